@@ -175,7 +175,12 @@ def _asked(ws: Workspace, job: ChooseJob, stage: Stage, name: str, checkpoint: s
     """Ask a candidate all that the cycle's models are asked, or take what is recorded; return the scores."""
     settings = job.settings.eval.model_copy(update={"open_book": False})
     asked = EvalJob(
-        checkpoint=checkpoint, suites=job.suites, settings=settings, label=name, reuse=settings.reuse
+        checkpoint=checkpoint,
+        suites=job.suites,
+        settings=settings,
+        label=name,
+        reuse=settings.reuse,
+        seed=job.seed,
     )
     # Not eval:NAME, under which earlier versions recorded answers to other questions than the standards'.
     found = evaluate(ws, inherited(asked, job), parent=stage.id, key=f"asked:{name}")

@@ -63,9 +63,7 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
         )
     scores = {"clean": clean["score_ids"]}
 
-    midtrained = midtrain(ws, inherited(_midtraining(job), job), parent=stage.id, key="midtrain")[
-        "checkpoint"
-    ]
+    midtrained = midtrain(ws, inherited(midtraining(job), job), parent=stage.id, key="midtrain")["checkpoint"]
     ws.tracker.record_cycle(stage.id, midtrained_id=midtrained)
     scores["midtrained"] = _evaluate(ws, job, stage, "midtrained", midtrained)["score_ids"]
 
@@ -95,7 +93,7 @@ def _name_unfinished(ws: Workspace, job: CycleJob, stage: Stage) -> None:
             return
 
 
-def _midtraining(job: CycleJob) -> MidtrainJob:
+def midtraining(job: CycleJob) -> MidtrainJob:
     return MidtrainJob(
         docs=job.docs,
         student=job.student,
@@ -159,6 +157,7 @@ def _evaluate(
         earlier=earlier or {},
         label=label,
         reuse=settings.reuse,
+        seed=job.seed,
     )
     return evaluate(ws, inherited(evaluation, job), parent=stage.id, key=f"eval:{label}")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
@@ -15,7 +15,9 @@ from pipelines.config.jobs import DistillJob, Kind, MergeJob
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.corpus.kept_texts import EARLIER_TOKENS
 from pipelines.distillation import engine_places, inputs
-from pipelines.distillation.leaks import drop_leaks, evaluation_prompts
+from pipelines.distillation.leaks import drop_leaks, kept_evaluation_prompts
+from pipelines.distillation.lengths import answerable, warn_of_context
+from pipelines.distillation.pool import Chosen, chosen_once
 from pipelines.distillation.prompts import Prompt
 from pipelines.knowledge import guards
 from pipelines.machine.fitting import fitted_once
@@ -33,6 +35,8 @@ from recovery.methods.method import Method
 from recovery.methods.table import with_dials
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from recovery.inspection.token_traces import Tracer
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import Sampler
@@ -78,17 +82,20 @@ def distill(
     )
 
 
-def check_inputs(job: DistillJob) -> None:
-    """Read all input files of a distillation, so that errors surface before hours of midtraining."""
+def check_inputs(job: DistillJob, home: Path) -> None:
+    """Read all inputs of a distillation, so that errors surface before hours of midtraining.
+
+    The sample of a hub data set is kept in the home, where the distillation reads it.
+    """
     from pipelines.distillation import early_stop
 
     method = with_dials(job.settings.method, job.settings.dials)
     engine_places.check(job.settings, method)
-    if job.prompts.startswith("hub:"):
-        return
-    data = inputs.read_data(job, method)
-    inputs.read_reward(job, method, data)
-    inputs.read_context(job, method, data.pairs)
+    data = inputs.read_data(job, method, home)
+    _, data = inputs.read_reward(job, method, data)
+    context = inputs.read_context(job, method, data.pairs)
+    if context is not None:
+        context.check(data.rows)
     early_stop.hold_out(job, data, [])
 
 
@@ -147,15 +154,20 @@ def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places
     from pipelines.distillation import early_stop
 
     method = _method(job.settings)
-    evaluated = evaluation_prompts(job.evaluation, stage)
-    data = _without_leaks(job, method, stage, evaluated)
+    evaluated = in_turn(lambda: kept_evaluation_prompts(job.evaluation, stage))
+    data = in_turn(lambda: _without_leaks(job, method, stage, evaluated))
     data, probe = early_stop.hold_out(job, data, evaluated)
     reward, data = inputs.read_reward(job, method, data)
     context = inputs.read_context(job, method, data.pairs)
     parent, student = _starting_model(ws, job, stage)
     teachers = inputs.Teachers(ws, job, method, parent, student, engines)
     taught = guards.taught(ws, job, method, student, teachers, stage)
-    data, recorded = guards.guard(job, data, taught, stage)
+
+    def choose() -> Chosen:
+        fitting = _answerable(job, data, student, context, stage)
+        return guards.guard(job, fitting, taught, stage)
+
+    pool, recorded = chosen_once(stage, data, choose)
     samples = engine_places.student_writes(method)
     place = job.settings.sampler if samples else engine_places.INPROCESS
     sampler = engines.sampler(place, student, parent, follow=True)
@@ -164,12 +176,12 @@ def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places
         method=method,
         parent=parent,
         student=student,
-        data=data,
-        probe=probe,
+        data=pool,
+        probe=answerable(probe, student, stage, name="probe"),
         sampler=sampler,
         teachers=teachers,
         taught=taught,
-        episodes=_episodes(stage, job, data, teachers, sampler, MethodInputs(reward, context)),
+        episodes=_episodes(stage, job, pool, teachers, sampler, MethodInputs(reward, context)),
         recorded=recorded,
     )
 
@@ -288,6 +300,18 @@ def _without_leaks(job: DistillJob, method: Method, stage: Stage, evaluated: lis
         if rows and not kept[name]:
             raise InputError(f"every one of the {name} is an evaluation prompt: give other --{name}")
     return inputs.PromptData(**kept)
+
+
+def _answerable(
+    job: DistillJob, data: inputs.PromptData, student: ChatModel, context: Context | None, stage: Stage
+) -> inputs.PromptData:
+    """Drop the prompts that leave no room for an answer; say where the teacher's context is too long."""
+    settings, engine = job.settings, stage.workspace.config.engine
+    most = None if settings.sampler == engine_places.INPROCESS else engine.max_length
+    kept = answerable(data.prompts, student, stage, context=context, most=most)
+    if context:
+        warn_of_context(kept, context, student, stage, settings.max_new_tokens)
+    return replace(data, prompts=kept)
 
 
 def _tracer(stage: Stage, student: ChatModel, method: Method, steps: int) -> Tracer:

@@ -89,6 +89,7 @@ def _evaluated(ws: Workspace, job: LocateJob, stage: Stage, checkpoint: str, lab
         settings=job.settings,
         label=label,
         reuse=job.settings.reuse,
+        seed=job.seed,
     )
     return evaluate(ws, inherited(asked, job), parent=stage.id, key=f"eval:{label}")
 

@@ -30,6 +30,7 @@ from pipelines.corpus.manifest import FileReport, load_manifest, manifest_rows, 
 from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, shares
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens
+from pipelines.distillation.lengths import answerable
 from pipelines.knowledge import answer_probability, embedding_shift, passage_teaching, replay
 from pipelines.knowledge.answer_probability import AnswerProbability
 from pipelines.knowledge.forecast import forecast
@@ -151,7 +152,7 @@ def _by_passages(
     ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, parent: Checkpoint, new: Tokens
 ) -> Material:
     """Train on questions that the clean model answers with the passage in view."""
-    parts = _asked(ws, job, stage)
+    parts = _asked(ws, job, stage, student)
     made = passage_teaching.plan(job, student, parts, ProbeLeaks.of_evaluation(job.evaluation))
     stage.say(passage_teaching.summary(made, parts["new"]))
     return Material(
@@ -165,7 +166,7 @@ def _by_passages(
     )
 
 
-def _asked(ws: Workspace, job: MidtrainJob, stage: Stage) -> dict[str, list[Prompt]]:
+def _asked(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel) -> dict[str, list[Prompt]]:
     """Return the questions about new and earlier documents, and the prompts of the chat share."""
     most = passage_teaching.CHARACTERS
     texts = read_evenly([stage.directory], most)
@@ -173,7 +174,8 @@ def _asked(ws: Workspace, job: MidtrainJob, stage: Stage) -> dict[str, list[Prom
     if job.settings.mix.earlier:
         parts["earlier"] = passage_teaching.questions(_earlier_texts(ws, job, stage, most), job.seed)
     if job.settings.mix.chat:
-        parts["chat"] = replay.chat_prompts(job, stage, texts)
+        asked = in_turn(lambda: replay.chat_prompts(job, stage, texts))
+        parts["chat"] = answerable(asked, student, stage, name="chat")
     return parts
 
 

@@ -51,7 +51,11 @@ def _point(ws: Workspace, job: SweepJob, stage: Stage, weight: float) -> dict[st
         made = MergeJob(weight=weight, **job.model_dump(include=set(Mixture.model_fields)))
         checkpoint = str(merge(ws, made, parent=stage.id, key=f"merge:{weight:g}")["checkpoint"])
     asked = EvalJob(
-        checkpoint=checkpoint, suites=job.suites, settings=job.settings, label=f"weight {weight:g}"
+        checkpoint=checkpoint,
+        suites=job.suites,
+        settings=job.settings,
+        label=f"weight {weight:g}",
+        seed=job.seed,
     )
     scores = evaluate(ws, inherited(asked, job), parent=stage.id, key=f"eval:{weight:g}")["scores"]
     axes = {name: scores[suite]["score"] for suite, name in AXES.items() if suite in scores}

@@ -84,7 +84,7 @@ class MidtrainJob(Job):
 
     def sources(self) -> dict[str, str]:
         files = _named(prompts=self.prompts, augmented=self.augment, **{"followed questions": self.asked})
-        return _taught(self.docs) | files
+        return _taught(self.docs) | files | _questions(self.evaluation)
 
 
 class DistillJob(Job):
@@ -99,7 +99,8 @@ class DistillJob(Job):
     seed: int = 0
 
     def sources(self) -> dict[str, str]:
-        return _named(documents=self.docs, prompts=self.prompts) | _distillation(self.settings)
+        files = _named(documents=self.docs, prompts=self.prompts) | _distillation(self.settings)
+        return files | _questions(self.evaluation)
 
 
 class ChooseJob(Job):
@@ -143,6 +144,7 @@ class SweepJob(Job, Mixture):
     weights: tuple[float, ...] = Field(min_length=1)
     suites: tuple[str, ...]
     settings: EvalConfig
+    seed: int = 0  # of sampled answers
 
     def sources(self) -> dict[str, str]:
         return _evaluation(self.settings, {})
@@ -174,6 +176,7 @@ class LocateJob(Job):
     required: tuple[str, ...] = ()  # axes without which no mixture is enough
     settings: EvalConfig
     groups: int = Field(default=4, ge=1)  # of layers
+    seed: int = 0  # of sampled answers
 
     def sources(self) -> dict[str, str]:
         return _evaluation(self.settings, {})
@@ -228,12 +231,24 @@ class DriftJob(Job):
 
 def _distillation(settings: DistillConfig) -> dict[str, str]:
     probe = settings.stop.probe if settings.stop else None
-    return _named(pairs=settings.pairs, context=settings.context) | _named(**{"early-stop probe": probe})
+    files = _named(pairs=settings.pairs, context=settings.context, reward=_code(settings.reward))
+    return files | _named(**{"early-stop probe": probe})
+
+
+def _code(reward: str | None) -> str | None:
+    """Return the file of a reward that is named as FILE.py:function; None of any other."""
+    place, _, _ = (reward or "").rpartition(":")
+    return place if place.endswith(".py") else None
+
+
+def _questions(settings: EvalConfig | None) -> dict[str, str]:
+    """Return the files of questions that nothing may be trained on."""
+    return _named(**{"IFEval prompts": settings.ifeval, "probes": settings.probes}) if settings else {}
 
 
 def _evaluation(settings: EvalConfig, earlier: dict[int, str]) -> dict[str, str]:
-    files = {"IFEval prompts": settings.ifeval, "probes": settings.probes, "tasks": settings.tasks}
-    return _named(**files, **{f"probes of cycle {cycle}": path for cycle, path in earlier.items()})
+    files = {f"probes of cycle {cycle}": path for cycle, path in earlier.items()}
+    return _questions(settings) | _named(tasks=settings.tasks, **files)
 
 
 def _taught(docs: str) -> dict[str, str]:

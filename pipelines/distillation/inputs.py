@@ -66,11 +66,20 @@ def read_data(job: DistillJob, method: Method, home: Path | None = None) -> Prom
     rows = prompts if _reads_pairs(method) else []
     if rows is prompts and job.settings.pairs:
         rows = read_prompts(job.settings.pairs, job.seed, home)
-    pairs = [row for row in rows if row.fields.get("response")]
+    pairs = _answered(rows)
     if rows and not pairs:
         source = job.settings.pairs or job.prompts
-        raise InputError(f"{source}: no row has a 'response' to learn from: give --pairs FILE")
+        raise InputError(
+            f"{source}: no row has a 'response' to learn from: set distill.pairs (`recover distill --pairs`)"
+        )
     return PromptData([] if method.state_kind == "data" else prompts, pairs)
+
+
+def _answered(rows: list[Prompt]) -> list[Prompt]:
+    """Return the rows that have a response."""
+    from recovery.teachers.contexts import response
+
+    return [row for row in rows if response(row)]
 
 
 def read_context(job: DistillJob, method: Method, pairs: list[Prompt]) -> Context | None:
@@ -82,7 +91,7 @@ def read_context(job: DistillJob, method: Method, pairs: list[Prompt]) -> Contex
     given, settings = job.settings.context, job.settings
     if given is not None and is_file(given):
         if method.context == "demonstrations" and Path(given).suffix in (".jsonl", ".json"):
-            pairs = [row for row in read_prompts(given) if row.fields.get("response")]
+            pairs = _answered(read_prompts(given))
             given = None
         else:
             given = _text(Path(given))
@@ -97,8 +106,13 @@ def read_reward(job: DistillJob, method: Method, data: PromptData) -> tuple[Rewa
     from recovery.teachers.contexts import has
 
     name = job.settings.reward
-    if not method.needs_rewards or name is None:
+    if not method.needs_rewards:
         return None, data
+    if name is None:
+        raise InputError(
+            f"method {method.name!r} needs a reward: set distill.reward (`recover distill --reward`) to "
+            "exact, ifeval, module:function or FILE.py:function"
+        )
     found = rewards.resolve(name, {"ifeval": _followed})
     needed = JUDGED_BY.get(name)
     if needed is None:

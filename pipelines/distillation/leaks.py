@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from evals.probes import PROBE_SUITES, suite_probes
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.distillation.prompts import Prompt
 from recovery.errors import InputError, RecoverError
+from recovery.storage.atomic_dirs import write_text
 
 if TYPE_CHECKING:
     from pipelines.runs.stage_runner import Stage
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 HUB_IFEVAL = "google/IFEval"
 MICROWORLD = "microworld"
 OPENING_WORDS = 8
+KEPT_PROMPTS = "evaluation_prompts.json"  # in a run's folder
 
 
 def ifeval_path(settings: EvalConfig) -> Path | None:
@@ -51,6 +54,14 @@ def evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
     except RecoverError as error:
         stage.say(f"  leaks        not checked: {error}")
     return found
+
+
+def kept_evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
+    """Return the prompts that were found when the run began: those of the hub may be out of reach later."""
+    kept = stage.directory / KEPT_PROMPTS
+    if not kept.exists():
+        write_text(kept, json.dumps(evaluation_prompts(settings, stage)))
+    return list(json.loads(kept.read_text(encoding="utf-8")))
 
 
 def normalised(text: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from evals import dialogues
 from evals.dialogues import Messages
-from pipelines.distillation.row_layouts import ALPACA, EXPECTED, NAMES, TEXTS, in_one_layout
+from pipelines.distillation.row_layouts import ALPACA, EXPECTED, NAMES, TEXTS, as_text, in_one_layout
 from recovery import untrusted_json
 from recovery.errors import InputError
 from recovery.hub_data import one_try
@@ -171,12 +171,19 @@ def _prompt(row: Any, where: str) -> Prompt:
     if not isinstance(row, dict):
         raise InputError(f"{where}: expected an object with {EXPECTED}")
     row = in_one_layout(row)
-    rest = {key: value for key, value in row.items() if key not in ("prompt", "messages", "tools")}
+    read = ("prompt", "messages", "tools", "response")
+    rest = {key: value for key, value in row.items() if key not in read}
     asked = dialogues.find(row, where)
     if asked is None:
         raise InputError(f"{where}: expected {EXPECTED}, with a user turn")
-    answer = {"response": asked.response} if asked.response else {}
-    return Prompt(asked.messages, answer | rest)
+    return Prompt(asked.messages, _answer(row, asked.response) | rest)
+
+
+def _answer(row: dict[str, Any], last_turn: str) -> dict[str, Any]:
+    """Return the row's own response, else that of its last turn; blank ones are none."""
+    own = as_text(row.get("response"))
+    found = own if own and str(own).strip() else last_turn
+    return {"response": found} if found else {}
 
 
 # The hub -------------------------------------------------------------------------------------------------

@@ -43,8 +43,13 @@ def in_one_layout(row: Mapping[str, Any]) -> dict[str, Any]:
     return dict(row)
 
 
+def as_text(value: Any) -> Any:
+    """Return a number as text; any other value as it is."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
 def _text(row: Mapping[str, Any], name: str) -> str:
-    value = row.get(name)
+    value = as_text(row.get(name))
     return value if isinstance(value, str) else ""
 
 

@@ -42,7 +42,7 @@ def conditions(ws: Workspace, job: EvalJob, suite: Suite) -> str | None:
     deciding = {
         "questions": suite.questions,
         "settings": settings.model_dump(exclude=NOT_DECIDING),
-        "seed": job.seed,
+        "seed": job.seed if settings.samples > 1 else 0,  # greedy answers are the same for every seed
         "model": job.inputs[MODEL],
         "engine": None if settings.sampler == INPROCESS else ws.config.engine.model_dump(),
         "device": _device(),

@@ -12,7 +12,7 @@ from pipelines.choose import CHOICES
 from pipelines.config.jobs import CycleJob
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
-from pipelines.cycle import distillation
+from pipelines.cycle import distillation, midtraining
 from pipelines.distill import check_inputs
 from pipelines.evaluation.suites import answerable_suites
 from pipelines.job_from_options.inputs import (
@@ -26,6 +26,7 @@ from pipelines.job_from_options.inputs import (
     with_routes,
 )
 from pipelines.job_from_options.measure import suites_of_verdict
+from pipelines.knowledge import passage_teaching
 from pipelines.midtrain import with_augmented
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
@@ -69,6 +70,7 @@ def cycle_job(
     settings = _measuring(settings, judged)
     chosen = ws.checkpoint(student)
     _require_one_rank(chosen, settings)
+    _require_trainable(chosen, settings)
     job = CycleJob(
         docs=folder,
         student=chosen.id,
@@ -82,8 +84,9 @@ def cycle_job(
         seed=settings.seed,
         recover_with=chosen_later,
     )
+    passage_teaching.check(midtraining(job))
     if distils:
-        check_inputs(distillation(job, job.student))
+        check_inputs(distillation(job, job.student), ws.home)
     return job
 
 
@@ -101,6 +104,16 @@ def _require_one_rank(student: Checkpoint, settings: Config) -> None:
                 f"take its place: give rank {rank} or auto"
             )
         rank = lora.rank
+
+
+def _require_trainable(student: Checkpoint, settings: Config) -> None:
+    """Refuse to train weights in 4 bits: only an adapter on them can be."""
+    from recovery.models.adapters import adapter_rank
+
+    if settings.model.quantize and settings.midtrain.lora is None and adapter_rank(student.path) is None:
+        raise InputError(
+            "midtrain.lora: weights in 4 bits (model.quantize) can't be trained: set it, as to {rank: 32}"
+        )
 
 
 def _judged_suites(settings: Config, suites: str | None, *, typed: bool) -> tuple[str, ...]:

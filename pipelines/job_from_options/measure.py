@@ -82,6 +82,7 @@ def locate_job(
         required=required_axes(judged, named=bool(suites)),
         settings=measured.settings,
         groups=groups,
+        seed=measured.seed,
     )
 
 

@@ -115,4 +115,5 @@ def sweep_job(
         weights=parse_weights(weights),
         suites=measured.suites,
         settings=measured.settings,
+        seed=measured.seed,
     )

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.distillation.leaks import drop_leaks, evaluation_prompts
+from pipelines.distillation.leaks import drop_leaks, kept_evaluation_prompts
+from pipelines.distillation.lengths import answerable
 from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.knowledge.overlap import overlap
 from pipelines.runs.cost import Flops
@@ -47,7 +48,7 @@ def chat_prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[P
     if job.prompts is None:
         raise InputError("mix.chat is above 0, but there are no prompts: give --prompts or distill.prompts")
     prompts = read_prompts(job.prompts, job.seed, stage.workspace.home)
-    asked = evaluation_prompts(job.evaluation, stage) if job.evaluation else []
+    asked = kept_evaluation_prompts(job.evaluation, stage) if job.evaluation else []
     clear, leaked = drop_leaks(prompts, asked)
     found = overlap(clear, texts)
     if leaked or found.dropped:
@@ -72,6 +73,7 @@ def _answers(
 
     clean = ws.load(ws.clean())
     sampler, flops = InProcessSampler(clean), Flops.of(clean.model)
+    prompts = answerable(prompts, clean, stage, name="chat")
     ids = [clean.prompt_ids(prompt.messages) for prompt in prompts]
     found: list[Answered] = []
     total = 0

@@ -125,7 +125,7 @@ class Context:
         more = ", or pairs to learn from" if self.kind == "demonstrations" else ""
         raise InputError(
             f"context {self.kind}: nothing to show the teacher for the prompt {prompt(item)[:60]!r}: "
-            f"give --context TEXT or FILE, or a field {wanted} in its row{more}"
+            f"set distill.context (--context TEXT or FILE), or give a field {wanted} in its row{more}"
         )
 
 

@@ -157,6 +157,16 @@ def test_a_cycle_after_one_that_asked_nothing_about_its_documents_is_finished(
         ({"changes": AUTO | {"distill.dials": {"sgnal": "jsd"}}, "recover_with": "auto"}, "sgnal"),
         ({"changes": {"distill.method": "opcd", "distill.context": "gone.txt"}}, "there is no such file"),
         ({"changes": {"distill.stop": {}}}, "no row has an 'instruction_id_list'"),
+        ({"changes": {"distill.method": "rl"}}, r"needs a reward: set distill\.reward"),
+        ({"recover_with": "opd-reward"}, "needs a reward"),
+        ({"changes": {"distill.method": "opcd"}}, "context system: nothing to show"),
+        ({"changes": {"distill.prompts": "hub:a/b:train:text"}}, "the data set cannot be loaded"),
+        ({"changes": {"midtrain.dials": {"signal": "jsd"}}}, "belongs to midtrain.method: passage"),
+        (
+            {"changes": {"midtrain.method": "passage", "midtrain.dials": {"teacher": "self"}}},
+            "the clean model teaches and sees the passage",
+        ),
+        ({"changes": {"model.quantize": "nf4"}}, r"midtrain\.lora: weights in 4 bits"),
         ({"changes": {"eval.ifeval": "microworld"}}, "IFEval prompts of its own"),
         ({"changes": {"eval.probes": "gone.jsonl"}}, "gone.jsonl: cannot be read"),
     ],
@@ -167,6 +177,28 @@ def test_what_a_later_stage_needs_is_refused_before_the_first(
     with pytest.raises(InputError, match=said):
         cycle_job(ws, docs, **options)
     assert [run for run in queries.runs(ws.tracker.db) if run["kind"] == "cycle"] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"distill.stop": {"probe": "gone.jsonl"}}, "gone.jsonl"),
+        ({"distill.stop": {}}, "no row has an 'instruction_id_list'"),
+        ({"distill.pairs": "gone.jsonl", "distill.method": "sdft"}, "gone.jsonl"),
+        ({"distill.method": "rl"}, "needs a reward"),
+        ({"distill.method": "opcd"}, "context system: nothing to show"),
+    ],
+)
+def test_inputs_beside_prompts_of_the_hub_are_read_before_the_first_stage(
+    ws: Workspace, docs: Path, changes: dict[str, Any], said: str
+) -> None:
+    kept = ws.home / "prompts" / "a--b@0123-train-text-seed0.jsonl"
+    kept.parent.mkdir()
+    (docs.parent / "prompts.jsonl").rename(kept)
+    hub = {"distill.prompts": "hub:a/b:train:text"}
+    cycle_job(ws, docs, changes=hub)
+    with pytest.raises(InputError, match=said):
+        cycle_job(ws, docs, changes=hub | changes)
 
 
 def test_mixtures_alone_need_no_input_of_a_distillation(ws: Workspace, docs: Path) -> None:
@@ -261,6 +293,13 @@ def test_recovery_goes_on_with_midtrainings_adapter(ws: Workspace, docs: Path) -
     done = cycle(ws, cycle_job(ws, docs, suites="ifeval", changes=changes), key="adapter")
     made = queries.cycle(ws.tracker.db, done["cycle"])["checkpoints"]["recovered"]
     assert adapter_rank(ws.checkpoint(made).path) == 2
+
+
+def test_a_cycle_samples_the_answers_of_all_its_models_by_its_seed(ws: Workspace, docs: Path) -> None:
+    turned(ws, docs, {"eval.samples": 2, "seed": 3}, suites="ifeval", recover_with="merge")
+    evaluated = {run["config"]["label"]: run for run in queries.runs(ws.tracker.db, kind="eval")}
+    assert {"clean", "midtrained", "recovered", "merge:0.3"} <= set(evaluated)
+    assert {run["config"]["seed"] for run in evaluated.values()} == {3}
 
 
 def test_a_cycle_goes_on_without_documents_whose_run_was_removed(ws: Workspace, docs: Path) -> None:

@@ -59,8 +59,9 @@ def changes(tmp_path: Path) -> dict[str, Any]:
 
 def test_the_part_that_forgot_is_found(ws: Workspace, tmp_path: Path) -> None:
     checkpoint = broken(ws)
-    job = locate_job(ws, checkpoint, 2, changes=changes(tmp_path))
+    job = locate_job(ws, checkpoint, 2, changes={**changes(tmp_path), "seed": 3})
     found = locate(ws, job, key="once")
+    assert {run["config"]["seed"] for run in queries.runs(ws.tracker.db, kind="eval")} == {3}
     rows = {row["parts"][0]: row for row in found["parts"]}
     assert {name for name, row in rows.items() if row["axes"]} == {"head", "norms"}  # no other part moved
     assert rows["head"]["passed"] and not rows["norms"]["passed"]

@@ -75,6 +75,21 @@ def test_each_method_gets_the_rows_that_it_reads(prompts: str, tmp_path: Path) -
         data(prompts, "gkd", pairs=str(pairs))
 
 
+def test_a_number_is_a_response_and_a_blank_or_a_list_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    answers: list[Any] = [4, 0, 2.5, "five", " ", "", None, True, ["six"]]
+    rows = [{"prompt": f"What is {number}?", "response": answer} for number, answer in enumerate(answers)]
+    alpaca = {"instruction": "Add one to six.", "output": 7}
+    turns = [{"role": "user", "content": "Hello!"}, {"role": "assistant", "content": "Hi."}]
+    more = [alpaca, {"messages": turns, "response": ""}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, *more]))
+    kept = ["4", "0", "2.5", "five", "7", "Hi."]
+    assert data(str(path), "sft") == ([], kept)
+    assert data("nowhere.jsonl", "sft", pairs=str(path)) == ([], kept)
+    assert "Response: 4" in seen(str(path), "sdft", str(path))
+    assert "None" not in seen(str(path), "sdft", str(path), context_examples=20)
+
+
 def seen(prompts: str, method: str, given: str | None, row: int = 0, **settings: Any) -> str:
     asked = job(prompts, method, context=given, **settings)
     found = inputs.read_data(asked, get(method))

@@ -216,6 +216,14 @@ def test_sampled_answers_are_read_for_their_own_seeds_alone(
     assert set(asked) == set(BOTH)
 
 
+def test_greedy_answers_are_read_for_every_seed(ws: Workspace, tmp_path: Path, asked: list[str]) -> None:
+    greedy = job(ws, probes(tmp_path))
+    evaluate(ws, greedy, key="first")
+    asked.clear()
+    evaluate(ws, greedy.model_copy(update={"seed": 1}), key="second")
+    assert asked == []
+
+
 def test_a_failed_evaluation_is_read_by_none_but_itself(
     ws: Workspace, tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,125 @@
+"""What a distillation trains on: prompts that can be answered, chosen once for every process and attempt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipelines import distill as stages
+from pipelines.config.jobs import DistillJob
+from pipelines.config.overrides import override
+from pipelines.distill import distill
+from pipelines.distillation.inputs import PromptData
+from pipelines.distillation.lengths import answerable
+from pipelines.distillation.pool import chosen_once
+from pipelines.distillation.prompts import Prompt
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from tests.support import tiny
+from tests.support.small_cycles import ASKED, lines, make_home
+from tests.support.stages import PRESET
+
+LONG = "long " * 600  # bytes are the tiny model's tokens, and it reads 2,048
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Workspace]:
+    with make_home(tmp_path) as workspace:
+        yield workspace
+
+
+@pytest.fixture
+def said(ws: Workspace, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    found: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", found.append)
+    return found
+
+
+def job(folder: Path, *texts: str, **settings: Any) -> DistillJob:
+    path = lines(folder / "prompts.jsonl", [{"prompt": text} for text in texts])
+    small = {"steps": 1, "prompts_per_step": 4, "max_new_tokens": 4, "preflight": False, "rehearsal": 0.0}
+    chosen = override(PRESET.distill, small | settings)
+    questions = lines(folder / "ifeval.jsonl", [{"key": 1, "prompt": "Name two birds.", **ASKED}])
+    evaluation = override(PRESET.eval, {"ifeval": str(questions)})
+    return DistillJob(
+        student="base", teacher="base", prompts=str(path), settings=chosen, evaluation=evaluation
+    )
+
+
+def test_a_prompt_without_room_for_an_answer_is_left_out(
+    ws: Workspace, tmp_path: Path, said: list[str]
+) -> None:
+    found = distill(ws, job(tmp_path, "Say one word.", LONG, "Say two words."))
+    assert found["tokens"] > 0
+    line = "  prompts      1 of 3 leave no room for an answer within 2,048 tokens: left out"
+    assert said.count(line) == 1
+
+
+def test_prompts_of_which_none_leaves_room_are_refused(ws: Workspace, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"prompts: none leaves room .* 2,048 tokens: .*'long long"):
+        distill(ws, job(tmp_path, LONG, LONG + "again"))
+
+
+def test_a_context_that_is_too_long_for_the_teacher_is_said(
+    ws: Workspace, tmp_path: Path, said: list[str]
+) -> None:
+    long = {"method": "opcd", "context": "Be brief. " * 180, "max_new_tokens": 300}
+    distill(ws, job(tmp_path, "Say one word.", "Say two words.", **long))
+    assert [line for line in said if line.startswith("  context ")] == [
+        "  context      2 of 2 prompts, with what the teacher sees and an answer of 300 tokens, exceed its "
+        "2,048: shorten the context, or lower distill.max_new_tokens"
+    ]
+
+
+def test_an_engine_may_read_less_than_the_model(said: list[str]) -> None:
+    stage: Any = SimpleNamespace(say=said.append)
+    prompts = [Prompt([{"role": "user", "content": text}]) for text in ("Say one word.", "Say " * 50)]
+    assert answerable(prompts, tiny.chat_model(), stage) == prompts
+    assert answerable(prompts, tiny.chat_model(), stage, most=128) == prompts[:1]
+
+
+def test_a_resumed_run_leaves_out_what_its_first_attempt_did(
+    ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the evaluation's prompts are out of reach by then, and newness is measured otherwise."""
+    asked = job(tmp_path, "Say one word.", "Name two birds.", "Who is Ada?")
+    seen: list[PromptData] = []
+
+    def interrupt(stage: Any, made: Any) -> None:
+        seen.append(made.data)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stages, "run", interrupt)
+    for weights in ((1.0, 0.2), (0.5, 1.0)):
+        monkeypatch.setattr(stages.guards, "guard", weighted(*weights))
+        with pytest.raises(KeyboardInterrupt):
+            distill(ws, asked, key="once")
+        monkeypatch.setattr("pipelines.distillation.leaks.evaluation_prompts", lambda *_: [])
+    first, resumed = ([(row.text, row.weight) for row in data.prompts] for data in seen)
+    assert first == resumed == [("Say one word.", 1.0), ("Who is Ada?", 0.2)]
+
+
+def weighted(*weights: float) -> Any:
+    """A guard that gives the rows these weights."""
+
+    def guard(job: Any, data: PromptData, known: Any, stage: Any) -> tuple[PromptData, dict[str, Any]]:
+        rows = zip(data.prompts, weights, strict=True)
+        return PromptData([Prompt(row.messages, row.fields, weight) for row, weight in rows], []), {}
+
+    return guard
+
+
+def test_all_processes_train_on_what_the_first_one_chose(tmp_path: Path) -> None:
+    stage: Any = SimpleNamespace(directory=tmp_path)
+    rows = [Prompt([{"role": "user", "content": str(number)}]) for number in range(4)]
+    read = PromptData(rows, rows[1:3])  # some are read twice, as prompts and as pairs
+    kept = PromptData(rows[1:], rows[2:3])
+    assert chosen_once(stage, read, lambda: (kept, {"told": 1})) == (kept, {"told": 1})
+    other = PromptData(rows[:1], [])
+    assert chosen_once(stage, read, lambda: (other, {})) == (kept, {"told": 1})
+    assert len(json.loads((tmp_path / "pool.json").read_text())["weights"][0]) == 4

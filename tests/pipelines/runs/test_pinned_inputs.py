@@ -1,0 +1,78 @@
+"""Every file that decides what a run trains on is hashed when it begins, and a changed one refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.config.jobs import CycleJob, DistillJob, Job, MidtrainJob
+from pipelines.config.overrides import override
+from pipelines.runs.pinned_inputs import inherited, pinned
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from tests.support.small_cycles import make_home
+from tests.support.stages import PRESET
+
+
+def jobs(folder: Path) -> dict[str, Job]:
+    """A job of each training; all read the same files."""
+    files = {name: folder / name for name in ("prompts.jsonl", "ifeval.jsonl", "probes.jsonl", "judge.py")}
+    for path in files.values():
+        path.write_text("as it was")
+    asked = {"ifeval": str(files["ifeval.jsonl"]), "probes": str(files["probes.jsonl"])}
+    evaluation = override(PRESET.eval, asked)
+    recovery = override(PRESET.distill, {"method": "rl", "reward": f"{files['judge.py']}:judge"})
+    prompts, docs = str(files["prompts.jsonl"]), str(folder / "docs")
+    settings = PRESET.model_copy(update={"distill": recovery, "eval": evaluation})
+    return {
+        "midtrain": MidtrainJob(docs=docs, student="base", settings=PRESET.midtrain, evaluation=evaluation),
+        "distill": DistillJob(
+            student="base", teacher="base", prompts=prompts, settings=recovery, evaluation=evaluation
+        ),
+        "cycle": CycleJob(
+            docs=docs, student="base", clean="base", settings=settings, prompts=prompts, suites=("ifeval",)
+        ),
+    }
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Workspace:
+    return make_home(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "file"),
+    [
+        ("midtrain", "IFEval prompts", "ifeval.jsonl"),
+        ("midtrain", "probes", "probes.jsonl"),
+        ("distill", "IFEval prompts", "ifeval.jsonl"),
+        ("distill", "probes", "probes.jsonl"),
+        ("distill", "reward", "judge.py"),
+        ("cycle", "reward", "judge.py"),
+    ],
+)
+def test_a_run_whose_input_changed_is_refused(
+    ws: Workspace, tmp_path: Path, kind: str, name: str, file: str
+) -> None:
+    begun = pinned(ws, jobs(tmp_path)[kind])
+    assert pinned(ws, begun) == begun
+    (tmp_path / file).write_text("as it is now")
+    with pytest.raises(InputError, match=rf"{name} .*{file}.*: changed since the run began"):
+        pinned(ws, begun)
+
+
+def test_a_stage_trains_on_what_its_cycle_began_with(ws: Workspace, tmp_path: Path) -> None:
+    made = jobs(tmp_path)
+    begun = pinned(ws, made["cycle"])
+    (tmp_path / "judge.py").write_text("as it is now")
+    with pytest.raises(InputError, match=r"reward .*changed since the run began"):
+        pinned(ws, inherited(made["distill"], begun))
+
+
+@pytest.mark.parametrize("reward", ["exact", "judges:exact"])
+def test_a_reward_that_is_no_file_is_in_the_job_itself(tmp_path: Path, reward: str) -> None:
+    made = jobs(tmp_path)["distill"]
+    assert isinstance(made, DistillJob)
+    other = made.model_copy(update={"settings": override(made.settings, {"reward": reward})})
+    assert "reward" not in other.sources()
