@@ -96,7 +96,7 @@ def test_a_resumed_run_leaves_out_what_its_first_attempt_did(
 
     monkeypatch.setattr(stages, "run", interrupt)
     for weights in ((1.0, 0.2), (0.5, 1.0)):
-        monkeypatch.setattr(stages.guards, "guard", weighted(*weights))
+        monkeypatch.setattr("pipelines.knowledge.guards.guard", weighted(*weights))
         with pytest.raises(KeyboardInterrupt):
             distill(ws, asked, key="once")
         monkeypatch.setattr("pipelines.distillation.leaks.evaluation_prompts", lambda *_: [])
