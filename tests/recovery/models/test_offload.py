@@ -12,6 +12,7 @@ from pipelines.config.sections.training import OptimizerConfig
 from pipelines.distillation.engine_places import check
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError
+from recovery.forward.hidden_states import row_sharing
 from recovery.methods.table import METHODS
 from recovery.models import offload
 from recovery.models.chat_model import ChatModel
@@ -56,6 +57,23 @@ def test_it_scores_as_before_with_one_layer_at_a_time(kind: str, monkeypatch: py
         assert [pointers(layer) for layer in layers(resting)] == at_rest
     assert away == [[True, False], [False, True]] * 2
     assert not any(map(torch.isnan, (parameter.sum() for parameter in resting.model.parameters())))
+
+
+def test_rows_share_a_pass_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No gradient can be taken with a weight at rest: here it is empty, on a GPU it is on the host."""
+    homes: dict[torch.Tensor, torch.Tensor] = {}
+
+    def emptied(weight: torch.Tensor) -> torch.Tensor:
+        empty = weight.new_empty(0)
+        homes[empty] = weight
+        return empty
+
+    monkeypatch.setattr(offload, "_resting", emptied)
+    monkeypatch.setattr(offload, "fetched", lambda resting, device: homes[resting].clone())
+    plain, resting = tiny.chat_model(seed=3), tiny.chat_model(seed=3)
+    offload.rest_on_host(resting)
+    assert row_sharing(resting.model) == row_sharing(plain.model)
+    assert not row_sharing(plain.model).is_limited
 
 
 def test_where_it_is_of_no_use_it_is_refused() -> None:
