@@ -13,7 +13,7 @@ from pipelines.distillation.engine_places import check
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError
 from recovery.forward.hidden_states import row_sharing
-from recovery.methods.table import METHODS
+from recovery.methods.table import METHODS, with_dials
 from recovery.models import offload
 from recovery.models.chat_model import ChatModel
 from recovery.teachers.teachers import CheckpointTeacher
@@ -79,6 +79,10 @@ def test_rows_share_a_pass_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_it_is_of_no_use_it_is_refused() -> None:
     settings = DistillConfig(prompts="p", optimizer=OptimizerConfig(learning_rate=1e-4), offload_teacher=True)
     check(settings, METHODS["opd"])
+    check(settings, with_dials("opsd", {"anchor_beta": 0.1}))  # the anchor is the clean model
+    for method in ("opsd", "sdft", "sft", "deliberate"):
+        with pytest.raises(InputError, match=f"offload_teacher: method '{method}' loads no teacher"):
+            check(settings, METHODS[method])
     with pytest.raises(InputError, match=r"offload_teacher: .*'seqkd'"):
         check(settings, METHODS["seqkd"])
     with pytest.raises(InputError, match=r"offload_teacher: .*distill\.stop"):
