@@ -373,10 +373,12 @@ def _early_stop(stage: Stage, made: Distillation) -> list[training_run.Check]:
         return []
     from pipelines.distillation import early_stop
 
-    clean = made.teachers.frozen(stage.workspace.clean().id, "dense")
     sampler = made.episodes.sampler
     limit = settings.max_new_tokens
-    return [early_stop.BehaviourBack(settings.stop, made.probe, made.student, sampler, clean, stage, limit)]
+    with made.teachers.in_process.for_one_look(stage.workspace.clean()) as clean:
+        return [
+            early_stop.BehaviourBack(settings.stop, made.probe, made.student, sampler, clean, stage, limit)
+        ]
 
 
 def _in_words(made: Distillation) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipelines.config.sections.base import Section, validated
 from pipelines.config.sections.distill import DistillConfig
@@ -35,6 +35,15 @@ class Config(Section):
     seed: int = Field(
         default=0, ge=0, le=MOST_SEED, description="of everything that is drawn, unless --seed says otherwise"
     )
+
+    @model_validator(mode="after")
+    def _sampled_as_trained(self) -> Config:
+        if self.model.quantize and self.distill.sampler != "inprocess":
+            raise ValueError(
+                "model.quantize and distill.sampler exclude each other: the engine would sample from the "
+                "base in 16 bits, not from the 4-bit one that is trained: keep sampler: inprocess"
+            )
+        return self
 
 
 def presets() -> list[str]:

@@ -38,9 +38,13 @@ def check(settings: DistillConfig, method: Method) -> None:
     """Refuse combinations that cannot work before any model is loaded."""
     if launched() > 1:
         _check_several(settings)
-    check_place("sampler", settings.sampler)
     if settings.ahead:
         _check_ahead(settings, method)
+    if settings.sampler != INPROCESS and not student_writes(method):
+        raise InputError(
+            f"method {method.name!r} trains on no answers of the student's alone: keep --sampler {INPROCESS}"
+        )
+    check_place("sampler", settings.sampler)
     if settings.offload_teacher:
         _check_offload(settings, method)
     where = settings.teacher_engine
@@ -82,6 +86,10 @@ def _check_several(settings: DistillConfig) -> None:
 
 
 def _check_offload(settings: DistillConfig, method: Method) -> None:
+    if method.teacher not in (*FROZEN, "routed") and not method.anchor_beta:
+        raise InputError(
+            f"offload_teacher: method {method.name!r} loads no teacher beside the student: leave it out"
+        )
     if method.state_kind in TEACHER_WRITES:
         raise InputError(
             f"offload_teacher: too slow with method {method.name!r}, whose teacher samples: leave it out"

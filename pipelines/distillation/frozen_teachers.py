@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -36,6 +38,16 @@ class FrozenTeachers:
             if self.offload:
                 rest_on_host(self.models[checkpoint.id])
         return CheckpointTeacher(self.models[checkpoint.id], kind, k, self.microbatch_tokens)
+
+    @contextmanager
+    def for_one_look(self, checkpoint: Checkpoint) -> Iterator[CheckpointTeacher]:
+        """Lend a checkpoint as a teacher; then drop its model, unless it was loaded before."""
+        before = set(self.models)
+        try:
+            yield self.teacher(checkpoint)
+        finally:
+            for name in self.models.keys() - before:
+                del self.models[name]
 
     @cached_property
     def _below(self) -> str | None:

@@ -15,6 +15,7 @@ import torch
 
 from db.reads import queries
 from recovery.batches.rollouts import Rollouts
+from recovery.distributed import gathered
 from recovery.models.loading import adapter_off, is_adapter, logits_of, states_at
 from recovery.objective.divergences import exact_forward_kl
 from recovery.teachers.teachers import evaluating
@@ -121,7 +122,7 @@ def _spread(starts: Any, ends: Any) -> tuple[Any, Any]:
 def log_probs(chat_model: ChatModel, rows: Rollouts) -> torch.Tensor:
     """Return the log-probabilities at every token of the rows, (N, V) in float32, on the CPU."""
     rows = rows.to(chat_model.device)
-    with evaluating(chat_model.model):
+    with gathered(chat_model.model), evaluating(chat_model.model):
         states_ND = states_at(chat_model.model, rows.predictors_BT, *rows.model_inputs)
         return logits_of(chat_model.model, states_ND).log_softmax(-1, dtype=torch.float32).cpu()
 

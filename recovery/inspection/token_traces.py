@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from recovery.distributed import gathered
 from recovery.models.loading import logits_of, states_at
 from recovery.objective import divergences
 from recovery.objective.token_signals import TokenSignals
@@ -91,7 +92,8 @@ class Tracer:
 
     def __call__(self, step: int, batches: Sequence[Microbatch]) -> None:
         if is_looked_at(step, self.steps):
-            self.on_traces(step, [self.trace(one) for one in first_of_each(batches, self.rollouts)])
+            with gathered(self.student.model):  # by all processes: they trace different numbers of rollouts
+                self.on_traces(step, [self.trace(one) for one in first_of_each(batches, self.rollouts)])
 
     @torch.no_grad()
     def trace(self, one: Microbatch) -> Trace:

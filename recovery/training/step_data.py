@@ -156,8 +156,7 @@ class Episodes:
         self._last |= told
         if self.on_scored is not None:
             own = distributed.mine(len(batches), self.method.minibatches)
-            with distributed.gathered(self.student.model):
-                self.on_scored(step, [batches[i] for i in own])
+            self.on_scored(step, [batches[i] for i in own])
         if self.rehearsal:
             self.rehearsal.begin(step)
         for _ in range(self.method.epochs):

@@ -87,7 +87,8 @@ def train(  # noqa: PLR0913 - the one loop's parts
 
     `on_metrics` receives every step's metrics, `on_state` the number of each saved step; `should_stop` may
     return a reason to end early. With several processes, `on_metrics` and `on_state` are called on rank 0
-    only, and rank 0's result of `should_stop` counts.
+    only, and rank 0's result of `should_stop` counts. What it reads of a sharded model it reads inside
+    `distributed.gathered`.
     """
     updater = Updater(chat_model, config)
     if updater.sharded and isinstance(batches, Stateful):
@@ -123,8 +124,7 @@ def train(  # noqa: PLR0913 - the one loop's parts
             metrics |= sums.means() | progress.rates(config.steps) | _reported(batches, survey)
             report(step, metrics)
 
-            with distributed.gathered(chat_model.model):
-                reason = distributed.share(should_stop(step, metrics) if should_stop else None)
+            reason = distributed.share(should_stop(step, metrics) if should_stop else None)
             progress = replace(progress, stopped=reason)
             if reason or config.saves_after(step):
                 saver.save(progress)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -68,6 +69,10 @@ def seen(folder: Path) -> list[dict[str, float]]:
     return json.loads((folder / "seen.json").read_text(encoding="utf-8"))
 
 
+def looks(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "looks.json").read_text(encoding="utf-8"))
+
+
 def assert_equal(one: Path, other: Path, last: int | None = None) -> None:
     """The same losses and the same weights, as far as float32 adds up the same in another order."""
     rows = zip(seen(one)[-last:] if last else seen(one), seen(other), strict=True)
@@ -96,6 +101,22 @@ def test_each_process_of_a_sharded_training_writes_its_own_rows(trained: Path) -
     assert set(tensors) == set(whole)
     for name in whole:
         torch.testing.assert_close(tensors[name], whole[name], atol=2e-5, rtol=1e-3, msg=name)
+
+
+@pytest.mark.parametrize("name", ["opd", "opd-server"])
+def test_a_sharded_student_is_gathered_only_for_a_look(name: str, tmp_path: Path) -> None:
+    """The checks and traces of one process see the same, and so does the training that goes on."""
+    with serving(TinyEngine(tiny.chat_model(seed=1, tie_word_embeddings=True))) as server:
+        launch(1, tmp_path, f"{name}:one-looks:0", server=server.url)
+        launch(2, tmp_path, f"{name}:shard-looks:0", server=server.url)
+    one, sharded = (looks(tmp_path / f"{name}-{how}-looks") for how in ("one", "shard"))
+    assert len(one["whole"]) == 6
+    assert sharded["whole"] == []
+    assert sharded["answers"] == one["answers"]
+    torch.testing.assert_close(
+        torch.tensor(sharded["log_probs"]), torch.tensor(one["log_probs"]), atol=1e-3, rtol=1e-3
+    )
+    assert_equal(tmp_path / f"{name}-one-looks", tmp_path / f"{name}-shard-looks")
 
 
 @pytest.mark.parametrize("processes", [1, 2])

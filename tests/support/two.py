@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,20 @@ import torch
 
 from pipelines.distillation.engine_places import in_step
 from pipelines.distillation.prompts import Prompt
+from pipelines.knowledge.forecast import log_probs
 from recovery import distributed
 from recovery.batches.rollouts import Rollouts
 from recovery.engines.protocol import EngineSampler, EngineSettings
 from recovery.engines.vllm_http import ServerEngine
 from recovery.forward import varlen
+from recovery.inspection.token_traces import Tracer
 from recovery.methods import table
 from recovery.models import loading
 from recovery.models.chat_model import ChatModel
 from recovery.models.loading import LoraSpec, add_lora
 from recovery.objective.objective import Objective
 from recovery.sampling.in_process import InProcessSampler
-from recovery.sampling.protocol import Sampler
+from recovery.sampling.protocol import Sampler, SamplingParams
 from recovery.storage.training_state import TrainState
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
 from recovery.training.config import TrainConfig
@@ -49,13 +51,6 @@ class Texts:
             (torch.randint(0, 250, (n,), generator=draw).tolist(), [i > 1 for i in range(n)]) for n in lengths
         ]
         yield [Microbatch(Rollouts.from_dialogues([row], pad_id=258)) for row in rows]
-
-
-def read_alone(student: ChatModel, batches: Sequence[Microbatch]) -> None:
-    """The first process looks at an answer, the others do not: none may wait for that."""
-    if distributed.rank() == 0:
-        with torch.no_grad():
-            loading.hidden_states(student.model, batches[0].rollouts.tokens_BT)
 
 
 def judged(response: str, fields: Mapping[str, Any]) -> float:
@@ -83,7 +78,7 @@ def case(name: str) -> tuple[ChatModel, Any, Any]:
         from_server(student) if where == "server" else InProcessSampler(student),
         Task(method, items, teacher=teacher, anchor=teacher if few else None, reward=judged),
         config,
-        on_scored=lambda step, batches: read_alone(student, batches),
+        on_scored=Tracer(student, Objective(method), CONFIG.steps, lambda step, traces: None),
     )
     return student, episodes, TokenLoss(Objective(method, student.stop_ids))
 
@@ -94,9 +89,41 @@ def from_server(student: ChatModel) -> Sampler:
     return in_step(EngineSampler(engine, student))
 
 
-def run(name: str, folder: Path, die_after: int, sharded: bool) -> None:
+class Looks:
+    """What a training's checks and traces find, of which only those of the second step measure."""
+
+    def __init__(self, student: ChatModel, batches: Episodes) -> None:
+        self.student = student
+        self.sampler = batches.sampler
+        self.prompts = [student.prompt_ids([{"role": "user", "content": word}]) for word in ("one", "two")]
+        self.found: dict[str, Any] = {"whole": []}
+        batches.on_scored = self.traced(batches.on_scored)
+
+    def __call__(self, step: int, metrics: Mapping[str, float]) -> str | None:
+        self.note_state("check", step)
+        if step == 2:
+            answers = self.sampler.sample(self.prompts, SamplingParams(8, temperature=0.0))
+            self.found["answers"] = answers.responses()
+            self.found["log_probs"] = log_probs(self.student, answers).tolist()
+        return "seen" if step == 3 else None
+
+    def traced(self, trace: Any) -> Callable[[int, list[Microbatch]], None]:
+        def look(step: int, batches: list[Microbatch]) -> None:
+            self.note_state("trace", step)
+            trace(step, batches)
+
+        return look
+
+    def note_state(self, moment: str, step: int) -> None:
+        """Note when no weight is in shards."""
+        if not any(hasattr(weight, "to_local") for weight in self.student.model.parameters()):
+            self.found["whole"].append((moment, step))
+
+
+def run(name: str, folder: Path, die_after: int, how: str) -> None:
     """One training; with `die_after`, the first process kills itself once that step's state is saved."""
     student, batches, loss = case(name)
+    looks = Looks(student, batches) if how.endswith("looks") else None
     seen: list[dict[str, float]] = []
 
     def on_metrics(step: int, values: dict[str, float]) -> None:
@@ -111,14 +138,16 @@ def run(name: str, folder: Path, die_after: int, sharded: bool) -> None:
         student,
         batches,
         loss,
-        replace(CONFIG, shard=sharded),
+        replace(CONFIG, shard=how.startswith("shard")),
         state=TrainState(folder / "state"),
         on_metrics=on_metrics,
         on_state=on_state,
+        should_stop=looks,
     )
     if distributed.rank() == 0:
         loading.save(student, folder / "model")
         (folder / "seen.json").write_text(json.dumps(seen), encoding="utf-8")
+        (folder / "looks.json").write_text(json.dumps(looks and looks.found), encoding="utf-8")
 
 
 def main(root: Path, wanted: list[str]) -> None:
@@ -127,7 +156,7 @@ def main(root: Path, wanted: list[str]) -> None:
     distributed.start()
     for one in wanted:
         name, how, die_after = one.split(":")
-        run(name, root / f"{name}-{how}", int(die_after), how.startswith("shard"))
+        run(name, root / f"{name}-{how}", int(die_after), how)
 
 
 if __name__ == "__main__":

@@ -76,6 +76,11 @@ def test_every_number_has_a_limit(section: type[BaseModel]) -> None:
         (r"mix: .*", "mix: {new: 0.5, earlier: 0.1}", r"midtrain\.mix: the shares add up to 0.6, not to 1$"),
         (r"method: \w+", "methd: opd", r"distill\.methd: there is no such setting"),
         (r"dtype: \w+", "dtype: int8", r"model\.dtype: .*'bfloat16', not 'int8'$"),
+        (
+            r"dtype: (\w+)(?s:(.*))distill:",
+            r"dtype: \1\n  quantize: nf4\2distill:\n  sampler: server",
+            r"recover.yaml: settings: model\.quantize and distill\.sampler exclude each other: .*inprocess",
+        ),
         (r"path: .*", "path: ''", r"model\.path: .*at least 1 character"),
         (r"seed: .*", "seed: one", r"seed: .*not 'one'$"),
         (r"seed: .*", f"seed: {10**20}", r"seed: .*less than or equal to 4294967295, not 10+$"),

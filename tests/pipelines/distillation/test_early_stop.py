@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from db.reads import curves, queries
+from pipelines import distill as stage_of_distillation
 from pipelines.config import settings as config
 from pipelines.config.jobs import DistillJob
 from pipelines.config.overrides import override
@@ -27,6 +28,7 @@ from recovery.methods.table import get
 from recovery.sampling.in_process import InProcessSampler
 from recovery.teachers.teachers import CheckpointTeacher
 from recovery.training import alarms
+from recovery.training.trainer import TrainReport
 from tests.support import tiny
 
 PRESET = config.parse(config.preset_text("microworld"), "preset")
@@ -71,6 +73,26 @@ def test_a_student_that_is_clean_already_stops_at_the_second_look(home: Workspac
     run = queries.runs(home.tracker.db, kind="distill")[0]
     passed = curves.metric_series(home.tracker.db, run["id"], "probe_passed")
     assert [(row["step"], row["value"]) for row in passed] == [(1, 1.0), (2, 1.0)]
+
+
+@pytest.mark.parametrize(("method", "taught_by"), [("opcd", 0), ("opd", 1)])
+def test_the_clean_model_is_kept_only_where_it_teaches(
+    method: str, taught_by: int, home: Workspace, prompts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[int] = []
+    run = stage_of_distillation.run
+
+    def run_and_count(stage: Stage, made: stage_of_distillation.Distillation) -> TrainReport:
+        report = run(stage, made)
+        kept.append(len(made.teachers.models))
+        return report
+
+    monkeypatch.setattr(stage_of_distillation, "run", run_and_count)
+    asked = job(prompts)
+    context = "Say little." if method == "opcd" else None
+    settings = override(asked.settings, {"method": method, "context": context, "steps": 1})
+    distill(home, asked.model_copy(update={"settings": settings}))
+    assert kept == [taught_by]
 
 
 def test_the_probe_is_kept_from_training_and_from_the_evaluation(prompts: Path) -> None:

@@ -396,6 +396,15 @@ def test_a_distant_teacher_is_refused_where_it_cannot_give_what_is_needed(method
     check(settings(teacher_engine="http://teacher:8000"), table.get("opd-topk"))
 
 
+@pytest.mark.parametrize("where", ["vllm", "server", "http://a:1"])
+@pytest.mark.parametrize("method", ["sft", "seqkd", "minillm"])
+def test_a_sampler_that_would_not_be_asked_is_refused(where: str, method: str) -> None:
+    with pytest.raises(InputError, match=f"'{method}' trains on no answers .* keep --sampler inprocess"):
+        check(settings(sampler=where), table.get(method))
+    for asked in ("opd", "rft", "gkd", "opd-continue"):
+        check(settings(sampler="http://a:1"), table.get(asked))
+
+
 def test_places_are_checked_by_name() -> None:
     for where in ("inprocess", "http://a:1,http://b:2"):
         check_place("sampler", where)

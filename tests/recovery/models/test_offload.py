@@ -12,7 +12,8 @@ from pipelines.config.sections.training import OptimizerConfig
 from pipelines.distillation.engine_places import check
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError
-from recovery.methods.table import METHODS
+from recovery.forward.hidden_states import row_sharing
+from recovery.methods.table import METHODS, with_dials
 from recovery.models import offload
 from recovery.models.chat_model import ChatModel
 from recovery.teachers.teachers import CheckpointTeacher
@@ -58,9 +59,30 @@ def test_it_scores_as_before_with_one_layer_at_a_time(kind: str, monkeypatch: py
     assert not any(map(torch.isnan, (parameter.sum() for parameter in resting.model.parameters())))
 
 
+def test_rows_share_a_pass_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No gradient can be taken with a weight at rest: here it is empty, on a GPU it is on the host."""
+    homes: dict[torch.Tensor, torch.Tensor] = {}
+
+    def emptied(weight: torch.Tensor) -> torch.Tensor:
+        empty = weight.new_empty(0)
+        homes[empty] = weight
+        return empty
+
+    monkeypatch.setattr(offload, "_resting", emptied)
+    monkeypatch.setattr(offload, "fetched", lambda resting, device: homes[resting].clone())
+    plain, resting = tiny.chat_model(seed=3), tiny.chat_model(seed=3)
+    offload.rest_on_host(resting)
+    assert row_sharing(resting.model) == row_sharing(plain.model)
+    assert not row_sharing(plain.model).is_limited
+
+
 def test_where_it_is_of_no_use_it_is_refused() -> None:
     settings = DistillConfig(prompts="p", optimizer=OptimizerConfig(learning_rate=1e-4), offload_teacher=True)
     check(settings, METHODS["opd"])
+    check(settings, with_dials("opsd", {"anchor_beta": 0.1}))  # the anchor is the clean model
+    for method in ("opsd", "sdft", "sft", "deliberate"):
+        with pytest.raises(InputError, match=f"offload_teacher: method '{method}' loads no teacher"):
+            check(settings, METHODS[method])
     with pytest.raises(InputError, match=r"offload_teacher: .*'seqkd'"):
         check(settings, METHODS["seqkd"])
     with pytest.raises(InputError, match=r"offload_teacher: .*distill\.stop"):
