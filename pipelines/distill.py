@@ -270,7 +270,7 @@ def _starting_model(ws: Workspace, job: DistillJob, stage: Stage) -> tuple[Check
     share = settings.merge
     parent = ws.checkpoint(job.student)
     if not share:
-        return parent, training_run.student(ws, parent, settings)
+        return parent, training_run.student(ws, parent, settings, job.seed)
     teacher = ws.checkpoint(job.teacher)
     kind: Kind = "linear" if settings.merge_of == "all" else "embeddings"
     which = "weights" if kind == "linear" else kind
@@ -278,8 +278,8 @@ def _starting_model(ws: Workspace, job: DistillJob, stage: Stage) -> tuple[Check
     if settings.adapter and not parent.base:
         mixture = MergeJob(student=parent.id, other=teacher.id, weight=share, kind=kind)
         below = ws.checkpoint(distributed.once(lambda: merged(ws, mixture, stage)))
-        return below, training_run.student(ws, below, settings)
-    student = training_run.student(ws, parent, settings)
+        return below, training_run.student(ws, below, settings, job.seed)
+    student = training_run.student(ws, parent, settings, job.seed)
     if not parent.base:
         merging.mix_in(student, ws.load(teacher), share, kind)
     elif parent.base == teacher.id:

@@ -95,7 +95,7 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     job = in_turn(lambda: _fitted_to_machine(job, stage))
     parent = ws.checkpoint(job.student)
     manifest = in_turn(lambda: _documents(job, stage))
-    student = training_run.student(ws, parent, job.settings)
+    student = training_run.student(ws, parent, job.settings, job.seed)
     new = in_turn(lambda: _new_tokens(ws, job, stage, student, manifest))
     if job.settings.method == passage_teaching.ROW:
         made = _by_passages(ws, job, stage, student, parent, new)

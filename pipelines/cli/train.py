@@ -98,7 +98,7 @@ def distill_command(
 
     \b
     recover distill --teacher base
-    recover distill --method opd-sampled --set temperature=0.8 --prompts prompts.jsonl
+    recover distill --method opd --set temperature=0.8 --prompts prompts.jsonl
     recover distill --show-prompts 2
     """
     from pipelines.distill import distill_alone

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     from pipelines.runs.workspace import Workspace
+    from recovery.models.adapters import LoraSpec
     from recovery.models.chat_model import ChatModel
     from recovery.storage.checkpoints import Checkpoint
 
@@ -44,7 +45,9 @@ class LoggedState(TrainState):
         super().save(step, tensors, meta)
 
 
-def student(ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | DistillConfig) -> ChatModel:
+def student(
+    ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | DistillConfig, seed: int
+) -> ChatModel:
     """Load a checkpoint for training, with a fresh adapter if the settings want one and it has none."""
     import torch
 
@@ -54,14 +57,27 @@ def student(ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | Di
         adapters.require_rank(checkpoint.path, settings.adapter.rank)
     recompute = ws.config.model.checkpoints_gradients(torch.cuda.is_available())
     found = ws.load(checkpoint, gradient_checkpointing=recompute)
-    if settings.adapter and not loading.is_adapter(found.model):
-        loading.add_lora(found, loading.LoraSpec(**settings.adapter.model_dump()))
+    if settings.adapter:
+        _adapt(ws, found, loading.LoraSpec(**settings.adapter.model_dump(), seed=seed))
     quantization.require_trainable(found)
     if settings.freeze_embeddings:
         loading.freeze_embeddings(found)
     if ws.config.model.compile:
         loading.compile_layers(found)
     return found
+
+
+def _adapt(ws: Workspace, found: ChatModel, spec: LoraSpec) -> None:
+    """Add a fresh adapter, or say which settings the adapter that is there does not take."""
+    from recovery.models import adapters, loading
+
+    if not loading.is_adapter(found.model):
+        adapters.add_lora(found, spec)
+    elif kept := adapters.kept_settings(found.model, spec):
+        ws.progress.say(
+            f"  lora         the student's adapter keeps its own {', '.join(kept)}: for another, merge it "
+            "first (`recover merge --weight 0`)"
+        )
 
 
 @dataclass(frozen=True)

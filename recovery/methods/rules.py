@@ -56,6 +56,10 @@ READ_BY: dict[str, tuple[str, Test]] = {
     "k": ("signal=topk_reverse_kl", lambda m: m.signal == "topk_reverse_kl"),
     "tail": ("signal=topk_reverse_kl", lambda m: m.signal == "topk_reverse_kl"),
     "lam": ("a teacher's signal", lambda m: m.signal in TEACHER_SIGNALS),
+    "temperature": (
+        "tokens that are sampled, and to signals other than labels",
+        lambda m: m.state_kind != "data" or m.signal not in LABELS,
+    ),
     "entry_clip": ("an exact signal (reverse_kl, forward_kl, jsd)", lambda m: m.signal in EXACT),
     "kl_budget": ("an exact signal (reverse_kl, forward_kl, jsd)", lambda m: m.signal in EXACT),
     "kl_budget_of": ("kl_budget", lambda m: m.kl_budget is not None),

@@ -205,6 +205,20 @@ def require_rank(directory: Path | str, rank: int) -> None:
         )
 
 
+def kept_settings(model: Any, spec: LoraSpec) -> list[str]:
+    """Return what of an adapter differs from what the spec sets, but for its rank."""
+    config = model.peft_config["default"]
+    found = []
+    if spec.alpha is not None and spec.alpha != config.lora_alpha:
+        found.append(f"alpha {config.lora_alpha:g}")
+    if spec.dropout and spec.dropout != config.lora_dropout:
+        found.append(f"dropout {config.lora_dropout:g}")
+    names = spec.targets if isinstance(spec.targets, str) else set(spec.targets)
+    if names not in (ALL_LINEAR, config.target_modules):
+        found.append("targets")
+    return found
+
+
 @contextmanager
 def adapter_off(chat: ChatModel) -> Iterator[None]:
     """Switch the adapter off inside the block; afterwards the same weights are trainable as before."""

@@ -106,12 +106,41 @@ def test_an_adapter_is_trained_whether_embeddings_are_frozen_or_not(home: Worksp
     names = [
         {
             name
-            for name, weight in training_run.student(home, home.clean(), settings).model.named_parameters()
+            for name, weight in training_run.student(home, home.clean(), settings, 0).model.named_parameters()
             if weight.requires_grad
         }
         for settings in (plain, frozen)
     ]
     assert names[0] == names[1] and names[0]
+
+
+def first_adapter(home: Workspace, seed: int, **lora: Any) -> dict[str, torch.Tensor]:
+    settings = override(PRESET.midtrain, {"lora": {"rank": 2, **lora}})
+    model = training_run.student(home, home.clean(), settings, seed).model
+    return {name: weight for name, weight in model.named_parameters() if "lora_A" in name}
+
+
+def test_every_seed_begins_with_an_adapter_of_its_own(home: Workspace) -> None:
+    one, again, other = (first_adapter(home, seed) for seed in (1, 1, 2))
+    assert one
+    for name, weight in one.items():
+        assert torch.equal(weight, again[name]) and not torch.equal(weight, other[name])
+
+
+def test_what_an_adapter_keeps_is_said(
+    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = {"rank": 2, "alpha": 8, "targets": ["q_proj", "v_proj"]}
+    start = home.checkpoint(taught(home, tmp_path, lora=first))
+    said: list[str] = []
+    monkeypatch.setattr(home.progress, "say", said.append)
+    for lora in ({}, {"alpha": 8, "targets": ["v_proj", "q_proj"]}):
+        training_run.student(home, start, override(PRESET.midtrain, {"lora": {"rank": 2, **lora}}), 0)
+    assert said == []
+    changes = {"rank": 2, "alpha": 16, "dropout": 0.1, "targets": ["q_proj"]}
+    training_run.student(home, start, override(PRESET.midtrain, {"lora": changes}), 0)
+    (line,) = said
+    assert "keeps its own alpha 8, dropout 0, targets: " in line
 
 
 def test_a_kill_right_after_a_saved_step_loses_nothing_of_its_cost(tmp_path: Path) -> None:

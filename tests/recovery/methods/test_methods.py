@@ -192,11 +192,20 @@ def test_wrong_dials_are_refused(name: str, values: dict[str, Any], message: str
         ("opd", {"reward_baseline": "none"}),
         ("opd", {"anchor_kl": "forward"}),
         ("pid", {"signal": "topk_reverse_kl"}),
+        ("sft", {"temperature": "0.5"}),
+        ("asft", {"temperature": "0"}),
+        ("dft", {"temperature": "2", "anchor_beta": "0.1"}),
     ],
 )
 def test_a_dial_without_effect_is_refused(name: str, values: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="has no effect"):
         with_dials(name, values)
+
+
+@pytest.mark.parametrize("name", ["rft", "seqkd", "deliberate", "opd-continue", "opd"])
+def test_a_temperature_is_taken_where_something_is_sampled(name: str) -> None:
+    assert with_dials(name, {"temperature": "0.5"}).temperature == 0.5
+    assert with_dials("opd", {"states": "data", "temperature": "0.5"}).temperature == 0.5
 
 
 def test_a_budget_falls_in_equal_ratios() -> None:
