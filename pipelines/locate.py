@@ -43,7 +43,7 @@ def _work(ws: Workspace, job: LocateJob, stage: Stage) -> Result:
     from recovery.inspection.weight_parts import parts
 
     student, clean = ws.checkpoint(job.checkpoint), ws.checkpoint(job.clean)
-    found = parts(student.path, clean.path, job.groups)
+    found = parts(student.path, clean.path, job.groups, ws.config.model.trust_remote_code)
     moved = [part for part in found if part.moved > 0]
     if not moved:
         raise InputError(f"{student.id} has the weights of {clean.id}: there is nothing to put back")
@@ -163,7 +163,14 @@ class _Search:
         student, clean = self.ws.checkpoint(self.job.checkpoint), self.ws.checkpoint(self.job.clean)
         tensors = frozenset[str]().union(*(part.tensors for part in chosen))
         checkpoint = self.ws.store.publish(
-            lambda target: put_back(student.path, clean.path, target, tensors, on_tensor=stage.step),
+            lambda target: put_back(
+                student.path,
+                clean.path,
+                target,
+                tensors,
+                on_tensor=stage.step,
+                trust_remote_code=self.ws.config.model.trust_remote_code,
+            ),
             kind="full",
             parent=student.id,
             config={"stage": "merge", **settings},

@@ -55,7 +55,14 @@ def merged(ws: Workspace, job: MergeJob, stage: Stage) -> str:
         stage.say("  the adapter goes into the stored weights, not into the 4-bit ones it was trained on")
     checkpoint = ws.store.publish(
         lambda target: merge_weights(
-            student.path, other.path, target, job.weight, job.kind, residual=residual, on_tensor=stage.step
+            student.path,
+            other.path,
+            target,
+            job.weight,
+            job.kind,
+            residual=residual,
+            on_tensor=stage.step,
+            trust_remote_code=ws.config.model.trust_remote_code,
         ),
         kind="full",
         parent=student.id,

@@ -20,7 +20,7 @@ from recovery.methods.choices import FROZEN, LABELS, TEACHER_WRITES
 
 if TYPE_CHECKING:
     from pipelines.config.sections.distill import DistillConfig
-    from pipelines.config.sections.engine import EngineConfig
+    from pipelines.config.settings import Config
     from pipelines.runs.workspace import Workspace
     from recovery.engines.protocol import Engine, EngineSettings
     from recovery.engines.vllm_server import Server
@@ -165,7 +165,7 @@ class Engines(ExitStack):
         from recovery.engines.vllm_local import VllmEngine
 
         check_place(role, where)
-        settings = engine_settings(self.ws.config.engine)
+        settings = engine_settings(self.ws.config)
         engine: Any
         if where == COLOCATED:
             if self._colocated:
@@ -246,10 +246,11 @@ def make_server(
     )
 
 
-def engine_settings(config: EngineConfig) -> EngineSettings:
+def engine_settings(config: Config) -> EngineSettings:
     from recovery.engines.protocol import EngineSettings
 
-    return EngineSettings(**config.model_dump())
+    trust = config.model.trust_remote_code
+    return EngineSettings(**config.engine.model_dump(), trust_remote_code=trust)
 
 
 def dtype_of(student: ChatModel) -> str:
@@ -277,7 +278,7 @@ def serve(
         if not key:
             raise InputError(f"--host {host}: set {KEY_VARIABLE} to a long random key, on both sides")
     checkpoint = ws.checkpoint(ref)
-    settings = engine_settings(ws.config.engine)
+    settings = engine_settings(ws.config)
     dtype = ws.config.model.dtype
     log = ws.home / "engines" / f"{checkpoint.id}.log"
     address = host, port

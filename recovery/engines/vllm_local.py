@@ -17,6 +17,7 @@ from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer,
 from recovery.engines.watchdog import EngineThread
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.launch_env import launched
+from recovery.models.hub import explained
 from recovery.models.loading import is_adapter, save
 from recovery.sampling.loops import loop_end
 from recovery.seeds import step_seed
@@ -51,13 +52,15 @@ def lora_rank(rank: int) -> int:
     return next(size for size in LORA_RANKS if size >= rank)
 
 
-def lora_targets(directory: Path) -> list[str]:
+def lora_targets(directory: Path, trust_remote_code: bool = False) -> list[str]:
     """Return the names of all linear layers but the head: vLLM gives no prompt log-probs with a LoRA head."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(directory, local_files_only=True))
+    trust = {"trust_remote_code": trust_remote_code}
+    with torch.device("meta"), explained(str(directory), "model"):
+        config = AutoConfig.from_pretrained(directory, local_files_only=True, **trust)
+        model = AutoModelForCausalLM.from_config(config, **trust)
     named, head = model.named_modules(), model.get_output_embeddings()
     linear = {name for name, module in named if isinstance(module, torch.nn.Linear) and module is not head}
     return sorted({name.rpartition(".")[2] for name in linear})
@@ -231,6 +234,7 @@ def _arguments(directory: Path, settings: EngineSettings, dtype: str, rank: int)
 
     users = {name.replace("-", "_"): value for name, value in settings.arguments.items()}
     arguments: dict[str, Any] = {
+        "trust_remote_code": settings.trust_remote_code,
         **users,
         "tensor_parallel_size": settings.tensor_parallel,
         "model": str(directory),
@@ -246,7 +250,7 @@ def _arguments(directory: Path, settings: EngineSettings, dtype: str, rank: int)
     }
     if rank:
         arguments |= {"enable_lora": True, "max_lora_rank": lora_rank(rank), "max_loras": 1}
-        arguments["lora_target_modules"] = lora_targets(directory)
+        arguments["lora_target_modules"] = lora_targets(directory, settings.trust_remote_code)
     if torch.cuda.is_available():
         return arguments | {"gpu_memory_utilization": settings.gpu_memory}
     # Chunked prefill rewinds the random generator after a partial prompt, which a CPU generator cannot do.

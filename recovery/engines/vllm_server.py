@@ -137,11 +137,15 @@ def _command(
         options["gpu-memory-utilization"] = settings.gpu_memory
     else:
         options["kv-cache-memory-bytes"] = int(settings.cpu_cache_gib * 2**30)
-    flags = ["--enforce-eager"] * settings.eager
+    flags = ["--enforce-eager"] * settings.eager + ["--trust-remote-code"] * settings.trust_remote_code
     if not torch.cuda.is_available():
         flags.append("--no-enable-chunked-prefill")  # as in vllm_local.py
     if rank:
-        flags += ["--enable-lora", "--lora-target-modules", *lora_targets(directory)]
+        flags += [
+            "--enable-lora",
+            "--lora-target-modules",
+            *lora_targets(directory, settings.trust_remote_code),
+        ]
     users = {"stream-interval": STREAM_TOKENS, **settings.arguments}
     extra = [f"--{option}={value}" for option, value in users.items()]
     named = [f"--{option}={value}" for option, value in options.items()]

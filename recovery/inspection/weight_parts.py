@@ -28,11 +28,11 @@ class Part:
     moved: float  # |student - other| / |other|
 
 
-def parts(student: Path, other: Path, groups: int) -> list[Part]:
+def parts(student: Path, other: Path, groups: int, trust_remote_code: bool = False) -> list[Part]:
     """Return the parts of two models of one architecture, with the layers in at most `groups` groups."""
     if groups < 1:
         raise InputError(f"groups={groups}: give at least one group of layers")
-    mine, theirs = StoredWeights(student), StoredWeights(other)
+    mine, theirs = (StoredWeights(path, trust_remote_code) for path in (student, other))
     require_same(mine, theirs)
     named = names(mine.slots, _ends(mine), groups)
     return [

@@ -89,11 +89,11 @@ def _pieces(module: SplitDelta) -> dict[str, Tensor]:
     return _reverted(module.model, module.name, module.delta.rows(slice(None)))
 
 
-def deltas(adapter: Path, base: Path) -> dict[str, Delta]:
+def deltas(adapter: Path, base: Path, trust_remote_code: bool = False) -> dict[str, Delta]:
     """Return the deltas by the tensor's name in the base's files; refuse anything but LoRA matrices."""
-    model = _skeleton(base)
+    model = _skeleton(base, trust_remote_code)
     found: dict[str, Delta] = {}
-    for name, delta in _by_parameter(adapter, _skeleton(base)):
+    for name, delta in _by_parameter(adapter, _skeleton(base, trust_remote_code)):
         shape = model.get_parameter(name).shape
         placed = _reverted(model, name, torch.empty(shape, device="meta"))
         if [piece.shape for piece in placed.values()] == [shape]:
@@ -104,10 +104,12 @@ def deltas(adapter: Path, base: Path) -> dict[str, Delta]:
     return found
 
 
-def _skeleton(base: Path) -> Any:
+def _skeleton(base: Path, trust_remote_code: bool) -> Any:
     """Return the base's modules without numbers, knowing how its files were converted."""
     with quiet(), explained(str(base), "model"):
-        return loader_of(base).from_pretrained(base, device_map="meta", local_files_only=True)
+        return loader_of(base).from_pretrained(
+            base, device_map="meta", local_files_only=True, trust_remote_code=trust_remote_code
+        )
 
 
 def _reverted(model: Any, name: str, tensor: Tensor) -> dict[str, Tensor]:

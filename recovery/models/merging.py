@@ -49,7 +49,7 @@ Masks = Callable[[str], Mask | None]  # of a residual, in a tensor of that name
 OnTensor = Callable[[int, int], None]
 
 
-def merge_weights(
+def merge_weights(  # noqa: PLR0913 - three models, and how they are merged
     student: Path,
     other: Path,
     target: Path,
@@ -58,12 +58,13 @@ def merge_weights(
     *,
     residual: Residual | None = None,
     on_tensor: OnTensor | None = None,
+    trust_remote_code: bool = False,
 ) -> None:
     """Write the student's files and the merged weights to `target`; an adapter counts with its base."""
     if (kind == "residual") != (residual is not None):
         raise InputError("merge: residual, and no other kind, needs the origin that `other` was tuned from")
     paths = (student, other) if residual is None else (student, other, residual.origin)
-    sources = [StoredWeights(path) for path in paths]
+    sources = [StoredWeights(path, trust_remote_code) for path in paths]
     for one in sources[1:]:
         require_same(sources[0], one)
     with storage_errors(target):
@@ -73,10 +74,16 @@ def merge_weights(
 
 
 def put_back(
-    student: Path, other: Path, target: Path, names: Collection[str], *, on_tensor: OnTensor | None = None
+    student: Path,
+    other: Path,
+    target: Path,
+    names: Collection[str],
+    *,
+    on_tensor: OnTensor | None = None,
+    trust_remote_code: bool = False,
 ) -> None:
     """Write the student to `target` with the named tensors of `other` in place of its own."""
-    sources = [StoredWeights(student), StoredWeights(other)]
+    sources = [StoredWeights(path, trust_remote_code) for path in (student, other)]
     require_same(*sources)
     sums = Sums(sources, lambda name: (0.0, 1.0) if name in names else (1.0, 0.0))
     with storage_errors(target):
@@ -171,12 +178,12 @@ def arc_shares(dot: float, square_a: float, square_b: float, weight: float) -> t
 class StoredWeights:
     """A model on disk as named tensors, read by rows in fp32; an adapter's part is added on the way."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, trust_remote_code: bool = False) -> None:
         adapter = (directory / "adapter_config.json").is_file()
         self.base = _base_of(directory) if adapter else directory
         self.files = weight_files(self.base)
         self.slots = {slot.name: slot for file in self.files for slot in tensor_slots(file)}
-        self.added = deltas(directory, self.base) if adapter else {}
+        self.added = deltas(directory, self.base, trust_remote_code) if adapter else {}
         self._open: dict[Path, Any] = {}
 
     def read(self, name: str, rows: slice) -> Tensor:

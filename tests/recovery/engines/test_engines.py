@@ -21,7 +21,8 @@ from pipelines.distillation.engine_places import check, check_place
 from recovery.engines import child_process
 from recovery.engines.protocol import EngineSampler, EngineSettings, EngineTeacher, trainer_logprobs
 from recovery.engines.vllm_http import LogprobEntry, ServerEngine
-from recovery.engines.vllm_local import lora_rank, lora_targets, scores_of_answer
+from recovery.engines.vllm_local import _arguments, lora_rank, lora_targets, scores_of_answer
+from recovery.engines.vllm_server import _command
 from recovery.engines.watchdog import EngineThread
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.methods import table
@@ -268,6 +269,14 @@ def test_an_adapter_is_looked_for_on_every_linear_layer_but_the_head(tmp_path: P
         "up_proj",
         "v_proj",
     ]
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_models_own_code_is_run_by_an_engine_as_by_the_trainer(tmp_path: Path, trusted: bool) -> None:
+    chosen = EngineSettings(trust_remote_code=trusted)
+    assert _arguments(tmp_path, chosen, "auto", 0)["trust_remote_code"] is trusted
+    words = _command(tmp_path, chosen, "name", "auto", 0, "127.0.0.1", 1)
+    assert ("--trust-remote-code" in words) is trusted
 
 
 def test_an_adapters_rank_becomes_one_that_vllm_has() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from recovery.engines.vllm_local import lora_targets
 from recovery.errors import InputError
+from recovery.inspection.weight_parts import parts
 from recovery.models import adapters, loading
 from recovery.models.adapters import LoraSpec, linear_targets, require_rank
 from recovery.models.loading import ModelSpec
@@ -92,6 +95,45 @@ def test_what_is_trained_in_one_line() -> None:
     count = sum(one.numel() for one in chat.model.parameters() if one.requires_grad)
     said = adapters.describe_trained(chat.model)
     assert said.startswith(f"an adapter of {count:,} weights on down_proj, gate_proj, k_proj, ")
+
+
+CODE = """from transformers import Qwen3Config, Qwen3ForCausalLM
+class C(Qwen3Config):
+    model_type = "mine"
+class M(Qwen3ForCausalLM):
+    config_class = C
+"""
+
+
+@pytest.fixture
+def with_code(tmp_path: Path) -> Path:
+    """A model whose classes come with it."""
+    base = tiny.save(tmp_path / "with-code")
+    (base / "mine.py").write_text(CODE)
+    config = json.loads((base / "config.json").read_text())
+    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.C", "AutoModelForCausalLM": "mine.M"}}
+    (base / "config.json").write_text(json.dumps(config))
+    return base
+
+
+def test_an_adapter_on_a_model_with_code_of_its_own_is_merged(with_code: Path, tmp_path: Path) -> None:
+    spec = ModelSpec(str(with_code), lora=LoraSpec(rank=2), trust_remote_code=True)
+    loading.save(loading.load(spec), tmp_path / "adapter")
+    (tmp_path / "merged").mkdir()
+    models = tmp_path / "adapter", with_code
+    with pytest.raises(InputError, match="then set trust_remote_code"):
+        merge_weights(*models, tmp_path / "merged", 0.0)
+    merge_weights(*models, tmp_path / "merged", 0.0, trust_remote_code=True)
+    one, other = (load_file(path / "model.safetensors") for path in (with_code, tmp_path / "merged"))
+    assert all(torch.equal(one[name], other[name]) for name in one)  # a fresh adapter adds nothing
+    (embeddings, *_) = parts(*models, 1, trust_remote_code=True)
+    assert embeddings.moved == 0
+
+
+def test_an_engine_finds_the_layers_of_a_model_with_code_of_its_own(with_code: Path) -> None:
+    with pytest.raises(InputError, match="then set trust_remote_code"):
+        lora_targets(with_code)
+    assert set(lora_targets(with_code, trust_remote_code=True)) == ATTENTION | MLP
 
 
 @pytest.mark.parametrize("rank", [0, 4, 64])
