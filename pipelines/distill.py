@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
@@ -15,9 +15,9 @@ from pipelines.config.jobs import DistillJob, Kind, MergeJob
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.corpus.kept_texts import EARLIER_TOKENS
 from pipelines.distillation import engine_places, inputs
-from pipelines.distillation.leaks import drop_leaks, kept_evaluation_prompts
-from pipelines.distillation.lengths import answerable, warn_of_context
-from pipelines.distillation.pool import Chosen, chosen_once
+from pipelines.distillation.leaks import kept_evaluation_prompts
+from pipelines.distillation.lengths import answerable
+from pipelines.distillation.pool import Chosen, chosen_once, with_room, without_leaks
 from pipelines.distillation.prompts import Prompt
 from pipelines.knowledge import guards
 from pipelines.machine.fitting import fitted_once
@@ -155,7 +155,7 @@ def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places
 
     method = _method(job.settings)
     evaluated = in_turn(lambda: kept_evaluation_prompts(job.evaluation, stage))
-    data = in_turn(lambda: _without_leaks(job, method, stage, evaluated))
+    data = in_turn(lambda: without_leaks(job, method, stage, evaluated))
     data, probe = early_stop.hold_out(job, data, evaluated)
     reward, data = inputs.read_reward(job, method, data)
     context = inputs.read_context(job, method, data.pairs)
@@ -164,7 +164,7 @@ def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places
     taught = guards.taught(ws, job, method, student, teachers, stage)
 
     def choose() -> Chosen:
-        fitting = _answerable(job, data, student, context, stage)
+        fitting = with_room(job, data, student, context, stage)
         return guards.guard(job, fitting, taught, stage)
 
     pool, recorded = chosen_once(stage, data, choose)
@@ -287,31 +287,6 @@ def _starting_model(ws: Workspace, job: DistillJob, stage: Stage) -> tuple[Check
     else:
         raise InputError("merge: the student is an adapter on another model than the teacher: leave it out")
     return parent, student
-
-
-def _without_leaks(job: DistillJob, method: Method, stage: Stage, evaluated: list[str]) -> inputs.PromptData:
-    """Read the prompts and pairs that the method needs; drop those that the evaluation asks."""
-    data = inputs.read_data(job, method, stage.workspace.home)
-    kept = {}
-    for name, rows in (("prompts", data.prompts), ("pairs", data.pairs)):
-        kept[name], leaked = drop_leaks(rows, evaluated)
-        if leaked:
-            stage.say(f"  {name:<12} {leaked} of {len(rows):,} are evaluation prompts: left out")
-        if rows and not kept[name]:
-            raise InputError(f"every one of the {name} is an evaluation prompt: give other --{name}")
-    return inputs.PromptData(**kept)
-
-
-def _answerable(
-    job: DistillJob, data: inputs.PromptData, student: ChatModel, context: Context | None, stage: Stage
-) -> inputs.PromptData:
-    """Drop the prompts that leave no room for an answer; say where the teacher's context is too long."""
-    settings, engine = job.settings, stage.workspace.config.engine
-    most = None if settings.sampler == engine_places.INPROCESS else engine.max_length
-    kept = answerable(data.prompts, student, stage, context=context, most=most)
-    if context:
-        warn_of_context(kept, context, student, stage, settings.max_new_tokens)
-    return replace(data, prompts=kept)
 
 
 def _tracer(stage: Stage, student: ChatModel, method: Method, steps: int) -> Tracer:

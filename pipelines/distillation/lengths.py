@@ -33,16 +33,11 @@ def answerable(
     """
     limit = _limit(chat, most)
     kept = [prompt for prompt in prompts if _longest(prompt, context, chat, limit) < limit]
+    why = f"leave no room for an answer: the limit is {limit:,.0f} tokens"
     if prompts and not kept:
-        raise InputError(
-            f"{name}: none leaves room for an answer within {limit:,.0f} tokens: shorten them, such as "
-            f"{prompts[0].text[:60]!r}"
-        )
+        raise InputError(f"all {name} {why}; shorten them, such as {prompts[0].text[:60]!r}")
     if left_out := len(prompts) - len(kept):
-        stage.say(
-            f"  {name:<12} {left_out} of {len(prompts):,} leave no room for an answer within {limit:,.0f} "
-            "tokens: left out"
-        )
+        stage.say(f"  {name:<12} {left_out} of {len(prompts):,} are left out, as they {why}")
     return kept
 
 

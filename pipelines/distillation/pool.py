@@ -7,16 +7,49 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pipelines.distillation.inputs import PromptData
+from pipelines.distillation.engine_places import INPROCESS
+from pipelines.distillation.inputs import PromptData, read_data
+from pipelines.distillation.leaks import drop_leaks
+from pipelines.distillation.lengths import answerable, warn_of_context
 from pipelines.distillation.prompts import Prompt
 from recovery.distributed import in_turn
+from recovery.errors import InputError
 from recovery.storage.atomic_dirs import write_text
 
 if TYPE_CHECKING:
+    from pipelines.config.jobs import DistillJob
     from pipelines.runs.stage_runner import Stage
+    from recovery.methods.method import Method
+    from recovery.models.chat_model import ChatModel
+    from recovery.teachers.contexts import Context
 
 KEPT_POOL = "pool.json"  # in a run's folder: the weight of each row that was read, null where it is left out
 Chosen = tuple[PromptData, dict[str, Any]]
+
+
+def without_leaks(job: DistillJob, method: Method, stage: Stage, evaluated: Sequence[str]) -> PromptData:
+    """Read the prompts and pairs that the method needs; drop those that the evaluation asks."""
+    data = read_data(job, method, stage.workspace.home)
+    kept = {}
+    for name, rows in (("prompts", data.prompts), ("pairs", data.pairs)):
+        kept[name], leaked = drop_leaks(rows, evaluated)
+        if leaked:
+            stage.say(f"  {name:<12} {leaked} of {len(rows):,} are evaluation prompts: left out")
+        if rows and not kept[name]:
+            raise InputError(f"every one of the {name} is an evaluation prompt: give other --{name}")
+    return PromptData(**kept)
+
+
+def with_room(
+    job: DistillJob, data: PromptData, student: ChatModel, context: Context | None, stage: Stage
+) -> PromptData:
+    """Drop the prompts that leave no room for an answer; say where the teacher's context is too long."""
+    settings, engine = job.settings, stage.workspace.config.engine
+    most = None if settings.sampler == INPROCESS else engine.max_length
+    kept = answerable(data.prompts, student, stage, context=context, most=most)
+    if context:
+        warn_of_context(kept, context, student, stage, settings.max_new_tokens)
+    return replace(data, prompts=kept)
 
 
 def chosen_once(stage: Stage, read: PromptData, choose: Callable[[], Chosen]) -> Chosen:

@@ -56,12 +56,14 @@ def test_a_prompt_without_room_for_an_answer_is_left_out(
 ) -> None:
     found = distill(ws, job(tmp_path, "Say one word.", LONG, "Say two words."))
     assert found["tokens"] > 0
-    line = "  prompts      1 of 3 leave no room for an answer within 2,048 tokens: left out"
+    line = (
+        "  prompts      1 of 3 are left out, as they leave no room for an answer: the limit is 2,048 tokens"
+    )
     assert said.count(line) == 1
 
 
 def test_prompts_of_which_none_leaves_room_are_refused(ws: Workspace, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"prompts: none leaves room .* 2,048 tokens: .*'long long"):
+    with pytest.raises(InputError, match=r"all prompts leave no room .* 2,048 tokens; .*'long long"):
         distill(ws, job(tmp_path, LONG, LONG + "again"))
 
 

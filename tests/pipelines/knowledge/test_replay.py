@@ -112,7 +112,9 @@ def test_the_clean_model_answers_no_more_prompts_than_the_chat_share_reads(
         stage.say = said.append
         long = Prompt([{"role": "user", "content": "long " * 600}])
         assert replay._answers(ws, job, stage, [long, *prompts], wanted=10**6) == every  # type: ignore[arg-type]
-    assert said == ["  chat         1 of 7 leave no room for an answer within 2,048 tokens: left out"]
+    assert said == [
+        "  chat         1 of 7 are left out, as they leave no room for an answer: the limit is 2,048 tokens"
+    ]
     assert (len(few), len(every)) == (2, 6)
     assert every[:2] == few
     assert all(1 <= len(ids) - start <= 5 for ids, start in every)
