@@ -53,11 +53,10 @@ class PlannedWork:
 def training_memory(size: Size, job: PlannedWork, stage: str) -> dict[str, float]:
     """Return the memory of a training, independent of its data."""
     lora = job.lora(stage)
-    settings = getattr(job.config, stage)
     checkpointing = job.config.model.checkpoints_gradients(gpu=True)
     trained = trained_weights(size, job, stage)
     parts = job.processes if job.config.model.shard else 1
-    tokens = settings.microbatch_tokens
+    tokens = tokens_of_a_pass(job, stage)
     plain = training_bytes(size, checkpointing)
     adapted = _with_adapter(size, checkpointing, lora)
     # Beside what is kept: while the loss is computed its chunk, going back through the layers one of these.
@@ -80,6 +79,12 @@ def training_memory(size: Size, job: PlannedWork, stage: str) -> dict[str, float
     return memory
 
 
+def tokens_of_a_pass(job: PlannedWork, stage: str) -> int:
+    """Return the most tokens in a forward pass of training: a microbatch, or one answer that is longer."""
+    longest = job.prompt_tokens + job.config.distill.max_new_tokens if stage == "distill" else 0
+    return max(getattr(job.config, stage).microbatch_tokens, longest)
+
+
 def trained_weights(size: Size, job: PlannedWork, stage: str) -> int:
     lora = job.lora(stage)
     settings = getattr(job.config, stage)
@@ -99,10 +104,9 @@ def _loss_bytes(size: Size, job: PlannedWork, stage: str) -> float:
     from recovery.objective.divergences import BISECTED_ENTRIES
     from recovery.objective.objective import CHUNK_ENTRIES
 
-    settings = getattr(job.config, stage)
     method = method_of(job, stage)
     share = job.answer_tokens / (job.prompt_tokens + job.answer_tokens) if stage == "distill" else 1.0
-    logits = share * settings.microbatch_tokens * size.vocabulary
+    logits = share * tokens_of_a_pass(job, stage) * size.vocabulary
     moved = 12.0 * min(BISECTED_ENTRIES, logits) if method.kl_budget is not None else 0.0
     return logit_bytes(method) * min(CHUNK_ENTRIES["accelerator"][1], logits) + moved
 

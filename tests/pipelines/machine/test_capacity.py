@@ -183,6 +183,17 @@ def test_memory_of_full_training_by_hand() -> None:
     assert beyond == 2 * 8_190_735_360 - busy
 
 
+def test_a_pass_holds_the_longest_answer_however_small_the_microbatch() -> None:
+    config = settings(gradient_checkpointing=True)
+    distill = config.distill.model_copy(update={"microbatch_tokens": 512, "max_new_tokens": 2048})
+    job = stage_memory.PlannedWork(config.model_copy(update={"distill": distill}), prompt_tokens=200)
+    kept = stage_memory.training_bytes(EIGHT, checkpointing=True).kept
+    assert stage_memory.training_memory(EIGHT, job, "distill")["activations"] == 2248 * kept
+    wide = distill.model_copy(update={"microbatch_tokens": 4096})
+    job = stage_memory.PlannedWork(config.model_copy(update={"distill": wide}), prompt_tokens=200)
+    assert stage_memory.training_memory(EIGHT, job, "distill")["activations"] == 4096 * kept
+
+
 def test_activations_are_those_of_the_models_own_code() -> None:
     """A token of Qwen3-8B, without recomputation, in bf16 numbers kept by each of 36 layers.
 
