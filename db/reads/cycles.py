@@ -160,11 +160,15 @@ def _moved(suite: JSONObject | None) -> tuple[float | None, float | None, float 
     clean, midtrained, recovered = _values(suite)
     if suite is None or clean is None or midtrained is None:
         return clean, midtrained, recovered
-    intervals = suite["intervals"]
-    low, high = intervals["clean"] or (clean, clean)
-    other_low, other_high = intervals["midtrained"] or (midtrained, midtrained)
-    overlap = low <= midtrained <= high or other_low <= clean <= other_high
-    return (None, None, None) if overlap else (clean, midtrained, recovered)
+    before, after = suite["intervals"]["clean"], suite["intervals"]["midtrained"]
+    by_chance = _holds(before, midtrained) or _holds(after, clean)
+    return (None, None, None) if by_chance else (clean, midtrained, recovered)
+
+
+def _holds(interval: Sequence[float | None], value: float) -> bool:
+    """Return whether a value lies in an interval; in none if a bound is unknown."""
+    low, high = interval
+    return low is not None and high is not None and low <= value <= high
 
 
 def _verdict(rows: Iterable[RowMapping]) -> JSONObject | None:

@@ -78,6 +78,7 @@ def test_a_secret_is_hidden_in_text(said: str) -> None:
     [
         "eos_token: </s>, max_tokens=256, tokens: 12, sort_key=name",
         "Token: the smallest unit of text",
+        "prompt 3 has 9,001 tokens: shorten it",
         "the ring bearer said no",
         "https://host:8080/@ann/post and https://host/x?page=2",
         "a key = value store; the author: Ann",
