@@ -102,10 +102,12 @@ def choices(confidence: float, right: int, n: int = 300) -> list[Item]:
 
 
 def test_calibration_is_judged_by_its_error_not_by_right_answers() -> None:
-    kept = verdict({"calibration": {"clean": choices(0.8, 240), "recovered": choices(0.7, 210)}})
+    few = verdict({"calibration": {"clean": choices(0.8, 240), "recovered": choices(0.7, 210)}})
+    assert few["calibration"] == "underpowered"
+    kept = verdict({"calibration": {"clean": choices(0.8, 960, 1200), "recovered": choices(0.7, 840, 1200)}})
     assert kept["calibration"] == "kept"
     assert (kept["axes"]["calibration"]["lost"], kept["axes"]["calibration"]["error_after"]) == (
-        30,
+        120,
         pytest.approx(0.0),
     )
     sure = verdict({"calibration": {"clean": choices(0.8, 240), "recovered": choices(0.99, 240)}})
