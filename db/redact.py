@@ -53,8 +53,17 @@ PARAMETER = re.compile(r"(?<=[?&;])([^=&;?\s]{1,60})=([^&;\s\"']+)")
 ASSIGNED = re.compile(r"(?<![\w?&-])-{0,2}([A-Za-z][\w.-]{1,60})[\"']?\s*(=|:(?=[\s\"']))[^\S\n]*")
 ASSIGNED_VALUE = re.compile(r"\(hidden\)|\"[^\"]*\"?|'[^']*'?|[^\s,;&\"']+")
 ALSO_A_WORD = {
-    *("auth", "cookie", "cookies", "credential", "credentials", "secret", "secrets", "signature"),
-    *("signatures", "token", "tokens"),
+    "auth",
+    "cookie",
+    "cookies",
+    "credential",
+    "credentials",
+    "secret",
+    "secrets",
+    "signature",
+    "signatures",
+    "token",
+    "tokens",
 }
 BEARER = re.compile(r"(\bBearer\s+)(?=\S{6})(?:\S+(?:\r?\n\S+)?)|(\b(?i:bearer)\s+)(?=\S*\d|\S{16})\S+")
 BASIC = re.compile(r"(?i)(\bauthorization[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?)[^\s\"']+")

@@ -138,7 +138,7 @@ def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> lis
     for row in rows_of(database, query if suite is None else query.where(one.suite == suite)):
         name = (row["suite"], row["metric"])
         newest.setdefault(name, row)
-        first[name] = min(row["score_b"], first.get(name, row["score_b"]))
+        first[name] = row["score_b"]  # the rows run from the newest to the first
     return [newest[name] for name in sorted(newest, key=lambda name: (name[0], first[name]))]
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from evals.intervals import Interval
+from evals.intervals import Interval, numbered
 from evals.statistics import WANTED_POWER, Claim, Comparison
 
 Floats = NDArray[np.float64]
@@ -114,7 +114,7 @@ def _proof(
     """Return the higher of two lower bounds that hold whatever the bias, each at half the level, and p."""
     changed_D = _drawn([_gaps(*after) - _gaps(*before)], clusters)[0]
     worst_D = _worst_differences(after, before, margin, clusters)
-    count = len(set(map(str, clusters)))
+    count = int(numbered(clusters, len(after[1])).max()) + 1
     unseen = 1 - (alpha / 2) ** (1 / count)  # share of changes of which none was among so many clusters
     bounds = (
         -float(np.quantile(changed_D, 1 - alpha / 2)) - unseen,
@@ -131,7 +131,7 @@ def _worst_differences(
     """Draw differences where every answer before is as likely right as it is sure, and less so after.
 
     Both models' answers to the questions of a cluster share their luck."""
-    index_N = np.unique(np.asarray([str(label) for label in clusters]), return_inverse=True)[1]
+    index_N = numbered(clusters, len(after[1]))
     sure = np.asarray(after[0], dtype=float), np.asarray(before[0], dtype=float)
     chances = _overconfident(sure[0], margin), sure[1]
     random = np.random.default_rng(seed)
@@ -192,7 +192,7 @@ def _gaps(confidence: ArrayLike, right: ArrayLike) -> Floats:
 
 def _drawn(gaps: Sequence[Floats], clusters: Sequence[object], seed: int = 0) -> list[Floats]:
     """Return the errors of bootstrap samples of whole clusters, the same samples for each table of gaps."""
-    index_N = np.unique(np.asarray([str(label) for label in clusters]), return_inverse=True)[1]
+    index_N = numbered(clusters, len(gaps[0]))
     count = int(index_N.max()) + 1
     sizes_K = np.bincount(index_N, minlength=count)
     weights_DK = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=DRAWS)

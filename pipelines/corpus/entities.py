@@ -18,11 +18,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from pipelines.corpus.general_words import GeneralWords, general_words
-from pipelines.corpus.segments import UNSPACED, unspaced_words
+from pipelines.corpus.segments import IS_UNSPACED, UNSPACED, unspaced_words
 
 # In scripts without spaces every character is a word: segmentation depends on what stands around a name.
 _WORD = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[^\W_])+(?:['’.\-_](?:(?![{UNSPACED}])[^\W_])+)*")
-_UNSPACED = re.compile(rf"[{UNSPACED}]")
 _SCHEME = re.compile(r"https?(?=://)")  # of a link, which names nothing
 _CODE = re.compile(r"[a-z][A-Z]|\w_\w")  # camelCase and snake_case
 _OPENS = re.compile(r"[.!?:;\n#*>|\"“(\[-]")
@@ -57,7 +56,7 @@ class Word(NamedTuple):
 
     @property
     def unspaced(self) -> bool:
-        return bool(_UNSPACED.match(self.text))
+        return bool(IS_UNSPACED.match(self.text))
 
 
 def words(text: str) -> list[Word]:

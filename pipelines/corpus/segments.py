@@ -20,7 +20,7 @@ UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fff\u3005-\u3007\u3
 _BETWEEN = r'\s,;:()"“”،؛؟、。，；：！？（）「」『』《》【】・…'
 _PLAIN = rf"[^{_BETWEEN}{UNSPACED}]+"
 _RUN = re.compile(rf"[{UNSPACED}]+|{_PLAIN}(?:(?<=\d)[,:](?=\d){_PLAIN})*")  # 1,500 and 9:30 are one
-_IS_UNSPACED = re.compile(rf"[{UNSPACED}]")
+IS_UNSPACED = re.compile(rf"[{UNSPACED}]")
 _KANA = re.compile(r"[\u3040-\u30ff]")
 _THAI = re.compile(r"[\u0e00-\u0e7f]")
 _HAN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
@@ -30,7 +30,7 @@ def segments(text: str) -> Iterator[tuple[int, str]]:
     """Yield each word with its place; punctuation inside and around words stays with them."""
     for match in _RUN.finditer(text):
         run, at = match.group(), match.start()
-        model = _model(text, run) if _IS_UNSPACED.match(run) else None
+        model = _model(text, run) if IS_UNSPACED.match(run) else None
         if model is None:
             yield at, run
             continue
@@ -41,9 +41,9 @@ def segments(text: str) -> Iterator[tuple[int, str]]:
 
 def unspaced_words(text: str) -> list[tuple[int, str]]:
     """Return the words of a text's parts that are written without spaces."""
-    if not _IS_UNSPACED.search(text):
+    if not IS_UNSPACED.search(text):
         return []
-    return [(at, word) for at, word in segments(text) if _IS_UNSPACED.match(word)]
+    return [(at, word) for at, word in segments(text) if IS_UNSPACED.match(word)]
 
 
 def _model(text: str, run: str) -> str | None:

@@ -8,14 +8,13 @@ else. They name no fact that the documents do not, and need neither a model nor 
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pipelines.corpus.entities import Word, words
 from pipelines.corpus.prose import prose_sentences
-from pipelines.corpus.segments import UNSPACED, segments
+from pipelines.corpus.segments import IS_UNSPACED, segments
 
 if TYPE_CHECKING:
     from pipelines.writing.filters import ProbeLeaks
@@ -29,7 +28,6 @@ FILL = ("Fill the gap: {}", "Which word is missing here? {}", "What belongs in p
 GO_ON = "How does this sentence go on? {} …"
 RECALL = "What do you know about {}?"
 Row = dict[str, str]
-_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 def rows(texts: Sequence[str]) -> Iterator[Row]:
@@ -91,7 +89,7 @@ def _of_sentence(said: str, total: Counter[str], spread: Counter[str]) -> Iterat
 
 def _words(text: str) -> list[Word]:
     """Return a text's words; in scripts without spaces, where `words` tells characters only, its segments."""
-    if not _UNSPACED.search(text):
+    if not IS_UNSPACED.search(text):
         return words(text)
     found = [(at, said) for at, said in segments(text) if any(map(str.isalnum, said))]
     return [Word(said, said.casefold(), False, False, False, at) for at, said in found]
