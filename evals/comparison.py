@@ -25,9 +25,9 @@ Row = dict[str, Any]
 def compare(suites: Sequence[Mapping[str, Any]], margins: Mapping[str, float] | None = None) -> list[Row]:
     """Return one row per suite.
 
-    `suites` hold suite, metric and pairs (rows of key, passed_a, passed_b, detail_b, for changed facts
-    answered_a and answered_b, for calibration confidence_a); `margins` maps axis names to the margin of
-    non-inferiority.
+    `suites` hold suite, metric, pairs (rows of key, passed_a, passed_b, detail_b, for changed facts answered_a
+    and answered_b, for calibration confidence_a) and, where they are known, the limits of both checkpoints'
+    answers in tokens; `margins` maps axis names to the margin of non-inferiority.
     """
     return _adjusted([_row(suite, margins or {}) for suite in suites])
 
@@ -74,6 +74,17 @@ def claim(row: Row) -> str:
     return f"undecided whether b is at most {margin} worse: that takes about {needed} prompts ({lower})"
 
 
+def sentences(row: Row) -> list[str]:
+    """State all that may be said of one suite."""
+    return [said(row), claim(row), *([unlike(row)] if "limits" in row else [])]
+
+
+def unlike(row: Row) -> str:
+    """State that the answers of one could be longer than the other's."""
+    a, b = row["limits"]
+    return f"not answered alike: at most {a} tokens by a, {b} by b; evaluate both with the same limit"
+
+
 def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
     name, pairs = suite["suite"], suite["pairs"]
     measure = measure_of(FAMILIES[name]) if name in FAMILIES else SHARE
@@ -89,7 +100,12 @@ def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
             key: kept[key] for key in ("outcome", "margin", "lower_bound", "upper_bound", "needed_n")
         },
         **(_stale_rates(pairs) if name == UPDATES else {}),
+        **({"limits": suite["limits"]} if _unequal(suite.get("limits", ())) else {}),
     }
+
+
+def _unequal(limits: Sequence[int | None]) -> bool:
+    return None not in limits and len(set(limits)) > 1
 
 
 def _after(row: Mapping[str, Any]) -> Item:

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 
 from evals import verdict
 from evals.scores import Item, cluster
-from pipelines.config.jobs import ChooseJob, DistillJob, EvalJob, MergeJob
+from pipelines.config.jobs import ChooseJob, DistillJob, MergeJob
 from pipelines.config.overrides import override
 from pipelines.distill import distill
-from pipelines.evaluate import evaluate
+from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
 from pipelines.merge import merge
 from pipelines.runs.pinned_inputs import inherited, pinned
@@ -174,16 +174,9 @@ def _judged(
 def _asked(ws: Workspace, job: ChooseJob, stage: Stage, name: str, checkpoint: str) -> dict[str, int]:
     """Ask a candidate all that the cycle's models are asked, or take what is recorded; return the scores."""
     settings = job.settings.eval.model_copy(update={"open_book": False})
-    asked = EvalJob(
-        checkpoint=checkpoint,
-        suites=job.suites,
-        settings=settings,
-        label=name,
-        reuse=settings.reuse,
-        seed=job.seed,
-    )
+    asked = evaluation_within(job, checkpoint, name, settings)
     # Not eval:NAME, under which earlier versions recorded answers to other questions than the standards'.
-    found = evaluate(ws, inherited(asked, job), parent=stage.id, key=f"asked:{name}")
+    found = evaluate(ws, asked, parent=stage.id, key=f"asked:{name}")
     return dict(found["score_ids"])
 
 

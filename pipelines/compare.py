@@ -53,7 +53,6 @@ def compare_text(found: Row) -> str:
             f"  ({_test(row)} p = {row['p_value']:.3g}, "
             f"Holm over {len(found['suites'])}: {row['p_holm']:.3g})",
             *([f"  {comparison.stale(row)}"] if "stale_a" in row else []),
-            f"  {comparison.said(row)}",
-            f"  {comparison.claim(row)}",
+            *(f"  {sentence}" for sentence in comparison.sentences(row)),
         ]
     return "\n".join([*lines, "", found["verdict"]])

@@ -9,9 +9,9 @@ from evals.families.table import FAMILIES
 from evals.scores import Item
 from pipelines import choose as choosing
 from pipelines.choose import choose
-from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, EvalJob, MidtrainJob
+from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, MidtrainJob
 from pipelines.distill import distill
-from pipelines.evaluate import evaluate
+from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
 from pipelines.midtrain import midtrain
 from pipelines.runs import kept_probes
@@ -150,16 +150,8 @@ def _evaluate(
     settings = job.settings.eval
     if label != "clean":  # the open-book ceiling is a property of the clean model
         settings = settings.model_copy(update={"open_book": False})
-    evaluation = EvalJob(
-        checkpoint=checkpoint,
-        suites=job.suites,
-        settings=settings,
-        earlier=earlier or {},
-        label=label,
-        reuse=settings.reuse,
-        seed=job.seed,
-    )
-    return evaluate(ws, inherited(evaluation, job), parent=stage.id, key=f"eval:{label}")
+    asked = evaluation_within(job, checkpoint, label, settings, earlier)
+    return evaluate(ws, asked, parent=stage.id, key=f"eval:{label}")
 
 
 def _unmeasured(job: CycleJob, clean: Result) -> dict[str, str]:

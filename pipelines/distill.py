@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
-from pipelines.config.jobs import DistillJob, Kind, MergeJob
+from pipelines.config.jobs import DistillJob
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.corpus.kept_texts import EARLIER_TOKENS
 from pipelines.distillation import engine_places, inputs
@@ -19,9 +19,9 @@ from pipelines.distillation.leaks import kept_evaluation_prompts
 from pipelines.distillation.lengths import answerable
 from pipelines.distillation.pool import Chosen, chosen_once, with_room, without_leaks
 from pipelines.distillation.prompts import Prompt
+from pipelines.distillation.starting_model import starting_model
 from pipelines.knowledge import guards
 from pipelines.machine.fitting import fitted_once
-from pipelines.merge import merged
 from pipelines.runs import training_run
 from pipelines.runs.current import make_current
 from pipelines.runs.pinned_inputs import pinned
@@ -159,7 +159,7 @@ def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places
     data, probe = early_stop.hold_out(job, data, evaluated)
     reward, data = inputs.read_reward(job, method, data)
     context = inputs.read_context(job, method, data.pairs)
-    parent, student = _starting_model(ws, job, stage)
+    parent, student = starting_model(ws, job, stage)
     teachers = inputs.Teachers(ws, job, method, parent, student, engines)
     taught = guards.taught(ws, job, method, student, teachers, stage)
 
@@ -256,37 +256,6 @@ def _method(settings: DistillConfig) -> Method:
     from recovery.engines.lookahead import corrected
 
     return corrected(method)
-
-
-def _starting_model(ws: Workspace, job: DistillJob, stage: Stage) -> tuple[Checkpoint, ChatModel]:
-    """Return the starting checkpoint and the model to train, after merging in the teacher's share.
-
-    Under a fresh adapter the merged weights become a checkpoint; an adapter on the teacher is scaled down.
-    """
-    from recovery import distributed
-    from recovery.models import merging
-
-    settings = job.settings
-    share = settings.merge
-    parent = ws.checkpoint(job.student)
-    if not share:
-        return parent, training_run.student(ws, parent, settings, job.seed)
-    teacher = ws.checkpoint(job.teacher)
-    kind: Kind = "linear" if settings.merge_of == "all" else "embeddings"
-    which = "weights" if kind == "linear" else kind
-    stage.say(f"  merge        begins with {share:.0%} of the teacher's {which} mixed into the student's")
-    if settings.adapter and not parent.base:
-        mixture = MergeJob(student=parent.id, other=teacher.id, weight=share, kind=kind)
-        below = ws.checkpoint(distributed.once(lambda: merged(ws, mixture, stage)))
-        return below, training_run.student(ws, below, settings, job.seed)
-    student = training_run.student(ws, parent, settings, job.seed)
-    if not parent.base:
-        merging.mix_in(student, ws.load(teacher), share, kind)
-    elif parent.base == teacher.id:
-        merging.weaken(student, 1 - share if kind == "linear" else 1.0)
-    else:
-        raise InputError("merge: the student is an adapter on another model than the teacher: leave it out")
-    return parent, student
 
 
 def _tracer(stage: Stage, student: ChatModel, method: Method, steps: int) -> Tracer:

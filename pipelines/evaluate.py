@@ -12,7 +12,8 @@ from evals import ifeval, knowledge
 from evals.families.suite import Unmeasured
 from evals.scores import Score
 from pipelines.config import fitted
-from pipelines.config.jobs import EvalJob
+from pipelines.config.jobs import ChooseJob, CycleJob, EvalJob, LocateJob, SweepJob
+from pipelines.config.sections.eval import EvalConfig
 from pipelines.distillation.engine_places import Engines, check_place
 from pipelines.distillation.leaks import HUB_IFEVAL
 from pipelines.evaluation.conditions import conditions
@@ -20,13 +21,15 @@ from pipelines.evaluation.model_answers import ModelAnswers
 from pipelines.evaluation.recorded_scores import recorded
 from pipelines.evaluation.suites import Suite, suites_of
 from pipelines.machine.fitting import fitted_once
-from pipelines.runs.pinned_inputs import pinned
+from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import Sampler
+
+Asking = CycleJob | ChooseJob | LocateJob | SweepJob
 
 
 def evaluate(ws: Workspace, job: EvalJob, *, parent: str | None = None, key: str | None = None) -> Result:
@@ -41,6 +44,22 @@ def evaluate(ws: Workspace, job: EvalJob, *, parent: str | None = None, key: str
         parent=parent,
         key=key,
     )
+
+
+def evaluation_within(
+    job: Asking, checkpoint: str, label: str, settings: EvalConfig, earlier: dict[int, str] | None = None
+) -> EvalJob:
+    """Return the evaluation of a checkpoint on what a run asks all its models."""
+    asked = EvalJob(
+        checkpoint=checkpoint,
+        suites=job.suites,
+        settings=settings,
+        earlier=earlier or {},
+        label=label,
+        reuse=settings.reuse,
+        seed=job.seed,
+    )
+    return inherited(asked, job)
 
 
 def _work(ws: Workspace, job: EvalJob, stage: Stage) -> Result:

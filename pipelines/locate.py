@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from evals import verdict
 from pipelines.choose import Items
-from pipelines.config.jobs import EvalJob, LocateJob
-from pipelines.evaluate import evaluate
+from pipelines.config.jobs import LocateJob
+from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
-from pipelines.runs.pinned_inputs import inherited, pinned
+from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -83,15 +83,8 @@ def _ends(ws: Workspace, job: LocateJob, evaluated: dict[str, Result]) -> Items:
 
 
 def _evaluated(ws: Workspace, job: LocateJob, stage: Stage, checkpoint: str, label: str) -> Result:
-    asked = EvalJob(
-        checkpoint=checkpoint,
-        suites=job.suites,
-        settings=job.settings,
-        label=label,
-        reuse=job.settings.reuse,
-        seed=job.seed,
-    )
-    return evaluate(ws, inherited(asked, job), parent=stage.id, key=f"eval:{label}")
+    asked = evaluation_within(job, checkpoint, label, job.settings)
+    return evaluate(ws, asked, parent=stage.id, key=f"eval:{label}")
 
 
 @dataclass(frozen=True)

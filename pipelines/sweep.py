@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.config.jobs import EvalJob, MergeJob, Mixture, SweepJob
-from pipelines.evaluate import evaluate
+from pipelines.config.jobs import MergeJob, Mixture, SweepJob
+from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.merge import merge, require, require_share
-from pipelines.runs.pinned_inputs import inherited, pinned
+from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -50,14 +50,8 @@ def _point(ws: Workspace, job: SweepJob, stage: Stage, weight: float) -> dict[st
     if checkpoint is None:
         made = MergeJob(weight=weight, **job.model_dump(include=set(Mixture.model_fields)))
         checkpoint = str(merge(ws, made, parent=stage.id, key=f"merge:{weight:g}")["checkpoint"])
-    asked = EvalJob(
-        checkpoint=checkpoint,
-        suites=job.suites,
-        settings=job.settings,
-        label=f"weight {weight:g}",
-        seed=job.seed,
-    )
-    scores = evaluate(ws, inherited(asked, job), parent=stage.id, key=f"eval:{weight:g}")["scores"]
+    asked = evaluation_within(job, checkpoint, f"weight {weight:g}", job.settings)
+    scores = evaluate(ws, asked, parent=stage.id, key=f"eval:{weight:g}")["scores"]
     axes = {name: scores[suite]["score"] for suite, name in AXES.items() if suite in scores}
     return {"weight": weight, "checkpoint": checkpoint, **axes}
 

@@ -102,7 +102,7 @@ def _table(rows: Sequence[Row], a: str, b: str) -> Html:
     headers = ["suite", *number_headers(*numbers), "verdict"]
     lines = [_line(row) for row in rows]
     claims = [
-        tag("li", tag("b", comparison.name(row)), f": {comparison.said(row)}; {comparison.claim(row)}.")
+        tag("li", tag("b", comparison.name(row)), f": {'; '.join(comparison.sentences(row))}.")
         for row in rows
     ]
     return tag(

@@ -34,9 +34,9 @@ PREVIOUS = "previous"  # a transition's name for the previous cycle's recovered 
 def compared(database: Database, a: str, b: str, *, suite: str | None = None) -> list[Row]:
     """Return one row per suite and metric on which both checkpoints were scored.
 
-    Columns: suite, metric, score_a, score_b, value_a, value_b, n, gained (fail -> pass), lost (pass -> fail),
-    stale (of the lost: back to the old answer of a changed fact). Sorted by suite, each suite's headline
-    metric first."""
+    Columns: suite, metric, score_a, score_b, value_a, value_b, limit_a, limit_b (see `paired_suites`), n,
+    gained (fail -> pass), lost (pass -> fail), stale (of the lost: back to the old answer of a changed fact).
+    Sorted by suite, each suite's headline metric first."""
     one, other = aliased(Item), aliased(Item)
     found = []
     for pair in _paired_scores(database, a, b, suite):
@@ -52,12 +52,19 @@ def compared(database: Database, a: str, b: str, *, suite: str | None = None) ->
 def paired_suites(
     database: Database, a: str, b: str, *, suite: str | None = None, earlier: bool = True
 ) -> list[Row]:
-    """Return suite, metric and item pairs (see `pairs`) per suite and metric on which both were scored.
+    """Return suite, metric and item pairs (see `pairs`) per suite and metric on which both were scored, and
+    `limits`, the most new tokens that an answer of each had (None where it was not recorded).
 
     Without `earlier`, leave out the suites on earlier cycles' documents, of which there may be hundreds."""
     scored = [row for row in _paired_scores(database, a, b, suite) if earlier or ":" not in row["suite"]]
     return [
-        {"suite": row["suite"], "metric": row["metric"], "pairs": _pairs_of(database, row)} for row in scored
+        {
+            "suite": row["suite"],
+            "metric": row["metric"],
+            "limits": (row["limit_a"], row["limit_b"]),
+            "pairs": _pairs_of(database, row),
+        }
+        for row in scored
     ]
 
 
@@ -129,6 +136,8 @@ def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> lis
         other.id.label("score_b"),
         one.value.label("value_a"),
         other.value.label("value_b"),
+        _limit(one).label("limit_a"),
+        _limit(other).label("limit_b"),
     )
     query = sa.select(*columns).join(other, sa.and_(*same))
     query = query.where(one.checkpoint_id == a, other.checkpoint_id == b)
@@ -140,6 +149,10 @@ def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> lis
         newest.setdefault(name, row)
         first[name] = row["score_b"]  # the rows run from the newest to the first
     return [newest[name] for name in sorted(newest, key=lambda name: (name[0], first[name]))]
+
+
+def _limit(score: Any) -> Any:
+    return score.details["mode"]["max_new_tokens"].as_integer()
 
 
 def _join_items(score_a: int, score_b: int, one: Any, other: Any) -> sa.Select[Any]:

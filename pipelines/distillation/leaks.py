@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,6 @@ from evals.probes import PROBE_SUITES, suite_probes
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.distillation.prompts import Prompt
 from recovery.errors import InputError, RecoverError
-from recovery.storage.atomic_dirs import write_text
 
 if TYPE_CHECKING:
     from pipelines.runs.stage_runner import Stage
@@ -58,10 +56,7 @@ def evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
 
 def kept_evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
     """Return the prompts that were found when the run began: those of the hub may be out of reach later."""
-    kept = stage.directory / KEPT_PROMPTS
-    if not kept.exists():
-        write_text(kept, json.dumps(evaluation_prompts(settings, stage)))
-    return list(json.loads(kept.read_text(encoding="utf-8")))
+    return list(stage.once(KEPT_PROMPTS, lambda: evaluation_prompts(settings, stage)))
 
 
 def normalised(text: str) -> str:

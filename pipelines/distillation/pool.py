@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ from pipelines.distillation.lengths import answerable, warn_of_context
 from pipelines.distillation.prompts import Prompt
 from recovery.distributed import in_turn
 from recovery.errors import InputError
-from recovery.storage.atomic_dirs import write_text
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
@@ -54,16 +52,13 @@ def with_room(
 
 def chosen_once(stage: Stage, read: PromptData, choose: Callable[[], Chosen]) -> Chosen:
     """Return the rows of all that were read that `choose` keeps, and what it tells about them."""
-    kept = stage.directory / KEPT_POOL
 
     def choice() -> dict[str, Any]:
-        if not kept.exists():
-            data, told = choose()
-            weights = [_weights(read.prompts, data.prompts), _weights(read.pairs, data.pairs)]
-            write_text(kept, json.dumps({"weights": weights, "told": told}))
-        return dict(json.loads(kept.read_text(encoding="utf-8")))
+        data, told = choose()
+        weights = [_weights(read.prompts, data.prompts), _weights(read.pairs, data.pairs)]
+        return {"weights": weights, "told": told}
 
-    found = in_turn(choice)
+    found = in_turn(lambda: stage.once(KEPT_POOL, choice))
     prompts, pairs = found["weights"]
     return PromptData(_weighted(read.prompts, prompts), _weighted(read.pairs, pairs)), found["told"]
 

@@ -35,6 +35,7 @@ class ModelAnswers:
         self.thinking: dict[str, deque[str]] = defaultdict(deque)  # by answer, in the order of the prompts
         self.unfinished = 0  # answers of the current score that ended inside their thinking
         self.tokens_read = self.tokens_written = 0  # of the current score
+        self.limit: int | None = None  # of new tokens in the current score; None where nothing is written
 
     def chats(self, max_new_tokens: int) -> Generate | list[Generate]:
         """Return the function that answers greedily; or several that sample, one an answer."""
@@ -68,6 +69,7 @@ class ModelAnswers:
             "thinking": encoder.opens_thinking or any("thinking" in item.detail for item in items),
             "unfinished_thinking": self.unfinished,
             "date": encoder.date,
+            "max_new_tokens": self.limit,
             "template_args": self.chat_model.template_args,
         }
         if self.unfinished:
@@ -78,6 +80,7 @@ class ModelAnswers:
         cost = {"tokens_read": self.tokens_read, "tokens_written": self.tokens_written}
         self.thinking.clear()
         self.unfinished = self.tokens_read = self.tokens_written = 0
+        self.limit = None
         return replace(score, items=items, details={**score.details, "mode": mode, **cost, **self._cuts()})
 
     def _cuts(self) -> dict[str, Any]:
@@ -157,6 +160,7 @@ class ModelAnswers:
             ),
         )
         read, written = sum(map(len, prompts)), sum(map(len, responses))
+        self.limit = max(max_new_tokens, self.limit or 0)
         self.tokens_read += read
         self.tokens_written += written
         flops = self.flops.forward(read + written, (read + written / 2) / len(prompts))

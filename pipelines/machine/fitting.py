@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipelines.config.fitted import Machine, ModelSize
 from pipelines.config.sections.base import Section
@@ -13,7 +13,6 @@ from pipelines.machine import model_sizes
 from recovery.errors import InputError
 from recovery.launch_env import launched
 from recovery.memory import main_memory
-from recovery.storage.atomic_dirs import write_text
 
 if TYPE_CHECKING:
     from pipelines.config.sections.model import ModelConfig
@@ -27,11 +26,12 @@ USABLE_GPU, USABLE_CPU = 0.92, 0.7  # shares of memory; the rest is for driver a
 
 def fitted_once(stage: Stage, checkpoint: str, settings: S, fit: Callable[[S, ModelSize, Machine], S]) -> S:
     """Return the fitted settings; a run resumed on another machine keeps those of its first start."""
-    kept = stage.directory / FITTED
-    if not kept.exists():
+
+    def fitted() -> dict[str, Any]:
         found = fit(settings, model_size(stage, checkpoint), this_machine(stage.workspace.config.model))
-        write_text(kept, found.model_dump_json())
-    return type(settings).model_validate_json(kept.read_text(encoding="utf-8"))
+        return found.model_dump(mode="json")
+
+    return type(settings).model_validate(stage.once(FITTED, fitted))
 
 
 def model_size(stage: Stage, checkpoint: str) -> ModelSize:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import shutil
 import subprocess
 import sys
@@ -68,6 +69,13 @@ class Stage:
 
     def say(self, text: str) -> None:
         self.workspace.progress.say(text)
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what `make` returned when this run began: a resumed run finds it in a JSON file."""
+        kept = self.directory / name
+        if not kept.exists():
+            atomic_dirs.write_text(kept, json.dumps(make()))
+        return json.loads(kept.read_text(encoding="utf-8"))
 
 
 def run_stage(

@@ -25,10 +25,15 @@ def ws(tmp_path: Path) -> Iterator[Workspace]:
         yield workspace
 
 
-def scored(tracker: Tracker, name: str, passed: list[bool], suite: str = "ifeval") -> None:
+def scored(
+    tracker: Tracker, name: str, passed: list[bool], suite: str = "ifeval", limit: int | None = None
+) -> None:
     tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
     run = tracker.start_run("eval")
-    tracker.record_score(run.id, name, score(suite, float(np.mean(passed)), *passed, n=len(passed)))
+    row = score(suite, float(np.mean(passed)), *passed, n=len(passed))
+    if limit is not None:
+        row["details"] = {"mode": {"max_new_tokens": limit}}
+    tracker.record_score(run.id, name, row)
 
 
 # The ledger ------------------------------------------------------------------------------------------------
@@ -127,6 +132,15 @@ def test_the_same_answers_are_not_distinguishable(ws: Workspace) -> None:
         assert (found["verdict"], found["words"]) == ("not distinguishable", "not distinguishable")
         assert (found["gained"], found["lost"], found["difference"]) == (0, 0, 0)
         assert "not distinguishable" in compare_text(found)
+
+
+def test_answers_under_unequal_limits_are_not_compared_without_a_word(ws: Workspace) -> None:
+    passed = [True, False] * 20
+    for name, limit in (("a", 256), ("b", 512), ("alike", 256), ("older", None)):
+        scored(ws.tracker, name, passed, limit=limit)
+    assert "not answered alike: at most 256 tokens by a, 512 by b" in compare_text(compare(ws, "a", "b"))
+    for other in ("alike", "older"):
+        assert "alike:" not in compare_text(compare(ws, "a", other))
 
 
 def test_damage_beyond_the_detectable_is_named_on_the_right_suite(ws: Workspace) -> None:

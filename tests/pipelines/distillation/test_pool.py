@@ -18,6 +18,7 @@ from pipelines.distillation.inputs import PromptData
 from pipelines.distillation.lengths import answerable
 from pipelines.distillation.pool import chosen_once
 from pipelines.distillation.prompts import Prompt
+from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from tests.support import tiny
@@ -117,7 +118,8 @@ def weighted(*weights: float) -> Any:
 
 
 def test_all_processes_train_on_what_the_first_one_chose(tmp_path: Path) -> None:
-    stage: Any = SimpleNamespace(directory=tmp_path)
+    unused: Any = None
+    stage = Stage("distill-1", "distill", tmp_path, unused, unused, unused)
     rows = [Prompt([{"role": "user", "content": str(number)}]) for number in range(4)]
     read = PromptData(rows, rows[1:3])  # some are read twice, as prompts and as pairs
     kept = PromptData(rows[1:], rows[2:3])
