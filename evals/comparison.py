@@ -25,9 +25,9 @@ Row = dict[str, Any]
 def compare(suites: Sequence[Mapping[str, Any]], margins: Mapping[str, float] | None = None) -> list[Row]:
     """Return one row per suite.
 
-    `suites` hold suite, metric, pairs (rows of key, passed_a, passed_b, detail_b, for changed facts answered_a
-    and answered_b, for calibration confidence_a) and, where they are known, the limits of both checkpoints'
-    answers in tokens; `margins` maps axis names to the margin of non-inferiority.
+    `suites` hold suite, metric, pairs (rows of key, passed_a, passed_b, detail_b, for changed facts also
+    answered_a and answered_b, for calibration confidence_a) and, where they are known, the limits of both
+    checkpoints' answers in tokens; `margins` maps axis names to the margin of non-inferiority.
     """
     return _adjusted([_row(suite, margins or {}) for suite in suites])
 
