@@ -168,12 +168,13 @@ def _line(row: Row, picked: list[int], address: Address) -> list[Any]:
     bound = verdict.get("behaviour_lower_bound")
     worst = f"at worst {points(bound)}" if bound is not None else ""
     fraction = row["recovered_fraction"]
+    unlost = "no loss shown" if fraction is None and delta(row) is not None else ""
     review = row["review"] or {}
     return [
         _pick(number, picked, address),
         join(cycle_link(address, row), _below(moment(row["started_at"]))),
         tag("td", points(delta(row)), _below(worst), class_="n"),
-        tag("td", share(fraction, 0) + (" %" if fraction is not None else ""), class_="n"),
+        tag("td", percent(fraction, 0), _below(unlost), class_="n"),
         _shift(row, "knowledge"),
         _shift(row, "retention"),
         tag("td", duration(row["cost"]["seconds"]), _below(f"{count(_tokens(row))} tokens"), class_="n"),
@@ -194,7 +195,7 @@ def _tokens(row: Row) -> float:
 def _shift(row: Row, suite: str) -> Html:
     """Show a suite's score, with the scores of all stages in their order below."""
     value = _score(row, suite, "recovered")
-    way = " → ".join(share(_score(row, suite, stage)).removesuffix(".0") for stage in STAGES)
+    way = " → ".join(share(_score(row, suite, stage)) for stage in STAGES)
     return tag("td", percent(value), _below(way if value is not None else ""), class_="n")
 
 
