@@ -236,7 +236,7 @@ def test_scores_have_a_unit_and_say_whose_they_are(nothing: PageContext) -> None
         {"behaviour": {"outcome": "recovered", "difference": 0.0, "lower_bound": -0.01, "margin": 0.03}},
     )
     table = page_frame.render(nothing, "/").split('class="cycles"')[1]
-    assert "32.5 %" in table and "10 → 35 → 32.5<" in table
+    assert "32.5 %" in table and "10.0 → 35.0 → 32.5<" in table
     page = page_frame.render(nothing, f"/cycle?n={number}")
     assert "the new documents: clean 10.0, midtrained 35.0, recovered 32.5 %" in page
     assert "<dt>memory at most</dt><dd>1.1 GB</dd>" in page
