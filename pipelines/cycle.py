@@ -13,6 +13,7 @@ from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, MidtrainJob
 from pipelines.distill import distill
 from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
+from pipelines.machine import cycle_time
 from pipelines.midtrain import midtrain
 from pipelines.runs import kept_probes
 from pipelines.runs.current import make_current
@@ -54,6 +55,7 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
             f"  verdict      {name} is {verdict.NOT_MEASURED}, so no acceptance: "
             "give --probes FILE (`recover probes` writes one), or --suite ifeval to judge by behaviour alone"
         )
+    _say_duration(ws, job, stage)
     clean = _evaluate(ws, job, stage, "clean", job.clean)
     unmeasured = _unmeasured(job, clean)
     for name, why in unmeasured.items():
@@ -91,6 +93,13 @@ def _name_unfinished(ws: Workspace, job: CycleJob, stage: Stage) -> None:
                 f"`recover resume {run['id']}` goes on with it; this one begins anew"
             )
             return
+
+
+def _say_duration(ws: Workspace, job: CycleJob, stage: Stage) -> None:
+    """Say how long a cycle of more than some minutes takes on this machine."""
+    found = None if stage.resumed else cycle_time.forecast(ws, job)
+    if found and found.seconds >= cycle_time.WORTH_SAYING:
+        stage.say(f"  time         {found}")
 
 
 def midtraining(job: CycleJob) -> MidtrainJob:

@@ -33,6 +33,8 @@ class Suite:
     name: str
     questions: Any
     score: Scorer  # the first score is the headline
+    answers: int = 0  # written at most; 0 if that is not known
+    longest: int = 0  # tokens of one
 
 
 def suites_of(job: EvalJob) -> list[Suite]:
@@ -41,7 +43,7 @@ def suites_of(job: EvalJob) -> list[Suite]:
     earlier = _earlier_probes(job)
     most = max(1, job.settings.earlier_questions // max(1, len(earlier)))
     return named + [
-        _probes(f"{KNOWLEDGE}:{cycle}", ProbeQuestions(probes, most=most))
+        _probes(job.settings, f"{KNOWLEDGE}:{cycle}", ProbeQuestions(probes, most=most))
         for cycle, probes in earlier.items()
     ]
 
@@ -82,18 +84,21 @@ def _suite(job: EvalJob, name: str) -> Suite:
     if name not in task_names.OURS:
         return _task(settings, name)
     retrieved = _retrieved(job.passages) if job.passages else {}
-    return _probes(name, ProbeQuestions(suite_probes(settings.probes, name), settings.open_book, retrieved))
+    asked = ProbeQuestions(suite_probes(settings.probes, name), settings.open_book, retrieved)
+    return _probes(settings, name, asked)
 
 
 def _ifeval(settings: EvalConfig) -> Suite:
     path = ifeval_path(settings)
+    rows = ifeval.rows(path)
 
     def score(answers: ModelAnswers) -> Iterator[Score]:
         found, raw = ifeval.evaluate_fully(answers.chats(settings.max_new_tokens), path, settings.limit)
         answers.keep(raw)
         yield found
 
-    return Suite("ifeval", [ifeval.rows(path), sentences.name()], score)
+    count = _answers(settings, len(rows))
+    return Suite("ifeval", [rows, sentences.name()], score, count, settings.max_new_tokens)
 
 
 def _family(settings: EvalConfig, name: str) -> Suite:
@@ -111,7 +116,7 @@ def _family(settings: EvalConfig, name: str) -> Suite:
         else:
             yield measures.evaluate(family, answers.calls(), questions, settings.max_new_tokens)
 
-    return Suite(name, questions, score)
+    return Suite(name, questions, score, len(questions), settings.max_new_tokens)
 
 
 def _ifbench(settings: EvalConfig) -> Suite:
@@ -120,7 +125,8 @@ def _ifbench(settings: EvalConfig) -> Suite:
     def score(answers: ModelAnswers) -> Iterator[Score]:
         yield ifbench.evaluate(answers.chats(settings.max_new_tokens), settings.limit)
 
-    return Suite(task_names.IFBENCH, [usable, sentences.settle()], score)
+    count = _answers(settings, len(usable))
+    return Suite(task_names.IFBENCH, [usable, sentences.settle()], score, count, settings.max_new_tokens)
 
 
 def _task(settings: EvalConfig, name: str) -> Suite:
@@ -147,15 +153,15 @@ class ProbeQuestions:
     most: int | None = None  # bounds the questions, as `eval.limit` does
 
 
-def _probes(name: str, asked: ProbeQuestions) -> Suite:
+def _probes(settings: EvalConfig, name: str, asked: ProbeQuestions) -> Suite:
     probes, suite = asked.probes, name.partition(":")[0]
     if not any(probe.counts for probe in probes):
         fields = "id, suite, kind, prompt, answer"
         raise InputError(f"suite {suite} needs probes: give --probes FILE (lines of {fields})")
+    limit = settings.probe_max_new_tokens
+    most = _least(settings.limit, asked.most)
 
     def score(answers: ModelAnswers) -> Iterator[Score]:
-        limit = answers.settings.probe_max_new_tokens
-        most = _least(answers.settings.limit, asked.most)
         yield knowledge.evaluate(answers.chats(limit), probes, suite, most)
         cloze = knowledge.evaluate_cloze(answers.continuation(limit), probes, suite, most)
         if cloze is not None:
@@ -167,7 +173,11 @@ def _probes(name: str, asked: ProbeQuestions) -> Suite:
         if asked.retrieved:
             yield from knowledge.evaluate_retrieval(answers.greedy(limit), probes, asked.retrieved, suite)
 
-    return Suite(name, asked, score)
+    return Suite(name, asked, score, _least(len(probes), most) or 0, limit)
+
+
+def _answers(settings: EvalConfig, questions: int) -> int:
+    return settings.samples * (_least(settings.limit, questions) or 0)
 
 
 def _least(*limits: int | None) -> int | None:

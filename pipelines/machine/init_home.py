@@ -98,7 +98,10 @@ def _converted(ws: Workspace, model: str | None) -> ConvertedModel | None:
     from recovery.models import gguf
 
     source = gguf.find(model)
-    return gguf.convert(source, ws.home.absolute() / "models") if source else None
+    if source is None:
+        return None
+    ws.progress.say(f"reading {source.name}, {source.stat().st_size / 1e6:,.0f} MB: a minute or more")
+    return gguf.convert(source, ws.home.absolute() / "models")
 
 
 def _clean(ws: Workspace) -> Checkpoint:

@@ -1,0 +1,177 @@
+"""Forecast how long a cycle takes here, by the measured speed of a product of the model's shape.
+
+Answers are counted at a typical length, and other work on the machine slows a cycle down. Each stage shows
+its own remaining time once it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from evals import task_names
+from evals.families.table import FAMILIES
+from pipelines.config import fitted
+from pipelines.config.jobs import CycleJob, EvalJob
+from pipelines.corpus.preview import CHARACTERS_PER_TOKEN
+from pipelines.corpus.reading.formats import format_of
+from pipelines.distillation.engine_places import INPROCESS
+from pipelines.evaluation.suites import Suite, suites_of
+from pipelines.machine.model_sizes import read_size
+from pipelines.runs.cost import Flops
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from recovery.methods.table import get
+
+if TYPE_CHECKING:
+    import torch
+
+    from recovery.models.size import Size
+
+WORTH_SAYING = 600.0  # seconds: a shorter cycle is waited for
+EVALUATIONS = 3  # of the clean, the midtrained and the recovered model
+PROMPT_TOKENS = 80
+TYPICAL = 0.7  # of an answer's longest length
+ROWS = 64  # of the product whose speed is measured, and that are decoded at once
+MEASURED_SECONDS = 0.1
+# Shares of that product's speed that whole passes reach. On two kinds of processor with SmolLM2-135M.
+TRAINING_SHARE, READING_SHARE, WRITING_SHARE = 0.8, 0.8, 0.6
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What this machine computes and moves in a second."""
+
+    flops: float  # of a product of the model's shape, in its dtype
+    weights: float  # read from memory
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Seconds of a cycle's stages."""
+
+    evaluations: float
+    midtraining: float
+    recovery: float
+
+    @property
+    def seconds(self) -> float:
+        return self.evaluations + self.midtraining + self.recovery
+
+    def __str__(self) -> str:
+        return (
+            f"about {_in_words(self.seconds)} on this machine: evaluations {_in_words(self.evaluations)}, "
+            f"midtraining {_in_words(self.midtraining)}, recovery {_in_words(self.recovery)}"
+        )
+
+
+def forecast(ws: Workspace, job: CycleJob) -> Forecast | None:
+    """Return how long a cycle takes; None where that cannot be told, as of a server elsewhere.
+
+    lm-eval's tasks are left out: what they ask is known once they are loaded."""
+    settings = job.settings
+    places = {settings.eval.sampler, settings.distill.sampler, settings.distill.teacher_engine}
+    if places != {INPROCESS} or job.recover_with:
+        return None
+    try:
+        size = read_size(str(ws.checkpoint(job.clean).path))
+    except InputError:
+        return None
+    timed = _Timed(size, measured(size.hidden, settings.model.number_bytes(_on_gpu())))
+    counted = tuple(name for name in job.suites if name in (*task_names.OURS, *FAMILIES, task_names.IFBENCH))
+    asked = suites_of(EvalJob(checkpoint=job.clean, suites=counted, settings=settings.eval, seed=job.seed))
+    evaluations = EVALUATIONS * sum(map(timed.suite, asked))
+    return Forecast(evaluations, timed.midtraining(job), timed.recovery(job))
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """The seconds of a stage's parts, for one model on one machine."""
+
+    size: Size
+    speed: Speed
+
+    def suite(self, suite: Suite) -> float:
+        return self.read(suite.answers * PROMPT_TOKENS) + self.write(suite.answers, suite.longest)
+
+    def midtraining(self, job: CycleJob) -> float:
+        settings = job.settings.midtrain
+        mix = settings.mix.at_first
+        tokens = _document_bytes(job.docs) // CHARACTERS_PER_TOKEN
+        planned = fitted.fit_to_corpus(settings, max(1, tokens), mix.new)
+        trained = (planned.steps or 0) * planned.tokens_per_step
+        longest = job.settings.distill.max_new_tokens
+        chats = mix.chat * trained / (PROMPT_TOKENS + TYPICAL * longest)
+        return self.train(trained) + self.write(chats, longest)
+
+    def recovery(self, job: CycleJob) -> float:
+        settings = job.settings.distill
+        method = get(settings.method)
+        answers = settings.steps * settings.prompts_per_step * method.samples(settings.samples_per_prompt)
+        tokens = answers * (PROMPT_TOKENS + TYPICAL * settings.max_new_tokens)
+        written = 0.0 if method.state_kind == "data" else self.write(answers, settings.max_new_tokens)
+        return written + self.read(tokens) + self.train(tokens / (1 - settings.rehearsal))
+
+    def read(self, tokens: float) -> float:
+        return Flops.of_size(self.size).forward(tokens) / (READING_SHARE * self.speed.flops)
+
+    def train(self, tokens: float) -> float:
+        return Flops.of_size(self.size).trained(tokens) / (TRAINING_SHARE * self.speed.flops)
+
+    def write(self, answers: float, longest: int) -> float:
+        """Return the time of decoding: each step reads all weights, and computes with them for each row."""
+        rows = max(1.0, min(answers, ROWS))
+        computing = Flops.of_size(self.size).forward(rows) / (WRITING_SHARE * self.speed.flops)
+        reading = self.size.active / self.speed.weights
+        return answers / rows * TYPICAL * longest * max(computing, reading)
+
+
+def _document_bytes(folder: str) -> int:
+    """Return the size of the files that look like documents; none is opened."""
+    files = (os.path.join(place, name) for place, _, names in os.walk(folder) for name in names)  # noqa: PTH118
+    return sum(os.lstat(file).st_size for file in files if format_of(file)[0])
+
+
+@cache
+def measured(hidden: int, number_bytes: int) -> Speed:
+    """Time a product of a feed-forward layer's shape, and a copy, as often as fits into a moment."""
+    import torch
+
+    dtype = torch.float32 if number_bytes == 4 else torch.bfloat16
+    device = "cuda" if _on_gpu() else "cpu"
+    rows = torch.ones(ROWS, hidden, dtype=dtype, device=device)
+    wide = torch.ones(4 * hidden, hidden, dtype=dtype, device=device)
+    product = _seconds(lambda: torch.nn.functional.linear(rows, wide))
+    copy = _seconds(wide.repeat(16, 1).clone)
+    return Speed(2 * ROWS * wide.numel() / product, 16 * wide.numel() / copy)
+
+
+def _seconds(compute: Callable[[], torch.Tensor]) -> float:
+    """Return the least time that a computation took."""
+    import torch
+
+    least = float("inf")
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < MEASURED_SECONDS:
+        started = time.perf_counter()
+        compute()
+        if _on_gpu():
+            torch.cuda.synchronize()
+        least = min(least, time.perf_counter() - started)
+    return least
+
+
+def _on_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _in_words(seconds: float) -> str:
+    minutes = max(1, round(seconds / 60))
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest:02d} min" if hours else f"{rest} min"

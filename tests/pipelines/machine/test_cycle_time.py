@@ -1,0 +1,106 @@
+"""The forecast of a cycle's time: worked by hand, said where it is long, not said where it cannot be told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipelines.cycle import cycle
+from pipelines.evaluation.suites import Suite
+from pipelines.job_from_options.cycle import cycle_job
+from pipelines.machine import cycle_time
+from pipelines.machine.cycle_time import Forecast, Speed, _Timed
+from recovery.models.size import Size
+from tests.support.small_cycles import make_docs, make_home, settle
+
+SIZE = Size(
+    parameters=1000,
+    embeddings=100,
+    active=1000,
+    layers=1,
+    hidden=8,
+    vocabulary=10,
+    attention_width=0,
+    cache_numbers=1,
+    matrices=(),
+)
+COMPUTING = _Timed(SIZE, Speed(flops=1e6, weights=1e12))  # decoding waits for arithmetic
+LABELS = "time ", "clean "
+READING = _Timed(SIZE, Speed(flops=1e12, weights=1e6))  # decoding waits for memory
+
+
+def test_times_of_tokens_worked_by_hand() -> None:
+    assert COMPUTING.read(100) == pytest.approx(2 * 1000 * 100 / 0.8e6)
+    assert COMPUTING.train(100) == pytest.approx(6 * 1000 * 100 / 0.8e6)
+
+
+def test_decoding_computes_for_each_row_or_reads_the_weights_once_a_step() -> None:
+    computed = 128 * 0.7 * 50 * 2 * 1000 / 0.6e6
+    assert COMPUTING.write(128, 50) == pytest.approx(computed)
+    assert READING.write(128, 50) == pytest.approx(128 / 64 * 0.7 * 50 * 1000 / 1e6)
+    assert READING.write(1, 50) == pytest.approx(0.7 * 50 * 1000 / 1e6)
+
+
+def test_a_suite_of_unknown_length_takes_no_time() -> None:
+    assert COMPUTING.suite(Suite("some task", None, lambda _: iter(()))) == 0
+
+
+def test_words() -> None:
+    assert str(Forecast(3600, 300, 65)) == (
+        "about 1 h 06 min on this machine: evaluations 1 h 00 min, midtraining 5 min, recovery 1 min"
+    )
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cycle_time, "measured", lambda hidden, number_bytes: Speed(1e4, 1e12))
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_long_cycle_says_so_before_its_first_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = said_by_a_cycle(tmp_path, monkeypatch)
+    time, clean = (
+        next(n for n, line in enumerate(said) if line.startswith(f"  {label}")) for label in LABELS
+    )
+    assert "about" in said[time]
+    assert time < clean
+
+
+@pytest.mark.usefixtures("slow")
+def test_twice_the_questions_take_twice_as_long(tmp_path: Path) -> None:
+    ws = make_home(tmp_path)
+    settle(ws, margin=0.99, learning_rate=1e-9)
+    job = cycle_job(ws, make_docs(tmp_path))
+    whole = cycle_time.forecast(ws, job)
+    half = job.settings.model_copy(update={"eval": job.settings.eval.model_copy(update={"limit": 18})})
+    halved = cycle_time.forecast(ws, job.model_copy(update={"settings": half}))
+    assert whole
+    assert halved
+    assert halved == replace(whole, evaluations=pytest.approx(whole.evaluations / 2))
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_server_elsewhere_is_not_forecast(tmp_path: Path) -> None:
+    ws = make_home(tmp_path)
+    job = cycle_job(ws, make_docs(tmp_path))
+    distill = job.settings.distill.model_copy(update={"sampler": "http://127.0.0.1:9"})
+    settings = job.settings.model_copy(update={"distill": distill})
+    assert cycle_time.forecast(ws, job.model_copy(update={"settings": settings})) is None
+
+
+def test_a_short_cycle_is_not_forecast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cycle_time, "measured", lambda hidden, number_bytes: Speed(1e12, 1e12))
+    assert not any(line.startswith("  time ") for line in said_by_a_cycle(tmp_path, monkeypatch))
+
+
+def said_by_a_cycle(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    ws = make_home(folder)
+    settle(ws, margin=0.99, learning_rate=1e-9)
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    cycle(ws, cycle_job(ws, make_docs(folder)))
+    return said
