@@ -1,9 +1,8 @@
 """Run IFEval through lm-eval: its task, prompts and checkers.
 
-Only this file and task_runner.py import lm_eval.
-
-`lm_eval.evaluate` is the loop inside `simple_evaluate`; the wrapper around it would reseed torch's and
-numpy's global generators in the middle of a training run and collect a report of the machine on every call.
+Only this file and task_runner.py import lm_eval. `lm_eval.evaluate` is the loop inside `simple_evaluate`; the
+wrapper around it would reseed torch's and numpy's global generators in the middle of a training run and collect
+a report of the machine on every call.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -64,18 +63,37 @@ def run_ifeval(
     Prompts come from a local JSONL in IFEval's format, or from the hub's google/IFEval; `limit` takes a fixed
     sample. Sentence model, prompts, instruction names and arguments are checked before generating.
     """
+    return _run(lambda task: _GenerateLM(generate, _turns(task)), prompts_path, limit)
+
+
+def run_lm_eval_model(
+    directory: Path, max_new_tokens: int, prompts_path: str | Path | None = None, limit: int | None = None
+) -> IFEvalRun:
+    """Ask a checkpoint in fp32 through lm-eval's own model class: the figures that others get."""
+    import torch
+    from lm_eval.models.huggingface import HFLM
+
+    def loaded(task: Task) -> LM:
+        task.set_config("generation_kwargs", {"max_gen_toks": max_new_tokens}, update=True)
+        place = "cuda" if torch.cuda.is_available() else "cpu"
+        return HFLM(str(directory), dtype="float32", batch_size=16, device=place)
+
+    return _run(loaded, prompts_path, limit)
+
+
+def _run(answering: Callable[[Task], LM], prompts_path: str | Path | None, limit: int | None) -> IFEvalRun:
     model = sentences.settle()
     with quiet() as undetected:
         task = _drawn(_load_task(prompts_path), limit)
         _check_docs(task, str(prompts_path or HUB_PROMPTS))
         results = lm_eval.evaluate(
-            _GenerateLM(generate, _turns(task)),
+            answering(task),
             {"tasks": {"ifeval": task}},
             bootstrap_iters=0,
             apply_chat_template=True,
             fewshot_as_multiturn=True,
         )
-    checked = tuple(_checked(sample) for sample in results["samples"]["ifeval"])
+    checked = tuple(map(_checked, results["samples"]["ifeval"]))
     return IFEvalRun(checked, tuple(_notes(model, undetected.count)), results)
 
 
