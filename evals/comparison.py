@@ -13,7 +13,7 @@ from evals.families.measures import SHARE, measure_of
 from evals.families.table import FAMILIES
 from evals.knowledge import BESIDE
 from evals.probes import OLD, UPDATES
-from evals.scores import Item
+from evals.scores import Item, prompts_for
 from evals.verdict import EVERY_AXIS
 
 ALPHA = 0.05
@@ -89,16 +89,16 @@ def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
     name, pairs = suite["suite"], suite["pairs"]
     measure = measure_of(FAMILIES[name]) if name in FAMILIES else SHARE
     items = [(_after(row), _before(row)) for row in pairs]
+    before = [item for _, item in items]
     kept = measure.claim(items, _margin(name, margins), ALPHA)
+    claimed = {key: kept[key] for key in ("outcome", "margin", "lower_bound", "upper_bound")}
     return {
         "suite": name,
         "metric": suite["metric"],
-        "a_score": measure.value([before for _, before in items]),
+        "a_score": measure.value(before),
         "b_score": measure.value([after for after, _ in items]),
         **measure.compare(items, ALPHA),
-        "non_inferior": {
-            key: kept[key] for key in ("outcome", "margin", "lower_bound", "upper_bound", "needed_n")
-        },
+        "non_inferior": {**claimed, "needed_n": prompts_for(kept["needed_n"], before)},
         **(_stale_rates(pairs) if name == UPDATES else {}),
         **({"limits": suite["limits"]} if _unequal(suite.get("limits", ())) else {}),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import ceil
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -57,6 +58,18 @@ class Score:
 def cluster(key: str, detail: Mapping[str, Any]) -> str:
     """Return an item's cluster: samples of one prompt, or questions about one fact, have the same."""
     return str(detail.get("cluster") or detail.get("fact") or key)
+
+
+def prompts_for(answers: int, items: Sequence[Item]) -> int:
+    """Return how many prompts give so many answers, where each is answered as often as in these items."""
+    prompts = {_prompt_key(item) for item in items}
+    return ceil(answers * len(prompts) / len(items))
+
+
+def _prompt_key(item: Item) -> str:
+    """Return what the answers to one prompt share: their cluster, which their keys begin with."""
+    group = cluster(item.key, item.detail)
+    return group if item.key.startswith(f"{group}#") else item.key
 
 
 def drawn(items: Sequence[T], limit: int | None) -> list[T]:

@@ -20,13 +20,13 @@ are many, so their bounds hold for all of them at once: each is judged at alpha 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from evals.families import claims
 from evals.families.table import FAMILIES, MARGIN
 from evals.probes import NEW, OLD, UPDATES
-from evals.scores import Item, Score, cluster
+from evals.scores import Item, Score, cluster, prompts_for
 from evals.statistics import (
     WANTED_POWER,
     NonInferiority,
@@ -228,14 +228,16 @@ def _judge(axis: Axis, stages: Stages, margin: float, alpha: float) -> NonInferi
         return _lead(_items(stages["recovered"]), margin, alpha)
     if axis.reference not in stages:
         return None
-    both = pairs(_items(stages["recovered"]), _items(stages[axis.reference]), axis.suite)
-    return non_inferiority(
+    before = _items(stages[axis.reference])
+    both = pairs(_items(stages["recovered"]), before, axis.suite)
+    found = non_inferiority(
         [after.passed for after, _ in both],
         [before.passed for _, before in both],
         margin=margin,
         alpha=alpha,
         clusters=[cluster(before.key, before.detail) for _, before in both],
     )
+    return replace(found, needed_n=prompts_for(found.needed_n, before))
 
 
 def _lead(items: Sequence[Item], margin: float, alpha: float) -> NonInferiority | None:

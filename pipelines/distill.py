@@ -164,7 +164,7 @@ def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places
     taught = guards.taught(ws, job, method, student, teachers, stage)
 
     def choose() -> Chosen:
-        fitting = with_room(job, data, student, context, stage)
+        fitting = with_room(data, teachers, context, stage)
         return guards.guard(job, fitting, taught, stage)
 
     pool, recorded = chosen_once(stage, data, choose)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.distillation.engine_places import INPROCESS
 from pipelines.distillation.frozen_teachers import FrozenTeachers
+from pipelines.distillation.lengths import checkpoint_limit, smallest
 from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.runs.workspace import is_file
 from recovery.errors import InputError
@@ -186,11 +187,26 @@ class Teachers:
             decay = self.method.ema if self.method.teacher == "self-ema" else None
             return SelfTeacher(self.student, kind, self.method.k, limit, decay)
         if self.method.teacher == "routed":
-            names = [str(item.fields.get("route", DEFAULT_ROUTE)) for item in items]
-            places = {DEFAULT_ROUTE: self.job.teacher, **self.job.settings.routes}
-            used = {name: place for name, place in places.items() if name in names}
-            return RoutedTeacher({name: self.named(place, kind) for name, place in used.items()}, names)
+            teachers = {name: self.named(place, kind) for name, place in self._used(items).items()}
+            return RoutedTeacher(teachers, list(map(_route, items)))
         return self.named(self.place, kind) if self.method.teacher in FROZEN else None
+
+    def limit(self, items: list[Prompt]) -> float:
+        """Return the fewest tokens that a frozen teacher, or the anchor, of these rows reads."""
+        refs = {self.job.teacher} if self.method.anchor_beta else set()
+        if self.method.teacher == "routed":
+            refs |= set(self._used(items).values())
+        elif self.method.teacher in FROZEN:
+            refs.add(self.place)
+        engine = self.ws.config.engine.max_length
+        most = None if self.job.settings.teacher_engine == INPROCESS else engine
+        return smallest(most, *(checkpoint_limit(self.ws, self.ws.checkpoint(ref)) for ref in refs))
+
+    def _used(self, items: list[Prompt]) -> dict[str, str]:
+        """Return the checkpoint of each route that a row takes."""
+        names = set(map(_route, items))
+        places = {DEFAULT_ROUTE: self.job.teacher, **self.job.settings.routes}
+        return {name: place for name, place in places.items() if name in names}
 
     @cached_property
     def place(self) -> str:
@@ -224,6 +240,10 @@ class Teachers:
     @property
     def _kind(self) -> str:
         return "dense" if self.method.scores == "none" else self.method.scores
+
+
+def _route(item: Prompt) -> str:
+    return str(item.fields.get("route", DEFAULT_ROUTE))
 
 
 def _text(path: Path) -> str:

@@ -1,17 +1,23 @@
-"""Leave out prompts that are too long to be answered: the step that draws one would end the training."""
+"""Leave out rows that are too long to be read: the step that draws one would end the training.
+
+A frozen teacher may have been made for fewer tokens than the student; what it cannot read is left out too.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pipelines.distillation.prompts import Prompt
 from recovery.errors import InputError
+from recovery.models.hub import explained
 
 if TYPE_CHECKING:
     from pipelines.runs.stage_runner import Stage
+    from pipelines.runs.workspace import Workspace
     from recovery.models.chat_model import ChatModel
+    from recovery.storage.checkpoints import Checkpoint
     from recovery.teachers.contexts import Context, Messages
 
 SPARE = 4096  # tokens: more than a chat template writes of its own
@@ -31,24 +37,47 @@ def answerable(
 
     `most` is an engine's limit of tokens, beside that of the model.
     """
-    limit = _limit(chat, most)
-    kept = [prompt for prompt in prompts if _longest(prompt, context, chat, limit) < limit]
+    limit = model_limit(chat, most)
     why = f"leave no room for an answer: the limit is {limit:,.0f} tokens"
-    if prompts and not kept:
-        raise InputError(f"all {name} {why}; shorten them, such as {prompts[0].text[:60]!r}")
-    if left_out := len(prompts) - len(kept):
-        stage.say(f"  {name:<12} {left_out} of {len(prompts):,} are left out, as they {why}")
-    return kept
+    return _kept(prompts, _longest(chat, context), limit - 1, stage, name, why)
+
+
+def within_teacher(
+    prompts: Sequence[Prompt],
+    chat: ChatModel,
+    context: Context | None,
+    stage: Stage,
+    limit: float,
+    new_tokens: int,
+) -> list[Prompt]:
+    """Return the prompts after which a teacher of that limit can read an answer of full length."""
+    why = f"leave no room for an answer of {new_tokens:,} tokens: the teacher reads {limit:,.0f}"
+    return _kept(prompts, _longest(chat, context), limit - new_tokens, stage, "prompts", why)
+
+
+def readable_pairs(pairs: Sequence[Prompt], chat: ChatModel, stage: Stage, limit: float) -> list[Prompt]:
+    """Return the pairs that student and teacher can read to the end; say how many they cannot."""
+
+    def tokens(pair: Prompt, most: float) -> int:
+        answer = {"role": "assistant", "content": str(pair.fields["response"])}
+        return _tokens(lambda turns: chat.dialogue_ids(turns)[0], [*pair.messages, answer], most)
+
+    why = f"are longer than what is read, {limit:,.0f} tokens"
+    return _kept(pairs, tokens, limit, stage, "pairs", why)
 
 
 def warn_of_context(
-    prompts: Sequence[Prompt], context: Context, chat: ChatModel, stage: Stage, new_tokens: int
+    prompts: Sequence[Prompt],
+    chat: ChatModel,
+    context: Context,
+    stage: Stage,
+    limit: float,
+    new_tokens: int,
 ) -> None:
     """Say how many of some prompts the teacher may read beyond the length that it was made for."""
-    limit = _limit(chat)
-    room = limit - new_tokens
+    most = limit - new_tokens
     some = prompts[:: max(1, len(prompts) // LOOKED_AT)]
-    if longer := sum(_tokens(chat, context(prompt), room) > room for prompt in some):
+    if longer := sum(_tokens(chat.prompt_ids, context(prompt), most) > most for prompt in some):
         stage.say(
             f"  context      {longer} of {len(some)} prompts, with what the teacher sees and an answer of "
             f"{new_tokens:,} tokens, exceed its {limit:,.0f}: shorten the context, or lower "
@@ -56,27 +85,64 @@ def warn_of_context(
         )
 
 
-def _limit(chat: ChatModel, most: int | None = None) -> float:
+def model_limit(chat: ChatModel, most: int | None = None) -> float:
+    """Return the tokens that a model in memory reads, or `most` if that is fewer."""
     from recovery.sampling.budget import context_length
 
-    known = (context_length(chat.model), most)
-    return min((limit for limit in known if limit is not None), default=float("inf"))
+    return smallest(context_length(chat.model), most)
 
 
-def _longest(prompt: Prompt, context: Context | None, chat: ChatModel, limit: float) -> int:
-    """Return the prompt's tokens as the student or, if that is more, as the teacher reads it.
+def checkpoint_limit(ws: Workspace, checkpoint: Checkpoint) -> int | None:
+    """Return the tokens that a checkpoint was made for, if its config says so; load no weights."""
+    from transformers import AutoConfig
+
+    whole = ws.checkpoint(checkpoint.base) if checkpoint.base else checkpoint
+    trust = ws.config.model.trust_remote_code
+    with explained(str(whole.path), "model"):
+        config = AutoConfig.from_pretrained(whole.path, local_files_only=True, trust_remote_code=trust)
+    return getattr(config.get_text_config(), "max_position_embeddings", None)
+
+
+def smallest(*limits: float | None) -> float:
+    """Return the smallest limit that is known; infinity if none is."""
+    return min((limit for limit in limits if limit is not None), default=float("inf"))
+
+
+def _kept(
+    rows: Sequence[Prompt],
+    tokens: Callable[[Prompt, float], int],
+    most: float,
+    stage: Stage,
+    name: str,
+    why: str,
+) -> list[Prompt]:
+    """Return the rows of at most so many tokens; say how many are longer, and refuse if all are."""
+    kept = [row for row in rows if tokens(row, most) <= most]
+    if rows and not kept:
+        raise InputError(f"all {name} {why}; shorten them, such as {rows[0].text[:60]!r}")
+    if left_out := len(rows) - len(kept):
+        stage.say(f"  {name:<12} {left_out} of {len(rows):,} are left out, as they {why}")
+    return kept
+
+
+def _longest(chat: ChatModel, context: Context | None) -> Callable[[Prompt, float], int]:
+    """Return a count of a prompt's tokens as the student or, if that is more, as the teacher reads it.
 
     Examples are not looked up for it: that takes minutes for all prompts.
     """
-    seen = [prompt.messages] + ([context(prompt)] if context and not context.examples else [])
-    return max(_tokens(chat, messages, limit) for messages in seen)
+
+    def tokens(prompt: Prompt, most: float) -> int:
+        seen = [prompt.messages] + ([context(prompt)] if context and not context.examples else [])
+        return max(_tokens(chat.prompt_ids, messages, most) for messages in seen)
+
+    return tokens
 
 
-def _tokens(chat: ChatModel, messages: Messages, limit: float) -> int:
-    """Return the tokens of a dialogue; 0 where it is surely shorter than the limit, or cannot be rendered."""
-    if len(json.dumps(messages)) + SPARE < limit:  # a token is at least a byte
+def _tokens(encode: Callable[[Messages], list[int]], messages: Messages, most: float) -> int:
+    """Return the tokens of a dialogue; 0 where it is surely not longer, or cannot be rendered."""
+    if len(json.dumps(messages)) + SPARE <= most:  # a token is at least a byte
         return 0
     try:
-        return len(chat.prompt_ids(messages))
+        return len(encode(messages))
     except InputError:  # refused before the first step, with all others like it
         return 0

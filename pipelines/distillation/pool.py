@@ -7,9 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pipelines.distillation.engine_places import INPROCESS
-from pipelines.distillation.inputs import PromptData, read_data
+from pipelines.distillation.inputs import PromptData, Teachers, read_data
 from pipelines.distillation.leaks import drop_leaks
-from pipelines.distillation.lengths import answerable, warn_of_context
+from pipelines.distillation.lengths import (
+    answerable,
+    model_limit,
+    readable_pairs,
+    warn_of_context,
+    within_teacher,
+)
 from pipelines.distillation.prompts import Prompt
 from recovery.distributed import in_turn
 from recovery.errors import InputError
@@ -18,7 +24,6 @@ if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
     from pipelines.runs.stage_runner import Stage
     from recovery.methods.method import Method
-    from recovery.models.chat_model import ChatModel
     from recovery.teachers.contexts import Context
 
 KEPT_POOL = "pool.json"  # in a run's folder: the weight of each row that was read, null where it is left out
@@ -38,16 +43,22 @@ def without_leaks(job: DistillJob, method: Method, stage: Stage, evaluated: Sequ
     return PromptData(**kept)
 
 
-def with_room(
-    job: DistillJob, data: PromptData, student: ChatModel, context: Context | None, stage: Stage
-) -> PromptData:
-    """Drop the prompts that leave no room for an answer; say where the teacher's context is too long."""
-    settings, engine = job.settings, stage.workspace.config.engine
+def with_room(data: PromptData, teachers: Teachers, context: Context | None, stage: Stage) -> PromptData:
+    """Drop rows that the student or the teacher cannot read to the end of an answer; say how many.
+
+    A context that is too long for the student's own length is only said: the answers may be short.
+    """
+    settings, student, engine = teachers.job.settings, teachers.student, stage.workspace.config.engine
     most = None if settings.sampler == INPROCESS else engine.max_length
-    kept = answerable(data.prompts, student, stage, context=context, most=most)
+    prompts = answerable(data.prompts, student, stage, context=context, most=most)
+    own, limit = model_limit(student), teachers.limit(data.rows)
+    new_tokens = settings.max_new_tokens
+    if limit < own:
+        prompts = within_teacher(prompts, student, context, stage, limit, new_tokens)
+    read = min(own, limit)
     if context:
-        warn_of_context(kept, context, student, stage, settings.max_new_tokens)
-    return replace(data, prompts=kept)
+        warn_of_context(prompts, student, context, stage, read, new_tokens)
+    return PromptData(prompts, readable_pairs(data.pairs, student, stage, read))
 
 
 def chosen_once(stage: Stage, read: PromptData, choose: Callable[[], Chosen]) -> Chosen:

@@ -126,8 +126,8 @@ def _asked(row: Mapping[str, str], passage: str) -> Prompt:
 def plan(
     job: MidtrainJob, student: ChatModel, parts: Mapping[str, Sequence[Prompt]], leaks: ProbeLeaks
 ) -> PassageTeaching:
-    """Choose the rows of all steps, every part in its share, repeated where it has too few; none that gives
-    away a probe."""
+    """Choose the rows of all steps, every part in its share but at least one row, repeated where it has too
+    few; none that gives away a probe."""
     new = parts["new"]
     if not new:
         raise InputError(
@@ -143,7 +143,11 @@ def plan(
     rows: list[Prompt] = []
     for name, share in mixed.items():
         clear = (row for row in parts[name] if not _leaks(row, leaks))
-        rows += islice(cycle(clear), round(share * total))
+        rows += islice(cycle(clear), max(1, round(share * total)))
+    if not any("passage" in row.fields for row in rows):
+        raise InputError(
+            "midtrain.method: passage: every question about the documents gives away a probe: use text"
+        )
     return PassageTeaching(method, settings, mixed, per_step, rows, measured)
 
 

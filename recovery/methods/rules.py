@@ -105,6 +105,10 @@ _RULES: dict[str, Test] = {
     "temperature=0 has no distribution to learn from: set it above 0": lambda m: (
         m.temperature == 0 and m.signal not in LABELS
     ),
+    "importance weights of labels compare the sampler's probabilities with those at temperature 1: "
+    "keep 1, or leave out importance_clip": lambda m: (
+        m.importance_clip is not None and m.signal in LABELS and m.temperature != 1
+    ),
     "log-probs of a few tokens cannot be brought to another temperature: keep 1, or use an "
     "exact signal": lambda m: m.temperature != 1 and m.signal in ("topk_reverse_kl", "sampled_reverse_kl"),
 }

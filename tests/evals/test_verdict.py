@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from evals.comparison import compare
 from evals.scores import Item, Score
 from evals.verdict import accepted, pairs, power_warning, summary, verdict
 from recovery.errors import InputError
@@ -74,6 +76,33 @@ def test_too_few_prompts_are_underpowered_and_say_how_many_it_takes() -> None:
     assert result["axes"]["behaviour"]["needed_n"] > 60
     assert not accepted(result)
     assert "it would take" in summary(result)[0]
+
+
+def sampled(one: Item, times: int) -> list[Item]:
+    """The answers to one prompt as IFEval names them."""
+    return [replace(one, key=f"{one.key}#{i}", detail={"cluster": one.key}) for i in range(times)]
+
+
+def test_several_answers_to_each_prompt_are_no_further_prompts() -> None:
+    """Answers that are all alike say what one says: it takes as many prompts, not four times as many."""
+    before, after = items(50, 60), [*items(47, 57), *items(3, 3)]
+    after = [replace(item, key=f"k{i}", prompt=f"p{i}") for i, item in enumerate(after)]
+    alone = verdict({"ifeval": {"clean": before, "recovered": after}})
+    four = {
+        stage: [answer for item in found for answer in sampled(item, 4)]
+        for stage, found in (("clean", before), ("recovered", after))
+    }
+    found = verdict({"ifeval": four})
+    assert alone["behaviour"] == found["behaviour"] == "underpowered"
+    assert found["axes"]["behaviour"]["n"] == 240
+    wanted = alone["axes"]["behaviour"]["needed_n"]
+    assert found["axes"]["behaviour"]["needed_n"] == pytest.approx(wanted, rel=0.15)
+    rows = [
+        {"key": one.key, "passed_a": one.passed, "passed_b": other.passed, "detail_b": one.detail}
+        for one, other in zip(four["clean"], four["recovered"], strict=True)
+    ]
+    (row,) = compare([{"suite": "ifeval", "metric": "prompt_level_strict_acc", "pairs": rows}])
+    assert row["n"] == 240 and row["non_inferior"]["needed_n"] == found["axes"]["behaviour"]["needed_n"]
 
 
 def test_a_loss_beyond_the_margin_needs_its_own_bound_to_be_called_lost() -> None:

@@ -68,6 +68,53 @@ def test_prompts_of_which_none_leaves_room_are_refused(ws: Workspace, tmp_path: 
         distill(ws, job(tmp_path, LONG, LONG + "again"))
 
 
+@pytest.fixture
+def short(ws: Workspace, tmp_path: Path) -> str:
+    """A teacher that was made for fewer tokens than the student."""
+    return str(tiny.save(tmp_path / "short", seed=3, max_position_embeddings=80))
+
+
+def test_what_a_shorter_teacher_cannot_read_is_left_out(
+    ws: Workspace, tmp_path: Path, said: list[str], short: str
+) -> None:
+    texts = "Say one word.", "Say two words, " * 4
+    asked = job(tmp_path, *texts).model_copy(update={"teacher": short})
+    assert distill(ws, asked)["tokens"] > 0
+    line = (
+        "  prompts      1 of 2 are left out, as they leave no room for an answer of 4 tokens: the teacher "
+        "reads 80"
+    )
+    assert said.count(line) == 1
+    with pytest.raises(
+        InputError, match=r"all prompts leave no room for an answer of 60 tokens: .* reads 80"
+    ):
+        distill(ws, job(tmp_path, *texts, max_new_tokens=60).model_copy(update={"teacher": short}))
+
+
+def test_every_teacher_that_a_route_names_is_looked_at(
+    ws: Workspace, tmp_path: Path, said: list[str], short: str
+) -> None:
+    routed = {"method": "opd-multi", "routes": {"brief": short}}
+    asked = job(tmp_path, "Say one word.", "Say two words, " * 4, **routed)
+    distill(ws, asked)
+    assert not [line for line in said if "the teacher reads" in line]  # no row takes that route
+    rows = [{"prompt": "Say one word.", "route": "brief"}, {"prompt": "Say two words, " * 4}]
+    lines(Path(asked.prompts), rows)
+    distill(ws, asked)
+    assert [line for line in said if "1 of 2 are left out" in line and "the teacher reads 80" in line]
+
+
+def test_pairs_that_are_longer_than_the_model_reads_are_left_out(
+    ws: Workspace, tmp_path: Path, said: list[str]
+) -> None:
+    asked = job(tmp_path, "unused", method="sft", dials={})
+    rows = [{"prompt": "Say one word.", "response": text} for text in ("Word.", LONG)]
+    lines(Path(asked.prompts), rows)
+    distill(ws, asked)
+    line = "  pairs        1 of 2 are left out, as they are longer than what is read, 2,048 tokens"
+    assert said.count(line) == 1
+
+
 def test_a_context_that_is_too_long_for_the_teacher_is_said(
     ws: Workspace, tmp_path: Path, said: list[str]
 ) -> None:

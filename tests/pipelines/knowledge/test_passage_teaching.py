@@ -219,6 +219,25 @@ def test_every_part_has_its_share_and_a_small_one_is_repeated() -> None:
         plan(wanted, tiny.chat_model(), {"new": [], "chat": chat}, NO_PROBES)
 
 
+@pytest.mark.parametrize("share", [0.5, 0.3])
+def test_a_single_question_is_about_the_documents_whatever_their_share(share: float) -> None:
+    asked = job(Path(), steps=1, tokens_per_step=1, mix={"new": share, "chat": 1 - share})
+    new, chat = questions(TEXTS, seed=0), [Prompt([{"role": "user", "content": "Hello?"}])]
+    made = plan(asked, tiny.chat_model(), {"new": new, "chat": chat}, NO_PROBES)
+    assert made.steps == made.questions_per_step == 1
+    assert made.rows == [new[0], chat[0]]
+
+
+def test_documents_of_which_every_question_gives_away_a_probe_are_refused() -> None:
+    new = questions(TEXTS, seed=0)
+    probes = [
+        Probe(str(i), "knowledge", "heldout", row.text, ("Ada",), fact="p", cycle=1)
+        for i, row in enumerate(new)
+    ]
+    with pytest.raises(InputError, match="every question about the documents gives away a probe: use text"):
+        plan(job(Path()), tiny.chat_model(), {"new": new}, ProbeLeaks(probes))
+
+
 # What does not fit --------------------------------------------------------------------------------------
 
 

@@ -165,6 +165,11 @@ def test_known_bad_forms_are_refused_with_the_reason(name: str, values: dict[str
         ("sft", {"states": "student"}, "expected gradient of zero"),
         ("opd", {"temperature": 0}, "no distribution"),
         ("opd-topk", {"temperature": "0.7"}, "another temperature"),
+        (
+            "rft",
+            {"temperature": "0.7", "importance_clip": "2"},
+            "compare the sampler.s probabilities with those at temperature 1",
+        ),
         ("opd", {"lam": "0.5"}, "own baseline"),
     ],
 )
