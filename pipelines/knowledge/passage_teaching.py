@@ -6,7 +6,8 @@ of it, the student reads the question alone and learns the clean model's distrib
 answers hold the student where it was.
 
 `tokens_per_step` is a step's cost, so that equal settings cost about as much as training on the text: a token
-that the teacher reads, without a backward pass, counts a third.
+that the teacher reads, without a backward pass, counts a third. No answer is longer than the longest of those
+sentences: a model that rambles on would cost several times as much, and says nothing of the documents there.
 """
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 ROW = "passage"
 CHARACTERS = 50_000_000  # of documents read for questions, evenly taken
 MOST_QUESTIONS = 200_000  # held in memory
-ANSWER_TOKENS = 256  # of an answer about a passage, at most
 MEASURED = 256  # questions whose length is measured
 FORWARD = 1 / 3  # cost of a token without a backward pass
 MADE_UP = ("data", "mix")  # states that need an answer beside each prompt
@@ -57,6 +57,11 @@ class PassageTeaching:
     questions_per_step: int
     rows: list[Prompt]
     read: list[Dialogue]  # a sample of what the student reads and writes
+
+    @property
+    def longest_answer(self) -> int:
+        """Return the tokens of the longest sentence that answers a question."""
+        return max(sum(trained) for _, trained in self.read)
 
     @property
     def steps(self) -> int:
@@ -210,7 +215,7 @@ def episodes(
     )
     config = StepConfig(
         made.questions_per_step,
-        max_new_tokens=min(job.answer_tokens, ANSWER_TOKENS),
+        max_new_tokens=min(job.answer_tokens, made.longest_answer),
         microbatch_tokens=made.settings.microbatch_tokens,
         seed=job.seed,
         steps=made.steps,

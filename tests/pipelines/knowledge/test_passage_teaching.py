@@ -203,6 +203,15 @@ def test_a_steps_cost_is_that_of_text() -> None:
     assert scored_only.questions_per_step == round(600 / ((sum(trained) + sum(read) / 3) / len(new)))
 
 
+def test_no_answer_is_longer_than_the_longest_sentence_asked_about() -> None:
+    """A step's cost counts an answer as long as the sentence: one that rambles on costs several times it."""
+    student, new = tiny.chat_model(), questions(TEXTS, seed=0)
+    made = plan(job(Path()), student, {"new": new}, NO_PROBES)
+    sentences = [len(student.text_ids(row.fields["response"])) for row in new]
+    closing = 1  # the token that ends the turn
+    assert made.longest_answer == max(sentences) + closing
+
+
 def test_every_part_has_its_share_and_a_small_one_is_repeated() -> None:
     new = questions(TEXTS, seed=0)
     chat = [Prompt([{"role": "user", "content": "Say something."}])]
