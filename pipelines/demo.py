@@ -63,10 +63,12 @@ class Microworld:
 
 def demo(ws: Workspace, job: DemoJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Run or resume the cycles of a demo; return {"cycles": [...]}, each as `show` prints it."""
+    world: World = HandbookWorld(job.real) if job.real else Microworld()
+    world.check(job.cycles)
     result = run_stage(
         ws,
         "demo",
-        lambda stage: _work(ws, job, stage),
+        lambda stage: _work(ws, job, world, stage),
         config=job.model_dump(),
         parent=parent,
         key=key,
@@ -80,9 +82,7 @@ def resumable_key(job: DemoJob) -> str:
     return "demo:" + hashlib.sha256(job.model_dump_json().encode()).hexdigest()[:16]
 
 
-def _work(ws: Workspace, job: DemoJob, stage: Stage) -> Result:
-    world: World = HandbookWorld(job.real) if job.real else Microworld()
-    world.check(job.cycles)
+def _work(ws: Workspace, job: DemoJob, world: World, stage: Stage) -> Result:
     stage.say(world.story)
     world.set_up(ws)
     started = time.monotonic()

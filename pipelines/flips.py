@@ -49,6 +49,6 @@ def _between(ws: Workspace, a: str, b: str, suite: str | None, direction: str | 
 
 def _cycle(reference: str) -> int:
     digits = reference.removeprefix("cycle:")
-    if reference == digits or not (digits.isascii() and digits.isdigit()):
+    if not (digits.isascii() and digits.isdigit()):
         raise InputError(f"flips {reference}: write cycle:N, or two checkpoints")
     return int(digits)

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 @click.command("demo")
 @click.option(
-    "--cycles", type=int, metavar="N", help="number of cycles (default: 2; with --real 1, with --full 3)"
+    "--cycles",
+    type=click.IntRange(1),
+    metavar="N",
+    help="number of cycles (default: 2; with --real 1, with --full 3)",
 )
 @common.seed("draws the people, the facts and the prompts")
 @click.option("--minutes-budget", type=float, metavar="N", help="start no cycle that would end later")
@@ -127,11 +130,11 @@ def cycle_command(session: Session, /, docs: Path, **options: Any) -> None:
     recover cycle --docs ./corpus --recover-with auto
     recover cycle --docs ./corpus --method opd-sampled --behaviours json,tools
     """
-    from db.reads import queries
-    from pipelines.cycle import cycle
-    from pipelines.job_from_options.cycle import cycle_job
-
     with session.workspace(docs=docs) as ws:
+        from db.reads import queries
+        from pipelines.cycle import cycle
+        from pipelines.job_from_options.cycle import cycle_job
+
         job = cycle_job(ws, docs, **options, changes=session.changes)
         done = cycle(ws, job, key=ws.new_key())
         row = queries.cycle(ws.tracker.db, done["cycle"])
@@ -146,9 +149,9 @@ def cycle_command(session: Session, /, docs: Path, **options: Any) -> None:
 @click.pass_obj
 def resume_command(session: Session, run: str | None) -> None:
     """Resume an interrupted run: the newest, or RUN."""
-    from pipelines.resume import resume
-
     with session.workspace() as ws:
+        from pipelines.resume import resume
+
         found = resume(ws, run)
         rows = _of_cycles(ws, found)
         lines = [*map(cycle_text, rows)] or [f"{found['run']} done"]

@@ -45,10 +45,10 @@ def locate_command(session: Session, checkpoint: str, groups: int, suites: str |
     \b
     recover locate cycle:1
     """
-    from pipelines.job_from_options.measure import locate_job
-    from pipelines.locate import locate
-
     with session.workspace() as ws:
+        from pipelines.job_from_options.measure import locate_job
+        from pipelines.locate import locate
+
         job = locate_job(ws, checkpoint, groups, suites, changes=session.changes)
         found = locate(ws, job, key=ws.new_key())
         session.show(found, lambda: locate_text(found))
@@ -99,10 +99,10 @@ def retrieval_command(session: Session, checkpoint: str, docs: Path | None, pass
     Asks the trained checkpoint without passages, and the clean model without passages, with those that BM25
     finds, and with the true one. Before any training, --docs and --probes measure the clean model alone.
     """
-    from pipelines.job_from_options.measure import retrieval_job
-    from pipelines.retrieval import retrieval
-
     with session.workspace(docs=docs) as ws:
+        from pipelines.job_from_options.measure import retrieval_job
+        from pipelines.retrieval import retrieval
+
         job = retrieval_job(ws, checkpoint, docs, passages, changes=session.changes)
         found = retrieval(ws, job, key=ws.new_key())
         session.show(found, lambda: retrieval_text(found))

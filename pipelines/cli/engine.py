@@ -39,13 +39,11 @@ def serve_command(
     CHECKPOINT is `base` by default. Give the printed URL to --sampler or --teacher-engine. With VLLM_API_KEY
     set, every request needs that key.
     """
-    from pipelines.distillation.engine_places import serve
+    with session.workspace() as ws:
+        from pipelines.distillation.engine_places import serve
 
-    with (
-        session.workspace() as ws,
-        serve(ws, checkpoint, host=host, port=port, rank=lora or 0, beyond=beyond) as server,
-    ):
-        found = {"url": server.url, "checkpoint": server.name, "log": str(server.log)}
-        session.show(found, f"{server.url} serves {server.name}; its log is {server.log}")
-        with suppress(KeyboardInterrupt):  # the way to end it
-            server.wait()
+        with serve(ws, checkpoint, host=host, port=port, rank=lora or 0, beyond=beyond) as server:
+            found = {"url": server.url, "checkpoint": server.name, "log": str(server.log)}
+            session.show(found, f"{server.url} serves {server.name}; its log is {server.log}")
+            with suppress(KeyboardInterrupt):  # the way to end it
+                server.wait()

@@ -72,9 +72,9 @@ def augment_command(session: Session, /, docs: Path, out: Path, **options: Any) 
     recover augment --docs ./corpus --out ./augmented
     recover augment --docs ./corpus --out ./augmented --writer http://127.0.0.1:8000/v1 --model NAME
     """
-    from pipelines.writing.commands import AugmentOptions, augment_documents
-
     with session.workspace(docs=docs) as ws:
+        from pipelines.writing.commands import AugmentOptions, augment_documents
+
         found = augment_documents(ws, docs, out, AugmentOptions(**options))
         session.show(found, lambda: _kept(found))
 
@@ -114,9 +114,9 @@ def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -
     \b
     recover probes --docs ./corpus --out probes.jsonl --qa questions.jsonl
     """
-    from pipelines.writing.commands import ProbeOptions, make_probes
-
     with session.workspace(docs=docs) as ws:
+        from pipelines.writing.commands import ProbeOptions, make_probes
+
         found = make_probes(ws, docs, out, ProbeOptions(**options))
         kinds = ", ".join(f"{count} {kind}" for kind, count in found["by_kind"].items())
         statuses = ", ".join(f"{count} {name}" for name, count in found["facts"].items())
@@ -142,9 +142,9 @@ def lost_command(session: Session, checkpoint: str, suite: str) -> None:
     A fact is unreachable when the model still ranks its answer first among answers of its kind: a short
     recovery brings most of these back. CHECKPOINT is `current` by default.
     """
-    from pipelines.unreachable_facts import lost
-
     with session.workspace() as ws:
+        from pipelines.unreachable_facts import lost
+
         found = lost(ws, checkpoint, suite, session.changes)
         session.show(found, lambda: _lost_text(found))
 

@@ -93,9 +93,9 @@ def compare_command(session: Session, a: str, b: str, suite: str | None) -> None
     \b
     recover compare base current
     """
-    from pipelines.compare import compare, compare_text
-
     with session.workspace() as ws:
+        from pipelines.compare import compare, compare_text
+
         found = compare(ws, a, b, suite)
         session.show(found, lambda: compare_text(found))
 
@@ -168,10 +168,10 @@ def drift_command(session: Session, a: str, b: str, count: int, max_new_tokens: 
 
     Both answer the prompts; the divergence of B from A is estimated on each model's answers.
     """
-    from pipelines.drift import drift, drift_text
-    from pipelines.job_from_options.measure import drift_job
-
     with session.workspace() as ws:
+        from pipelines.drift import drift, drift_text
+        from pipelines.job_from_options.measure import drift_job
+
         job = drift_job(ws, a, b, count=count, max_new_tokens=max_new_tokens, changes=session.changes)
         found = drift(ws, job, key=ws.new_key())
         session.show(found, lambda: drift_text(found))

@@ -44,12 +44,16 @@ class Session:
         """Open the home; make it only for a command that sets one up, so that a mistyped name leaves nothing.
 
         A home that was not named is refused where others may have put it: inside the documents, or of
-        another owner.
+        another owner. Commands import torch after it, so that a mistyped home or folder is refused at once.
         """
+        from pipelines.corpus.reading.tree import Tree
         from pipelines.runs.progress import Progress
         from pipelines.runs.workspace import Workspace
 
         self.refuse_foreign(docs)
+        if docs is not None:
+            with Tree(docs):
+                pass
         progress = Progress(quiet=self.quiet)
         implicit = self.home is None
         return Workspace.open(self.place, self.db, progress, create=create, implicit=implicit)

@@ -58,11 +58,12 @@ def pilot_command(session: Session, /, docs: Path, budget: float, **options: Any
     \b
     recover pilot --docs ./corpus --budget 5
     """
-    from pipelines.job_from_options.pilot import pilot_job
-    from pipelines.pilot import pilot
     from recovery.errors import GateError
 
     with session.workspace(docs=docs) as ws:
+        from pipelines.job_from_options.pilot import pilot_job
+        from pipelines.pilot import pilot
+
         job = pilot_job(ws, docs, budget, **options, changes=session.changes)
         found = pilot(ws, job, key=ws.new_key())
         session.show(found, lambda: pilot_text(found))

@@ -192,7 +192,8 @@ def microworld_command(session: Session, directory: Path, cycle: int, seed: int,
 def plan_command(session: Session, /, **options: Any) -> None:
     """Estimate memory, time and cost on GPUs.
 
-    Loads no model. Exit code 3: it does not fit; the output says which settings to change.
+    Loads no model. The settings are those of recover.yaml, or of the preset `real` where there is none.
+    Exit code 3: it does not fit; the output says which settings to change.
 
     \b
     recover plan --model 8B --gpus 8xH100 --price 3
@@ -220,7 +221,7 @@ def plan_text(found: dict[str, Any]) -> str:
     lines = [
         f"{found['model']}: {found['parameters'] / 1e9:.2f} billion weights "
         f"on {found['gpus']} x {found['gpu']} "
-        f"({found['usable_gib']:g} GiB of each usable)",
+        f"({found['usable_gib']:g} GiB of each usable), settings of {found['settings']}",
         table(rows, columns),
     ]
     for row in found["stages"]:

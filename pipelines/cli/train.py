@@ -38,10 +38,10 @@ def midtrain_command(session: Session, docs: Path, student: str, augment: Path |
     recover midtrain --docs ./corpus
     recover midtrain --docs ./corpus --epochs 4 --mix new=0.7,chat=0.3
     """
-    from pipelines.job_from_options.train import midtrain_job
-    from pipelines.midtrain import midtrain
-
     with session.workspace(docs=docs) as ws:
+        from pipelines.job_from_options.train import midtrain_job
+        from pipelines.midtrain import midtrain
+
         job = midtrain_job(ws, docs, student, augment=augment, changes=session.changes)
         found = midtrain(ws, job, key=ws.new_key())
         session.show(found, found["checkpoint"])
@@ -101,11 +101,11 @@ def distill_command(
     recover distill --method opd --set temperature=0.8 --prompts prompts.jsonl
     recover distill --show-prompts 2
     """
-    from pipelines.distill import distill_alone
-    from pipelines.distillation.dry_run import show_prompts
-    from pipelines.job_from_options.train import distill_job
-
     with session.workspace(docs=docs) as ws:
+        from pipelines.distill import distill_alone
+        from pipelines.distillation.dry_run import show_prompts
+        from pipelines.job_from_options.train import distill_job
+
         job = distill_job(ws, teacher, student, docs=docs, changes=session.changes)
         if shown:
             rows = show_prompts(ws, job, shown)
@@ -168,13 +168,13 @@ def merge_command(
     recover merge --weight 0.3
     recover merge --sweep 0.1,0.2,0.4 --suite ifeval,knowledge
     """
-    from pipelines.job_from_options.train import merge_job, sweep_job
-    from pipelines.merge import merge
-    from pipelines.sweep import sweep
-
     if (weight is None) == (weights is None):
         raise click.UsageError("give one of --weight W and --sweep W,W")
     with session.workspace() as ws:
+        from pipelines.job_from_options.train import merge_job, sweep_job
+        from pipelines.merge import merge
+        from pipelines.sweep import sweep
+
         if weights is not None:
             swept = sweep_job(ws, weights, merge_job(ws, 0.0, **mixed), suites, session.changes)
             found = sweep(ws, swept, key=ws.new_key())

@@ -64,14 +64,24 @@ def parse(text: str, source: str) -> Config:
     try:
         raw = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date like 2026-99-99
-        raise InputError(f"{source} is not YAML: {' '.join(str(error).split())}") from error
+        raise InputError(f"{source} is not YAML: {_problem(error)}") from error
     return validated(Config, raw, source)
+
+
+def _problem(error: Exception) -> str:
+    """Return what is wrong, and in which line, without the parser's drawing of the place."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if mark and problem:
+        return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
+    return " ".join(str(error).split())
 
 
 def read(path: Path) -> Config:
     try:
         return parse(path.read_text(encoding="utf-8"), str(path))
+    except FileNotFoundError as error:
+        raise InputError(f"{path} is missing: run `recover init` first") from error
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}: run `recover init` first") from error
+        raise InputError(f"{path}: {error.strerror}: make it a file that you may read") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text in UTF-8: save it as such") from error

@@ -31,6 +31,8 @@ WORTH = 0.99  # ignore a setting that saves less than 1 %
 SHORT_ANSWER = 512  # tokens, where answers have to be shorter to fit
 SMALL_MICROBATCH = 2048  # tokens
 
+PRESET = "real"  # whose settings are planned where there is no home
+
 Settings = dict[str, Any]  # of a section, by name
 
 
@@ -50,7 +52,7 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
         raise InputError(f"--price {price} is no price: give a number, as in 3")
     there = (home / CONFIG_NAME).exists()
     # The model is not loaded, so none of its code can run.
-    config = of_home(home, implicit=False) if there else parse(preset_text("real"), "preset")
+    config = of_home(home, implicit=False) if there else parse(preset_text(PRESET), PRESET)
     if shard is not None:
         config = _replaced(config, model={"shard": shard})
     if lora is not None:
@@ -59,7 +61,7 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
     size = read_size(model or config.model.path)
     config = _fitted(config, size, gpu, tokens)
     job = PlannedWork(config, count, document_tokens=tokens, answer_tokens=answer_tokens)
-    return plan(size, count, gpu, job, price)
+    return {"settings": str(home / CONFIG_NAME) if there else PRESET, **plan(size, count, gpu, job, price)}
 
 
 def _fitted(config: Config, size: Size, gpu: Gpu, tokens: int) -> Config:

@@ -9,7 +9,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from pipelines.config.settings import CONFIG_NAME, read
 from pipelines.machine.packages import shared_names
+from recovery.errors import InputError
 
 FREE_GIB = 2
 
@@ -17,7 +19,8 @@ FREE_GIB = 2
 def examine(home: Path, db_url: str | None) -> list[dict[str, Any]]:
     """Return one row per check: name, ok, required, detail, remedy."""
     packages = map(_package, ("transformers", "peft", "accelerate", "lm_eval"))
-    return [_torch(), _kernels(), *packages, _names(), _vllm(), _disk(home), _database(home, db_url)]
+    of_home = [_disk(home), _settings(home), _database(home, db_url)]
+    return [_torch(), _kernels(), *packages, _names(), _vllm(), *of_home]
 
 
 def _row(name: str, ok: bool, detail: str, remedy: str = "", needed: bool = True) -> dict[str, Any]:
@@ -68,9 +71,21 @@ def _disk(home: Path) -> dict[str, Any]:
     parent = next(path for path in (home.absolute(), *home.absolute().parents) if path.exists())
     free = shutil.disk_usage(parent).free / 2**30
     writable = parent.is_dir() and os.access(parent, os.W_OK)
-    detail = f"{home}: {free:.1f} GiB free" if writable else f"{home}: not writable"
+    problem = "a file" if home.is_file() else "not writable"
+    detail = f"{home}: {free:.1f} GiB free" if writable else f"{home}: {problem}"
     remedy = f"choose a --home that is writable with {FREE_GIB} GiB free"
     return _row("home", writable and free >= FREE_GIB, detail, remedy)
+
+
+def _settings(home: Path) -> dict[str, Any]:
+    path = home / CONFIG_NAME
+    if not path.exists():
+        return _row("settings", True, f"{CONFIG_NAME}, made by `recover init`")
+    try:
+        read(path)
+    except InputError as error:
+        return _row("settings", False, str(error), "mend the file, or choose another --home")
+    return _row("settings", True, f"{path} can be read")
 
 
 def _database(home: Path, db_url: str | None) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Workspace:
             _remember(home, db_url)
         database = db_url or database_of(home)
         if not create and db_url is None and "://" not in database and not Path(database).exists():
-            raise InputError(f"{home} is not initialised: run `recover init` first, or give --home")
+            raise _uninitialised(home)
         if create and "://" not in database:
             _make_private(Path(database))
         shown = progress or Progress(quiet=True)
@@ -107,7 +107,7 @@ class Workspace:
             self.record(adopted, None)
             return self.store.open(adopted.id)
         if ref in ("base", "current") and not (self.home / settings.CONFIG_NAME).exists():
-            raise InputError(f"{self.home} is not initialised: run `recover init` first, or give --home")
+            raise _uninitialised(self.home)
         checkpoint_id = queries.resolve(self.tracker.db, ref)
         if not (self.store.root / checkpoint_id).is_dir():
             self._refuse_absent(checkpoint_id)
@@ -192,7 +192,15 @@ def _project(home: Path) -> str:
     return file.read_text(encoding="utf-8").strip() if file.is_file() else DEFAULT_PROJECT
 
 
+def _uninitialised(home: Path) -> InputError:
+    if home.is_file():
+        return InputError(f"--home {home} is a file: give a folder")
+    return InputError(f"{home} is not initialised: run `recover init` first, or give --home")
+
+
 def _make(home: Path) -> None:
+    if home.is_file():
+        raise _uninitialised(home)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

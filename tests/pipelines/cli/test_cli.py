@@ -646,8 +646,9 @@ def test_counting_tokens_and_planning_find_a_model_named_from_the_homes_folder(
     path = found_home / "recover.yaml"
     path.write_text(re.sub(r"\n  path: .*", "\n  path: ../../model", path.read_text(), count=1))
     monkeypatch.chdir("/")
-    for words in (("corpus", found_home.parent, "--tokens"), ("plan",)):
-        assert recover("--home", found_home, *words, "--json").code == 0
+    assert recover("--home", found_home, "corpus", found_home.parent, "--tokens", "--json").code == 0
+    said = recover("--home", found_home, "plan", "--json")
+    assert (said.code, said.json["settings"]) == (0, str(path))
 
 
 def test_paths_in_the_settings_start_from_the_folder_of_the_home(
@@ -755,6 +756,8 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("verdict 99", 2, "cycle 99 is not recorded"),
         ("verdict one", 2, "write cycle:N or N"),
         ("report run:1", 2, "write cycle:N or N"),
+        ("flips 99", 2, "cycle 99 is not recorded"),
+        ("flips one", 2, "write cycle:N"),
         ("review 99 --approve", 2, "cycle 99"),
         ("review 1", 2, "give one of --approve, --reject and --needs-work"),
         ("review cycle:1 --approve --reject", 2, "give one of --approve, --reject and --needs-work"),
@@ -851,6 +854,43 @@ def test_a_database_elsewhere_is_read_without_a_home(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_home_that_is_a_file_is_refused_as_one(recover: Recover, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    for command in (["init"], ["demo"], ["ls"], ["eval"]):
+        said = recover("--home", file, *command)
+        assert (said.code, said.error) == (2, f"Error: --home {file} is a file: give a folder")
+    doctor = recover("--home", file, "doctor", "--json")
+    assert {row["name"]: row["detail"] for row in doctor.json}["home"] == f"{file}: a file"
+
+
+@pytest.mark.parametrize("cycles", [0, -1])
+def test_a_demo_of_no_cycle_leaves_nothing_behind(recover: Recover, tmp_path: Path, cycles: int) -> None:
+    said = recover("--home", tmp_path / "new", "demo", "--cycles", cycles)
+    assert (said.code, "Invalid value for '--cycles'" in said.error) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", ["cycle", "midtrain", "distill", "pilot --budget 3", "probes --out OUT"])
+def test_a_mistyped_folder_is_refused_before_torch_is_imported(
+    fresh: Path, tmp_path: Path, words: str
+) -> None:
+    program = (
+        "import sys; from pipelines.cli import main\n"
+        "try: main()\n"
+        "finally: print([name for name in ('torch', 'lm_eval') if name in sys.modules])"
+    )
+    docs = ["--docs", str(tmp_path / "missing")]
+    ran = subprocess.run(
+        [sys.executable, "-c", program, "--home", str(fresh), *words.split(), *docs],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (2, "[]\n")
+    assert ran.stderr == f"Error: {tmp_path / 'missing'} is not a folder: give --docs a folder of documents\n"
+
+
 def test_an_unwritable_home_is_one_line(recover: Recover, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for command in (["init"], ["demo"]):
@@ -866,7 +906,16 @@ def test_doctor_says_that_all_is_well(recover: Recover, home: Path) -> None:
     said = recover("--home", home, "doctor", "--json")
     assert (said.code, said.err) == (0, "")
     names = {row["name"] for row in said.json}
-    assert {"torch", "kernels", "transformers", "lm_eval", "home", "database"} <= names
+    assert {"torch", "kernels", "transformers", "lm_eval", "home", "settings", "database"} <= names
+
+
+def test_doctor_finds_settings_that_cannot_be_read(recover: Recover, fresh: Path) -> None:
+    (fresh / "recover.yaml").write_text("model: [")
+    said = recover("--home", fresh, "doctor", "--json")
+    (row,) = [row for row in said.json if not row["ok"] and row["needed"]]
+    assert (said.code, row["name"]) == (3, "settings")
+    assert said.error.startswith(f"Error: settings: {fresh / 'recover.yaml'} is not YAML: line 1, column 9: ")
+    assert said.error.endswith(": mend the file, or choose another --home")
 
 
 @pytest.mark.parametrize(

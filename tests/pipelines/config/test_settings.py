@@ -86,7 +86,7 @@ def test_every_number_has_a_limit(section: type[BaseModel]) -> None:
         (r"seed: .*", f"seed: {10**20}", r"seed: .*less than or equal to 4294967295, not 10+$"),
         (r"(?s).*", "", r"settings: .*valid dictionary"),
         (r"(?s).*", "- a list", r"settings: .*valid dictionary"),
-        (r"(?s).*", "model: [", r"is not YAML"),
+        (r"(?s).*", "model: [", r"is not YAML: line 1, column 9: expected .* but found '<stream end>'$"),
         (r"(?s).*", "model: !!python/object:os.system {}", r"is not YAML"),
         (r"(?s).*", "model: 2026-99-99", r"is not YAML"),
         (r"(?s).*", "[" * 5000, r"is not YAML"),
@@ -102,6 +102,9 @@ def test_a_wrong_setting_is_one_line_that_says_where(old: str, new: str, said: s
 def test_reading_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="run `recover init` first"):
         settings.read(tmp_path / "recover.yaml")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="folder: Is a directory: make it a file"):
+        settings.read(tmp_path / "folder")
     (tmp_path / "recover.yaml").write_bytes(b"\xff\xfe\x00\xd8")
     with pytest.raises(InputError, match="not text in UTF-8"):
         settings.read(tmp_path / "recover.yaml")
