@@ -82,8 +82,8 @@ def _text(made: Preview, settings: Any) -> str:
     numbers = ["files", "read", "skipped", "documents", "characters", tokens]
     shown = [{"kind": row["kind"], **{name: f"{row[name]:,}" for name in numbers}} for row in rows]
     parts = [table(shown, ["kind", *numbers])]
-    if found := preview.skipped(made):
-        parts.append("skipped\n" + table(found, ["path", "reason"]))
+    if found := preview.skipped_reasons(made):
+        parts.append("skipped\n" + table(found, ["files", "reason", "such as"]))
     if found := preview.twins(made):
         parts.append("near-duplicates\n" + table(found, ["path", "like", "similarity"]))
     first = [{"path": row["path"], "begins": preview.begins(row["text"])} for row in made.first]

@@ -29,6 +29,7 @@ Option = tuple[float, int, str]  # the nats that a word tells, minus the place w
 _ABBREVIATION = re.compile(r"(?:\w\.)+\w?|etc")
 _GLUED = re.compile(r"[a-z]{2}[.!?][A-Z][a-z]")  # the end of a sentence and the next one's first word
 _CODE = re.compile(r"[\[\]{}<>`|\\]")  # inside a word: part of an expression
+_LETTER = re.compile(r"[A-Za-z]")  # stands for something: the n of "the last n"
 MARKS = ".!?।'‘’*_`[]{}<>|"  # around a word, and no part of it
 
 
@@ -130,7 +131,9 @@ def _cut(sentence: str, known: Entities, words: _Words) -> Cloze | None:
     ones, behind some words."""
     said = list(_words(sentence))
     options = [
-        (words.tells(word, previous), -at, word) for (_, previous), (at, word) in pairwise([(0, ""), *said])
+        (words.tells(word, previous), -at, word)
+        for (_, previous), (at, word) in pairwise([(0, ""), *said])
+        if not _LETTER.fullmatch(word)
     ]
     mentions = list(known.mentions(sentence))
     if mentions:

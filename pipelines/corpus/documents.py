@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipelines.corpus.manifest import FileReport
+from pipelines.corpus.manifest import FileReport, skipped_by_reason
 from pipelines.corpus.reading import tree
 from pipelines.corpus.reading.formats import KINDS, MIB, Format, Limits, Unreadable, format_of, unknown
 from pipelines.corpus.reading.plain import FileFacts, Source, TextPiece, read_text
@@ -21,6 +21,7 @@ from pipelines.corpus.reading.similar import Signature, SimilarFiles
 from recovery.errors import InputError
 
 AHEAD = 32  # files that are opened before their turn, so that the limited processes never wait for work
+REASONS = 4  # for skipping files that an error shows
 HASHED = 16 * MIB  # a file that is skipped half-way is still hashed up to this size
 Progress = Callable[[int, int], None]  # called with the files and the bytes that are done
 
@@ -226,6 +227,17 @@ def refuse_nothing(directory: Path, manifest: list[FileReport]) -> None:
     """Refuse a folder in which no file was read."""
     if any(report.status == "read" for report in manifest):
         return
-    first = next((report for report in manifest if report.reason not in tree.LEFT_ALONE), None)
-    skipped = f" ({len(manifest)} skipped: {first.path}: {first.remark})" if first else ""
-    raise InputError(f"{directory} holds no readable document{skipped}: add {KINDS} files")
+    raise InputError(f"{directory} holds no readable document{_skipped_why(manifest)}: add {KINDS} files")
+
+
+def _skipped_why(manifest: list[FileReport]) -> str:
+    """Return how many files were skipped for which of the commonest reasons; nothing wrong says nothing."""
+    groups = [group for group in skipped_by_reason(manifest) if group[0] not in tree.LEFT_ALONE]
+    if not groups:
+        return ""
+    said = [
+        f"{reason} ({rows[0].path if len(rows) == 1 else f'{len(rows):,} files'})"
+        for reason, rows in groups[:REASONS]
+    ]
+    more = ["…"] if len(groups) > REASONS else []
+    return f" ({sum(len(rows) for _, rows in groups):,} skipped: {', '.join([*said, *more])})"

@@ -142,7 +142,7 @@ def entities(texts: Sequence[str], background: Sequence[str] = ()) -> Entities:
         documents.update(set(candidates))
         for counter in (names, terms, documents):
             _prune(counter)
-    own = _Own(general_words(sampled), sum(map(len, read)), documents, len(read))
+    own = _Own(_general(sampled, background), sum(map(len, read)), documents, len(read))
     kept_terms = {term: n for term, n in terms.items() if own.has_term(term, n)}
     kept_names = {}
     for name, times in names.items():
@@ -150,6 +150,13 @@ def entities(texts: Sequence[str], background: Sequence[str] = ()) -> Entities:
         if repeated and not written.opened(name, names) and own.has_name(name, times):
             kept_names[name] = times
     return _weighed(kept_names, kept_terms, own, background)
+
+
+def _general(texts: list[str], background: Sequence[str]) -> GeneralWords | None:
+    """Return the word counts of the texts' language and the background's: "code" in German is ordinary in
+    English prompts."""
+    own = general_words(texts)
+    return own and own.and_those_of(general_words(list(background)))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ that are ordinary in writing (reviews, tasks, implementation).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 LANGUAGES = frozenset(("ar", "de", "en", "es", "eu", "fa", "fr", "it", "lv", "nl", "pt", "ru"))
@@ -22,17 +22,24 @@ class GeneralWords:
 
     counts: dict[str, int]
     total: int
-    written: GeneralWords | None = None  # the counts of another kind of text
+    others: tuple[GeneralWords, ...] = ()  # the counts of other kinds of text
 
     def share(self, word: str) -> float:
         """Return a word's share of all words; an unknown one is taken for one that occurs once."""
         return max(1, self.counts.get(word, 0)) / self.total
 
     def highest_share(self, words: str) -> float:
-        """Return the highest known share of a word, or of two in a row; that of "you're" is that of "you"."""
-        forms = (words.replace("’", "'"), re.split("['’]", words)[0])
-        spoken = max(map(self.share, forms))
-        return max(spoken, *map(self.written.share, forms)) if self.written else spoken
+        """Return the highest known share of a word, or of two in a row; that of "you're" is that of "you",
+        that of "e-mail" also that of "email" and "e mail"."""
+        forms = {words.replace("’", "'"), re.split("['’]", words)[0]}
+        forms |= {words.replace("-", ""), words.replace("-", " ")}
+        return max(counts.share(form) for counts in (self, *self.others) for form in forms)
+
+    def and_those_of(self, other: GeneralWords | None) -> GeneralWords:
+        """Return these counts with another language's beside them."""
+        if other is None or other.counts is self.counts:
+            return self
+        return replace(self, others=(*self.others, other, *other.others))
 
 
 def general_words(texts: list[str]) -> GeneralWords | None:
@@ -56,7 +63,7 @@ def _counts(language: str) -> GeneralWords:
     from spellchecker import SpellChecker
 
     frequency = SpellChecker(language=language, distance=1).word_frequency
-    written = _web_counts() if language == "en" else None
+    written = (_web_counts(),) if language == "en" else ()
     return GeneralWords(dict(frequency.dictionary), int(frequency.total_words), written)
 
 

@@ -42,6 +42,15 @@ class FileReport:
         return "; ".join(remarks) or None
 
 
+def skipped_by_reason(manifest: Iterable[FileReport]) -> list[tuple[str, list[FileReport]]]:
+    """Return the skipped files of each reason, the commonest first."""
+    found: dict[str, list[FileReport]] = {}
+    for report in manifest:
+        if report.status == "skipped":
+            found.setdefault(report.reason or "near-duplicate of another file", []).append(report)
+    return sorted(found.items(), key=lambda group: -len(group[1]))
+
+
 def write_manifest(path: Path, manifest: Iterable[FileReport]) -> None:
     """Write one line of JSON a file."""
     with atomic_dirs.storage_errors(path.parent):

@@ -1,4 +1,4 @@
-"""Take markup off a text, be it Markdown, MyST, MDX, reStructuredText, AsciiDoc or Org.
+"""Take markup off a text, be it Markdown, MyST, MDX, reStructuredText, AsciiDoc or Org, or a template.
 
 In doubt a text is kept, as a fact that is not asked is worse than a mark that stays.
 """
@@ -6,26 +6,54 @@ In doubt a text is kept, as a fact that is not asked is worse than a mark that s
 from __future__ import annotations
 
 import re
+from html import unescape
 
+SLOT = "\ufffc"  # stands where a template puts something in
 _INDENTED = r"(?:[ \t]*\n|[ \t]+\S.*(?:\n|\Z))*"
+_COMMENTED = r"(?:(?:[ \t]*\n)*[ \t]+\S.*(?:\n|\Z))*"
+_TAG_OPENS = r"\{[{%][<%]?-?\s*"
+_CODE_TAG = rf"{_TAG_OPENS}(highlight|code[\w-]*|mermaid)"
 _NO_PROSE_IN = "code|code-block|sourcecode|parsed-literal|doctest|testcode|math|toctree|image|figure|raw"
 _NO_PROSE = (
-    re.compile(r"\A---[ \t]*\n(?:[ \t]*(?:[\w.-]+:.*|- .*|#.*)?\n)+?---[ \t]*\n"),  # front matter
-    re.compile(r"<!--(?:(?!<!--).)*?-->", re.S),
+    re.compile(
+        r"\A---[ \t]*\n(?:(?:[ \t]*(?:[\w.-]+:.*|- .*|#.*)?|[ \t]+\S.*)\n)+?---[ \t]*\n"
+    ),  # front matter
+    re.compile(r"\A\+{3}[ \t]*\n.*?^\+{3}[ \t]*\n", re.M | re.S),
+    re.compile(r"<!--(?:(?!<!--).)*?-->|\{/\*(?:(?!\{/\*).)*?\*/\}", re.S),
+    re.compile(  # code within a template's tags
+        rf"{_CODE_TAG}\b[^}}]{{0,1000}}(?<!/[>%])\}}{{1,2}}(?:(?!{_CODE_TAG}).)*?"
+        rf"{_TAG_OPENS}(?:end|/\s*)\1\b[^}}]{{0,1000}}\}}{{1,2}}",
+        re.S,
+    ),
     re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.M | re.S),
     re.compile(r"^\[[^\]\n]*\]\n(-{4,}|\.{4,})\n.*?^\1$", re.M | re.S),  # AsciiDoc's listings
     re.compile(r"^[ \t]*#\+begin_(\w+).*?(?:^[ \t]*#\+end_\1|\Z)", re.M | re.S | re.I),  # Org's blocks
     re.compile(rf"^[ \t]*\.\. (?:{_NO_PROSE_IN})::.*(?:\n|\Z){_INDENTED}", re.M),
+    re.compile(rf"^[ \t]*\.\.(?:[ \t]+(?![\[_]|[\w:-]+::).*)?\n(?=[ \t]*\S|\Z|\n){_COMMENTED}", re.M),
     re.compile(rf"(?<=::)[ \t]*\n[ \t]*\n(?=[ \t]+\S){_INDENTED}"),  # reStructuredText's literal blocks
     re.compile(r"^[^|\n]*[^.!?|\s][ \t]*\n(?=([=~^*+-])\1{2,}[ \t]*$)", re.M),  # underlined headings
 )
-_DIRECTIVE = re.compile(r"^([ \t]*)\.\. [\w:-]+::[ \t]*", re.M)  # what stands behind and below it is prose
+# What stands behind and below a directive or a footnote's mark is prose, a directive's options are none.
+_DIRECTIVE = re.compile(
+    r"^([ \t]*)\.\. (?:[\w:-]+::[ \t]*(.*(?:\n[ \t]+:[\w-]+:.*)+)?|\[[^\]\n]+\][ \t]+)", re.M
+)
+_DEFINED = re.compile(r"^ {0,3}\[([^\[\]^\n]+)\]:[ \t]+(?:<[^>\n]*>|\S+)(?:[ \t]+[\"'(].*)?[ \t]*$", re.M)
+_BY_LABEL = re.compile(r"(?<!\])\[([^\[\]^]{1,200})\](?:\[\])?(?![\[(:])")
+_FOOTNOTE = re.compile(r"\[\^[^\[\]\s]+\]:?")
+_BARE_TABLE = re.compile(
+    r"^(?![ \t]*\|)[^\n]*\|[^\n]*\n(?=[ \t]*:?-)[ \t:|-]*\|[ \t:|-]*\n(?:[^\n]*\|[^\n]*(?:\n|\Z))*", re.M
+)
+_DEFINITION = re.compile(r"^([^\s:|#].*[^\s.:])\n\n?:[ \t]+(?=\S)", re.M)
+_TEMPLATE = r"(?:<%(?:(?!<%).)*?%>|\{%(?:(?!\{%).)*?%\}|\{\#(?:(?!\{\#).)*?\#\}|\{\{(?:(?!\{\{).)*?\}\})"
+_TEMPLATE_LINE = re.compile(rf"^[ \t]*{_TEMPLATE}(?:[ \t]*{_TEMPLATE})*[ \t]*$", re.M | re.S)
+_TEMPLATE_TAG = re.compile(_TEMPLATE, re.S)
 _NO_PROSE_LINE = re.compile(
     r"""\s*(?:
       \#{1,6}\s | ={1,6}\s                    # headings
     | :?-{3,} | ([=~^*+])\1{2,}\s*$           # rules and underlines
     | < | !\[                                 # tags, images
     | :{3,} | [!?]{3} | \#\+\w | \.\.(?:\s|$) # directives
+    | \{:                                     # kramdown's attributes
     | \([\w.-]+\)=\s*$                        # MyST's labels
     | (?:import|export)\s.*[;"']$             # MDX
     | >>>\s | \$\s                            # what is typed into a prompt
@@ -45,10 +73,33 @@ _EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`+)(?=\S)(.{1,1000}?)(?<=\S)\1(?
 
 
 def without_blocks(text: str) -> str:
-    """Leave out blocks that are no prose: code, comments, front matter, underlined headings."""
+    """Leave out blocks that are no prose: code, comments, front matter, underlined headings, template tags.
+
+    A table gets its outer bars, a definition what it defines."""
     for pattern in _NO_PROSE:
         text = pattern.sub("\n", text)
-    return _DIRECTIVE.sub(r"\1", text)
+    text = _DIRECTIVE.sub(_behind, _without_labels(text))
+    text = _TEMPLATE_TAG.sub(SLOT, _TEMPLATE_LINE.sub("", text))
+    text = _BARE_TABLE.sub(lambda table: re.sub("^", "|", table[0].rstrip(), flags=re.M) + "\n", text)
+    return _DEFINITION.sub(r"\1: ", text)
+
+
+def _behind(directive: re.Match[str]) -> str:
+    return directive[1] + (directive[2] or "").partition("\n")[0]
+
+
+def _without_labels(text: str) -> str:
+    """Leave out the targets of links, footnotes' marks, and the brackets around links that have a target."""
+    labels = {_label(found[1]) for found in _DEFINED.finditer(text)}
+    text = _FOOTNOTE.sub("", text)
+    if not labels:
+        return text
+    without = _DEFINED.sub("", text)
+    return _BY_LABEL.sub(lambda link: link[1] if _label(link[1]) in labels else link[0], without)
+
+
+def _label(text: str) -> str:
+    return " ".join(text.split()).casefold()
 
 
 def is_prose(line: str) -> bool:
@@ -60,4 +111,4 @@ def plain(line: str) -> str:
     """Return what a line says: links and roles by their texts, without emphasis and tags."""
     for pattern in _LINKS:
         line = pattern.sub(r"\1", line)
-    return _EMPHASIS.sub(r"\2", _TAG.sub("", line))
+    return unescape(_EMPHASIS.sub(r"\2", _TAG.sub("", line))).replace("\xa0", " ")

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.corpus import documents
-from pipelines.corpus.manifest import FileReport
+from pipelines.corpus.manifest import FileReport, skipped_by_reason
 from pipelines.corpus.reading.formats import Limits
 from pipelines.corpus.reading.plain import TextPiece
 
@@ -116,6 +116,12 @@ def as_json(made: Preview, settings: MidtrainConfig | None) -> dict[str, Any]:
 def skipped(made: Preview) -> list[dict[str, Any]]:
     rows = [report for report in made.manifest if report.status == "skipped"]
     return [{"path": report.path, "reason": report.remark} for report in rows]
+
+
+def skipped_reasons(made: Preview) -> list[dict[str, Any]]:
+    """Return how many files each reason skips, the commonest first, with one of them."""
+    groups = skipped_by_reason(made.manifest)
+    return [{"files": len(rows), "reason": reason, "such as": rows[0].path} for reason, rows in groups]
 
 
 def twins(made: Preview) -> list[dict[str, Any]]:

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, zip_longest
 
-from pipelines.corpus.markup import is_prose, plain, without_blocks
+from pipelines.corpus.markup import SLOT, is_prose, plain, without_blocks
 from pipelines.corpus.segments import segments
 from pipelines.corpus.sentences import sentences
 
 WRAPPED = 60  # characters: a longer line that ends no sentence goes on in the next one
+HALF, WIDTH = (
+    36,
+    72,
+)  # characters: and so does one of half a page's width behind which the next one's first word has no room
 SAYING = 4  # words with letters: a cell of fewer is a name or figures
 _ROW = re.compile(r"\s*\|")
 _BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
-_LIST_MARK = re.compile(r"^\s*(?:[-*+>]|\d{1,3}[.)])\s+")
+_LIST_MARK = re.compile(r"^\s*(?:[-*+>:]|\d{1,3}[.)])\s+")
 _ADDRESS = re.compile(r"<?\bhttps?://[^\s>]+>?")
 _ENDS = re.compile(r"[.!?:;。！？؟।|]\W*$")
 
 
 def prose_sentences(text: str) -> list[str]:
-    """Return a text's sentences as they read, in order; those that only show an address are left out."""
+    """Return a text's sentences as they read, in order; those that show an address or a template's tag are
+    left out."""
     said = chain.from_iterable(sentences(plain(line)) for line in _lines(without_blocks(text)))
-    return [sentence for sentence in said if not _ADDRESS.search(sentence)]
+    return [sentence for sentence in said if SLOT not in sentence and not _ADDRESS.search(sentence)]
 
 
 def _cells(line: str) -> list[str]:
@@ -40,7 +45,8 @@ def _says_something(cell: str) -> bool:
 def _lines(text: str) -> Iterator[str]:
     """Yield lines without list marks, those that were wrapped joined again."""
     open_line = ""
-    for line in chain.from_iterable(map(_cells, text.splitlines())):
+    lines = list(chain.from_iterable(map(_cells, text.splitlines())))
+    for line, following in zip_longest(lines, lines[1:], fillvalue=""):
         starts = bool(_LIST_MARK.match(line))
         said = _LIST_MARK.sub("", line, count=1).strip() if is_prose(line) else ""
         if open_line and said and not starts:
@@ -49,8 +55,16 @@ def _lines(text: str) -> Iterator[str]:
             if open_line:
                 yield open_line
             open_line = said
-        if not (len(line) >= WRAPPED and not _ENDS.search(line)):
+        if not _goes_on(line, following):
             yield open_line
             open_line = ""
     if open_line:
         yield open_line
+
+
+def _goes_on(line: str, following: str) -> bool:
+    """Return whether a line was wrapped before the next one."""
+    if _ENDS.search(line):
+        return False
+    with_next = f"{line} {following.lstrip().partition(' ')[0]}"
+    return len(line) >= WRAPPED or (len(line) >= HALF and len(with_next) > WIDTH)

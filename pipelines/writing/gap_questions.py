@@ -80,7 +80,7 @@ def _of_sentence(said: str, total: Counter[str], spread: Counter[str]) -> Iterat
     left_out = rare[:WORDS_ASKED]
     asked = [FILL[place].format(_without(said, word)) for place, word in enumerate(left_out)]
     if left_out:
-        beginning = max((said[: word.at].rstrip() for word in left_out), key=len)
+        beginning = max((said[: _begins(said, word)].rstrip() for word in left_out), key=len)
         asked += [GO_ON.format(beginning)] if len(_words(beginning)) >= FEWEST_WORDS else []
         asked.append(RECALL.format(left_out[0].text))
     for prompt in asked:
@@ -97,4 +97,10 @@ def _words(text: str) -> list[Word]:
 
 def _without(said: str, word: Word) -> str:
     """Replace a word by a gap."""
-    return f"{said[: word.at]}___{said[word.at + len(word.text) :]}"
+    return f"{said[: _begins(said, word)]}___{said[word.at + len(word.text) :]}"
+
+
+def _begins(said: str, word: Word) -> int:
+    """Return where a word begins, an option's name with its dashes."""
+    before = said[: word.at].rstrip("-")
+    return len(before) if not before[-1:].isalnum() else word.at

@@ -29,12 +29,17 @@ FORMATS = (
     Format("jsonl", (".jsonl", ".ndjson"), streamed=True, packable=True),
     Format("csv", (".csv", ".tsv"), streamed=True, packable=True),
     Format("html", (".html", ".htm", ".xhtml"), packable=True),
+    Format("man", tuple(f".{n}" for n in (*range(1, 10), "1p", "3p", "3pm")), packable=True),
     Format("ipynb", (".ipynb",)),
     Format("pdf", (".pdf",)),
     Format("docx", (".docx",)),
     Format("pptx", (".pptx",)),
 )
 BY_SUFFIX = {suffix: format for format in FORMATS for suffix in format.suffixes}
+# Behind the suffix of what a template gives, as in page.html.md.erb.
+TEMPLATES = frozenset(("ejs", "erb", "eex", "gotmpl", "hbs", "heex", "in", "j2", "jinja", "jinja2", "liquid"))
+TEMPLATES |= {"mustache", "njk", "tmpl", "tpl", "twig"}
+TEMPLATED = ("text", "html", "man")
 KINDS = "txt, md, html, ipynb, pdf, docx, pptx, jsonl or csv"
 
 
@@ -61,14 +66,11 @@ class Unreadable(Exception):
 def format_of(name: str) -> tuple[Format | None, bool]:
     """Return the format that a file's name says, and whether it is packed with gzip."""
     parts = name.lower().rsplit(".", 2)
-    packed = len(parts) == 3 and parts[2] == "gz"
-    suffix = ""
-    if packed:
-        suffix = f".{parts[1]}"
-    elif len(parts) > 1:
-        suffix = f".{parts[-1]}"
-    found = BY_SUFFIX.get(suffix)
-    if packed and found is not None and not found.packable:
+    around = parts[2] if len(parts) == 3 else ""
+    packed, template = around == "gz", around in TEMPLATES
+    suffix = parts[1] if packed or template else parts[-1]
+    found = BY_SUFFIX.get(f".{suffix}") if len(parts) > 1 else None
+    if found and ((packed and not found.packable) or (template and found.name not in TEMPLATED)):
         found = None
     return found, packed
 
@@ -78,6 +80,6 @@ def unknown(name: str) -> str:
     stem, dot, suffix = name.rpartition(".")
     if not stem or not dot:
         return "kind without suffix is not read"
-    if suffix.lower() == "gz" and "." in stem:
+    if suffix.lower() in {"gz", *TEMPLATES} and "." in stem:
         suffix = f"{stem.rpartition('.')[2]}.{suffix}"
     return f"kind .{suffix[:40]} is not read"

@@ -53,6 +53,7 @@ AS_BROWSERS = {
     "shift_jis": "cp932",
     "euc_kr": "cp949",
 }
+TEMPLATE_TAG = re.compile(r"<%.*?%>", re.S)
 LONGEST_ROW = 2000  # characters of a row that is joined: a page laid out as a table keeps its paragraphs
 MENU_RUN, MENU_LINE = 5, 40  # consecutive short lines of links that make a menu
 
@@ -65,7 +66,7 @@ def read_html(source: Source, facts: FileFacts) -> Iterator[str]:
     parser = etree.HTMLParser(target=page, huge_tree=True, no_network=True)
     fed = False
     for text in _decoded(source, facts):
-        parser.feed(text.replace("\0", ""))
+        parser.feed(TEMPLATE_TAG.sub("", text.replace("\0", "")))
         fed = fed or bool(text.strip())
     if fed:
         parser.close()

@@ -50,3 +50,8 @@ def test_a_table_of_levels_is_asked_about_and_no_word_that_only_joins_others() -
     assert {f"The junior one {one} with some help." for one in told} <= asked
     assert not {"of", "with", "the", "in", "our"} & {gap.answer for gap in found}
     assert not any("|" in gap.sentence for gap in found)
+
+
+def test_a_letter_that_stands_for_something_is_not_asked_for() -> None:
+    option = "Zarquon Insurance --keep-weekly n"
+    assert "n" not in {gap.answer for gap in clozes([*HANDBOOK, option], limit=50)}

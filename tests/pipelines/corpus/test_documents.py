@@ -69,6 +69,9 @@ def test_encodings(tmp_path: Path, data: bytes, text: str, encoding: str) -> Non
     [
         ("a.doc", b"word", "kind .doc is not read"),
         ("a.pdf.gz", b"\x1f\x8b", "kind .pdf.gz is not read"),
+        ("a.js.erb", b"x", "kind .js.erb is not read"),
+        ("log.1", b"text", "no manual page, though its suffix is a section's number"),
+        ("bsd.1", b'.\\" x\n.Dd May 1\n.Dt LS 1\n', "a manual page in mdoc, which is not read"),
         ("README", b"text", "kind without suffix is not read"),
         ("binary.txt", b"abc\0def", "binary data, not text"),
         ("paper.txt", b"%PDF-1.7 ...", "a PDF by its content, not what its name says"),
@@ -160,8 +163,16 @@ def test_a_folder_that_cannot_be_listed_is_accounted_for(
     ("files", "said"),
     [
         ({}, "holds no readable document: add txt, md"),
-        ({"a.doc": b"x"}, r"holds no readable document \(1 skipped: a.doc: kind .doc is not read\)"),
-        ({"a.md": b""}, r"holds no readable document \(1 skipped: a.md: empty\)"),
+        ({"a.doc": b"x"}, r"holds no readable document \(1 skipped: kind .doc is not read \(a.doc\)\)"),
+        (
+            {
+                ".x": b"",
+                "a.md": b"",
+                **{f"{n}.{kind}": b"x" for n, kind in enumerate(("doc", "c", "doc", "d", "e"))},
+            },
+            r"\(6 skipped: kind .doc is not read \(2 files\), kind .c is not read \(1.c\), "
+            r"kind .d is not read \(3.d\), kind .e is not read \(4.e\), …\)",
+        ),
     ],
 )
 def test_a_folder_without_documents_is_refused(tmp_path: Path, files: dict[str, bytes], said: str) -> None:

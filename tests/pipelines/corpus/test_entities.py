@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.corpus.entities import entities, words
+from pipelines.corpus.general_words import general_words
 from pipelines.corpus.sentences import sentences
 from pipelines.microworld import people, world
 
@@ -55,6 +56,27 @@ def test_a_word_that_is_rarely_used_in_general_must_be_repeated() -> None:
     often = once.replace("for one course each year", "for new mittens each year; lend nobody your mittens")
     assert ("mittens",) not in entities([once]).weights
     assert ("mittens",) in entities([often]).weights
+
+
+def test_a_compound_is_as_ordinary_as_its_parts_joined_or_in_a_row() -> None:
+    general = general_words([PAGES])
+    assert general is not None
+    for compound, spelled in (("e-mail", "email"), ("double-check", "double check")):
+        assert general.highest_share(compound) == general.highest_share(spelled) > general.share(compound)
+
+
+GERMAN = (
+    "Das Portlet zeigt Content an. Jede Person sieht den Code der anderen, "
+    "wenn sie im Portlet den Content ändert. "
+    "Eine Person, die den Code kennt, darf das Portlet ändern. "
+) + "Das Haus steht am Fluss, und die Leute gehen dort gern spazieren, wenn das Wetter schön ist. " * 200
+
+
+def test_a_foreign_word_of_the_documents_that_is_ordinary_among_the_prompts_is_no_term() -> None:
+    prompts = [f"Write some code that prints {n} words about the content of a book." for n in range(8)]
+    found = entities([GERMAN], prompts)
+    assert ("portlet",) in found.within("Wo steht das Portlet?")
+    assert not found.within("Write code that shows the content to a person.")
 
 
 def test_a_prompt_mentions_a_name_however_it_is_written() -> None:

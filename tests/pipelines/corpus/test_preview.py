@@ -81,6 +81,18 @@ def test_the_command_shows_it_all_and_makes_no_home(
     assert not home.exists()
 
 
+def test_files_that_are_skipped_for_one_reason_are_one_line(
+    docs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for n in range(9):
+        (docs / f"{n}.png").touch()
+    text = said(capsys, "-q", "--home", tmp_path / "home", "corpus", docs)
+    rows = text.partition("skipped\n")[2].splitlines()[1:4]
+    assert [row.split()[0] for row in rows] == ["9", "1", "1"]
+    assert "kind .png is not read" in rows[0]
+    assert text.count(".png") == 2
+
+
 def test_tokens_are_the_models_own(docs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = tmp_path / "home"
     with pytest.raises(InputError, match="run `recover init` first"):

@@ -81,8 +81,61 @@ def test_wrapped_lines_are_joined_and_lists_are_not() -> None:
             'import Tabs from "@theme/Tabs";\n\n<Tabs>\n\nThe import of goods.\n\n</Tabs>',
             ["The import of goods."],
         ),
+        (".. Normally, this is\n  a comment.\n\n  More of it.\n\nText.", ["Text."]),
+        ("..\n  A comment.\n\nText.\n\n..\n\nMore.", ["Text.", "More."]),
+        (".. |x| image:: a.png\n   :width: 400px\n\nText.", ["Text."]),
+        (".. admonition:: Said\n   :class: tip\n\n   Said inside.", ["Said", "Said inside."]),
+        (".. [#] A note about\n   nothing.", ["A note about", "nothing."]),
+        ("+++\ntitle = 'x'\n\n[params]\n+++\nText.", ["Text."]),
+        ("---\ndescription: >\n  Many words.\n---\nText.", ["Text."]),
+        ("Text. {/* a\nremark */}\nMore&nbsp;text.\n{: .no_toc }", ["Text.", "More text."]),
         (".. note:: Said inside.\n.. _label:\n>>> x\n$ ls\nAt 10:30:`x`.", ["Said inside.", "At 10:30:x."]),
     ],
 )
 def test_markup_of_technical_documentation_is_taken_off(text: str, said: list[str]) -> None:
     assert prose_sentences(text) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("<%= partial 'a' %>\nText.\n<% if x\n > 1 %>  <% end %>\n{{< note >}}\nMore.", ["Text.", "More."]),
+        ("Ask <%= name %> about it. Say `{{ x }}`. {# a remark #}\nText.", ["Text."]),
+        ("See {{% ref\n  b %}} here. Text.", ["Text."]),
+        ("{% highlight sh %}\nls -a\n{% endhighlight %}\nText.", ["Text."]),
+        ('{{< code-toggle file="a" >}}\na = 1\n{{< /code-toggle >}}\nText.', ["Text."]),
+        ("{{< code-toggle config=x />}}\nText.\n{{< code-toggle config=y />}}\nMore.", ["Text.", "More."]),
+    ],
+)
+def test_a_template_s_tags_are_no_prose(text: str, said: list[str]) -> None:
+    assert prose_sentences(text) == said
+
+
+def test_links_by_label_lose_their_brackets_and_targets() -> None:
+    targets = "[GOV.UK PaaS]: /paas#it\n[guide]: <b.md> 'The guide'\n"
+    text = f"Read [guide] and [GOV.UK\nPaaS][] of [GOV.UK PaaS] [x].[^1]\n\n{targets}\n[^1]: A note: of it."
+    assert prose_sentences(text) == ["Read guide and GOV.UK", "PaaS of GOV.UK PaaS [x].", "A note: of it."]
+
+
+def test_a_table_without_outer_bars_is_read_by_its_cells() -> None:
+    rows = "Name | What it does\n:-- | --:\na|Leads the team of the house.\nb|Follows all of that now."
+    assert prose_sentences(f"{rows}\n\nAfter it.") == [
+        "Leads the team of the house.",
+        "Follows all of that now.",
+        "After it.",
+    ]
+
+
+def test_a_definition_names_what_it_defines() -> None:
+    text = "`minify`\n: (bool) Whether to save room.\n\nOther\n\n: Said first.\n: Said again."
+    said = ["minify: (bool) Whether to save room.", "Other: Said first.", "Said again."]
+    assert prose_sentences(text) == said
+
+
+def test_a_line_goes_on_where_the_next_word_had_no_room() -> None:
+    option = "option `--password-command` or the environment variable"
+    name = "`RESTIC_PASSWORD_COMMAND`"
+    assert prose_sentences(f"{option}\n{name}") == [
+        "option --password-command or the environment variable RESTIC_PASSWORD_COMMAND"
+    ]
+    assert prose_sentences(f"Name: Ada\n{name * 4}")[0] == "Name: Ada"

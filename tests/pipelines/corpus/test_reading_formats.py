@@ -69,6 +69,68 @@ NOTEBOOK = {
     ],
     "metadata": {"kernelspec": {"language": "python"}},
 }
+MANUAL = r"""
+.\" Automatically generated
+.de1 Sp
+.RS \\$1
+..
+.ie n \{\
+.    ds -- \(*W-
+.\}
+.el \{\
+.TH WRONG 9
+.\}
+.TH "LS" "1" "May 2026" ""
+.SH NAME
+ls \- list \fBdirectory\fP contents\" a remark
+.SS "Two words"
+Shows \(lqall\(rq of
+.IR a " folder" .
+It isn\(aqt slow.
+
+New \e paragraph.
+.TP
+.BR \-a ", " \-\-all
+do not ignore
+names.
+.IP \(bu 2
+one
+.IP "-b" 4
+two
+.nf
+$ ls  -a
+.fi
+-x
+	three
+.UR https://a.b
+.UE
+"""
+MANUAL_TEXT = """# LS(1)
+
+## NAME
+
+ls - list directory contents
+
+### Two words
+
+Shows “all” of a folder. It isn't slow.
+
+New \\ paragraph.
+
+-a, --all
+: do not ignore names.
+
+- one
+
+-b
+: two
+
+```
+$ ls  -a
+```
+-x
+: three <https://a.b>
+"""
 JSONL = [
     {"text": "one", "id": 7},
     {"title": "Two", "content": "second"},
@@ -80,13 +142,17 @@ FILES: dict[str, bytes | str] = {
     "bare.html": "just words",
     "declared.html": '<meta charset="windows-1251"><p>Москва</p>'.encode("cp1251"),
     "doc.docx": papers.docx(LETTER, footnotes=papers.paragraph("A note.")),
+    "layout.html.erb": "<% wrap :it do %><p>Text of <%= name %>\nthem.</p><% end %>",
     "lines.jsonl": "\n".join(map(json.dumps, JSONL)) + '\nnot json\n{"n": null}\n',
+    "ls.1": MANUAL,
+    "ls.8.gz": gzip.compress(MANUAL.encode()),
     "menu.html": f"<p>Words that are worth it.</p><ul>{MENU}</ul>",
     "notebook.ipynb": json.dumps(NOTEBOOK),
     "older.ipynb": json.dumps({"worksheets": [{"cells": [{"cell_type": "code", "input": ["x = 1"]}]}]}),
     "packed.html.gz": gzip.compress(b"<p>packed page</p>"),
     "packed.txt.gz": gzip.compress("packed wörds".encode()),
     "page.html": PAGE,
+    "page.html.md.erb": "# <%= title %>\n\nText.",
     "paper.pdf": papers.pdf("Page one says\nAda.", "Page two."),
     "scan.pdf": papers.pdf(""),
     "slides.pptx": papers.pptx({1: "shown last", 2: "shown first\nsecond line"}, [2, 1], {2: "a note"}),
@@ -98,12 +164,16 @@ TEXTS = {
     "bare.html": "just words",
     "declared.html": "Москва",
     "doc.docx": "Dear Ada,\n\nthe engine\tworks.\n\n- first\nYear | Work\nA note.\n\n",
+    "layout.html.erb": "Text of them.",
+    "ls.1": MANUAL_TEXT,
+    "ls.8.gz": MANUAL_TEXT,
     "menu.html": "Words that are worth it.",
     "notebook.ipynb": "# Ada\n\nShe wrote *notes*.\n\n```python\nx = 1\nx\n```\n\n",
     "older.ipynb": "```\nx = 1\n```\n\n",
     "packed.html.gz": "packed page",
     "packed.txt.gz": "packed wörds",
     "page.html": PAGE_TEXT,
+    "page.html.md.erb": "# <%= title %>\n\nText.",
     "paper.pdf": "Page one says\nAda.\n\nPage two.\n\n",
     "slides.pptx": "shown first\n\nsecond line\n\na note\n\n\nshown last\n\n\n",
     "table.csv": "name, city\nname: Ada; city: London; England\nname: Bob\n",
@@ -168,6 +238,12 @@ def test_a_scanned_pdf_says_so(found: dict[str, tuple[FileReport, list[str]]]) -
         ("a.docx.gz", None, True),
         ("txt", None, False),
         ("a.NDJSON", "jsonl", False),
+        ("a.html.md.erb", "text", False),
+        ("a.HTML.J2", "html", False),
+        ("a.rst.in", "text", False),
+        ("a.csv.j2", None, False),
+        ("a.erb", None, False),
+        ("a.js.erb", None, False),
     ],
 )
 def test_a_name_says_what_a_file_is(name: str, format: str | None, packed: bool) -> None:

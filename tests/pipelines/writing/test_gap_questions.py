@@ -47,6 +47,14 @@ def test_a_gap_is_a_whole_word_though_a_longer_one_holds_it() -> None:
     assert not any("___s" in prompt for prompt in prompts)
 
 
+def test_an_option_is_asked_for_with_its_dashes() -> None:
+    said = "Give the program that says it via the option --password-command."
+    prompts = [row["prompt"] for row in gap_questions.rows([said])]
+    assert any(prompt.endswith("via the option ___.") for prompt in prompts)
+    assert any(prompt.endswith("via the option …") for prompt in prompts)
+    assert not any("--_" in prompt or "-- …" in prompt for prompt in prompts)
+
+
 def test_a_beginning_is_answered_by_its_whole_sentence() -> None:
     found = [row for row in gap_questions.rows(TEXTS) if row["prompt"].startswith("How does")]
     assert found
