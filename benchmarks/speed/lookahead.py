@@ -16,8 +16,9 @@ import torch
 
 from benchmarks.common import Report, Row, installed, median, run
 from pipelines.distillation.prompts import read_prompts
+from recovery.engines.engine_sampler import EngineSampler
 from recovery.engines.lookahead import Lookahead, corrected
-from recovery.engines.protocol import EngineSampler, EngineSettings
+from recovery.engines.protocol import EngineSettings
 from recovery.engines.vllm_http import ServerEngine
 from recovery.engines.vllm_server import Server
 from recovery.methods.table import METHODS

@@ -22,6 +22,7 @@ SMALLEST_STEP, LARGEST_STEP = 512, 262_144  # tokens of an update
 SHORTEST_ROW, LONGEST_ROW = 8, 4096
 SMALLEST_MICROBATCH, LARGEST_MICROBATCH = 256, 16_384
 LARGEST_BATCH, PROMPT_TOKENS = 256, 512  # rows sampled at once, and the prompt of each
+TRAINED_PROMPT = 200  # tokens of a usual prompt in distillation
 MASTER_BYTES = 16  # fp32 weight, gradient and two moments of AdamW
 
 
@@ -60,12 +61,21 @@ def fit_midtraining(settings: MidtrainConfig, model: ModelSize, machine: Machine
 
 
 def fit_distillation(settings: DistillConfig, model: ModelSize, machine: Machine) -> DistillConfig:
-    """Set adapter and microbatch by model and memory, beside a teacher of the same size."""
+    """Set adapter and microbatch by model and memory, beside a teacher of the same size.
+
+    A microbatch holds the longest answer at least: one pass takes that much memory whatever the others hold.
+    """
     lora = _lora(settings.lora, model, machine, teacher=True)
     free = machine.usable_bytes - _held(lora is not None, model, machine)
     free -= model.parameters * machine.weight_bytes
-    microbatch = settings.microbatch_tokens or _microbatch(free, model)
+    fitting = tokens_of_a_pass(_microbatch(free, model), settings.max_new_tokens)
+    microbatch = settings.microbatch_tokens or fitting
     return settings.model_copy(update={"lora": lora, "microbatch_tokens": microbatch})
+
+
+def tokens_of_a_pass(microbatch: int, new_tokens: int, prompt_tokens: int = TRAINED_PROMPT) -> int:
+    """Return the most tokens in a pass of distillation: a microbatch, or one answer that is longer."""
+    return max(microbatch, prompt_tokens + new_tokens)
 
 
 def fit_evaluation(settings: EvalConfig, model: ModelSize, machine: Machine) -> EvalConfig:

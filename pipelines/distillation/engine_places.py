@@ -138,7 +138,7 @@ class Engines(ExitStack):
 
         if where == INPROCESS:
             return InProcessSampler(student, batch_size)
-        from recovery.engines.protocol import EngineSampler
+        from recovery.engines.engine_sampler import EngineSampler
         from recovery.models.loading import is_adapter
 
         rank = adapter_rank(student.model) if is_adapter(student.model) else 0
@@ -150,7 +150,7 @@ class Engines(ExitStack):
 
     def teacher(self, where: str, student: ChatModel, checkpoint: Checkpoint, kind: str, k: int) -> Teacher:
         """Return a checkpoint as a teacher on an engine; a server's model name identifies its checkpoint."""
-        from recovery.engines.protocol import EngineTeacher
+        from recovery.engines.engine_teacher import EngineTeacher
 
         if checkpoint.base:
             raise InputError(
@@ -208,7 +208,7 @@ class Engines(ExitStack):
 def in_step(sampler: Sampler) -> Sampler:
     """Return the sampler as all processes of a training use it together."""
     from recovery.distributed import world
-    from recovery.engines.protocol import EngineSampler
+    from recovery.engines.engine_sampler import EngineSampler
     from recovery.engines.shared import SharedSampler
     from recovery.engines.vllm_http import ServerEngine
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pipelines.config import fitted
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
 
@@ -37,7 +38,7 @@ class PlannedWork:
     config: Config
     processes: int = 1
     document_tokens: int = 2_000_000
-    prompt_tokens: int = 200
+    prompt_tokens: int = fitted.TRAINED_PROMPT
     answer_tokens: int = 400
     eval_prompts: int = 541
 
@@ -80,9 +81,11 @@ def training_memory(size: Size, job: PlannedWork, stage: str) -> dict[str, float
 
 
 def tokens_of_a_pass(job: PlannedWork, stage: str) -> int:
-    """Return the most tokens in a forward pass of training: a microbatch, or one answer that is longer."""
-    longest = job.prompt_tokens + job.config.distill.max_new_tokens if stage == "distill" else 0
-    return max(getattr(job.config, stage).microbatch_tokens, longest)
+    """Return the most tokens in a forward pass of training."""
+    settings = getattr(job.config, stage)
+    if stage != "distill":
+        return int(settings.microbatch_tokens)
+    return fitted.tokens_of_a_pass(settings.microbatch_tokens, settings.max_new_tokens, job.prompt_tokens)
 
 
 def trained_weights(size: Size, job: PlannedWork, stage: str) -> int:

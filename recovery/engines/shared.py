@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from recovery import distributed
 from recovery.batches.rollouts import Rollouts
-from recovery.engines.protocol import EngineSampler, rollouts_of
+from recovery.engines.canary import rollouts_of
+from recovery.engines.engine_sampler import EngineSampler
 from recovery.errors import EngineLost, RecoverError
 from recovery.sampling.in_process import without_stops
 from recovery.sampling.protocol import OnProgress, SamplingParams

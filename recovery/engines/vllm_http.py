@@ -6,7 +6,6 @@ exchanged through a folder that client and servers share.
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import shutil
@@ -16,18 +15,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from recovery.distributed import world
-from recovery.engines.json_client import MOST_QUOTED, JsonClient, NotFound, parsed
+from recovery.engines.json_client import JsonClient, NotFound, parsed
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer, TokenScore
+from recovery.engines.vllm_answers import choice_of, joined, prompt_logprobs, sampled_answer
 from recovery.engines.vllm_local import scores_of_answer
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.models.hub import quiet
 from recovery.models.loading import is_adapter, save, unwrap
-from recovery.printable import one_line
-from recovery.sampling.loops import loop_end
 from recovery.seeds import step_seed
 
 if TYPE_CHECKING:
@@ -38,11 +36,6 @@ if TYPE_CHECKING:
 COMPLETIONS = "/v1/completions"
 MOST_REQUESTS = 256  # requests in flight to one server, of all processes
 RESTART_SECONDS = 60.0  # longest wait for an external server to come back
-
-
-class LogprobEntry(NamedTuple):
-    logprob: float
-    rank: int
 
 
 class ServerEngine:
@@ -108,7 +101,7 @@ class ServerEngine:
             for row, prompt in enumerate(prompts, params.first)
         ]
         choices = self._complete(bodies, on_progress, stop_loops=params.stop_loops)
-        return [_sampled_answer(choice) for choice in choices]
+        return [sampled_answer(choice) for choice in choices]
 
     def score(
         self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int
@@ -125,7 +118,7 @@ class ServerEngine:
         ]
         choices = self._complete(bodies, None)
         return [
-            scores_of_answer(_prompt_logprobs(choice, tokens, k), tokens, start, k)
+            scores_of_answer(prompt_logprobs(choice, tokens, k), tokens, start, k)
             for choice, tokens, start in zip(choices, sequences, starts, strict=True)
         ]
 
@@ -157,7 +150,7 @@ class ServerEngine:
         if "stream" in body:
             choice = self._streamed(url, request, stop_loops)
         else:
-            choice = _choice(self._post(url, request))
+            choice = choice_of(self._post(url, request))
         if choice.get("prompt_token_ids") != body["prompt"]:
             raise RecoverError(f"{url}: it changed or hides the prompt's token ids: take vLLM 0.32 or newer")
         return choice
@@ -172,7 +165,7 @@ class ServerEngine:
         for event in events:
             if self.closed:
                 raise EngineLost("it was closed")
-            yield _choice(event)
+            yield choice_of(event)
 
     def update_weights(self, student: ChatModel) -> None:
         """Send the adapter to its endpoint, or all weights to the worker extension of `recover serve`."""
@@ -256,97 +249,3 @@ class ServerEngine:
 
     def _command(self, url: str, path: str, body: dict[str, Any]) -> None:
         self.client.command(url + path, body, self.settings.timeout_seconds, self._key(url))
-
-
-def joined(parts: Iterable[dict[str, Any]], stop_loops: bool = False) -> dict[str, Any]:
-    """Join the parts of a choice: each holds the tokens since the last one, the first one the prompt's.
-
-    With `stop_loops`, take no more parts once the tokens only repeat themselves.
-    """
-    first: dict[str, Any] = {}
-    tokens: list[Any] = []
-    logprobs: list[Any] = []
-    ended = None
-    for part in parts:
-        sent = part.get("logprobs")
-        first = {**part, **first}
-        new = _list(part.get("token_ids"))
-        tokens += new
-        logprobs += _list(sent.get("token_logprobs") if isinstance(sent, dict) else None)
-        ended = part.get("finish_reason")
-        end = _loop_end(tokens, len(tokens) - len(new)) if stop_loops else None
-        if end is not None:
-            tokens = tokens[:end]
-            logprobs = logprobs[:end]
-            ended = "loop"
-            break
-    if ended in (None, "abort", "error"):
-        raise EngineLost("it ended an answer early")
-    return {**first, "token_ids": tokens, "logprobs": {"token_logprobs": logprobs}}
-
-
-def _loop_end(tokens: list[Any], seen: int) -> int | None:
-    return loop_end(tokens, seen) if all(map(_is_token_id, tokens[seen:])) else None
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _choice(answer: Any) -> dict[str, Any]:
-    """Return the single choice of a completion; raise EngineLost for any other response."""
-    if isinstance(answer, dict) and "error" in answer:
-        raise EngineLost(f"it failed: {one_line(answer['error'], MOST_QUOTED)}")
-    try:
-        choice = answer["choices"][0]
-    except (KeyError, IndexError, TypeError) as error:
-        raise EngineLost("its answer holds no completion") from error
-    if not isinstance(choice, dict):
-        raise EngineLost("its answer holds no completion")
-    return choice
-
-
-def _sampled_answer(choice: dict[str, Any]) -> SampledAnswer:
-    """Return the sampled tokens and their log-probabilities, validated."""
-    logprobs = choice.get("logprobs")
-    tokens = choice.get("token_ids")
-    values = logprobs.get("token_logprobs") if isinstance(logprobs, dict) else None
-    if not (isinstance(tokens, list) and isinstance(values, list) and len(tokens) == len(values) and tokens):
-        raise EngineLost("its completion lacks token ids or log-probabilities")
-    if not (all(map(_is_token_id, tokens)) and all(map(_is_logprob, values))):
-        raise EngineLost("its completion holds invalid token ids or log-probabilities")
-    return SampledAnswer(tokens, values)
-
-
-def _prompt_logprobs(
-    choice: dict[str, Any], tokens: Sequence[int], k: int
-) -> list[dict[int, LogprobEntry] | None]:
-    """Return the log-probabilities of a prompt's tokens, validated: each has its own and the K best."""
-    sent = choice.get("prompt_logprobs")
-    if not isinstance(sent, list) or len(sent) != len(tokens):
-        raise EngineLost(f"it sends no log-probabilities for the {len(tokens)} tokens of the prompt")
-    positions = [_logprobs_at(at) for at in sent[1:]]
-    if not all(token in at and len(at) >= k for token, at in zip(tokens[1:], positions, strict=True)):
-        raise EngineLost(f"its log-probabilities lack a token of the prompt, or one of the {k} best")
-    return [None, *positions]
-
-
-def _logprobs_at(at: Any) -> dict[int, LogprobEntry]:
-    """Return the entries at one position by token id, validated."""
-    try:
-        entries = {int(token): LogprobEntry(float(e["logprob"]), int(e["rank"])) for token, e in at.items()}
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
-        raise EngineLost("it sends log-probabilities in another form than vLLM's") from error
-    if not (
-        all(map(_is_token_id, entries)) and all(_is_logprob(entry.logprob) for entry in entries.values())
-    ):
-        raise EngineLost("it sends invalid token ids or log-probabilities")
-    return entries
-
-
-def _is_token_id(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**31
-
-
-def _is_logprob(value: Any) -> bool:
-    return type(value) in (int, float) and not math.isnan(value) and value <= 1e-3

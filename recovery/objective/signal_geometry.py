@@ -22,7 +22,6 @@ class SignalGeometry:
     density: float  # share of tokens with a signal above the floor
     bias: float  # agreement between draws: 1 if identical, 0 for noise that cancels
     concentration: float  # share of the absolute signal on the top 1 % of tokens
-    spread: float  # effective share of tokens: 1 if the signal is even, 1/N if it is on one token
 
 
 def density(signal_N: Tensor, floor: float = FLOOR) -> float:
@@ -38,13 +37,6 @@ def concentration(signal_N: Tensor, top: float = 0.01) -> float:
         return 0.0
     count = max(1, math.ceil(top * size_N.numel()))
     return float(size_N.topk(count).values.sum()) / total
-
-
-def spread(signal_N: Tensor) -> float:
-    """Return the effective share of tokens, (sum |s|)^2 / (N sum s^2)."""
-    size_N = signal_N.detach().abs().double()
-    square = float(size_N.square().sum())
-    return float(size_N.sum()) ** 2 / (size_N.numel() * square) if square else 0.0
 
 
 def bias(draws_DP: Tensor) -> float:
@@ -75,22 +67,20 @@ def measure(signal_N: Tensor, draw_N: Tensor | None = None) -> SignalGeometry:
     """
     signal_N = signal_N.detach().double()
     draws_DP = signal_N.unsqueeze(-1) if draw_N is None else _mean_by_draw(signal_N.unsqueeze(-1), draw_N)
-    return SignalGeometry(density(signal_N), bias(draws_DP), concentration(signal_N), spread(signal_N))
+    return SignalGeometry(density(signal_N), bias(draws_DP), concentration(signal_N))
 
 
 def measure_gradients(
     gradients_NP: Tensor, draw_N: Tensor | None = None, floor: float = FLOOR
 ) -> SignalGeometry:
-    """Return the geometry of vector signals: density, concentration and spread of lengths, bias of vectors.
+    """Return the geometry of vector signals: density and concentration of lengths, bias of vectors.
 
     `floor` is relative to the mean length, because gradients have no natural unit.
     """
     lengths_N = gradients_NP.detach().double().norm(dim=-1)
     draws_DP = gradients_NP if draw_N is None else _mean_by_draw(gradients_NP, draw_N)
     mean = float(lengths_N.mean()) if lengths_N.numel() else 0.0
-    return SignalGeometry(
-        density(lengths_N, floor * mean), bias(draws_DP), concentration(lengths_N), spread(lengths_N)
-    )
+    return SignalGeometry(density(lengths_N, floor * mean), bias(draws_DP), concentration(lengths_N))
 
 
 def _mean_by_draw(values_NP: Tensor, draw_N: Tensor) -> Tensor:

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from recovery.batches.rollouts import Rollouts
-from recovery.engines.protocol import CANARY_TOKENS, OnProgress, SampledAnswer, TokenScore
+from recovery.engines.canary import CANARY_TOKENS
+from recovery.engines.protocol import OnProgress, SampledAnswer, TokenScore
 from recovery.engines.vllm_local import _tensors_in
 from recovery.errors import EngineLost
 from recovery.models.chat_model import ChatModel

@@ -18,7 +18,8 @@ from pipelines.distillation.prompts import Prompt
 from pipelines.knowledge.forecast import log_probs
 from recovery import distributed
 from recovery.batches.rollouts import Rollouts
-from recovery.engines.protocol import EngineSampler, EngineSettings
+from recovery.engines.engine_sampler import EngineSampler
+from recovery.engines.protocol import EngineSettings
 from recovery.engines.vllm_http import ServerEngine
 from recovery.forward import varlen
 from recovery.inspection.token_traces import Tracer

@@ -19,6 +19,8 @@ from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.sections.model import ModelConfig
 from pipelines.config.sections.training import LoraConfig, OptimizerConfig
 from pipelines.machine.model_sizes import SIZES, model_size, read_size
+from pipelines.machine.stage_memory import PlannedWork, tokens_of_a_pass
+from tests.support.stages import PRESET
 
 OPTIMIZER = OptimizerConfig(learning_rate=1e-4)
 RECOMPUTING = ModelConfig(path="some", gradient_checkpointing=True)
@@ -113,7 +115,20 @@ def test_a_teacher_that_sees_the_passage_takes_its_place_in_memory(
     distill = fitted.fit_distillation(
         DistillConfig(prompts="p", optimizer=OPTIMIZER, lora="auto"), model, machine
     )
-    assert (passage.lora, passage.microbatch_tokens) == (distill.lora, distill.microbatch_tokens)
+    longest = fitted.tokens_of_a_pass(passage.microbatch_tokens, distill.max_new_tokens)
+    assert (passage.lora, longest) == (distill.lora, distill.microbatch_tokens)
+
+
+@given(SIZE, MACHINE, st.integers(16, 32_768))
+def test_a_microbatch_holds_the_longest_answer_which_a_pass_holds_anyway(
+    model: ModelSize, machine: Machine, longest: int
+) -> None:
+    """So what is chosen is what `recover plan` counts, and a smaller one would only take more passes."""
+    settings = DistillConfig(prompts="p", optimizer=OPTIMIZER, max_new_tokens=longest)
+    found = fitted.fit_distillation(settings, model, machine)
+    assert found.microbatch_tokens >= longest + fitted.TRAINED_PROMPT
+    planned = PlannedWork(PRESET.model_copy(update={"distill": found}))
+    assert tokens_of_a_pass(planned, "distill") == found.microbatch_tokens
 
 
 @given(SIZE, MACHINE, st.integers(16, 4096))

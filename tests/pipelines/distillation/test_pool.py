@@ -104,6 +104,17 @@ def test_every_teacher_that_a_route_names_is_looked_at(
     assert [line for line in said if "1 of 2 are left out" in line and "the teacher reads 80" in line]
 
 
+def test_an_answer_that_the_teacher_goes_on_with_fits_into_its_length(
+    ws: Workspace, tmp_path: Path, said: list[str]
+) -> None:
+    """The context alone leaves room; with an answer of full length in front, the teacher could not write."""
+    seen = {"method": "opd-continue", "dials": {"context": "system"}, "context": "Be brief. " * 197}
+    texts = "Say one word.", "Say two words. " * 3
+    asked = job(tmp_path, *texts, max_new_tokens=24, steps=2, **seen)
+    assert distill(ws, asked)["tokens"] > 0
+    assert [line for line in said if "1 of 2 are left out" in line and "an answer of 24 tokens" in line]
+
+
 def test_pairs_that_are_longer_than_the_model_reads_are_left_out(
     ws: Workspace, tmp_path: Path, said: list[str]
 ) -> None:

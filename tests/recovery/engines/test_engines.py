@@ -19,8 +19,12 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.training import OptimizerConfig
 from pipelines.distillation.engine_places import check, check_place
 from recovery.engines import child_process
-from recovery.engines.protocol import EngineSampler, EngineSettings, EngineTeacher, trainer_logprobs
-from recovery.engines.vllm_http import LogprobEntry, ServerEngine
+from recovery.engines.canary import trainer_logprobs
+from recovery.engines.engine_sampler import EngineSampler
+from recovery.engines.engine_teacher import EngineTeacher
+from recovery.engines.protocol import EngineSettings
+from recovery.engines.vllm_answers import LogprobEntry
+from recovery.engines.vllm_http import ServerEngine
 from recovery.engines.vllm_local import _arguments, lora_rank, lora_targets, scores_of_answer
 from recovery.engines.vllm_server import _command
 from recovery.engines.watchdog import EngineThread

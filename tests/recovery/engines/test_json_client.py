@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from recovery.engines.json_client import JsonClient, NotFound, Refused
-from recovery.engines.vllm_http import _choice, _prompt_logprobs, _sampled_answer
+from recovery.engines.vllm_answers import choice_of, prompt_logprobs, sampled_answer
 from recovery.errors import EngineLost, InputError
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -307,15 +307,15 @@ WHOLE = {"token_ids": [1, 2], "logprobs": {"token_logprobs": [-0.5, -1]}}
     ],
 )
 def test_completions_are_checked(broken: dict[str, Any]) -> None:
-    assert _sampled_answer(WHOLE).tokens == [1, 2]
+    assert sampled_answer(WHOLE).tokens == [1, 2]
     with pytest.raises(EngineLost):
-        _sampled_answer(broken)
+        sampled_answer(broken)
 
 
 @pytest.mark.parametrize("answer", [None, [], {}, {"choices": []}, {"choices": [None]}, {"choices": 3}, "x"])
 def test_an_answer_without_a_completion_is_lost(answer: Any) -> None:
     with pytest.raises(EngineLost, match="no completion"):
-        _choice(answer)
+        choice_of(answer)
 
 
 @pytest.mark.parametrize(
@@ -336,8 +336,8 @@ def test_an_answer_without_a_completion_is_lost(answer: Any) -> None:
 )
 def test_log_probabilities_of_a_prompt_are_checked(entries: Any) -> None:
     good = {"prompt_logprobs": json.loads('[null, {"5": {"logprob": -1.0, "rank": 1}}]')}
-    assert _prompt_logprobs(good, [3, 5], 1)[1] == {5: (-1.0, 1)}
+    assert prompt_logprobs(good, [3, 5], 1)[1] == {5: (-1.0, 1)}
     with pytest.raises(EngineLost, match="one of the 2 best"):
-        _prompt_logprobs(good, [3, 5], 2)
+        prompt_logprobs(good, [3, 5], 2)
     with pytest.raises(EngineLost):
-        _prompt_logprobs({"prompt_logprobs": entries}, [3, 5], 1)
+        prompt_logprobs({"prompt_logprobs": entries}, [3, 5], 1)

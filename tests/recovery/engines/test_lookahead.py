@@ -13,9 +13,10 @@ import torch
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.training import OptimizerConfig
 from pipelines.distillation.engine_places import check
+from recovery.engines.canary import CANARY_TOKENS, trainer_logprobs
+from recovery.engines.engine_sampler import EngineSampler, in_background
 from recovery.engines.json_client import JsonClient
 from recovery.engines.lookahead import Lookahead, corrected
-from recovery.engines.protocol import CANARY_TOKENS, EngineSampler, in_background, trainer_logprobs
 from recovery.engines.vllm_http import ServerEngine
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.methods.table import METHODS, with_dials

@@ -17,7 +17,10 @@ from typing import Any
 import pytest
 import torch
 
-from recovery.engines.protocol import EngineSampler, EngineSettings, EngineTeacher, trainer_logprobs
+from recovery.engines.canary import trainer_logprobs
+from recovery.engines.engine_sampler import EngineSampler
+from recovery.engines.engine_teacher import EngineTeacher
+from recovery.engines.protocol import EngineSettings
 from recovery.engines.vllm_http import ServerEngine
 from recovery.engines.vllm_local import VllmEngine
 from recovery.engines.vllm_server import Server

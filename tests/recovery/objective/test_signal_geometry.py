@@ -31,15 +31,6 @@ def test_a_pivot_token_carries_the_step() -> None:
     signal = torch.full((100,), 0.04)
     signal[50] = math.log(0.6 / 0.01)
     assert geo.concentration(signal) > 0.5
-    assert geo.spread(signal) < 0.05
-
-
-def test_spread_is_one_when_even_and_least_on_one_token() -> None:
-    assert geo.spread(torch.full((40,), -0.3)) == pytest.approx(1.0)
-    alone = torch.zeros(40)
-    alone[3] = 2.0
-    assert geo.spread(alone) == pytest.approx(1 / 40)
-    assert geo.spread(torch.zeros(4)) == 0.0
 
 
 def test_bias_by_hand() -> None:
@@ -95,6 +86,6 @@ def test_gradients_are_measured_by_length_and_direction() -> None:
 @given(st.lists(st.floats(-100, 100, allow_subnormal=False), min_size=1, max_size=300))
 def test_shares_are_shares(numbers: list[float]) -> None:
     shape = geo.measure(torch.tensor(numbers, dtype=torch.float64))
-    shares = (shape.density, shape.concentration, shape.spread)
+    shares = (shape.density, shape.concentration)
     assert all(0 <= share <= 1 + 1e-9 for share in shares)
     assert -1 - 1e-9 <= shape.bias <= 1 + 1e-9

@@ -1,0 +1,55 @@
+"""Score with a teacher whose weights an engine holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from recovery.batches.rollouts import Rollouts
+from recovery.batches.teacher_scores import TeacherScores
+from recovery.engines.canary import rollouts_of, token_scores
+from recovery.engines.protocol import with_restart
+from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from recovery.engines.protocol import Engine
+    from recovery.models.chat_model import ChatModel
+    from recovery.sampling.protocol import SamplingParams
+    from recovery.teachers.teachers import Contexts
+
+
+class EngineTeacher:
+    """A teacher that an engine runs: scores of the sampled tokens, or also of the top k entries."""
+
+    def __init__(self, engine: Engine, student: ChatModel, kind: str, k: int = 16) -> None:
+        if kind not in ("sampled", "topk"):
+            raise InputError(
+                f"{engine.name}: sends log-probs of tokens, not whole distributions: take a method such as "
+                "opd-topk or opd-sampled, or a teacher in this process"
+            )
+        self.engine = engine
+        self.student = student
+        self.kind = kind
+        self.k = k
+
+    def score(self, rollouts: Rollouts, contexts: Contexts | None = None) -> TeacherScores:
+        if contexts is not None:
+            rollouts = rollouts.with_prompts(contexts, self.student.pad_id)
+        top_k = self.k if self.kind == "topk" else 0
+        scores = with_restart(self.engine, lambda: token_scores(self.engine, rollouts, top_k))
+        logprobs_N = torch.tensor([token.logprob for token in scores])
+        if self.kind == "sampled":
+            return TeacherScores(sampled_logprobs_N=logprobs_N)
+        return TeacherScores(
+            sampled_logprobs_N=logprobs_N,
+            ids_NK=torch.tensor([token.ids for token in scores]),
+            logprobs_NK=torch.tensor([token.logprobs for token in scores]),
+        )
+
+    def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
+        """Sample one answer per prompt from the teacher."""
+        sample = partial(self.engine.sample, prompts, params, self.student.stop_ids)
+        return rollouts_of(self.student, prompts, with_restart(self.engine, sample))
