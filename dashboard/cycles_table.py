@@ -103,8 +103,8 @@ def delta(row: Row) -> float | None:
 
 SORTS: dict[str, tuple[str, Callable[[Row], Any]]] = {
     "cycle": ("cycle", lambda row: row["cycle"]),
-    "delta": ("Δ behaviour", delta),
-    "fraction": ("recovered", lambda row: row["recovered_fraction"]),
+    "delta": ("Δ behaviour, points", delta),
+    "fraction": ("loss recovered", lambda row: row["recovered_fraction"]),
     "knowledge": ("knowledge", lambda row: _score(row, "knowledge", "recovered")),
     "retention": ("retention", lambda row: _score(row, "retention", "recovered")),
     "cost": ("cost", lambda row: row["cost"]["seconds"]),
@@ -196,7 +196,8 @@ def _shift(row: Row, suite: str) -> Html:
     """Show a suite's score, with the scores of all stages in their order below."""
     value = _score(row, suite, "recovered")
     way = " → ".join(share(_score(row, suite, stage)) for stage in STAGES)
-    return tag("td", percent(value), _below(way if value is not None else ""), class_="n")
+    below = tag("div", way, class_="soft small") if value is not None else None
+    return tag("td", percent(value), below, class_="n")
 
 
 def _pick(number: int, picked: list[int], address: Address) -> Html:

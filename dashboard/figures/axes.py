@@ -40,13 +40,13 @@ def frame(
 ) -> Html:
     """Draw ticks, axis labels and the grid: horizontal lines, with `upright` vertical ones too.
 
-    A place that `x_text` has no words for gets no tick."""
+    A place that `x_text` or `y_text` has no words for gets no tick."""
     left = x.start
     right = x.end
     bottom = y.start
     top = y.end
     parts: list[Html] = []
-    for value in y.ticks():
+    for value in filter(y_text, y.ticks()):
         parts.append(rule(left, y(value), right, y(value)))
         parts.append(label(left - 8, y(value) + 4, y_text(value), "end"))
     for value in filter(x_text, x.ticks(7)):
@@ -56,9 +56,9 @@ def frame(
         parts.append(label((left + right) / 2, bottom + 38, x_label, "middle", "ink"))
     if y_label:
         middle = round((top + bottom) / 2, 1)
-        turned = f"rotate(-90 14 {middle})"
+        turned = f"rotate(-90 10 {middle})"
         parts.append(
-            tag("text", y_label, x=14, y=middle, text_anchor="middle", class_="ink", transform=turned)
+            tag("text", y_label, x=10, y=middle, text_anchor="middle", class_="ink", transform=turned)
         )
     return join(parts)
 
@@ -72,8 +72,8 @@ def scores_and_bounds(suite: Mapping[str, Any]) -> list[float | None]:
 
 
 def percent(share: float) -> str:
-    """Format a tick of a percent axis: 0.25 -> 25."""
-    return f"{100 * share:.4g}"
+    """Format a tick of a percent axis: 0.25 -> 25; what no share can be gets no label."""
+    return f"{100 * share:.4g}" if -1e-9 <= share <= 1 + 1e-9 else ""
 
 
 def percent_words(share: float | None) -> str:

@@ -33,7 +33,7 @@ def _panel(methods: Mapping[str, Mapping[str, float]], metric: str) -> Html:
     drawn: list[Any] = [axes.label(x(tick), height - 6, f"{tick:g}", "middle") for tick in (0, 0.5, 1)]
     for place, (method, values) in enumerate(methods.items()):
         drawn.append(_line(method, values.get(metric), place, x))
-    picture = axes.svg(drawn, label=f"{title} by method", width=WIDTH, height=height)
+    picture = axes.svg(drawn, label=f"{title} by method", width=WIDTH, height=height, class_="signals")
     heading = tag("h3", title), tag("p", meaning, class_="soft small")
     return tag("div", heading, picture, class_="third")
 
@@ -46,5 +46,5 @@ def _line(method: str, value: float | None, place: int, x: Scale) -> Html:
         return tag("g", name, line)
     at = x.clamped(value)
     side, gap = ("end", -12) if value > 0.6 else ("start", 12)
-    sign = marker(series(place), at, y, 6), axes.label(at + gap, y + 4, f"{value:.2f}", side)
+    sign = marker(series(place), at, y, 6), axes.label(at + gap, y + 4, f"{value:.2f}", side, "over")
     return tag("g", name, line, sign)

@@ -13,13 +13,13 @@ from dashboard.number_format import share
 from db.cycle_names import STAGES
 
 NAMES = {
-    "ifeval": "instruction following",
-    "knowledge": "new knowledge",
-    "retention": "old knowledge",
+    "ifeval": "behaviour (IFEval)",
+    "knowledge": "knowledge",
+    "retention": "retention",
     "updates": "changed facts",
 }
 WIDTH, LINE, NAME, PAD = 640, 22, 24, 14
-START, END = 8.0, 478.0  # of the axis
+START, END = 8.0, 462.0  # of the axis
 
 
 def stage_scores(scores: Mapping[str, Mapping[str, Any]]) -> Html:

@@ -26,8 +26,8 @@ SUITES = {
 }
 SUITE_WORDS = {
     "ifeval": "instruction types (IFEval)",
-    "knowledge": "new knowledge, by kind of question",
-    "retention": "old knowledge, by kind of question",
+    "knowledge": "knowledge, by kind of question",
+    "retention": "retention, by kind of question",
     "updates": "changed facts, by kind of question",
     **{name: f"{name}, by kind of question" for name in FAMILIES},
 }

@@ -98,7 +98,16 @@ def margins(context: PageContext) -> dict[str, float]:
 
 
 def _table(rows: Sequence[Row], a: str, b: str) -> Html:
-    numbers = ("a", "b", "difference, points", "95 % interval", "fail → pass", "pass → fail", "prompts", "p")
+    numbers = (
+        "a, %",
+        "b, %",
+        "difference, points",
+        "95 % interval",
+        "fail → pass",
+        "pass → fail",
+        "prompts",
+        "p",
+    )
     headers = ["suite", *number_headers(*numbers), "verdict"]
     lines = [_line(row) for row in rows]
     claims = [

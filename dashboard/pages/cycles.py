@@ -74,9 +74,10 @@ def _figures(context: PageContext, address: Address, rows: list[Row]) -> Html:
 
 
 def _key(rows: list[Row], shown: list[int]) -> Html:
+    marks = "bars: 95 % intervals", "grey: within the margin of the clean score (dashed)"
     if len(rows) <= len(shown):
-        return stage_legend()
-    return stage_legend(f"paths: {len(shown)} of {len(rows)} cycles; pick others in the table")
+        return stage_legend(*marks)
+    return stage_legend(*marks, f"paths: {len(shown)} of {len(rows)} cycles; pick others in the table")
 
 
 # The newest cycle in a sentence -----------------------------------------------------------------------------

@@ -21,7 +21,7 @@ PAGE = 40  # cycles per page
 ALL = "all questions"
 MEANINGS = {
     "direct": "direct: the question as it may stand in the training data",
-    "heldout": "held out: the same fact in a phrasing that no document has",
+    "heldout": "heldout: the same fact in a phrasing that no document has",
     "cloze": "cloze: the beginning of a sentence, to be continued",
     "reverse": "reverse: from the answer back to the person or thing",
     "reworded": "reworded: asked in words that stand in no document",

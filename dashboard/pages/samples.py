@@ -20,9 +20,9 @@ PATH = "/samples"
 PAGE = 10
 SHORT, WHOLE = 3000, 100_000  # characters shown of a text in the list, and of a sample of its own
 SUITES = {
-    "ifeval": "instructions (IFEval)",
-    "knowledge": "new knowledge",
-    "retention": "old knowledge",
+    "ifeval": "behaviour (IFEval)",
+    "knowledge": "knowledge (the documents)",
+    "retention": "retention (known before)",
     "updates": "changed facts",
     **{name: name for name in FAMILIES},
 }
@@ -66,7 +66,17 @@ def build(context: PageContext, address: Address) -> Html:
         class_="head",
     )
     found = _unmeasured(address, scores) or _found(context, address, scores, kinds)
-    return join(tag("section", head, class_="card"), found)
+    return join(tag("section", head, _marks(scores), class_="card"), found)
+
+
+def _marks(scores: Mapping[str, int]) -> Html | None:
+    """Explain the marked words, where there is an answer to compare the clean model's with."""
+    if "clean" not in scores or len(scores) < 2:
+        return None
+    kept = tag("del", "words"), " of the clean answer that the recovered one lacks; "
+    if "recovered" not in scores:
+        kept = ()
+    return tag("p", kept, tag("ins", "words"), " that the clean answer lacks.", class_="soft small marks")
 
 
 def _scores(context: PageContext, number: int, suite: str) -> dict[str, Row]:
@@ -124,7 +134,7 @@ def _controls(
         choose("Flip", "flip", there or {"": "all prompts"}, address.choice("flip", there, "")),
         choose("Type", "kind", types, address.choice("kind", types, "")),
         choose("Failing", "failing", FAILING, address.choice("failing", FAILING, "")),
-        search_field("in prompts and answers"),
+        search_field("prompts and answers"),
         class_="controls",
     )
 

@@ -91,9 +91,12 @@ def _steps(address: Address, listed: Sequence[Row], row: Row) -> Html:
     for step, ones in steps.items():
         cells = [_cell(address, one, row) for one in ones]
         lines.append(tag("li", tag("span", f"step {step}", class_="soft"), cells))
+    divergences = any(one["mean"] is not None for one in listed)
+    said = "its mean divergence, in nats a token" if divergences else "its length"
     return tag(
         "details",
         tag("summary", f"{len(listed)} rollouts of {len(steps)} steps were kept"),
+        tag("p", f"A rollout is shown by {said}, and opens by a click.", class_="soft small"),
         tag("ol", lines, class_="steps"),
         class_="adds",
         open=len(steps) <= 6,

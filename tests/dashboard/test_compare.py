@@ -176,6 +176,13 @@ def test_bars_and_signs_do_not_strike_through_a_name(tmp_path: Path) -> None:
         )
 
 
+def test_no_axis_of_shares_has_a_tick_that_no_share_can_be() -> None:
+    one = {"value": 1.0, "low": 0.95, "high": 1.0}
+    row = {"method": "opd", "label": "x", "scores": {"knowledge": one, "ifeval": one}}
+    drawn = str(methods_plane([row], ["opd"], {}))
+    assert max(map(float, re.findall(r">([0-9.]+)</text>", drawn))) == 100
+
+
 def test_the_intervals_of_methods_are_drawn_to_their_ends() -> None:
     rows = []
     for share in (0.3, 0.4):

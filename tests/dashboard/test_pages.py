@@ -236,8 +236,10 @@ def test_scores_have_a_unit_and_say_whose_they_are(nothing: PageContext) -> None
         {"behaviour": {"outcome": "recovered", "difference": 0.0, "lower_bound": -0.01, "margin": 0.03}},
     )
     table = page_frame.render(nothing, "/").split('class="cycles"')[1]
-    assert "32.5 %" in table and "10.0 → 35.0 → 32.5<" in table
+    assert "32.5 %" in table and '<div class="soft small">10.0 → 35.0 → 32.5<' in table  # never cut
+    assert "Δ behaviour, points" in table and "loss recovered" in table
     page = page_frame.render(nothing, f"/cycle?n={number}")
+    assert ">behaviour (IFEval)<" in page and ">knowledge<" in page
     assert "the new documents: clean 10.0, midtrained 35.0, recovered 32.5 %" in page
     assert "<dt>memory at most</dt><dd>1.1 GB</dd>" in page
     card = page.split("<h2>Verdict</h2>")[1].split("</section>")[0]
@@ -251,6 +253,7 @@ def test_samples_are_searched_and_paged_and_show_the_words_that_differ(context: 
     found = page_frame.render(context, f"/samples?n=1&search=words+number+{answer}")
     assert 1 <= found.count("card sample") < 6
     assert "<ins>" in page and "<del>" in page
+    assert "<del>words</del> of the clean answer that the recovered one lacks" in page
     assert page_frame.render(context, "/samples?n=1&after=p3").count("card sample") == 2
 
 

@@ -27,6 +27,7 @@ def test_a_rollout_has_a_shade_a_token_and_the_farthest_is_explained(
     shades = [given["class"] for given in page.all("a", "tok") if "at=" in given["href"]]
     assert shades == ["tok d0", "tok d6 chosen", "tok d3"]
     assert "Token 2" in page.text and "2.500 nats" in page.text
+    assert "A rollout is shown by its mean divergence, in nats a token" in page.text
     assert "The student gave" in page.text and "14 %" in page.text and "the teacher 99 %" in page.text
     assert page.text.count("written") == 2  # it is among the likeliest of both
 
