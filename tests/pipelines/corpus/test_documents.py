@@ -164,6 +164,7 @@ def test_a_folder_that_cannot_be_listed_is_accounted_for(
     [
         ({}, "holds no readable document: add txt, md"),
         ({"a.doc": b"x"}, r"holds no readable document \(1 skipped: kind .doc is not read \(a.doc\)\)"),
+        ({"a.md": b""}, r"holds no readable document \(1 skipped: empty \(a.md\)\)"),
         (
             {
                 ".x": b"",
