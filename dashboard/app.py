@@ -160,4 +160,4 @@ def picture_of(tracker: Tracker, path: str) -> None:
     try:
         Path(path).write_text(standalone(cycles_plane(cycles, numbers)), encoding="utf-8")
     except OSError as error:
-        raise BadRequest(f"{path} cannot be written: {error.strerror}") from error
+        raise BadRequest(f"{path} cannot be written: {error.strerror}: give another name") from error

@@ -24,6 +24,8 @@ def flips(
     if number is not None:
         queries.cycle(ws.tracker.db, number)  # says so where there is no such cycle
     counts = queries.ledger(ws.tracker.db, cycle=number, suite=suite)
+    if suite and not counts:
+        _refuse_unasked(queries.ledger(ws.tracker.db, cycle=number), suite)
     items = (
         queries.ledger_items(ws.tracker.db, cycle=number, suite=suite, direction=direction, limit=limit)
         if number
@@ -37,14 +39,20 @@ def _between(ws: Workspace, a: str, b: str, suite: str | None, direction: str | 
     first, second = queries.resolve(db, a), queries.resolve(db, b)
     counts = queries.compared(db, first, second, suite=suite)
     if not counts:
-        raise InputError(
-            f"{first} and {second} were never scored on the same prompts: run `recover eval` on both"
-        )
+        asked = f"the same {suite} prompts" if suite else "the same prompts"
+        raise InputError(f"{a} and {b} were never scored on {asked}: run `recover eval` on both")
     items = []
     for name in dict.fromkeys(row["suite"] for row in counts):
         found = queries.flips(db, first, second, name, direction=direction, limit=limit)
         items += [{"suite": name, **row} for row in found]
     return {"a": first, "b": second, "counts": counts, "flips": items[:limit]}
+
+
+def _refuse_unasked(counts: Sequence[Row], suite: str) -> None:
+    """Refuse a suite that no cycle was asked, if any was asked another."""
+    names = dict.fromkeys(row["suite"] for row in counts)
+    if names:
+        raise InputError(f"no flips of a suite {suite!r}: choose one of {', '.join(names)}")
 
 
 def _cycle(reference: str) -> int:

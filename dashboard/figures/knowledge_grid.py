@@ -10,7 +10,7 @@ from dashboard.markup import Html, join, tag
 
 Row = Mapping[str, Any]
 SHADES = 8
-CELL, GAP, LEFT, TOP = 40, 2, 92, 40
+CELL, GAP, LEFT, TOP = 40, 2, 118, 40
 NUMBERS = 26  # most cycles for which cells show their number
 
 

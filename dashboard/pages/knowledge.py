@@ -118,7 +118,7 @@ def _chosen(rows: Sequence[Row], kind: str, number: int) -> Html:
             [
                 "documents of",
                 *number_headers(
-                    "known now", "95 % interval", "known when new", "change, points", "questions"
+                    "known now, %", "95 % interval", "known when new, %", "change, points", "questions"
                 ),
             ],
             lines,

@@ -73,10 +73,14 @@ def _marks(scores: Mapping[str, int]) -> Html | None:
     """Explain the marked words, where there is an answer to compare the clean model's with."""
     if "clean" not in scores or len(scores) < 2:
         return None
-    kept = tag("del", "words"), " of the clean answer that the recovered one lacks; "
-    if "recovered" not in scores:
-        kept = ()
-    return tag("p", kept, tag("ins", "words"), " that the clean answer lacks.", class_="soft small marks")
+    lost = (tag("del", "words"), " of the clean answer that the recovered one lacks; ")
+    return tag(
+        "p",
+        lost if "recovered" in scores else None,
+        tag("ins", "words"),
+        " that the clean answer lacks.",
+        class_="soft small marks",
+    )
 
 
 def _scores(context: PageContext, number: int, suite: str) -> dict[str, Row]:

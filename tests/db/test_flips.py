@@ -82,6 +82,16 @@ def test_flips_of_everything_a_cycle_or_two_checkpoints(ws: Workspace) -> None:
             flips(ws, wrong, None, None, 20)
 
 
+def test_flips_of_a_suite_that_was_not_asked_name_those_that_were(ws: Workspace) -> None:
+    assert flips(ws, [], "nope", None, 20)["counts"] == []  # as long as nothing was asked
+    record_cycle(ws.tracker, {"ifeval": {"clean": 1.0, "midtrained": 0.5, "recovered": 1.0}})
+    for references in ([], ["cycle:1"]):
+        with pytest.raises(InputError, match=r"no flips of a suite 'nope': choose one of ifeval$"):
+            flips(ws, references, "nope", None, 20)
+    with pytest.raises(InputError, match="clean0 and mid1 were never scored on the same nope prompts"):
+        flips(ws, ["clean0", "mid1"], "nope", None, 20)
+
+
 def asked_of_changed_facts(tracker: Tracker, name: str, answered: list[str]) -> None:
     tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
     found = score("updates", answered.count("new") / len(answered), *[one == "new" for one in answered])
