@@ -73,7 +73,7 @@ class MixedTokens:
 
     def summary(self) -> str:
         totals = {name: stream.total for name, stream in self.streams.items()}
-        parts = [f"{name} {self.shares[name]:.0%} ({total:,} tokens)" for name, total in totals.items()]
+        parts = [f"{name} {self.shares[name]:.0%} (of {total:,} tokens)" for name, total in totals.items()]
         length = f"{self.steps} steps of {self.settings.tokens_per_step:,} tokens"
         none = f"; no {' or '.join(self.missing)} yet: its share goes to the others" if self.missing else ""
         return f"  mix          {', '.join(parts)}; {length}{none}"

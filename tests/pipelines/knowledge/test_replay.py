@@ -75,7 +75,7 @@ def test_the_shares_of_a_step_are_the_mix_and_are_shown() -> None:
     assert {name: count / 160 for name, count in counts.items()} == pytest.approx(
         {"n": 0.625, "e": 0.25, "c": 0.125}, abs=0.06
     )
-    assert "new 62% (400 tokens), earlier 25% (72 tokens), chat 13% (72 tokens)" in batches.summary()
+    assert "new 62% (of 400 tokens), earlier 25% (of 72 tokens), chat 13% (of 72 tokens)" in batches.summary()
     assert "no augmented yet: its share goes to the others" in batches.summary()
 
 
