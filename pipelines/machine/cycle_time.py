@@ -38,7 +38,8 @@ PROMPT_TOKENS = 80
 TYPICAL = 0.7  # of an answer's longest length
 ROWS = 64  # of the product whose speed is measured, and that are decoded at once
 MEASURED_SECONDS = 0.1
-# Shares of that product's speed that whole passes reach. On two kinds of processor with SmolLM2-135M.
+COPIED = 2**24  # numbers, at least: more than caches hold
+# Shares of that product's speed that whole passes of SmolLM2-135M reach in fp32 on a processor with AVX2.
 TRAINING_SHARE, READING_SHARE, WRITING_SHARE = 0.8, 0.8, 0.6
 
 
@@ -146,8 +147,10 @@ def measured(hidden: int, number_bytes: int) -> Speed:
     rows = torch.ones(ROWS, hidden, dtype=dtype, device=device)
     wide = torch.ones(4 * hidden, hidden, dtype=dtype, device=device)
     product = _seconds(lambda: torch.nn.functional.linear(rows, wide))
-    copy = _seconds(wide.repeat(16, 1).clone)
-    return Speed(2 * ROWS * wide.numel() / product, 16 * wide.numel() / copy)
+    many = wide.repeat(-(-COPIED // wide.numel()), 1)
+    there = torch.ones_like(many)  # new memory would be slow to touch
+    copy = _seconds(lambda: there.copy_(many))
+    return Speed(2 * ROWS * wide.numel() / product, many.numel() / copy)
 
 
 def _seconds(compute: Callable[[], torch.Tensor]) -> float:
