@@ -1,7 +1,8 @@
 """The story on a real model: SmolLM2 learns this repository's own handbook, cycle by cycle.
 
 Its cycles are those of `recover cycle` with the shipped settings; only how much is asked is chosen here, so
-that it ends within an hour on two quiet cores. `full` has the sizes of a measurement instead.
+that it ends within an hour on two fast cores; a cycle says what it takes on others. `full` has the sizes of a
+measurement instead.
 """
 
 from __future__ import annotations
