@@ -14,7 +14,6 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from evals import task_names
-from evals.families.table import FAMILIES
 from pipelines.config import fitted
 from pipelines.config.jobs import CycleJob, EvalJob
 from pipelines.corpus.preview import CHARACTERS_PER_TOKEN
@@ -83,7 +82,7 @@ def forecast(ws: Workspace, job: CycleJob) -> Forecast | None:
     except InputError:
         return None
     timed = _Timed(size, measured(size.hidden, settings.model.number_bytes(_on_gpu())))
-    counted = tuple(name for name in job.suites if name in (*task_names.OURS, *FAMILIES, task_names.IFBENCH))
+    counted = tuple(name for name in job.suites if name in (*task_names.OURS, task_names.IFBENCH))
     asked = suites_of(EvalJob(checkpoint=job.clean, suites=counted, settings=settings.eval, seed=job.seed))
     evaluations = EVALUATIONS * sum(map(timed.suite, asked))
     return Forecast(evaluations, timed.midtraining(job), timed.recovery(job))
