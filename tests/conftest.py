@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -20,10 +21,29 @@ if TYPE_CHECKING:
 
     from recovery.models.chat_model import ChatModel
 
+LATE = "the time given with --within was over"
+STARTED = time.monotonic()
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 torch.set_flush_denormal(True)
 settings.register_profile("house", deadline=None, max_examples=50, derandomize=True)
 settings.load_profile("house")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--within", type=float, metavar="SECONDS", help="begin no test later than this")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    within = item.config.getoption("--within")
+    if within is not None and time.monotonic() - STARTED > within:
+        pytest.skip(LATE)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests were left out for want of time: they have not passed."""
+    late = sum(LATE in str(report.longrepr) for report in terminalreporter.stats.get("skipped", []))
+    if late:
+        terminalreporter.write_line(f"left out, as the time given with --within was over: {late}")
 
 
 @pytest.fixture(params=["CPU engine", "PyTorch"])
