@@ -211,7 +211,12 @@ class ServerEngine:
             ) from error
 
     def restart(self) -> None:
-        """Restart the servers started by this process; wait up to RESTART_SECONDS for external ones."""
+        """Restart the servers started by this process; wait up to RESTART_SECONDS for external ones.
+
+        A closed engine stays closed: its servers are not started again.
+        """
+        if self.closed:
+            raise EngineLost("it was closed")
         for server in self.servers:
             server.restart()
         deadline = time.monotonic() + min(RESTART_SECONDS, self.settings.timeout_seconds)
