@@ -89,13 +89,10 @@ def test_a_misspelled_suite_is_refused_before_lm_eval_is_loaded(home: Path) -> N
     words = ["--home", str(home), "eval", "--suite", "ifevl"]
     code = f"from pipelines.cli.commands import cli\ntry:\n cli.main({words}, standalone_mode=False)\n"
     code += "except Exception as error:\n print(error)\nimport sys\nprint(*sys.modules)"
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     said, modules = done.stdout.splitlines()
     assert "did you mean ifeval?" in said
-    assert not {"lm_eval", "torch"} & set(modules.split())
-    assert after.ru_utime - before.ru_utime < 4  # two on a quiet machine; lm-eval's index takes eleven
+    assert not {"lm_eval", "torch"} & set(modules.split())  # its index takes ten seconds
 
 
 def test_help_lists_every_command(recover: Recover) -> None:
