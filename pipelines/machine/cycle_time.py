@@ -24,7 +24,7 @@ from pipelines.machine.model_sizes import read_size
 from pipelines.runs.cost import Flops
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from recovery.methods.table import get
+from recovery.methods.table import with_dials
 
 if TYPE_CHECKING:
     import torch
@@ -110,7 +110,7 @@ class _Timed:
 
     def recovery(self, job: CycleJob) -> float:
         settings = job.settings.distill
-        method = get(settings.method)
+        method = with_dials(settings.method, settings.dials)
         answers = settings.steps * settings.prompts_per_step * method.samples(settings.samples_per_prompt)
         tokens = answers * (PROMPT_TOKENS + TYPICAL * settings.max_new_tokens)
         written = 0.0 if method.state_kind == "data" else self.write(answers, settings.max_new_tokens)
@@ -133,7 +133,15 @@ class _Timed:
 def _document_bytes(folder: str) -> int:
     """Return the size of the files that look like documents; none is opened."""
     files = (os.path.join(place, name) for place, _, names in os.walk(folder) for name in names)  # noqa: PTH118
-    return sum(os.lstat(file).st_size for file in files if format_of(file)[0])
+    return sum(_bytes(file) for file in files if format_of(file)[0])
+
+
+def _bytes(file: str) -> int:
+    """Return a file's size; 0 for one that has just been removed."""
+    try:
+        return os.lstat(file).st_size
+    except OSError:
+        return 0
 
 
 @cache

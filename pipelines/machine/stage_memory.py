@@ -67,8 +67,9 @@ def training_memory(size: Size, job: PlannedWork, stage: str) -> dict[str, float
     memory = {
         "weights": job.weights(size) / parts,
         "gradients and optimizer": trained * (LASTING_BYTES + GRADIENT_BYTES) / parts,
-        "activations": tokens * plain.kept,
-        "the adapter's activations": tokens * (adapted.kept - plain.kept)
+        # Frozen weights need no inputs for their gradients: an adapted model may keep less than a plain one.
+        "activations": tokens * min(plain.kept, adapted.kept),
+        "the adapter's activations": tokens * max(0.0, adapted.kept - plain.kept)
         + _expert_bytes(size, checkpointing, lora),
         "loss": loss,
         "going back through the layers, beyond the loss": max(0.0, going_back + 2.0 * head - loss),

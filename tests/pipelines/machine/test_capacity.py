@@ -184,7 +184,7 @@ def test_memory_of_full_training_by_hand() -> None:
 
 
 def test_a_pass_holds_the_longest_answer_however_small_the_microbatch() -> None:
-    config = settings(gradient_checkpointing=True)
+    config = capacity.both_trainings(settings(gradient_checkpointing=True), lora=None)
     distill = config.distill.model_copy(update={"microbatch_tokens": 512, "max_new_tokens": 2048})
     job = stage_memory.PlannedWork(config.model_copy(update={"distill": distill}), prompt_tokens=200)
     kept = stage_memory.training_bytes(EIGHT, checkpointing=True).kept
@@ -305,6 +305,15 @@ def test_an_adapter_needs_no_second_teacher() -> None:
     ]
     assert lora.memory["teacher"] == 0
     assert full.memory["teacher"] == 2 * 8_190_735_360
+
+
+@pytest.mark.parametrize("checkpointing", [True, False])
+@pytest.mark.parametrize("size", ["0.6B", "8B"])
+def test_no_part_of_the_memory_is_negative(size: str, checkpointing: bool) -> None:
+    """Without checkpointing an adapted model keeps less than a plain one: frozen weights need no inputs."""
+    job = stage_memory.PlannedWork(settings(gradient_checkpointing=checkpointing))
+    for one in estimates(read_size(size), GPUS["H100"], job):
+        assert not {name: part for name, part in one.memory.items() if part < 0}, one.stage
 
 
 def test_a_config_with_an_infinite_number_is_sized(tmp_path: Path) -> None:

@@ -85,6 +85,29 @@ def test_twice_the_questions_take_twice_as_long(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("slow")
+def test_dials_of_the_method_count(tmp_path: Path) -> None:
+    ws = make_home(tmp_path)
+    job = cycle_job(ws, make_docs(tmp_path))
+    sampled = job.settings.distill.model_copy(update={"dials": {"states": "data"}})
+    settings = job.settings.model_copy(update={"distill": sampled})
+    whole, without_sampling = (
+        cycle_time.forecast(ws, one) for one in (job, job.model_copy(update={"settings": settings}))
+    )
+    assert whole
+    assert without_sampling
+    assert without_sampling.recovery < whole.recovery
+
+
+def test_a_document_that_has_just_been_removed_counts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "page.md").write_text("12345")
+    there = (str(tmp_path), list[str](), ["page.md", "gone.md"])
+    monkeypatch.setattr("os.walk", lambda folder: iter([there]))
+    assert cycle_time._document_bytes(str(tmp_path)) == 5
+
+
+@pytest.mark.usefixtures("slow")
 def test_a_server_elsewhere_is_not_forecast(tmp_path: Path) -> None:
     ws = make_home(tmp_path)
     job = cycle_job(ws, make_docs(tmp_path))
