@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.ledger import Clock, Ledger, Line, markdown, mean, put
 from benchmarks.outcomes.arguments import home_parser, whole_numbers
-from benchmarks.outcomes.race_report import interval
+from benchmarks.outcomes.race.report import interval
 
 if TYPE_CHECKING:
     from benchmarks.outcomes.lab import Lab

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from benchmarks.ledger import Ledger
-from benchmarks.outcomes import race, race_report, race_world
+from benchmarks.outcomes.race import heats, report
+from benchmarks.outcomes.race import world as race_world
 from pipelines.runs.progress import Progress
 from recovery.errors import Unstable
 
@@ -57,7 +58,7 @@ class Counted:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What the worlds were asked for, while every world is a counted one."""
     monkeypatch.setattr(Counted, "asked", [])
-    monkeypatch.setattr(race, "Race", lambda work, seed, *_: Counted(seed, pause=0.01))
+    monkeypatch.setattr(heats, "Race", lambda work, seed, *_: Counted(seed, pause=0.01))
     return Counted.asked
 
 
@@ -65,12 +66,12 @@ def test_a_result_is_made_once_and_a_half_written_one_again(
     tmp_path: Path, asked: list[tuple[Any, ...]]
 ) -> None:
     path, world = tmp_path / "rows.jsonl", Counted()
-    race.or_make(Ledger(path, race.NAMED_BY), world, "hard", "opd", 1.0)  # type: ignore[arg-type]
+    heats.or_make(Ledger(path, heats.NAMED_BY), world, "hard", "opd", 1.0)  # type: ignore[arg-type]
     with path.open("a") as file:
         file.write('{"seed": 3, "case": "ha')  # killed here
-    again = Ledger(path, race.NAMED_BY)
-    race.or_make(again, world, "hard", "opd", 1.0)  # type: ignore[arg-type]
-    race.or_make(again, world, "mild", "opd", 1.0)  # type: ignore[arg-type]
+    again = Ledger(path, heats.NAMED_BY)
+    heats.or_make(again, world, "hard", "opd", 1.0)  # type: ignore[arg-type]
+    heats.or_make(again, world, "mild", "opd", 1.0)  # type: ignore[arg-type]
     assert len(asked) == 2
     assert [json.loads(line)["case"] for line in path.read_text().splitlines()] == ["hard", "mild"]
 
@@ -81,7 +82,7 @@ def test_several_at_once_share_the_worlds_and_find_the_same(
     found: list[list[dict[str, Any]]] = []
 
     def take_part() -> None:
-        found.append(race.run(tmp_path, range(4), race.CASES, ("none", "merge", "opd"), race_world.Scale()))
+        found.append(heats.run(tmp_path, range(4), heats.CASES, ("none", "merge", "opd"), race_world.Scale()))
 
     others = [threading.Thread(target=take_part) for _ in range(3)]  # a claim holds between threads as well
     for other in others:
@@ -91,7 +92,7 @@ def test_several_at_once_share_the_worlds_and_find_the_same(
     assert len(asked) == len(set(asked)) == (1 + 3 + 3) + 4 * 3 * 3
     assert found[0] == found[1] == found[2]
     assert [one["seed"] for one in found[0]] == [seed for seed in range(4) for _ in range(9)]
-    best = {"none": 1.0, "merge": max(race.tries("merge")), "opd": max(race.tries("opd"))}
+    best = {"none": 1.0, "merge": max(heats.tries("merge")), "opd": max(heats.tries("opd"))}
     assert all(one["tuned"] == best[one["method"]] for one in found[0])  # more was better, by Counted
     take_part()
     assert len(asked) == 43  # nothing is left to run
@@ -121,14 +122,14 @@ def test_what_an_alarm_stops_is_a_result_and_is_said() -> None:
     assert stopped["recovered"] == stopped["midtrained"] != stopped["clean"]
     assert stopped["stopped"] == "step 9: length collapse"
     assert stopped["cost"]["seconds"] == 2.0  # its own run and the answers that it reads
-    table = race_report.table([stopped, stopped | {"seed": 4, "stopped": None}])
+    table = report.table([stopped, stopped | {"seed": 4, "stopped": None}])
     assert "| sdft (stopped by an alarm in 1 of 2) | 1 | 0.200" in table
 
 
 def test_a_claim_ends_with_whoever_held_it(tmp_path: Path) -> None:
-    with race.claimed(tmp_path, wait=False) as mine, race.claimed(tmp_path, wait=False) as other:
+    with heats.claimed(tmp_path, wait=False) as mine, heats.claimed(tmp_path, wait=False) as other:
         assert mine and not other
-    with race.claimed(tmp_path, wait=True) as mine:
+    with heats.claimed(tmp_path, wait=True) as mine:
         assert mine
 
 
@@ -136,13 +137,13 @@ def test_the_halves_are_all_types_and_share_none() -> None:
     one, other = race_world.halves(0)
     assert not one & other and abs(len(one) - len(other)) <= 1
     assert race_world.halves(0) == (one, other) != race_world.halves(1)
-    assert all(len(race.tries(method)) == 3 for method in race.METHODS if method != "none")
+    assert all(len(heats.tries(method)) == 3 for method in heats.METHODS if method != "none")
 
 
 def test_intervals_are_student_s() -> None:
-    mean, half = race_report.interval([0.5, 0.6, 0.7])
+    mean, half = report.interval([0.5, 0.6, 0.7])
     assert (mean, half) == pytest.approx((0.6, 4.303 * 0.1 / math.sqrt(3)), rel=1e-3)
-    assert race_report.interval([0.5])[1] == math.inf
+    assert report.interval([0.5])[1] == math.inf
 
 
 def test_it_says_where_distillation_is_not_the_best_choice() -> None:
@@ -150,19 +151,19 @@ def test_it_says_where_distillation_is_not_the_best_choice() -> None:
     rows = [row("opd", s, 0.9 + s / 1000) for s in seeds]
     rows += [row("merge", s, 0.9 + (4 - s) / 1000, flops=1e8) for s in seeds]
     rows += [row("seqkd", s, 0.5 + s / 1000) for s in seeds]
-    best, cheap, line = race_report.findings(rows)
+    best, cheap, line = report.findings(rows)
     assert best.startswith("Best by worth: `opd`, 1.402 ± 0.002, at 1.0e+09 FLOPs")
     assert cheap.startswith("Best by cost") and "`merge`, 1.402 ± 0.002, at 1.0e+08 FLOPs" in cheap
     assert line.startswith("`merge` is not distinguishable (+0.000 ± 0.004) in behaviour")
     assert "at 0.10 of its FLOPs" in line
-    assert "not the best choice here, but `merge`:" in race_report.headline(rows)
+    assert "not the best choice here, but `merge`:" in report.headline(rows)
     without = [one for one in rows if one["method"] != "merge"]
-    assert race_report.findings(without)[-1].startswith("No other method")
-    assert race_report.headline(without).startswith("**No other method here")
+    assert report.findings(without)[-1].startswith("No other method")
+    assert report.headline(without).startswith("**No other method here")
     for knowledge, beats in ((0.35, False), (0.45, True)):  # behaviour gains 0.088; of 0.5 known before
         adapters = [row("lora", s, 0.99, knowledge, flops=1e10) for s in seeds]
-        assert ("but `lora`:" in race_report.headline([*without, *adapters])) == beats
-    shown = race_report.table(rows).splitlines()
+        assert ("but `lora`:" in report.headline([*without, *adapters])) == beats
+    shown = report.table(rows).splitlines()
     assert [line.split("|")[1].strip() for line in shown[2:]] == [
         "*clean*",
         "*midtrained*",
@@ -176,10 +177,10 @@ def test_the_page_keeps_what_stands_around_a_table_and_the_cases_not_run(tmp_pat
     page = tmp_path / "results.md"
     page.write_text("# Results\n\nBefore.\n")
     hard = [row("opd", s, 0.9) for s in range(2)]
-    race_report.write_page(hard, page)
+    report.write_page(hard, page)
     page.write_text(page.read_text() + "\nAfter.\n")
-    race_report.write_page([row("opd", s, 0.7) | {"case": "types"} for s in range(3)], page)
-    race_report.write_page([row("opd", s, 0.8) for s in range(4)], page)
+    report.write_page([row("opd", s, 0.7) | {"case": "types"} for s in range(3)], page)
+    report.write_page([row("opd", s, 0.8) for s in range(4)], page)
     text = page.read_text()
     assert text.index("Before.") < text.index("Means over 4 worlds") < text.index("After.")
     assert text.count("<!-- race hard -->") == 1 and "Means over 3 worlds" in text and "over 2" not in text

@@ -1,0 +1,1 @@
+"""Compare all recovery methods on the same microworlds with the same budgets."""
