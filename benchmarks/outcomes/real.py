@@ -15,11 +15,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import Clock, Ledger, Line, markdown, put
+from benchmarks.outcomes import regime_picture
 from benchmarks.outcomes.arguments import home_parser
 from db.reads import queries
 from pipelines.config.jobs import EvalJob
@@ -44,13 +45,14 @@ DRIFT_PROMPTS, DRIFT_TOKENS = 16, 32
 STEP_TOKENS = 512
 PROBES = 60  # questions about another folder
 RAW, QUESTIONS, RETOLD = "raw", "questions", "qa"  # the text of a row; RETOLD: the clean model's questions
+MIX = "mix"  # that of the preset: documents, questions made of their sentences, the clean model's chat
 
 
 @dataclass(frozen=True)
 class Row:
     """One midtraining: which text, how often, at which rate, with which weights."""
 
-    text: str  # RAW; QUESTIONS and RETOLD: half of the tokens are questions with answers
+    text: str  # RAW, MIX; QUESTIONS and RETOLD: half of the tokens are questions with answers
     passes: int
     rate: float
     rank: int = 0  # of an adapter; 0: all weights
@@ -62,11 +64,12 @@ class Row:
 
     def changes(self) -> dict[str, Any]:
         lora = {"rank": self.rank, "alpha": 2.0 * self.rank} if self.rank else None
+        mix = {"midtrain.mix": MIXES[self.text]} if self.text in MIXES else {}
         return {
+            **mix,
             "midtrain.epochs": self.passes,
             "midtrain.optimizer.learning_rate": self.rate,
             "midtrain.lora": lora,
-            "midtrain.mix": MIXES[self.text],
             "midtrain.tokens_per_step": STEP_TOKENS,
             "midtrain.save_every": 0,
         }
@@ -78,6 +81,7 @@ MIXES = {
     RETOLD: {"new": 0.5, "augmented": 0.5},
 }
 ROWS = [
+    *(Row(MIX, passes, rate) for passes in (2, 4, 8) for rate in (5e-5, 1e-4, 2e-4)),
     *(Row(RAW, passes, rate) for passes in (2, 8, 20) for rate in (5e-5, 2e-4, 5e-4)),
     *(Row(text, passes, rate) for text in (QUESTIONS, RETOLD) for passes in (8, 20) for rate in (2e-4, 5e-4)),
     *(Row(RAW, passes, 5e-4, rank=128) for passes in (8, 20)),
@@ -91,6 +95,7 @@ class Material:
     docs: Path
     probes: Path
     prompts: Path  # general ones, for the KL divergence
+    chat: Path | None = None  # prompts that the clean model answers for the mix
 
 
 def main() -> None:
@@ -100,7 +105,7 @@ def main() -> None:
     clock = Clock(len(wanted) + 1)
     with Workspace.open(asked.home, progress=Progress()) as ws:
         initialise(ws, model=asked.model)
-        material = _prepared(asked.home, asked.docs)
+        material = replace(_prepared(asked.home, asked.docs), chat=asked.prompts)
         if ledger.get(row="clean") is None:
             clock.say("clean")
             ledger.add({"row": "clean", **_scores(ws, material, "base")})
@@ -111,8 +116,17 @@ def main() -> None:
                 ledger.add({"row": row.name, **measured(ws, material, row)})
     text = markdown([_shown(line) for line in Ledger(ledger.path, ledger.names).lines.values()])
     sys.stdout.write(text + "\n")
+    _draw(ledger, (PAGE.parent if asked.write_docs else asked.home) / "regime.png")
     if asked.write_docs:
         put(PAGE, "regime" if asked.docs is None else "regime of a folder", text)
+
+
+def _draw(ledger: Ledger, path: Path) -> None:
+    """Draw the rows of the preset's mix, if any was measured."""
+    of_mix = [row for row in ROWS if row.text == MIX and ledger.get(row=row.name)]
+    if of_mix:
+        lines = [(row.rate, row.passes, ledger.lines[row.name,]) for row in of_mix]
+        regime_picture.draw(ledger.lines["clean",], lines, path)
 
 
 def _arguments() -> argparse.Namespace:
@@ -120,6 +134,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("what", choices=["regime"], help="what to measure")
     parser.add_argument("--model", help="GGUF file, directory or hub id (default: the home's)")
     parser.add_argument("--docs", type=Path, help="folder to teach instead of the handbook's pages")
+    parser.add_argument("--prompts", type=Path, help="prompts of the mix's chat (default: the home's)")
     parser.add_argument("--rows", type=lambda text: text.split(","), help=f"of {[row.name for row in ROWS]}")
     return parser.parse_args()
 
@@ -142,6 +157,8 @@ def measured(ws: Workspace, material: Material, row: Row) -> Line:
     """Midtrain a row, and measure what it knows and what it cost."""
     augment = _retold(ws, material) if row.text == RETOLD else None
     changes = {**row.changes(), "eval.probes": str(material.probes)}
+    if material.chat:
+        changes["distill.prompts"] = str(material.chat)
     job = midtrain_job(ws, material.docs, "base", augment=augment, changes=changes)
     done = midtrain(ws, job, key=f"midtrain:{row.name}")
     moved = drift(ws, _drift(ws, material, done["checkpoint"]), key=f"drift:{row.name}")
