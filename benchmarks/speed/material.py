@@ -20,7 +20,8 @@ from pipelines.handbook import corpus
 from pipelines.microworld import people
 from recovery.models import gguf, loading
 from recovery.models.chat_model import ChatModel
-from recovery.models.loading import Dtype, ModelSpec
+from recovery.models.device import Dtype
+from recovery.models.loading import ModelSpec
 
 SHIPPED = Path(str(resources.files("pipelines") / "microworld" / "checkpoint"))
 SEED = 0

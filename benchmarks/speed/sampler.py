@@ -23,7 +23,7 @@ from benchmarks.speed import material
 from benchmarks.speed.material import Material
 from benchmarks.speed.work import Work
 from recovery.models.chat_model import ChatModel
-from recovery.models.loading import Dtype
+from recovery.models.device import Dtype
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 

@@ -76,7 +76,7 @@ def show_command(session: Session, reference: str) -> None:
     recover show cycle:1
     recover show current
     """
-    from pipelines.cli.cycles import cycle_text
+    from pipelines.cli.cycle_text import cycle_text
     from pipelines.runs.recorded import is_cycle, recorded
 
     with session.workspace() as ws:

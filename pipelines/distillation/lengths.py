@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.distillation.prompts import Prompt
 from recovery.errors import InputError
+from recovery.forward.context_length import context_length
 from recovery.models.hub import explained
 
 if TYPE_CHECKING:
@@ -87,9 +88,7 @@ def warn_of_context(
 
 def model_limit(chat: ChatModel, most: int | None = None) -> float:
     """Return the tokens that a model in memory reads, or `most` if that is fewer."""
-    from recovery.sampling.budget import context_length
-
-    return smallest(context_length(chat.model), most)
+    return smallest(context_length(chat.model.config), most)
 
 
 def checkpoint_limit(ws: Workspace, checkpoint: Checkpoint) -> int | None:
@@ -100,7 +99,7 @@ def checkpoint_limit(ws: Workspace, checkpoint: Checkpoint) -> int | None:
     trust = ws.config.model.trust_remote_code
     with explained(str(whole.path), "model"):
         config = AutoConfig.from_pretrained(whole.path, local_files_only=True, trust_remote_code=trust)
-    return getattr(config.get_text_config(), "max_position_embeddings", None)
+    return context_length(config)
 
 
 def smallest(*limits: float | None) -> float:

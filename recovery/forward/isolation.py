@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from recovery.forward.context_length import context_length
 from recovery.forward.equality import NOT_APPLICABLE, close_per_token, first_tokens
 from recovery.forward.packed import Packed, PackedReader, Read
 from recovery.forward.packing_check import embeddings_as_leaves, evaluating, reach_others
@@ -174,7 +175,7 @@ def _boundary(model: Any) -> float:
     Some models compute them anew where a position of the pass lies beyond a boundary: the buffers tell.
     """
     decoder = model.get_decoder()
-    longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    longest = context_length(model.config)
     if longest is None or "position_ids" not in inspect.signature(decoder.forward).parameters:
         return math.inf
     device = model.get_input_embeddings().weight.device

@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from recovery.errors import InputError
+from recovery.models.control_tokens import special_tokens, spells_end_of_text
 from recovery.models.template_limits import TemplateTooLong, bounded, require_bounded
 from recovery.models.thinking import ends_inside, is_mark, split_thinking
 
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
 Message = dict[str, Any]
 NOTHING = re.compile(r"(?!)")
-END_OF_TEXT = re.compile(
-    r"end ?of ?(text|sentence|document)|eos( token)?|slash s"
-)  # "<|endoftext|>", "<eos>", "</s>"
 
 
 class ChatEncoder:
@@ -337,19 +335,6 @@ def _with_fixed_day(args: dict[str, Any]) -> dict[str, Any]:
     except ValueError as error:
         raise InputError("template argument today: expected a date such as 2026-01-31") from error
     return {**args, "strftime_now": day.strftime}
-
-
-def special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """Return spelling -> id of every token that the tokenizer marks as special."""
-    added = {token.content: i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
-    named = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
-    return {spelling: i for spelling, i in (added | named).items() if spelling and i is not None}
-
-
-def spells_end_of_text(spelling: str) -> bool:
-    """Return whether a control token is spelled like an end of text: "<|endoftext|>", "<eos>", "</s>"."""
-    words = re.sub(r"[\W_]+", " ", spelling.replace("</", "/").replace("/", " slash ")).strip().lower()
-    return END_OF_TEXT.fullmatch(words) is not None
 
 
 def stop_tokens(eos: int | Sequence[int] | None, encoder: ChatEncoder) -> tuple[int, ...]:

@@ -6,10 +6,9 @@ read, and code that ships with a model runs only with `trust_remote_code`.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -29,6 +28,7 @@ from recovery.forward.hidden_states import (
 from recovery.models.adapters import LoraSpec, adapter_off, add_lora
 from recovery.models.chat_encoding import ChatEncoder
 from recovery.models.chat_model import ChatModel
+from recovery.models.device import Dtype, pick_device, pick_dtype
 from recovery.models.hub import explained, locate, quiet
 from recovery.models.quantization import Quantize, quantization_config, settle_quantized
 from recovery.models.saving import save
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 # Settings of a generation config that transformers saves together with do_sample only.
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
-Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 __all__ = [
     "LoraSpec",
     "ModelSpec",
@@ -330,31 +329,3 @@ def freeze_embeddings(chat: ChatModel) -> None:
     """Exclude the embeddings and the head from training."""
     for weight in embedding_weights(chat.model):
         weight.requires_grad_(False)
-
-
-def pick_device(name: str = "auto") -> torch.device:
-    """Return the device with this name; "auto" is this process's CUDA GPU, else the CPU.
-
-    On a CPU, flush denormal numbers to zero: they make training five times slower.
-    """
-    if name == "auto":
-        name = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise InputError(f"device {name}: no such device: use auto, cpu or cuda") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device {name}: no CUDA GPU is visible here: use cpu or auto")
-    if device.type == "cpu":
-        torch.set_flush_denormal(True)
-    return device
-
-
-def pick_dtype(name: str, device: torch.device) -> torch.dtype:
-    """Return the dtype with this name; "auto" is bfloat16 on a GPU, float32 on a CPU."""
-    chosen = name
-    if name == "auto":
-        chosen = "bfloat16" if device.type == "cuda" else "float32"
-    if chosen not in ("float32", "bfloat16", "float16"):
-        raise InputError(f"dtype {name}: not one of auto, float32, bfloat16, float16")
-    return getattr(torch, chosen)

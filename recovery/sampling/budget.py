@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from recovery.errors import InputError, RecoverError
+from recovery.forward.context_length import context_length
 from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import embedding_weights, unwrap
 from recovery.memory import free_memory
@@ -106,7 +107,7 @@ def check_prompts(
 ) -> None:
     """Refuse prompts that the model or the memory has no room for, naming the row."""
     vocabulary = len(unwrap(model).get_input_embeddings().weight)
-    context = context_length(model)
+    context = context_length(model.config)
     for row, prompt in enumerate(prompts, first + 1):
         where = f"sampling: prompt {row}"
         if not len(prompt):
@@ -128,8 +129,3 @@ def _room(budget: Budget) -> str:
     bounds = [] if budget.tokens is None else [f"{budget.tokens:,} tokens"]
     bounds += [] if budget.bytes is None else [f"{budget.bytes / GIB:.2g} GiB"]
     return " and ".join(bounds) + " at most"
-
-
-def context_length(model: Any) -> int | None:
-    """Return how many positions the model was made for, if its config says so."""
-    return getattr(unwrap(model).config.get_text_config(), "max_position_embeddings", None)

@@ -15,8 +15,9 @@ import torch
 from recovery.batches.rollouts import Rollouts
 from recovery.distributed import gathered
 from recovery.errors import InputError
+from recovery.forward.context_length import context_length
 from recovery.forward.decoder_choice import decoder_of, decoding
-from recovery.sampling.budget import Budget, check_prompts, context_length, in_batches
+from recovery.sampling.budget import Budget, check_prompts, in_batches
 from recovery.sampling.decode_batch import DecodeBatch
 from recovery.sampling.protocol import OnProgress, SamplingParams
 
@@ -75,7 +76,7 @@ class InProcessSampler:
             progress.after(len(rows), sum(map(len, written[0])))
 
         with gathered(chat.model), decoding(chat.model) as model:
-            context = context_length(model)
+            context = context_length(model.config)
             budget = Budget.of([model], self.batch_size, self.cache_tokens)
             check_prompts(prompts, model, limit, budget, params.first)
             in_batches([len(prompt) + limit for prompt in prompts], budget, run)

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from recovery.batches.rollouts import Rollouts
 from recovery.distributed import gathered
+from recovery.forward.context_length import context_length
 from recovery.forward.decoder import Decoder
 from recovery.forward.decoder_choice import decoder_of, decoding
-from recovery.sampling.budget import Budget, check_prompts, context_length, in_batches
+from recovery.sampling.budget import Budget, check_prompts, in_batches
 from recovery.sampling.decode_batch import DecodeBatch
 from recovery.sampling.in_process import uniform_numbers
 from recovery.sampling.protocol import SamplingParams
@@ -68,7 +69,7 @@ class MixedSampler:
             decoding(student.model) as model,
             decoding(teacher.model) as other,
         ):
-            context = context_length(model)
+            context = context_length(model.config)
             budget = Budget.of([model, other], self.batch_size)
             check_prompts(prompts, model, limit, budget)
             check_prompts(contexts, other, limit, budget)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from recovery.batches.rollouts import Rollouts
 from recovery.batches.teacher_scores import TeacherScores
+from recovery.forward.context_length import context_length
 from recovery.teachers.teachers import evaluating, score
 
 if TYPE_CHECKING:
@@ -103,7 +104,6 @@ def split_ids(chat_model: ChatModel, context: str | Sequence[Any], continuation:
 
 
 def _cut(chat_model: ChatModel, context: list[int], continuation: list[int]) -> Pair:
-    config = chat_model.model.config.get_text_config()  # a vision-language model's own names no length
-    longest = getattr(config, "max_position_embeddings", None) or 2**31
+    longest = context_length(chat_model.model.config) or 2**31
     room = max(longest - len(continuation), 1)
     return context[-room:], continuation[-longest + 1 :]

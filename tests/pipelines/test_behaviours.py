@@ -14,7 +14,7 @@ from db.reads import queries
 from evals.families import suite
 from evals.families.table import FAMILIES
 from pipelines.cli.commands import cli
-from pipelines.cli.cycles import cycle_text
+from pipelines.cli.cycle_text import cycle_text
 from pipelines.compare import compare, compare_text
 from pipelines.config.jobs import EvalJob
 from pipelines.cycle import cycle

@@ -12,7 +12,7 @@ import pytest
 from db.errors import NotFound
 from db.reads import queries
 from evals.probes import load_probes
-from pipelines.cli.cycles import cycle_text
+from pipelines.cli.cycle_text import cycle_text
 from pipelines.config.jobs import EvalJob
 from pipelines.cycle import cycle
 from pipelines.evaluate import evaluate

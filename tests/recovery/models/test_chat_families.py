@@ -12,7 +12,8 @@ from pipelines.corpus.reading.plain import TextPiece
 from pipelines.corpus.token_file import TokenStream, write_tokens
 from recovery.errors import InputError
 from recovery.inspection.distribution_shift import texts_as_rollouts
-from recovery.models.chat_encoding import ChatEncoder, spells_end_of_text
+from recovery.models.chat_encoding import ChatEncoder
+from recovery.models.control_tokens import spells_end_of_text
 from recovery.teachers.contexts import Context, RowEncoder
 from recovery.teachers.likelihood import split_ids
 from tests.support import tiny

@@ -127,18 +127,6 @@ def test_gradient_checkpointing_changes_no_gradient(saved: Path) -> None:
     assert all(torch.allclose(a, b) for a, b in zip(*gradients, strict=True))
 
 
-def test_device_and_dtype_by_name() -> None:
-    assert loading.pick_dtype("auto", torch.device("cuda")) == torch.bfloat16
-    assert loading.pick_dtype("auto", torch.device("cpu")) == torch.float32
-    with pytest.raises(InputError, match="dtype int8: not one of"):
-        loading.pick_dtype("int8", torch.device("cpu"))
-    with pytest.raises(InputError, match="device abacus: no such device"):
-        loading.pick_device("abacus")
-    if not torch.cuda.is_available():
-        with pytest.raises(InputError, match="device cuda: no CUDA GPU is visible"):
-            loading.pick_device("cuda")
-
-
 # What goes wrong, in one line
 
 

@@ -1,0 +1,94 @@
+"""Format a cycle for the terminal: its scores, its verdict in words, and what it cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from db.cycle_names import AXES, BROKEN_OFF, STAGES
+from pipelines.cli.options import state_words, table
+
+
+def cycle_text(row: dict[str, Any]) -> str:
+    """Format a cycle: scores at each stage, then the verdict in words."""
+    scores = [
+        {"suite": name, **{stage: suite[stage] for stage in STAGES}, "n": suite["n"]}
+        for name, suite in row["scores"].items()
+    ]
+    lines = [f"cycle {row['cycle']}: {state_words(row)}", *resume_lines(row)]
+    lines.append(table(scores, ["suite", *STAGES, "n"]))
+    verdict = row["verdict"]
+    if verdict:
+        lines += [axis_line(axis, verdict) for axis in AXES if _shown(axis, verdict)]
+        lines += [family_line(name, verdict["axes"][name]) for name in _families(verdict)]
+    lines += stale_lines(row["scores"].get("updates", {}))
+    for earlier in row.get("knowledge_by_cycle", []):
+        then = f", {earlier['then']:.3f} when it ended" if earlier.get("then") is not None else ""
+        lines.append(f"cycle {earlier['cycle']}'s documents: {earlier['score']:.3f}{then}")
+    return "\n".join([*lines, *cost_lines(row)])
+
+
+def resume_lines(row: dict[str, Any]) -> list[str]:
+    """Return why a cycle without a verdict broke off, and the command that goes on with it."""
+    if not broke_off(row):
+        return []
+    why = [f"reason     {row['error']}"] if row.get("error") else []
+    return [*why, f"to go on   recover resume {row['run']}"]
+
+
+def broke_off(row: dict[str, Any]) -> bool:
+    return not row["verdict"] and (row.get("stalled") or row["status"] in BROKEN_OFF)
+
+
+def _shown(axis: str, verdict: dict[str, Any]) -> bool:
+    """Return whether to print an axis: always, but updates only if the probes hold changed facts."""
+    return axis in verdict and (axis != "updates" or verdict[axis] != "not measured")
+
+
+def _families(verdict: dict[str, Any]) -> list[str]:
+    """Return the families that a verdict judges, beside the axes that every verdict has."""
+    return [axis for axis in verdict.get("axes", {}) if axis not in AXES]
+
+
+def axis_line(name: str, verdict: dict[str, Any]) -> str:
+    """Return an axis's word, the bound that it rests on, and how many prompts would decide."""
+    axis = verdict["axes"].get(name, {})
+    if axis.get("lower_bound") is None:
+        return f"{name:<10} {verdict[name]}"
+    margin = 100 * axis["margin"]
+    limit = f"margin {margin:.0f}" if margin > 0 else f"a lead of {-margin:.0f} is needed"
+    bound = f"lower bound {100 * axis['lower_bound']:+.1f} points, {limit}"
+    return f"{name:<10} {verdict[name]} ({bound}{_needed(verdict[name], axis)})"
+
+
+def family_line(name: str, axis: dict[str, Any]) -> str:
+    """Return a family's word, and the bound that it rests on, or why it was not measured."""
+    details = axis["details"]
+    if axis["lower_bound"] is None or "reason" in details:
+        return f"{name:<11} {axis['outcome']} ({details.get('reason', 'nothing to compare')})"
+    of = f" of {details['kind']} items" if "kind" in details else ""
+    bound = f"lower bound {100 * axis['lower_bound']:+.1f} points{of}, margin {100 * axis['margin']:.0f}"
+    count = details["families"]
+    at_once = f", for {count} families at once" if count > 1 else ""
+    return f"{name:<11} {axis['outcome']} ({bound}{at_once}{_needed(axis['outcome'], axis)})"
+
+
+def _needed(outcome: str, axis: dict[str, Any]) -> str:
+    """Return how many prompts would decide a claim that too few leave open."""
+    needed = axis.get("needed_n") if outcome == "underpowered" else None
+    return f", about {needed:,} prompts would decide" if needed else ""
+
+
+def stale_lines(updates: dict[str, Any]) -> list[str]:
+    """Format the share of changed facts that are answered as before the change, by stage."""
+    rates = {stage: rate for stage, rate in updates.get("stale_rate", {}).items() if rate is not None}
+    parts = [f"{stage} {rate:.3f}" for stage, rate in rates.items()]
+    return [f"old answers to changed facts: {', '.join(parts)}"] if parts else []
+
+
+def cost_lines(row: dict[str, Any]) -> list[str]:
+    """Format the seconds of each stage, and what a recovered point has cost."""
+    parts = [f"{kind} {cost['seconds']:.0f} s" for kind, cost in row.get("cost_by_stage", {}).items()]
+    each = row.get("cost_per_recovered_point")
+    if each:
+        parts.append(f"each recovered point {each['seconds']:.1f} s, {each.get('flops', 0):.2g} FLOPs")
+    return [f"cost       {', '.join(parts)}"] if parts else []
