@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -110,8 +111,10 @@ def _compiled(compiler: str, openmp: str) -> Path:
     if not ready.exists():
         with tempfile.TemporaryDirectory(dir=ready.parent) as folder:
             made = Path(folder) / "native.so"
-            sources = [str(source) for source in SOURCES if source.suffix == ".c"]
-            _run([compiler, *_flags(), "-fPIC", "-c", *sources], folder)
+            compiled = [compiler, *_flags(), "-fPIC", "-c"]
+            sources = [source for source in SOURCES if source.suffix == ".c"]
+            with ThreadPoolExecutor() as pool:  # a compiler for each file: the first use waits for it
+                list(pool.map(lambda source: _run([*compiled, str(source)], folder), sources))
             objects = map(str, sorted(Path(folder).glob("*.o")))
             _run([compiler, "-shared", *objects, openmp, "-lm", "-o", str(made)], folder)
             made.replace(ready)
