@@ -65,7 +65,10 @@ def test_questions_of_one_cluster_stand_or_fall_together() -> None:
     assert lone[1] - lone[0] < several[1] - several[0]
 
 
-@pytest.mark.parametrize(("n", "overconfident"), [(1, 0.0), (10, 0.0), (40, 0.1), (320, 0.0), (320, 0.1)])
+MANY = [pytest.param(320, overconfident, marks=pytest.mark.slow) for overconfident in (0.0, 0.1)]
+
+
+@pytest.mark.parametrize(("n", "overconfident"), [(1, 0.0), (10, 0.0), (40, 0.1), *MANY])
 def test_a_loss_of_the_margin_is_rarely_called_kept(n: int, overconfident: float) -> None:
     """The error grows by exactly the margin: "kept" is wrong, and must stay near its level of 5 %."""
     rng = np.random.default_rng(n)

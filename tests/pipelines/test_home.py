@@ -145,6 +145,7 @@ def test_the_ten_line_example_of_the_page_runs(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_example_of_the_core_alone_runs(tmp_path: Path) -> None:
     steps, tokens = run_example(EXAMPLES[1], tmp_path).split()
     assert steps == "2"

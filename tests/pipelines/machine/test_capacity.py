@@ -379,6 +379,7 @@ def test_what_does_not_fit_is_told_what_to_change() -> None:
     assert large["fits"] and large["change"] == []
 
 
+@pytest.mark.slow
 def test_changes_that_are_named_do_make_it_fit() -> None:
     for gpus in ("1xH100", "8xH100", "2xA100", "4x48GB"):
         for size in ("4B", "8B", "14B", "32B"):

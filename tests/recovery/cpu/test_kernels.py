@@ -46,6 +46,7 @@ def said(process: subprocess.Popen[str]) -> str:
     return out.strip()
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_several_that_come_at_once_share_one_library(tmp_path: Path) -> None:
     assert [said(process) for process in [loaded(tmp_path) for _ in range(3)]] == ["True"] * 3
@@ -73,6 +74,7 @@ def test_nothing_is_run_from_where_others_may_write(tmp_path: Path) -> None:
     assert said(loaded(tmp_path)) == "True"
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("content", [b"", b"this is no library"])
 def test_a_damaged_library_is_made_anew(content: bytes, tmp_path: Path) -> None:
