@@ -114,7 +114,8 @@ def main() -> None:
             if ledger.get(row=row.name) is None:
                 clock.say(row.name)
                 ledger.add({"row": row.name, **measured(ws, material, row)})
-    text = markdown([_shown(line) for line in Ledger(ledger.path, ledger.names).lines.values()])
+    names = ["clean", *(row.name for row in ROWS)]
+    text = markdown([_shown(ledger.lines[name,]) for name in names if ledger.get(row=name)])
     sys.stdout.write(text + "\n")
     _draw(ledger, (PAGE.parent if asked.write_docs else asked.home) / "regime.png")
     if asked.write_docs:
