@@ -30,7 +30,7 @@ test-plain: $(READY) ## the core without its CPU engine
 	@RECOVER_CPU=off $(PYTEST) -n $(JOBS) --dist loadfile -m "not slow" tests/recovery
 
 test-slow: $(READY) ## the tests that take minutes (WITHIN=SECONDS: begin none later)
-	@$(PYTEST) -n $(JOBS) --dist loadfile -m slow $(if $(WITHIN),--within $(WITHIN)) || { code=$$?; [ $$code -eq 5 ] && echo "no slow tests" || exit $$code; }
+	@$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder -m slow $(if $(WITHIN),--within $(WITHIN)) || { code=$$?; [ $$code -eq 5 ] && echo "no slow tests" || exit $$code; }
 
 attack: $(READY) ## every attack, held or not (ATTACK="kills --kills 2000 --minutes 10 --seed 1"; QUICK=1: two minutes)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.attacks $(if $(QUICK),--quick) $(ATTACK)
