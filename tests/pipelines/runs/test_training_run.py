@@ -95,7 +95,7 @@ def test_tokens_that_were_read_are_told_from_the_others(home: Workspace, tmp_pat
 
 def test_what_is_said_of_them() -> None:
     said = embedding_shift.in_words({"read": 0.11, "others": 0.29})
-    assert "by 11% of their length, of all others by 29%: `recover merge" in said
+    assert "by 11% of their length, of all others by 29%: `recover locate` measures" in said
     assert embedding_shift.in_words({"read": 0.11, "others": 0.02}).endswith("of all others by 2%")
 
 
