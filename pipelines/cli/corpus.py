@@ -82,6 +82,10 @@ def _text(made: Preview, settings: Any) -> str:
     numbers = ["files", "read", "skipped", "documents", "characters", tokens]
     shown = [{"kind": row["kind"], **{name: f"{row[name]:,}" for name in numbers}} for row in rows]
     parts = [table(shown, ["kind", *numbers])]
+    if left_out := rows[-1]["markup"]:
+        parts[0] += (
+            f"\nleft out of text files: {left_out:,} characters of markup that readers of a site do not see"
+        )
     if found := preview.skipped_reasons(made):
         parts.append("skipped\n" + table(found, ["files", "reason", "such as"]))
     if found := preview.twins(made):

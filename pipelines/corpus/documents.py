@@ -14,7 +14,16 @@ from pathlib import Path
 
 from pipelines.corpus.manifest import FileReport, skipped_by_reason
 from pipelines.corpus.reading import tree
-from pipelines.corpus.reading.formats import KINDS, MIB, Format, Limits, Unreadable, format_of, unknown
+from pipelines.corpus.reading.formats import (
+    KINDS,
+    MIB,
+    Format,
+    Limits,
+    Unreadable,
+    format_of,
+    suffixes,
+    unknown,
+)
 from pipelines.corpus.reading.plain import FileFacts, Source, TextPiece, read_text
 from pipelines.corpus.reading.pool import FileText, Pool
 from pipelines.corpus.reading.similar import Signature, SimilarFiles
@@ -152,7 +161,9 @@ def _file(job: _Job, limits: Limits, similar: SimilarFiles) -> Iterator[TextPiec
 def _pieces(job: _Job, limits: Limits) -> Iterator[TextPiece]:
     """Yield the documents that are not blank: from their first words on, with whatever ends them."""
     if job.answer is None:
-        given = read_text(Source(job.entry.handle, job.packed, limits), job.facts)
+        given = read_text(
+            Source(job.entry.handle, job.packed, limits), job.facts, suffixes(job.entry.name)[0]
+        )
     else:
         job.facts = job.answer.facts
         given = job.answer.pieces()
@@ -166,7 +177,7 @@ def _pieces(job: _Job, limits: Limits) -> Iterator[TextPiece]:
 def _with_facts(report: FileReport, job: _Job, limits: Limits, reason: str | None) -> FileReport:
     """Return the report with the file's hash and encoding, and with the reason for skipping it if any."""
     facts = job.facts
-    report = replace(report, sha256=facts.sha256, encoding=facts.encoding)
+    report = replace(report, sha256=facts.sha256, encoding=facts.encoding, markup=facts.markup)
     if reason is None:
         return replace(report, status="read", reason=facts.note)
     if facts.sha256 is None and job.entry.size <= HASHED:
@@ -185,7 +196,7 @@ def _compared(report: FileReport, signature: Signature, similar: SimilarFiles, l
 
 
 def _skipped(report: FileReport, reason: str | None) -> FileReport:
-    return replace(report, status="skipped", reason=reason, characters=0, pieces=0, documents=0)
+    return replace(report, status="skipped", reason=reason, characters=0, pieces=0, documents=0, markup=0)
 
 
 def _refuse_skipped(report: FileReport, directory: Path) -> None:

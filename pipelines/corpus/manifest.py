@@ -32,6 +32,7 @@ class FileReport:
     pieces: int = 0
     near_duplicate_of: str | None = None
     similarity: float | None = None
+    markup: int = 0  # characters left out, as only the tools that build a site read them
 
     @property
     def remark(self) -> str | None:

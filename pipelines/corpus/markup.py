@@ -1,4 +1,4 @@
-"""Take markup off a text, be it Markdown, MyST, MDX, reStructuredText, AsciiDoc or Org, or a template.
+"""Take markup off a text, be it Markdown, MyST, reStructuredText, AsciiDoc or Org, as the readers give it.
 
 In doubt a text is kept, as a fact that is not asked is worse than a mark that stays.
 """
@@ -10,33 +10,17 @@ from html import unescape
 
 SLOT = "\ufffc"  # stands where a template puts something in
 _INDENTED = r"(?:[ \t]*\n|[ \t]+\S.*(?:\n|\Z))*"
-_COMMENTED = r"(?:(?:[ \t]*\n)*[ \t]+\S.*(?:\n|\Z))*"
-_TAG_OPENS = r"\{[{%][<%]?-?\s*"
-_CODE_TAG = rf"{_TAG_OPENS}(highlight|code[\w-]*|mermaid)"
 _NO_PROSE_IN = "code|code-block|sourcecode|parsed-literal|doctest|testcode|math|toctree|image|figure|raw"
 _NO_PROSE = (
-    re.compile(
-        r"\A---[ \t]*\n(?:(?:[ \t]*(?:[\w.-]+:.*|- .*|#.*)?|[ \t]+\S.*)\n)+?---[ \t]*\n"
-    ),  # front matter
-    re.compile(r"\A\+{3}[ \t]*\n.*?^\+{3}[ \t]*\n", re.M | re.S),
-    re.compile(r"<!--(?:(?!<!--).)*?-->|\{/\*(?:(?!\{/\*).)*?\*/\}", re.S),
-    re.compile(  # code within a template's tags
-        rf"{_CODE_TAG}\b[^}}]{{0,1000}}(?<!/[>%])\}}{{1,2}}(?:(?!{_CODE_TAG}).)*?"
-        rf"{_TAG_OPENS}(?:end|/\s*)\1\b[^}}]{{0,1000}}\}}{{1,2}}",
-        re.S,
-    ),
     re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.M | re.S),
     re.compile(r"^\[[^\]\n]*\]\n(-{4,}|\.{4,})\n.*?^\1$", re.M | re.S),  # AsciiDoc's listings
     re.compile(r"^[ \t]*#\+begin_(\w+).*?(?:^[ \t]*#\+end_\1|\Z)", re.M | re.S | re.I),  # Org's blocks
     re.compile(rf"^[ \t]*\.\. (?:{_NO_PROSE_IN})::.*(?:\n|\Z){_INDENTED}", re.M),
-    re.compile(rf"^[ \t]*\.\.(?:[ \t]+(?![\[_]|[\w:-]+::).*)?\n(?=[ \t]*\S|\Z|\n){_COMMENTED}", re.M),
     re.compile(rf"(?<=::)[ \t]*\n[ \t]*\n(?=[ \t]+\S){_INDENTED}"),  # reStructuredText's literal blocks
     re.compile(r"^[^|\n]*[^.!?|\s][ \t]*\n(?=([=~^*+-])\1{2,}[ \t]*$)", re.M),  # underlined headings
 )
-# What stands behind and below a directive or a footnote's mark is prose, a directive's options are none.
-_DIRECTIVE = re.compile(
-    r"^([ \t]*)\.\. (?:[\w:-]+::[ \t]*(.*(?:\n[ \t]+:[\w-]+:.*)+)?|\[[^\]\n]+\][ \t]+)", re.M
-)
+# What stands behind a directive or a footnote's mark is prose.
+_DIRECTIVE = re.compile(r"^([ \t]*)\.\. (?:[\w:-]+::[ \t]*|\[[^\]\n]+\][ \t]+)", re.M)
 _DEFINED = re.compile(r"^ {0,3}\[([^\[\]^\n]+)\]:[ \t]+(?:<[^>\n]*>|\S+)(?:[ \t]+[\"'(].*)?[ \t]*$", re.M)
 _BY_LABEL = re.compile(r"(?<!\])\[([^\[\]^]{1,200})\](?:\[\])?(?![\[(:])")
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]+\]:?")
@@ -44,18 +28,13 @@ _BARE_TABLE = re.compile(
     r"^(?![ \t]*\|)[^\n]*\|[^\n]*\n(?=[ \t]*:?-)[ \t:|-]*\|[ \t:|-]*\n(?:[^\n]*\|[^\n]*(?:\n|\Z))*", re.M
 )
 _DEFINITION = re.compile(r"^([^\s:|#].*[^\s.:])\n\n?:[ \t]+(?=\S)", re.M)
-_TEMPLATE = r"(?:<%(?:(?!<%).)*?%>|\{%(?:(?!\{%).)*?%\}|\{\#(?:(?!\{\#).)*?\#\}|\{\{(?:(?!\{\{).)*?\}\})"
-_TEMPLATE_LINE = re.compile(rf"^[ \t]*{_TEMPLATE}(?:[ \t]*{_TEMPLATE})*[ \t]*$", re.M | re.S)
-_TEMPLATE_TAG = re.compile(_TEMPLATE, re.S)
+_TEMPLATE_TAG = re.compile(r"<%(?:(?!<%).)*?%>|\{%(?:(?!\{%).)*?%\}|\{\{(?:(?!\{\{).)*?\}\}", re.S)
 _NO_PROSE_LINE = re.compile(
     r"""\s*(?:
       \#{1,6}\s | ={1,6}\s                    # headings
     | :?-{3,} | ([=~^*+])\1{2,}\s*$           # rules and underlines
     | < | !\[                                 # tags, images
     | :{3,} | [!?]{3} | \#\+\w | \.\.(?:\s|$) # directives
-    | \{:                                     # kramdown's attributes
-    | \([\w.-]+\)=\s*$                        # MyST's labels
-    | (?:import|export)\s.*[;"']$             # MDX
     | >>>\s | \$\s                            # what is typed into a prompt
     )""",
     re.X,
@@ -73,19 +52,14 @@ _EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`+)(?=\S)(.{1,1000}?)(?<=\S)\1(?
 
 
 def without_blocks(text: str) -> str:
-    """Leave out blocks that are no prose: code, comments, front matter, underlined headings, template tags.
-
-    A table gets its outer bars, a definition what it defines."""
+    """Leave out blocks that are no prose, as code and underlined headings; a table gets its outer bars, a
+    definition what it defines."""
     for pattern in _NO_PROSE:
         text = pattern.sub("\n", text)
-    text = _DIRECTIVE.sub(_behind, _without_labels(text))
-    text = _TEMPLATE_TAG.sub(SLOT, _TEMPLATE_LINE.sub("", text))
+    text = _DIRECTIVE.sub(r"\1", _without_labels(text))
+    text = _TEMPLATE_TAG.sub(SLOT, text)
     text = _BARE_TABLE.sub(lambda table: re.sub("^", "|", table[0].rstrip(), flags=re.M) + "\n", text)
     return _DEFINITION.sub(r"\1: ", text)
-
-
-def _behind(directive: re.Match[str]) -> str:
-    return directive[1] + (directive[2] or "").partition("\n")[0]
 
 
 def _without_labels(text: str) -> str:

@@ -81,6 +81,7 @@ def _counts(report: FileReport) -> dict[str, int]:
         "documents": report.documents,
         "characters": report.characters,
         "tokens": report.tokens or 0,
+        "markup": report.markup,
     }
 
 

@@ -4,6 +4,7 @@ tree.py       walk a folder and open its files so that nothing outside it is rea
 formats.py    the table of suffixes and formats, and the limits
 encodings.py  bytes to characters
 plain.py      txt, md, rst: decoded in this process, streamed
+site_markup.py  markdown.py  markdown_parts.py  restructured.py    what of them only a site's tools read
 tables.py  html.py  pdf.py  office.py    parsed by limited processes: pool.py sends files to worker.py
 similar.py    near-duplicates
 """

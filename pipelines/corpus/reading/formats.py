@@ -65,14 +65,19 @@ class Unreadable(Exception):
 
 def format_of(name: str) -> tuple[Format | None, bool]:
     """Return the format that a file's name says, and whether it is packed with gzip."""
-    parts = name.lower().rsplit(".", 2)
-    around = parts[2] if len(parts) == 3 else ""
+    suffix, around = suffixes(name)
     packed, template = around == "gz", around in TEMPLATES
-    suffix = parts[1] if packed or template else parts[-1]
-    found = BY_SUFFIX.get(f".{suffix}") if len(parts) > 1 else None
+    found = BY_SUFFIX.get(f".{suffix}")
     if found and ((packed and not found.packable) or (template and found.name not in TEMPLATED)):
         found = None
     return found, packed
+
+
+def suffixes(name: str) -> tuple[str, str]:
+    """Return what a file's name ends with, and the suffix of a packer or a template language behind it."""
+    parts = name.lower().rsplit(".", 2)
+    around = parts[2] if len(parts) == 3 and parts[2] in {"gz", *TEMPLATES} else ""
+    return (parts[1] if around else parts[-1] if len(parts) > 1 else ""), around
 
 
 def unknown(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Read a Jupyter notebook: text cells as they stand, code as fenced blocks, nothing of what code printed."""
+"""Read a Jupyter notebook: text cells as Markdown, code as fenced blocks, nothing of what code printed."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source, characters
+from pipelines.corpus.reading.site_markup import cleaned
 from recovery import untrusted_json
 
 
 def read_notebook(source: Source, facts: FileFacts) -> Iterator[str]:
-    """Yield the cells in order, each with an empty line behind it."""
+    """Yield the cells as one text, each with an empty line behind it."""
     try:
         notebook = untrusted_json.parse_object("".join(characters(source, facts)))
     except ValueError as error:
@@ -19,7 +20,10 @@ def read_notebook(source: Source, facts: FileFacts) -> Iterator[str]:
     cells = _cells(notebook)
     if cells is None:
         raise Unreadable("no notebook: it has no list of cells")
-    language = _language(notebook)
+    yield cleaned("".join(_texts(cells, _language(notebook))), "md")
+
+
+def _texts(cells: list[dict[str, Any]], language: str) -> Iterator[str]:
     for cell in cells:
         said = _source(cell)
         if said.strip():

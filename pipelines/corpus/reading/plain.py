@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from pipelines.corpus.reading import encodings
 from pipelines.corpus.reading.formats import MIB, Limits, Unreadable
+from pipelines.corpus.reading.site_markup import read_markup
 
 BLOCK = 2**20
 AT_ONCE = 4 * MIB  # bytes, unpacked, of a file that is read at once
@@ -39,6 +40,7 @@ class FileFacts:
     sha256: str | None = None
     encoding: str | None = None
     note: str | None = None
+    markup: int = 0  # characters that were left out, as only a site's tools read them
 
     def add_note(self, note: str) -> None:
         self.note = f"{self.note}; {note}" if self.note else note
@@ -116,9 +118,27 @@ class Source:
                 raise Unreadable(f"not whole gzip: {' '.join(str(error).split())}") from error
 
 
-def read_text(source: Source, facts: FileFacts) -> Iterator[TextPiece]:
-    """Yield a text file as one document."""
-    yield from pieces(characters(source, facts))
+def read_text(source: Source, facts: FileFacts, suffix: str) -> Iterator[TextPiece]:
+    """Yield a text file as one document, without what only the tools read that its suffix names."""
+    text = _Counted(characters(source, facts))
+    kept = 0
+    for piece in pieces(read_markup(text, suffix)):
+        kept += len(piece.text)
+        yield piece
+    facts.markup = max(0, text.count - kept)
+
+
+class _Counted:
+    """Parts of a text, and how many characters they had."""
+
+    def __init__(self, parts: Iterable[str]) -> None:
+        self._parts = parts
+        self.count = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for part in self._parts:
+            self.count += len(part)
+            yield part
 
 
 def characters(source: Source, facts: FileFacts) -> Iterator[str]:

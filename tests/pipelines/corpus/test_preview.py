@@ -51,6 +51,7 @@ def test_counts_by_kind_add_up(docs: Path) -> None:
         "documents": 4,
         "characters": 76 + 77 + 6,
         "tokens": 76 + 77 + 6 + 4,
+        "markup": 0,
     }
     assert all(sum(row[name] for row in kinds) == total[name] for name in total if name != "kind")
 
@@ -79,6 +80,15 @@ def test_the_command_shows_it_all_and_makes_no_home(
     assert json.loads(said(capsys, "-q", "--home", home, "corpus", "--docs", docs, "--json")) == found
     assert [row["path"] for row in found["manifest"]] == ["a.md", "b.jsonl", "c.txt", "d.bin", "e.txt"]
     assert not home.exists()
+
+
+def test_markup_that_is_left_out_is_counted(
+    docs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "left out" not in said(capsys, "-q", "--home", tmp_path / "home", "corpus", docs)
+    (docs / "page.md").write_text("Text. <!-- a remark -->\n")
+    text = said(capsys, "-q", "--home", tmp_path / "home", "corpus", docs)
+    assert "left out of text files: 18 characters of markup" in text
 
 
 def test_files_that_are_skipped_for_one_reason_are_one_line(

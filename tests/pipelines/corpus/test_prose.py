@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipelines.corpus.prose import prose_sentences
+from pipelines.corpus.reading.site_markup import cleaned
 
 LONG_CELL = "Follows established patterns within the existing code bases with ease"
 
@@ -36,7 +37,7 @@ LONG_CELL = "Follows established patterns within the existing code bases with ea
         ("Before.\n```python\nx = 1\n```\nAfter.", ["Before.", "After."]),
         ("Before.\n```\nnever closed", ["Before."]),
         ("Read https://a.b/c now. Then go.", ["Then go."]),
-        ("![logo](a.png)\n<div>x</div>\nText.", ["Text."]),
+        ("![logo](a.png)\n<div>x</div>\nText.", ["x", "Text."]),
         ("---\ntitle: Ada\ntags:\n  - x\n---\nText.", ["Text."]),
         ("---\nNo front matter, but a rule above.", ["No front matter, but a rule above."]),
         (
@@ -49,7 +50,7 @@ LONG_CELL = "Follows established patterns within the existing code bases with ea
     ],
 )
 def test_markup_is_taken_off(text: str, said: list[str]) -> None:
-    assert prose_sentences(text) == said
+    assert prose_sentences(cleaned(text, "md")) == said
 
 
 def test_wrapped_lines_are_joined_and_lists_are_not() -> None:
@@ -63,7 +64,7 @@ def test_wrapped_lines_are_joined_and_lists_are_not() -> None:
     ("text", "said"),
     [
         ("(label)=\nSee {ref}`the guide <label>` and {class}`Name`.", ["See the guide and Name."]),
-        (":::{note}\nSaid inside.\n:::", ["Said inside."]),
+        (":::{note}\nSaid inside.\n:::", ["Note", "Said inside."]),
         (
             "See :ref:`the guide <x>`, :class:`~a.Name` and `it <https://a.b>`_.",
             ["See the guide, a.Name and it."],
@@ -87,13 +88,14 @@ def test_wrapped_lines_are_joined_and_lists_are_not() -> None:
         (".. admonition:: Said\n   :class: tip\n\n   Said inside.", ["Said", "Said inside."]),
         (".. [#] A note about\n   nothing.", ["A note about", "nothing."]),
         ("+++\ntitle = 'x'\n\n[params]\n+++\nText.", ["Text."]),
-        ("---\ndescription: >\n  Many words.\n---\nText.", ["Text."]),
+        ("---\ndescription: >\n  Many words.\n---\nText.", ["Many words.", "Text."]),
         ("Text. {/* a\nremark */}\nMore&nbsp;text.\n{: .no_toc }", ["Text.", "More text."]),
         (".. note:: Said inside.\n.. _label:\n>>> x\n$ ls\nAt 10:30:`x`.", ["Said inside.", "At 10:30:x."]),
     ],
 )
 def test_markup_of_technical_documentation_is_taken_off(text: str, said: list[str]) -> None:
-    assert prose_sentences(text) == said
+    suffix = "rst" if ".. " in text or "..\n" in text else "md"
+    assert prose_sentences(cleaned(text, suffix)) == said
 
 
 @pytest.mark.parametrize(
@@ -108,7 +110,7 @@ def test_markup_of_technical_documentation_is_taken_off(text: str, said: list[st
     ],
 )
 def test_a_template_s_tags_are_no_prose(text: str, said: list[str]) -> None:
-    assert prose_sentences(text) == said
+    assert prose_sentences(cleaned(text, "md")) == said
 
 
 def test_links_by_label_lose_their_brackets_and_targets() -> None:

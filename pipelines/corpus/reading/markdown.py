@@ -1,0 +1,152 @@
+"""Read Markdown as its readers see it: no comments, no imports, no tags of elements, components, templates.
+
+An element's text stays, and so does what is code. A tag counts as one where another closes it, or where it
+has attributes, so that a `<name>` to fill in stays. A template's tag within a sentence stands for a word: it
+stays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from pipelines.corpus.reading.markdown_parts import Kind, Part, Scanner
+
+_MODULES = re.compile(r"^import\s[^\n]*\sfrom\s+[\"']", re.M)  # MDX, which has no indented code
+_BLOCK_NAMES = """
+    address article aside blockquote body br button center dd details div dl dt fieldset figcaption figure
+    footer form h1 h2 h3 h4 h5 h6 head header hr html legend li main nav ol p section summary table tbody td
+    tfoot th thead tr ul video
+"""
+# sub, sup, del and s are not among them: without them another number or claim would stand there.
+_STYLE_NAMES = """
+    a abbr acronym area audio b base big caption cite code col colgroup data em embed font i iframe img input
+    ins kbd label link map mark meta noscript object option param picture q samp select small source span
+    strong textarea time title track tt u var wbr
+"""
+_BLOCKS, _STYLES = frozenset(_BLOCK_NAMES.split()), frozenset(_STYLE_NAMES.split())
+_ALWAYS = frozenset(("br", "hr", "wbr"))  # stand alone, with and without attributes
+
+
+def read_markdown(text: str, mdx: bool = False) -> str:
+    """Return a text without what only a site's tools read."""
+    parts = list(Scanner(text, indented_code=not (mdx or _MODULES.search(text))).parts())
+    names = _Names(parts)
+    page = _Page()
+    for part in parts:
+        page.add(part, names)
+    return page.text()
+
+
+class _Names:
+    """The names of tags that are opened, and of those that are closed."""
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        tags = [part for part in parts if part.kind in (Kind.TAG, Kind.COMMAND)]
+        self._opened = {(part.kind, part.name) for part in tags if not part.closing}
+        self._closed = {(part.kind, part.name) for part in tags if part.closing}
+
+    def pairs(self, part: Part) -> bool:
+        """Return whether a tag's counterpart stands in the text too."""
+        return (part.kind, part.name) in (self._opened if part.closing else self._closed)
+
+    def is_tag(self, part: Part) -> bool:
+        """Return whether a tag is an element's or a component's, and no name to fill in."""
+        name = part.name.lower()
+        if name in _ALWAYS or self.pairs(part):
+            return name in _BLOCKS or name in _STYLES or part.name[:1].isupper() or "-" in name
+        return part.sure and (name in _BLOCKS or name in _STYLES or part.name[:1].isupper())
+
+
+class _Page:
+    """The lines that are left, the last one of which is still open."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._open: list[str] = []
+        self._says = self._is_row = False  # the open line has words, or a table's bar
+        self._alone: list[Part] = []  # those of the open line
+        self._touched = self._just_left_out = False  # something was left out of the open line, or at its end
+        self._close_gap = False  # lines were left out behind an empty one: the next one, if empty, goes too
+
+    def add(self, part: Part, names: _Names) -> None:
+        """Take the next part of the text."""
+        if part.kind in (Kind.TEXT, Kind.CODE):
+            self._say(part.text)
+        elif part.kind is Kind.TAG:
+            self._tag(part) if names.is_tag(part) else self._say(part.text)
+        elif part.kind is Kind.COMMAND and not part.sure and not names.pairs(part):
+            self._value(part)
+        else:
+            self._leave_out(part.instead)
+
+    def text(self) -> str:
+        self._end_line("")
+        return "".join(self._lines)
+
+    def _say(self, text: str) -> None:
+        if text.startswith("]") and self._open and self._just_left_out:  # a link's text ended with a picture
+            self._open[-1] = self._open[-1].rstrip(" \t")
+        first, *others = text.split("\n")
+        self._add(first)
+        for line in others:
+            self._end_line("\n")
+            self._add(line)
+
+    def _add(self, text: str) -> None:
+        self._open.append(text)
+        self._says = self._says or bool(text.strip())
+        self._is_row = self._is_row or "|" in text
+        self._just_left_out = False
+
+    def _leave_out(self, instead: str = "") -> None:
+        self._touched = True
+        if instead:
+            self._say(instead)
+        self._just_left_out = True
+
+    def _value(self, tag: Part) -> None:
+        """Keep a tag that stands for a text, unless its line has no other."""
+        if tag.instead and not tag.instead.startswith("**"):
+            self._leave_out(tag.instead)
+        else:
+            self._alone.append(tag)
+            self._add(tag.text)
+
+    def _tag(self, tag: Part) -> None:
+        """Leave out an element's tag; what stands in a block is a line of its own, in a table's row apart."""
+        name = tag.name.lower()
+        if self._says and name in _BLOCKS:
+            self._set_apart(name, tag.closing)
+        elif not self._says and not tag.closing:
+            self._open = []
+        self._leave_out(tag.instead or ("" if tag.closing or self._is_row else _mark(name)))
+
+    def _set_apart(self, name: str, closing: bool) -> None:
+        last = self._open[-1]
+        if self._is_row or name in ("td", "th"):
+            if not closing and not last.endswith(" "):
+                self._add(" ")
+        elif not last.rstrip(" \t").endswith((">", "-", "*")):  # of a quotation, or a list
+            self._end_line("\n")
+
+    def _end_line(self, end: str) -> None:
+        line = "".join(self._open)
+        if self._alone and line.strip() == "".join(part.text for part in self._alone).strip():
+            line = "".join(part.instead for part in self._alone)
+            self._touched = True
+        blank = not line.strip()
+        if blank and self._touched:
+            self._close_gap = not self._lines or not self._lines[-1].strip()
+        elif not (blank and self._close_gap):
+            self._lines.append((line.rstrip(" \t") if self._touched else line) + end)
+            self._close_gap = False
+        self._open, self._alone = [], []
+        self._says = self._is_row = self._touched = self._just_left_out = False
+
+
+def _mark(name: str) -> str:
+    """Return what Markdown writes before a block's text."""
+    if name == "li":
+        return "- "
+    return "#" * int(name[1]) + " " if name[0] == "h" and name[1:].isdigit() else ""

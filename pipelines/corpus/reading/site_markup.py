@@ -1,0 +1,139 @@
+"""Read the sources of a site as the site's readers see them, by what a file's suffix says it is written in.
+
+Cleaning a text twice gives what cleaning it once gives. A text that is still not clean after some rounds
+stays as it stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from pipelines.corpus.reading.markdown import read_markdown
+from pipelines.corpus.reading.restructured import read_restructured
+
+LONGEST = 4 * 2**20  # characters: a longer text is no page, and stays as it stands
+ROUNDS = 4  # what is left out may join what stood around it to something that is left out too
+_TRIGGER = re.compile(r"\A(?:---|\+\+\+)|<[A-Za-z/!%]|\{[{%#/:]|^(?:im|ex)port\b|:::|\[!|^\([\w.-]+\)=", re.M)
+_MARKS = ("---", "+++", "<", "{", "port", ":::", "[!", ")=")  # faster than the pattern, which says for sure
+_RST_TRIGGER = re.compile(r"\A---|^[ \t]*\.\.(?:\s|$)", re.M)
+_DIRECTIVE = re.compile(r"^\.\. [\w-]+::", re.M)  # no plain text has one
+_YAML = re.compile(r"[ \t]*$|[ \t]|#|- |[\]}]|[\"']?[\w.-]+(?: [\w.-]+)*[\"']?[ \t]*:(?:\s|$)")
+_TOML = re.compile(r"^[\w.-]+[ \t]*=", re.M)
+_SHOWN = re.compile(r"^(title|description)[ \t]*[:=][ \t]*(.*(?:\n[ \t]+\S.*)*)", re.M)
+_FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.M | re.S)
+_HEADING = re.compile(r"^(?:#|=|\*)[ \t]+\S|^[^\n]*\S[^\n]*\n=+[ \t]*$|<h1\b", re.M)
+_FIRST = re.compile(r"\A\s*(?:#{1,6}|={1,6}|\*{1,6})[ \t]+([^\n]+)")
+_MARKDOWN = frozenset(("md", "markdown", "mdx", "qmd", "rmd"))
+_OUTLINED = {"rst": "{0}\n{1}", "adoc": "= {0}", "asciidoc": "= {0}", "org": "* {0}"}
+
+
+class FrontMatter(NamedTuple):
+    """What a page's data say that readers see, and where the page begins."""
+
+    title: str
+    description: str
+    end: int
+
+
+def read_markup(parts: Iterable[str], suffix: str) -> Iterator[str]:
+    """Yield the text of a file of this suffix, cleaned as a whole unless it is very long."""
+    held: list[str] = []
+    size = 0
+    given = iter(parts)
+    for part in given:
+        held.append(part)
+        size += len(part)
+        if size > LONGEST:
+            yield from held
+            yield from given
+            return
+    yield cleaned("".join(held), suffix)
+
+
+def cleaned(text: str, suffix: str) -> str:
+    """Return a text without front matter, and without what else only a site's tools read."""
+    once = _settled(text, suffix)
+    return text if once is None else once
+
+
+def _settled(text: str, suffix: str) -> str | None:
+    for _ in range(ROUNDS):
+        before = text
+        text = _cleaned_once(text, suffix)
+        if text == before:
+            return text
+    return None
+
+
+def _cleaned_once(text: str, suffix: str) -> str:
+    if suffix in ("txt", "text"):
+        return read_restructured(text) if _DIRECTIVE.search(text) else text
+    if suffix not in _MARKDOWN and not _RST_TRIGGER.search(text):
+        return text
+    if suffix in _MARKDOWN and not (any(mark in text for mark in _MARKS) and _TRIGGER.search(text)):
+        return text
+    text = _without_front_matter(text, suffix)
+    if suffix in _MARKDOWN:
+        return read_markdown(text, mdx=suffix == "mdx")
+    return read_restructured(text) if suffix == "rst" else text
+
+
+def _without_front_matter(text: str, suffix: str) -> str:
+    """Return a text that begins with its title and what it is about, where only the front matter says so."""
+    found = front_matter(text)
+    if found is None:
+        return text
+    body = text[found.end :].lstrip("\n")
+    own = _FENCED.sub("", body)
+    first = _FIRST.match(own)
+    titled = _HEADING.search(own) or (first and _same(first[1]) == _same(found.title))
+    said = []
+    if found.title and not titled:
+        said.append(_OUTLINED.get(suffix, "# {0}").format(found.title, "=" * len(found.title)))
+    if found.description and _same(found.description) not in _same(body):
+        said.append(found.description)
+    return "\n\n".join([*said, body])
+
+
+def front_matter(text: str) -> FrontMatter | None:
+    """Return what the YAML or TOML before a page says; None where a page begins otherwise, as with a rule."""
+    mark = text[:3]
+    opening, _, _ = text.partition("\n")
+    if mark not in ("---", "+++") or opening.rstrip() != mark:
+        return None
+    end = re.compile(rf"^(?:{re.escape(mark)})[ \t]*(?:\n|\Z)", re.M).search(text, len(opening) + 1)
+    data = text[len(opening) + 1 : end.start()] if end else ""
+    if not end or not (_is_yaml(data) if mark == "---" else _TOML.search(data)):
+        return None
+    shown = {name: _value(value) for name, value in _SHOWN.findall(data)}
+    return FrontMatter(shown.get("title", ""), shown.get("description", ""), end.end())
+
+
+def _is_yaml(data: str) -> bool:
+    lines = data.split("\n")
+    return all(map(_YAML.match, lines)) and any(":" in line for line in lines)
+
+
+def _value(written: str) -> str:
+    """Return what a value of YAML or TOML says, on one line."""
+    said = " ".join(written.split())
+    said = re.sub(r"^[>|][+-]?(?: |$)", "", said)
+    quote = said[:1]
+    if quote in ("'", '"') and said.find(quote, 1) > 0:
+        inner = re.match(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^']|'')*)'", said)
+        said = (
+            inner[1].replace('\\"', '"')
+            if inner and inner[1]
+            else (inner[2] or "").replace("''", "'")
+            if inner
+            else ""
+        )
+    else:
+        said = re.sub(r"\s#\s.*$", "", said)
+    return "" if said in ("null", "~", "true", "false", "[]", "{}") else said.strip()
+
+
+def _same(text: str) -> str:
+    return " ".join(re.sub(r"[*_`]", "", text).split()).casefold()

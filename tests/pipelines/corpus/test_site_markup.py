@@ -1,0 +1,272 @@
+"""What text files of a site's sources are read as: what the site's readers see, code as it stands."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pipelines.corpus import documents
+from pipelines.corpus.reading import site_markup
+from pipelines.corpus.reading.site_markup import cleaned
+from tests.support import papers
+
+PIECES = (
+    "---\n",
+    "+++\n",
+    "title: A\n",
+    "x = 1\n",
+    "# H\n",
+    "word",
+    " ",
+    "\n",
+    "\n\n",
+    "    ",
+    "\t",
+    "- ",
+    "> ",
+    "|",
+    "`",
+    "```\n",
+    "~~~",
+    "$$",
+    "<",
+    ">",
+    "/",
+    "<!--",
+    "-->",
+    "{/*",
+    "*/}",
+    "<b>",
+    "</b>",
+    "<p>",
+    "<li>",
+    "<td>",
+    "<br>",
+    "<pre>",
+    "</pre>",
+    "<code>",
+    "</code>",
+    "<script>",
+    "</script>",
+    '<a href="x">',
+    "<Tab/>",
+    "<Tab>",
+    "</Tab>",
+    "{{< x >}}",
+    "{{< /x >}}",
+    '{{% tab "T" %}}',
+    "{{",
+    "}}",
+    "{% raw %}",
+    "{% endraw %}",
+    "{% highlight sh %}",
+    "{% endhighlight %}",
+    "{% comment %}",
+    "{% endcomment %}",
+    "{# a #}",
+    "<%= x %>",
+    "<% x %>",
+    "import A from 'a'\n",
+    "> [!NOTE]\n",
+    ":::note T\n",
+    ":::\n",
+    "{: .x}",
+    "(a)=\n",
+    ".. a\n",
+    ".. _a:\n",
+    ".. note::\n",
+    ".. code-block:: c\n",
+    "   :x: 1\n",
+    "..\n",
+    "::\n",
+    "&lt;",
+    "\\",
+    "{#a}",
+    "import",
+)
+SUFFIXES = ("md", "mdx", "rst", "adoc", "txt")
+texts = st.lists(st.sampled_from(PIECES), max_size=40).map("".join) | st.text(max_size=60)
+
+
+@given(texts, st.sampled_from(SUFFIXES))
+@example("<<b></b>b>x</b></b>", "md")
+@example("---\ntitle: A\n---\n---\ntitle: B\n---\n", "md")
+@settings(deadline=None)
+def test_cleaning_twice_is_cleaning_once(text: str, suffix: str) -> None:
+    once = cleaned(text, suffix)
+    assert cleaned(once, suffix) == once
+
+
+@given(texts.filter(lambda text: "```" not in text), texts, st.sampled_from(("md", "mdx")))
+@settings(deadline=None)
+def test_fenced_code_stays_as_it_stands(code: str, before: str, suffix: str) -> None:
+    block = f"```go\n{code}\n```"
+    assert block in cleaned(f"A <b>word</b>.\n\n{block}\n\n<!-- x -->\n", suffix)
+    assert block in cleaned(f"{{{{< note >}}}}\n{block}\n{{{{< /note >}}}}\n", suffix)
+
+
+@given(st.text("ab{}<>%/!- ", min_size=1, max_size=30))
+def test_inline_code_stays_as_it_stands(code: str) -> None:
+    assert cleaned(f"Say `{code}` <b>now</b>.", "md") == f"Say `{code}` now."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Text.\n\n---\n\nMore.\n",
+        "---\n\nA rule above this.\n\n---\n\nMore.\n",
+        "Use <your-name>, <FILE> and a <T>, with 3 < 4 and x<y>z.",
+        "Write to <ada@b.org> or <https://b.org/?a=b>.",
+        "The <b> tag alone, and if a <b and c> d.",
+        "E = 10<sup>6</sup> of H<sub>2</sub>O, <del>not</del> so.",
+        "Version {{ version }} of {% link x.md %} and [it]({{< ref y >}}).",
+        "Escaped \\<b>it\\</b> and {:a => 1}.",
+        "The imports from 'x' are exported.\nimport duties from China\n",
+        "    <b>indented</b> {{ code }}\n\n    {% more %}\n",
+        "- one\n\n      <b>code</b> of the item\n",
+        "$$\n{{a}}\n$$\n",
+        "{% raw %}\n{{ x }}\n{% endraw %}\n",
+        "# A\n\n```\n{{< x >}}\n<!-- kept -->\n",
+        "An [x][y] with\n\n[y]: https://b.org 'T'\n",
+        "Note: a list\n: of <no-tags>\n",
+        "<!-- never closed",
+        "{{< never closed",
+    ],
+)
+def test_text_that_only_looks_like_markup_stays(text: str) -> None:
+    assert cleaned(text, "md") == text
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("---\ntitle: Ada\n---\n\n# Ada\n\nText.\n", "# Ada\n\nText.\n"),
+        ('---\ntitle: "An \\"API\\"" \ntags: [a]\n---\nText.\n', '# An "API"\n\nText.\n'),
+        ("---\ntitle: It's # a remark\n---\n## Part\n\nText.\n", "# It's\n\n## Part\n\nText.\n"),
+        ("---\ntitle: Setup\n---\n## Setup\n\nText.\n", "## Setup\n\nText.\n"),
+        ("---\ntitle: Ada\n---\n```\n# no heading\n```\n", "# Ada\n\n```\n# no heading\n```\n"),
+        ("---\ndescription: >\n  Says\n  it.\nlayout: x\n---\nText.\n", "Says it.\n\nText.\n"),
+        (
+            "---\ndescription: Says it.\n---\n# A\n\nIt *says* it. Says it.\n",
+            "# A\n\nIt *says* it. Says it.\n",
+        ),
+        ("+++\ntitle = 'Ada'\n[menu]\n+++\nText.\n", "# Ada\n\nText.\n"),
+        ("A <!-- remark\n\nover lines --> word.\n", "A  word.\n"),
+        ("A.\n\n<!-- gone -->\n\nB.\n", "A.\n\nB.\n"),
+        ('A.\n\n<aside class="tip">\n\tSaid.\n</aside>\n\nB.\n', "A.\n\n\tSaid.\n\nB.\n"),
+        ('<p align="center"><b>One</b> two</p>\n', "One two\n"),
+        ("<ul><li>a</li><li>b</li></ul>\n", "- a\n- b\n"),
+        ("<table><tr><td>a</td><td>b</td></tr></table>\n", "a b\n"),
+        ("| a<br>b | <p>c</p> |\n|---|---|\n", "| a b | c |\n|---|---|\n"),
+        ('<h2 id="x">Part</h2>\n', "## Part\n"),
+        ('See [it <img src="x.svg" class="y">](a.md).\n', "See [it](a.md).\n"),
+        ("<script>\nx < 1\n</script>\nText.\n", "Text.\n"),
+        ("<pre><code>a &lt; <b>b</b></code></pre>\n", "```\na < b\n```\n"),
+        ("Say <code>{{ x }}</code> or <code>a &amp; b</code>.\n", "Say `{{ x }}` or `a & b`.\n"),
+        ("{{< hint info >}}\nSaid.\n{{< /hint >}}\n\n{{< youtube x >}}\n", "Said.\n\n"),
+        ("{% if x %}It is so.{% endif %}\n{% else %}\nText.\n", "It is so.\nText.\n"),
+        ("Run {{< term text=\"pods\" id='pod' >}} here.\n", "Run pods here.\n"),
+        ('{{% tab "Linux" %}}\nls\n{{% /tab %}}\n', "**Linux**\nls\n"),
+        ("{% highlight sh %}\n{{ x }}\n{% endhighlight %}\n", "```sh\n{{ x }}\n```\n"),
+        ("{{< code-toggle >}}\na = '```'\n{{< /code-toggle >}}\n", "````\na = '```'\n````\n"),
+        ("{% comment %}\nx\n{% endcomment %}\n{# y #}\nText.\n", "Text.\n"),
+        ("{% raw %}\n```\n{{ x }}\n```\n{% endraw %}\n", "```\n{{ x }}\n```\n"),
+        ("<% if x %>\nText of <%= name %>.\n<% end %>\n", "Text of <%= name %>.\n"),
+        (
+            "import Tabs from '@theme/Tabs';\nimport {\n  A,\n} from \"b\";\n\n<Tabs>\n"
+            '<TabItem value="a" label="On Linux">\n\nText.\n\n</TabItem>\n</Tabs>\n<A />\n',
+            "**On Linux**\n\nText.\n\n",
+        ),
+        ("{/* a remark */}\nexport const x = {a: 1};\nText.\n", "Text.\n"),
+        ("> [!WARNING]\n> Said.\n", "> **Warning**\n> Said.\n"),
+        (":::tip[Faster]\nSaid.\n:::\n::: {.columns}\n", "**Tip: Faster**\nSaid.\n"),
+        ("(label)=\n# Part {#part}\n{: .no_toc }\nText.\n", "# Part\nText.\n"),
+    ],
+)
+def test_what_a_site_s_tools_read_is_left_out_of_markdown(text: str, read: str) -> None:
+    assert cleaned(text, "md") == read
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (
+            "..\n  A comment.\n\n  More of it.\n\nText.\n\n.. TODO: say more\n\nMore.\n",
+            "Text.\n\nMore.\n",
+        ),
+        (
+            ".. note::\n   :class: tip\n   :name: x\n      y\n\n   Said: so.\n   :kept: as it is\n",
+            ".. note::\n\n   Said: so.\n   :kept: as it is\n",
+        ),
+        (
+            ".. figure:: a.png\n   :alt: A graph\n   :width: 1\n\n   Said.\n",
+            ".. figure:: a.png\n   :alt: A graph\n\n   Said.\n",
+        ),
+        (
+            ".. code-block:: sh\n   :linenos:\n\n   .. not a comment\n   ls\n\nText.\n",
+            ".. code-block:: sh\n\n   .. not a comment\n   ls\n\nText.\n",
+        ),
+        (
+            ".. _label:\n\nPart\n====\n\nAs here::\n\n  .. kept\n\n",
+            "Part\n====\n\nAs here::\n\n  .. kept\n\n",
+        ),
+        (".. index:: a, b\n   single: c\n\nText.\n\n..\n\n  A quote.\n", "Text.\n\n  A quote.\n"),
+        (
+            "---\ntitle: Ada\n---\nText ...\n.. goes on.\n",
+            "Ada\n===\n\nText ...\n.. goes on.\n",
+        ),
+        (
+            ".. _a: https://b.org\n.. |x| replace:: y\n.. [1] A note.\n.. _b:\n   https://c.org\n",
+            ".. _a: https://b.org\n.. |x| replace:: y\n.. [1] A note.\n.. _b:\n   https://c.org\n",
+        ),
+    ],
+)
+def test_what_sphinx_alone_reads_is_left_out_of_restructured_text(text: str, read: str) -> None:
+    assert cleaned(text, "rst") == read
+    assert cleaned(text, "txt") == (
+        read if ".. note::" in text or "code-block" in text else cleaned(text, "txt")
+    )
+
+
+HARD = (
+    *("<", "<a ", "<a '", '<a href="', "<!--", "{{", "{{<", "{%", "`", "`` ", "$$", "[!", ":::\n", " ", "\t"),
+    *("<b>a</b>", "<p>a</p>", "<td>a</td>|", "<pre>", "{% raw %}", "{% code-x %}", "import {", "..\n"),
+    *("---\na: b\n", "  - x\n", "# a {#b}\n", "title: x\n y\n", "'", "= \n", "import a from\n", "- x\n\n"),
+)
+
+
+@pytest.mark.parametrize("part", HARD)
+def test_time_grows_with_the_length_alone(part: str) -> None:
+    def seconds(length: int) -> float:
+        began = time.process_time()
+        cleaned("---\n" + part * (length // len(part)), "md")
+        return time.process_time() - began
+
+    assert seconds(40_000) < max(0.3, 10 * seconds(10_000))
+
+
+def test_the_lines_of_restructured_text_are_read_once() -> None:
+    text = ".. a\n\n   b\n\n.. c::\n   :d: e\n\n..\n" * 20_000
+    began = time.process_time()
+    cleaned(text, "rst")
+    assert time.process_time() - began < 20
+
+
+def test_a_file_is_read_by_its_suffix_and_a_very_long_one_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = "---\ntitle: A\n---\nText <b>here</b>.\n"
+    root = papers.write(
+        tmp_path,
+        {"a.md": page, "b.md.erb": page, "c.txt": page, "d.md": b"\xff\xfe" + page.encode("utf-16-le")},
+    )
+    found = documents.read_corpus(root)
+    assert found.texts == ("# A\n\nText here.\n",) * 2 + (page, "# A\n\nText here.\n")
+    left_out = len(page) - len(found.texts[0])
+    assert [row.markup for row in found.manifest] == [left_out, left_out, 0, left_out]
+    monkeypatch.setattr(site_markup, "LONGEST", len(page) - 1)
+    assert documents.read_corpus(root).texts == (page,) * 4
