@@ -37,10 +37,15 @@ def test_times_of_tokens_worked_by_hand() -> None:
 
 
 def test_decoding_computes_for_each_row_or_reads_the_weights_once_a_step() -> None:
-    computed = 128 * 0.7 * 50 * 2 * 1000 / 0.6e6
-    assert COMPUTING.write(128, 50) == pytest.approx(computed)
-    assert READING.write(128, 50) == pytest.approx(128 / 64 * 0.7 * 50 * 1000 / 1e6)
-    assert READING.write(1, 50) == pytest.approx(0.7 * 50 * 1000 / 1e6)
+    assert COMPUTING.write(128, 6400) == pytest.approx(6400 * 2 * 1000 / 0.6e6)
+    assert READING.write(128, 6400) == pytest.approx(6400 / 64 * 1000 / 1e6)
+    assert READING.write(1, 50) == pytest.approx(50 * 1000 / 1e6)
+
+
+def test_a_suite_takes_at_most_three_times_its_longest_answers() -> None:
+    asked = Suite("some", [], lambda _: iter(()), answers=64, longest=50)
+    once = COMPUTING.read(64 * 80) + COMPUTING.write(64, 64 * 50)
+    assert COMPUTING.suite(asked) == pytest.approx(3 * once)
 
 
 def test_a_suite_of_unknown_length_takes_no_time() -> None:
@@ -48,8 +53,8 @@ def test_a_suite_of_unknown_length_takes_no_time() -> None:
 
 
 def test_words() -> None:
-    assert str(Forecast(3600, 300, 65)) == (
-        "about 1 h 06 min on this machine: evaluations 1 h 00 min, midtraining 5 min, recovery 1 min"
+    assert str(Forecast(midtraining=300, recovery=65, evaluations=3600)) == (
+        "about 6 min on this machine (midtraining 5 min, recovery 1 min), and evaluations at most 1 h 00 min"
     )
 
 
