@@ -98,7 +98,7 @@ def _name_unfinished(ws: Workspace, job: CycleJob, stage: Stage) -> None:
 def _say_duration(ws: Workspace, job: CycleJob, stage: Stage) -> None:
     """Say how long a cycle of more than some minutes takes on this machine."""
     found = None if stage.resumed else cycle_time.forecast(ws, job)
-    if found and found.most >= cycle_time.WORTH_SAYING:
+    if found and found.seconds >= cycle_time.WORTH_SAYING:
         stage.say(f"  time         {found}")
 
 

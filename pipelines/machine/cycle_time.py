@@ -1,9 +1,7 @@
 """Forecast how long a cycle takes here, by the measured speed of a product of the model's shape.
 
-Answers of the trainings are counted at a typical length. Those of evaluations are counted at their limit, so
-their time is an upper bound: the shipped model writes a quarter of it to a question, less than half to an
-IFEval prompt, all of it behind a cloze text, and scores recorded before are not asked again. Other work on
-the machine slows a cycle down. Each stage shows its own remaining time once it runs.
+Answers are counted at a typical length, and other work on the machine slows a cycle down. Each stage shows
+its own remaining time once it runs.
 """
 
 from __future__ import annotations
@@ -61,19 +59,18 @@ class Speed:
 class Forecast:
     """Seconds of a cycle's stages."""
 
+    evaluations: float
     midtraining: float
     recovery: float
-    evaluations: float  # at most
 
     @property
-    def most(self) -> float:
-        return self.midtraining + self.recovery + self.evaluations
+    def seconds(self) -> float:
+        return self.evaluations + self.midtraining + self.recovery
 
     def __str__(self) -> str:
-        trainings = self.midtraining + self.recovery
         return (
-            f"about {_in_words(trainings)} on this machine (midtraining {_in_words(self.midtraining)}, "
-            f"recovery {_in_words(self.recovery)}), and evaluations at most {_in_words(self.evaluations)}"
+            f"about {_in_words(self.seconds)} on this machine: evaluations {_in_words(self.evaluations)}, "
+            f"midtraining {_in_words(self.midtraining)}, recovery {_in_words(self.recovery)}"
         )
 
 
@@ -92,7 +89,7 @@ def forecast(ws: Workspace, job: CycleJob) -> Forecast | None:
     timed = _Timed(size, measured(size.hidden, settings.model.number_bytes(_on_gpu())))
     counted = tuple(name for name in job.suites if name in (*task_names.OURS, task_names.IFBENCH))
     asked = suites_of(EvalJob(checkpoint=job.clean, suites=counted, settings=settings.eval, seed=job.seed))
-    return Forecast(timed.midtraining(job), timed.recovery(job), sum(map(timed.suite, asked)))
+    return Forecast(sum(map(timed.suite, asked)), timed.midtraining(job), timed.recovery(job))
 
 
 @dataclass(frozen=True)
@@ -103,8 +100,8 @@ class _Timed:
     speed: Speed
 
     def suite(self, suite: Suite) -> float:
-        """Return the most that a suite takes in all evaluations: every answer as long as allowed."""
-        return self.spent(evaluation_tokens(suite.answers, PROMPT_TOKENS, suite.longest))
+        """Return the time of a suite in all evaluations."""
+        return self.spent(evaluation_tokens(suite.answers, PROMPT_TOKENS, TYPICAL * suite.longest))
 
     def midtraining(self, job: CycleJob) -> float:
         settings = job.settings.midtrain
