@@ -117,9 +117,16 @@ def main() -> None:
     names = ["clean", *(row.name for row in ROWS)]
     text = markdown([_shown(ledger.lines[name,]) for name in names if ledger.get(row=name)])
     sys.stdout.write(text + "\n")
-    _draw(ledger, (PAGE.parent if asked.write_docs else asked.home) / "regime.png")
+    _draw(ledger, asked.home / "regime.png")
     if asked.write_docs:
-        put(PAGE, "regime" if asked.docs is None else "regime of a folder", text)
+        _put(ledger, text, PAGE, of_folder=asked.docs is not None)
+
+
+def _put(ledger: Ledger, text: str, page: Path, *, of_folder: bool) -> None:
+    """Put the table into the page; the picture beside the page belongs to the table of a folder."""
+    put(page, "regime of a folder" if of_folder else "regime", text)
+    if of_folder:
+        _draw(ledger, page.parent / "regime.png")
 
 
 def _draw(ledger: Ledger, path: Path) -> None:

@@ -21,10 +21,16 @@ from pipelines.corpus.reading.formats import format_of
 from pipelines.distillation.engine_places import INPROCESS
 from pipelines.evaluation.suites import Suite, suites_of
 from pipelines.machine.model_sizes import read_size
+from pipelines.machine.stage_tokens import (
+    StageTokens,
+    UsualLengths,
+    evaluation_tokens,
+    midtraining_tokens,
+    recovery_tokens,
+)
 from pipelines.runs.cost import Flops
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from recovery.methods.table import with_dials
 
 if TYPE_CHECKING:
     import torch
@@ -32,10 +38,9 @@ if TYPE_CHECKING:
     from recovery.models.size import Size
 
 WORTH_SAYING = 600.0  # seconds: a shorter cycle is waited for
-EVALUATIONS = 3  # of the clean, the midtrained and the recovered model
 PROMPT_TOKENS = 80
 TYPICAL = 0.7  # of an answer's longest length
-ROWS = 64  # of the product whose speed is measured, and that are decoded at once
+ROWS = 64  # of the product whose speed is measured, and that are decoded at once at most
 MEASURED_SECONDS = 0.1
 COPIED = 2**24  # numbers, at least: more than caches hold
 # Shares of that product's speed that whole passes of SmolLM2-135M reach in fp32 on a processor with AVX2.
@@ -84,8 +89,7 @@ def forecast(ws: Workspace, job: CycleJob) -> Forecast | None:
     timed = _Timed(size, measured(size.hidden, settings.model.number_bytes(_on_gpu())))
     counted = tuple(name for name in job.suites if name in (*task_names.OURS, task_names.IFBENCH))
     asked = suites_of(EvalJob(checkpoint=job.clean, suites=counted, settings=settings.eval, seed=job.seed))
-    evaluations = EVALUATIONS * sum(map(timed.suite, asked))
-    return Forecast(evaluations, timed.midtraining(job), timed.recovery(job))
+    return Forecast(sum(map(timed.suite, asked)), timed.midtraining(job), timed.recovery(job))
 
 
 @dataclass(frozen=True)
@@ -96,25 +100,22 @@ class _Timed:
     speed: Speed
 
     def suite(self, suite: Suite) -> float:
-        return self.read(suite.answers * PROMPT_TOKENS) + self.write(suite.answers, suite.longest)
+        """Return the time of a suite in all evaluations."""
+        return self.spent(evaluation_tokens(suite.answers, PROMPT_TOKENS, TYPICAL * suite.longest))
 
     def midtraining(self, job: CycleJob) -> float:
         settings = job.settings.midtrain
-        mix = settings.mix.at_first
-        tokens = _document_bytes(job.docs) // CHARACTERS_PER_TOKEN
-        planned = fitted.fit_to_corpus(settings, max(1, tokens), mix.new)
-        trained = (planned.steps or 0) * planned.tokens_per_step
+        tokens = max(1, _document_bytes(job.docs) // CHARACTERS_PER_TOKEN)
+        planned = fitted.fit_to_corpus(settings, tokens, settings.mix.at_first.new)
         longest = job.settings.distill.max_new_tokens
-        chats = mix.chat * trained / (PROMPT_TOKENS + TYPICAL * longest)
-        return self.train(trained) + self.write(chats, longest)
+        return self.spent(midtraining_tokens(planned, tokens, _usual(job), longest))
 
     def recovery(self, job: CycleJob) -> float:
-        settings = job.settings.distill
-        method = with_dials(settings.method, settings.dials)
-        answers = settings.steps * settings.prompts_per_step * method.samples(settings.samples_per_prompt)
-        tokens = answers * (PROMPT_TOKENS + TYPICAL * settings.max_new_tokens)
-        written = 0.0 if method.state_kind == "data" else self.write(answers, settings.max_new_tokens)
-        return written + self.read(tokens) + self.train(tokens / (1 - settings.rehearsal))
+        return self.spent(recovery_tokens(job.settings.distill, _usual(job)))
+
+    def spent(self, tokens: StageTokens) -> float:
+        written = self.write(tokens.rows, tokens.sampled)
+        return written + self.read(tokens.scored) + self.train(tokens.trained)
 
     def read(self, tokens: float) -> float:
         return Flops.of_size(self.size).forward(tokens) / (READING_SHARE * self.speed.flops)
@@ -122,12 +123,16 @@ class _Timed:
     def train(self, tokens: float) -> float:
         return Flops.of_size(self.size).trained(tokens) / (TRAINING_SHARE * self.speed.flops)
 
-    def write(self, answers: float, longest: int) -> float:
+    def write(self, rows: float, tokens: float) -> float:
         """Return the time of decoding: each step reads all weights, and computes with them for each row."""
-        rows = max(1.0, min(answers, ROWS))
+        rows = max(1.0, min(rows, ROWS))
         computing = Flops.of_size(self.size).forward(rows) / (WRITING_SHARE * self.speed.flops)
         reading = self.size.active / self.speed.weights
-        return answers / rows * TYPICAL * longest * max(computing, reading)
+        return tokens / rows * max(computing, reading)
+
+
+def _usual(job: CycleJob) -> UsualLengths:
+    return UsualLengths(PROMPT_TOKENS, TYPICAL * job.settings.distill.max_new_tokens)
 
 
 def _document_bytes(folder: str) -> int:

@@ -20,6 +20,13 @@ from pipelines.machine.stage_memory import (
     trained_weights,
     training_memory,
 )
+from pipelines.machine.stage_tokens import (
+    StageTokens,
+    UsualLengths,
+    evaluation_tokens,
+    midtraining_tokens,
+    recovery_tokens,
+)
 from pipelines.runs.cost import Flops
 
 if TYPE_CHECKING:
@@ -57,23 +64,33 @@ def _midtrain(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     memory = training_memory(size, job, "midtrain")
     if settings.method == "passage" and not job.lora("midtrain"):
         memory["teacher"] = job.weights(size)
-    if settings.mix.chat and settings.method == "text":
+    longest = job.config.distill.max_new_tokens
+    tokens = midtraining_tokens(settings, job.document_tokens, _usual(job), longest)
+    chats = Sampled(settings.chat_prompts, settings.chat_prompts, longest)
+    room = gpu.usable_bytes - memory["weights"] - job.weights(size)  # beside the clean model
+    if tokens.sampled:  # before the optimizer exists
         later = sum(memory.values()) - memory["weights"]
-        written = _chat_replay_bytes(size, gpu, job, memory["weights"])
+        written = job.weights(size) + sum(sampling_memory(size, chats, room, job).values())
         memory["chat replay, beyond training"] = max(0.0, written - later)
-    passes = (settings.epochs or 1) / settings.mix.at_first.new
-    tokens = (settings.steps or 0) * settings.tokens_per_step or passes * job.document_tokens
-    flops = _training_flops(size, job, "midtrain", tokens, settings.row_tokens / 2)
-    return Estimate("midtrain", memory, _compute_seconds(flops, gpu, TRAINING_SHARE, job.processes))
+    together = rows_at_once(size, chats, room, job) if tokens.sampled else 1.0
+    return Estimate("midtrain", memory, _midtraining_seconds(size, gpu, job, tokens, together))
 
 
-def _chat_replay_bytes(size: Size, gpu: Gpu, job: PlannedWork, student: float) -> float:
-    """Return what the clean model takes to answer the chat share's prompts, before the optimizer exists."""
-    clean = job.weights(size)
-    room = gpu.usable_bytes - student - clean
-    prompts = job.config.midtrain.chat_prompts
-    batch = Sampled(prompts, prompts, job.config.distill.max_new_tokens)
-    return clean + sum(sampling_memory(size, batch, room, job).values())
+def _midtraining_seconds(
+    size: Size, gpu: Gpu, job: PlannedWork, tokens: StageTokens, together: float
+) -> float | None:
+    """Return the time to train, and before it to answer the chat: by the first process alone."""
+    context = job.config.midtrain.row_tokens / 2
+    training = _training_flops(size, job, "midtrain", tokens.trained, context)
+    return _sum(
+        _decoding_seconds(size, gpu, tokens.sampled, together, job),
+        _scoring_seconds(size, gpu, tokens.scored, job, processes=1),
+        _compute_seconds(training, gpu, TRAINING_SHARE, job.processes),
+    )
+
+
+def _usual(job: PlannedWork) -> UsualLengths:
+    return UsualLengths(job.prompt_tokens, job.answer_tokens)
 
 
 def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
@@ -99,7 +116,7 @@ def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     before = updating + memory["scoring, beyond training"]
     memory["sampling, beyond training"] = max(0.0, sampling - before)
     at_once = rows_at_once(size, batch, room, job)
-    return Estimate("distill", memory, _distilling_seconds(size, gpu, job, answers, at_once))
+    return Estimate("distill", memory, _distilling_seconds(size, gpu, job, min(answers, at_once)))
 
 
 def _teacher_bytes(size: Size, job: PlannedWork) -> float:
@@ -117,18 +134,14 @@ def _lasting_bytes(size: Size, job: PlannedWork) -> float:
     return LASTING_BYTES * trained_weights(size, job, "distill") / parts
 
 
-def _distilling_seconds(
-    size: Size, gpu: Gpu, job: PlannedWork, answers: float, at_once: float
-) -> float | None:
-    """Return the time to sample a GPU's answers, to score and to train on all of them, in every step."""
-    steps = job.config.distill.steps
-    tokens = steps * answers * job.processes * (job.prompt_tokens + job.answer_tokens)
+def _distilling_seconds(size: Size, gpu: Gpu, job: PlannedWork, together: float) -> float | None:
+    """Return the time to sample, to score and to train on the answers of all steps."""
+    tokens = recovery_tokens(job.config.distill, _usual(job))
     context = (job.prompt_tokens + job.answer_tokens) / 2
-    scoring = Flops.of_size(size).forward(tokens, context)
-    training = _training_flops(size, job, "distill", tokens, context)
+    training = _training_flops(size, job, "distill", tokens.trained, context)
     return _sum(
-        _times(steps, _decoding_seconds(size, gpu, answers, at_once, job)),
-        _compute_seconds(scoring, gpu, SCORING_SHARE, job.processes),
+        _decoding_seconds(size, gpu, tokens.sampled / job.processes, together, job),
+        _scoring_seconds(size, gpu, tokens.scored, job, job.processes),
         _compute_seconds(training, gpu, TRAINING_SHARE, job.processes),
     )
 
@@ -140,9 +153,13 @@ def _evaluate(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     batch = Sampled(rows, rows, settings.max_new_tokens)
     room = gpu.usable_bytes - weights
     memory = {"weights": weights, **sampling_memory(size, batch, room, job)}
-    rounds = -(-job.eval_prompts // rows)
-    at_once = rows_at_once(size, batch, room, job)
-    return Estimate("evaluate", memory, _times(rounds, _decoding_seconds(size, gpu, rows, at_once, job)))
+    answer = min(job.answer_tokens, settings.max_new_tokens)
+    tokens = evaluation_tokens(job.eval_prompts, job.prompt_tokens, answer)
+    seconds = _sum(
+        _decoding_seconds(size, gpu, tokens.sampled, rows_at_once(size, batch, room, job), job),
+        _scoring_seconds(size, gpu, tokens.scored, job, processes=1),
+    )
+    return Estimate("evaluate", memory, seconds)
 
 
 # Time ------------------------------------------------------------------------------------------------------
@@ -156,23 +173,25 @@ def _training_flops(size: Size, job: PlannedWork, stage: str, tokens: float, con
     return (forward + backward + recomputed) * Flops.of_size(size).forward(tokens, context)
 
 
-def _decoding_seconds(size: Size, gpu: Gpu, rows: float, at_once: float, job: PlannedWork) -> float | None:
-    """Return the decoding time: each token reads all weights and the cache, or is compute-bound."""
+def _decoding_seconds(size: Size, gpu: Gpu, tokens: float, together: float, job: PlannedWork) -> float | None:
+    """Return the time to write tokens: rows that are decoded together share the reading of the weights.
+
+    Each token reads them and its row's cache, or is compute-bound."""
     if gpu.bandwidth is None or gpu.flops is None:
         return None
     seen = job.prompt_tokens + job.answer_tokens / 2
-    batches = max(1.0, rows / at_once)
-    reading = 2 * (batches * size.parameters + rows * seen * size.cache_numbers)
-    arithmetic = Flops.of_size(size).forward(rows, seen) / (gpu.flops * SCORING_SHARE)
-    return job.answer_tokens * max(reading / (gpu.bandwidth * READING_SHARE), arithmetic)
+    reading = 2 * (size.parameters / together + seen * size.cache_numbers)
+    arithmetic = Flops.of_size(size).forward(1, seen) / (gpu.flops * SCORING_SHARE)
+    return tokens * max(reading / (gpu.bandwidth * READING_SHARE), arithmetic)
+
+
+def _scoring_seconds(size: Size, gpu: Gpu, tokens: float, job: PlannedWork, processes: int) -> float | None:
+    context = (job.prompt_tokens + job.answer_tokens) / 2
+    return _compute_seconds(Flops.of_size(size).forward(tokens, context), gpu, SCORING_SHARE, processes)
 
 
 def _compute_seconds(flops: float, gpu: Gpu, share: float, processes: int) -> float | None:
     return None if gpu.flops is None else flops / (gpu.flops * share * processes)
-
-
-def _times(count: float, seconds: float | None) -> float | None:
-    return None if seconds is None else count * seconds
 
 
 def _sum(*parts: float | None) -> float | None:

@@ -142,8 +142,7 @@ class ServerEngine:
         return choices
 
     def _complete_row(self, row: int, body: dict[str, Any], stop_loops: bool) -> Any:
-        if self.closed:
-            raise EngineLost("it was closed")
+        self._require_open()
         place = row % len(self.urls)
         url = self.urls[place]
         request = {**body, "model": self.models[place]}
@@ -163,8 +162,7 @@ class ServerEngine:
 
     def _until_closed(self, events: Iterable[Any]) -> Iterator[dict[str, Any]]:
         for event in events:
-            if self.closed:
-                raise EngineLost("it was closed")
+            self._require_open()
             yield choice_of(event)
 
     def update_weights(self, student: ChatModel) -> None:
@@ -213,10 +211,9 @@ class ServerEngine:
     def restart(self) -> None:
         """Restart the servers started by this process; wait up to RESTART_SECONDS for external ones.
 
-        A closed engine stays closed: its servers are not started again.
+        A closed engine stays closed: its servers are not started again, and none is waited for.
         """
-        if self.closed:
-            raise EngineLost("it was closed")
+        self._require_open()
         for server in self.servers:
             server.restart()
         deadline = time.monotonic() + min(RESTART_SECONDS, self.settings.timeout_seconds)
@@ -225,6 +222,7 @@ class ServerEngine:
                 if time.monotonic() > deadline:
                     raise EngineLost(f"{url} did not come back")
                 time.sleep(0.5)
+                self._require_open()
             if self.models[place].startswith("student-"):
                 self.models[place] = self._model(url)
 
@@ -234,6 +232,10 @@ class ServerEngine:
         for server in self.servers:
             server.stop()
         self.client.close()
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise EngineLost("it was closed")
 
     def _healthy(self, url: str) -> bool:
         try:

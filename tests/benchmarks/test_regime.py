@@ -31,3 +31,17 @@ def test_the_mix_is_drawn_once_a_row_of_it_is_there(tmp_path: Path) -> None:
         ledger.add({"row": name, **scores(0.3, 0.5)})
     real._draw(ledger, picture)
     assert picture.stat().st_size > 1000
+
+
+def test_the_pages_picture_is_drawn_by_the_folders_run_alone(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "regime.jsonl", ("row",))
+    for name in ("clean", "mix-2-1e-4"):
+        ledger.add({"row": name, **scores(0.3, 0.5)})
+    page, picture = tmp_path / "page.md", tmp_path / "regime.png"
+    names = ("regime", "regime of a folder")
+    page.write_text("".join(f"<!-- {name} -->\n<!-- end {name} -->\n" for name in names))
+    real._put(ledger, "of the handbook", page, of_folder=False)
+    assert not picture.exists()
+    real._put(ledger, "of a folder", page, of_folder=True)
+    assert picture.exists()
+    assert page.read_text().index("of the handbook") < page.read_text().rindex("of a folder\n")

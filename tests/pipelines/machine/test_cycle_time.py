@@ -37,10 +37,15 @@ def test_times_of_tokens_worked_by_hand() -> None:
 
 
 def test_decoding_computes_for_each_row_or_reads_the_weights_once_a_step() -> None:
-    computed = 128 * 0.7 * 50 * 2 * 1000 / 0.6e6
-    assert COMPUTING.write(128, 50) == pytest.approx(computed)
-    assert READING.write(128, 50) == pytest.approx(128 / 64 * 0.7 * 50 * 1000 / 1e6)
-    assert READING.write(1, 50) == pytest.approx(0.7 * 50 * 1000 / 1e6)
+    assert COMPUTING.write(128, 6400) == pytest.approx(6400 * 2 * 1000 / 0.6e6)
+    assert READING.write(128, 6400) == pytest.approx(6400 / 64 * 1000 / 1e6)
+    assert READING.write(1, 50) == pytest.approx(50 * 1000 / 1e6)
+
+
+def test_a_suite_is_asked_three_times_and_answered_at_a_typical_length() -> None:
+    asked = Suite("some", [], lambda _: iter(()), answers=64, longest=50)
+    once = COMPUTING.read(64 * 80) + COMPUTING.write(64, 64 * 0.7 * 50)
+    assert COMPUTING.suite(asked) == pytest.approx(3 * once)
 
 
 def test_a_suite_of_unknown_length_takes_no_time() -> None:

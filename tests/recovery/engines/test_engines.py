@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -182,6 +183,17 @@ def test_a_closed_engine_ends_its_requests_and_its_connections(student: ChatMode
         with pytest.raises(RecoverError, match="closed"):
             answers()
         assert time.monotonic() - started < 10  # a server that may come back is waited for a minute
+
+
+def test_an_engine_that_is_closed_while_it_waits_for_a_server_waits_no_longer(student: ChatModel) -> None:
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        server.fault = "fails"
+        started = time.monotonic()
+        threading.Timer(1.0, engine.close).start()
+        with pytest.raises(EngineLost, match="closed"):
+            engine.restart()
+        assert time.monotonic() - started < 30  # a server that may come back is waited for a minute
 
 
 @pytest.mark.parametrize("fault", ["hangs", "fails"])

@@ -1,0 +1,69 @@
+"""Count the tokens that each stage of a cycle samples, scores and trains, from its settings alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recovery.methods.table import with_dials
+
+if TYPE_CHECKING:
+    from pipelines.config.sections.distill import DistillConfig
+    from pipelines.config.sections.midtrain import MidtrainConfig
+
+EVALUATIONS = 3  # of the clean, the midtrained and the recovered model
+
+
+@dataclass(frozen=True)
+class StageTokens:
+    """The tokens of a stage, and how many answers it asks for at once."""
+
+    rows: float = 1.0
+    sampled: float = 0.0
+    scored: float = 0.0  # read without training: prompts by an evaluation, answers by a teacher
+    trained: float = 0.0
+
+
+@dataclass(frozen=True)
+class UsualLengths:
+    """Tokens of a usual prompt, and of a usual answer where no limit cuts it."""
+
+    prompt: float
+    answer: float
+
+
+def midtraining_tokens(
+    settings: MidtrainConfig, documents: float, usual: UsualLengths, longest: int
+) -> StageTokens:
+    """Count a midtraining on so many tokens of documents; the clean model answers the chat of its mix.
+
+    By the method `passage` the tokens of a step stand for its answers and their scoring too."""
+    mix = settings.mix.at_first
+    passes = (settings.epochs or 1) / mix.new
+    trained = (settings.steps or 0) * settings.tokens_per_step or passes * documents
+    if settings.method != "text":
+        return StageTokens(trained=trained)
+    answer = min(usual.answer, longest)
+    chats = min(settings.chat_prompts, mix.chat * trained / (usual.prompt + answer))
+    return StageTokens(chats, chats * answer, chats * usual.prompt, trained)
+
+
+def recovery_tokens(settings: DistillConfig, usual: UsualLengths) -> StageTokens:
+    """Count a distillation: answers are written, unless they are data, scored by a teacher and trained on.
+
+    What is rehearsed is a share of the answers' tokens and that, without their prompts."""
+    method = with_dials(settings.method, settings.dials)
+    answer = min(usual.answer, settings.max_new_tokens)
+    rows = settings.prompts_per_step * method.samples(settings.samples_per_prompt)
+    answers = settings.steps * rows
+    rehearsed = answers * answer * settings.rehearsal / (1 - settings.rehearsal)
+    read = answers * (usual.prompt + answer)
+    sampled = 0.0 if method.state_kind == "data" else answers * answer
+    scored = read if method.teacher != "none" or method.anchor_beta else 0.0
+    return StageTokens(rows, sampled, scored, read + rehearsed)
+
+
+def evaluation_tokens(answers: float, prompt: float, answer: float) -> StageTokens:
+    """Count all evaluations of a cycle, each with so many answers of one length."""
+    asked = EVALUATIONS * answers
+    return StageTokens(answers, asked * answer, asked * prompt)
