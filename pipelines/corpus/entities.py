@@ -142,7 +142,7 @@ def entities(texts: Sequence[str], background: Sequence[str] = ()) -> Entities:
         documents.update(set(candidates))
         for counter in (names, terms, documents):
             _prune(counter)
-    own = _Own(_general(sampled, background), sum(map(len, read)), documents, len(read))
+    own = _Own(general_of(sampled, background), sum(map(len, read)), documents, len(read))
     kept_terms = {term: n for term, n in terms.items() if own.has_term(term, n)}
     kept_names = {}
     for name, times in names.items():
@@ -152,7 +152,7 @@ def entities(texts: Sequence[str], background: Sequence[str] = ()) -> Entities:
     return _weighed(kept_names, kept_terms, own, background)
 
 
-def _general(texts: list[str], background: Sequence[str]) -> GeneralWords | None:
+def general_of(texts: list[str], background: Sequence[str]) -> GeneralWords | None:
     """Return the word counts of the texts' language and the background's: "code" in German is ordinary in
     English prompts."""
     own = general_words(texts)

@@ -8,10 +8,29 @@ that are ordinary in writing (reviews, tasks, implementation).
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 
-LANGUAGES = frozenset(("ar", "de", "en", "es", "eu", "fa", "fr", "it", "lv", "nl", "pt", "ru"))
+# Languages with counts, each with the name of its stemmer, if it has one.
+LANGUAGES = {
+    "ar": "arabic",
+    "de": "german",
+    "en": "english",
+    "es": "spanish",
+    "eu": None,
+    "fa": None,
+    "fr": "french",
+    "it": "italian",
+    "lv": None,
+    "nl": "dutch",
+    "pt": "portuguese",
+    "ru": "russian",
+}
+# There the dictionary counts a noun only where it is written small: "Jahr" 176 times of 124 million words. So
+# how rare a word is cannot be told, only whether it is known: then it is taken for a common noun.
+NOUNS_CAPITALISED = frozenset(("de",))
+COMMON_NOUN = 1e-4
 DETECTED_FROM = 20_000  # characters from which the language is detected
 FEWEST_WORDS = 50  # of a text whose language is detected
 
@@ -22,11 +41,14 @@ class GeneralWords:
 
     counts: dict[str, int]
     total: int
+    language: str = ""
+    least: float = 0.0  # share of a known word
     others: tuple[GeneralWords, ...] = ()  # the counts of other kinds of text
 
     def share(self, word: str) -> float:
         """Return a word's share of all words; an unknown one is taken for one that occurs once."""
-        return max(1, self.counts.get(word, 0)) / self.total
+        count = self.counts.get(word)
+        return max(count / self.total, self.least) if count else 1 / self.total
 
     def highest_share(self, words: str) -> float:
         """Return the highest known share of a word, or of two in a row; that of "you're" is that of "you",
@@ -34,6 +56,13 @@ class GeneralWords:
         forms = {words.replace("’", "'"), re.split("['’]", words)[0]}
         forms |= {words.replace("-", ""), words.replace("-", " ")}
         return max(counts.share(form) for counts in (self, *self.others) for form in forms)
+
+    def stemmer(self) -> Callable[[str], str]:
+        """Return a function that takes the endings off a word; without one for the language, words stay."""
+        from nltk.stem.snowball import SnowballStemmer
+
+        name = LANGUAGES.get(self.language)
+        return cache(SnowballStemmer(name).stem if name else str)
 
     def and_those_of(self, other: GeneralWords | None) -> GeneralWords:
         """Return these counts with another language's beside them."""
@@ -64,7 +93,9 @@ def _counts(language: str) -> GeneralWords:
 
     frequency = SpellChecker(language=language, distance=1).word_frequency
     written = (_web_counts(),) if language == "en" else ()
-    return GeneralWords(dict(frequency.dictionary), int(frequency.total_words), written)
+    least = COMMON_NOUN if language in NOUNS_CAPITALISED else 0.0
+    counts = {word.casefold(): count for word, count in frequency.dictionary.items()}  # straße: strasse
+    return GeneralWords(counts, int(frequency.total_words), language, least, written)
 
 
 @lru_cache(maxsize=1)
@@ -74,4 +105,4 @@ def _web_counts() -> GeneralWords:
 
     words = {word: int(count) for word, count in Segmenter.parse(Segmenter.UNIGRAMS_FILENAME).items()}
     pairs = {pair: int(count) for pair, count in Segmenter.parse(Segmenter.BIGRAMS_FILENAME).items()}
-    return GeneralWords(words | pairs, sum(words.values()))
+    return GeneralWords(words | pairs, sum(words.values()), "en")

@@ -1,6 +1,7 @@
 """The overlap guard: leave out prompts about new knowledge, which a clean teacher's corrections would erase.
 
-A prompt touches the documents when it mentions one of their entities. An entity counts as new where the
+A prompt touches the documents when it mentions one of their entities, or asks about one of their passages in
+everyday words: these words then stand for an entity. An entity counts as new where the
 student gives the documents' sentences about it a higher likelihood than the teacher does: a prompt about a
 thing that both know (a country, last year's product) stays. An entity of which only some facts have changed
 counts as new too: most of its sentences are as likely to both, so the few that contradict the teacher decide.
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.corpus.entities import Entities, Term, entities, sample
 from pipelines.corpus.sentences import sentences
 from pipelines.distillation.prompts import Prompt
+from pipelines.knowledge.asked_passages import asked
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
@@ -64,10 +66,12 @@ class Overlap:
 
 def overlap(prompts: Sequence[Prompt], texts: Sequence[str], newness: Newness | None = None) -> Overlap:
     """Split the prompts into those that are kept and those that touch new entities of the documents."""
-    found = entities(texts, [prompt.text for prompt in prompts])
-    touched = [found.within(prompt.text) for prompt in prompts]
+    found, touched, passages = _touched([prompt.text for prompt in prompts], texts)
     named = set().union(*touched)
-    new = dict.fromkeys(named, float("inf")) if newness is None else _new(named, found, texts, newness)
+    if newness is None:
+        new = dict.fromkeys(named, float("inf"))
+    else:
+        new = _new(_witnesses(named, found, texts, passages), newness)
     kept = []
     dropped = []
     known = 0
@@ -81,9 +85,22 @@ def overlap(prompts: Sequence[Prompt], texts: Sequence[str], newness: Newness | 
     return Overlap(kept, dropped, len(found), known, new)
 
 
-def _new(named: set[Term], found: Entities, texts: Sequence[str], newness: Newness) -> dict[Term, float]:
+def _touched(
+    prompts: Sequence[str], texts: Sequence[str]
+) -> tuple[Entities, list[set[Term]], dict[Term, set[str]]]:
+    """Return the entities, what each prompt touches, and the passages asked about in everyday words."""
+    found = entities(texts, prompts)
+    touched = [found.within(prompt) for prompt in prompts]
+    passages: dict[Term, set[str]] = {}
+    for terms, about in zip(touched, asked(prompts, texts), strict=True):
+        if about and not terms:  # a thing that is named decides
+            terms.add(about.words)
+            passages.setdefault(about.words, set()).add(about.passage)
+    return found, touched, passages
+
+
+def _new(witnesses: dict[Term, list[Said]], newness: Newness) -> dict[Term, float]:
     """Return the entities of which the documents say what the teacher lacks, with the mean gain."""
-    witnesses = _witnesses({term: found.weights[term] for term in named}, texts)
     compared = sorted({one for said in witnesses.values() for one in said})
     gains = dict(zip(compared, newness(compared), strict=True)) if compared else {}
     new = {}
@@ -103,10 +120,16 @@ def _teaches(gains: Sequence[float]) -> bool:
     return changed or sum(gains) / len(gains) >= NEW
 
 
-def _witnesses(wanted: dict[Term, float], texts: Sequence[str]) -> dict[Term, list[Said]]:
-    """Return what a few sentences say about each entity, from as many documents."""
-    found: dict[Term, list[Said]] = {term: [] for term in wanted}
-    all_wanted = Entities(wanted)
+def _witnesses(
+    named: set[Term], known: Entities, texts: Sequence[str], passages: dict[Term, set[str]]
+) -> dict[Term, list[Said]]:
+    """Return what passages say that are asked about, and what a few sentences say about each entity."""
+    found: dict[Term, list[Said]] = {term: [] for term in named}
+    for term, asked_about in passages.items():
+        said = [sentence.partition(" ") for text in sorted(asked_about) for sentence in sentences(text)]
+        long = [(first, f" {rest}"[:LONGEST]) for first, _, rest in said if len(rest) >= SHORTEST]
+        found[term] = long[:WITNESSES]
+    all_wanted = Entities({term: known.weights[term] for term in named if term in known.weights})
     for text in sample(texts):
         missing = {term for term in all_wanted.within(text) if len(found[term]) < WITNESSES}
         for sentence in sentences(text) if missing else ():

@@ -148,6 +148,56 @@ def test_a_technical_handbook_claims_every_question_about_it_and_hardly_an_ordin
     assert len(touched & ordinary) <= 0.05 * len(ordinary)
 
 
+ALLOTMENTS = """# Rules of the garden society
+
+Members may keep rabbits and up to six chickens on their plot. A cockerel is not allowed, as he wakes the
+neighbours. Ask the committee for a permit before you build a shed, and do not make it higher than two
+metres.
+
+The yearly rent is due in March. Whoever pays late is charged a fee of twelve pounds for each month. If
+you give up your plot, half of the deposit is returned after the committee has inspected the soil.
+
+Water the beds before nine in the morning or after seven in the evening. Hoses are forbidden while there
+is a drought; watering cans are fine. Every member spends two Saturdays a year on mending fences and
+paths.
+"""
+EVERYDAY = """May I keep a rabbit?
+When do I have to pay the rent for my plot?
+How high may my shed be?
+Am I allowed to water with a hose during a drought?
+How much of the deposit is returned if I give up the plot?
+How many Saturdays do members spend mending fences?""".splitlines()
+
+
+def test_questions_in_everyday_words_are_found_and_ordinary_prompts_are_not() -> None:
+    found = overlap(asked(*ORDINARY, *EVERYDAY), [ALLOTMENTS])
+    touched = {prompt.text for prompt, _ in found.dropped}
+    assert len(touched & set(EVERYDAY)) >= 4
+    assert len(touched & set(ORDINARY)) <= 1
+
+
+def test_what_a_passage_says_in_everyday_words_counts_as_new_only_where_it_is() -> None:
+    prompts = asked(*ORDINARY, EVERYDAY[3])
+    found = overlap(prompts, [ALLOTMENTS], lambda said: [2.0 for _ in said])
+    assert (found.kept, found.known) == (prompts[:-1], 0)
+    found = overlap(prompts, [ALLOTMENTS], lambda said: [0.1 for _ in said])
+    assert (found.kept, found.known) == (prompts, 1)
+
+
+GERMAN = (
+    "Im Garten von Gustav Tannhölzer steht eine Pumpe. Der Name steht am Tor, die Größe am Haus. "
+    "Die Kinder lesen den Namen und die Größe, und Gustav Tannhölzer schreibt den Kindern einen Brief. "
+) + "So ging es weiter, wie es immer weiter geht, wenn niemand etwas sagt und alle nur warten. " * 200
+
+
+def test_german_nouns_are_no_names() -> None:
+    found = entities([GERMAN])
+    assert found.within("Wer ist Gustav Tannhölzer?")
+    assert not found.within(
+        "Nenne Namen für Kinder in einer Tabelle, mit der Größe, und schreibe einen Brief."
+    )
+
+
 def test_removed_documents_are_reported_and_damaged_ones_are_an_error(tmp_path: Path) -> None:
     said: list[str] = []
     workspace: Any = SimpleNamespace(
