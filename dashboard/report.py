@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dashboard import run_names
+from dashboard import metric_names, run_names
 from dashboard.figures import metric_curves, scores_over_cycles, token_divergence
 from dashboard.figures.metric_curves import Curve
 from dashboard.figures.plane import cycles_plane
@@ -221,12 +221,14 @@ def _curves(database: Database, runs: Sequence[Row]) -> Html:
             rows = stored.metric_series(database, run["id"], metric, points=400)
             places = [float(row["last_step"]) for row in rows]
             if rows:
-                title = tag("h3", f"{run['key'] or kind}: {metric.replace('_', ' ')}")
+                title = tag("h3", f"{run['key'] or kind}: {metric_names.words(metric)}")
                 drawn.append(
                     tag(
                         "div",
                         title,
-                        metric_curves.figure([Curve(kind, rows, places)], metric, "steps", width=HALF),
+                        metric_curves.figure(
+                            [Curve(kind, rows, places)], metric_names.words(metric), "steps", width=HALF
+                        ),
                         class_="half",
                     )
                 )
