@@ -4,7 +4,7 @@ from __future__ import annotations
 
 NATS = "nats a token"
 WORDS = {
-    "batch_seconds": "preparing the batches, seconds",
+    "batch_seconds": "time to prepare batches, seconds",
     "clean_forward_kl": f"forward KL from the clean model, {NATS}",
     "entropy": f"entropy of the student, {NATS}",
     "eta_seconds": "remaining time, seconds",
@@ -17,6 +17,8 @@ WORDS = {
     "logprob": f"log-probability of the tokens, {NATS}",
     "loss": "loss",
     "lr": "learning rate",
+    "new_cloze_probability": "probability of new facts in gaps",
+    "rehearsal_loss": "loss on rehearsed documents",
     "repeated_share": "share of answers that repeat themselves",
     "response_tokens": "length of an answer, tokens",
     "reverse_kl": f"reverse KL from the teacher, {NATS}",
@@ -25,7 +27,7 @@ WORDS = {
     "signal_bias": "bias of the signal",
     "signal_concentration": "concentration of the signal",
     "signal_density": "density of the signal",
-    "step_seconds": "a step, seconds",
+    "step_seconds": "time of a step, seconds",
     "student_stop_mass": "probability of the student to stop here",
     "teacher_logprob": f"log-probability by the teacher, {NATS}",
     "teacher_stop_mass": "probability of the teacher to stop here",
