@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dashboard import run_names
+from dashboard import metric_names, run_names
 from dashboard.figures import metric_curves, scores_over_cycles, token_divergence
+from dashboard.figures.markers import stage_legend
 from dashboard.figures.metric_curves import Curve
-from dashboard.figures.plane import cycles_plane
+from dashboard.figures.plane import MARKS, cycles_plane
 from dashboard.figures.score_heatmap import Cell, heatmap, with_interval
 from dashboard.markup import Html, document, join, tag, text
 from dashboard.number_format import NONE, count, duration, moment, number, percent, points, share
@@ -50,7 +51,7 @@ def report(database: Database, number: int) -> str:
     runs = _trainings(database, parts)
     sections = [
         _head(cycle),
-        _card("Knowledge against behaviour", cycles_plane([cycle], {number})),
+        _card("Knowledge against behaviour", cycles_plane([cycle], {number}), stage_legend(*MARKS)),
         _scores(cycle),
         _verdicts(cycle),
         _families(cycle),
@@ -144,16 +145,16 @@ def _verdicts(cycle: Row) -> Html:
     headers = [
         "axis",
         "verdict",
-        *number_headers("difference, points", "lower bound", "margin", "gained", "lost", "of"),
+        *number_headers("difference, points", "lower bound", "must exceed", "gained", "lost", "prompts"),
     ]
     return _card(
         "Verdict",
         table(headers, lines) if lines else tag("p", "There is none yet."),
         tag(
             "p",
-            "An axis is kept when the one-sided 95 % lower bound of the paired difference lies above minus "
-            "the margin. Updates shows how far new answers to changed facts lead over old ones; its margin "
-            "is the lead that must be shown. The bounds of families hold for all of them at once.",
+            "A claim is shown when the one-sided 95 % lower bound of the paired difference exceeds the value "
+            "beside it. Updates shows how far new answers to changed facts lead over old ones. The bounds of "
+            "families hold for all of them at once.",
             class_="soft small",
         ),
     )
@@ -221,12 +222,14 @@ def _curves(database: Database, runs: Sequence[Row]) -> Html:
             rows = stored.metric_series(database, run["id"], metric, points=400)
             places = [float(row["last_step"]) for row in rows]
             if rows:
-                title = tag("h3", f"{run['key'] or kind}: {metric.replace('_', ' ')}")
+                title = tag("h3", f"{run['key'] or kind}: {metric_names.words(metric)}")
                 drawn.append(
                     tag(
                         "div",
                         title,
-                        metric_curves.figure([Curve(kind, rows, places)], metric, "steps", width=HALF),
+                        metric_curves.figure(
+                            [Curve(kind, rows, places)], metric_names.words(metric), "steps", width=HALF
+                        ),
                         class_="half",
                     )
                 )

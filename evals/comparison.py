@@ -42,7 +42,9 @@ def in_words(b: str, rows: Sequence[Row]) -> str:
 
 
 def name(row: Mapping[str, Any]) -> str:
-    return f"{row['suite']} ({row['metric']})" if row["metric"] in BESIDE else str(row["suite"])
+    """Return a suite's name, with what was measured where that is not its headline."""
+    beside = str(row["metric"]).replace("_", " ")
+    return f"{row['suite']} ({beside})" if row["metric"] in BESIDE else str(row["suite"])
 
 
 def said(row: Row) -> str:

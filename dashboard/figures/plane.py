@@ -19,6 +19,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 WIDTH, HEIGHT = 640, 460
 LEFT, TOP, RIGHT, BOTTOM = 62.0, 14.0, 548.0, 404.0
+MARKS = "bars: 95 % intervals", "grey: within the margin of the clean score (dashed)"  # the key of cycles
 MOST_BARS = 30  # most recoveries drawn with intervals; more would hide each other
 
 
@@ -223,10 +224,21 @@ def _ring_names(named: Mapping[str, Row], taken: list[Box], x: Scale, y: Scale) 
     """Write each stage beside its ring, where the fewest signs and bars are."""
     parts = []
     for stage, row in named.items():
-        left, top, box = _free(stage, *_place(row, x, y), taken)
+        ring = _place(row, x, y)
+        middle, top, box = _free(stage, *ring, taken)
         taken = [*taken, box]
-        parts.append(label(left, top, stage, "middle", "strong over"))
+        anchor, left = _anchor(ring[0], middle, box)
+        parts.append(label(left, top, stage, anchor, "strong over"))
     return join(parts)
+
+
+def _anchor(ring: float, middle: float, box: Box) -> tuple[str, float]:
+    """Return a name's anchor and place: beside a ring it begins there, as a phone's larger letters need more
+    room."""
+    left, _, right, _ = box
+    if left > ring + 9:
+        return "start", left + 3
+    return ("end", right - 3) if right < ring - 9 else ("middle", middle)
 
 
 def _free(words: str, left: float, top: float, taken: Sequence[Box]) -> tuple[float, float, Box]:

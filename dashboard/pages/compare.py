@@ -59,8 +59,8 @@ def _choice(context: PageContext, cycles: Sequence[Row], a: str, b: str) -> Html
         names += [f"cycle:{row['cycle']}:{stage}" for stage, name in row["checkpoints"].items() if name]
     return tag(
         "div",
-        text_field("a: a name or an id", "a", a, names),
-        text_field("b: a name or an id", "b", b, names),
+        text_field("Model a: its name or id", "a", a, names),
+        text_field("Model b: its name or id", "b", b, names),
         class_="controls",
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from dashboard import run_names
+from dashboard import metric_names, run_names
 from dashboard.address import Address
 from dashboard.figures import metric_curves
 from dashboard.figures.metric_curves import Curve
@@ -57,10 +57,11 @@ def build(context: PageContext, address: Address) -> Html:
 
 
 def _chosen(context: PageContext, address: Address, known: Sequence[Row]) -> list[Row]:
-    """Return the runs that the address names, or the newest run."""
+    """Return the runs that the address names, or the newest run that has points."""
     wanted = [name for name in address.text("runs").split(",") if name][:MOST_RUNS]
     found = {run["id"]: run for run in overview.training_runs(context.db, run_ids=wanted)} if wanted else {}
-    return [found[name] for name in wanted if name in found] or [known[0]]
+    named = [found[name] for name in wanted if name in found]
+    return named or [next((run for run in known if stored.metric_names(context.db, run["id"])), known[0])]
 
 
 def _large(
@@ -75,16 +76,22 @@ def _large(
     keep = SMOOTHING[address.choice("smooth", SMOOTHING, "none")]
     log = address.text("log") == "1"
     drawn = [_curve(context, run, metric, axis) for run in chosen]
+    named = metric_names.words(metric)
     there = [curve for curve in drawn if curve.rows]
     picture = (
-        metric_curves.figure(there, metric, axis, keep=keep, log=log)
+        metric_curves.figure(there, named, axis, keep=keep, log=log)
         if there
-        else tag("p", f"None of these runs has {metric}.")
+        else tag("p", f"None of these runs has stored this metric: {named}.")
     )
     below = _below_zero(there) if log else None
     return tag(
         "section",
-        tag("div", tag("h1", metric), _controls(address, known, chosen, metrics, metric), class_="head"),
+        tag(
+            "div",
+            tag("h1", named[:1].upper() + named[1:]),
+            _controls(address, known, chosen, metrics, metric),
+            class_="head",
+        ),
         picture,
         metric_curves.curve_legend(drawn, [_without(address, chosen, run) for run in chosen]),
         [
@@ -172,7 +179,7 @@ def _controls(
     return tag(
         "div",
         choose("Run", "runs", named, ids[0]),
-        choose("Metric", "metric", {name: name.replace("_", " ") for name in metrics}, metric),
+        choose("Metric", "metric", {name: metric_names.words(name) for name in metrics}, metric),
         choose("Over", "axis", AXES, address.choice("axis", AXES, "steps")),
         choose("Smoothing", "smooth", {name: name for name in SMOOTHING}, smoothing),
         checkbox("log axis", "log", address.text("log") == "1"),
@@ -229,7 +236,7 @@ def _small(context: PageContext, run_id: str, names: Sequence[str]) -> list[tupl
     for name in names:
         newest = last.get(name, {})
         value = newest.get("special") or number(newest.get("value"))
-        words = tag("b", name.replace("_", " ")), tag("span", value, class_="soft")
+        words = tag("b", metric_names.words(name)), tag("span", value, class_="soft")
         rows = stored.metric_glance(context.db, run_id, name, points=SMALL_POINTS)
         found.append((name, join(tag("span", *words, class_="head"), metric_curves.small(rows, name))))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ TITLE = "Cycle"
 PATH = "/cycle"
 ACTIONS = {"review": reviewing.record}
 DOCUMENTS = 200  # files per page of the list
+HASH = re.compile("[0-9a-f]{64}")
 LISTS = {"all": "list them", "skipped": "list what was skipped"}
 
 Row = dict[str, Any]
@@ -261,7 +263,9 @@ def _settings(context: PageContext, number: int, run: Row) -> Html:
 
 
 def _value(value: Any) -> Html:
-    return tag("span", NONE if value is None else value, class_="said inline mono small")
+    """Show a setting's value; of a hash, as much as tells two apart."""
+    shown = value[:12] if HASH.fullmatch(str(value)) else value
+    return tag("span", NONE if value is None else shown, class_="said inline mono small")
 
 
 def _versions(run: Row) -> Html:

@@ -8,7 +8,7 @@ from dashboard import cycles_table
 from dashboard.address import PROJECT, Address
 from dashboard.cycles_table import PATH, cycle_link
 from dashboard.figures.markers import stage_legend
-from dashboard.figures.plane import cycles_plane
+from dashboard.figures.plane import MARKS, cycles_plane
 from dashboard.figures.scores_over_cycles import stages_over_cycles
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import points, share
@@ -74,10 +74,9 @@ def _figures(context: PageContext, address: Address, rows: list[Row]) -> Html:
 
 
 def _key(rows: list[Row], shown: list[int]) -> Html:
-    marks = "bars: 95 % intervals", "grey: within the margin of the clean score (dashed)"
     if len(rows) <= len(shown):
-        return stage_legend(*marks)
-    return stage_legend(*marks, f"paths: {len(shown)} of {len(rows)} cycles; pick others in the table")
+        return stage_legend(*MARKS)
+    return stage_legend(*MARKS, f"paths: {len(shown)} of {len(rows)} cycles; pick others in the table")
 
 
 # The newest cycle in a sentence -----------------------------------------------------------------------------
@@ -92,7 +91,7 @@ def _headline(context: PageContext, address: Address, rows: list[Row]) -> Html:
             tag("h1", cycle_link(address, row, "Cycle"), " ", chip(row["status"])),
             tag("p", *said(row), class_="lead"),
         ),
-        tag("p", "current is ", _current(context, address, rows), class_="soft"),
+        tag("p", "The model in use (current) is ", _current(context, address, rows), class_="soft"),
         class_="card head",
     )
 
@@ -123,7 +122,7 @@ def said(row: Row) -> list[Any]:
     parts = [f"Instruction following: {_by_stage(scores)}"]
     bound, margin = verdict.get("behaviour_lower_bound"), verdict.get("margin")
     if bound is not None and margin is not None:
-        parts.append(f"at worst {points(bound)} points against a margin of {points(-margin)}")
+        parts.append(f"at worst {points(bound)} points, where {points(-margin)} is allowed")
     known = row["scores"].get("knowledge", {})
     if known.get("recovered") is not None:
         parts.append(f"the new documents: {_by_stage(known)}")

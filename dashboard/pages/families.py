@@ -95,11 +95,12 @@ def verdicts(cycle: Row) -> Html:
     axes = (cycle["verdict"] or {}).get("axes") or {}
     lines = [_line(name, axes[name]) for name in FAMILIES if name in axes]
     if not lines:
-        return tag("p", "It was asked for none: name them with --behaviours.", class_="soft")
-    headers = ["family", "verdict", *number_headers("difference, points", "bounds", "margin"), "claim"]
+        command = tag("code", f"recover cycle --docs DIR --behaviours {','.join(FAMILIES)}")
+        return tag("p", "This cycle judged no family. To judge some, name them: ", command, class_="soft")
+    headers = ["family", "verdict", *number_headers("difference, points", "bounds", "must exceed"), "claim"]
     note = (
-        "Bounds are one-sided and hold for all families of the cycle at once (Bonferroni). Of refusals the "
-        "less favourable rate is shown."
+        "A family is kept when the lower of its one-sided bounds exceeds the value beside them. Bounds hold "
+        "for all families of the cycle at once (Bonferroni). Of refusals the less favourable rate is shown."
     )
     return tag("div", table(headers, lines), tag("p", note, class_="soft small"))
 

@@ -53,7 +53,7 @@ def _rollout(address: Address, runs: Sequence[Row], chosen: str, listed: Sequenc
         at = max(range(len(values)), key=lambda place: abs(values[place]), default=0)
     named = {run["id"]: run_names.long_name(_named(run)) for run in runs}
     ending = "It ended by itself." if told["finished"] else "It did not end within what was kept."
-    mean = f" {row['mean']:.3f} nats a token on the mean." if row["mean"] is not None else ""
+    mean = f" {row['mean']:.3f} nats a token on average." if row["mean"] is not None else ""
 
     def link(place: int) -> str:
         return address.link(step=row["step"], rollout=row["place"], at=place)

@@ -125,10 +125,13 @@ def flips_command(session: Session, /, references: tuple[str, ...], **options: A
 
 
 def flips_text(found: dict[str, Any]) -> str:
+    from evals import comparison
+
     where = ["cycle", "before", "after"] if "a" not in found else []
     changed = any(row["suite"] == "updates" for row in found["counts"])
     stale = ["stale"] if changed else []
-    text = table(found["counts"], [*where, "suite", "metric", "n", "gained", "lost", *stale])
+    counts = [row | {"suite": comparison.name(row)} for row in found["counts"]]
+    text = table(counts, [*where, "suite", "n", "gained", "lost", *stale])
     shown = [
         row | {name: _short(row[name]) for name in ("prompt", "response_a", "response_b")}
         for row in found["flips"]

@@ -161,6 +161,21 @@ def test_many_checkpoints_of_one_method_do_not_outvote_two_methods(tmp_path: Pat
     assert all(rows[f"part{number}"]["otherwise"] == ["ifeval"] for number in range(4))
 
 
+def test_a_name_beside_a_ring_grows_away_from_it() -> None:
+    """A phone's letters are larger: a name that is centred beside its ring would cover it."""
+    row, low, high = ({"value": value, "low": value, "high": value} for value in (0.5, 0.1, 0.9))
+    one = {"method": "opd", "label": "x", "scores": {"knowledge": row, "ifeval": row}}
+    rings = {
+        "clean": {"scores": {"knowledge": low, "ifeval": high}},
+        "midtrained": {"scores": {"knowledge": low, "ifeval": low}},
+    }
+    drawn = str(methods_plane([one], ["opd"], rings))
+    assert re.findall(r'text-anchor="(\w+)" class="strong over">(\w+)', drawn) == [
+        ("start", "clean"),
+        ("start", "midtrained"),
+    ]
+
+
 def test_bars_and_signs_do_not_strike_through_a_name(tmp_path: Path) -> None:
     one = {"value": 0.5, "low": 0.2, "high": 0.8}
     ring = {"value": 0.5, "low": 0.4, "high": 0.6}

@@ -72,6 +72,22 @@ def test_an_address_that_fits_nothing_shows_the_newest_run(home: Home, url: str)
     assert views.look(home[0], url).all("select")
 
 
+def test_a_run_without_a_point_is_not_what_the_page_opens_on(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        first = tracker.start_run("midtrain")
+        tracker.start_run("distill")
+        assert "has not stored a point" in views.look(views.context(tracker), "/curves").text
+        tracker.record_metrics(first.id, 1, {"lr": 0.1})
+        tracker.record_metrics(first.id, 2, {"lr": 0.2})
+        page = views.look(views.context(tracker), "/curves")
+        assert page.all("path", "thick c-s1") and "All of midtrain" in page.text
+
+
+def test_metrics_go_by_words_and_units(home: Home) -> None:
+    page = views.look(home[0], f"/curves?runs={home[1]['opd']}&metric=reverse_kl")
+    assert "Reverse KL from the teacher, nats a token" in page.text and "reverse_kl" not in page.text
+
+
 def test_without_runs_the_page_says_what_to_type(tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
         assert "recover demo" in views.look(views.context(tracker), "/curves").text

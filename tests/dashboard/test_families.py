@@ -54,7 +54,7 @@ def test_a_cycle_without_families_says_how_to_ask(tracker: Tracker) -> None:
     tracker.record_verdicts(1, {})
     databases.record_cycle(tracker, {"ifeval": {"clean": 0.9}})
     page = look(context(tracker), "/families?n=2")
-    assert "name them with --behaviours" in page.text
+    assert f"recover cycle --docs DIR --behaviours {','.join(FAMILIES)}" in page.text
 
 
 @pytest.mark.parametrize("suite", ["json", "calibration"])

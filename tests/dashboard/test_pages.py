@@ -74,6 +74,14 @@ def test_the_cycles_are_sorted_filtered_searched_and_picked(context: PageContext
     assert "No cycle matches" in page_frame.render(context, "/?search=zzz")
 
 
+def test_hashes_among_the_settings_are_shown_by_their_beginning(context: PageContext) -> None:
+    for number in (1, 2):
+        run = context.tracker.start_run("cycle", config={"inputs": {"documents": str(number) * 64}})
+        cycle = context.tracker.record_cycle(run.id)
+    page = page_frame.render(context, f"/cycle?n={cycle}")
+    assert f">{'2' * 12}<" in page and f">{'1' * 12}<" in page and "1" * 13 not in page
+
+
 def test_a_cycle_is_told_in_words_with_what_changed_and_no_secret(context: PageContext) -> None:
     page = page_frame.render(context, "/cycle?n=2")
     assert "It would take 1,200 prompts to tell" in page and "underpowered" in page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -174,15 +175,17 @@ def test_scores_beside_a_suites_headline_go_by_their_own_names(ws: Workspace) ->
     for name in ("a", "b"):
         scored(ws.tracker, name, [True] * 40, "knowledge")
         run = ws.tracker.start_run("eval")
-        for metric in ("cloze", "reverse"):
+        for metric in ("cloze", "open_book"):
             passed = [name == "b"] * 40
             beside = score("knowledge", float(name == "b"), *passed, n=40, metric=metric)
             other = [row | {"prompt": f"{metric} {row['prompt']}"} for row in beside["items"]]
             ws.tracker.record_score(run.id, name, beside | {"items": other})
     said = compare(ws, "a", "b")["verdict"]
     assert said == (
-        "b is better on knowledge (cloze), better on knowledge (reverse); not distinguishable on knowledge"
+        "b is better on knowledge (cloze), better on knowledge (open book); not distinguishable on knowledge"
     )
+    listed = flips_text(flips(ws, ["a", "b"], None, None, 0))
+    assert "knowledge (open book)" in listed and not re.search("lenient|metric|_", listed)
 
 
 def test_many_suites_do_not_make_luck_a_finding(ws: Workspace) -> None:
