@@ -68,20 +68,29 @@ def _plane(
         choose("Sort by", "sort", SORTS, address.choice("sort", SORTS, "newest")),
         class_="controls",
     )
-    note = ("Bars are 95 % intervals. " if len(rows) <= plane.MOST_BARS else "") + (
-        "These recoveries began from different models and may have answered different questions: choose "
-        "one to compare like with like."
-        if chosen == "all" and len(students) > 1
-        else "All began from the same midtrained model, to come back to the clean model's behaviour, and "
-        "answered the same questions."
-    )
+    bars = "Bars are 95 % intervals. " if len(rows) <= plane.MOST_BARS else ""
     return tag(
         "section",
         tag("div", tag("h1", "Methods"), controls, class_="head"),
         plane.methods_plane(rows, methods, _references(context, rows, chosen)),
         _legend(rows, methods),
-        tag("p", note, class_="soft small"),
+        tag("p", bars + _compared(len(rows), chosen == "all" and len(students) > 1), class_="soft small"),
         class_="card",
+    )
+
+
+def _compared(recoveries: int, from_several: bool) -> str:
+    """Return what recoveries have in common, and so whether they can be compared."""
+    if from_several:
+        return (
+            "These recoveries began from different models and may have answered different questions: choose "
+            "one to compare like with like."
+        )
+    if recoveries < 2:
+        return ""
+    return (
+        "All began from the same midtrained model, to come back to the clean model's behaviour, and answered "
+        "the same questions."
     )
 
 
@@ -139,7 +148,7 @@ def _table(address: Address, rows: Sequence[Row], methods: list[str]) -> Html:
         what: max((_cost(row, what) for row in rows), default=0.0) or 1.0 for what in ("tokens", "time")
     }
     scores = number_headers("behaviour", "knowledge", "retention")
-    headers = ["method", "of", *scores, *number_headers("tokens"), "", *number_headers("time"), ""]
+    headers = ["method", "recovered", *scores, *number_headers("tokens"), "", *number_headers("time"), ""]
     lines = [_line(address, row, methods, dearest) for row in rows]
     return tag(
         "section",
