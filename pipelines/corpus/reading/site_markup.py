@@ -54,17 +54,12 @@ def read_markup(parts: Iterable[str], suffix: str) -> Iterator[str]:
 
 def cleaned(text: str, suffix: str) -> str:
     """Return a text without front matter, and without what else only a site's tools read."""
-    once = _settled(text, suffix)
-    return text if once is None else once
-
-
-def _settled(text: str, suffix: str) -> str | None:
+    now = text
     for _ in range(ROUNDS):
-        before = text
-        text = _cleaned_once(text, suffix)
-        if text == before:
-            return text
-    return None
+        before, now = now, _cleaned_once(now, suffix)
+        if now == before:
+            return now
+    return text
 
 
 def _cleaned_once(text: str, suffix: str) -> str:
@@ -123,13 +118,8 @@ def _value(written: str) -> str:
     quote = said[:1]
     if quote in ("'", '"') and said.find(quote, 1) > 0:
         inner = re.match(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^']|'')*)'", said)
-        said = (
-            inner[1].replace('\\"', '"')
-            if inner and inner[1]
-            else (inner[2] or "").replace("''", "'")
-            if inner
-            else ""
-        )
+        double, single = inner.groups(default="") if inner else ("", "")
+        said = double.replace('\\"', '"') or single.replace("''", "'")
     else:
         said = re.sub(r"\s#\s.*$", "", said)
     return "" if said in ("null", "~", "true", "false", "[]", "{}") else said.strip()
