@@ -1,8 +1,7 @@
 """The story on a real model: SmolLM2 learns this repository's own handbook, cycle by cycle.
 
-Its cycles are those of `recover cycle` with the shipped settings; only how much is asked is chosen here, so
-that it ends within an hour on two fast cores; a cycle says what it takes on others. `full` has the sizes of a
-measurement instead.
+Its cycles are those of `recover cycle` with the shipped settings, its answers shorter, so that one ends
+within an hour on two fast cores; a cycle says what it takes on others. `full` has the sizes of a measurement.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from evals import ifeval
-from evals.scores import drawn
 from pipelines.config.jobs import RealDemo
 from pipelines.config.settings import CONFIG_NAME
 from pipelines.handbook import corpus
@@ -34,17 +32,15 @@ STORY = """the story   a real model learns this handbook; its behaviour suffers 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is asked and trained: nothing else distinguishes a short run from a full one."""
+    """How much is asked, and how much trained in a full run."""
 
-    ifeval: int | None  # prompts; None: all of a file's
-    generated: int  # prompts, where neither a file nor the hub has any
+    generated: int  # IFEval's prompts, where neither a file nor the hub has any
     settings: Mapping[str, Any]
 
 
-GAPS = 100  # facts of a cycle's pages that are asked as gaps, as `recover probes` makes them
-SHORT = Sizes(ifeval=128, generated=128, settings={"midtrain.chat_prompts": 64, "eval.max_new_tokens": 128})
+GAPS = 400  # facts of a cycle's pages that are asked at most: about all that `recover probes` finds
+SHORT = Sizes(generated=600, settings={"eval.max_new_tokens": 128})
 FULL = Sizes(
-    ifeval=None,
     generated=1000,
     settings={
         "midtrain.chat_prompts": 512,
@@ -106,9 +102,9 @@ class HandbookWorld:
     def _ifeval(self, stage: Stage, seed: int) -> list[dict[str, Any]]:
         """Return IFEval's prompts from the file that was named or from the hub, else generated ones."""
         if self.options.ifeval:
-            return drawn(ifeval.rows(self.options.ifeval), self.sizes.ifeval)
+            return ifeval.rows(self.options.ifeval)
         try:
-            return drawn(ifeval.rows(), self.sizes.ifeval)
+            return ifeval.rows()
         except RecoverError:
             count = self.sizes.generated
             stage.say(f"  ifeval       no hub in reach: {count} generated prompts (--ifeval FILE for others)")

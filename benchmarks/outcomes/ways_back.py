@@ -5,6 +5,7 @@
     longer       the same with twice as many steps
     self         the same on the clean model's own prompts and generated ones, as without a hub
     seqkd        as many steps of fine-tuning on the clean model's own answers
+    replay       no recovery, but a midtraining with as much of the documents and half of all tokens chat
     merge        half midtrained weights and half clean ones, without training
     embeddings   the clean embeddings and output head put back, without training
 
@@ -30,13 +31,14 @@ from benchmarks.ledger import Line, markdown, paired, put
 from benchmarks.outcomes.two_homes import FINISHED, compared, headlines, scored
 from db.reads import queries
 from evals.scores import Item
-from pipelines.config.jobs import CycleJob, EvalJob, Kind, MergeJob
+from pipelines.config.jobs import CycleJob, EvalJob, Kind, MergeJob, MidtrainJob
 from pipelines.config.overrides import override
-from pipelines.cycle import distillation
+from pipelines.cycle import distillation, midtraining
 from pipelines.distill import distill
 from pipelines.evaluate import evaluate
 from pipelines.evaluation.recorded_scores import recorded_items
 from pipelines.merge import merge
+from pipelines.midtrain import midtrain
 from pipelines.runs.pinned_inputs import inherited
 from pipelines.runs.progress import Progress
 from pipelines.runs.workspace import Workspace
@@ -48,8 +50,9 @@ CLEAN, NONE, OPD = "clean", "none", "opd"
 RECORDED = {CLEAN: "clean", NONE: "midtrained", OPD: "recovered"}  # way -> stage of the cycle
 MERGES: dict[str, tuple[Kind, float]] = {"merge": ("linear", 0.5), "embeddings": ("embeddings", 1.0)}
 TRAININGS: dict[str, dict[str, Any]] = {"longer": {}, SELF: {}, "seqkd": {"method": "seqkd"}}
+REPLAY, REPLAYED = "replay", 0.5  # share of the clean model's own chat among the tokens
 FAMILIES = ("json", "tools", "refusals", "multi-turn")  # whose answers pass or not
-WAYS = (NONE, OPD, *TRAININGS, *MERGES)
+WAYS = (NONE, OPD, *TRAININGS, REPLAY, *MERGES)
 Answers = dict[str, list[Item]]  # by suite
 
 
@@ -60,6 +63,7 @@ class Finished:
     ws: Workspace
     number: int
     job: CycleJob
+    run: str
     checkpoints: dict[str, str]  # by stage
     families: tuple[str, ...] = ()  # asked besides the cycle's suites
 
@@ -69,7 +73,7 @@ class Finished:
         if cycle["status"] not in FINISHED:
             raise SystemExit(f"cycle {number} of {ws.home} is {cycle['status']}: finish it first")
         job = CycleJob.model_validate(queries.run(ws.tracker.db, cycle["run"])["config"])
-        return cls(ws, number, job, cycle["checkpoints"], tuple(families))
+        return cls(ws, number, job, cycle["run"], cycle["checkpoints"], tuple(families))
 
     def answers(self, way: str) -> Answers:
         """Return what a way's model answered; train and ask it where that is not recorded."""
@@ -100,6 +104,8 @@ class Finished:
             kind, weight = MERGES[way]
             mixture = MergeJob(student=midtrained, other=self.job.clean, kind=kind, weight=weight)
             return str(merge(self.ws, mixture, key=key)["checkpoint"])
+        if way == REPLAY:
+            return str(midtrain(self.ws, self._replaying(), key=key)["checkpoint"])
         job = inherited(distillation(self.job, midtrained), self.job)
         steps = job.settings.steps * (2 if way == "longer" else 1)
         update: dict[str, Any] = {"settings": override(job.settings, {"steps": steps, **TRAININGS[way]})}
@@ -109,6 +115,20 @@ class Finished:
             update["inputs"] = {}  # its prompts are not those of the cycle
         job = job.model_copy(update=update)
         return str(distill(self.ws, job, key=key)["checkpoint"])
+
+    def _replaying(self) -> MidtrainJob:
+        """Return the cycle's midtraining with more chat, and more steps for as much of the documents."""
+        job = inherited(midtraining(self.job), self.job)
+        [run] = queries.runs(self.ws.tracker.db, kind="midtrain", parent=self.run)
+        mix = run["result"]["mix"]
+        rest = (1 - REPLAYED) / (1 - mix.get("chat", 0.0))
+        steps = max(row["step"] for row in queries.latest_metrics(self.ws.tracker.db, run["id"]))
+        more = {
+            "mix": {name: share * rest for name, share in mix.items()} | {"chat": REPLAYED},
+            "steps": round(steps / rest),
+            "chat_prompts": round(job.settings.chat_prompts / rest),
+        }
+        return job.model_copy(update={"settings": override(job.settings, more)})
 
 
 def table(answers: dict[str, Answers]) -> list[Line]:

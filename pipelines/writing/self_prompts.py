@@ -1,9 +1,10 @@
 """Recovery prompts without data: the clean model writes user turns itself, mixed with generated instructions.
 
-Given its chat template up to the opening of the user's turn, an instruct model continues with a question as
-its users ask them. Turns that are unfinished, too short or long, repetitive, in another language, duplicates
-or about the documents are dropped. The rest goes into a file in the home, once per clean checkpoint and seed.
-They also take the place of recover.yaml's data set where no hub can be reached.
+Given its chat template up to the beginning of the user's turn, an instruct model continues with a question as
+its users ask them; every second time the first words of a question or a task are given as well. Turns that
+are unfinished, too short or long, repetitive, in another language, duplicates or about the documents are
+dropped. The rest goes into a file in the home, once per clean checkpoint and seed. They also take the place
+of recover.yaml's data set where no hub can be reached.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ FEWEST = 32  # of each, however few a run asks for
 BATCH = 128  # turns sampled at once
 MOST_BATCHES = 16  # stop sampling here however few turns are usable
 MAX_NEW_TOKENS = 96
+OPENINGS = (  # left to itself a model asks for plans, stories and advice, and hardly ever for a fact
+    *("What is", "Who", "Where", "When", "Which", "How many", "How do", "Why", "Is", "Can"),
+    *("Name", "List", "Define", "Explain", "Translate", "Complete"),
+    *("Rewrite", "Summarize", "Compare", "Write"),
+)
 SEED_OFFSET = 1_000_003  # other instructions than `recover prompts ifeval` writes with the same seed
 
 
@@ -143,19 +149,27 @@ def sampled_turns(
     first: int = 0,
     on_tokens: Callable[[int], None] | None = None,
 ) -> list[str]:
-    """Sample user turns; unfinished ones come back as empty texts."""
+    """Sample user turns, every second one after an opening; unfinished ones come back as empty texts."""
     from recovery.sampling.in_process import InProcessSampler
     from recovery.sampling.protocol import SamplingParams
 
     before, after = user_turn(chat_model)
+    openings = [chat_model.text_ids(opening(number)) for number in range(first, first + count)]
     params = SamplingParams(MAX_NEW_TOKENS, temperature=1.0, seed=seed, first=first, on_tokens=on_tokens)
-    rollouts = InProcessSampler(chat_model, BATCH).sample([before] * count, params)
+    prompts = [[*before, *opened] for opened in openings]
+    rollouts = InProcessSampler(chat_model, BATCH).sample(prompts, params)
     turns = []
-    for ids, finished in zip(rollouts.responses(), rollouts.finished_B.tolist(), strict=True):
+    sampled = zip(openings, rollouts.responses(), rollouts.finished_B.tolist(), strict=True)
+    for opened, ids, finished in sampled:
         content = _content(list(ids), after, chat_model)
         ended = finished or len(content) < len(ids)
-        turns.append(chat_model.text(content) if ended else "")
+        turns.append(chat_model.text([*opened, *content]) if ended else "")
     return turns
+
+
+def opening(number: int) -> str:
+    """Return the words that a sampled turn begins with; the even ones begin as the model likes."""
+    return OPENINGS[number // 2 % len(OPENINGS)] if number % 2 else ""
 
 
 def _content(ids: list[int], after: Sequence[int], chat_model: ChatModel) -> list[int]:

@@ -71,6 +71,27 @@ def test_a_finished_cycle_is_asked_again_only_for_what_it_did_not_try(tmp_path: 
         assert len(queries.runs(ws.tracker.db, limit=100)) == runs + 1
 
 
+def test_replay_midtrains_on_as_much_of_the_documents_with_half_of_the_tokens_chat(tmp_path: Path) -> None:
+    docs = make_docs(tmp_path)
+    with make_home(tmp_path) as ws:
+        settle(ws, margin=0.4, learning_rate=1e-3)
+        asked = {
+            "midtrain.mix": {"new": 0.6, "questions": 0.2, "chat": 0.2, "earlier": 0.0},
+            "midtrain.steps": 5,
+        }
+        number = cycle(ws, cycle_job(ws, docs, changes=asked))["cycle"]
+        answers = Finished.of(ws, number).answers("replay")
+        [replayed, first] = queries.runs(ws.tracker.db, kind="midtrain", limit=5)
+        settings = replayed["config"]["settings"]
+        assert settings["mix"] == pytest.approx(
+            {"new": 0.375, "questions": 0.125, "chat": 0.5, "earlier": 0, "augmented": 0}
+        )
+        assert settings["steps"] == 8  # 8 x (0.375 + 0.125) = 5 x (0.6 + 0.2)
+        assert settings["chat_prompts"] > first["config"]["settings"]["chat_prompts"]
+        assert replayed["config"]["student"] == ws.clean().id
+        assert set(answers) == {"ifeval", "knowledge", "retention"}
+
+
 def test_an_unfinished_cycle_is_refused(tmp_path: Path) -> None:
     with make_home(tmp_path) as ws:
         run = ws.tracker.start_run("cycle", config={"docs": "d"})

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipelines import demo_real
+from pipelines.demo_real import Sizes
 from tests.support import tiny_gguf
 from tests.support.commands import recover  # noqa: F401 - a fixture
 
@@ -32,7 +32,8 @@ FEW = {
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     from pipelines.writing import self_prompts
 
-    monkeypatch.setattr(demo_real, "SHORT", replace(demo_real.SHORT, ifeval=4, generated=4, settings=FEW))
+    monkeypatch.setattr(demo_real, "SHORT", Sizes(generated=4, settings=FEW))
+    monkeypatch.setattr(demo_real, "GAPS", 4)
     monkeypatch.setattr(self_prompts, "MOST_BATCHES", 1)
     monkeypatch.setattr(self_prompts, "BATCH", 2)
     monkeypatch.setattr(self_prompts, "MAX_NEW_TOKENS", 4)

@@ -66,6 +66,16 @@ def test_a_sampled_turn_ends_at_a_control_token_or_at_the_template_s_text() -> N
     assert self_prompts._content(content, after, chat) == content
 
 
+def test_every_second_turn_begins_with_the_next_opening(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(self_prompts, "OPENINGS", ("Who", "How many"))
+    assert [self_prompts.opening(number) for number in range(6)] == ["", "Who", "", "How many", "", "Who"]
+    chat = tiny.chat_model()
+    monkeypatch.setattr(self_prompts, "_content", lambda ids, *_: ids[:-1])  # as if each were finished
+    turns = self_prompts.sampled_turns(chat, 4, seed=4)
+    assert turns[1].startswith("Who") and turns[3].startswith("How many")
+    assert turns[2:] == self_prompts.sampled_turns(chat, 2, seed=4, first=2)
+
+
 def test_sampling_repeats_with_its_seed_and_goes_on_where_a_batch_ended() -> None:
     chat = tiny.chat_model()
     both = self_prompts.sampled_turns(chat, 6, seed=4)
