@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 SELF = "self"
-COUNT = 512  # at most, self-written turns, and as many generated instructions
-FEWEST = 32  # of each, however few a run asks for
+COUNT = 512  # generated instructions at most, and twice as many self-written turns
+FEWEST = 32  # instructions, however few prompts a run asks for
 BATCH = 128  # turns sampled at once
 MOST_BATCHES = 16  # stop sampling here however few turns are usable
 MAX_NEW_TOKENS = 96
@@ -226,22 +226,22 @@ def resolved(ws: Workspace, source: str, seed: int, *, asked: int | None = None,
     """Return the prompts file for `--prompts self`, written on first use; any other source unchanged.
 
     A data set that was not typed but stands in recover.yaml gives way to `self` where no hub is in reach.
-    Half of the `asked` prompts are self-written.
+    Two thirds of the `asked` prompts are self-written, half of them after an opening.
     """
     if source != SELF and (typed or _within_reach(ws, source, seed)):
         return source
     clean = ws.clean()
     count = COUNT
     if asked is not None:
-        count = min(COUNT, max(FEWEST, -(-asked // 2)))
-    path = ws.home.absolute() / "prompts" / f"{SELF}-{clean.id}-{seed}-{count}.jsonl"
+        count = min(COUNT, max(FEWEST, -(-asked // 3)))
+    path = ws.home.absolute() / "prompts" / f"{SELF}-{clean.id}-{seed}-{3 * count}.jsonl"
     if path.is_file():
         return str(path)
 
     def report(done: int, of: int, tokens: int) -> None:
         ws.progress.step("self prompts", done, of, note=f"{tokens:,} tokens" if tokens else "")
 
-    found = write(ws.load(clean), count, seed, on_progress=report)
+    found = write(ws.load(clean), 2 * count, seed, on_progress=report)
     reasons = ", ".join(f"{number} {reason}" for reason, number in found.dropped.most_common())
     ws.progress.say(
         f"  prompts      {len(found.kept)} user turns written by {clean.id} (dropped: {reasons or 'none'}), "
