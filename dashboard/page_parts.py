@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dashboard.address import Address
 from dashboard.markup import Html, join, tag
+from evals import learned
 
 LOOKED_BACK = 5  # newest cycles among which a measured one is looked for
 
@@ -46,6 +47,12 @@ def empty(what: str, command: str) -> Html:
         tag("pre", tag("code", command)),
         class_="card empty",
     )
+
+
+def learned_line(knowledge: Mapping[str, Any]) -> Html | None:
+    """Say what the recovered model knows of the documents more than the clean one, if it was compared."""
+    found = (knowledge.get("details") or {}).get("learned")
+    return tag("p", f"The documents: {learned.sentence(found)}.", class_="small") if found else None
 
 
 def newest_measured(numbers: Sequence[int], measured: Callable[[int], Any]) -> int:

@@ -13,6 +13,8 @@ A claim is shown when the one-sided 95 % lower bound lies above minus the margin
 bound lies below. Between the two an axis is "underpowered"; without scores it is "not measured". Neither is a
 pass, but updates, whose number of items the documents set, only blocks acceptance when refuted or required.
 
+Kept knowledge says nothing of what there was to keep: evals/learned.py compares it with the clean model's.
+
 Each family that is asked for (evals/families) is one more claim, kept or lost against the clean model. They
 are many, so their bounds hold for all of them at once: each is judged at alpha divided by their number.
 """
@@ -23,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from evals import learned
 from evals.families import claims
 from evals.families.table import FAMILIES, MARGIN
 from evals.probes import NEW, OLD, UPDATES
@@ -40,6 +43,11 @@ from recovery.errors import InputError
 NOT_MEASURED = "not measured"
 UNDERPOWERED = "underpowered"
 OLD_ANSWERS = "old answers"
+LEARNED = {
+    "better": "learned",
+    "worse": "known less than before",
+    "not distinguishable": "not shown to be learned",
+}
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,8 @@ def verdict(
         words[axis.name] = axis.words(result.outcome) if result else NOT_MEASURED
         if result:
             axes[axis.name] = _row(axis, words[axis.name], result)
+    if "knowledge" in axes and "clean" in suites["knowledge"]:
+        axes["knowledge"]["learned"] = _learned(suites["knowledge"])
     for name, row in _families(suites, margin_of, alpha, unmeasured or {}).items():
         words[name] = row["outcome"]
         axes[name] = row
@@ -240,6 +250,10 @@ def _judge(axis: Axis, stages: Stages, margin: float, alpha: float) -> NonInferi
     return replace(found, needed_n=prompts_for(found.needed_n, before))
 
 
+def _learned(stages: Stages) -> dict[str, Any]:
+    return learned.learned(pairs(_items(stages["recovered"]), _items(stages["clean"]), "knowledge"))
+
+
 def _lead(items: Sequence[Item], margin: float, alpha: float) -> NonInferiority | None:
     """Compare new with old answers to changed facts: "passed" means that the new ones lead by -margin."""
     answered = [item.detail["answered"] for item in items]
@@ -295,4 +309,5 @@ def _paired_sentence(row: Mapping[str, Any]) -> str:
         f"{_bound(row)}, margin {100 * row['margin']:.0f}; "
         f"{row['gained']} gained, {row['lost']} lost of {row['n']}{of}{test}{at_once})"
     )
-    return line + (f"; it would take {row['needed_n']} prompts" if row["outcome"] == UNDERPOWERED else "")
+    needed = f"; it would take {row['needed_n']} prompts" if row["outcome"] == UNDERPOWERED else ""
+    return line + needed + (f"; {learned.sentence(row['learned'])}" if "learned" in row else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from db.cycle_names import AXES, BROKEN_OFF, STAGES
+from evals import learned
 from pipelines.cli.options import state_words, table
 
 
@@ -57,7 +58,9 @@ def axis_line(name: str, verdict: dict[str, Any]) -> str:
     margin = 100 * axis["margin"]
     limit = f"margin {margin:.0f}" if margin > 0 else f"a lead of {-margin:.0f} is needed"
     bound = f"lower bound {100 * axis['lower_bound']:+.1f} points, {limit}"
-    return f"{name:<10} {verdict[name]} ({bound}{_needed(verdict[name], axis)})"
+    found = axis["details"].get("learned")
+    said = f", {learned.sentence(found)}" if found else ""
+    return f"{name:<10} {verdict[name]} ({bound}{_needed(verdict[name], axis)}){said}"
 
 
 def family_line(name: str, axis: dict[str, Any]) -> str:

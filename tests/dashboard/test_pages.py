@@ -85,6 +85,7 @@ def test_hashes_among_the_settings_are_shown_by_their_beginning(context: PageCon
 def test_a_cycle_is_told_in_words_with_what_changed_and_no_secret(context: PageContext) -> None:
     page = page_frame.render(context, "/cycle?n=2")
     assert "It would take 1,200 prompts to tell" in page and "underpowered" in page
+    assert page.count("The documents: learned (+50.0 points against clean, +25.0 to +75.0).") == 1
     assert "settings.lr" in page and "settings.hub.token" in page and SECRET not in page
     assert "50 read, 150 tokens" in page
     assert "broken.bin" in page_frame.render(context, "/cycle?n=2&documents=skipped")

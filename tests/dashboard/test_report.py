@@ -49,7 +49,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ]
             tracker.record_score(asked.id, checkpoint, databases.score("ifeval", 0.9) | {"items": items})
         axis = {"outcome": "recovered", "difference": -0.01, "margin": 0.03}
-        tracker.record_verdicts(number, {"behaviour": axis})
+        learned = {"words": "learned", "difference": 0.5, "interval": [0.25, 0.75]}
+        tracker.record_verdicts(number, {"behaviour": axis, "knowledge": axis | {"learned": learned}})
         tracker.add_review(number, "needs-work", views.HOSTILE, views.HOSTILE)
     return folder
 
@@ -89,6 +90,7 @@ def test_it_has_what_a_reader_decides_by(page: str) -> None:
         "distill: reverse KL from the teacher, nats a token",
         "bars: 95 % intervals",
         "must exceed",
+        "The documents: learned (+50.0 points against clean, +25.0 to +75.0).",
         "pass → fail",
         "token by token",
         "known when new",

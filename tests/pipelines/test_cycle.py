@@ -81,6 +81,7 @@ def test_changed_facts_are_an_axis_of_their_own(ws: Workspace, docs: Path) -> No
     assert updates["answered"]["recovered"] == {"new": 0, "old": 0, "neither": 20}
     assert row["verdict"]["axes"]["updates"]["n"] == 20
     assert "old answers to changed facts: clean 0.000" in cycle_text(row)
+    assert "margin 40), not shown to be learned (+0.0 points against clean, " in cycle_text(row)
 
 
 def test_next_months_questions_know_what_the_accepted_cycle_asked(ws: Workspace, docs: Path) -> None:

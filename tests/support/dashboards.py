@@ -45,9 +45,9 @@ def _cycle(tracker: Tracker, number: int, say: Words) -> int:
         for suite in ("ifeval", "knowledge", "retention"):
             tracker.record_score(asked.id, checkpoint, _score(suite, stage, number, say))
         tracker.finish_run(asked.id, cost={"tokens_sampled": 200, "seconds": 5.0})
-    tracker.record_verdicts(
-        recorded, {axis: _axis(number) for axis in ("behaviour", "knowledge", "retention")}
-    )
+    axes = {axis: _axis(number) for axis in ("behaviour", "knowledge", "retention")}
+    axes["knowledge"] |= {"learned": {"words": "learned", "difference": 0.5, "interval": [0.25, 0.75]}}
+    tracker.record_verdicts(recorded, axes)
     tracker.record_cycle(run.id, status="accepted" if number == 1 else "rejected")
     tracker.finish_run(run.id)
     return recorded
