@@ -33,8 +33,8 @@ def test_the_words_are_those_of_the_paired_test_against_the_clean_model(
     clean: range, recovered: range, words: str
 ) -> None:
     found = verdict(suites(clean, recovered, recovered))["axes"]["knowledge"]["learned"]
-    both = [[index in passed for index in range(200)] for passed in (recovered, clean)]
-    by_hand = compare(*both, clusters=[index // 2 for index in range(200)])
+    after, before = ([index in passed for index in range(200)] for passed in (recovered, clean))
+    by_hand = compare(after, before, clusters=[index // 2 for index in range(200)])
     assert found["words"] == words
     assert found["difference"] == pytest.approx((len(recovered) - len(clean)) / 200)
     assert found["interval"] == list(by_hand.interval)
