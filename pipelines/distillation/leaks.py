@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evals import dialogues, ifeval
@@ -13,30 +12,14 @@ from evals.families.table import FAMILIES
 from evals.probes import PROBE_SUITES, suite_probes
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.distillation.prompts import Prompt
-from recovery.errors import InputError, RecoverError
+from pipelines.evaluation.ifeval_prompts import MICROWORLD, ifeval_path
+from recovery.errors import RecoverError
 
 if TYPE_CHECKING:
     from pipelines.runs.stage_runner import Stage
 
-HUB_IFEVAL = "google/IFEval"
-MICROWORLD = "microworld"
 OPENING_WORDS = 8
 KEPT_PROMPTS = "evaluation_prompts.json"  # in a run's folder
-
-
-def ifeval_path(settings: EvalConfig) -> Path | None:
-    """Return the local IFEval file, or None for the hub's data set."""
-    if settings.ifeval == HUB_IFEVAL:
-        return None
-    if settings.ifeval == MICROWORLD:
-        raise InputError(
-            "the microworld has IFEval prompts of its own: write them with "
-            "`recover microworld DIR`, then --ifeval DIR/ifeval.jsonl"
-        )
-    path = Path(settings.ifeval)
-    if not path.is_file():
-        raise InputError(f"{path} is not a file: give --ifeval a file in IFEval's format, or {HUB_IFEVAL}")
-    return path
 
 
 def evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:

@@ -21,8 +21,8 @@ from pipelines.job_from_options.inputs import (
     absolute,
     readable_folder,
     recovery_prompts,
-    require_ifeval,
     resolved,
+    with_ifeval,
     with_routes,
 )
 from pipelines.job_from_options.measure import suites_of_verdict
@@ -65,7 +65,7 @@ def cycle_job(
         settings = settings.model_copy(update={"distill": with_routes(ws, settings.distill)})
     folder = readable_folder(docs)
     settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment)})
-    require_ifeval(settings.eval)
+    settings = with_ifeval(ws, settings, changes)
     judged = _judged_suites(settings, suites, typed="eval.behaviours" in changes)
     settings = _measuring(settings, judged)
     chosen = ws.checkpoint(student)

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from db.reads import queries
-from evals import ifeval
 from pipelines.config.overrides import changed
 from pipelines.config.sections.distill import DistillConfig
-from pipelines.config.sections.eval import EvalConfig
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
 from pipelines.corpus import documents
-from pipelines.distillation.leaks import ifeval_path
+from pipelines.evaluation import ifeval_prompts
 from pipelines.runs.workspace import Workspace, companions
 from pipelines.writing import self_prompts
 from recovery.errors import InputError
@@ -57,11 +55,10 @@ def taught_folder(ws: Workspace, checkpoint: str) -> Path | None:
 # Questions -------------------------------------------------------------------------------------------------
 
 
-def require_ifeval(settings: EvalConfig) -> None:
-    """Refuse a local file of IFEval's prompts that the evaluation would refuse."""
-    path = ifeval_path(settings)
-    if path is not None:
-        ifeval.require_prompts(path)
+def with_ifeval(ws: Workspace, settings: Config, changes: Changes) -> Config:
+    """Return settings whose IFEval prompts can be read: the file's, the hub's, or generated ones."""
+    evaluation = ifeval_prompts.within_reach(ws, settings.eval, typed="eval.ifeval" in changes)
+    return settings.model_copy(update={"eval": evaluation})
 
 
 # Prompts ---------------------------------------------------------------------------------------------------

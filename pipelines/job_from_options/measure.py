@@ -18,6 +18,7 @@ from pipelines.job_from_options.inputs import (
     recovery_prompts,
     resolved,
     taught_folder,
+    with_ifeval,
 )
 from pipelines.runs.recorded import is_cycle
 from pipelines.runs.workspace import Workspace
@@ -35,9 +36,12 @@ def eval_job(
     """Build an evaluation; without suites, on all for which there are questions."""
     chosen = ws.checkpoint(checkpoint or "current").id
     settings = resolved(ws, taught_folder(ws, chosen), changes)
+    asked = listed(suites) or _answerable(settings, changes)
+    if "ifeval" in asked:
+        settings = with_ifeval(ws, settings, changes)
     return EvalJob(
         checkpoint=chosen,
-        suites=listed(suites) or _answerable(settings, changes),
+        suites=asked,
         settings=settings.eval,
         output=absolute(Path(output)) if output else None,
         seed=settings.seed,

@@ -10,8 +10,8 @@ from pipelines.job_from_options.inputs import (
     Changes,
     midtraining_prompts,
     readable_folder,
-    require_ifeval,
     resolved,
+    with_ifeval,
 )
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -40,7 +40,7 @@ def pilot_job(
     folder = readable_folder(docs)
     chosen = ws.checkpoint(student)
     rate = settings.midtrain.optimizer.learning_rate
-    require_ifeval(settings.eval)
+    settings = with_ifeval(ws, settings, changes)
     return PilotJob(
         docs=folder,
         student=chosen.id,

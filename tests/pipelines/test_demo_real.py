@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from pipelines import demo_real
-from pipelines.demo_real import Sizes
 from tests.support import tiny_gguf
 from tests.support.commands import recover  # noqa: F401 - a fixture
 
@@ -32,7 +31,7 @@ FEW = {
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     from pipelines.writing import self_prompts
 
-    monkeypatch.setattr(demo_real, "SHORT", Sizes(generated=4, settings=FEW))
+    monkeypatch.setattr(demo_real, "SHORT", FEW)
     monkeypatch.setattr(demo_real, "GAPS", 4)
     monkeypatch.setattr(self_prompts, "MOST_BATCHES", 1)
     monkeypatch.setattr(self_prompts, "BATCH", 2)

@@ -110,7 +110,8 @@ class MidtrainConfig(Section):
     replay_tokens: int | None = Field(
         default=None,
         ge=1,
-        description="most tokens of earlier documents to draw from, alike from every cycle; default: all",
+        description="most tokens of earlier documents to draw from, alike from every cycle; default: as "
+        "many as are read",
     )
     split_documents: float = SPLIT_DOCUMENTS
     forecast_every: int = Field(

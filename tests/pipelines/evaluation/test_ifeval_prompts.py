@@ -1,0 +1,84 @@
+"""IFEval's prompts: from a file, from the hub, or generated once where the hub cannot be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals import ifeval, jsonl
+from evals.statistics import items_to_pass
+from pipelines.config.sections.eval import EvalConfig
+from pipelines.evaluation.ifeval_prompts import HUB_IFEVAL, within_reach
+from pipelines.job_from_options.cycle import cycle_job
+from pipelines.job_from_options.measure import eval_job
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from tests.support.small_cycles import make_docs, make_home
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Workspace]:
+    with make_home(tmp_path) as workspace:
+        yield workspace
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rows(path: Path | None = None) -> list[dict[str, Any]]:
+        if path is None:
+            raise InputError(f"{HUB_IFEVAL}: cannot be loaded from the hub")
+        return []
+
+    monkeypatch.setattr(ifeval, "rows", rows)
+
+
+@pytest.mark.usefixtures("away")
+def test_without_a_hub_as_many_prompts_as_a_verdict_needs_are_generated_once(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    found = within_reach(ws, EvalConfig(), typed=False)
+    path = Path(found.ifeval)
+    rows = jsonl.read(path, {"prompt": str, "instruction_id_list": list})
+    assert len(rows) == len({row["prompt"] for row in rows}) == items_to_pass(EvalConfig().margin)
+    assert f"hub: {len(rows)} generated prompts" in said[0] and said[0].endswith(str(path))
+    written = path.stat().st_mtime_ns
+    assert within_reach(ws, EvalConfig(), typed=False) == found
+    assert path.stat().st_mtime_ns == written
+
+
+@pytest.mark.usefixtures("away")
+def test_the_hub_s_prompts_are_not_replaced_where_they_were_typed(ws: Workspace) -> None:
+    with pytest.raises(InputError, match="cannot be loaded from the hub"):
+        within_reach(ws, EvalConfig(), typed=True)
+
+
+def test_prompts_in_reach_stay(ws: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ifeval, "rows", lambda path=None: [])
+    assert within_reach(ws, EvalConfig(), typed=False) == EvalConfig()
+
+
+def test_a_file_that_the_evaluation_would_refuse_is_refused(ws: Workspace, tmp_path: Path) -> None:
+    path = tmp_path / "ifeval.jsonl"
+    path.write_text('{"prompt": "Hi."}\n', encoding="utf-8")
+    with pytest.raises(InputError, match="instruction_id_list"):
+        within_reach(ws, EvalConfig(ifeval=str(path)), typed=False)
+
+
+@pytest.mark.usefixtures("away")
+def test_a_cycle_and_an_evaluation_after_it_ask_the_same_generated_prompts(
+    ws: Workspace, tmp_path: Path
+) -> None:
+    docs = make_docs(tmp_path)
+    (docs.parent / "ifeval.jsonl").unlink()
+    config = ws.home / "recover.yaml"
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("ifeval: microworld", f"ifeval: {HUB_IFEVAL}"), encoding="utf-8")
+    vars(ws).pop("config", None)
+    job = cycle_job(ws, docs)
+    assert Path(job.settings.eval.ifeval).name == "ifeval-725.jsonl"
+    assert eval_job(ws, "base").settings.ifeval == job.settings.eval.ifeval
