@@ -43,11 +43,6 @@ from recovery.errors import InputError
 NOT_MEASURED = "not measured"
 UNDERPOWERED = "underpowered"
 OLD_ANSWERS = "old answers"
-LEARNED = {
-    "better": "learned",
-    "worse": "known less than before",
-    "not distinguishable": "not shown to be learned",
-}
 
 
 @dataclass(frozen=True)

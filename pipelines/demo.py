@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -85,10 +84,9 @@ def resumable_key(job: DemoJob) -> str:
 def _work(ws: Workspace, job: DemoJob, world: World, stage: Stage) -> Result:
     stage.say(world.story)
     world.set_up(ws)
-    started = time.monotonic()
     numbers: list[int] = []
     for turn in range(1, job.cycles + 1):
-        if numbers and _over_budget(job, started, len(numbers)):
+        if numbers and _over_budget(ws, job, numbers):
             budget = f"{job.minutes_budget:g} minutes"
             stage.say(f"stopping after {len(numbers)} cycles: another would not fit in {budget}")
             break
@@ -108,12 +106,12 @@ def _begun(ws: Workspace, stage: Stage, key: str) -> CycleJob | None:
     return next((CycleJob(**run["config"]) for run in runs if run["key"] == key), None)
 
 
-def _over_budget(job: DemoJob, started: float, done: int) -> bool:
-    """Return whether one more cycle of average length would exceed the budget."""
+def _over_budget(ws: Workspace, job: DemoJob, done: list[int]) -> bool:
+    """Return whether one more cycle of average length would exceed the budget, interruptions aside."""
     if job.minutes_budget is None:
         return False
-    spent = time.monotonic() - started
-    return spent + spent / done > job.minutes_budget * 60
+    spent = sum(queries.cycle(ws.tracker.db, number)["cost"]["seconds"] for number in done)
+    return spent + spent / len(done) > job.minutes_budget * 60
 
 
 def world_once(worlds: Path, turn: int, seed: int) -> Path:
