@@ -12,11 +12,11 @@ from evals import ifeval, knowledge
 from evals.families.suite import Unmeasured
 from evals.scores import Score
 from pipelines.config import fitted
+from pipelines.config.ifeval_file import HUB_IFEVAL
 from pipelines.config.jobs import ChooseJob, CycleJob, EvalJob, LocateJob, SweepJob
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.distillation.engine_places import Engines, check_place
 from pipelines.evaluation.conditions import conditions
-from pipelines.evaluation.ifeval_prompts import HUB_IFEVAL
 from pipelines.evaluation.model_answers import ModelAnswers
 from pipelines.evaluation.recorded_scores import recorded
 from pipelines.evaluation.suites import Suite, suites_of

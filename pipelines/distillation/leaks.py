@@ -10,9 +10,9 @@ from evals import dialogues, ifeval
 from evals.families import suite as families
 from evals.families.table import FAMILIES
 from evals.probes import PROBE_SUITES, suite_probes
+from pipelines.config.ifeval_file import MICROWORLD, ifeval_path
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.distillation.prompts import Prompt
-from pipelines.evaluation.ifeval_prompts import MICROWORLD, ifeval_path
 from recovery.errors import RecoverError
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from evals.families import measures
 from evals.families import suite as families
 from evals.families.table import FAMILIES
 from evals.probes import KNOWLEDGE, PROBE_SUITES, Probe, load_probes, suite_probes, without_superseded
+from pipelines.config.ifeval_file import MICROWORLD, ifeval_path
 from pipelines.config.jobs import EvalJob
 from pipelines.config.sections.eval import EvalConfig
-from pipelines.evaluation.ifeval_prompts import MICROWORLD, ifeval_path
 from recovery.errors import InputError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
 from pipelines.corpus import documents
-from pipelines.evaluation import ifeval_prompts
+from pipelines.job_from_options import ifeval_prompts
 from pipelines.runs.workspace import Workspace, companions
 from pipelines.writing import self_prompts
 from recovery.errors import InputError

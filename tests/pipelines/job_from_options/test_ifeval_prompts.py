@@ -10,9 +10,10 @@ import pytest
 
 from evals import ifeval, jsonl
 from evals.statistics import items_to_pass
+from pipelines.config.ifeval_file import HUB_IFEVAL
 from pipelines.config.sections.eval import EvalConfig
-from pipelines.evaluation.ifeval_prompts import HUB_IFEVAL, within_reach
 from pipelines.job_from_options.cycle import cycle_job
+from pipelines.job_from_options.ifeval_prompts import within_reach
 from pipelines.job_from_options.measure import eval_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError

@@ -6,33 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evals import ifeval
+from pipelines.config.ifeval_file import HUB_IFEVAL, ifeval_path
 from pipelines.config.sections.eval import EvalConfig
+from pipelines.writing.augment import save
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
     from pipelines.runs.workspace import Workspace
 
-HUB_IFEVAL = "google/IFEval"
-MICROWORLD = "microworld"
 SEED = 0  # of generated prompts, whatever a run's seed: all cycles of a home are asked the same
-COUNT = (
-    725  # of generated prompts: what a verdict needs at the shipped margin (evals.statistics.items_to_pass)
-)
-
-
-def ifeval_path(settings: EvalConfig) -> Path | None:
-    """Return the local IFEval file, or None for the hub's data set."""
-    if settings.ifeval == HUB_IFEVAL:
-        return None
-    if settings.ifeval == MICROWORLD:
-        raise InputError(
-            "the microworld has IFEval prompts of its own: write them with "
-            "`recover microworld DIR`, then --ifeval DIR/ifeval.jsonl"
-        )
-    path = Path(settings.ifeval)
-    if not path.is_file():
-        raise InputError(f"{path} is not a file: give --ifeval a file in IFEval's format, or {HUB_IFEVAL}")
-    return path
+COUNT = 725  # generated prompts: what a verdict needs at the shipped margin (statistics.items_to_pass)
 
 
 def within_reach(ws: Workspace, settings: EvalConfig, *, typed: bool) -> EvalConfig:
@@ -56,7 +39,6 @@ def within_reach(ws: Workspace, settings: EvalConfig, *, typed: bool) -> EvalCon
 def _generated(ws: Workspace) -> Path:
     """Write the prompts into the home, once; return the file."""
     from pipelines.writing import instruction_prompts
-    from pipelines.writing.augment import save
 
     path = ws.home.absolute() / "prompts" / f"ifeval-{COUNT}.jsonl"
     if not path.is_file():

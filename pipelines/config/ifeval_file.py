@@ -1,0 +1,26 @@
+"""Name the file that holds IFEval's prompts; the hub's data set has none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipelines.config.sections.eval import EvalConfig
+from recovery.errors import InputError
+
+HUB_IFEVAL = "google/IFEval"
+MICROWORLD = "microworld"
+
+
+def ifeval_path(settings: EvalConfig) -> Path | None:
+    """Return the local IFEval file, or None for the hub's data set."""
+    if settings.ifeval == HUB_IFEVAL:
+        return None
+    if settings.ifeval == MICROWORLD:
+        raise InputError(
+            "the microworld has IFEval prompts of its own: write them with "
+            "`recover microworld DIR`, then --ifeval DIR/ifeval.jsonl"
+        )
+    path = Path(settings.ifeval)
+    if not path.is_file():
+        raise InputError(f"{path} is not a file: give --ifeval a file in IFEval's format, or {HUB_IFEVAL}")
+    return path
