@@ -107,6 +107,27 @@ def test_probes_are_made_and_can_be_asked(recover: Recover, place: Path) -> None
     assert found["power"].startswith(few) and "725 items give 80%" in found["power"]
 
 
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ([{"question": "Who?", "answer": "?!"}], "qa.jsonl, probe 1: the answer '?!' has no words"),
+        ([{"id": "a", "question": q, "answer": "x"} for q in "WV"], "qa.jsonl: id 'a' occurs twice"),
+        ([{"question": "Who?", "answer": "Ada", "aliases": 5}], "qa.jsonl, probe 1: `aliases`"),
+    ],
+)
+def test_questions_that_cannot_be_asked_replace_no_probes(
+    recover: Recover, place: Path, tmp_path: Path, own: list[dict[str, Any]], message: str
+) -> None:
+    """The new file was written first and checked afterwards."""
+    questions, out = tmp_path / "qa.jsonl", tmp_path / "probes.jsonl"
+    questions.write_text("\n".join(map(json.dumps, own)))
+    out.write_text("earlier probes")
+    docs = place / "world" / "docs"
+    said = recover("--home", place / "home", "probes", "--docs", docs, "--out", out, "--qa", questions)
+    assert said.code == 2 and message in said.error
+    assert out.read_text() == "earlier probes"
+
+
 def test_as_many_facts_are_asked_about_as_a_verdict_needs(recover: Recover, place: Path) -> None:
     """By default there were 100, with which an equally good model passes once in five times."""
     docs, home, out = PAGES / "docs", place / "home", place / "many.jsonl"
