@@ -41,7 +41,8 @@ def test_chat_is_answered_by_the_clean_model_and_the_mix_is_shown(recover: Recov
     home, docs = place / "home", place / "world" / "docs"
     augmented = place / "augmented"
     augmented.mkdir()
-    rows = [{"kind": "qa", "prompt": "Where does Ada live?", "response": "Oslo"}, {"kind": "x", "text": "So"}]
+    asked = {"kind": "qa", "text": None, "prompt": "Where does Ada live?", "response": "Oslo"}
+    rows = [asked, {"kind": "x", "text": "So"}]
     (augmented / "augmented.jsonl").write_text("\n".join(map(json.dumps, rows)))
     said = recover(
         "--home",
