@@ -51,7 +51,7 @@ class ProbeOptions:
 
 def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOptions) -> dict[str, Any]:
     """Write augmented.jsonl for a folder of documents; return the counts of kept and refused rows."""
-    texts = _texts(docs)
+    texts = _texts(ws, docs)
     probes_file = options.probes or companions(docs).get("probes")
     unseen = load_probes(probes_file) if probes_file else ()
     if options.writer in (TEMPLATE, GAPS):
@@ -118,14 +118,14 @@ def _rows_of(
             "--writer template writes for `recover augment` only: give gaps, a checkpoint or an endpoint"
         )
     if options.writer in (None, GAPS):
-        return probes.from_gaps(_texts(docs), count, options.seed), "gaps, no writer"
+        return probes.from_gaps(_texts(ws, docs), count, options.seed), "gaps, no writer"
     writer = _writer(ws, options.writer, options.name, max_new_tokens=128, temperature=0.0)
     return _written(ws, docs, out, writer, count, options.seed), f"written by {options.writer}"
 
 
 def _written(ws: Workspace, docs: Path, out: Path, writer: Writer, count: int, seed: int) -> list[probes.Row]:
     return probes.from_writer(
-        _texts(docs),
+        _texts(ws, docs),
         writer,
         Cache(out.with_suffix(".written.jsonl")),
         count,
@@ -134,8 +134,8 @@ def _written(ws: Workspace, docs: Path, out: Path, writer: Writer, count: int, s
     )
 
 
-def _texts(docs: Path) -> Sequence[str]:
-    return documents.read_corpus(docs).texts
+def _texts(ws: Workspace, docs: Path) -> Sequence[str]:
+    return documents.read_corpus(docs, ws.config.midtrain.reading.limits).texts
 
 
 def _counts(made: Sequence[Probe]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from pipelines.cli.commands import cli
 from tests.support import tiny
@@ -161,6 +162,25 @@ def test_the_writers_that_need_no_model_are_taken_or_refused_as_help_says(
     assert said.code == 2 and "--writer template writes for `recover augment` only" in said.error
     assert "|template" in recover("augment", "--help").out
     assert "template" not in recover("probes", "--help").out
+
+
+@pytest.mark.parametrize(
+    "words", [("probes", "--out", "p.jsonl"), ("augment", "--out", "a", "--writer", "gaps"), ("midtrain",)]
+)
+def test_documents_are_read_within_the_configured_limits(
+    recover: Recover, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """Only a midtraining that had begun took them from recover.yaml."""
+    monkeypatch.chdir(tmp_path)
+    home, docs = tmp_path / "home", tmp_path / "docs"
+    docs.mkdir()
+    (docs / "a.html").write_text(f"<p>Ada Horn plays the harp.</p><!--{'x' * 2**20}-->")
+    run("--home", home, "init", "--model", place / "model", "--preset", "microworld")
+    settings = yaml.safe_load((home / "recover.yaml").read_text())
+    settings["midtrain"]["reading"] = {"largest_file_mib": 1}
+    (home / "recover.yaml").write_text(yaml.safe_dump(settings))
+    said = recover("--home", home, words[0], "--docs", docs, *words[1:])
+    assert said.code == 2 and "holds no readable document (1 skipped: larger than 1 MiB" in said.error
 
 
 @pytest.mark.parametrize(
