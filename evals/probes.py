@@ -92,13 +92,18 @@ class Probe:
 
 def load_probes(path: str | Path, suite: str | None = None) -> tuple[Probe, ...]:
     """Read and check the probes of a JSONL file (of one suite, if named)."""
-    rows = jsonl.read(path, {"answer": str})
-    probes = tuple(_probe(row, number, path) for number, row in enumerate(rows, 1))
+    probes = parse_probes(jsonl.read(path, {"answer": str}), str(path))
+    return tuple(probe for probe in probes if suite in (None, probe.suite))
+
+
+def parse_probes(rows: Iterable[dict[str, Any]], where: str) -> tuple[Probe, ...]:
+    """Check rows, each with an answer; `where` says in an error what holds them."""
+    probes = tuple(_probe(row, number, f"{where}, probe {number}") for number, row in enumerate(rows, 1))
     ids = [probe.id for probe in probes]
     if len(set(ids)) < len(ids):
         twice = next(name for name in ids if ids.count(name) > 1)
-        raise InputError(f"{path}: id {twice!r} occurs twice: give every probe its own id")
-    return tuple(probe for probe in probes if suite in (None, probe.suite))
+        raise InputError(f"{where}: id {twice!r} occurs twice: give every probe its own id")
+    return probes
 
 
 @cache
@@ -123,8 +128,7 @@ def without_superseded(probes: Sequence[Probe], later: Iterable[Probe]) -> list[
     ]
 
 
-def _probe(row: dict[str, Any], number: int, path: str | Path) -> Probe:
-    where = f"{path}, probe {number}"
+def _probe(row: dict[str, Any], number: int, where: str) -> Probe:
     _check_fields(row, where)
     name = str(row.get("id", number))
     suite = row.get("suite", KNOWLEDGE)

@@ -314,7 +314,7 @@ def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:
     """Encode retold texts as documents, and questions with answers as chats."""
     rows = rows_of(Path(source)) if source else []
     return [
-        chat_model.document(row["text"]) if "text" in row else gap_questions.dialogue(chat_model, row)
+        chat_model.document(row["text"]) if row.get("text") else gap_questions.dialogue(chat_model, row)
         for row in rows
     ]
 

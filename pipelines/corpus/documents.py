@@ -223,10 +223,10 @@ def read_corpus(directory: Path, limits: Limits | None = None, *, strict: bool =
     return Corpus(tuple(manifest), tuple(texts))
 
 
-def require(directory: Path) -> None:
+def require(directory: Path, limits: Limits | None = None) -> None:
     """Refuse a folder without a document before a run starts; reads up to the first document."""
     skipped: list[FileReport] = []
-    with closing(read_folder(directory)) as items:  # type: ignore[type-var]
+    with closing(read_folder(directory, limits)) as items:  # type: ignore[type-var]
         for item in items:
             if isinstance(item, TextPiece):
                 return

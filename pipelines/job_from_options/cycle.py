@@ -63,7 +63,7 @@ def cycle_job(
     if distils:
         with_dials(settings.distill.method, settings.distill.dials)
         settings = settings.model_copy(update={"distill": with_routes(ws, settings.distill)})
-    folder = readable_folder(docs)
+    folder = readable_folder(docs, settings)
     settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment)})
     settings = with_ifeval(ws, settings, changes)
     judged = _judged_suites(settings, suites, typed="eval.behaviours" in changes)

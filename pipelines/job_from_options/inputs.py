@@ -36,9 +36,9 @@ def resolved(ws: Workspace, docs: Path | None, changes: Changes = NONE) -> Confi
 # Documents -------------------------------------------------------------------------------------------------
 
 
-def readable_folder(docs: Path) -> str:
+def readable_folder(docs: Path, settings: Config) -> str:
     """Return the absolute path of a folder of documents; refuse one without a readable document."""
-    documents.require(docs)
+    documents.require(docs, settings.midtrain.reading.limits)
     return absolute(docs)
 
 

@@ -96,16 +96,16 @@ def retrieval_job(
     """Build a comparison with retrieval; the clean model itself counts as nothing trained yet."""
     chosen = ws.checkpoint(checkpoint).id
     clean = ws.clean().id
-    settings = resolved(ws, docs or taught_folder(ws, chosen), changes).eval
-    if settings.probes is None:
+    settings = resolved(ws, docs or taught_folder(ws, chosen), changes)
+    if settings.eval.probes is None:
         raise InputError(
             "no questions lie beside the documents: write some with `recover probes`, or --probes"
         )
     return RetrievalJob(
         clean=clean,
         trained=None if chosen == clean else chosen,
-        settings=settings,
-        docs=readable_folder(docs) if docs else None,
+        settings=settings.eval,
+        docs=readable_folder(docs, settings) if docs else None,
         passages=passages,
     )
 

@@ -37,7 +37,7 @@ def pilot_job(
     settings = resolved(ws, docs, changes)
     if settings.midtrain.method != "text":
         raise InputError("a pilot foretells training on text: set midtrain.method to text, or run the cycle")
-    folder = readable_folder(docs)
+    folder = readable_folder(docs, settings)
     chosen = ws.checkpoint(student)
     rate = settings.midtrain.optimizer.learning_rate
     settings = with_ifeval(ws, settings, changes)

@@ -44,7 +44,7 @@ def midtrain_job(
     changes: Changes = NONE,
 ) -> MidtrainJob:
     settings = resolved(ws, docs, changes)
-    folder = readable_folder(docs)
+    folder = readable_folder(docs, settings)
     chosen = ws.checkpoint(student)
     require_rank(chosen, settings.midtrain.lora, typed="midtrain.lora" in changes)
     return MidtrainJob(
@@ -82,7 +82,7 @@ def distill_job(
         settings=distill,
         prompts=recovery_prompts(ws, settings, changes),
         evaluation=settings.eval,
-        docs=readable_folder(docs) if docs else None,
+        docs=readable_folder(docs, settings) if docs else None,
         seed=settings.seed,
     )
 

@@ -60,7 +60,7 @@ def taught(
 def texts_of(ws: Workspace, job: DistillJob, stage: Stage, wanted_by: str) -> list[str]:
     """Return the documents that the job names, else those that midtraining kept; report runs without any."""
     if job.docs:
-        return list(documents.read_corpus(Path(job.docs)).texts)
+        return list(documents.read_corpus(Path(job.docs), ws.config.midtrain.reading.limits).texts)
     learned = kept_texts.learned(ws, job.student)
     say_absent(learned.absent, bool(learned.texts), stage, wanted_by)
     return learned.texts

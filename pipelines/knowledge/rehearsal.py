@@ -125,7 +125,7 @@ def _taught(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage, mo
     Midtraining has left its documents as token ids: they are tokenised again only for another tokenizer.
     """
     if job.docs:
-        texts = list(documents.read_corpus(Path(job.docs)).texts)
+        texts = list(documents.read_corpus(Path(job.docs), ws.config.midtrain.reading.limits).texts)
         return _parts([("named", 1.0, _tokenised(texts, student), lambda: texts)], job, student, most)
     runs, absent = kept_texts.kept_runs(ws, job.student)
     guards.say_absent(absent, bool(runs), stage, "rehearsal")

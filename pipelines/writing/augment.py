@@ -7,7 +7,6 @@ saved in augmented.jsonl: {"kind", "source", "text"} or {"kind": "qa", "source",
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from pipelines.corpus.entities import Entities, entities
 from pipelines.corpus.passages import Passage, passages
 from pipelines.writing.filters import ProbeLeaks, first_of, pairs, question_flaw, text_flaw
 from pipelines.writing.text_cache import Cache, written
+from recovery import untrusted_json
 from recovery.errors import InputError
 from recovery.storage.atomic_dirs import storage_errors, write_text
 
@@ -133,12 +133,24 @@ def save(path: Path, rows: Sequence[Row]) -> None:
 
 
 def load(path: Path) -> list[Row]:
-    """Read the rows of augmented.jsonl, or of the folder that contains it."""
+    """Read the rows of augmented.jsonl, or of the folder that contains it; refuse one that is incomplete."""
     path = path / AUGMENTED if path.is_dir() else path
     try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+        lines = enumerate(path.read_text(encoding="utf-8").split("\n"), 1)
+        rows = {number: untrusted_json.parse(line) for number, line in lines if line.strip()}
     except (OSError, ValueError) as error:
         raise InputError(f"--augment {path}: cannot be read: {error}: run `recover augment` first") from error
-    if not all(isinstance(row, dict) and (row.get("text") or row.get("response")) for row in rows):
-        raise InputError(f"--augment {path}: rows of text, or of prompt and response, are expected")
-    return rows
+    for number, row in rows.items():
+        if not _complete(row):
+            raise InputError(
+                f"--augment {path}:{number}: a `text`, or a `prompt` and a `response`, is expected: add it"
+            )
+    return list(rows.values())
+
+
+def _complete(row: Any) -> bool:
+    """Return whether a row is a text, or a question with its answer."""
+    if not isinstance(row, dict):
+        return False
+    parts = [row["text"]] if row.get("text") else [row.get("prompt"), row.get("response")]
+    return all(isinstance(part, str) and part.strip() for part in parts)

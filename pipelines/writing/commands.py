@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from db.reads import queries
 from evals import verdict
-from evals.probes import FACT_STATUSES, KNOWLEDGE, NEW, Probe, load_probes
+from evals.probes import FACT_STATUSES, KNOWLEDGE, NEW, Probe, load_probes, parse_probes
 from evals.statistics import items_to_pass
 from pipelines.corpus import documents
 from pipelines.runs.kept_probes import earlier_probes
@@ -50,7 +51,7 @@ class ProbeOptions:
 
 def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOptions) -> dict[str, Any]:
     """Write augmented.jsonl for a folder of documents; return the counts of kept and refused rows."""
-    texts = documents.read_corpus(docs).texts
+    texts = _texts(ws, docs)
     probes_file = options.probes or companions(docs).get("probes")
     unseen = load_probes(probes_file) if probes_file else ()
     if options.writer in (TEMPLATE, GAPS):
@@ -96,53 +97,63 @@ def _without_a_model(writer: str, texts: Any, unseen: Any) -> augmenting.Augment
 def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> dict[str, Any]:
     """Write probes from the user's questions if there are any, else from the writer, else from gaps."""
     margins = ws.config.eval.margins()
-    count = options.count or items_to_pass(margins[KNOWLEDGE])
+    rows, source = _rows_of(ws, docs, out, options, options.count or items_to_pass(margins[KNOWLEDGE]))
+    rows = probes.compared_with_earlier(rows, _earlier(ws))
+    made = parse_probes(rows, str(out))  # before `out` is written: an earlier file outlives a refusal
+    probes.save(out, rows)
+    counted = {probe.fact for probe in made if probe.counts and probe.suite == KNOWLEDGE}
+    few = verdict.power_warning({KNOWLEDGE: len(counted)}, margins)
+    return {"path": str(out), "made_from": source, **_counts(made), "power": few[0] if few else None}
+
+
+def _rows_of(
+    ws: Workspace, docs: Path, out: Path, options: ProbeOptions, count: int
+) -> tuple[list[probes.Row], str]:
+    """Return the rows of probes and what they are made from."""
     questions_file = options.qa or probes.own_questions(docs)
     if questions_file is not None:
-        rows = probes.from_file(questions_file)
-        source = f"your questions in {questions_file}"
-    elif options.writer == TEMPLATE:
+        return probes.from_file(questions_file), f"your questions in {questions_file}"
+    if options.writer == TEMPLATE:
         raise InputError(
             "--writer template writes for `recover augment` only: give gaps, a checkpoint or an endpoint"
         )
-    elif options.writer in (None, GAPS):
-        texts = documents.read_corpus(docs).texts
-        rows = probes.from_gaps(texts, count, options.seed)
-        source = "gaps, no writer"
-    else:
-        writer = _writer(ws, options.writer, options.name, max_new_tokens=128, temperature=0.0)
-        rows = probes.from_writer(
-            documents.read_corpus(docs).texts,
-            writer,
-            Cache(out.with_suffix(".written.jsonl")),
-            count,
-            options.seed,
-            on_progress=lambda done, total: ws.progress.step("probes", done, total),
-        )
-        source = f"written by {options.writer}"
-    rows = probes.compared_with_earlier(rows, _earlier(ws))
-    by_kind = probes.save(out, rows)
-    statuses = [probe.fact_status for probe in load_probes(out)]
-    heldout = len({probes.fact_of(row) for row in rows if row.get("heldout_fact")})
-    counts = {"by_kind": by_kind, "by_fact_status": {name: statuses.count(name) for name in FACT_STATUSES}}
-    facts = _facts([probes.fact_of(row) for row in rows], statuses)
-    counted = {probe.fact for probe in load_probes(out, KNOWLEDGE) if probe.counts}
-    few = verdict.power_warning({KNOWLEDGE: len(counted)}, margins)
+    if options.writer in (None, GAPS):
+        return probes.from_gaps(_texts(ws, docs), count, options.seed), "gaps, no writer"
+    writer = _writer(ws, options.writer, options.name, max_new_tokens=128, temperature=0.0)
+    return _written(ws, docs, out, writer, count, options.seed), f"written by {options.writer}"
+
+
+def _written(ws: Workspace, docs: Path, out: Path, writer: Writer, count: int, seed: int) -> list[probes.Row]:
+    return probes.from_writer(
+        _texts(ws, docs),
+        writer,
+        Cache(out.with_suffix(".written.jsonl")),
+        count,
+        seed,
+        on_progress=lambda done, total: ws.progress.step("probes", done, total),
+    )
+
+
+def _texts(ws: Workspace, docs: Path) -> Sequence[str]:
+    return documents.read_corpus(docs, ws.config.midtrain.reading.limits).texts
+
+
+def _counts(made: Sequence[Probe]) -> dict[str, Any]:
+    """Count questions by kind and by the status of their facts, and the facts themselves."""
+    by_status = Counter(probe.fact_status for probe in made)
     return {
-        "path": str(out),
-        "made_from": source,
-        **counts,
-        "facts": facts,
-        "heldout_facts": heldout,
-        "power": few[0] if few else None,
+        "by_kind": dict(Counter(probe.kind for probe in made)),
+        "by_fact_status": {status: by_status[status] for status in FACT_STATUSES},
+        "facts": _facts(made),
+        "heldout_facts": len({probe.fact for probe in made if probe.heldout_fact}),
     }
 
 
-def _facts(names: Sequence[str], statuses: Sequence[str]) -> dict[str, int]:
+def _facts(made: Sequence[Probe]) -> dict[str, int]:
     """Count each fact once, by the status of its questions; some kinds of a known fact's are always new."""
-    known = {name: status for name, status in zip(names, statuses, strict=True) if status != NEW}
-    of_each = [known.get(name, NEW) for name in dict.fromkeys(names)]
-    return {status: of_each.count(status) for status in FACT_STATUSES}
+    known = {probe.fact: probe.fact_status for probe in made if probe.fact_status != NEW}
+    of_each = Counter(known.get(fact, NEW) for fact in {probe.fact for probe in made})
+    return {status: of_each[status] for status in FACT_STATUSES}
 
 
 def _earlier(ws: Workspace) -> list[Probe]:

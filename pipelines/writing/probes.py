@@ -13,12 +13,13 @@ from typing import Any
 
 from evals import jsonl
 from evals.answer_matching import matches, normalise
-from evals.probes import APART, CHANGED, KNOWLEDGE, STABLE, UPDATES, Probe
+from evals.probes import APART, CHANGED, KNOWLEDGE, STABLE, UPDATES, Probe, parse_probes
 from pipelines.corpus.cloze import Cloze, clozes
 from pipelines.corpus.entities import Entities, entities, sample, words
 from pipelines.corpus.passages import passages
 from pipelines.corpus.prose import prose_sentences
 from pipelines.writing.augment import REQUESTS
+from pipelines.writing.augment import save as save_rows
 from pipelines.writing.filters import pairs, question_flaw
 from pipelines.writing.text_cache import Cache, written
 from pipelines.writing.writers import Writer
@@ -121,15 +122,20 @@ def _common(fact: str, passage: str) -> Row:
 
 def from_file(path: Path) -> list[Row]:
     """Read the user's questions: lines of {"question" or "prompt", "answer", ...}; other fields are kept."""
-    rows = jsonl.read(path, {"answer": str})
-    for number, row in enumerate(rows, 1):
-        row["prompt"] = row.pop("question", None) or row.get("prompt")
-        if not isinstance(row["prompt"], str) or not row["prompt"].strip():
-            raise InputError(f"{path}, line {number}: no `question`: add it")
-    return [
-        {"id": f"own-{number}", "kind": "direct", "suite": "knowledge", **row}
-        for number, row in enumerate(rows, 1)
+    rows = [
+        {"id": f"own-{number}", "kind": "direct", "suite": KNOWLEDGE, **_own(row, f"{path}, line {number}")}
+        for number, row in enumerate(jsonl.read(path, {"answer": str}), 1)
     ]
+    parse_probes(rows, str(path))
+    return rows
+
+
+def _own(row: Row, where: str) -> Row:
+    """Return a question of the user's with its text as `prompt`, without fields that are null."""
+    row["prompt"] = row.pop("question", None) or row.get("prompt")
+    if not isinstance(row["prompt"], str) or not row["prompt"].strip():
+        raise InputError(f"{where}: no `question`: add it")
+    return {name: value for name, value in row.items() if value is not None}
 
 
 def compared_with_earlier(rows: Sequence[Row], earlier: Sequence[Probe]) -> list[Row]:
@@ -146,13 +152,9 @@ def compared_with_earlier(rows: Sequence[Row], earlier: Sequence[Probe]) -> list
     return [_with_status(row, old.get(_fact(row), []), answered) for row in rows]
 
 
-def fact_of(row: Row) -> str:
-    """Return the name of the fact that a row asks about: a row that names none is a fact of its own."""
-    return str(row.get("fact", row.get("id")))
-
-
 def _fact(row: Row) -> tuple[str, Any]:
-    return fact_of(row), row["answer"]
+    """Return what a row asks about: a row that names no fact is one of its own."""
+    return str(row.get("fact", row.get("id"))), row["answer"]
 
 
 def _old_answers(row: Row, answered: dict[str, list[Probe]]) -> list[str]:
@@ -184,12 +186,8 @@ def own_questions(docs: Path) -> Path | None:
     return next((path for path in places if path.is_file()), None)
 
 
-def save(path: Path, rows: Sequence[Row]) -> dict[str, int]:
-    """Write the probes; return the number of each kind."""
+def save(path: Path, rows: Sequence[Row]) -> None:
+    """Write the probes; refuse to write none."""
     if not rows:
         raise InputError("no question could be made from these documents: bring your own with --qa FILE")
-    from pipelines.writing.augment import save as save_rows
-
-    save_rows(path, [{key: value for key, value in row.items() if value is not None} for row in rows])
-    kinds = [str(row["kind"]) for row in rows]
-    return {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
+    save_rows(path, rows)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from pipelines.cli.commands import cli
 from tests.support import tiny
@@ -41,7 +42,8 @@ def test_chat_is_answered_by_the_clean_model_and_the_mix_is_shown(recover: Recov
     home, docs = place / "home", place / "world" / "docs"
     augmented = place / "augmented"
     augmented.mkdir()
-    rows = [{"kind": "qa", "prompt": "Where does Ada live?", "response": "Oslo"}, {"kind": "x", "text": "So"}]
+    asked = {"kind": "qa", "text": None, "prompt": "Where does Ada live?", "response": "Oslo"}
+    rows = [asked, {"kind": "x", "text": "So"}]
     (augmented / "augmented.jsonl").write_text("\n".join(map(json.dumps, rows)))
     said = recover(
         "--home",
@@ -107,6 +109,27 @@ def test_probes_are_made_and_can_be_asked(recover: Recover, place: Path) -> None
     assert found["power"].startswith(few) and "725 items give 80%" in found["power"]
 
 
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ([{"question": "Who?", "answer": "?!"}], "qa.jsonl, probe 1: the answer '?!' has no words"),
+        ([{"id": "a", "question": q, "answer": "x"} for q in "WV"], "qa.jsonl: id 'a' occurs twice"),
+        ([{"question": "Who?", "answer": "Ada", "aliases": 5}], "qa.jsonl, probe 1: `aliases`"),
+    ],
+)
+def test_questions_that_cannot_be_asked_replace_no_probes(
+    recover: Recover, place: Path, tmp_path: Path, own: list[dict[str, Any]], message: str
+) -> None:
+    """The new file was written first and checked afterwards."""
+    questions, out = tmp_path / "qa.jsonl", tmp_path / "probes.jsonl"
+    questions.write_text("\n".join(map(json.dumps, own)))
+    out.write_text("earlier probes")
+    docs = place / "world" / "docs"
+    said = recover("--home", place / "home", "probes", "--docs", docs, "--out", out, "--qa", questions)
+    assert said.code == 2 and message in said.error
+    assert out.read_text() == "earlier probes"
+
+
 def test_as_many_facts_are_asked_about_as_a_verdict_needs(recover: Recover, place: Path) -> None:
     """By default there were 100, with which an equally good model passes once in five times."""
     docs, home, out = PAGES / "docs", place / "home", place / "many.jsonl"
@@ -139,6 +162,25 @@ def test_the_writers_that_need_no_model_are_taken_or_refused_as_help_says(
     assert said.code == 2 and "--writer template writes for `recover augment` only" in said.error
     assert "|template" in recover("augment", "--help").out
     assert "template" not in recover("probes", "--help").out
+
+
+@pytest.mark.parametrize(
+    "words", [("probes", "--out", "p.jsonl"), ("augment", "--out", "a", "--writer", "gaps"), ("midtrain",)]
+)
+def test_documents_are_read_within_the_configured_limits(
+    recover: Recover, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """Only a midtraining that had begun took them from recover.yaml."""
+    monkeypatch.chdir(tmp_path)
+    home, docs = tmp_path / "home", tmp_path / "docs"
+    docs.mkdir()
+    (docs / "a.html").write_text(f"<p>Ada Horn plays the harp.</p><!--{'x' * 2**20}-->")
+    run("--home", home, "init", "--model", place / "model", "--preset", "microworld")
+    settings = yaml.safe_load((home / "recover.yaml").read_text())
+    settings["midtrain"]["reading"] = {"largest_file_mib": 1}
+    (home / "recover.yaml").write_text(yaml.safe_dump(settings))
+    said = recover("--home", home, words[0], "--docs", docs, *words[1:])
+    assert said.code == 2 and "holds no readable document (1 skipped: larger than 1 MiB" in said.error
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from evals import jsonl, knowledge
+from pipelines.config.sections.midtrain import ReadingConfig
 from pipelines.corpus.entities import entities
 from pipelines.distillation.inputs import PromptData
 from pipelines.distillation.prompts import Prompt
@@ -216,6 +217,20 @@ def test_removed_documents_are_reported_and_damaged_ones_are_an_error(tmp_path: 
     (tmp_path / "two" / "documents.jsonl").write_text('"a tex')
     with pytest.raises(InputError, match=r"two/documents\.jsonl: the kept documents"):
         texts_of(workspace, job, stage, "overlap")
+
+
+def test_named_documents_are_read_within_the_configured_limits(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(f"<p>short</p><!--{'x' * 2**20}-->")
+    (tmp_path / "b.md").write_text("plain")
+    job: Any = SimpleNamespace(docs=str(tmp_path))
+
+    def read(mib: int) -> list[str]:
+        reading = ReadingConfig(largest_file_mib=mib)
+        config = SimpleNamespace(midtrain=SimpleNamespace(reading=reading))
+        workspace: Any = SimpleNamespace(config=config)
+        return texts_of(workspace, job, stage=None, wanted_by="overlap")  # type: ignore[arg-type]
+
+    assert read(1) == ["plain"] and read(2) == ["short", "plain"]
 
 
 def learn(student: ChatModel, text: str, steps: int) -> None:

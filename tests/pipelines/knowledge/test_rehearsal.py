@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ from pipelines.runs.training_run import any_of
 from pipelines.runs.workspace import Workspace
 from pipelines.writing import gap_questions
 from recovery.batches.rollouts import Rollouts
+from recovery.errors import InputError
 from recovery.methods.table import get, with_dials
 from recovery.models.chat_model import ChatModel
 from recovery.objective.objective import Loss, Objective
@@ -307,6 +309,21 @@ def test_no_cycle_tokenises_the_documents_of_an_earlier_one(
 
 def runs_of(home: Workspace, student: str) -> list[Path]:
     return kept_texts.kept_runs(home, student)[0]
+
+
+def test_named_documents_are_read_within_the_configured_limits(home: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "named").mkdir()
+    (tmp_path / "named" / "a.html").write_text(f"<p>short</p><!--{'x' * 2**20}-->")
+    file = home.home / "recover.yaml"
+    configured = yaml.safe_load(file.read_text())
+    configured["midtrain"]["reading"] = {"largest_file_mib": 1}
+    file.write_text(yaml.safe_dump(configured))
+    asked = job(tmp_path, "base", overlap="keep", tripwire_every=0)
+    with (
+        Workspace.open(home.home) as limited,
+        pytest.raises(InputError, match="1 skipped: larger than 1 MiB"),
+    ):
+        distill(limited, asked.model_copy(update={"docs": str(tmp_path / "named")}))
 
 
 def test_a_student_that_was_taught_nothing_rehearses_nothing(

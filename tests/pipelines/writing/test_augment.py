@@ -135,6 +135,27 @@ def test_bad_kinds_and_missing_files_are_one_line(tmp_path: Path) -> None:
         load(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"question": "Who?", "response": "Ada"},
+        {"text": 5},
+        {"text": " "},
+        {"prompt": "Who?", "response": ""},
+        {"prompt": ["Who?"], "response": "Ada"},
+        {"text": None, "prompt": "Who?"},
+    ],
+)
+def test_a_row_that_cannot_be_trained_on_is_named_by_its_line(tmp_path: Path, row: dict[str, Any]) -> None:
+    """Such rows ended a cycle after its first evaluation."""
+    good = [{"text": "Ada sings."}, {"text": None, "prompt": "Who sings?", "response": "Ada"}]
+    (tmp_path / AUGMENTED).write_text("\n\n".join(map(json.dumps, good)))
+    assert load(tmp_path) == good
+    (tmp_path / AUGMENTED).write_text("\n\n".join(map(json.dumps, [*good, row])))
+    with pytest.raises(InputError, match=r"augmented\.jsonl:5: a `text`, or a `prompt` and a `response`"):
+        load(tmp_path)
+
+
 def test_the_clean_checkpoint_writes_through_the_sampler_and_repeats_itself(tmp_path: Path) -> None:
     def said() -> list[str]:
         writer = LocalWriter(tiny.chat_model(), "tiny", max_new_tokens=5, temperature=1.0, at_once=2)
