@@ -17,6 +17,7 @@ from evals.scores import Item, cluster
 from pipelines.config.jobs import ChooseJob, DistillJob, MergeJob
 from pipelines.config.overrides import override
 from pipelines.distill import distill
+from pipelines.distillation.engine_places import INPROCESS
 from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
 from pipelines.merge import merge
@@ -73,7 +74,7 @@ def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
     _warn_of_small_halves(job, stage, standards)
     tried: list[Candidate] = []
     left_out: dict[str, str] = {}
-    names = list(_names(job.how))
+    names = list(_names(job))
     for name in names:
         try:
             checkpoint = _made(ws, job, stage, name)
@@ -111,15 +112,16 @@ def _warn_of_small_halves(job: ChooseJob, stage: Stage, standards: Items) -> Non
         )
 
 
-def _names(how: str) -> Iterator[str]:
+def _names(job: ChooseJob) -> Iterator[str]:
     """Yield the candidates, the cheapest first."""
-    if how == "auto":
+    if job.how == "auto":
         yield "none"
         yield EMBEDDINGS
     yield from (f"merge:{weight:g}" for weight in WEIGHTS)
-    if how == "auto":
+    if job.how == "auto":
         yield SELF_ANSWERED
-        yield "distill"
+        if job.settings.distill.method != SELF_ANSWERED:
+            yield "distill"
 
 
 def _made(ws: Workspace, job: ChooseJob, stage: Stage, name: str) -> str:
@@ -134,7 +136,7 @@ def _made(ws: Workspace, job: ChooseJob, stage: Stage, name: str) -> str:
         return str(merge(ws, mixed, parent=stage.id, key=name)["checkpoint"])
     settings = job.settings.distill
     if name == SELF_ANSWERED and settings.method != SELF_ANSWERED:
-        plain = {"dials": {}, "ahead": 0, "offload_teacher": False}
+        plain = {"dials": {}, "sampler": INPROCESS, "ahead": 0, "offload_teacher": False}
         settings = override(settings, {"method": SELF_ANSWERED, **plain})
     wanted = DistillJob(
         student=job.student,

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from db.reads import curves
-from evals import ifeval
 from evals.exact import exact_p
 from pipelines.config.sections.distill import StopConfig
+from pipelines.distillation.instructions import followed, require_checkers
 from pipelines.distillation.leaks import drop_leaks
 from pipelines.distillation.prompts import Prompt, read_prompts
 from recovery.errors import InputError
@@ -42,13 +42,15 @@ def hold_out(job: DistillJob, data: PromptData, asked: Sequence[str]) -> tuple[P
     settings = job.settings.stop
     if settings is None:
         return data, []
-    source = read_prompts(settings.probe) if settings.probe else data.rows
-    checkable, _ = drop_leaks([row for row in source if row.fields.get("instruction_id_list")], asked)
+    source = settings.probe or "the recovery prompts"
+    rows = read_prompts(settings.probe) if settings.probe else data.rows
+    checkable, _ = drop_leaks([row for row in rows if row.fields.get("instruction_id_list")], asked)
     if not checkable:
         raise InputError(
-            f"{settings.probe or 'the recovery prompts'}: no row has an 'instruction_id_list' to check "
+            f"{source}: no row has an 'instruction_id_list' to check "
             "answers by: give distill.stop.probe a file in IFEval's format, other than the evaluation's"
         )
+    require_checkers(source, checkable, "distill.stop")
     probe = random.Random(f"probe:{job.seed}").sample(checkable, min(settings.prompts, len(checkable)))
     texts = [row.text for row in probe]
     prompts, _ = drop_leaks(data.prompts, texts)
@@ -113,9 +115,4 @@ class BehaviourBack:
         self.stage.spend(tokens_sampled=rollouts.n_tokens)
         texts = [self.student.answer(answer) for answer in rollouts.responses()]
         rows = zip(texts, self.probe, strict=True)
-        return [_follows(text, row) for text, row in rows]
-
-
-def _follows(text: str, row: Prompt) -> bool:
-    asked = row.fields["instruction_id_list"]
-    return ifeval.followed(text, row.text, asked, row.fields.get("kwargs") or [{}] * len(asked)) == 1.0
+        return [followed(text, {**row.fields, "prompt": row.text}) == 1.0 for text, row in rows]

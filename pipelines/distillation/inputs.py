@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipelines.distillation.engine_places import INPROCESS
 from pipelines.distillation.frozen_teachers import FrozenTeachers
+from pipelines.distillation.instructions import followed, require_checkers
 from pipelines.distillation.lengths import checkpoint_limit, smallest
 from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.runs.workspace import is_file
@@ -114,7 +114,7 @@ def read_reward(job: DistillJob, method: Method, data: PromptData) -> tuple[Rewa
             f"method {method.name!r} needs a reward: set distill.reward (`recover distill --reward`) to "
             "exact, ifeval, module:function or FILE.py:function"
         )
-    found = rewards.resolve(name, {"ifeval": _followed})
+    found = rewards.resolve(name, {"ifeval": followed})
     needed = JUDGED_BY.get(name)
     if needed is None:
         return found, data
@@ -122,33 +122,10 @@ def read_reward(job: DistillJob, method: Method, data: PromptData) -> tuple[Rewa
     if not judged:
         raise InputError(f"{job.prompts}: no prompt has the field {needed!r}, which the reward {name} needs")
     if name == "ifeval":
-        _check_instructions(job.prompts, judged)
+        require_checkers(job.prompts, judged, "reward ifeval")
     if method.teacher_weight and method.state_kind != "student-kept":
         judged = data.prompts
     return rewards.where(found, needed), PromptData(judged, data.pairs)
-
-
-def _followed(response: str, item: Mapping[str, Any]) -> float:
-    """Return the share of a row's IFEval instructions that the response follows."""
-    from evals import ifeval
-
-    return ifeval.followed(response, item["prompt"], item["instruction_id_list"], item["kwargs"])
-
-
-def _check_instructions(source: str, rows: list[Prompt]) -> None:
-    """Refuse rows that the checkers cannot be built for, before the first answer is judged."""
-    from recovery.teachers.contexts import prompt
-
-    for row in rows:
-        asked = prompt(row)
-        try:
-            _followed("", {**row.fields, "prompt": asked})
-        except Exception as error:  # the checkers raise many classes for wrong arguments
-            said = " ".join(str(error).split())[:120]
-            raise InputError(
-                f"{source}: reward ifeval cannot check {asked[:60]!r} ({type(error).__name__}: {said}): give "
-                "`instruction_id_list` and as many `kwargs`, as in IFEval"
-            ) from error
 
 
 class Teachers:

@@ -50,6 +50,7 @@ class DecodeBatch:
         )
         room = [self.limit if context is None else context - len(prompt) for prompt in prompts]
         self.limits_R = torch.tensor(room, device=device).clamp(max=self.limit)
+        self.full_at = {tokens for tokens in room if tokens < self.limit}  # where a row fills the context
         self.rows_B = torch.arange(len(prompts), device=device)
         self.finished_B = torch.zeros(len(prompts), dtype=torch.bool, device=device)
         self.token_B = torch.empty(0, dtype=torch.long, device=device)  # each row's last
@@ -96,8 +97,9 @@ class DecodeBatch:
         written.logprobs_RT[self.rows_B, step] = logprob_B
         self.finished_B |= torch.isin(self.token_B, written.stops)
         self.finished_B |= self.limits_R[self.rows_B] <= step + 1
-        if (step + 1) % self.look_every == 0:
-            self._drop_finished()
+        full = step + 1 in self.full_at and bool((self.limits_R[self.rows_B] <= step + 1).any())
+        if full or (step + 1) % self.look_every == 0:
+            self._drop_finished(at_once=full)  # models may have no position beyond their context
 
     def _finish_loops(self, step: int) -> None:
         """Finish the rows that have become loops since the last look."""
@@ -107,10 +109,11 @@ class DecodeBatch:
         self.loops_seen = step
         self._drop_finished()
 
-    def _drop_finished(self) -> None:
-        """Drop finished rows once there are enough of them."""
+    def _drop_finished(self, *, at_once: bool = False) -> None:
+        """Drop finished rows, once there are enough of them or at once."""
         finished = int(self.finished_B.sum())
-        if finished == 0 or finished < self.decoder.drop_share * len(self.finished_B):
+        enough = 0 if at_once else self.decoder.drop_share * len(self.finished_B)
+        if finished == 0 or finished < enough:
             return
         kept_B = remaining(self.finished_B)
         self.token_B = self.token_B[kept_B]

@@ -59,17 +59,22 @@ def test_where_nothing_cheaper_is_shown_to_do_it_distillation_is_tried_last(
     assert {row["cycle"] for row in overview.training_runs(ws.tracker.db)} == {1}
 
 
-def test_a_candidate_that_cannot_be_made_is_left_out(
-    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("configured", "trained"), [("opd", ["seqkd", "distill"]), ("seqkd", ["seqkd"])])
+def test_a_candidate_that_cannot_be_made_is_left_out_and_none_is_made_twice(
+    configured: str, trained: list[str], ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settle(ws, margin=0.001, learning_rate=1e-4)
+    path = ws.home / "recover.yaml"
+    path.write_text(re.sub(r"method: opd\b", f"method: {configured}", path.read_text()))
+    vars(ws).pop("config", None)
 
     def refuse(*_: Any, **__: Any) -> None:
         raise InputError("merge: this adapter can't be merged")
 
     monkeypatch.setattr("recovery.models.merging.merge_weights", refuse)
     found = tried(ws, docs, recover_with="auto")
-    assert [one["name"] for one in found["tried"]] == ["none", "seqkd", "distill"]
+    assert [one["name"] for one in found["tried"]] == ["none", *trained]
+    assert len(queries.runs(ws.tracker.db, kind="distill")) == len(trained)
     assert found["left_out"].keys() == {"embeddings", "merge:0.3", "merge:0.5", "merge:0.7"}
     assert "can't be merged" in found["left_out"]["embeddings"]
 
@@ -114,9 +119,9 @@ def test_the_clean_embeddings_suffice_where_commas_pushed_all_else_down(ws: Work
 
 def test_self_answered_words_suffice_where_no_mixture_of_weights_does(ws: Workspace, docs: Path) -> None:
     """Layers that drown the clean ones in any mixture; a few steps on the clean model's words bring others
-    back, and distillation is never begun."""
+    back, and distillation, whose student would be sampled on a server, is never begun."""
     drown(ws, docs, frozen=True)
-    found = tried(ws, docs, recover_with="auto")
+    found = tried(ws, docs, recover_with="auto", changes={"distill.sampler": "http://127.0.0.1:9/v1"})
     assert [(one["name"], one["passed"]) for one in found["tried"]] == [
         ("none", False),
         ("embeddings", False),

@@ -15,7 +15,7 @@ from pipelines.config import settings as config
 from pipelines.config.jobs import DistillJob
 from pipelines.config.overrides import override
 from pipelines.config.sections.distill import StopConfig
-from pipelines.distill import distill
+from pipelines.distill import check_inputs, distill
 from pipelines.distillation.early_stop import BehaviourBack, hold_out
 from pipelines.distillation.inputs import read_data
 from pipelines.machine.init_home import initialise
@@ -116,6 +116,29 @@ def test_nothing_to_check_by_is_said(prompts: Path) -> None:
     prompts.write_text("".join(prompts.read_text().splitlines(keepends=True)[:15]))
     with pytest.raises(InputError, match="leaves nothing to train on"):
         hold_out(job(prompts), read_data(job(prompts), get("opd")), [])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"instruction_id_list": ["length_constraint:number_words"]},
+        {"instruction_id_list": ["punctuation:no_comma", "punctuation:no_comma"]},
+        {"kwargs": None},
+    ],
+)
+@pytest.mark.parametrize("own_file", [True, False])
+def test_a_probe_that_no_checker_can_be_built_for_is_refused_before_training(
+    wrong: dict[str, Any], own_file: bool, prompts: Path
+) -> None:
+    source = prompts.with_name("probe.jsonl") if own_file else prompts
+    row = {"prompt": "Say a lot.", **NO_COMMA}
+    lines = [json.dumps(row | wrong), prompts.read_text()]
+    source.write_text("\n".join(lines))
+    asked = job(prompts, probe=str(source) if own_file else None)
+    where = str(source) if own_file else "the recovery prompts"
+    with pytest.raises(InputError, match=f"{where}: distill.stop cannot check 'Say a lot") as refused:
+        check_inputs(asked, prompts.parent)
+    assert "\n" not in str(refused.value)
 
 
 def look(stage: Stage, rows: list[Any], *, clean: int, student: int, every: int = 5) -> BehaviourBack:
