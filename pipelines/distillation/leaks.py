@@ -11,6 +11,7 @@ from evals.families import suite as families
 from evals.families.table import FAMILIES
 from evals.probes import PROBE_SUITES, suite_probes
 from pipelines.config.sections.eval import EvalConfig
+from pipelines.corpus.segments import UNSPACED, compared_words
 from pipelines.distillation.prompts import Prompt
 from pipelines.evaluation.ifeval_prompts import MICROWORLD, ifeval_path
 from recovery.errors import RecoverError
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 OPENING_WORDS = 8
 KEPT_PROMPTS = "evaluation_prompts.json"  # in a run's folder
+# In scripts without spaces every character is compared: where words begin depends on what is around them.
+_COMPARED = re.compile(rf"(?=\w)[{UNSPACED}]|[^\W{UNSPACED}]+")
 
 
 def evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
@@ -43,17 +46,16 @@ def kept_evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
 
 
 def normalised(text: str) -> str:
-    return " ".join(re.findall(r"\w+", text.lower()))
+    return " ".join(_COMPARED.findall(text.lower()))
 
 
 def drop_leaks(prompts: Sequence[Prompt], evaluation: Sequence[str]) -> tuple[list[Prompt], int]:
     """Drop prompts that equal an evaluation prompt or contain one of at least eight words."""
     normal = [normalised(text) for text in evaluation]
     openings: dict[str, list[str]] = {}
-    for text in normal:
-        words = text.split()
-        if len(words) >= OPENING_WORDS:
-            openings.setdefault(" ".join(words[:OPENING_WORDS]), []).append(text)
+    for text, whole in zip(evaluation, normal, strict=True):
+        if len(compared_words(text, normalised)) >= OPENING_WORDS:
+            openings.setdefault(" ".join(whole.split()[:OPENING_WORDS]), []).append(whole)
     exact = set(normal)
     kept = [prompt for prompt in prompts if not _leaks(normalised(prompt.text), exact, openings)]
     return kept, len(prompts) - len(kept)
