@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from evals import dialogues, ifeval
@@ -26,18 +27,30 @@ _COMPARED = re.compile(rf"(?=\w)[{UNSPACED}]|[^\W{UNSPACED}]+")
 
 
 def evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
-    """Return the evaluation's prompts, to exclude them from training; log if they cannot be read."""
+    """Return the evaluation's prompts, to exclude them from training; log which cannot be read."""
+    sources: dict[str, Callable[[EvalConfig], list[str]]] = {"IFEval": _of_ifeval, "probes": _of_probes}
+    sources |= {name: partial(_of_family, name) for name in settings.behaviours}
     found: list[str] = []
-    try:
-        found += ifeval.prompts(ifeval_path(settings)) if settings.ifeval != MICROWORLD else []
-        for suite in PROBE_SUITES:
-            found += [dialogues.contents(probe.chat) for probe in suite_probes(settings.probes, suite)]
-        for name in settings.behaviours:
-            asked = families.suite(FAMILIES[name], settings.behaviours_items, settings.probes)
-            found += [question.text for question in asked]
-    except RecoverError as error:
-        stage.say(f"  leaks        not checked: {error}")
+    for name, read in sources.items():
+        try:
+            found += read(settings)
+        except RecoverError as error:
+            stage.say(f"  leaks        {name} not checked: {error}")
     return found
+
+
+def _of_ifeval(settings: EvalConfig) -> list[str]:
+    return [] if settings.ifeval == MICROWORLD else ifeval.prompts(ifeval_path(settings))
+
+
+def _of_probes(settings: EvalConfig) -> list[str]:
+    asked = [probe for suite in PROBE_SUITES for probe in suite_probes(settings.probes, suite)]
+    return [dialogues.contents(probe.chat) for probe in asked]
+
+
+def _of_family(name: str, settings: EvalConfig) -> list[str]:
+    asked = families.suite(FAMILIES[name], settings.behaviours_items, settings.probes)
+    return [question.text for question in asked]
 
 
 def kept_evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
