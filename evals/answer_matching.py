@@ -52,10 +52,10 @@ def matches(response: str, answers: Iterable[str], strict: bool = False) -> bool
     wanted = [answer for answer in map(normalise, answers) if answer]
     if strict:
         return said in wanted
-    return any(_occurs(answer, said) for answer in wanted)
+    return any(occurs(answer, said) for answer in wanted)
 
 
-def _occurs(answer: str, said: str) -> bool:
+def occurs(answer: str, said: str) -> bool:
     """Return whether a normalised text contains a normalised answer as whole words."""
     return answer in said and _whole(answer).search(said) is not None
 
@@ -72,9 +72,9 @@ def mentions(response: str, answers: Iterable[str], other_than: Iterable[str]) -
     wanted = [answer for answer in map(normalise, answers) if answer]
     said = normalise(response)
     for other in map(normalise, other_than):
-        if any(other != answer and _occurs(answer, other) for answer in wanted):
+        if any(other != answer and occurs(answer, other) for answer in wanted):
             said = _without(other, said)
-    return any(_occurs(answer, said) for answer in wanted)
+    return any(occurs(answer, said) for answer in wanted)
 
 
 def _without(answer: str, said: str) -> str:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pipelines.corpus.entities import Entities, Term, entities, sample
 from pipelines.corpus.general_words import GeneralWords, general_words
 from pipelines.corpus.prose import prose_sentences
-from pipelines.corpus.segments import segments
+from pipelines.corpus.segments import IS_UNSPACED, segments
 
 LONGEST = 400  # characters of a sentence
 TELLING = 2.0  # nats: the word is in fewer than every seventh sentence
@@ -35,12 +35,13 @@ MARKS = ".!?।'‘’*_`[]{}<>|"  # around a word, and no part of it
 
 @dataclass(frozen=True)
 class Cloze:
-    """`before`, naming `entity` unless that is empty, and `answer` follow each other in the document."""
+    """`before`, `between` and `answer` follow each other in the document; `before` names `entity`, if any."""
 
     before: str
     answer: str
     entity: Term
     sentence: str
+    between: str  # one space, unless the sentence is in a script without spaces
 
 
 def clozes(texts: Sequence[str], *, limit: int, seed: int = 0, about: Entities | None = None) -> list[Cloze]:
@@ -154,10 +155,12 @@ def _cut_behind(end: int, entity: Term, sentence: str, options: Sequence[Option]
     if not options:
         return None
     _, negative_start, answer = max(options)
-    before = sentence[:-negative_start].rstrip()
+    start = -negative_start
+    before = sentence[:start].rstrip()
     if answer.casefold() in before.casefold() or before.endswith(("-", "/")):
         return None
-    return Cloze(before, answer, entity, sentence)
+    between = sentence[len(before) : start] if IS_UNSPACED.search(sentence) else " "
+    return Cloze(before, answer, entity, sentence, between)
 
 
 def _in_turn(groups: list[list[Cloze]]) -> list[Cloze]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -44,6 +44,14 @@ def unspaced_words(text: str) -> list[tuple[int, str]]:
     if not IS_UNSPACED.search(text):
         return []
     return [(at, word) for at, word in segments(text) if IS_UNSPACED.match(word)]
+
+
+def compared_words(text: str, normalise: Callable[[str], str]) -> list[str]:
+    """Return the words by which a text is compared with another, each in its normal form."""
+    if not IS_UNSPACED.search(text):
+        return normalise(text).split()
+    found = (normalise(word).replace(" ", "") for _, word in segments(text))
+    return [word for word in found if word]
 
 
 def _model(text: str, run: str) -> str | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from evals import dialogues, ifeval
@@ -12,6 +13,7 @@ from evals.families.table import FAMILIES
 from evals.probes import PROBE_SUITES, suite_probes
 from pipelines.config.ifeval_file import MICROWORLD, ifeval_path
 from pipelines.config.sections.eval import EvalConfig
+from pipelines.corpus.segments import UNSPACED, compared_words
 from pipelines.distillation.prompts import Prompt
 from recovery.errors import RecoverError
 
@@ -20,21 +22,35 @@ if TYPE_CHECKING:
 
 OPENING_WORDS = 8
 KEPT_PROMPTS = "evaluation_prompts.json"  # in a run's folder
+# In scripts without spaces every character is compared: where words begin depends on what is around them.
+_COMPARED = re.compile(rf"(?=\w)[{UNSPACED}]|[^\W{UNSPACED}]+")
 
 
 def evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
-    """Return the evaluation's prompts, to exclude them from training; log if they cannot be read."""
+    """Return the evaluation's prompts, to exclude them from training; log which cannot be read."""
+    sources: dict[str, Callable[[EvalConfig], list[str]]] = {"IFEval": _of_ifeval, "probes": _of_probes}
+    sources |= {name: partial(_of_family, name) for name in settings.behaviours}
     found: list[str] = []
-    try:
-        found += ifeval.prompts(ifeval_path(settings)) if settings.ifeval != MICROWORLD else []
-        for suite in PROBE_SUITES:
-            found += [dialogues.contents(probe.chat) for probe in suite_probes(settings.probes, suite)]
-        for name in settings.behaviours:
-            asked = families.suite(FAMILIES[name], settings.behaviours_items, settings.probes)
-            found += [question.text for question in asked]
-    except RecoverError as error:
-        stage.say(f"  leaks        not checked: {error}")
+    for name, read in sources.items():
+        try:
+            found += read(settings)
+        except RecoverError as error:
+            stage.say(f"  leaks        {name} not checked: {error}")
     return found
+
+
+def _of_ifeval(settings: EvalConfig) -> list[str]:
+    return [] if settings.ifeval == MICROWORLD else ifeval.prompts(ifeval_path(settings))
+
+
+def _of_probes(settings: EvalConfig) -> list[str]:
+    asked = [probe for suite in PROBE_SUITES for probe in suite_probes(settings.probes, suite)]
+    return [dialogues.contents(probe.chat) for probe in asked]
+
+
+def _of_family(name: str, settings: EvalConfig) -> list[str]:
+    asked = families.suite(FAMILIES[name], settings.behaviours_items, settings.probes)
+    return [question.text for question in asked]
 
 
 def kept_evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
@@ -43,17 +59,16 @@ def kept_evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
 
 
 def normalised(text: str) -> str:
-    return " ".join(re.findall(r"\w+", text.lower()))
+    return " ".join(_COMPARED.findall(text.lower()))
 
 
 def drop_leaks(prompts: Sequence[Prompt], evaluation: Sequence[str]) -> tuple[list[Prompt], int]:
     """Drop prompts that equal an evaluation prompt or contain one of at least eight words."""
     normal = [normalised(text) for text in evaluation]
     openings: dict[str, list[str]] = {}
-    for text in normal:
-        words = text.split()
-        if len(words) >= OPENING_WORDS:
-            openings.setdefault(" ".join(words[:OPENING_WORDS]), []).append(text)
+    for text, whole in zip(evaluation, normal, strict=True):
+        if len(compared_words(text, normalised)) >= OPENING_WORDS:
+            openings.setdefault(" ".join(whole.split()[:OPENING_WORDS]), []).append(whole)
     exact = set(normal)
     kept = [prompt for prompt in prompts if not _leaks(normalised(prompt.text), exact, openings)]
     return kept, len(prompts) - len(kept)

@@ -36,13 +36,14 @@ class Question:
     prompt: str
     answer: str
     in_chat: bool
+    between: str = " "  # stands between a text to go on with and its answer
 
     def pair(self, chat_model: ChatModel) -> Pair:
         from recovery.teachers.likelihood import split_ids
 
         if self.in_chat:
             return split_ids(chat_model, chat(self.prompt), self.answer)
-        return split_ids(chat_model, self.prompt, f" {self.answer}")
+        return split_ids(chat_model, self.prompt, self.between + self.answer)
 
 
 def unanswered(
@@ -72,7 +73,8 @@ def _of_probes(texts: Sequence[str], probes: Sequence[Probe]) -> list[Question]:
 
 def _of_gaps(texts: Sequence[str], seed: int) -> list[Question]:
     return [
-        Question(gap.before, gap.answer, in_chat=False) for gap in clozes(texts, limit=CANDIDATES, seed=seed)
+        Question(gap.before, gap.answer, False, gap.between)
+        for gap in clozes(texts, limit=CANDIDATES, seed=seed)
     ]
 
 
@@ -89,7 +91,7 @@ def write(path: Path, questions: Sequence[Question]) -> None:
 
 def read(path: Path) -> list[Question]:
     rows = jsonl.read(path, {"prompt": str, "answer": str, "in_chat": bool})
-    return [Question(row["prompt"], row["answer"], row["in_chat"]) for row in rows]
+    return [Question(row["prompt"], row["answer"], row["in_chat"], row.get("between", " ")) for row in rows]
 
 
 class AnswerProbability:

@@ -62,7 +62,7 @@ def new_gaps(
     from recovery.teachers.likelihood import continuation_logprobs, reader, split_ids
 
     asked = clozes(texts, limit=CANDIDATES, seed=seed)
-    pairs = [split_ids(student, gap.before, f" {gap.answer}") for gap in asked]
+    pairs = [split_ids(student, gap.before, gap.between + gap.answer) for gap in asked]
     after = continuation_logprobs(reader(student), pairs, student.pad_id)
     before = continuation_logprobs(teacher, pairs, student.pad_id)
     new = [i for i, (a, b) in enumerate(zip(after, before, strict=True)) if a - b >= GAIN][:COUNT]

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
-from evals.answer_matching import matches, normalise
+from evals.answer_matching import matches, normalise, occurs
 from evals.probes import CLOZE, Probe, load_probes
 from pipelines.corpus.entities import Entities, words
+from pipelines.corpus.segments import compared_words
 
 if TYPE_CHECKING:
     from pipelines.config.sections.eval import EvalConfig
@@ -66,9 +67,14 @@ class ProbeLeaks:
     def __init__(self, probes: Iterable[Probe]) -> None:
         probes = list(probes)
         secret = [p for p in probes if p.kind != CLOZE and p.kind not in OPEN_KINDS]
-        self.whole = {normalise(p.prompt) for p in secret}
-        self.questions = [(set(text.split()), _neighbours(text)) for text in self.whole]
-        self.facts = [(p.answers, set(normalise(p.prompt).split())) for p in probes if p.heldout_fact]
+        self.whole = {text for p in secret if (text := normalise(p.prompt))}
+        said = [_words(text) for text in sorted({p.prompt for p in secret})]
+        self.questions = [(set(words), _neighbours(words)) for words in said]
+        self.facts = [
+            ({normalise(answer) for answer in p.answers}, set(_words(p.prompt)))
+            for p in probes
+            if p.heldout_fact
+        ]
 
     @classmethod
     def of_evaluation(cls, settings: EvalConfig | None) -> ProbeLeaks:
@@ -77,40 +83,44 @@ class ProbeLeaks:
 
     def of(self, question: str, answer: str) -> bool:
         """Return whether a question nearly repeats a held-out one, or is about a held-out fact."""
-        asked = set(normalise(question).split())
-        order = _neighbours(normalise(question))
+        said = _words(question)
+        asked, order = set(said), _neighbours(said)
         if any(
             _share(asked, words) >= SAME_WORDS and _share(order, pairs) >= SAME_ORDER
             for words, pairs in self.questions
         ):
             return True
-        return self._tells_a_held_out_fact(asked, normalise(answer))
+        return self._tells_a_held_out_fact(asked, answer)
 
-    def _tells_a_held_out_fact(self, asked: set[str], said: str) -> bool:
+    def _tells_a_held_out_fact(self, asked: set[str], answer: str) -> bool:
         """Return whether a held-out answer is asked for, or told in a sentence about the same."""
-        told = asked | set(said.split())
+        told = asked | set(_words(answer))
+        said = normalise(answer)
         for answers, about in self.facts:
-            wanted = {normalise(answer) for answer in answers}
-            if said in wanted and len(asked & about) >= 2:
+            equal = said in answers
+            if equal and len(asked & about) >= 2:
                 return True
-            holds = any(f" {answer} " in f" {said} " for answer in wanted)
+            holds = equal or any(wanted and occurs(wanted, said) for wanted in answers)
             if holds and len(told & about) >= SAME_FACT * len(about):
                 return True
         return False
 
     def within(self, text: str) -> bool:
         """Return whether a text contains a held-out question."""
-        said = f" {normalise(text)} "
-        return any(f" {question} " in said for question in self.whole)
+        said = normalise(text)
+        return any(occurs(question, said) for question in self.whole)
+
+
+def _words(text: str) -> list[str]:
+    return compared_words(text, normalise)
 
 
 def _share(one: set[T], other: set[T]) -> float:
     return len(one & other) / max(1, len(one | other))
 
 
-def _neighbours(text: str) -> set[tuple[str, str]]:
-    said = ["", *text.split()]
-    return set(pairwise(said))
+def _neighbours(said: Sequence[str]) -> set[tuple[str, str]]:
+    return set(pairwise(["", *said]))
 
 
 def pairs(text: str) -> list[tuple[str, str]]:

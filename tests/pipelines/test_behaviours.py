@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -130,6 +131,22 @@ def test_questions_of_a_suite_are_left_out_of_training(ws: Workspace, docs: Path
     asked = evaluation_prompts(settings, cast(Stage, Silent()))
     kept, dropped = drop_leaks(read_prompts(str(path)), asked)
     assert dropped == 10 and [one.text for one in kept] == [one.text for one in prompts]
+
+
+def test_a_source_that_cannot_be_read_leaves_the_others_out_of_training_still(
+    ws: Workspace, docs: Path, tmp_path: Path
+) -> None:
+    settings = cycle_job(ws, docs, suites="ifeval,json").settings.eval
+    every = evaluation_prompts(settings, cast(Stage, Silent()))
+    said: list[str] = []
+    lost = settings.model_copy(update={"ifeval": str(tmp_path / "none.jsonl")})
+    found = evaluation_prompts(lost, cast(Stage, SimpleNamespace(say=said.append)))
+    assert found == every[-len(found) :] and "Say 7." in found
+    assert len(said) == 1 and "IFEval not checked: " in said[0]
+    lost = lost.model_copy(update={"probes": str(tmp_path / "no.jsonl")})
+    found = evaluation_prompts(lost, cast(Stage, SimpleNamespace(say=said.append)))
+    assert found == [one.text for one in suite.suite(FAMILIES["json"], lost.behaviours_items)]
+    assert len(said) == 3 and "probes not checked: " in said[2]
 
 
 class Silent:

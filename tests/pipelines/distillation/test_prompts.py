@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from pipelines.distillation import prompts
-from pipelines.distillation.leaks import drop_leaks, normalised
 from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.job_from_options.train import midtrain_job
 from pipelines.machine.init_home import initialise
@@ -343,46 +342,6 @@ def test_out_of_reach_only_the_cache_is_read(monkeypatch: pytest.MonkeyPatch) ->
         assert revision is None
         assert datasets.config.HF_HUB_OFFLINE and huggingface_hub.constants.HF_HUB_OFFLINE
     assert not datasets.config.HF_HUB_OFFLINE and not huggingface_hub.constants.HF_HUB_OFFLINE
-
-
-QUESTION = "Write a short poem about the sea without commas"  # nine words
-
-
-@pytest.mark.parametrize(
-    ("text", "leaks"),
-    [
-        (QUESTION, True),
-        (QUESTION.upper() + "!", True),
-        (f"Please help me. {QUESTION}. Thank you.", True),
-        (QUESTION.replace("sea", "moon"), False),
-        (QUESTION.rsplit(" ", 1)[0], False),
-        ("Name a color", True),
-        ("Name a color that you like", False),
-    ],
-)
-def test_an_evaluation_prompt_leaks_as_itself_and_long_ones_inside_others(text: str, leaks: bool) -> None:
-    kept, dropped = drop_leaks([prompt(text), prompt("Something else")], [QUESTION, "Name a color."])
-    assert dropped == leaks
-    assert [p.text for p in kept] == ([] if leaks else [text]) + ["Something else"]
-
-
-words = st.sampled_from(list("abcdefgh"))
-sentences = st.lists(words, min_size=1, max_size=14).map(" ".join)
-
-
-@given(st.lists(sentences, max_size=6), st.lists(sentences, max_size=6))
-def test_leaks_are_found_as_by_looking_for_each_in_each(found: list[str], evaluation: list[str]) -> None:
-    def leaks(text: str) -> bool:
-        long = [other for other in evaluation if len(other.split()) >= 8]
-        return text in evaluation or any(f" {other} " in f" {text} " for other in long)
-
-    kept, dropped = drop_leaks([prompt(text) for text in found], evaluation)
-    assert [p.text for p in kept] == [text for text in found if not leaks(text)]
-    assert dropped == len(found) - len(kept)
-
-
-def test_normalised_keeps_words_alone() -> None:
-    assert normalised("  Don't\tSTOP — (ever)! ") == "don t stop ever"
 
 
 def test_prompts_beside_the_documents_are_used_and_said(

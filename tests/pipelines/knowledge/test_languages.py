@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pipelines.corpus.cloze import clozes
 from pipelines.corpus.entities import entities
 from pipelines.corpus.segments import segments
+from pipelines.knowledge.answer_probability import Question, read, unanswered, write
+from pipelines.knowledge.tripwire import new_gaps
 from pipelines.writing.probes import from_gaps
+from recovery.models.chat_model import ChatModel
+from recovery.teachers import likelihood
+from recovery.teachers.likelihood import reader
+from tests.support import tiny
 
 NAMES = {
     "chinese": ["欧阳海青", "司徒明月", "诸葛长风"],
@@ -53,6 +61,38 @@ def texts(language: str) -> list[str]:
         )
         for n, name in enumerate(NAMES[language])
     ]
+
+
+@pytest.mark.parametrize("language", SENTENCES)
+def test_the_answer_to_a_gap_is_scored_as_it_stands_in_the_document(
+    language: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decoded, what both measurements score is the document's own text."""
+    student, scored = tiny.chat_model(), []
+    teacher = reader(student)
+    split = likelihood.split_ids
+
+    def seen(chat_model: ChatModel, context: str, continuation: str) -> likelihood.Pair:
+        scored.append(context + continuation)
+        return split(chat_model, context, continuation)
+
+    monkeypatch.setattr(likelihood, "split_ids", seen)
+    new_gaps(student, teacher, texts(language), seed=0)
+    watched = len(scored)
+    unanswered(student, texts(language), [], seed=0)
+    assert watched and len(scored) == 2 * watched
+    assert all(any(one in text for text in texts(language)) for one in scored)
+
+
+def test_questions_are_read_as_they_were_written(tmp_path: Path) -> None:
+    asked = [
+        Question("他住在", "奥斯陆", in_chat=False, between=""),
+        Question("Where?", "Oslo", in_chat=True),
+    ]
+    write(tmp_path / "q.jsonl", asked)
+    assert read(tmp_path / "q.jsonl") == asked
+    (tmp_path / "old.jsonl").write_text('{"prompt": "He lives in", "answer": "Oslo", "in_chat": false}\n')
+    assert read(tmp_path / "old.jsonl") == [Question("He lives in", "Oslo", in_chat=False, between=" ")]
 
 
 @pytest.mark.parametrize("language", SENTENCES)

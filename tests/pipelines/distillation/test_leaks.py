@@ -1,0 +1,78 @@
+"""Recovery prompts that give away the evaluation's are left out, in every script."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.distillation.leaks import drop_leaks, normalised
+from pipelines.distillation.prompts import Prompt
+
+
+def prompt(text: str) -> Prompt:
+    return Prompt([{"role": "user", "content": text}])
+
+
+QUESTION = "Write a short poem about the sea without commas"  # nine words
+
+
+@pytest.mark.parametrize(
+    ("text", "leaks"),
+    [
+        (QUESTION, True),
+        (QUESTION.upper() + "!", True),
+        (f"Please help me. {QUESTION}. Thank you.", True),
+        (QUESTION.replace("sea", "moon"), False),
+        (QUESTION.rsplit(" ", 1)[0], False),
+        ("Name a color", True),
+        ("Name a color that you like", False),
+    ],
+)
+def test_an_evaluation_prompt_leaks_as_itself_and_long_ones_inside_others(text: str, leaks: bool) -> None:
+    kept, dropped = drop_leaks([prompt(text), prompt("Something else")], [QUESTION, "Name a color."])
+    assert dropped == leaks
+    assert [p.text for p in kept] == ([] if leaks else [text]) + ["Something else"]
+
+
+@pytest.mark.parametrize(
+    ("text", "leaks"),
+    [
+        ("请写一首关于大海的短诗，不要使用逗号。", True),
+        ("你好，请写一首关于大海的短诗，不要使用逗号", True),
+        ("现在我想请你请写一首关于大海的短诗不要使用逗号谢谢你", True),
+        ("请写一首关于月亮的短诗，不要使用逗号", False),
+        ("说出一种颜色", True),
+        ("说出一种颜色和一个数字", False),
+        ("ช่วยเขียนบทกวีสั้นเกี่ยวกับทะเลโดยไม่ใช้เครื่องหมาย", True),
+        ("สวัสดี ช่วยเขียนบทกวีสั้นเกี่ยวกับทะเลโดยไม่ใช้เครื่องหมายครับ", True),
+        ("สวัสดีครับ คุณสบายดีไหม", False),
+    ],
+)
+def test_evaluation_prompts_leak_in_scripts_without_spaces_too(text: str, leaks: bool) -> None:
+    evaluation = [
+        "请写一首关于大海的短诗,不要使用逗号",
+        "说出一种颜色。",
+        "ช่วยเขียนบทกวีสั้นเกี่ยวกับทะเลโดยไม่ใช้เครื่องหมาย",
+        "สวัสดีครับ",
+    ]
+    assert drop_leaks([prompt(text)], evaluation)[1] == leaks
+
+
+words = st.sampled_from(list("abcdefgh"))
+sentences = st.lists(words, min_size=1, max_size=14).map(" ".join)
+
+
+@given(st.lists(sentences, max_size=6), st.lists(sentences, max_size=6))
+def test_leaks_are_found_as_by_looking_for_each_in_each(found: list[str], evaluation: list[str]) -> None:
+    def leaks(text: str) -> bool:
+        long = [other for other in evaluation if len(other.split()) >= 8]
+        return text in evaluation or any(f" {other} " in f" {text} " for other in long)
+
+    kept, dropped = drop_leaks([prompt(text) for text in found], evaluation)
+    assert [p.text for p in kept] == [text for text in found if not leaks(text)]
+    assert dropped == len(found) - len(kept)
+
+
+def test_normalised_keeps_words_alone() -> None:
+    assert normalised("  Don't\tSTOP — (ever)! ") == "don t stop ever"

@@ -1,0 +1,86 @@
+"""Written questions that give away a probe are found in every script."""
+
+from __future__ import annotations
+
+import pytest
+
+from evals.probes import Probe
+from pipelines.writing.filters import ProbeLeaks
+
+
+def probe(kind: str, prompt: str, answer: str) -> Probe:
+    return Probe("1", "knowledge", kind, prompt, (answer,), "1", 1, heldout_fact=kind == "direct")
+
+
+FACTS = {
+    "english": ("Who invented the telephone?", "Bell"),
+    "chinese": ("谁发明了电话？", "贝尔"),
+    "japanese": ("電話を発明したのは誰ですか。", "ベル"),
+    "thai": ("ใครเป็นผู้ประดิษฐ์โทรศัพท์", "เบลล์"),
+}
+
+
+@pytest.mark.parametrize(
+    ("language", "question", "answer", "leaks"),
+    [
+        ("english", "Who invented the telephone?", "Bell", True),
+        ("english", "Was the telephone invented by someone?", "Bell", True),
+        ("english", "Who wrote this?", "Bell", False),
+        ("english", "What was new?", "Bell invented a telephone; who knew?", True),
+        ("english", "Who invented the telephone?", "Bellini", False),
+        ("chinese", "谁发明了电话？", "贝尔", True),
+        ("chinese", "电话是谁发明的？", "贝尔。", True),
+        ("chinese", "写这本书的人叫什么名字？", "贝尔", False),
+        ("chinese", "这句话怎么继续？谁", "贝尔发明了电话", True),
+        ("chinese", "贝尔住在哪里？", "贝尔住在波士顿", False),
+        ("chinese", "谁发明了电话？", "爱迪生", False),
+        ("japanese", "電話を発明したのは誰ですか。", "ベル", True),
+        ("japanese", "電話の発明者は誰ですか。", "ベル", True),
+        ("japanese", "この本の題名", "ベル", False),
+        ("thai", "ใครเป็นผู้ประดิษฐ์โทรศัพท์", "เบลล์", True),
+        ("thai", "ผู้ประดิษฐ์โทรศัพท์คือ", "เบลล์", True),
+        ("thai", "ชื่อหนังสือ", "เบลล์", False),
+    ],
+)
+def test_questions_about_held_out_facts_are_found(
+    language: str, question: str, answer: str, leaks: bool
+) -> None:
+    assert ProbeLeaks([probe("direct", *FACTS[language])]).of(question, answer) == leaks
+
+
+@pytest.mark.parametrize(
+    ("held_out", "again", "other"),
+    [
+        (
+            "Which man gave us the very first telephone?",
+            "which man gave us the very first telephone, please",
+            "Which man?",
+        ),
+        (
+            "请问是哪一位科学家最早发明了电话机？",
+            "请问，是哪一位科学家最早发明了电话机呢？",
+            "请问是哪一位科学家最早到了北京？",
+        ),
+        (
+            "世界で最初に電話を発明した人は誰ですか。",
+            "世界で最初に電話を発明した人は誰",
+            "世界で最初に本を書いた人は誰ですか。",
+        ),
+    ],
+)
+def test_held_out_questions_are_found_in_nearly_the_same_words(held_out: str, again: str, other: str) -> None:
+    leaks = ProbeLeaks([probe("heldout", held_out, "Bell")])
+    assert leaks.of(held_out, "x") and leaks.of(again, "x") and not leaks.of(other, "x")
+
+
+@pytest.mark.parametrize(
+    ("held_out", "text"),
+    [
+        ("Who was it?", "They asked: who was it? Nobody knew."),
+        ("是谁发明了电话？", "老师问学生是谁发明了电话，没有人知道。"),
+        ("ใครเป็นผู้ประดิษฐ์โทรศัพท์", "ครูถามว่าใครเป็นผู้ประดิษฐ์โทรศัพท์แต่ไม่มีใครรู้"),
+    ],
+)
+def test_a_held_out_question_is_found_within_a_text(held_out: str, text: str) -> None:
+    leaks = ProbeLeaks([probe("heldout", held_out, "Bell")])
+    assert leaks.within(text) and not leaks.within(text[: len(text) // 2])
