@@ -7,6 +7,7 @@ from pathlib import Path
 from evals.families.table import FAMILIES
 from evals.task_names import OURS, listed, require_families
 from evals.verdict import required_axes
+from pipelines.config.ifeval_file import HUB_IFEVAL
 from pipelines.config.jobs import DriftJob, EvalJob, LocateJob, RetrievalJob
 from pipelines.config.settings import Config
 from pipelines.evaluation.suites import answerable_suites
@@ -37,7 +38,7 @@ def eval_job(
     chosen = ws.checkpoint(checkpoint or "current").id
     settings = resolved(ws, taught_folder(ws, chosen), changes)
     asked = listed(suites) or _answerable(settings, changes)
-    if "ifeval" in asked:
+    if "ifeval" in asked and settings.eval.ifeval == HUB_IFEVAL:
         settings = with_ifeval(ws, settings, changes)
     return EvalJob(
         checkpoint=chosen,

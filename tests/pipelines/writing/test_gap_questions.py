@@ -12,6 +12,7 @@ from pipelines.writing.commands import AugmentOptions, augment_documents
 from pipelines.writing.filters import ProbeLeaks
 from pipelines.writing.gap_questions import Row
 from recovery.batches.rollouts import Dialogue
+from tests.support.small_cycles import make_home
 
 TEXTS = [
     "The **tripwire** stops a training. The guard stops a training too.\n\n| word | means |\n",
@@ -82,7 +83,8 @@ def test_augment_writes_them_without_a_model_and_leaves_held_out_facts_alone(tmp
         encoding="utf-8",
     )
     options = AugmentOptions(writer="gaps", probes=str(probes))
-    found = augment_documents(None, docs, tmp_path / "out", options)  # type: ignore[arg-type]
+    with make_home(tmp_path) as ws:
+        found = augment_documents(ws, docs, tmp_path / "out", options)
     answers = " ".join(row["response"] for row in load(tmp_path / "out"))
     assert load_probes(probes) and found["refused"]["a held-out probe"] >= 1
     assert "Oslo" in answers and "Bergen" not in answers
