@@ -33,7 +33,7 @@ _NO_PROSE_LINE = re.compile(
     r"""\s*(?:
       \#{1,6}\s | ={1,6}\s                    # headings
     | :?-{3,} | ([=~^*+])\1{2,}\s*$           # rules and underlines
-    | < | !\[                                 # tags, images
+    | <(?!https?://|[^<>]*>`) | !\[           # tags, images; a link's target behind a line break is neither
     | :{3,} | [!?]{3} | \#\+\w | \.\.(?:\s|$) # directives
     | >>>\s | \$\s                            # what is typed into a prompt
     )""",

@@ -96,7 +96,7 @@ def _openmp() -> str | None:
     except OSError:
         return None
     loaded = {line.split(maxsplit=5)[5] for line in lines if "/libgomp" in line}
-    shipped = {name for name in loaded if name.startswith(str(Path(torch.__file__).parent))}
+    shipped = {name for name in loaded if name.startswith(str(Path(torch.__file__).resolve().parent))}
     candidates = shipped or loaded
     return candidates.pop() if len(candidates) == 1 else None
 

@@ -12,7 +12,7 @@
 #if defined(__AVX512F__)
 enum { LANES = 16, ROWS = 8, VECTORS = 3 };
 #elif defined(__AVX2__)
-enum { LANES = 8, ROWS = 4, VECTORS = 3 };
+enum { LANES = 8, ROWS = 6, VECTORS = 2 };
 #else
 enum { LANES = 4, ROWS = 4, VECTORS = 4 };
 #endif

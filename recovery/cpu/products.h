@@ -45,6 +45,8 @@ __attribute__((always_inline)) static inline void tile(
 
 #if defined(__AVX512F__)
 #define OF_EVERY_HEIGHT OF(1) OF(2) OF(3) OF(4) OF(5) OF(6) OF(7) OF(8)
+#elif defined(__AVX2__)
+#define OF_EVERY_HEIGHT OF(1) OF(2) OF(3) OF(4) OF(5) OF(6)
 #else
 #define OF_EVERY_HEIGHT OF(1) OF(2) OF(3) OF(4)
 #endif

@@ -98,6 +98,13 @@ def test_markup_of_technical_documentation_is_taken_off(text: str, said: list[st
     assert prose_sentences(cleaned(text, suffix)) == said
 
 
+@pytest.mark.parametrize("target", ["https://fuse-t.org/", "install", "/usage/mount.html"])
+def test_a_link_that_is_wrapped_before_its_target_stays_in_its_sentence(target: str) -> None:
+    line = "On Linux, the module needs to be loaded. On macOS, you need `FUSE-T"
+    said = ["On Linux, the module needs to be loaded.", "On macOS, you need FUSE-T or another one."]
+    assert prose_sentences(f"{line}\n<{target}>`__ or another one.") == said
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

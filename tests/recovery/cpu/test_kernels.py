@@ -29,10 +29,10 @@ SEEDS, WARMTH = st.integers(0, 2**16), st.sampled_from([0.5, 1.0, 2.0])
 LOAD = "from recovery.cpu import library; print(library.library() is not None)"
 
 
-def loaded(cache: Path, **environment: str) -> subprocess.Popen[str]:
+def loaded(cache: Path, code: str = LOAD, **environment: str) -> subprocess.Popen[str]:
     """A process of its own that says whether it has kernels."""
     return subprocess.Popen(
-        [sys.executable, "-c", LOAD],
+        [sys.executable, "-c", code],
         env={**os.environ, "XDG_CACHE_HOME": str(cache), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -54,6 +54,15 @@ def test_several_that_come_at_once_share_one_library(tmp_path: Path) -> None:
     before = made.stat().st_mtime_ns
     assert said(loaded(tmp_path)) == "True"
     assert made.stat().st_mtime_ns == before
+
+
+@needs_compiler
+def test_packages_reached_through_a_link_find_torchs_openmp(tmp_path: Path) -> None:
+    """/proc names the file behind a link; scikit-learn brings an OpenMP library of its own."""
+    linked = tmp_path / "linked"
+    linked.symlink_to(Path(torch.__file__).parents[1])
+    code = f"import sklearn.linear_model, torch; assert {str(linked)!r} in torch.__file__; {LOAD}"
+    assert said(loaded(tmp_path, code=code, PYTHONPATH=str(linked))) == "True"
 
 
 def test_without_a_compiler_everything_goes_on(tmp_path: Path) -> None:
