@@ -10,7 +10,10 @@ from html import unescape
 
 SLOT = "\ufffc"  # stands where a template puts something in
 _INDENTED = r"(?:[ \t]*\n|[ \t]+\S.*(?:\n|\Z))*"
-_NO_PROSE_IN = "code|code-block|sourcecode|parsed-literal|doctest|testcode|math|toctree|image|figure|raw"
+_NO_PROSE_IN = (
+    "code|code-block|sourcecode|parsed-literal|doctest|testcode|math|toctree|image|figure|raw|include|literalinclude"
+    "|auto\\w+"
+)
 _NO_PROSE = (
     re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.M | re.S),
     re.compile(r"^\[[^\]\n]*\]\n(-{4,}|\.{4,})\n.*?^\1$", re.M | re.S),  # AsciiDoc's listings
@@ -19,6 +22,7 @@ _NO_PROSE = (
     re.compile(rf"(?<=::)[ \t]*\n[ \t]*\n(?=[ \t]+\S){_INDENTED}"),  # reStructuredText's literal blocks
     re.compile(r"^[^|\n]*[^.!?|\s][ \t]*\n(?=([=~^*+-])\1{2,}[ \t]*$)", re.M),  # underlined headings
 )
+_LITERAL_FOLLOWS = re.compile(r"(?:^|[ \t]+)::[ \t]*$|(?<=[^\s:]):(?=:[ \t]*$)", re.M)
 # What stands behind a directive or a footnote's mark is prose.
 _DIRECTIVE = re.compile(r"^([ \t]*)\.\. (?:[\w:-]+::[ \t]*|\[[^\]\n]+\][ \t]+)", re.M)
 _DEFINED = re.compile(r"^ {0,3}\[([^\[\]^\n]+)\]:[ \t]+(?:<[^>\n]*>|\S+)(?:[ \t]+[\"'(].*)?[ \t]*$", re.M)
@@ -56,7 +60,7 @@ def without_blocks(text: str) -> str:
     definition what it defines."""
     for pattern in _NO_PROSE:
         text = pattern.sub("\n", text)
-    text = _DIRECTIVE.sub(r"\1", _without_labels(text))
+    text = _DIRECTIVE.sub(r"\1", _LITERAL_FOLLOWS.sub("", _without_labels(text)))
     text = _TEMPLATE_TAG.sub(SLOT, text)
     text = _BARE_TABLE.sub(lambda table: re.sub("^", "|", table[0].rstrip(), flags=re.M) + "\n", text)
     return _DEFINITION.sub(r"\1: ", text)

@@ -64,6 +64,8 @@ def _lines(text: str) -> Iterator[str]:
 
 def _goes_on(line: str, following: str) -> bool:
     """Return whether a line was wrapped before the next one."""
+    if line.count("`") % 2:
+        return True  # within a link or code
     if _ENDS.search(line):
         return False
     with_next = f"{line} {following.lstrip().partition(' ')[0]}"

@@ -69,7 +69,7 @@ def test_wrapped_lines_are_joined_and_lists_are_not() -> None:
             "See :ref:`the guide <x>`, :class:`~a.Name` and `it <https://a.b>`_.",
             ["See the guide, a.Name and it."],
         ),
-        ("As here::\n\n    x = 1\n\n    y = 2\n\nAfter.", ["As here::", "After."]),
+        ("As here::\n\n    x = 1\n\n    y = 2\n\nAfter.", ["As here:", "After."]),
         (".. code-block:: python\n   :linenos:\n\n   x = 1\n\nAfter.", ["After."]),
         ("!!! note\n    Said inside.", ["Said inside."]),
         (
@@ -103,6 +103,7 @@ def test_a_link_that_is_wrapped_before_its_target_stays_in_its_sentence(target: 
     line = "On Linux, the module needs to be loaded. On macOS, you need `FUSE-T"
     said = ["On Linux, the module needs to be loaded.", "On macOS, you need FUSE-T or another one."]
     assert prose_sentences(f"{line}\n<{target}>`__ or another one.") == said
+    assert prose_sentences(f"See `the\ndoor <{target}>`_ there.") == ["See the door there."]
 
 
 @pytest.mark.parametrize(
@@ -118,6 +119,13 @@ def test_a_link_that_is_wrapped_before_its_target_stays_in_its_sentence(target: 
 )
 def test_a_template_s_tags_are_no_prose(text: str, said: list[str]) -> None:
     assert prose_sentences(cleaned(text, "md")) == said
+
+
+def test_restructured_text_is_asked_without_its_marks_for_code_and_included_files() -> None:
+    directives = ".. include:: ../global.rst\n\n.. autoclass:: a.B\n   :members:"
+    text = f"Do it like this::\n\n    code\n\n{directives}\n\nOr so: ::\n\n    more\n\n::\n\n    x\n"
+    assert prose_sentences(text) == ["Do it like this:", "Or so:"]
+    assert prose_sentences("Ask std::map:: it is `a::b`.") == ["Ask std::map:: it is a::b."]
 
 
 def test_links_by_label_lose_their_brackets_and_targets() -> None:
