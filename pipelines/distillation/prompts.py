@@ -18,7 +18,15 @@ from typing import Any
 
 from evals import dialogues
 from evals.dialogues import Messages
-from pipelines.distillation.row_layouts import ALPACA, EXPECTED, NAMES, TEXTS, as_text, in_one_layout
+from pipelines.distillation.row_layouts import (
+    ALPACA,
+    EXPECTED,
+    NAMES,
+    SELF_INSTRUCT,
+    TEXTS,
+    as_text,
+    in_one_layout,
+)
 from recovery import untrusted_json
 from recovery.errors import InputError
 from recovery.hub_data import one_try
@@ -232,7 +240,7 @@ def _stream(name: str, split: str, column: str, revision: str) -> Iterator[Promp
     import datasets
 
     rows = datasets.load_dataset(name, split=split, revision=revision, streaming=True)
-    read = ALPACA if column == "instruction" else (column, "tools")
+    read = (*ALPACA, SELF_INSTRUCT) if column == "instruction" else (column, "tools")
     if rows.column_names:
         rows = rows.select_columns([one for one in rows.column_names if one in read])
     for row in rows:

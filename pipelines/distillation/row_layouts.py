@@ -1,6 +1,7 @@
 """Bring the rows of prompt files into one layout: a "prompt" text or "messages", with a "response" if any.
 
-Beside these two, rows may be laid out as in Alpaca ("instruction", "input", "output") or as in ShareGPT
+Beside these two, rows may be laid out as in Alpaca ("instruction", "input", "output"), as in Self-Instruct
+("instruction", and "instances" of inputs and outputs, of which the first counts) or as in ShareGPT
 ("conversations" of turns with "from" and "value").
 """
 
@@ -14,6 +15,7 @@ EXPECTED = (
     "a `prompt`, `messages`, `instruction` (with `input`, `output`) or `conversations` (`from`, `value`)"
 )
 ALPACA = ("instruction", "input", "output")
+SELF_INSTRUCT = "instances"
 TEXTS = ("prompt", "response", *ALPACA)  # fields that hold text, whatever it looks like
 ROLES = {
     "human": "user",
@@ -35,12 +37,19 @@ def in_one_layout(row: Mapping[str, Any]) -> dict[str, Any]:
         rest = {name: value for name, value in row.items() if name != layout}
         return {**rest, "messages": _turns(row[layout])}
     if layout == "instruction":
-        rest = {name: value for name, value in row.items() if name not in ALPACA}
+        rest = {name: value for name, value in row.items() if name not in (*ALPACA, SELF_INSTRUCT)}
+        row = {**_first_instance(row), **row}
         asked = [_text(row, name) for name in ("instruction", "input")]
         answer = _text(row, "output")
         given = {"response": answer} if answer.strip() else {}
         return {**given, **rest, "prompt": "\n\n".join(filter(str.strip, asked))}
     return dict(row)
+
+
+def _first_instance(row: Mapping[str, Any]) -> dict[str, Any]:
+    instances = row.get(SELF_INSTRUCT)
+    first = instances[0] if isinstance(instances, list) and instances else None
+    return first if isinstance(first, dict) else {}
 
 
 def as_text(value: Any) -> Any:

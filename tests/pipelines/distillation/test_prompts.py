@@ -95,6 +95,19 @@ def test_alpaca_rows_are_a_prompt_and_its_response(
     assert found.fields == ({"response": output} if output.strip() else {})
 
 
+@given(said_text, any_text, any_text, suffixes)
+def test_self_instructs_rows_are_those_of_their_first_instance(
+    tmp_path_factory: pytest.TempPathFactory, instruction: str, given: str, output: str, suffix: str
+) -> None:
+    folder = tmp_path_factory.mktemp("p")
+    instances = [{"input": given, "output": output}, {"input": "more", "output": "more"}]
+    theirs = [{"instruction": instruction, "instances": instances}, {"instruction": "Sing.", "instances": []}]
+    alpaca = {"instruction": instruction, "input": given, "output": output}
+    rows = [alpaca, {"instruction": "Sing."}]
+    found, expected = written(folder / f"a{suffix}", theirs), written(folder / "b.jsonl", rows)
+    assert read_prompts(found) == read_prompts(expected)
+
+
 @given(st.lists(said_text, min_size=1, max_size=5), st.booleans(), st.integers(0, 1), suffixes)
 def test_sharegpt_rows_are_the_same_messages(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], led: bool, spelling: int, suffix: str
