@@ -74,7 +74,9 @@ def _grid(address: Address, scores: dict[tuple[int, str], Types], suite: str, nu
     """Draw an instruction a row; a column for each stage of a cycle, or for the end of every cycle."""
     if number is None:
         columns = [key for key in scores if key[1] == "recovered"]
-        heads = [tag("a", f"cycle {n}", href=address.page("/cycle", n=n)) for n, _ in columns]
+        heads: list[Html | str] = [
+            tag("a", f"cycle {n}", href=address.page("/cycle", n=n)) for n, _ in columns
+        ]
     else:
         columns = [(number, stage) for stage in STAGES]
         heads = list(STAGES)
