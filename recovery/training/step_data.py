@@ -145,7 +145,8 @@ class Episodes:
 
     def updates(self, step: int) -> Iterator[list[Microbatch]]:
         """Yield the microbatches of every optimizer update of a step."""
-        rollouts = self.produce(self._started.pop(step, None) or self.draw(step))
+        inputs = self._started.pop(step) if step in self._started else self.draw(step)
+        rollouts = self.produce(inputs)
         if self.ahead and self.ahead.starts(step + 1):  # an engine samples while this step is trained on
             self._started[step + 1] = self.ahead.start(self.draw(step + 1))
         batches = self.score(self.with_advantages(rollouts))
