@@ -63,7 +63,18 @@ def choose(ws: Workspace, job: ChooseJob, *, parent: str | None = None, key: str
 
 
 def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
-    standards = {
+    standards = _standards(ws, job)
+    _warn_of_small_halves(job, stage, standards)
+    tried, left_out = _tried(ws, job, stage, standards)
+    last = tried[-1]
+    chosen = last if last.passed or job.how == "auto" else max(tried, key=_behaviour)
+    result = {"checkpoint": chosen.checkpoint, "chosen": chosen.name, "tried": [asdict(one) for one in tried]}
+    return result | ({"left_out": left_out} if left_out else {})
+
+
+def _standards(ws: Workspace, job: ChooseJob) -> Items:
+    """Return what the clean and the midtrained model answered on the probe split."""
+    return {
         suite: {
             label: _on_probe(recorded_items(ws, ids[suite]), job.seed)
             for label, ids in job.scores.items()
@@ -71,7 +82,12 @@ def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
         }
         for suite in job.suites
     }
-    _warn_of_small_halves(job, stage, standards)
+
+
+def _tried(
+    ws: Workspace, job: ChooseJob, stage: Stage, standards: Items
+) -> tuple[list[Candidate], dict[str, str]]:
+    """Return the candidates up to the first that passes, and why others could not be made."""
     tried: list[Candidate] = []
     left_out: dict[str, str] = {}
     names = list(_names(job))
@@ -84,16 +100,13 @@ def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
             left_out[name] = str(error)
             stage.say(f"  choose       {name}: left out: {error}")
             continue
-        tried.append(_judged(ws, job, stage, name, checkpoint, standards))
-        stage.say(
-            f"  choose       {name}: {'passes' if tried[-1].passed else 'does not pass'} on the probe split"
-        )
-        if tried[-1].passed:
+        candidate = _judged(ws, job, stage, name, checkpoint, standards)
+        tried.append(candidate)
+        passes = "passes" if candidate.passed else "does not pass"
+        stage.say(f"  choose       {name}: {passes} on the probe split")
+        if candidate.passed:
             break
-    chosen = tried[-1] if tried[-1].passed or job.how == "auto" else max(tried, key=_behaviour)
-    result: Result = {"checkpoint": chosen.checkpoint, "chosen": chosen.name}
-    result["tried"] = [asdict(one) for one in tried]
-    return result | ({"left_out": left_out} if left_out else {})
+    return tried, left_out
 
 
 def _warn_of_small_halves(job: ChooseJob, stage: Stage, standards: Items) -> None:

@@ -180,20 +180,22 @@ def _asked(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel) ->
 
 
 def _sources(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, new: Tokens) -> Sources:
-    """Collect what the mix names: documents, what was made of them, and chat."""
+    """Collect what the mix names: documents, what was made of them, and chat.
+
+    How much of a source is read follows from the shares of those collected before it: their order counts.
+    """
     mix = job.settings.mix
     sources: Sources = {"new": new, "augmented": _augmented(student, job.augment)}
+    planned = partial(_planned_tokens, job, sources)
     if mix.earlier:
-        read = _planned_tokens(job, sources, "earlier")
-        sources["earlier"] = in_turn(lambda: _earlier(ws, job, stage, student, read))
+        sources["earlier"] = in_turn(lambda: _earlier(ws, job, stage, student, planned("earlier")))
     if mix.questions:
-        most = _planned_tokens(job, sources, "questions")
+        most = planned("questions")
         sources["questions"] = _questions(job, student, _new_texts(stage), most)
         if sources.get("earlier"):
-            earlier = _earlier_texts(ws, job, stage)
-            sources[EARLIER_QUESTIONS] = _questions(job, student, earlier, most)
+            sources[EARLIER_QUESTIONS] = _questions(job, student, _earlier_texts(ws, job, stage), most)
     if mix.chat:
-        wanted = _planned_tokens(job, sources, "chat")
+        wanted = planned("chat")
         sources["chat"] = once(lambda: replay.self_answered(ws, job, stage, _new_texts(stage), wanted))
     return sources
 
@@ -240,10 +242,11 @@ def _answers(job: MidtrainJob, stage: Stage, student: ChatModel, steps: int) -> 
 def _planned_tokens(job: MidtrainJob, sources: Sources, name: str) -> int:
     """Return how many tokens of a source, which is not read yet, the training reads."""
     new = sources["new"]
-    parts = shares(job.settings.mix, {**sources, name: [([], [])]})
+    some: list[Dialogue] = [([], [])]  # an empty source would have no share
+    share_of = shares(job.settings.mix, {**sources, name: some})
     total = new.total if isinstance(new, Tokens) else 0
-    settings = fitted.fit_to_corpus(job.settings, total, parts["new"])
-    return round((settings.steps or 0) * settings.tokens_per_step * parts[name])
+    settings = fitted.fit_to_corpus(job.settings, total, share_of["new"])
+    return round((settings.steps or 0) * settings.tokens_per_step * share_of[name])
 
 
 def _fitted_to_machine(job: MidtrainJob, stage: Stage) -> MidtrainJob:

@@ -12,6 +12,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from db.reads import queries
@@ -25,6 +26,7 @@ from recovery.errors import InputError
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
     from recovery.storage.checkpoints import Checkpoint
+    from recovery.teachers.likelihood import Pair
 
 MOST_CANDIDATES = 32
 Questions = Mapping[str, str]  # id -> prompt
@@ -96,30 +98,33 @@ def _ranks(
     chat_model: ChatModel, failed: Sequence[Probe], probes: Sequence[Probe]
 ) -> list[tuple[int, float]]:
     """Count, for each failed probe, the candidates likelier than the answer, and the chance of none."""
-    from recovery.teachers.likelihood import Pair, continuation_logprobs, reader, split_ids
+    from recovery.teachers.likelihood import continuation_logprobs, reader
 
     clozes = {probe.fact: probe for probe in probes if probe.kind == CLOZE}
     kinds = _kinds(probes)
-    pairs = list[Pair]()
-    spans = []
-    for probe in failed:
-        candidates = _candidates(probe, kinds)
-        prompt = chat_model.prompt_ids(probe.chat)
-        contexts: list[list[Pair]] = [[(prompt, chat_model.text_ids(answer)) for answer in candidates]]
-        if cloze := clozes.get(probe.fact):
-            before = cloze.prompt.rstrip()
-            contexts.append([split_ids(chat_model, before, f" {answer}") for answer in candidates])
-        spans.append((len(contexts), len(candidates)))
-        pairs += [pair for context in contexts for pair in context]
-    scores = continuation_logprobs(reader(chat_model), pairs, chat_model.pad_id)
-    at = 0
+    asked = [_ways(chat_model, probe, clozes.get(probe.fact), _candidates(probe, kinds)) for probe in failed]
+    pairs = [pair for ways in asked for way in ways for pair in way]
+    scores = iter(continuation_logprobs(reader(chat_model), pairs, chat_model.pad_id))
     ranks = []
-    for contexts_n, size in spans:
-        own = [scores[at + i * size : at + (i + 1) * size] for i in range(contexts_n)]
-        at += contexts_n * size
-        best = min(sum(other > row[0] for other in row[1:]) for row in own)
-        ranks.append((best, 1 - (1 - 1 / size) ** contexts_n))
+    for ways in asked:
+        scored = [list(islice(scores, len(way))) for way in ways]
+        best = min(sum(other > answer for other in others) for answer, *others in scored)
+        ranks.append((best, 1 - (1 - 1 / len(ways[0])) ** len(ways)))
     return ranks
+
+
+def _ways(
+    chat_model: ChatModel, probe: Probe, cloze: Probe | None, candidates: Sequence[str]
+) -> list[list[Pair]]:
+    """Return the candidates after the question in chat and, where there is one, after the cloze as text."""
+    from recovery.teachers.likelihood import split_ids
+
+    prompt = chat_model.prompt_ids(probe.chat)
+    in_chat = [(prompt, chat_model.text_ids(answer)) for answer in candidates]
+    if cloze is None:
+        return [in_chat]
+    before = cloze.prompt.rstrip()
+    return [in_chat, [split_ids(chat_model, before, f" {answer}") for answer in candidates]]
 
 
 def _kinds(probes: Sequence[Probe]) -> dict[str, list[str]]:

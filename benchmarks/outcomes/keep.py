@@ -213,34 +213,29 @@ def stored(out: Path) -> list[Line]:
 
 def summary(rows: list[Line]) -> list[Line]:
     """Return one row per variant and seed: new documents averaged over cycles, other scores at the end."""
-    found = []
-    for key in dict.fromkeys((row["way"], row["seed"]) for row in rows):
-        mine = [row for row in rows if (row["way"], row["seed"]) == key]
-        means = {
-            name: sum(row[name] for row in mine) / len(mine)
-            for name in ("direct", "heldout", "reverse")
-            if all(row[name] is not None for row in mine)
-        }
-        general = [row["general"] / row["general_clean"] for row in mine]
-        kept = [row["kept"] for row in mine if row["kept"] is not None]
-        lowest = {
-            "worst_ifeval": min(100 * (row["ifeval"] - row["ifeval_clean"]) for row in mine),
-            "least_general": min(general),
-            "least_kept": min(kept, default=None),
-        }
-        looked = WAYS[key[0]].looks
-        touching = sum(row["touching"] for row in mine) if looked else None
-        found.append(
-            {
-                **mine[-1],
-                **means,
-                **lowest,
-                **{name: _growth([row.get(name) for row in mine]) for name in ("flops", "seconds", "bytes")},
-                "general_share": general[-1],
-                "touching": touching,
-            }
-        )
-    return found
+    runs = dict.fromkeys((row["way"], row["seed"]) for row in rows)
+    return [_run_summary([row for row in rows if (row["way"], row["seed"]) == run]) for run in runs]
+
+
+def _run_summary(cycles: list[Line]) -> Line:
+    """Return one row of all cycles of one variant and seed."""
+    means = {
+        name: sum(row[name] for row in cycles) / len(cycles)
+        for name in ("direct", "heldout", "reverse")
+        if all(row[name] is not None for row in cycles)
+    }
+    general = [row["general"] / row["general_clean"] for row in cycles]
+    looks = WAYS[cycles[-1]["way"]].looks
+    return {
+        **cycles[-1],
+        **means,
+        "worst_ifeval": min(100 * (row["ifeval"] - row["ifeval_clean"]) for row in cycles),
+        "least_general": min(general),
+        "least_kept": min((row["kept"] for row in cycles if row["kept"] is not None), default=None),
+        **{name: _growth([row.get(name) for row in cycles]) for name in ("flops", "seconds", "bytes")},
+        "general_share": general[-1],
+        "touching": sum(row["touching"] for row in cycles) if looks else None,
+    }
 
 
 def _growth(costs: list[float | None]) -> float | None:

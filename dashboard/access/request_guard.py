@@ -18,7 +18,8 @@ from dashboard.access.authentication import Login
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
-App = Callable[[Scope, Receive, Callable[[Any], Awaitable[None]]], Awaitable[None]]
+Send = Callable[[Any], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 EVENT = "/gradio_api/run/predict"  # the only route that accepts POST
@@ -106,15 +107,7 @@ class RequestGuard:
                 return
             receive = _replayed(body, receive)
 
-        async def with_headers(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                there = message.get("headers", [])
-                own = [(b"content-security-policy", policy())]
-                own = [] if any(name == own[0][0] for name, _ in there) else own
-                message["headers"] = [*there, *HEADERS, *own]
-            await send(message)
-
-        await self.app(scope, receive, with_headers)
+        await self.app(scope, receive, _with_headers(send))
 
     def _refusal(self, scope: Scope, headers: MutableMapping[str, str]) -> tuple[int, str] | None:
         if scope["type"] != "http":
@@ -185,6 +178,20 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         return pending.pop() if pending else await receive()
 
     return again
+
+
+def _with_headers(send: Send) -> Send:
+    """Return a `send` that adds the headers to every response, and the policy where a page has none."""
+
+    async def sent(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            there = message.get("headers", [])
+            has_policy = any(name == b"content-security-policy" for name, _ in there)
+            own = [] if has_policy else [(b"content-security-policy", policy())]
+            message["headers"] = [*there, *HEADERS, *own]
+        await send(message)
+
+    return sent
 
 
 def _same_site(method: str, headers: MutableMapping[str, str]) -> bool:

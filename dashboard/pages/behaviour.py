@@ -56,17 +56,6 @@ def build(context: PageContext, address: Address) -> Html:
             f"Cycle {number} has no {suite} score yet. It comes with the first measurement.",
         )
         return tag("section", head, note, class_="card")
-    columns = (
-        [(number, stage) for stage in STAGES]
-        if view == "stages"
-        else [key for key in scores if key[1] == "recovered"]
-    )
-    names = _ordered(scores, columns, address.choice("order", ORDERS, "name"))
-    rows = [(name, [_cell(address, scores, column, name, suite) for column in columns]) for name in names]
-    heads = [
-        tag("a", f"cycle {n}", href=address.page("/cycle", n=n)) if view == "cycles" else stage
-        for n, stage in columns
-    ]
     return tag(
         "section",
         head,
@@ -75,10 +64,25 @@ def build(context: PageContext, address: Address) -> Html:
             "Share of prompts in which the instruction was followed. A cell opens the samples that fail it.",
             class_="soft",
         ),
-        heatmap(heads, rows, SUITES[suite][1]),
+        _grid(address, scores, suite, None if view == "cycles" else number),
         scale(),
         class_="card",
     )
+
+
+def _grid(address: Address, scores: dict[tuple[int, str], Types], suite: str, number: int | None) -> Html:
+    """Draw an instruction a row; a column for each stage of a cycle, or for the end of every cycle."""
+    if number is None:
+        columns = [key for key in scores if key[1] == "recovered"]
+        heads: list[Html | str] = [
+            tag("a", f"cycle {n}", href=address.page("/cycle", n=n)) for n, _ in columns
+        ]
+    else:
+        columns = [(number, stage) for stage in STAGES]
+        heads = list(STAGES)
+    names = _ordered(scores, columns, address.choice("order", ORDERS, "name"))
+    rows = [(name, [_cell(address, scores, column, name, suite) for column in columns]) for name in names]
+    return heatmap(heads, rows, SUITES[suite][1])
 
 
 def _controls(address: Address, numbers: list[int], number: int) -> Html:

@@ -6,6 +6,7 @@ checkpoint was scored twice, the newest score counts; inside a cycle, the newest
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,7 +19,7 @@ from db.reads.rows import Row, rows_of
 from db.schema import Cycle, Item, Score
 from db.session import Database
 
-# Pairs of stages that are compared in a cycle; the last pair starts in the previous cycle.
+# Stages compared in a cycle: before, after, and how many cycles back the one before is.
 TRANSITIONS = (
     ("clean", "midtrained", 0),
     ("midtrained", "recovered", 0),
@@ -26,6 +27,16 @@ TRANSITIONS = (
     ("recovered", "recovered", 1),
 )
 PREVIOUS = "previous"  # a transition's name for the previous cycle's recovered model
+
+
+@dataclass(frozen=True)
+class Transition:
+    """The items before and after a transition, joined by key over all cycles asked for."""
+
+    query: sa.Select[Any]
+    keys: tuple[Any, ...]  # columns: cycle, suite, metric, names of the stages before and after
+    before: Any
+    after: Any
 
 
 # Two checkpoints -------------------------------------------------------------------------------------------
@@ -168,13 +179,10 @@ def ledger(database: Database, *, cycle: int | None = None, suite: str | None = 
 
     Columns: cycle, suite, metric, before, after, n, gained, lost, stale (as in `compared`). `before` is
     "previous" for the recovered model of the previous cycle."""
-    wanted = _transitions(database.project, cycle, suite)
     counts = []
-    for columns, items in wanted:
-        one, other = items
-        base, keys = columns
-        named = (sa.func.count().label("n"), *_flips_of(one, other))
-        counts.append(base.with_only_columns(*keys, *named).group_by(*keys))
+    for one in _transitions(database.project, cycle, suite):
+        columns = (*one.keys, sa.func.count().label("n"), *_flips_of(one.before, one.after))
+        counts.append(one.query.with_only_columns(*columns).group_by(*one.keys))
     return _in_order(database, counts)
 
 
@@ -191,52 +199,60 @@ def ledger_items(
     response_a is the response before the transition, response_b the one after it; answered_a and answered_b
     say which answer they give to a changed fact (new, old, neither; None elsewhere)."""
     found = []
-    for (base, keys), (one, other) in _transitions(database.project, cycle, suite):
+    for one in _transitions(database.project, cycle, suite):
+        before, after = one.before, one.after
         columns = (
-            one.key,
-            _direction(one, other),
-            one.prompt,
-            one.response.label("response_a"),
-            other.response.label("response_b"),
-            *_answered(one, other),
+            *one.keys,
+            before.key,
+            _direction(before, after),
+            before.prompt,
+            before.response.label("response_a"),
+            after.response.label("response_b"),
+            *_answered(before, after),
         )
-        query = base.with_only_columns(*keys, *columns).where(one.passed != other.passed)
+        query = one.query.with_only_columns(*columns).where(before.passed != after.passed)
         if direction is not None:
-            query = query.where(other.passed == (direction == "gained"))
-        found.append(query.order_by(*keys[:3], one.key).limit(limit))
+            query = query.where(after.passed == (direction == "gained"))
+        found.append(query.order_by(*one.keys[:3], before.key).limit(limit))
     return _in_order(database, found)[:limit]
 
 
-def _transitions(project: str, cycle: int | None, suite: str | None) -> list[Any]:
-    """Build per transition a join of both scores' items, naming columns, gained and lost conditions."""
+def _transitions(project: str, cycle: int | None, suite: str | None) -> list[Transition]:
+    """Build every transition, of one cycle and one suite where they are given."""
     whole = CycleRange(project, 0, 2**31 - 1)
     newest = _newest_scores(whole if cycle is None else CycleRange(project, max(cycle - 1, 1), cycle))
-    found = []
-    for before, after, back in TRANSITIONS:
-        here, there = newest.alias(), newest.alias()
-        one, other = aliased(Item), aliased(Item)
-        name = PREVIOUS if back else before
-        keys = (
-            here.c.cycle,
-            here.c.suite,
-            here.c.metric,
-            sa.literal(name).label("before"),
-            sa.literal(after).label("after"),
-        )
-        same = [
-            getattr(there.c, column) == getattr(here.c, column) for column in ("suite", "metric", "item_set")
-        ]
-        query = sa.select(here.c.cycle).select_from(here)
-        query = query.join(
-            there, sa.and_(there.c.cycle == here.c.cycle - back, there.c.stage == before, *same)
-        )
-        query = query.join(one, one.score_id == there.c.score_id)
-        query = query.join(other, sa.and_(other.score_id == here.c.score_id, other.key == one.key))
-        query = query.where(here.c.stage == after)
-        query = query if suite is None else query.where(here.c.suite == suite)
-        query = query if cycle is None else query.where(here.c.cycle == cycle)
-        found.append(((query, keys), (one, other)))
-    return found
+    return [_transition(newest, stages, cycle, suite) for stages in TRANSITIONS]
+
+
+def _transition(
+    newest: sa.CTE, stages: tuple[str, str, int], cycle: int | None, suite: str | None
+) -> Transition:
+    """Join the newest scores of two stages over one item set, then their items."""
+    before, after, back = stages
+    old, new = newest.alias(), newest.alias()
+    old_item, new_item = aliased(Item), aliased(Item)
+    paired = [old.c.cycle == new.c.cycle - back]
+    paired += [old.c[name] == new.c[name] for name in ("suite", "metric", "item_set")]
+    query = (
+        sa.select(new.c.cycle)
+        .select_from(new)
+        .join(old, sa.and_(*paired))
+        .join(old_item, old_item.score_id == old.c.score_id)
+        .join(new_item, sa.and_(new_item.score_id == new.c.score_id, new_item.key == old_item.key))
+        .where(old.c.stage == before, new.c.stage == after)
+    )
+    if suite is not None:
+        query = query.where(new.c.suite == suite)
+    if cycle is not None:
+        query = query.where(new.c.cycle == cycle)
+    keys = (
+        new.c.cycle,
+        new.c.suite,
+        new.c.metric,
+        sa.literal(PREVIOUS if back else before).label("before"),
+        sa.literal(after).label("after"),
+    )
+    return Transition(query, keys, old_item, new_item)
 
 
 def _newest_scores(span: CycleRange) -> sa.CTE:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
-from sqlalchemy import CTE, Select, Text, and_, cast, func, literal, or_, select, union_all
+from sqlalchemy import (
+    CTE,
+    Connection,
+    RowMapping,
+    Select,
+    Text,
+    and_,
+    cast,
+    func,
+    literal,
+    or_,
+    select,
+    union_all,
+)
 from sqlalchemy.orm import aliased
 
 from db.cycle_names import STAGES
@@ -115,26 +129,36 @@ def _read(
     after: str,
     limit: int,
 ) -> list[Row]:
+    """Read rows up to the limit; where a kind is given, those that fail it at the stage `failing`."""
     names = ("passed", "response", "detail")
     columns = [
         getattr(item, name).label(f"{stage}_{name}") for stage, item in items.items() for name in names
     ]
-    one = next(iter(items.values()))
+    key = next(iter(items.values())).key
     query = query.add_columns(*columns)
-    found: list[Row] = []
     with database.read() as connection:
-        for _ in range(MOST_CHUNKS):
-            page = query.where(one.key > after).limit(CHUNK if kind else limit)
-            rows = connection.execute(page).mappings().all()
-            for row in rows:
-                if kind and not fails(row[f"{failing}_detail"] or {}, kind):
-                    continue
-                stages = {stage: {name: row[f"{stage}_{name}"] for name in names} for stage in items}
-                found.append({"key": row["key"], "prompt": row["prompt"], "stages": stages})
-            if len(found) >= limit or len(rows) < (CHUNK if kind else limit):
-                break
-            after = rows[-1]["key"]
-    return found[:limit]
+        rows = _in_chunks(connection, query, key, after, CHUNK if kind else limit)
+        wanted = (row for row in rows if not kind or fails(row[f"{failing}_detail"] or {}, kind))
+        return [
+            {
+                "key": row["key"],
+                "prompt": row["prompt"],
+                "stages": {stage: {name: row[f"{stage}_{name}"] for name in names} for stage in items},
+            }
+            for row in islice(wanted, limit)
+        ]
+
+
+def _in_chunks(
+    connection: Connection, query: Select[Any], key: Any, after: str, size: int
+) -> Iterator[RowMapping]:
+    """Yield the rows behind the key `after`, of no more than MOST_CHUNKS chunks."""
+    for _ in range(MOST_CHUNKS):
+        rows = connection.execute(query.where(key > after).limit(size)).mappings().all()
+        yield from rows
+        if len(rows) < size:
+            return
+        after = rows[-1]["key"]
 
 
 def fails(detail: Mapping[str, Any], kind: str) -> bool:

@@ -6,7 +6,8 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
@@ -27,17 +28,18 @@ MOST_DOUBLINGS = 32  # of the pause: 2**1024, after a night without the database
 MOST_POINTS = 1_000_000  # most points buffered in memory
 
 
-class PendingWrites(NamedTuple):
+@dataclass
+class PendingWrites:
     """Pending writes, keyed by name and step: a value logged or retried twice is stored once."""
 
-    points: dict[tuple[str, int], Point]
-    progress: dict[str, Any]
-    traces: dict[tuple[int, int], dict[str, Any]] = {}
+    points: dict[tuple[str, int], Point] = field(default_factory=dict)
+    progress: dict[str, Any] = field(default_factory=dict)
+    traces: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
 
-    def then(self, newer: PendingWrites) -> PendingWrites:
-        return PendingWrites(
-            self.points | newer.points, newer.progress or self.progress, self.traces | newer.traces
-        )
+    def add(self, newer: PendingWrites) -> None:
+        self.points.update(newer.points)
+        self.progress = newer.progress or self.progress
+        self.traces.update(newer.traces)
 
 
 class LiveRun:
@@ -53,9 +55,10 @@ class LiveRun:
         self._interval = interval
         self._lineage: list[str] = []
         self._state = threading.Condition()  # guards the attributes below
-        self._waiting = PendingWrites({}, {})
+        self._waiting = PendingWrites()
         self._logged = self._stored = 0  # number of calls so far, and of those stored
-        self._failures = self._lost = 0
+        self._failures = 0  # writes that failed
+        self._lost = 0  # points dropped from a full buffer
         self._flushing = self._closing = False
         self._thread = threading.Thread(target=self._work, name=f"live {run_id}", daemon=True)
         self._thread.start()
@@ -75,18 +78,17 @@ class LiveRun:
                 points[point.name, point.step] = point
             except BadRequest as error:
                 log.warning("%s", error)
-        self._add(PendingWrites(points, {}))
+        self._add(PendingWrites(points=points))
 
     def progress(self, step: int, steps: int, *, eta_seconds: float | None = None, message: str = "") -> None:
         """Report the stage's progress; only the newest report is kept."""
-        self._add(
-            PendingWrites({}, {"step": step, "steps": steps, "eta_seconds": eta_seconds, "message": message})
-        )
+        report = {"step": step, "steps": steps, "eta_seconds": eta_seconds, "message": message}
+        self._add(PendingWrites(progress=report))
 
     def traces(self, step: int, traces: Iterable[Mapping[str, Any]]) -> None:
         """Log one step's rollouts token by token: rows of prompt, estimator, mean and `tokens` lists."""
         rows = {(step, place): plain(trace) for place, trace in enumerate(traces)}
-        self._add(PendingWrites({}, {}, rows))
+        self._add(PendingWrites(traces=rows))
 
     def flush(self, timeout: float = 60.0) -> bool:
         """Block until everything logged so far is stored; return False on failure or timeout."""
@@ -111,12 +113,7 @@ class LiveRun:
 
     def _add(self, batch: PendingWrites) -> None:
         with self._state:
-            self._waiting.points.update(batch.points)
-            self._waiting = PendingWrites(
-                self._waiting.points,
-                batch.progress or self._waiting.progress,
-                self._waiting.traces | batch.traces,
-            )
+            self._waiting.add(batch)
             self._logged += 1
             while len(self._waiting.points) > MOST_POINTS:
                 self._waiting.points.pop(next(iter(self._waiting.points)))
@@ -125,11 +122,11 @@ class LiveRun:
     # In the thread -------------------------------------------------------------------------------------
 
     def _work(self) -> None:
+        """Write what waits whenever a write is due, and a heartbeat where nothing does."""
         written, failures_in_a_row = 0.0, 0
         while self._wait(self._pause(failures_in_a_row)):
             with self._state:
-                batch = self._waiting
-                self._waiting = PendingWrites({}, {})
+                batch, self._waiting = self._waiting, PendingWrites()
                 logged = self._logged
             if self._stored == logged and time.monotonic() - written < HEARTBEAT:
                 continue
@@ -158,10 +155,12 @@ class LiveRun:
             return not self._closing
 
     def _failed(self, batch: PendingWrites, error: Exception, *, first: bool) -> None:
+        """Let a batch that could not be written wait again, before what was logged since."""
         if first:
             log.warning("metrics of run %s wait in memory, writing is tried again: %s", self._run_id, error)
         with self._state:
-            self._waiting = batch.then(self._waiting)
+            batch.add(self._waiting)
+            self._waiting = batch
             self._failures += 1
             self._state.notify_all()
 
@@ -171,8 +170,14 @@ class LiveRun:
         def work(session: Session) -> None:
             self._lineage = self._lineage or _lineage(session, self._run_id)
             store(session, batch.points.values())
-            keys = ({"run_id": self._run_id, "step": step, "place": place} for step, place in batch.traces)
-            upsert(session, Trace, [key | row for key, row in zip(keys, batch.traces.values(), strict=True)])
+            upsert(
+                session,
+                Trace,
+                [
+                    {"run_id": self._run_id, "step": step, "place": place} | row
+                    for (step, place), row in batch.traces.items()
+                ],
+            )
             session.execute(update(Run).where(Run.id.in_(self._lineage)).values(heartbeat_at=now()))
             if batch.progress:
                 session.execute(update(Run).where(Run.id == self._run_id).values(progress=batch.progress))

@@ -47,6 +47,14 @@ class CalibrationComparison(Comparison):
     p_value: float
 
 
+@dataclass(frozen=True)
+class Proof:
+    """A lower bound that holds whatever the bias, and the p-value of a loss of the margin."""
+
+    bound: float
+    p_value: float
+
+
 def error(confidence: ArrayLike, right: ArrayLike) -> float:
     """Return the expected calibration error."""
     gaps_NB = _gaps(confidence, right)
@@ -70,8 +78,8 @@ def non_inferiority(
     now, then = error(*after), error(*before)
     drawn_D = differences(after, before, clusters)
     low, high = _mirrored(then - now, drawn_D, alpha)
-    proof, p_proof = _proof(then - now, after, before, margin, alpha, clusters)
-    low = min(low, proof)
+    proof = _proof(after, before, margin, alpha, clusters)
+    low = min(low, proof.bound)
     outcome = "underpowered"
     if low > -margin:
         outcome = "passed"
@@ -89,7 +97,7 @@ def non_inferiority(
         gained=gained,
         lost=lost,
         n=n,
-        p_value=max(_p_value(then - now, drawn_D, -margin), p_proof),
+        p_value=max(_p_value(then - now, drawn_D, -margin), proof.p_value),
         needed_n=max(1, ceil(n * (_power_factor(alpha) * spread / margin) ** 2)),
         alpha=alpha,
         error_after=now,
@@ -103,26 +111,33 @@ def differences(after: Answers, before: Answers, clusters: Sequence[object]) -> 
     return then_D - now_D
 
 
-def _proof(
-    difference: float,
-    after: Answers,
-    before: Answers,
-    margin: float,
-    alpha: float,
-    clusters: Sequence[object],
-) -> tuple[float, float]:
-    """Return the higher of two lower bounds that hold whatever the bias, each at half the level, and p."""
+def _proof(after: Answers, before: Answers, margin: float, alpha: float, clusters: Sequence[object]) -> Proof:
+    """Return the better of the two proofs, each at half the level."""
+    changes = _proof_by_changes(after, before, margin, alpha / 2, clusters)
+    worst = _proof_by_worst_case(after, before, margin, alpha / 2, clusters)
+    p_value = max(min(changes.p_value, worst.p_value), 1 / WORST_DRAWS)
+    return Proof(max(changes.bound, worst.bound), min(1.0, 2 * p_value))
+
+
+def _proof_by_changes(
+    after: Answers, before: Answers, margin: float, level: float, clusters: Sequence[object]
+) -> Proof:
+    """Bound the growth by the sum of the changes of all bins' gaps, seen and unseen."""
     changed_D = _drawn([_gaps(*after) - _gaps(*before)], clusters)[0]
-    worst_D = _worst_differences(after, before, margin, clusters)
     count = int(numbered(clusters, len(after[1])).max()) + 1
-    unseen = 1 - (alpha / 2) ** (1 / count)  # share of changes of which none was among so many clusters
-    bounds = (
-        -float(np.quantile(changed_D, 1 - alpha / 2)) - unseen,
-        difference - margin - float(np.quantile(worst_D, 1 - alpha / 2)),
-    )
-    p_changed = max(float((changed_D >= margin).mean()), (1 - margin) ** count)
-    p_worst = float((worst_D >= difference).mean())
-    return max(bounds), min(1.0, 2 * max(min(p_changed, p_worst), 1 / WORST_DRAWS))
+    unseen = 1 - level ** (1 / count)  # share of changes of which none was among so many clusters
+    bound = -float(np.quantile(changed_D, 1 - level)) - unseen
+    return Proof(bound, max(float((changed_D >= margin).mean()), (1 - margin) ** count))
+
+
+def _proof_by_worst_case(
+    after: Answers, before: Answers, margin: float, level: float, clusters: Sequence[object]
+) -> Proof:
+    """Compare with what would be seen if the error were zero before, and the margin after."""
+    difference = error(*before) - error(*after)
+    worst_D = _worst_differences(after, before, margin, clusters)
+    bound = difference - margin - float(np.quantile(worst_D, 1 - level))
+    return Proof(bound, float((worst_D >= difference).mean()))
 
 
 def _worst_differences(

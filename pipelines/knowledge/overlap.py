@@ -9,7 +9,7 @@ counts as new too: most of its sentences are as likely to both, so the few that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -126,19 +126,30 @@ def _witnesses(
     """Return what passages say that are asked about, and what a few sentences say about each entity."""
     found: dict[Term, list[Said]] = {term: [] for term in named}
     for term, asked_about in passages.items():
-        said = [sentence.partition(" ") for text in sorted(asked_about) for sentence in sentences(text)]
-        long = [(first, f" {rest}"[:LONGEST]) for first, _, rest in said if len(rest) >= SHORTEST]
-        found[term] = long[:WITNESSES]
-    all_wanted = Entities({term: known.weights[term] for term in named if term in known.weights})
+        found[term] = _said_by(asked_about)[:WITNESSES]
+    wanted = Entities({term: known.weights[term] for term in named if term in known.weights})
     for text in sample(texts):
-        missing = {term for term in all_wanted.within(text) if len(found[term]) < WITNESSES}
-        for sentence in sentences(text) if missing else ():
-            for term in all_wanted.within(sentence) & missing:
-                place = Entities({term: 1.0}).first(sentence)
-                if place and len(sentence) - place[1] >= SHORTEST:
-                    found[term].append((sentence[: place[1]], sentence[place[1] :][:LONGEST]))
-                    missing.discard(term)
+        missing = {term for term in wanted.within(text) if len(found[term]) < WITNESSES}
+        if missing:
+            for term, said in _first_said(wanted, missing, text):
+                found[term].append(said)
     return found
+
+
+def _said_by(passages: set[str]) -> list[Said]:
+    """Return the passages' sentences, each parted after its first word."""
+    said = [sentence.partition(" ") for text in sorted(passages) for sentence in sentences(text)]
+    return [(first, f" {rest}"[:LONGEST]) for first, _, rest in said if len(rest) >= SHORTEST]
+
+
+def _first_said(wanted: Entities, missing: set[Term], text: str) -> Iterator[tuple[Term, Said]]:
+    """Yield the first sentence of a text that says something of a missing entity, for each."""
+    for sentence in sentences(text):
+        for term in wanted.within(sentence) & missing:
+            place = Entities({term: 1.0}).first(sentence)
+            if place and len(sentence) - place[1] >= SHORTEST:
+                missing.discard(term)
+                yield term, (sentence[: place[1]], sentence[place[1] :][:LONGEST])
 
 
 def newness(student: ChatModel, teacher: Scorer) -> Newness:

@@ -32,27 +32,16 @@ def initialise(
 ) -> dict[str, Any]:
     """Write recover.yaml, unless it exists, and register the clean checkpoint as `base` and `current`."""
     path = _settings(ws)
-    new = not path.exists()
     converted = _converted(ws, model)
     if converted:
         model = str(converted.directory)
     elif model is not None and model != MICROWORLD:
         model = _as_seen_from_here(model)
-    if new:
-        chosen = preset or _preset(model or MICROWORLD)
-        _write_settings(path, model or MICROWORLD, revision, chosen)
-    else:
+    if path.exists():
         _keep_settings(ws, model, revision, preset)
-    if new and ws.shares_its_database():
-        ws.take_own_project()
-    try:
         checkpoint = _clean(ws)
-    except BaseException:
-        if new:  # settings of an unusable model would block the next attempt
-            path.unlink()
-        raise
-    if new and preset is None and chosen == "cpu":
-        ws.progress.say("no GPU here: sizes for a CPU (preset cpu); on a GPU, use `--preset real`")
+    else:
+        checkpoint = _new_home(ws, model or MICROWORLD, revision, preset)
     if converted:
         ws.progress.say(
             f"{converted.source.name}: {converted.precision} weights, dequantised into {converted.directory}"
@@ -64,6 +53,23 @@ def initialise(
         "model": ws.config.model.path,
         "weights_sha256": checkpoint.sha256,
     }
+
+
+def _new_home(ws: Workspace, model: str, revision: str | None, preset: str | None) -> Checkpoint:
+    """Write the settings and register the clean checkpoint."""
+    path = _settings(ws)
+    chosen = preset or _preset(model)
+    _write_settings(path, model, revision, chosen)
+    if ws.shares_its_database():
+        ws.take_own_project()
+    try:
+        checkpoint = _clean(ws)
+    except BaseException:
+        path.unlink()  # settings of an unusable model would block the next attempt
+        raise
+    if preset is None and chosen == "cpu":
+        ws.progress.say("no GPU here: sizes for a CPU (preset cpu); on a GPU, use `--preset real`")
+    return checkpoint
 
 
 def _as_seen_from_here(model: str) -> str:

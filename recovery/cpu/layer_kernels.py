@@ -120,16 +120,8 @@ class Layers:
     def __init__(self, kernels: Any, layers: Sequence[LayerWeights], norm: Any, head: Tensor | None) -> None:
         self.kernels = kernels
         self.shape = shape_of(layers)
-        hidden = self.shape.hidden
         self.dtype = layers[0].gate.dtype
-        if norm.weight.dtype != self.dtype or norm.weight.shape != (hidden,):
-            raise RuntimeError("cpu: the last norm does not fit the layers")
-        if head is not None and (head.dtype != self.dtype or head.shape[1:] != (hidden,)):
-            raise RuntimeError("cpu: the head does not fit the layers")
-        if self.shape.half and (hidden % 2 or self.shape.feed % 2 or not kernels.multiplies_bf16()):
-            raise RuntimeError(
-                "cpu: bf16 that does not come in pairs, or that the processor does not multiply"
-            )
+        self._check_weights(norm, head)
         self.held = [
             {name: self._panels(x) if name in PRODUCTS else single(x) for name, x in layer.tensors().items()}
             for layer in layers
@@ -138,7 +130,7 @@ class Layers:
         self.norm = single(norm.weight)
         self.epsilon = epsilon(norm)
         self.head = self._panels(head)
-        self.outputs = hidden if head is None else len(head)
+        self.outputs = self.shape.hidden if head is None else len(head)
         laid_out = [layer[name] for layer in self.held for name in PRODUCTS] + [self.head]
         self.numbers = sum(part.numel() for part in laid_out if part is not None)
 
@@ -260,6 +252,17 @@ class Layers:
             structure.keys = keys.data_ptr()
             structure.values = values.data_ptr()
             structure.row_stride, structure.head_stride = keys.stride()[:2]
+
+    def _check_weights(self, norm: Any, head: Tensor | None) -> None:
+        hidden = self.shape.hidden
+        if norm.weight.dtype != self.dtype or norm.weight.shape != (hidden,):
+            raise RuntimeError("cpu: the last norm does not fit the layers")
+        if head is not None and (head.dtype != self.dtype or head.shape[1:] != (hidden,)):
+            raise RuntimeError("cpu: the head does not fit the layers")
+        if self.shape.half and (hidden % 2 or self.shape.feed % 2 or not self.kernels.multiplies_bf16()):
+            raise RuntimeError(
+                "cpu: bf16 that does not come in pairs, or that the processor does not multiply"
+            )
 
     def _check(self, cos_PW: Tensor, sin_PW: Tensor, positions: int) -> None:
         if not fits(cos_PW, sin_PW) or cos_PW.shape != sin_PW.shape:

@@ -198,13 +198,18 @@ def _boundary(model: Any) -> float:
             short = buffers(1)
             if is_short(longest):
                 return math.inf
-            within, beyond = 1, longest
-            while beyond - within > 1:
-                middle = (within + beyond) // 2
-                within, beyond = (middle, beyond) if is_short(middle) else (within, middle)
-            buffers(1)
-            return within
+            boundary = _last_that(is_short, 1, longest)
+            buffers(1)  # the model keeps what its last pass computed
+            return boundary
     except torch.OutOfMemoryError:
         raise
     except (*NOT_APPLICABLE, NotImplementedError):
         return math.inf
+
+
+def _last_that(holds: Callable[[int], bool], within: int, beyond: int) -> int:
+    """Return the last number, from one for which it holds to one for which it does not, by bisection."""
+    while beyond - within > 1:
+        middle = (within + beyond) // 2
+        within, beyond = (middle, beyond) if holds(middle) else (within, middle)
+    return within

@@ -141,23 +141,26 @@ def suggest(name: str, known: Iterable[str]) -> str:
 def _check_value(method: Dials, dial: Field[Any]) -> None:
     """Check choices, type and limits of one dial; explain values that are known to be bad."""
     name = dial.name
-    value = getattr(method, dial.name)
-    limits = dial.metadata
+    value = getattr(method, name)
+    choices = dial.metadata.get("choices")
     if isinstance(value, str) and value in REFUSED.get(name, {}):
         refuse(method, f"{name}={value} is refused: {REFUSED[name][value]}")
-    if limits.get("choices") and value not in limits["choices"]:
-        hint = suggest(str(value), limits["choices"])
-        refuse(method, f"{name}={value}{hint} is not one of {', '.join(limits['choices'])}")
-    if dial.type == "str" or (value is None and "None" in str(dial.type)):
-        return
+    if choices and value not in choices:
+        refuse(method, f"{name}={value}{suggest(str(value), choices)} is not one of {', '.join(choices)}")
+    may_be_none = "None" in str(dial.type)
+    if dial.type != "str" and not (value is None and may_be_none):
+        _check_number(method, dial, value)
+
+
+def _check_number(method: Dials, dial: Field[Any], value: Any) -> None:
+    """Check type and limits; no comparison with a limit holds for NaN."""
     kind, kinds = ("a whole number", int) if dial.type == "int" else ("a number", (int, float))
     if isinstance(value, bool) or not isinstance(value, kinds):
-        refuse(method, f"{name}={value!r} is not {kind}")
-    low, high, above = limits["low"], limits["high"], limits["above"]
-    if not (low is None or value >= low) or not (high is None or value <= high) or abs(value) == float("inf"):
-        refuse(method, f"{name}={value} must be {_bounds(low, high, above)}")
-    if not (above is None or value > above):
-        refuse(method, f"{name}={value} must be {_bounds(low, high, above)}")
+        refuse(method, f"{dial.name}={value!r} is not {kind}")
+    low, high, above = (dial.metadata[name] for name in ("low", "high", "above"))
+    within = (low is None or value >= low) and (high is None or value <= high)
+    if not within or not (above is None or value > above) or abs(value) == float("inf"):
+        refuse(method, f"{dial.name}={value} must be {_bounds(low, high, above)}")
 
 
 def _bounds(low: float | None, high: float | None, above: float | None) -> str:

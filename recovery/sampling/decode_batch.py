@@ -17,14 +17,18 @@ from recovery.sampling.draw import draw_tokens
 from recovery.sampling.loops import WINDOW, loop_ends
 from recovery.sampling.protocol import SamplingParams
 
-LOOK_EVERY = 8  # steps between two looks at which rows have finished: a look makes an accelerator wait
+LOOK_EVERY = 8  # steps between two looks at which rows have finished, on an accelerator
 LOOPS_EVERY = 16  # steps between two looks for loops
 REPORT_SECONDS = 0.5  # between two reports of progress
 Written = tuple[list[list[int]], list[list[float]]]  # each row's tokens, up to its stop token, and log-probs
 
 
 class DecodeBatch:
-    """One batch on its way from prompts to responses."""
+    """One batch on its way from prompts to responses.
+
+    A finished row may stay for some steps, written past its end, as looking for finished rows makes an
+    accelerator wait and dropping them moves the cache. Every response is cut at its end at last.
+    """
 
     def __init__(
         self,
@@ -50,13 +54,13 @@ class DecodeBatch:
         )
         room = [self.limit if context is None else context - len(prompt) for prompt in prompts]
         self.limits_R = torch.tensor(room, device=device).clamp(max=self.limit)
-        self.full_at = {tokens for tokens in room if tokens < self.limit}  # where a row fills the context
-        self.rows_B = torch.arange(len(prompts), device=device)
+        self.full_at = {tokens for tokens in room if tokens < self.limit}  # lengths that fill the context
+        self.rows_B = torch.arange(len(prompts), device=device)  # those of the R rows in the batch
         self.finished_B = torch.zeros(len(prompts), dtype=torch.bool, device=device)
         self.token_B = torch.empty(0, dtype=torch.long, device=device)  # each row's last
         self.look_every = 1 if device.type == "cpu" else LOOK_EVERY
         self.stop_loops = params.stop_loops
-        self.loops_seen = 0
+        self.loops_seen = 0  # step of the last look for loops
 
     def run(self, on_tokens: Callable[[int, int], None] | None = None) -> Written:
         """Write all responses; report `on_tokens(finished rows, tokens so far)` every half second."""
@@ -80,26 +84,32 @@ class DecodeBatch:
         if not self.decoder.writes_ahead:
             self._take(self.decoder.step(self.token_B), step)
             return 1
-        steps = int(self.limits_R[self.rows_B].min()) - step
+        steps = int(self.limits_R[self.rows_B].min()) - step  # until the first row has its limit
         made, self.token_B, self.rows_B = self.decoder.write_ahead(
             self.token_B, self.rows_B, self.responses, step, steps
         )
-        self.finished_B = self.limits_R[self.rows_B] <= step + made
+        self.finished_B = self._at_limit(step + made)
         self._drop_finished()
         return made
 
     def _take(self, logits_BV: Tensor, step: int) -> None:
-        """Draw and record each row's token."""
+        """Draw and record each row's token; now and then drop the rows that have ended."""
         written = self.responses
         numbers_B = written.numbers_RT[self.rows_B, step]
         self.token_B, logprob_B = draw_tokens(logits_BV, numbers_B, written.temperature)
         written.tokens_RT[self.rows_B, step] = self.token_B
         written.logprobs_RT[self.rows_B, step] = logprob_B
-        self.finished_B |= torch.isin(self.token_B, written.stops)
-        self.finished_B |= self.limits_R[self.rows_B] <= step + 1
-        full = step + 1 in self.full_at and bool((self.limits_R[self.rows_B] <= step + 1).any())
-        if full or (step + 1) % self.look_every == 0:
-            self._drop_finished(at_once=full)  # models may have no position beyond their context
+        length = step + 1
+        at_limit_B = self._at_limit(length)
+        self.finished_B |= torch.isin(self.token_B, written.stops) | at_limit_B
+        if length in self.full_at and bool(at_limit_B.any()):
+            self._drop_finished(at_once=True)  # models may have no position beyond their context
+        elif length % self.look_every == 0:
+            self._drop_finished()
+
+    def _at_limit(self, length: int) -> Tensor:
+        """Return which rows in the batch may have no more than `length` tokens."""
+        return self.limits_R[self.rows_B] <= length
 
     def _finish_loops(self, step: int) -> None:
         """Finish the rows that have become loops since the last look."""
@@ -111,9 +121,8 @@ class DecodeBatch:
 
     def _drop_finished(self, *, at_once: bool = False) -> None:
         """Drop finished rows, once there are enough of them or at once."""
-        finished = int(self.finished_B.sum())
-        enough = 0 if at_once else self.decoder.drop_share * len(self.finished_B)
-        if finished == 0 or finished < enough:
+        enough = 1 if at_once else max(1, self.decoder.drop_share * len(self.finished_B))
+        if int(self.finished_B.sum()) < enough:
             return
         kept_B = remaining(self.finished_B)
         self.token_B = self.token_B[kept_B]
@@ -130,7 +139,7 @@ class DecodeBatch:
         return torch.minimum(lengths_R, self.limits_R), stopped_R | (self.limits_R <= steps)
 
     def _written(self) -> Written:
-        """Return every row up to its end: finished rows may go on until they are dropped."""
+        """Return every response, cut at its end."""
         lengths_R, _ = self._lengths(self.limit)
         if self.stop_loops:
             lengths_R = torch.minimum(lengths_R, loop_ends(self.responses.tokens_RT))

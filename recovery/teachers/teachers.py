@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields
 from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -187,27 +188,33 @@ def scored(
     the others have None.
     """
     if isinstance(teacher, RoutedTeacher):
-        routed = [(rows, teacher.teachers[name]) for name, rows in teacher.rows(rollouts).items()]
+        routed = [(teacher.teachers[name], rows) for name, rows in teacher.rows(rollouts).items()]
     else:
-        routed = [(torch.arange(len(rollouts)), teacher)]
-    groups = [
-        (route, rows[group])
-        for route, (rows, _) in enumerate(routed)
-        for group in rollouts.select(rows).groups(max_tokens)
-    ]
-    mine = set(distributed.mine(len(groups), updates))
-    found: list[TeacherScores | None] = [None] * len(groups)
-    for route, (_, one) in enumerate(routed):
-        places = [i for i, (whose, _) in enumerate(groups) if whose == route and i in mine]
+        routed = [(teacher, torch.arange(len(rollouts)))]
+    groups = [[rows[group] for group in rollouts.select(rows).groups(max_tokens)] for _, rows in routed]
+    mine = set(distributed.mine(sum(map(len, groups)), updates))
+    found: list[tuple[Rollouts, TeacherScores | None]] = []
+    for (one, _), its_groups in zip(routed, groups, strict=True):
+        wanted = [place in mine for place in range(len(found), len(found) + len(its_groups))]
         with whole(one):
-            if not places:
-                continue
-            rows = torch.cat([groups[i][1] for i in places]).sort().values
-            scores = _score_rows(one, rollouts, contexts, rows)
-            own = rollouts.select(rows)
-            for i in places:
-                found[i] = scores.take(own.places_N(torch.searchsorted(rows, groups[i][1])))
-    return [(rollouts.select(rows), scores) for (_, rows), scores in zip(groups, found, strict=True)]
+            scores = _score_groups(one, rollouts, contexts, its_groups, wanted)
+        found += [(rollouts.select(rows), part) for rows, part in zip(its_groups, scores, strict=True)]
+    return found
+
+
+def _score_groups(
+    teacher: Teacher, rollouts: Rollouts, contexts: Contexts | None, groups: list[Tensor], wanted: list[bool]
+) -> list[TeacherScores | None]:
+    """Score the wanted groups of rows in one call; the others have None."""
+    if not any(wanted):
+        return [None] * len(groups)
+    rows = torch.cat(list(compress(groups, wanted))).sort().values
+    scores = _score_rows(teacher, rollouts, contexts, rows)
+    scored_rows = rollouts.select(rows)
+    return [
+        scores.take(scored_rows.places_N(torch.searchsorted(rows, group))) if is_wanted else None
+        for group, is_wanted in zip(groups, wanted, strict=True)
+    ]
 
 
 def whole(teacher: Teacher | None) -> AbstractContextManager[None]:

@@ -137,7 +137,7 @@ class Episodes:
         self.views.check()
         self.tokens_sampled = self.tokens_scored = 0
         self._started: dict[int, StepInputs] = {}  # steps whose sampling was started one step early
-        self._last: dict[str, float] = {}
+        self._metrics: dict[str, float] = {}  # of the last step
         teacher = task.teacher
         if isinstance(teacher, SelfTeacher) and teacher.decay is not None:  # only then these are `Stateful`
             self.state_tensors = teacher.state_tensors
@@ -147,13 +147,11 @@ class Episodes:
         """Yield the microbatches of every optimizer update of a step."""
         inputs = self._started.pop(step) if step in self._started else self.draw(step)
         rollouts = self.produce(inputs)
-        if self.ahead and self.ahead.starts(step + 1):
+        if self.ahead and self.ahead.starts(step + 1):  # an engine samples while this step is trained on
             self._started[step + 1] = self.ahead.start(self.draw(step + 1))
-        rollouts = self.with_advantages(rollouts)
-        batches, told = within_budget(
-            self.student, self.method, self.score(rollouts), step, self.config.steps
-        )
-        self._last |= told
+        batches = self.score(self.with_advantages(rollouts))
+        batches, metrics = within_budget(self.student, self.method, batches, step, self.config.steps)
+        self._metrics |= metrics
         if self.on_scored is not None:
             own = distributed.mine(len(batches), self.method.minibatches)
             self.on_scored(step, [batches[i] for i in own])
@@ -166,12 +164,17 @@ class Episodes:
 
     def draw(self, step: int) -> StepInputs:
         """Draw the step's prompts, each repeated for its samples, and as many pairs."""
+        size, seed = self.config.prompts_per_step, self.config.seed
         samples = self.method.samples(self.config.samples_per_prompt)
-        rows = drawn(self.prompt_rows, self.config.prompts_per_step, step, f"prompts:{self.config.seed}")
-        data = drawn(
-            self.pair_rows, self.config.prompts_per_step * samples, step, f"pairs:{self.config.seed}"
+        prompts = drawn(self.prompt_rows, size, step, f"prompts:{seed}")
+        pairs = drawn(self.pair_rows, size * samples, step, f"pairs:{seed}")
+        params = SamplingParams(
+            self.config.max_new_tokens,
+            self.method.temperature,
+            step_seed(seed, step),
+            stop_loops=self.config.stop_loops,
+            on_tokens=self.on_tokens and partial(self.on_tokens, step),
         )
-        seed = step_seed(self.config.seed, step)
         return StepInputs(
             self.method,
             step,
@@ -179,32 +182,26 @@ class Episodes:
             self.sampler,
             self.teacher,
             self.views,
-            rows=[row for row in rows for _ in range(samples)],
-            data=data,
-            params=SamplingParams(
-                self.config.max_new_tokens,
-                self.method.temperature,
-                seed,
-                stop_loops=self.config.stop_loops,
-                on_tokens=self.on_tokens and partial(self.on_tokens, step),
-            ),
-            rng=random.Random(seed),
+            rows=[row for row in prompts for _ in range(samples)],
+            data=pairs,
+            params=params,
+            rng=random.Random(params.seed),
             rewards=self.rewards,
         )
 
     def produce(self, inputs: StepInputs) -> Rollouts:
         """Produce the sequences that the method trains on; record metrics of the student's answers."""
-        self._last = {}
+        self._metrics = {}
         rollouts = WRITERS[self.method.state_kind](inputs)
         if isinstance(self.sampler, ReportsMetrics):
-            self._last |= self.sampler.metrics()
+            self._metrics |= self.sampler.metrics()
         for sampled in inputs.student_rollouts:
-            self._last |= self._behaviour(sampled)
+            self._metrics |= self._behaviour(sampled)
             self.tokens_sampled += sampled.n_tokens
         if self.method.state_kind in TEACHER_STATES:
             self.tokens_sampled += rollouts.n_tokens
         if self.method.state_kind == "student-kept":
-            self._last["kept_share"] = len(rollouts) / len(inputs.rows)
+            self._metrics["kept_share"] = len(rollouts) / len(inputs.rows)
         return rollouts
 
     def rewards(self, rollouts: Rollouts) -> Tensor:
@@ -214,7 +211,7 @@ class Episodes:
         texts = [self.student.answer(answer) for answer in rollouts.responses()]
         fields = [{**item.fields, "prompt": prompt(item)} for item in items]
         rewards_B = distributed.once(partial(score, self.task.reward, texts, fields))
-        self._last["reward"] = float(rewards_B.mean())
+        self._metrics["reward"] = float(rewards_B.mean())
         return rewards_B
 
     def with_advantages(self, rollouts: Rollouts) -> Rollouts:
@@ -226,21 +223,25 @@ class Episodes:
 
     def score(self, rollouts: Rollouts) -> list[Microbatch]:
         """Return all microbatches; only those that this process trains on have signals."""
-        limit = self.config.microbatch_tokens
-        parts: list[tuple[Rollouts, TeacherScores | None]] = [(part, None) for part in rollouts.split(limit)]
-        if parts and self.teacher is not None and self.method.scores != "none":
-            contexts = None
-            if self.views.context is not None:
-                contexts = [self.views.teacher(row) for row in rollouts.index_B.tolist()]
-            updates = self.method.minibatches
-            parts = list(scored(self.teacher, rollouts, limit, contexts, updates=updates))
-            self.tokens_scored += rollouts.n_tokens
+        parts = self._scored(rollouts)
         own = set(distributed.mine(len(parts), self.method.minibatches))
         with whole(self.task.anchor):
             return [
                 Microbatch(part, self._signals(part, scores) if i in own else NO_SIGNALS)
                 for i, (part, scores) in enumerate(parts)
             ]
+
+    def _scored(self, rollouts: Rollouts) -> list[tuple[Rollouts, TeacherScores | None]]:
+        """Return microbatches, with the teacher's scores where the method reads them."""
+        limit = self.config.microbatch_tokens
+        if not len(rollouts) or self.teacher is None or self.method.scores == "none":
+            return [(part, None) for part in rollouts.split(limit)]
+        contexts = None
+        if self.views.context is not None:
+            contexts = [self.views.teacher(row) for row in rollouts.index_B.tolist()]
+        parts = scored(self.teacher, rollouts, limit, contexts, updates=self.method.minibatches)
+        self.tokens_scored += rollouts.n_tokens
+        return parts
 
     def update_teacher(self) -> None:
         """Update a moving-average teacher."""
@@ -249,7 +250,7 @@ class Episodes:
 
     def metrics(self) -> dict[str, float]:
         """Return metrics of the last step's answers and rewards; alarms read them."""
-        return self._last
+        return self._metrics
 
     def _signals(self, part: Rollouts, scores: TeacherScores | None) -> TokenSignals:
         """Return the signals that the method needs for the tokens of a microbatch."""

@@ -169,15 +169,17 @@ class _Page:
         hinted = not HINTS.isdisjoint(attributes)
         if tag not in SPECIAL and not hinted:
             return
-        if (
-            tag in NEVER
-            or (hinted and self._unwanted(tag, attributes))
-            or (tag == "header" and not self._main)
-        ):
-            self._skipped_at = len(self._open)  # a page's header is its banner, an article's its title
+        banner = tag == "header" and not self._main  # an article's header is its title
+        if tag in NEVER or banner or (hinted and self._unwanted(tag, attributes)):
+            self._skipped_at = len(self._open)
             return
+        self._begin(tag)
+        if tag in MAIN or (hinted and attributes.get("role") == "main"):
+            self._main += 1
+
+    def _begin(self, tag: str) -> None:
         if tag in BLOCKS:
-            self._begin(tag)
+            self._begin_block(tag)
         elif tag == "a":
             self._links += 1
         elif tag == "title":
@@ -186,10 +188,8 @@ class _Page:
             self._parts.append("\n" if self._pre else "\v")
         elif tag in ("td", "th"):
             self._begin_cell()
-        if tag in MAIN or (hinted and attributes.get("role") == "main"):
-            self._main += 1
 
-    def _begin(self, tag: str) -> None:
+    def _begin_block(self, tag: str) -> None:
         self._flush()
         self._pre += tag == "pre"
         self._tight = tag in TIGHT or bool(self._parts)  # a bullet is joined with its first paragraph
