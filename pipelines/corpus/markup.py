@@ -6,6 +6,7 @@ In doubt a text is kept, as a fact that is not asked is worse than a mark that s
 from __future__ import annotations
 
 import re
+from functools import partial
 from html import unescape
 
 LONGEST = 1000  # characters of a sentence that may be code
@@ -146,9 +147,13 @@ def without_blocks(text: str) -> str:
     text = _DIRECTIVE.sub(r"\1", _LITERAL_FOLLOWS.sub("", _without_labels(text)))
     text = _TEMPLATE_TAG.sub(SLOT, text)
     for pattern, instead in _REFERENCES:
-        text = pattern.sub(lambda found, to=instead: " ".join(found.expand(to).split()), text)
+        text = pattern.sub(partial(_on_one_line, instead), text)
     text = _BARE_TABLE.sub(lambda table: re.sub("^", "|", table[0].rstrip(), flags=re.M) + "\n", text)
     return _DEFINITION.sub(r"\1: ", text)
+
+
+def _on_one_line(instead: str, found: re.Match[str]) -> str:
+    return " ".join(found.expand(instead).split())
 
 
 def _of_one_language(text: str) -> str:
