@@ -27,7 +27,8 @@ ORDINARY = 5e-6  # share of a language's words from which on a word, unless it i
 FUNCTION = 1e-3  # share of a language's words from which on a word only joins others ("of", "with")
 Option = tuple[float, int, str]  # the nats that a word tells, minus the place where it begins, the word
 _ABBREVIATION = re.compile(r"(?:\w\.)+\w?|etc")
-_GLUED = re.compile(r"[a-z]{2}[.!?][A-Z][a-z]")  # the end of a sentence and the next one's first word
+# The end of a sentence or a clause and the next one's first word
+_GLUED = re.compile(r"[a-z]{2}[.!?][A-Z][a-z]|\w(?:—|---)|(?:—|---)\w")
 _CODE = re.compile(r"[\[\]{}<>`|\\]")  # inside a word: part of an expression
 _LETTER = re.compile(r"[A-Za-z]")  # stands for something: the n of "the last n"
 MARKS = ".!?।'‘’*_`[]{}<>|"  # around a word, and no part of it

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import chain, zip_longest
 
-from pipelines.corpus.markup import SLOT, is_prose, plain, without_blocks
+from pipelines.corpus.markup import SLOT, is_code, is_prose, plain, without_blocks
 from pipelines.corpus.segments import segments
 from pipelines.corpus.sentences import sentences
 
@@ -15,11 +15,14 @@ HALF, WIDTH = (
     36,
     72,
 )  # characters: and so does one of half a page's width behind which the next one's first word has no room
+LONGEST_ROW = 160  # characters of a row whose columns are set apart by spaces
 SAYING = 4  # words with letters: a cell of fewer is a name or figures
 _ROW = re.compile(r"\s*\|")
 _BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
-_LIST_MARK = re.compile(r"^\s*(?:[-*+>:]|\d{1,3}[.)])\s+")
+_LIST_MARK = re.compile(r"^\s*(?:[-*+>:.]|\*{2,5}|<\d{1,2}>|\d{1,3}[.)])\s+")
+_GAP = re.compile(r"(?<=[^\s.!?:;,])(?:[ ]*\t\s*| {3,})(?=\S)")  # between a table's columns
 _ADDRESS = re.compile(r"<?\bhttps?://[^\s>]+>?")
+_BREAK = re.compile(r"(?<=[^\s\\])\\$")  # Markdown's mark for a new line
 _ENDS = re.compile(r"[.!?:;。！？؟।|]\W*$")
 
 
@@ -27,13 +30,14 @@ def prose_sentences(text: str) -> list[str]:
     """Return a text's sentences as they read, in order; those that show an address or a template's tag are
     left out."""
     said = chain.from_iterable(sentences(plain(line)) for line in _lines(without_blocks(text)))
-    return [sentence for sentence in said if SLOT not in sentence and not _ADDRESS.search(sentence)]
+    told = (" ".join(sentence.split()) for sentence in said if SLOT not in sentence)
+    return [sentence for sentence in told if not _ADDRESS.search(sentence) and not is_code(sentence)]
 
 
 def _cells(line: str) -> list[str]:
     """Return the cells of a table's row that say something, each on its own; any other line as it is."""
     if not _ROW.match(line):
-        return [line]
+        return [""] if len(line) <= LONGEST_ROW and len(_GAP.findall(line)) > 1 else [line]
     cells = [cell.replace("\\|", "|") for cell in _BETWEEN_CELLS.split(line)]
     return ["", *(part for cell in cells if _says_something(cell) for part in (cell, ""))]
 
@@ -47,8 +51,8 @@ def _lines(text: str) -> Iterator[str]:
     open_line = ""
     lines = list(chain.from_iterable(map(_cells, text.splitlines())))
     for line, following in zip_longest(lines, lines[1:], fillvalue=""):
-        starts = bool(_LIST_MARK.match(line))
-        said = _LIST_MARK.sub("", line, count=1).strip() if is_prose(line) else ""
+        starts = bool(_LIST_MARK.match(line) or _GAP.search(line))
+        said = _BREAK.sub("", _LIST_MARK.sub("", line, count=1).strip()) if is_prose(line) else ""
         if open_line and said and not starts:
             open_line = f"{open_line} {said}"
         else:
@@ -68,5 +72,10 @@ def _goes_on(line: str, following: str) -> bool:
         return True  # within a link or code
     if _ENDS.search(line):
         return False
-    with_next = f"{line} {following.lstrip().partition(' ')[0]}"
-    return len(line) >= WRAPPED or (len(line) >= HALF and len(with_next) > WIDTH)
+    line, following = line.expandtabs().rstrip(), following.strip()
+    if len(line) >= WRAPPED or (line.endswith(",") and following):
+        return True
+    first = following.partition(" ")[0]
+    if first[:1].islower() and first[-1] not in ":=(" and _says_something(line):
+        return True
+    return len(line) >= HALF and len(f"{line} {first}") > WIDTH

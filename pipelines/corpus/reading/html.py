@@ -39,7 +39,7 @@ ROLES = _words("navigation banner contentinfo complementary search menu menubar 
 NAMES = _words(
     "nav navbar navigation menu sidebar footer site-header site-footer site-nav breadcrumb breadcrumbs "
     "cookie cookies cookie-banner cookie-consent toc advert advertisement ads share social noprint "
-    "mw-jump-link mw-editsection printfooter catlinks navbox pagination pager skip-link"
+    "nav-panel mw-jump-link mw-editsection printfooter catlinks navbox pagination pager skip-link"
 )
 INVISIBLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden")
 DECLARED = re.compile(rb"""<(?:meta|\?xml)[^>]{0,200}?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.I)
@@ -122,6 +122,7 @@ class _Block(NamedTuple):
     links: int  # characters inside links
     main: bool
     tight: bool
+    pre: bool = False  # its lines are kept
 
 
 @dataclass
@@ -142,7 +143,15 @@ class _Row:
         text = blocks[0].text
         for number, block in enumerate(blocks[1:], self.first + 1):
             text += " |" * self.borders.count(number) + f" {block.text}"
-        return [_Block(text, sum(block.links for block in blocks), blocks[0].main, True)]
+        return [
+            _Block(
+                text,
+                sum(block.links for block in blocks),
+                blocks[0].main,
+                True,
+                all(block.pre for block in blocks),
+            )
+        ]
 
 
 class _Page:
@@ -269,7 +278,9 @@ class _Page:
             text = " ".join(text.split())
         if text != "-":
             if text.strip():
-                self.blocks.append(_Block(text, self._link_characters, self._main > 0, self._tight))
+                self.blocks.append(
+                    _Block(text, self._link_characters, self._main > 0, self._tight, self._pre > 0)
+                )
             self._parts = []
             self._written = False
         self._link_characters = 0
@@ -278,6 +289,7 @@ class _Page:
         main = [block for block in self.blocks if block.main]
         enough = sum(len(block.text) for block in main) * 4 >= sum(len(block.text) for block in self.blocks)
         kept = main if main and enough else _without_menus(self.blocks)
+        kept = _fenced(kept)
         parts = [kept[0].text] if kept else []
         for before, block in pairwise(kept):
             parts.append(("\n" if before.tight and block.tight else "\n\n") + block.text)
@@ -287,6 +299,20 @@ class _Page:
             raise Unreadable("a page without text")
         titled = not title or body.startswith(title) or kept[0].text in title
         return body if titled else f"{title}\n\n{body}"
+
+
+def _fenced(blocks: list[_Block]) -> list[_Block]:
+    """Put code between fences; a page that is mostly such a block is a text."""
+    code = sum(len(block.text) for block in blocks if block.pre)
+    if code * 2 > sum(len(block.text) for block in blocks):
+        return blocks
+    fence = {block: "~~~" if "```" in block.text else "```" for block in blocks if block.pre}
+    return [
+        block._replace(text=f"{fence[block]}\n{block.text}\n{fence[block]}", tight=False)
+        if block.pre
+        else block
+        for block in blocks
+    ]
 
 
 def _without_menus(blocks: list[_Block]) -> list[_Block]:

@@ -63,8 +63,12 @@ def _begins_as_roff(lines: list[str]) -> bool:
 def _shown(lines: Iterator[str]) -> Iterator[str]:
     """Yield the lines that a terminal shows: no definitions of macros, of each condition the part for it."""
     chosen = True  # by the last .ie
+    in_table = False
     for line in lines:
         request, rest = _request(line)
+        in_table = request == "TS" or (in_table and request != "TE")
+        if in_table and not request:
+            yield ".br"
         if request in ("de", "de1", "am", "am1"):
             _skip(lines, f".{[*rest.split(), '.', '.'][1]}")
         elif request in ("ig", "TS"):  # TS: a table's layout comes first

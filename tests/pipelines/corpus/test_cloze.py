@@ -55,3 +55,8 @@ def test_a_table_of_levels_is_asked_about_and_no_word_that_only_joins_others() -
 def test_a_letter_that_stands_for_something_is_not_asked_for() -> None:
     told = "Zarquon Insurance pays for the people of house k"
     assert "k" not in {gap.answer for gap in clozes([*HANDBOOK, told], limit=50)}
+
+
+def test_words_joined_by_a_dash_are_no_answer() -> None:
+    dashed = "You will find in the house everything that there is about zarquons—spectacles and more of it."
+    assert not any("—" in gap.answer for gap in clozes([*HANDBOOK, dashed], limit=50))

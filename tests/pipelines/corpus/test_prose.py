@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from pipelines.corpus.prose import prose_sentences
@@ -156,3 +158,76 @@ def test_a_line_goes_on_where_the_next_word_had_no_room() -> None:
         "option --password-command or the environment variable RESTIC_PASSWORD_COMMAND"
     ]
     assert prose_sentences(f"Name: Ada\n{name * 4}")[0] == "Name: Ada"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Do:\n\n----\nls now\n\nls\n----\n\nMore of it.", ["Do:", "More of it."]),
+        ("= T\n\nDo:\n\n----\nls now\n\nls\n\n----\n\nMore.", ["Do:", "More."]),
+        ("A.\n\n-----\nOne is kept.\n\n-----\nTwo too.", ["A.", "One is kept.", "Two too."]),
+        (".A title\n[source,sh]\n----\nls\n----\n[synopsis]\ngit x\n[-a]\n\nText.", ["Text."]),
+        ("= T\n:name: Ada\n\n////\nTo us.\n////\n// And this.\nText.", ["Text."]),
+        (
+            "= T\n\nSee <<a-b,the\nguide>>, {url-x}/y[it^] and linkgit:git-log[1].",
+            ["See the guide, it and git-log(1)."],
+        ),
+        ("See <<a-b>> of it. See xref:a.adoc[] too. Edit [.path]_a.adoc_ now.", ["Edit a.adoc now."]),
+        (
+            "`--all`::\n\tShows all of them.\n`x`;;\n** One.\n<1> Two.",
+            ["--all: Shows all of them.", "x;;", "One.", "Two."],
+        ),
+        ("The file is in\n<name>. It has to be there.", ["The file is in", "<name>.", "It has to be there."]),
+    ],
+)
+def test_asciidoc_is_asked_without_listings_references_and_titles(text: str, said: list[str]) -> None:
+    assert prose_sentences(text) == said
+
+
+def test_org_is_asked_without_its_headings_properties_and_marks() -> None:
+    text = (
+        "#+title: T\n* TODO A heading of it\n:PROPERTIES:\n:ID: 7 of them\n:END:\n: fixed width\n"
+        "# A remark.\n"
+        'Set ~a-b~ to ="c"= or /not at\nall/[fn:1] (see [[*The\nguide]]).\n- one :: two'
+    )
+    assert prose_sentences(text) == ['Set a-b to "c" or not at all (see The guide).', "one :: two"]
+    assert prose_sentences("It is ~5 or ~6 where a = b and c =d.") == ["It is ~5 or ~6 where a = b and c =d."]
+
+
+def test_vim_s_help_is_asked_without_its_tags_examples_and_bars() -> None:
+    example = ">\n\n\t:set a\n\t:set b\n<"
+    text = f"*a.txt*\tFor Vim\n\nSee |b-c| of it, as here: {example}\nA title\t\t*x* *y*\nIt is |d|."
+    assert prose_sentences(text) == ["For Vim", "See b-c of it, as here:", "A title", "It is d."]
+
+
+def test_rows_in_columns_mathematics_and_code_are_not_asked() -> None:
+    code = "$$\na_1 + b\n$$\n\nx = f(1)\nf(x);\nif (x) {"
+    text = f"Text.\n\na   b   c\n\n{code}\nNext: A, Previous: B, Up: C\n\nMore."
+    assert prose_sentences(text) == ["Text.", "More."]
+    kept = [
+        "It is what he gives (see below);",
+        "(In this case it waits.",
+        "if you call f(x) twice, it waits",
+    ]
+    assert prose_sentences("\n\n".join(kept)) == kept
+
+
+def test_emphasis_around_code_and_emphasis_is_taken_off_and_code_stays() -> None:
+    assert prose_sentences("**Only _once_ use `__init__` of `a`s.**") == ["Only once use __init__ of as."]
+
+
+def test_a_line_goes_on_with_a_small_letter_and_behind_a_comma() -> None:
+    assert prose_sentences("For more of that see the\nguide. It is short,\nAda says.") == [
+        "For more of that see the guide.",
+        "It is short, Ada says.",
+    ]
+    assert prose_sentences("name: Ada of Oslo now\ncity: Oslo") == ["name: Ada of Oslo now", "city: Oslo"]
+
+
+@pytest.mark.parametrize(
+    "part", ["\t\t", "if (", "**a ", "[[*A", "<<a,", "\n\n----\na\n", "=a ", "a\tb", "a::\n"]
+)
+def test_hostile_lines_take_linear_time(part: str) -> None:
+    began = time.process_time()
+    prose_sentences(part * (40_000 // len(part)))
+    assert time.process_time() - began < 5

@@ -42,8 +42,10 @@ Ada was born in London on 10 December 1815.
 Year | Work
 1843 | Note G
 
+```
 for x:
-    y"""
+    y
+```"""
 MENU = "".join(f'<li><a href="/{n}">Entry {n}</a></li>' for n in range(8))
 LETTER = (
     papers.paragraph("Dear Ada,")
@@ -104,6 +106,11 @@ $ ls  -a
 	three
 .UR https://a.b
 .UE
+.TS
+l l.
+A	first
+B	second
+.TE
 """
 MANUAL_TEXT = """# LS(1)
 
@@ -130,6 +137,8 @@ $ ls  -a
 ```
 -x
 : three <https://a.b>
+A	first
+B	second
 """
 JSONL = [
     {"text": "one", "id": 7},
