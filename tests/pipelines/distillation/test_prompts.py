@@ -101,7 +101,10 @@ def test_self_instructs_rows_are_those_of_their_first_instance(
 ) -> None:
     folder = tmp_path_factory.mktemp("p")
     instances = [{"input": given, "output": output}, {"input": "more", "output": "more"}]
-    theirs = [{"instruction": instruction, "instances": instances}, {"instruction": "Sing.", "instances": []}]
+    theirs: list[dict[str, Any]] = [
+        {"instruction": instruction, "instances": instances},
+        {"instruction": "Sing.", "instances": []},
+    ]
     alpaca = {"instruction": instruction, "input": given, "output": output}
     rows = [alpaca, {"instruction": "Sing."}]
     found, expected = written(folder / f"a{suffix}", theirs), written(folder / "b.jsonl", rows)
