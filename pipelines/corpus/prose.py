@@ -72,10 +72,15 @@ def _goes_on(line: str, following: str) -> bool:
         return True  # within a link or code
     if _ENDS.search(line):
         return False
-    line, following = line.expandtabs().rstrip(), following.strip()
+    line, following = line.expandtabs().rstrip(), following.expandtabs().rstrip()
     if len(line) >= WRAPPED or (line.endswith(",") and following):
         return True
-    first = following.partition(" ")[0]
-    if first[:1].islower() and first[-1] not in ":=(" and _says_something(line):
+    first = following.strip().partition(" ")[0]
+    outdented = _indent(following) < _indent(line)  # as the next term behind a definition
+    if first[:1].islower() and first[-1] not in ":=(" and _says_something(line) and not outdented:
         return True
     return len(line) >= HALF and len(f"{line} {first}") > WIDTH
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())

@@ -130,6 +130,12 @@ def test_restructured_text_is_asked_without_its_marks_for_code_and_included_file
     assert prose_sentences("Ask std::map:: it is `a::b`.") == ["Ask std::map:: it is a::b."]
 
 
+def test_a_term_behind_a_definition_begins_anew() -> None:
+    said = ["files", "Number of regular files in it", "size_in_bytes", "Size of the whole archive"]
+    assert prose_sentences("files\n    {}\nsize_in_bytes\n    {}\n".format(*said[1::2])) == said
+    assert prose_sentences("- The size of all\n  whole archives") == ["The size of all whole archives"]
+
+
 def test_links_by_label_lose_their_brackets_and_targets() -> None:
     targets = "[GOV.UK PaaS]: /paas#it\n[guide]: <b.md> 'The guide'\n"
     text = f"Read [guide] and [GOV.UK\nPaaS][] of [GOV.UK PaaS] [x].[^1]\n\n{targets}\n[^1]: A note: of it."
