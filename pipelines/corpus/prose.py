@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator
 from itertools import chain, zip_longest
 
-from pipelines.corpus.markup import SLOT, is_code, is_prose, plain, without_blocks
+from pipelines.corpus.markup.asciidoc import SLOT
+from pipelines.corpus.markup.blocks import without_blocks
+from pipelines.corpus.markup.lines import is_code, is_prose, plain
 from pipelines.corpus.segments import segments
 from pipelines.corpus.sentences import sentences
 

@@ -1,0 +1,73 @@
+"""Leave out a text's blocks that are no prose: code, mathematics, directives, underlined headings."""
+
+from __future__ import annotations
+
+import re
+
+from pipelines.corpus.markup import asciidoc, org, vim_help
+from pipelines.corpus.markup.asciidoc import SLOT
+
+_INDENTED = r"(?:[ \t]*\n|[ \t]+\S.*(?:\n|\Z))*"
+_NO_PROSE_IN = (
+    "code|code-block|sourcecode|parsed-literal|doctest|testcode|math|toctree|image|figure|raw|include|literalinclude"
+    "|auto\\w+"
+)
+_NO_PROSE = (
+    re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.M | re.S),
+    *asciidoc.NO_PROSE,
+    vim_help.EXAMPLE,
+    re.compile(
+        r"^[ \t]*(?:\$\$[^$]{1,4000}\$\$|\\begin\{(\w+\*?)\}[\s\S]{0,4000}?\\end\{\1\})[ \t.,]*$", re.M
+    ),
+    org.BLOCK,
+    re.compile(rf"^[ \t]*\.\. (?:{_NO_PROSE_IN})::.*(?:\n|\Z){_INDENTED}", re.M),
+    re.compile(rf"(?<=::)[ \t]*\n[ \t]*\n(?=[ \t]+\S){_INDENTED}"),  # reStructuredText's literal blocks
+    re.compile(r"^[^|\n]*[^.!?|\s][ \t]*\n(?=([=~^*+-])\1{2,}[ \t]*$)", re.M),  # underlined headings
+)
+_LITERAL_FOLLOWS = re.compile(r"(?:^|(?<![ \t])[ \t]+)::[ \t]*$|(?<=[^\s:]):(?=:[ \t]*$)", re.M)
+# What stands behind a directive or a footnote's mark is prose.
+_DIRECTIVE = re.compile(r"^([ \t]*)\.\. (?:[\w:-]+::[ \t]*|\[[^\]\n]+\][ \t]+)", re.M)
+_DEFINED = re.compile(r"^ {0,3}\[([^\[\]^\n]+)\]:[ \t]+(?:<[^>\n]*>|\S+)(?:[ \t]+[\"'(].*)?[ \t]*$", re.M)
+_BY_LABEL = re.compile(r"(?<!\])\[([^\[\]^]{1,200})\](?:\[\])?(?![\[(:])")
+_FOOTNOTE = re.compile(r"\[\^[^\[\]\s]+\]:?")
+_BARE_TABLE = re.compile(
+    r"^(?![ \t]*\|)[^\n]*\|[^\n]*\n(?=[ \t]*:?-)[ \t:|-]*\|[ \t:|-]*\n(?:[^\n]*\|[^\n]*(?:\n|\Z))*", re.M
+)
+_DEFINITION = re.compile(r"^([^\s:|#].*[^\s.:])\n\n?:[ \t]+(?=\S)", re.M)
+_TEMPLATE_TAG = re.compile(r"<%(?:(?!<%).)*?%>|\{%(?:(?!\{%).)*?%\}|\{\{(?:(?!\{\{).)*?\}\}", re.S)
+
+
+def without_blocks(text: str) -> str:
+    """Leave out blocks that are no prose, as code and underlined headings; a table gets its outer bars, a
+    definition what it defines."""
+    text = asciidoc.without_listings(text)
+    for pattern in _NO_PROSE:
+        text = pattern.sub("\n", text)
+    text = _of_one_language(text)
+    text = _DIRECTIVE.sub(r"\1", _LITERAL_FOLLOWS.sub("", _without_labels(text)))
+    text = asciidoc.without_references(_TEMPLATE_TAG.sub(SLOT, text))
+    text = _BARE_TABLE.sub(lambda table: re.sub("^", "|", table[0].rstrip(), flags=re.M) + "\n", text)
+    return _DEFINITION.sub(r"\1: ", text)
+
+
+def _of_one_language(text: str) -> str:
+    """Leave out what is a mark in Org, in Vim's help or in AsciiDoc, and may be prose elsewhere."""
+    if org.is_org(text):
+        return org.without_marks(text)
+    if vim_help.is_help(text):
+        return vim_help.without_marks(text)
+    return asciidoc.without_anchors(text)
+
+
+def _without_labels(text: str) -> str:
+    """Leave out the targets of links, footnotes' marks, and the brackets around links that have a target."""
+    labels = {_label(found[1]) for found in _DEFINED.finditer(text)}
+    text = _FOOTNOTE.sub("", text)
+    if not labels:
+        return text
+    without = _DEFINED.sub("", text)
+    return _BY_LABEL.sub(lambda link: link[1] if _label(link[1]) in labels else link[0], without)
+
+
+def _label(text: str) -> str:
+    return " ".join(text.split()).casefold()

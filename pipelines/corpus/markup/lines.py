@@ -1,0 +1,73 @@
+"""Tell a line of prose from a heading or code, and take links, emphasis and tags off it."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+
+LONGEST = 1000  # characters of a sentence that may be code
+# A <name> at the beginning of a sentence
+_TO_FILL_IN = r"(?!(?:br|dd|div|dt|h\d|hr|li|p|td|th|tr)\b)\w[\w .:|-]*>[^<]*[A-Za-z][^<]*$"
+_NO_PROSE_LINE = re.compile(
+    rf"""\s*(?:
+      \#{{1,6}}\s | ={{1,6}}\s                    # headings
+    | :?-{{3,}} | ([=~^*+])\1{{2,}}\s*$           # rules and underlines
+    | <(?!<|https?://|[^<>]*>`|{_TO_FILL_IN}) | !\[  # tags, images; no link's target behind a line break
+    | :{{3,}} | [!?]{{3}} | \#\+\w | \.\.(?:\s|$) # directives
+    | >>>\s | \$\s                            # what is typed into a prompt
+    | //(?:\s|$) | \+\s*$ | [a-z][\w-]*::\S*\[[^\[\]\n]*\]\s*$  # AsciiDoc's remarks and block macros
+    | (?:File:.*)?(?:Next|Prev\w*|Up):\s.{{1,200}}\b(?:Prev\w*|Up):\s  # Texinfo's way on
+    )""",
+    re.X,
+)
+_LINKS = (  # and roles, by their texts
+    re.compile(r"(?:\{[\w:.+-]+\}|(?<!\w):[a-zA-Z][\w:.+-]{0,40}:)`[~!]?([^`]+?)(?:\s?<[^`<>]*>)?`"),
+    re.compile(r"(?<![`\w])`([^`<]+?)(?:\s?<[^`<>]+>)?`__?(?!\w)"),
+    re.compile(r"!?\[([^\[\]]*)\](?:\([^()\s]*(?:\s+\"[^\"]*\")?\)|\[[^\[\]]*\])"),
+)
+_STYLING = "a|abbr|b|big|cite|code|del|em|i|ins|kbd|mark|q|s|small|span|strong|sub|sup|u|var"
+_TAG = re.compile(rf"(?<!`)</?(?:{_STYLING})(?:\s[^<>]*)?>(?!`)", re.I)
+# Of Markdown and of Org: =verbatim= and ~code~ stand between spaces or punctuation.
+_CODE_SPAN = re.compile(
+    r"(?<!`)(`+)(?!`)(.{1,1000}?)(?<!`)\1(?!`)"
+    r"|(?<![^\s({\[\"'-])([~=])(?=[^\s=~])([^\n]{1,300}?)(?<=\S)\3(?![^\s.,;:!?)}\]\"'-])"
+)
+_EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`+)(?=\S)(.{1,1000}?)(?<=\S)\1(?!\w)")
+_NESTED = 3  # kinds of emphasis around one another
+_SPAN = "\ue000"  # stands for code while emphasis is taken off
+_STATEMENT = r"(?:if|for|while|switch|elif|elseif)\s*\(|(?:const|def|func|function|let|static|struct|var)\s"
+_CODE = re.compile(
+    rf"""
+      ^[\w.:>&*\[\]"'$-]+(?:\s[\w*&.-]+)?\s*(?:[-+*/|&%.]?=|:=|<-)\s.*[^.!?:]$   # assignments
+    | ^[\w.:>-]+\(.*\)[;:]?$                                                    # calls
+    | ^(?=.*(?:\w\(|[={{}}$<>\[\\])).*[;{{}}\\]$              # what ends as code does
+    | ^(?=.*[({{\[=])(?:{_STATEMENT}).*[)}}\]:]$
+    """,
+    re.X,
+)
+
+
+def is_prose(line: str) -> bool:
+    """Return whether a line is no heading, rule, tag, image, directive or typed command."""
+    return not _NO_PROSE_LINE.match(line)
+
+
+def is_code(sentence: str) -> bool:
+    """Return whether a sentence is an assignment, a call or another statement."""
+    return len(sentence) <= LONGEST and bool(_CODE.search(sentence))
+
+
+def plain(line: str) -> str:
+    """Return what a line says: links and roles by their texts, without emphasis and tags."""
+    for pattern in _LINKS:
+        line = pattern.sub(r"\1", line)
+    line = _TAG.sub("", line)
+    code = [found[2] or found[4] for found in _CODE_SPAN.finditer(line)]
+    line = _CODE_SPAN.sub(_SPAN, line)
+    for _ in range(_NESTED):
+        line, changed = _EMPHASIS.subn(r"\2", line)
+        if not changed:
+            break
+    spans = iter(code)
+    line = re.sub(_SPAN, lambda _: next(spans, ""), line)
+    return unescape(line).replace("\xa0", " ")
