@@ -100,6 +100,8 @@ def _say_duration(ws: Workspace, job: CycleJob, stage: Stage) -> None:
     found = None if stage.resumed else cycle_time.forecast(ws, job)
     if found and found.seconds >= cycle_time.WORTH_SAYING:
         stage.say(f"  time         {found}")
+        if why := cycle_time.without_kernels():
+            stage.say(f"  kernels      {why}: it takes longer than that")
 
 
 def midtraining(job: CycleJob) -> MidtrainJob:

@@ -92,6 +92,14 @@ def forecast(ws: Workspace, job: CycleJob) -> Forecast | None:
     return Forecast(sum(map(timed.suite, asked)), timed.midtraining(job), timed.recovery(job))
 
 
+def without_kernels() -> str:
+    """Return why models are computed without the CPU engine; nothing where it is there, or a GPU."""
+    from recovery.forward.fast_path import fast_path
+
+    ready, detail = fast_path().status()
+    return "" if ready or _on_gpu() else detail
+
+
 @dataclass(frozen=True)
 class _Timed:
     """The seconds of a stage's parts, for one model on one machine."""

@@ -33,4 +33,4 @@ class CpuEngine(FastPath):
     def status(self) -> tuple[bool, str]:
         if library.library() is not None:
             return True, "compiled"
-        return False, "none: with GCC (as `cc`) Llama-like models are much faster on a CPU"
+        return False, f"none: {library.why_none()}"

@@ -55,6 +55,15 @@ def library() -> Any:
     return kernels
 
 
+def why_none() -> str:
+    """Return why there are no kernels here."""
+    if shutil.which(os.environ.get("CC", "cc")) is None:
+        return "with GCC (as `cc`) Llama-like models are much faster on a CPU"
+    if _openmp() is None:
+        return "PyTorch's OpenMP library is not GNU's, or cannot be told from others in this process"
+    return "`cc` could not compile them"
+
+
 def call(kernel: Any, *given: Any) -> int:
     """Call a kernel with numbers, structures, and the addresses of contiguous tensors."""
     if not all(x.is_contiguous() for x in given if isinstance(x, Tensor)):

@@ -69,8 +69,9 @@ def test_without_a_compiler_everything_goes_on(tmp_path: Path) -> None:
     failing = tmp_path / "cc"
     failing.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
     failing.chmod(0o755)
-    assert said(loaded(tmp_path, CC="no-such-compiler")) == "False"
-    assert said(loaded(tmp_path, CC=str(failing))) == "False"
+    why = f"{LOAD}; print(library.why_none())"
+    assert said(loaded(tmp_path, why, CC="no-such-compiler")).startswith("False\nwith GCC")
+    assert said(loaded(tmp_path, why, CC=str(failing))).startswith("False\n`cc` could not compile")
 
 
 @needs_compiler
