@@ -38,11 +38,12 @@ def failure(row: dict[str, Any]) -> Html | None:
     return tag("span", why, class_="said small bad-text reason") if why else None
 
 
-def empty(what: str, command: str) -> Html:
-    """Return an empty state: what is missing, and the command that creates it."""
+def empty(what: str, command: str, shows: str = "") -> Html:
+    """Return an empty state: what is missing, what it would show, and the command that creates it."""
     return tag(
         "section",
         tag("h1", what),
+        tag("p", shows) if shows else None,
         tag("p", "Type this in a terminal; this page notices by itself:"),
         tag("pre", tag("code", command)),
         class_="card empty",

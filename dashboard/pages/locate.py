@@ -18,6 +18,10 @@ from evals.verdict import EVERY_AXIS
 TITLE = "Locate"
 PATH = "/locate"
 RUNS = 50  # newest searches to choose from
+SHOWS = (
+    "A search puts the clean weights back into a midtrained model, one part at a time: embeddings, norms, "
+    "groups of layers. Here stands how much of the lost behaviour and knowledge each of them returns."
+)
 NAMES = {axis.suite: axis.name for axis in EVERY_AXIS}
 
 Row = dict[str, Any]
@@ -26,7 +30,7 @@ Row = dict[str, Any]
 def build(context: PageContext, address: Address) -> Html:
     runs = queries.runs(context.db, kind="locate", status="done", limit=RUNS)
     if not runs:
-        return empty("No search for the weights that forgot yet", "recover locate cycle:1")
+        return empty("No search for the weights that forgot yet", "recover locate cycle:1", SHOWS)
     names = {run["id"]: f"{run['id']}, {moment(run['started_at'])}" for run in runs}
     chosen = address.choice("run", names, runs[0]["id"])
     result = next(run["result"] for run in runs if run["id"] == chosen)
