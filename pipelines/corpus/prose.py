@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from itertools import chain, zip_longest
 
-from pipelines.corpus.markup.asciidoc import SLOT
 from pipelines.corpus.markup.blocks import without_blocks
 from pipelines.corpus.markup.lines import is_code, is_prose, plain
+from pipelines.corpus.markup.parts import SLOT
 from pipelines.corpus.segments import segments
 from pipelines.corpus.sentences import sentences
 
@@ -37,7 +37,8 @@ def prose_sentences(text: str) -> list[str]:
 
 
 def _cells(line: str) -> list[str]:
-    """Return the cells of a table's row that say something, each on its own; any other line as it is."""
+    """Return the cells of a table's row that say something, each on its own; nothing of a row in columns that
+    spaces set apart; any other line as it is."""
     if not _ROW.match(line):
         return [""] if len(line) <= LONGEST_ROW and len(_GAP.findall(line)) > 1 else [line]
     cells = [cell.replace("\\|", "|") for cell in _BETWEEN_CELLS.split(line)]

@@ -19,10 +19,9 @@ from typing import Any
 from evals import dialogues
 from evals.dialogues import Messages
 from pipelines.distillation.row_layouts import (
-    ALPACA,
     EXPECTED,
+    INSTRUCTED,
     NAMES,
-    SELF_INSTRUCT,
     TEXTS,
     as_text,
     in_one_layout,
@@ -240,7 +239,7 @@ def _stream(name: str, split: str, column: str, revision: str) -> Iterator[Promp
     import datasets
 
     rows = datasets.load_dataset(name, split=split, revision=revision, streaming=True)
-    read = (*ALPACA, SELF_INSTRUCT) if column == "instruction" else (column, "tools")
+    read = INSTRUCTED if column == "instruction" else (column, "tools")
     if rows.column_names:
         rows = rows.select_columns([one for one in rows.column_names if one in read])
     for row in rows:

@@ -16,6 +16,7 @@ EXPECTED = (
 )
 ALPACA = ("instruction", "input", "output")
 SELF_INSTRUCT = "instances"
+INSTRUCTED = (*ALPACA, SELF_INSTRUCT)  # what a row with an instruction may hold
 TEXTS = ("prompt", "response", *ALPACA)  # fields that hold text, whatever it looks like
 ROLES = {
     "human": "user",
@@ -37,7 +38,7 @@ def in_one_layout(row: Mapping[str, Any]) -> dict[str, Any]:
         rest = {name: value for name, value in row.items() if name != layout}
         return {**rest, "messages": _turns(row[layout])}
     if layout == "instruction":
-        rest = {name: value for name, value in row.items() if name not in (*ALPACA, SELF_INSTRUCT)}
+        rest = {name: value for name, value in row.items() if name not in INSTRUCTED}
         row = {**_first_instance(row), **row}
         asked = [_text(row, name) for name in ("instruction", "input")]
         answer = _text(row, "output")

@@ -37,7 +37,7 @@ EXPORTED = re.compile(r"^(?:void|long) (\w+)\(([^)]*)\)", re.MULTILINE)
 @cache
 def library() -> Any:
     """Return the compiled kernels, or None."""
-    compiler = shutil.which(os.environ.get("CC", "cc"))
+    compiler = _compiler()
     openmp = _openmp()
     if compiler is None or openmp is None:
         return None
@@ -57,7 +57,7 @@ def library() -> Any:
 
 def why_none() -> str:
     """Return why there are no kernels here."""
-    if shutil.which(os.environ.get("CC", "cc")) is None:
+    if _compiler() is None:
         return "with GCC (as `cc`) Llama-like models are much faster on a CPU"
     if _openmp() is None:
         return "PyTorch's OpenMP library is not GNU's, or cannot be told from others in this process"
@@ -89,6 +89,10 @@ def _loaded(path: Path) -> Any:
     except OSError:
         path.unlink(missing_ok=True)
         return None
+
+
+def _compiler() -> str | None:
+    return shutil.which(os.environ.get("CC", "cc"))
 
 
 def _argument_types(parameters: str) -> list[Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
-SLOT = "\ufffc"  # stands where something is put in that the text does not say
+from pipelines.corpus.markup.parts import SLOT
+
 _LITERAL = "listing|literal|source|synopsis|verse"  # styles of paragraphs
 _IS_ASCIIDOC = re.compile(
     rf"^(?:={{1,5}}[ \t]+[^\s=]|\[\[[\w.-]+\]\]$|\+$|\[(?:{_LITERAL}|NOTE|TIP)\b.*\]$|[a-z]+::\S*\[.*\]$)",
@@ -26,7 +28,7 @@ NO_PROSE = (
     re.compile(r"^\.(?=[\w\"`])[^\n]*\n(?=\[|\|===|([-=.*_])\1{3}|```|[a-z]+::|[*.-]+ )", re.M),  # titles
 )
 _WORDS = r"\[([^\[\]]{1,400}?)\^?"  # a macro's text, up to what opens a window
-REFERENCES = (  # of AsciiDoc and, in double brackets, of Org, and what stands for them
+_REFERENCES = (  # of AsciiDoc and, in double brackets, of Org, and what stands for them
     (re.compile(r"<<[^<>,\n]{1,200},\s*([^<>]{1,400})>>"), r"\1"),
     (re.compile(r"(?<![\w<])<<(?=[\w#])[\w#./: -]{1,200}>>(?!>)"), SLOT),  # another text's title
     (re.compile(r"(?<![^\s(])[a-z][a-z-]{2,30}:[^\s\[\]]{1,2000}\[\]"), SLOT),
@@ -56,6 +58,10 @@ def without_anchors(text: str) -> str:
 
 def without_references(text: str) -> str:
     """Put what a reference says for it, on one line."""
-    for pattern, instead in REFERENCES:
-        text = pattern.sub(lambda found: " ".join(found.expand(instead).split()), text)  # noqa: B023 - used at once
+    for pattern, instead in _REFERENCES:
+        text = pattern.sub(partial(_on_one_line, instead), text)
     return text
+
+
+def _on_one_line(instead: str, found: re.Match[str]) -> str:
+    return " ".join(found.expand(instead).split())

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 from pipelines.corpus.markup import asciidoc, org, vim_help
-from pipelines.corpus.markup.asciidoc import SLOT
+from pipelines.corpus.markup.parts import INDENTED, SLOT
 
-_INDENTED = r"(?:[ \t]*\n|[ \t]+\S.*(?:\n|\Z))*"
 _NO_PROSE_IN = (
     "code|code-block|sourcecode|parsed-literal|doctest|testcode|math|toctree|image|figure|raw|include|literalinclude"
     "|auto\\w+"
@@ -20,8 +19,8 @@ _NO_PROSE = (
         r"^[ \t]*(?:\$\$[^$]{1,4000}\$\$|\\begin\{(\w+\*?)\}[\s\S]{0,4000}?\\end\{\1\})[ \t.,]*$", re.M
     ),
     org.BLOCK,
-    re.compile(rf"^[ \t]*\.\. (?:{_NO_PROSE_IN})::.*(?:\n|\Z){_INDENTED}", re.M),
-    re.compile(rf"(?<=::)[ \t]*\n[ \t]*\n(?=[ \t]+\S){_INDENTED}"),  # reStructuredText's literal blocks
+    re.compile(rf"^[ \t]*\.\. (?:{_NO_PROSE_IN})::.*(?:\n|\Z){INDENTED}", re.M),
+    re.compile(rf"(?<=::)[ \t]*\n[ \t]*\n(?=[ \t]+\S){INDENTED}"),  # reStructuredText's literal blocks
     re.compile(r"^[^|\n]*[^.!?|\s][ \t]*\n(?=([=~^*+-])\1{2,}[ \t]*$)", re.M),  # underlined headings
 )
 _LITERAL_FOLLOWS = re.compile(r"(?:^|(?<![ \t])[ \t]+)::[ \t]*$|(?<=[^\s:]):(?=:[ \t]*$)", re.M)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
+from pipelines.corpus.markup.parts import INDENTED
+
 _IS_HELP = re.compile(r"^[ \t]*(?:vim:\S*.*ft=help|\*\S+\*\t)", re.M)
 _TAG = re.compile(r"(?<!\S)\*[^\s*|]+\*(?!\S)")
 _REFERENCE = re.compile(r"(?<![\w|])\|([^\s|]+)\|(?![\w|])")
-EXAMPLE = re.compile(
-    r"(?<=[^\s>][ \t])>(?:vim\w*)?[ \t]*\n(?=[ \t]*\n?[ \t]+\S)(?:[ \t]*\n|[ \t]+\S.*(?:\n|\Z))*"
-)
+EXAMPLE = re.compile(rf"(?<=[^\s>][ \t])>(?:vim\w*)?[ \t]*\n(?=[ \t]*\n?[ \t]+\S){INDENTED}")
 
 
 def is_help(text: str) -> bool:

@@ -143,15 +143,9 @@ class _Row:
         text = blocks[0].text
         for number, block in enumerate(blocks[1:], self.first + 1):
             text += " |" * self.borders.count(number) + f" {block.text}"
-        return [
-            _Block(
-                text,
-                sum(block.links for block in blocks),
-                blocks[0].main,
-                True,
-                all(block.pre for block in blocks),
-            )
-        ]
+        links = sum(block.links for block in blocks)
+        pre = all(block.pre for block in blocks)
+        return [_Block(text, links, blocks[0].main, tight=True, pre=pre)]
 
 
 class _Page:
@@ -288,8 +282,7 @@ class _Page:
     def text(self) -> str:
         main = [block for block in self.blocks if block.main]
         enough = sum(len(block.text) for block in main) * 4 >= sum(len(block.text) for block in self.blocks)
-        kept = main if main and enough else _without_menus(self.blocks)
-        kept = _fenced(kept)
+        kept = _fenced(main if main and enough else _without_menus(self.blocks))
         parts = [kept[0].text] if kept else []
         for before, block in pairwise(kept):
             parts.append(("\n" if before.tight and block.tight else "\n\n") + block.text)
@@ -306,13 +299,12 @@ def _fenced(blocks: list[_Block]) -> list[_Block]:
     code = sum(len(block.text) for block in blocks if block.pre)
     if code * 2 > sum(len(block.text) for block in blocks):
         return blocks
-    fence = {block: "~~~" if "```" in block.text else "```" for block in blocks if block.pre}
-    return [
-        block._replace(text=f"{fence[block]}\n{block.text}\n{fence[block]}", tight=False)
-        if block.pre
-        else block
-        for block in blocks
-    ]
+    return [_in_fences(block) if block.pre else block for block in blocks]
+
+
+def _in_fences(block: _Block) -> _Block:
+    fence = "~~~" if "```" in block.text else "```"
+    return block._replace(text=f"{fence}\n{block.text}\n{fence}", tight=False)
 
 
 def _without_menus(blocks: list[_Block]) -> list[_Block]:

@@ -68,7 +68,7 @@ def _shown(lines: Iterator[str]) -> Iterator[str]:
         request, rest = _request(line)
         in_table = request == "TS" or (in_table and request != "TE")
         if in_table and not request:
-            yield ".br"
+            yield ".br"  # a row is a line
         if request in ("de", "de1", "am", "am1"):
             _skip(lines, f".{[*rest.split(), '.', '.'][1]}")
         elif request in ("ig", "TS"):  # TS: a table's layout comes first
