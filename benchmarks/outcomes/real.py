@@ -3,7 +3,7 @@
 python -m benchmarks.outcomes.real regime --home DIR                     # every row; resumes if interrupted
 python -m benchmarks.outcomes.real regime --home DIR --rows raw-8-2e-4   # some rows only
 python -m benchmarks.outcomes.real regime --home DIR --docs FOLDER       # another folder than the handbook
-python -m benchmarks.outcomes.real regime --home DIR --write-docs        # put the table into docs/real.md
+python -m benchmarks.outcomes.real regime --home DIR --write-docs        # put the table into docs/real-learning.md
 
 Every row midtrains the clean model by the stages of `recover midtrain`, asks the handbook's questions and
 general ones, and measures the KL divergence on the clean model's own answers to general prompts. Of another
@@ -37,7 +37,7 @@ from pipelines.runs.workspace import Workspace
 from pipelines.writing import instruction_prompts, probes
 from pipelines.writing.commands import AugmentOptions, augment_documents
 
-PAGE = Path(__file__).parents[2] / "docs" / "real.md"
+PAGE = Path(__file__).parents[2] / "docs" / "real-learning.md"
 PAGES = ("SECURITY.md", "docs/glossary.md")
 GENERAL = 60  # general questions of a row
 ANSWER_TOKENS = 24
@@ -138,7 +138,7 @@ def _draw(ledger: Ledger, path: Path) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = home_parser(__doc__, Path(".recover") / "regime", "docs/real.md")
+    parser = home_parser(__doc__, Path(".recover") / "regime", "docs/real-learning.md")
     parser.add_argument("what", choices=["regime"], help="what to measure")
     parser.add_argument("--model", help="GGUF file, directory or hub id (default: the home's)")
     parser.add_argument("--docs", type=Path, help="folder to teach instead of the handbook's pages")

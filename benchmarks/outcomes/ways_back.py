@@ -12,7 +12,7 @@
     python -m benchmarks.outcomes.ways_back HOME                      # every way; repeat it to resume
     python -m benchmarks.outcomes.ways_back HOME --ways none opd merge
     python -m benchmarks.outcomes.ways_back HOME --families json refusals multi-turn
-    python -m benchmarks.outcomes.ways_back HOME --write-docs         # also into docs/real.md
+    python -m benchmarks.outcomes.ways_back HOME --write-docs         # also into docs/real-recovery.md
 
 HOME is that of `recover cycle` with the method opd. All ways are asked what its cycle asked, and what is
 recorded there is not asked again; with --families also questions of other families of behaviour.
@@ -45,7 +45,7 @@ from pipelines.runs.workspace import Workspace
 from pipelines.writing import self_prompts
 from pipelines.writing.self_prompts import SELF
 
-PAGE = Path(__file__).parents[2] / "docs" / "real.md"
+PAGE = Path(__file__).parents[2] / "docs" / "real-recovery.md"
 CLEAN, NONE, OPD = "clean", "none", "opd"
 RECORDED = {CLEAN: "clean", NONE: "midtrained", OPD: "recovered"}  # way -> stage of the cycle
 MERGES: dict[str, tuple[Kind, float]] = {"merge": ("linear", 0.5), "embeddings": ("embeddings", 1.0)}
@@ -176,7 +176,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--cycle", type=int, default=1)
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--families", nargs="+", default=[], choices=FAMILIES)
-    parser.add_argument("--write-docs", action="store_true", help="write the tables into docs/real.md")
+    parser.add_argument("--write-docs", action="store_true", help="write the tables into docs/real-recovery.md")
     return parser.parse_args()
 
 
