@@ -19,6 +19,10 @@ PATH = "/knowledge"
 
 PAGE = 40  # cycles per page
 ALL = "all questions"
+SHOWS = (
+    "Here stands what the models of each cycle know of its documents and of every earlier cycle's. What the "
+    "clean model knows stands on the page of the cycle."
+)
 MEANINGS = {
     "direct": "direct: the question as it may stand in the training data",
     "heldout": "heldout: the same fact in a phrasing that no document has",
@@ -38,7 +42,11 @@ def build(context: PageContext, address: Address) -> Html:
         ("knowledge", before), lambda: overview.knowledge(context.db, before=before, limit=PAGE)
     )
     if not rows:
-        return empty("No model was asked what it knows yet", "recover cycle --docs DIR --probes probes.jsonl")
+        return empty(
+            "No midtrained model was asked what it knows yet",
+            "recover cycle --docs DIR --probes probes.jsonl",
+            SHOWS,
+        )
     kinds = list(dict.fromkeys(kind for row in rows for kind in sorted(row["kinds"])))
     kind = address.choice("kind", kinds, ALL)
     cycles = sorted({row["cycle"] for row in rows})
