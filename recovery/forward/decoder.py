@@ -5,6 +5,7 @@ Shapes: B rows being decoded, R rows of the whole batch, T new tokens, V vocabul
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ class Decoder(ABC):
 
     device: torch.device
     drop_share = 0.125  # drop finished rows when they are this share: dropping moves the cache
+    saves_at_least: float = math.inf  # tokens that reading what all prompts begin with once has to save
     writes_ahead = False  # whether `write_ahead` takes the place of `step` after the first token
 
     @abstractmethod

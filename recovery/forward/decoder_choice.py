@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from recovery.forward.common_beginning import SAVED
 from recovery.forward.decoder import Decoder
 from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import row_sharing, unwrap
@@ -20,6 +22,7 @@ from recovery.forward.unpadded import GroupedDecoder, OwnCacheDecoder, RereadDec
 from recovery.forward.varlen import VARLEN
 
 STEPS = 3  # tokens that a trial decodes
+BEGINNING = 6  # tokens of a trial in which all rows begin alike
 
 
 @dataclass(frozen=True)
@@ -30,18 +33,24 @@ class Way:
     attention: str
     sharing: Sharing
     description: str
+    saves_at_least: float = math.inf  # as of its decoders
 
     def make(self, model: Any, pad_id: int, max_new_tokens: int) -> Decoder:
         """Return a decoder of the model inside `decoding`."""
 
         def one() -> Decoder:
             if issubclass(self.decoder, ModelDecoder):
-                return self.decoder(model, pad_id, max_new_tokens)
+                return self.set_up(self.decoder(model, pad_id, max_new_tokens))
             return self.decoder(model)
 
         if not self.sharing.is_limited:
             return one()
         return GroupedDecoder(one, self.sharing, model.get_input_embeddings().weight.device)
+
+    def set_up(self, decoder: Decoder) -> Decoder:
+        """Return a decoder that reads what all prompts begin with once, where this way may."""
+        decoder.saves_at_least = self.saves_at_least
+        return decoder
 
 
 _chosen: WeakKeyDictionary[Any, Way] = WeakKeyDictionary()
@@ -49,8 +58,9 @@ _chosen: WeakKeyDictionary[Any, Way] = WeakKeyDictionary()
 
 def decoder_of(model: Any, pad_id: int, max_new_tokens: int) -> Decoder:
     """Return the fastest decoder for a model inside `decoding`."""
+    way = decoding_way(model)
     fast = fast_path().decoder(model, pad_id, max_new_tokens)
-    return fast or decoding_way(model).make(model, pad_id, max_new_tokens)
+    return way.make(model, pad_id, max_new_tokens) if fast is None else way.set_up(fast)
 
 
 @contextmanager
@@ -76,7 +86,9 @@ def decoding_way(model: Any) -> Way:
     """Return how an unwrapped model decodes; tried once."""
     if model not in _chosen:
         ways = _ways(model)
-        _chosen[model] = next((way for way in ways[:-1] if _is_sound(model, way)), ways[-1])
+        chosen = next((way for way in ways[:-1] if _is_sound(model, way)), ways[-1])
+        once = replace(chosen, saves_at_least=SAVED)
+        _chosen[model] = once if _begins_soundly(model, chosen) else chosen
     return _chosen[model]
 
 
@@ -94,25 +106,41 @@ def _ways(model: Any) -> list[Way]:
     ]
 
 
-def _is_sound(model: Any, way: Way) -> bool:
-    """Return whether rows decoded together, with a KV cache, get the logits of a forward pass each."""
+def _begins_soundly(model: Any, way: Way) -> bool:
+    """Return whether that also holds for rows whose common beginning is read once.
+
+    Where long rows change the rotary frequencies, a beginning read alone would have those of a short one.
+    """
+    if way.decoder is not ModelDecoder or way.sharing.is_limited:
+        return False
+    return _is_sound(model, replace(way, saves_at_least=1), BEGINNING)
+
+
+def _is_sound(model: Any, way: Way, alike: int = 0) -> bool:
+    """Return whether rows decoded together, with a KV cache, get the logits of a forward pass each.
+
+    The rows may begin with `alike` tokens that all of them share.
+    """
+    beginning = list(range(PADDING + 1, PADDING + 1 + alike))
     own = model.config._attn_implementation
 
     def together(rows: Rows) -> Iterator[Tensor]:
         with _attention(model, way.attention):
             decoder = way.make(model, PADDING, STEPS)
-            yield decoder.prefill([row[:-STEPS] for row in rows])
+            yield decoder.prefill([beginning + row[:-STEPS] for row in rows])
             for step in range(STEPS):
                 token_B = torch.tensor([row[step - STEPS] for row in rows], device=decoder.device)
                 yield decoder.step(token_B)
 
     def alone(row: list[int]) -> Tensor:
         with _attention(model, own):
-            logits_V: Tensor = model(torch.tensor([row], device=device), use_cache=False).logits[0, -1]
+            tokens_BT = torch.tensor([beginning + row], device=device)
+            logits_V: Tensor = model(tokens_BT, use_cache=False).logits[0, -1]
         return logits_V
 
     device = model.get_input_embeddings().weight.device
-    return rows_stay_apart(model, together, alone, trace=way.decoder is ModelDecoder)
+    trace = way.decoder is ModelDecoder and not alike
+    return rows_stay_apart(model, together, alone, trace)
 
 
 @contextmanager

@@ -45,6 +45,27 @@ class KVCache(Cache):
             layer.put(filled, width, joined.allocation(width), cls.dtype)
         return joined
 
+    def empty(self) -> KVCache:
+        """Return an empty cache for as many layers."""
+        return KVCache(len(self.layers))
+
+    def repeated(self, rows: int, room: int) -> KVCache:
+        """Return a cache whose rows all hold what the first row of this one holds, with room for more."""
+        copied = self.empty()
+        for copy, layer in zip(copied.layers, self.layers, strict=True):
+            keys, values = (held[:1].expand(rows, -1, -1, -1) for held in layer.filled())
+            copy.put([(keys, values)], layer.length, layer.length + room)
+        return copied
+
+    def close_gaps(self, before: int, gaps: Sequence[int]) -> None:
+        """Move each row's first `before` slots, the same in all rows, up to what follows its gap."""
+        gaps_B = torch.tensor(gaps)
+        for layer in self.layers:
+            for held_BGSW in layer.filled():
+                beginning_GSW = held_BGSW[0, :, :before].clone()
+                for gap in set(gaps) - {0}:
+                    held_BGSW[gaps_B == gap, :, gap : gap + before] = beginning_GSW
+
     def allocation(self, filled: int) -> int:
         """Return how many slots to allocate for so many filled ones: half as many again."""
         return int(max(filled, min(filled + max(LEAST_ROOM, filled // 2), self.capacity)))

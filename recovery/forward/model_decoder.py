@@ -17,6 +17,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from recovery.batches.length_groups import length_groups
+from recovery.forward.common_beginning import common_beginning
 from recovery.forward.decoder import Decoder
 from recovery.forward.hidden_states import read_at_once
 from recovery.forward.kv_cache import KVCache, attend, padding_mask, sees_all
@@ -70,24 +71,38 @@ class ModelDecoder(Decoder):
         if not self.in_place:
             self.cache: Cache = DynamicCache(config=self.model.config)
             return self._read(prompts, self.cache)
-        layers = len(DynamicCache(config=self.model.config).layers)
+        beginning = KVCache(len(DynamicCache(config=self.model.config).layers))
+        if common := common_beginning(prompts, self.saves_at_least):
+            self._read([prompts[0][:common]], beginning)
+        rests = [prompt[common:] for prompt in prompts]
         caches, logits = [], []
-        for group in length_groups(list(map(len, prompts)), read_at_once(self.model)):
-            caches.append(KVCache(layers))
-            logits.append(self._read(prompts[group], caches[-1]))
+        for group in length_groups(list(map(len, rests)), read_at_once(self.model)):
+            cache = (
+                beginning.repeated(len(rests[group]), len(rests[group][-1])) if common else beginning.empty()
+            )
+            logits.append(self._read(rests[group], cache, common))
+            caches.append(cache)
         self.cache = self.cache_type.joined(caches, width, width + self.max_new_tokens)
         return torch.cat(logits)
 
-    def _read(self, prompts: list[Prompt], cache: Cache) -> Tensor:
-        """Read left-padded prompts; return the logits that follow each."""
+    def _read(self, prompts: list[Prompt], cache: Cache, before: int = 0) -> Tensor:
+        """Read left-padded prompts after `before` tokens in the cache; return the logits that follow each.
+
+        A rest is read apart from its beginning: between them lies its padding, and the cache then closes
+        that gap.
+        """
         width = max(map(len, prompts))
-        tokens = [[self.pad_id] * (width - len(prompt)) + list(prompt) for prompt in prompts]
-        starts_B1 = torch.tensor([[width - len(prompt)] for prompt in prompts], device=self.device)
-        offsets_BT = torch.arange(width, device=self.device) - starts_B1
-        mask_BT = offsets_BT >= 0 if min(map(len, prompts)) < width else None
-        return self._forward(
-            torch.tensor(tokens, device=self.device), offsets_BT.clamp(min=0), mask_BT, cache
-        )
+        gaps = [width - len(prompt) for prompt in prompts]
+        tokens = [[self.pad_id] * gap + list(prompt) for gap, prompt in zip(gaps, prompts, strict=True)]
+        offsets_BT = torch.arange(width, device=self.device) - torch.tensor(gaps, device=self.device)[:, None]
+        mask = offsets_BT >= 0 if any(gaps) else None
+        if mask is not None:
+            mask = torch.cat([mask.new_ones(len(prompts), before), mask], 1)
+        positions_BT = before + offsets_BT.clamp(min=0)
+        logits_BV = self._forward(torch.tensor(tokens, device=self.device), positions_BT, mask, cache)
+        if isinstance(cache, KVCache) and before:
+            cache.close_gaps(before, gaps)
+        return logits_BV
 
     def _forward(self, tokens_BT: Tensor, positions_BT: Tensor, mask: Tensor | None, cache: Cache) -> Tensor:
         """Return the logits of the last position."""
