@@ -37,7 +37,15 @@ long attention_size(const Shape *shape, long longest)
     return L * W * 2 + L * padded(W) + 2 * BLOCK * L + 2 * longest * W + 2 * BLOCK * padded(W);
 }
 
-/* mixed (N, queries, width) and, for the backward pass, the logarithm of each softmax denominator */
+/* Lay out one head's keys or values without gaps: those of the first `before` tokens, then those from `rest` on. */
+static void lay_out(const float *first, const float *rest, long stride, long before, long own, long width, float *out)
+{
+    for (long s = 0; s < before; s++) memcpy(out + s * width, first + s * stride, width * sizeof(float));
+    for (long s = 0; s < own; s++) memcpy(out + (before + s) * width, rest + s * stride, width * sizeof(float));
+}
+
+/* mixed (N, queries, width) and, for the backward pass, the logarithm of each softmax denominator. All sequences but the first
+   see its `common` tokens before their own. */
 void attention(
     const Shape *shape, const Reading *run, const float *turned, const float *qkv, float scale, float *mixed, float *sums)
 {
@@ -46,17 +54,26 @@ void attention(
 #pragma omp for collapse(2) schedule(dynamic)
     for (long q = 0; q < run->sequences; q++)
         for (long g = 0; g < G; g++) {
-            long begin = run->bounds[q], L = run->bounds[q + 1] - begin, wide = padded(L);
+            long begin = run->bounds[q], own = run->bounds[q + 1] - begin, before = q ? run->common : 0, L = before + own;
+            long wide = padded(L), key_row = turned_row, value_row = qkv_row;
             float *keys = run->scratch + omp_get_thread_num() * run->each, *values = keys + wide * W;
             float *score = values + L * padded(W), total[BLOCK];
-            pack_transposed(turned + begin * turned_row + (H + g) * W, turned_row, L, W, keys);
-            pack(qkv + begin * qkv_row + (H + G + g) * W, qkv_row, L, W, values);
+            const float *first_key = turned + (H + g) * W, *key = first_key + begin * turned_row;
+            const float *first_value = qkv + (H + G + g) * W, *value = first_value + begin * qkv_row;
+            if (before) {
+                float *all_keys = score + BLOCK * wide, *all_values = all_keys + L * W;
+                lay_out(first_key, key, turned_row, before, own, W, all_keys);
+                lay_out(first_value, value, qkv_row, before, own, W, all_values);
+                key = all_keys, value = all_values, key_row = value_row = W;
+            }
+            pack_transposed(key, key_row, L, W, keys);
+            pack(value, value_row, L, W, values);
             for (long h = g * group; h < (g + 1) * group; h++)
-                for (long i = 0; i < L; i += BLOCK) {
-                    long rows = least(BLOCK, L - i), end = i + rows, at = begin + i;
+                for (long i = 0; i < own; i += BLOCK) {
+                    long rows = least(BLOCK, own - i), end = before + i + rows, at = begin + i;
                     narrow_product(turned + at * turned_row + h * W, turned_row, 1, rows, keys, W * NARROW, W, score,
                                    wide, padded(end), 0);
-                    soften(score, wide, rows, i + 1, padded(end), scale, total, sums + at * H + h, H);
+                    soften(score, wide, rows, before + i + 1, padded(end), scale, total, sums + at * H + h, H);
                     float *out = mixed + (at * H + h) * W;
                     narrow_product(score, wide, 1, rows, values, L * NARROW, end, out, H * W, W, 0);
                     for (long r = 0; r < rows; r++)

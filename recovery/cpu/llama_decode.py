@@ -24,6 +24,7 @@ from recovery.cpu.library import library
 from recovery.cpu.llama_forward import reader_of
 from recovery.cpu.llama_layers import LayerWeights, build_of, is_plain
 from recovery.cpu.placed_cache import PlacedCache
+from recovery.forward.common_beginning import common_beginning
 from recovery.forward.decoder import Responses
 from recovery.forward.equality import NOT_APPLICABLE, close, close_per_token, first_tokens
 from recovery.forward.hidden_states import READ_TOKENS, logit_transform, logits_of, plain_states
@@ -130,9 +131,10 @@ class LlamaDecoder(ModelDecoder):
         if reader is None:
             return super()._read_distinct(prompts, width)
         lengths = list(map(len, prompts))
+        common = common_beginning(prompts, self.saves_at_least)
         self.cache = reader.cache(lengths, width + self.max_new_tokens)
-        groups = length_groups(lengths, READ_TOKENS["cpu without padding"])
-        states = [reader.fill(prompts[group], self.cache, group.start) for group in groups]
+        groups = length_groups([length - common for length in lengths], READ_TOKENS["cpu without padding"])
+        states = [reader.fill(prompts[group], self.cache, group.start, common) for group in groups]
         return logits_of(self.model, torch.cat(states))
 
     def _turns(self, x_BD: Tensor, positions: int) -> tuple[Tensor, Tensor]:
@@ -168,14 +170,18 @@ def _equals_model(model: Any, pad_id: int) -> bool:
         except NOT_APPLICABLE:
             return False
     tokens = 2 * (max(CHECK_LENGTHS) + CHECK_STEPS)
-    return any(_equal_from(model, pad_id, start, tokens) for start in first_tokens(model, tokens))
+    starts = first_tokens(model, tokens)
+    return all(any(_equal_from(model, pad_id, start, tokens, alike) for start in starts) for alike in (0, 4))
 
 
-def _equal_from(model: Any, pad_id: int, start: int, tokens: int) -> bool:
+def _equal_from(model: Any, pad_id: int, start: int, tokens: int, alike: int) -> bool:
+    """Compare two prompts whose first `alike` tokens are the same."""
     embed = model.get_input_embeddings().weight
     equal = close if embed.dtype == torch.float32 else close_per_token
     whole_BT = torch.arange(start, start + tokens).view(2, -1) % len(embed)
+    whole_BT[1, :alike] = whole_BT[0, :alike]
     decoder = LlamaDecoder(model, pad_id, CHECK_STEPS)
+    decoder.saves_at_least = 1
     prompts: list[Sequence[int]] = [
         row[:length].tolist() for row, length in zip(whole_BT, CHECK_LENGTHS, strict=True)
     ]

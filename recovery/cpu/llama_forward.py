@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Sequence, Set
 from ctypes import byref, c_long, c_void_p
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -105,17 +106,42 @@ class Reader(PackedReader):
         cache.reserve(lengths, self.shape.keys, self.shape.width)
         return cache
 
-    def fill(self, prompts: Sequence[Sequence[int]], cache: PlacedCache, first: int) -> Tensor:
-        """Write the prompts' keys and values into cache rows from `first` on; return their last states."""
-        tokens = Packed.of(prompts)
-        rows_N = tokens.rows_N + first
-        slots_N = tokens.positions_N + cache.get_seq_length() - tokens.lengths[tokens.rows_N]
-        x_ND, run = self._begin(tokens, tokens.bounds[1:] - 1, {"turned", "qkv"})
+    def fill(
+        self, prompts: Sequence[Sequence[int]], cache: PlacedCache, first: int, common: int = 0
+    ) -> Tensor:
+        """Write the prompts' keys and values into cache rows from `first` on; return their last states.
+
+        The `common` tokens that all of them begin with are read once, as the first sequence of the pass.
+        """
+        if not common:
+            return self._fill(Packed.of(prompts), cache, first)
+        tokens = Packed.of([prompts[0][:common], *(prompt[common:] for prompt in prompts)])
+        later_N = tokens.positions_N + common * (tokens.rows_N > 0)
+        return self._fill(replace(tokens, positions_N=later_N), cache, first, common)
+
+    def _fill(self, tokens: Packed, cache: PlacedCache, first: int, common: int = 0) -> Tensor:
+        lengths = tokens.lengths[1:] + common if common else tokens.lengths
+        starts = cache.get_seq_length() - lengths
+        ends = tokens.bounds[2 if common else 1 :] - 1
+        rows_N = (tokens.rows_N - 1 if common else tokens.rows_N)[common:]
+        slots_N = tokens.positions_N[common:] + starts[rows_N]
+        x_ND, run = self._begin(tokens, ends, {"turned", "qkv"}, common)
         last_BD = run.forwards(x_ND)
         for kept, layer in zip(run.kept, cache.layers, strict=False):
-            self._place(kept["turned"], rows_N, slots_N, layer.keys)
-            self._place(kept["qkv"], rows_N, slots_N, layer.values)
+            for computed, held_BGSW in ((kept["turned"], layer.keys), (kept["qkv"], layer.values)):
+                assert computed is not None
+                self._place(computed[common:], rows_N + first, slots_N, held_BGSW)
+                self._repeat(computed[:common], held_BGSW[first : first + len(starts)], starts)
         return self.norm(last_BD)
+
+    def _repeat(self, tokens: Tensor, cache_BGSW: Tensor, starts: Tensor) -> None:
+        """Copy the last heads of common tokens into every row, from its start on."""
+        heads, width = self.shape.keys, self.shape.width
+        if not len(tokens):
+            return
+        common_GTW = tokens[:, -heads * width :].view(-1, heads, width).transpose(0, 1)
+        for start in starts.unique().tolist():
+            cache_BGSW[starts == start, :, start : start + len(tokens)] = common_GTW
 
     def _place(self, tokens: Any, rows_N: Tensor, slots_N: Tensor, cache_BGSW: Tensor) -> None:
         """Copy the last heads of each token, which are its keys or its values, into the cache."""
@@ -133,19 +159,21 @@ class Reader(PackedReader):
         given = tokens.shape[1], len(tokens), heads, width, rows_N, slots_N
         call(self.kernels.place, source, *given, *strides, target)
 
-    def _begin(self, tokens: Packed, wanted_N: Tensor | None, kept: Set[str]) -> tuple[Tensor, _Run]:
+    def _begin(
+        self, tokens: Packed, wanted_N: Tensor | None, kept: Set[str], common: int = 0
+    ) -> tuple[Tensor, _Run]:
         x_ND = self.embed(tokens.tokens_N)
         cos_1NW, sin_1NW = self.rotary(x_ND, tokens.positions_N[None])
         if cos_1NW.shape[-1] != self.shape.width:
             raise RuntimeError("cpu: only a part of each head is rotated")
         turns = cos_1NW[0].contiguous(), sin_1NW[0].contiguous()
-        return x_ND, _Run(self, tokens.bounds, *turns, wanted_N, kept)
+        return x_ND, _Run(self, tokens.bounds, *turns, wanted_N, kept, common)
 
 
 class _Reading(ctypes.Structure):
     _fields_ = [
         *((name, c_void_p) for name in ("bounds", "wanted")),
-        *((name, c_long) for name in ("sequences", "rows", "wanted_rows", "each")),
+        *((name, c_long) for name in ("sequences", "rows", "wanted_rows", "each", "common")),
         *((name, c_void_p) for name in ("cos", "sin", "scratch")),
     ]
 
@@ -188,8 +216,12 @@ class _Run:
         sin_NW: Tensor,
         wanted_N: Tensor | None,
         kept: Set[str],
+        common: int = 0,
     ) -> None:
-        """`kept` names what every layer keeps; the rest of KEPT is memory that all layers share."""
+        """`kept` names what every layer keeps; the rest of KEPT is memory that all layers share.
+
+        All sequences but the first see its `common` tokens before their own; none has a backward pass then.
+        """
         self.kernels = reader.kernels
         self.shape = reader.shape
         self.kept_names = kept
@@ -200,12 +232,14 @@ class _Run:
         _check_places(bounds, wanted_N, self.rows)
         self.wanted = self.rows if wanted_N is None else len(wanted_N)
         self.threads = self.kernels.threads()
-        longest = max(bounds.diff().tolist(), default=0)
+        if common and (common != int(bounds[1]) or "x" in kept):
+            raise RuntimeError("cpu: tokens that are not the first sequence, or a backward pass through them")
+        longest = common + max(bounds.diff().tolist(), default=0)
         each = call(self.kernels.scratch_size, byref(self.shape), self.rows, longest)
         scratch = cos_NW.new_empty(self.threads, each)
         self.held = laid_out, bounds, wanted_N, cos_NW, sin_NW, scratch
         at = [None if tensor is None else tensor.data_ptr() for tensor in self.held[1:]]
-        self.reading = _Reading(*at[:2], len(bounds) - 1, self.rows, self.wanted, each, *at[2:])
+        self.reading = _Reading(*at[:2], len(bounds) - 1, self.rows, self.wanted, each, common, *at[2:])
         self.kept = [{name: self._allocate(name, self.rows) for name in KEPT}]
         for _ in reader.layers[1:]:
             self.kept.append(self.kept[0] | {name: self._allocate(name, self.rows) for name in kept})

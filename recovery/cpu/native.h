@@ -94,6 +94,7 @@ typedef struct {
     const long *bounds; /* first token of each sequence, and the end of the last */
     const long *wanted; /* tokens whose states are wanted after the last layer, where these are not all */
     long sequences, rows, wanted_rows, each;
+    long common; /* tokens of the first sequence, where all others go on from it; else 0. Forwards only. */
     const float *cos, *sin;
     float *scratch; /* `each` floats a thread */
 } Reading;

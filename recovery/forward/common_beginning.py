@@ -16,7 +16,10 @@ def common_beginning(prompts: Sequence[Sequence[int]], saves_at_least: float = S
     shortest = min(map(len, prompts)) - 1
     if shortest * (len(prompts) - 1) < saves_at_least or saves_at_least == math.inf:
         return 0
-    first, last = min(prompts, key=list), max(prompts, key=list)  # in the order of their tokens: all others lie between
+    first, last = (
+        min(prompts, key=list),
+        max(prompts, key=list),
+    )  # in the order of their tokens: all others lie between
     differs = (at for at in range(shortest) if first[at] != last[at])
     alike = next(differs, shortest)
     return alike if alike * (len(prompts) - 1) >= saves_at_least else 0
