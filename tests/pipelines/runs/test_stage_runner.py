@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from db.reads import queries
-from db.schema import Run
+from db.schema import DEFAULT_PROJECT, Run
 from pipelines.runs.stage_runner import Stage, revision_of, run_stage
 from pipelines.runs.workspace import Workspace, database_of
 
@@ -98,3 +98,17 @@ def test_a_database_is_remembered_after_a_kill_while_it_was_noted(tmp_path: Path
     (home / "database.url").write_text("")  # created, but not yet written
     Workspace.open(home, str(tmp_path / "elsewhere.db")).tracker.close()
     assert database_of(home) == str(tmp_path / "elsewhere.db")
+
+
+def test_a_project_is_taken_again_after_a_kill_while_it_was_noted(tmp_path: Path) -> None:
+    shared = str(tmp_path / "shared.db")
+    with Workspace.open(tmp_path / "second", shared) as ws:
+        ws.take_own_project()
+        own = ws.tracker.db.project
+    named = tmp_path / "second" / "project"
+    assert named.read_text() == f"{own}\n"
+    named.write_text("")  # created, but not yet written
+    with Workspace.open(tmp_path / "second", shared) as ws:
+        assert ws.tracker.db.project == DEFAULT_PROJECT
+        ws.take_own_project()
+        assert ws.tracker.db.project == own
