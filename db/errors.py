@@ -71,6 +71,8 @@ def explain(error: BaseException, where: str) -> TrackerError:
         return TrackerError(
             f"database {where} cannot be reached ({first_line(error)}): check the URL and the server"
         )
+    if isinstance(error, OverflowError):
+        return BadRequest("a number is larger than any that is recorded: give a smaller one")
     if isinstance(error, OSError):
         return TrackerError(
             f"database {where} cannot be used ({error.strerror}): check its folder or give another --home"

@@ -203,7 +203,7 @@ def power_warning(items: Mapping[str, float], margins: Mapping[str, float] | Non
             perfect = "lost nothing" if margin > 0 else "gives new answers only"
             lines.append(
                 f"{name}: on {count:g} items a checkpoint that {perfect} passes with a chance of "
-                f"{chance:.0%} only (margin {margin:.0%}); {enough} items give {WANTED_POWER:.0%}"
+                f"{chance:.0%} only (margin {100 * margin:g}%); {enough} items give {WANTED_POWER:.0%}"
             )
     return lines
 
@@ -290,7 +290,7 @@ def _lead_sentence(row: Mapping[str, Any]) -> str:
     line = (
         f"{row['axis']}: {row['outcome']} ({row['gained']} new, {row['lost']} old, {neither} neither "
         f"of {row['n']}: lead {100 * row['difference']:+.1f} points, {_bound(row)}, "
-        f"at least {-100 * row['margin']:+.0f})"
+        f"at least {-100 * row['margin']:+g})"
     )
     return line + (f"; it would take {row['needed_n']} probes" if row["outcome"] == UNDERPOWERED else "")
 
@@ -301,7 +301,7 @@ def _paired_sentence(row: Mapping[str, Any]) -> str:
     at_once = f", bounds for {row['families']} families at once" if row.get("families", 1) > 1 else ""
     line = (
         f"{row['axis']}: {row['outcome']} ({100 * row['difference']:+.1f} points against {row['reference']}, "
-        f"{_bound(row)}, margin {100 * row['margin']:.0f}; "
+        f"{_bound(row)}, margin {100 * row['margin']:g}; "
         f"{row['gained']} gained, {row['lost']} lost of {row['n']}{of}{test}{at_once})"
     )
     needed = f"; it would take {row['needed_n']} prompts" if row["outcome"] == UNDERPOWERED else ""

@@ -46,14 +46,20 @@ def _work(ws: Workspace, job: SweepJob, stage: Stage) -> Result:
 def _point(ws: Workspace, job: SweepJob, stage: Stage, weight: float) -> dict[str, Any]:
     """Merge one share, unless a checkpoint is that already, and measure it."""
     there = {0.0: job.student} | ({1.0: job.other} if job.kind in WHOLE else {})
+    share = named_share(weight)
     checkpoint = there.get(weight)
     if checkpoint is None:
         made = MergeJob(weight=weight, **job.model_dump(include=set(Mixture.model_fields)))
-        checkpoint = str(merge(ws, made, parent=stage.id, key=f"merge:{weight:g}")["checkpoint"])
-    asked = evaluation_within(job, checkpoint, f"weight {weight:g}", job.settings)
-    scores = evaluate(ws, asked, parent=stage.id, key=f"eval:{weight:g}")["scores"]
+        checkpoint = str(merge(ws, made, parent=stage.id, key=f"merge:{share}")["checkpoint"])
+    asked = evaluation_within(job, checkpoint, f"weight {share}", job.settings)
+    scores = evaluate(ws, asked, parent=stage.id, key=f"eval:{share}")["scores"]
     axes = {name: scores[suite]["score"] for suite, name in AXES.items() if suite in scores}
     return {"weight": weight, "checkpoint": checkpoint, **axes}
+
+
+def named_share(weight: float) -> str:
+    """Return a share with all its digits, since stages of one name are one stage; a whole one as 0 or 1."""
+    return repr(float(weight)).removesuffix(".0")
 
 
 def pareto(points: Sequence[Sequence[float | None]]) -> list[bool]:

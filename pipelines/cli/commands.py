@@ -202,5 +202,6 @@ class _Plain(logging.Formatter):
 
 def _warnings() -> logging.Handler:
     handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING)  # bm25s and others give their own loggers a level below the root's
     handler.setFormatter(_Plain("%(message)s"))
     return handler

@@ -56,7 +56,7 @@ def axis_line(name: str, verdict: dict[str, Any]) -> str:
     if axis.get("lower_bound") is None:
         return f"{name:<10} {verdict[name]}"
     margin = 100 * axis["margin"]
-    limit = f"margin {margin:.0f}" if margin > 0 else f"a lead of {-margin:.0f} is needed"
+    limit = f"margin {margin:g}" if margin > 0 else f"a lead of {-margin:g} is needed"
     bound = f"lower bound {100 * axis['lower_bound']:+.1f} points, {limit}"
     found = axis["details"].get("learned")
     said = f", {learned.sentence(found)}" if found else ""
@@ -69,7 +69,7 @@ def family_line(name: str, axis: dict[str, Any]) -> str:
     if axis["lower_bound"] is None or "reason" in details:
         return f"{name:<11} {axis['outcome']} ({details.get('reason', 'nothing to compare')})"
     of = f" of {details['kind']} items" if "kind" in details else ""
-    bound = f"lower bound {100 * axis['lower_bound']:+.1f} points{of}, margin {100 * axis['margin']:.0f}"
+    bound = f"lower bound {100 * axis['lower_bound']:+.1f} points{of}, margin {100 * axis['margin']:g}"
     count = details["families"]
     at_once = f", for {count} families at once" if count > 1 else ""
     return f"{name:<11} {axis['outcome']} ({bound}{at_once}{_needed(axis['outcome'], axis)})"

@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from db.reads import queries
 from db.writes.live import LiveRun
 from pipelines.runs import launch
 from pipelines.runs.cost import Ledger
@@ -100,22 +101,36 @@ def run_stage(
     )
     directory = workspace.run_directory(run.id)
     if run.done:
-        _forget_state(directory)  # which a kill right after the end may have left
-        return dict(run.result or {})
-    with _exclusive(directory), _recorded(workspace, run.id), workspace.tracker.live(run.id) as live:
-        atomic_dirs.sweep_files(directory)
-        ledger = Ledger(directory, run.attempts, timed=_works_itself(kind))
-        stage = Stage(run.id, str(config.get("label", kind)), directory, live, workspace, ledger)
-        stage.resumed = run.attempts > 1
-        try:
-            with launch.together(workspace, kind, run.id, config):
-                result = work(stage)
-        finally:
-            ledger.save(at_once=True)  # a failed attempt costs too
-        stage.live.flush()
-        workspace.tracker.finish_run(run.id, result, cost=ledger.total())
-        _forget_state(directory)
+        return _recorded_result(directory, run.result)
+    with _exclusive(directory):
+        now = queries.run(workspace.tracker.db, run.id)
+        if now["status"] == "done":  # by another process, just before this one had the lock
+            return _recorded_result(directory, now["result"])
+        with _recorded(workspace, run.id), workspace.tracker.live(run.id) as live:
+            ledger = Ledger(directory, run.attempts, timed=_works_itself(kind))
+            stage = Stage(run.id, str(config.get("label", kind)), directory, live, workspace, ledger)
+            stage.resumed = run.attempts > 1
+            return _worked(stage, kind, work, config)
+
+
+def _worked(stage: Stage, kind: str, work: Callable[[Stage], Result], config: dict[str, Any]) -> Result:
+    """Do the work and record its result and cost."""
+    atomic_dirs.sweep_files(stage.directory)
+    try:
+        with launch.together(stage.workspace, kind, stage.id, config):
+            result = work(stage)
+    finally:
+        stage.ledger.save(at_once=True)  # a failed attempt costs too
+    stage.live.flush()
+    stage.workspace.tracker.finish_run(stage.id, result, cost=stage.ledger.total())
+    _forget_state(stage.directory)
     return result
+
+
+def _recorded_result(directory: Path, result: Result | None) -> Result:
+    """Return what a finished run recorded; a kill right after its end may have left its states."""
+    _forget_state(directory)
+    return dict(result or {})
 
 
 def _forget_state(directory: Path) -> None:

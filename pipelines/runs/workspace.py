@@ -17,6 +17,7 @@ from pipelines.config import settings
 from pipelines.config.home_settings import of_home
 from pipelines.runs.progress import Progress
 from recovery.errors import InputError
+from recovery.storage import atomic_dirs
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
@@ -70,7 +71,7 @@ class Workspace:
         place = self.home.absolute()
         wanted = place.parent.name if place.name.startswith(".") else place.name
         self.tracker = self.tracker.new_project(wanted or "home", f"{socket.gethostname()}:{place}")
-        (self.home / PROJECT_NAME).write_text(self.tracker.db.project + "\n", encoding="utf-8")
+        atomic_dirs.write_text(self.home / PROJECT_NAME, self.tracker.db.project + "\n")
 
     def __enter__(self) -> Workspace:
         return self
@@ -189,7 +190,8 @@ class Workspace:
 def _project(home: Path) -> str:
     """Return the project of a home that shares its database; the first home has none."""
     file = home / PROJECT_NAME
-    return file.read_text(encoding="utf-8").strip() if file.is_file() else DEFAULT_PROJECT
+    named = file.read_text(encoding="utf-8").strip() if file.is_file() else ""
+    return named or DEFAULT_PROJECT
 
 
 def _uninitialised(home: Path) -> InputError:

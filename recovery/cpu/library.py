@@ -34,34 +34,41 @@ TIMEOUT = 120  # seconds
 EXPORTED = re.compile(r"^(?:void|long) (\w+)\(([^)]*)\)", re.MULTILINE)
 
 
-@cache
 def library() -> Any:
     """Return the compiled kernels, or None."""
+    return _found()[0]
+
+
+def why_none() -> str:
+    """Return why there are no kernels here; nothing where there are."""
+    return _found()[1]
+
+
+@cache
+def _found() -> tuple[Any, str]:
+    """Return the compiled kernels, or None and the reason."""
     compiler = _compiler()
+    if compiler is None:
+        return None, "with GCC (as `cc`) Llama-like models are much faster on a CPU"
     openmp = _openmp()
-    if compiler is None or openmp is None:
-        return None
-    compiler = str(Path(compiler).absolute())
+    if openmp is None:
+        return None, "PyTorch's OpenMP library is not GNU's, or cannot be told from others in this process"
     try:
-        kernels = _loaded(_compiled(compiler, openmp)) or ctypes.CDLL(str(_compiled(compiler, openmp)))
+        return _kernels(str(Path(compiler).absolute()), openmp), ""
     except (OSError, subprocess.SubprocessError) as error:
         log.info("cpu: kernels not compiled, PyTorch computes everything (%s)", error)
-        return None
+        return None, "`cc` could not compile them"
+
+
+def _kernels(compiler: str, openmp: str) -> Any:
+    """Load the library, with the types of its functions' parameters as their source declares them."""
+    kernels = _loaded(_compiled(compiler, openmp)) or ctypes.CDLL(str(_compiled(compiler, openmp)))
     for name, parameters in EXPORTED.findall("".join(map(_text, SOURCES))):
         kernel = getattr(kernels, name)
         kernel.argtypes = _argument_types(parameters)
         kernel.restype = ctypes.c_long
     kernels.multiply_with(sgemm())
     return kernels
-
-
-def why_none() -> str:
-    """Return why there are no kernels here."""
-    if _compiler() is None:
-        return "with GCC (as `cc`) Llama-like models are much faster on a CPU"
-    if _openmp() is None:
-        return "PyTorch's OpenMP library is not GNU's, or cannot be told from others in this process"
-    return "`cc` could not compile them"
 
 
 def call(kernel: Any, *given: Any) -> int:

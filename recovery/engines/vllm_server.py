@@ -57,7 +57,7 @@ class Server:
     @property
     def url(self) -> str:
         host = LOOPBACK if self.host in ("0.0.0.0", "::") else self.host
-        return f"http://{host}:{self.port}"
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def start(self, on_wait: Callable[[float], None] | None = None) -> None:
         """Start the server and block until it answers; raise RecoverError with its last log lines if not."""
@@ -167,7 +167,8 @@ def _environment(key: str, devices: str | None) -> dict[str, str]:
 
 
 def _free_port(host: str) -> int:
-    with socket.socket() as one:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as one:
         one.bind((host, 0))
         return int(one.getsockname()[1])
 

@@ -83,6 +83,8 @@ def test_a_cycle_that_has_only_begun(tracker: Tracker) -> None:
     assert cycle["cost"] == {"tokens_sampled": 0, "tokens_scored": 0, "tokens_trained": 0, "seconds": 0.0}
     with pytest.raises(NotFound, match="cycle 7 is not recorded"):
         queries.cycle(tracker.db, 7)
+    with pytest.raises((BadRequest, NotFound)):  # the number is at fault, not the database
+        queries.cycle(tracker.db, 10**30)
 
 
 @pytest.mark.parametrize("ended", ["accepted", "rejected", "failed"])

@@ -137,6 +137,11 @@ def test_a_measured_axis_counts_even_where_it_is_not_required() -> None:
     assert not accepted(verdict(suites(retention=300)), required=("ifeval",))
 
 
+def test_power_warning_names_the_margin_with_its_fraction() -> None:
+    (line,) = power_warning({"behaviour": 100}, {"behaviour": 0.025})
+    assert "(margin 2.5%)" in line
+
+
 def test_power_warning_names_the_axes_that_are_too_small() -> None:
     lines = power_warning({"behaviour": 270, "retention": 200})
     assert len(lines) == 1
@@ -192,6 +197,7 @@ def test_margins_can_be_set() -> None:
     assert strict["behaviour"] == "underpowered"
     assert strict["margin"] == 0.001
     assert strict["axes"]["retention"]["margin"] == 0.05
+    assert ", margin 0.1;" in summary(strict)[0] and ", margin 5;" in summary(strict)[2]
     with pytest.raises(InputError, match="'ifeval'"):
         verdict(suites(), margins={"ifeval": 0.05})
 

@@ -1030,6 +1030,8 @@ def test_warnings_and_tracebacks_hold_no_key_and_nothing_that_a_terminal_obeys(
 ) -> None:
     def broken(*_: object, **__: object) -> None:
         logging.getLogger("any").warning("skipped %s", "\x1b]0;title\x07.pdf")
+        monkeypatch.setattr(logging.getLogger("talkative"), "level", logging.DEBUG)
+        logging.getLogger("talkative").debug("building an index")
         warnings.warn("\u202egnp.exe", stacklevel=1)
         raise ValueError("\x1b[2J with api_key=abcdef123456")
 
@@ -1037,6 +1039,7 @@ def test_warnings_and_tracebacks_hold_no_key_and_nothing_that_a_terminal_obeys(
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     monkeypatch.setattr("logging._warnings_showwarning", None)  # as in a new process
     said = recover("--home", home, "--debug", "ls", "runs").err
+    assert "building an index" not in said
     assert "skipped ‹001B›]0;title‹0007›.pdf" in said and "‹202E›gnp.exe" in said
     assert "Traceback" in said and "‹001B›[2J with api_key=(hidden)" in said
     assert "\x1b" not in said and "\u202e" not in said and "abcdef123456" not in said

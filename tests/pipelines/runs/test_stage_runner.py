@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from db.reads import queries
+from db.schema import DEFAULT_PROJECT, Run
 from pipelines.runs.stage_runner import Stage, revision_of, run_stage
 from pipelines.runs.workspace import Workspace, database_of
 
@@ -52,6 +54,28 @@ def test_a_kill_right_after_the_end_leaves_no_training_state(tmp_path: Path) -> 
         assert not state.exists()
 
 
+def test_a_run_that_another_process_ends_meanwhile_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between reading that it is unfinished and holding its lock: it has no state left to go on from."""
+
+    def work(stage: Stage) -> dict[str, int]:
+        raise AssertionError("worked again")
+
+    with Workspace.open(tmp_path) as ws:
+        start = ws.tracker.start_run
+
+        def start_late(*named: Any, **columns: Any) -> Run:
+            run = start(*named, **columns)
+            ws.tracker.finish_run(run.id, {"made": 1}, cost={"seconds": 5.0})
+            return run
+
+        monkeypatch.setattr(ws.tracker, "start_run", start_late)
+        assert run_stage(ws, "midtrain", work, config={}, key="one") == {"made": 1}
+        (run,) = queries.runs(ws.tracker.db)
+        assert run["status"] == "done" and run["cost"]["seconds"] == 5.0
+
+
 def test_a_resumed_run_removes_what_its_killed_attempt_left_unfinished(tmp_path: Path) -> None:
     def work(stage: Stage) -> dict[str, int]:
         names = {path.name for path in stage.directory.iterdir()}
@@ -74,3 +98,17 @@ def test_a_database_is_remembered_after_a_kill_while_it_was_noted(tmp_path: Path
     (home / "database.url").write_text("")  # created, but not yet written
     Workspace.open(home, str(tmp_path / "elsewhere.db")).tracker.close()
     assert database_of(home) == str(tmp_path / "elsewhere.db")
+
+
+def test_a_project_is_taken_again_after_a_kill_while_it_was_noted(tmp_path: Path) -> None:
+    shared = str(tmp_path / "shared.db")
+    with Workspace.open(tmp_path / "second", shared) as ws:
+        ws.take_own_project()
+        own = ws.tracker.db.project
+    named = tmp_path / "second" / "project"
+    assert named.read_text() == f"{own}\n"
+    named.write_text("")  # created, but not yet written
+    with Workspace.open(tmp_path / "second", shared) as ws:
+        assert ws.tracker.db.project == DEFAULT_PROJECT
+        ws.take_own_project()
+        assert ws.tracker.db.project == own

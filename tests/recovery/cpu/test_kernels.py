@@ -74,6 +74,12 @@ def test_without_a_compiler_everything_goes_on(tmp_path: Path) -> None:
     assert said(loaded(tmp_path, why, CC=str(failing))).startswith("False\n`cc` could not compile")
 
 
+def test_the_reason_is_of_the_search_that_found_none(tmp_path: Path) -> None:
+    """A compiler that comes later, or another OpenMP library, changes neither the kernels nor the reason."""
+    later = "import os; os.environ['CC'] = 'cc'; print(library.why_none())"
+    assert said(loaded(tmp_path, f"{LOAD}; {later}", CC="no-such-compiler")).startswith("False\nwith GCC")
+
+
 @needs_compiler
 def test_nothing_is_run_from_where_others_may_write(tmp_path: Path) -> None:
     folder = tmp_path / "recover"
@@ -189,7 +195,7 @@ def test_processors_of_shorter_vectors_compute_the_same(name: str, monkeypatch: 
     """Tiles and panels have other sizes there: states, gradients and samples of a model of odd sizes."""
     expected = everything()
     monkeypatch.setattr(library, "FLAGS", library.FLAGS + NARROWER[name])
-    kernels = library.library.__wrapped__()
+    kernels, _ = library._found.__wrapped__()
     assert kernels.panel_width() < KERNELS.panel_width() or KERNELS.panel_width() < 48
     for module in (llama_decode, llama_forward):
         monkeypatch.setattr(module, "library", lambda: kernels)

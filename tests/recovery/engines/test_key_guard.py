@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,7 +13,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from pipelines.distillation.engine_places import serve
+from recovery.engines import vllm_server
 from recovery.engines.key_guard import KEY_VARIABLE, NONCE, PROOF, KeyGuard, proof
+from recovery.engines.protocol import EngineSettings
 from recovery.errors import InputError
 
 PATHS = ("/health", "/v1/models", "/collective_rpc", "/v1/load_lora_adapter", "/reset_prefix_cache")
@@ -74,3 +77,21 @@ def test_serve_binds_openly_only_if_asked_to_and_with_a_key(
         with serve(nowhere, "base", host=host, port=0, rank=0, beyond=beyond):
             pass
     assert "two" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [("127.0.0.1", "http://127.0.0.1:"), ("0.0.0.0", "http://127.0.0.1:"), ("::1", "http://[::1]:")],
+)
+def test_a_server_has_an_address_and_a_port_of_its_hosts_family(
+    host: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The address was no URL for ::1, so that a server that ran never seemed to answer."""
+    monkeypatch.setattr(vllm_server, "require_vllm", lambda: None)
+    log = tmp_path / "vllm.log"
+    server = vllm_server.Server(tmp_path, EngineSettings(), name="m", log=log, address=(host, 8123))
+    assert server.url == f"{url}8123"
+    assert httpx.URL(server.url).port == 8123
+    if ":" not in host or Path("/proc/net/if_inet6").exists():
+        free = vllm_server.Server(tmp_path, EngineSettings(), name="m", log=log, address=(host, 0))
+        assert free.port

@@ -289,22 +289,23 @@ def test_a_sweep_records_every_point(tmp_path: Path) -> None:
         job = SweepJob(
             student=student.id,
             other=ws.clean().id,
-            weights=(0.25, 0.5),
+            weights=(0.25, 0.2500001, 0.5),
             suites=("knowledge",),
             settings=measured,
         )
         found = sweep(ws, job, key="k")
-        assert [point["weight"] for point in found["points"]] == [0.0, 0.25, 0.5, 1.0]
+        assert [point["weight"] for point in found["points"]] == [0.0, 0.25, 0.2500001, 0.5, 1.0]
         assert found["points"][0]["checkpoint"] == student.id
-        half = ws.load(ws.checkpoint(found["points"][2]["checkpoint"]))
+        assert len({point["checkpoint"] for point in found["points"]}) == 5  # close shares are not one
+        half = ws.load(ws.checkpoint(found["points"][3]["checkpoint"]))
         torch.testing.assert_close(
             half.model.get_parameter("model.norm.weight"), torch.full((32,), 1.25), check_dtype=False
         )
         kinds = [row["kind"] for row in queries.runs(ws.tracker.db)]
-        assert sorted(kinds) == ["eval"] * 4 + ["merge"] * 2 + ["sweep"]
+        assert sorted(kinds) == ["eval"] * 5 + ["merge"] * 3 + ["sweep"]
         assert sweep(ws, job, key="k") == found  # done: nothing is repeated
         alone = MergeJob(student=student.id, other="base", weight=0.5)
-        assert merge(ws, alone)["checkpoint"] == found["points"][2]["checkpoint"]  # addressed by content
+        assert merge(ws, alone)["checkpoint"] == found["points"][3]["checkpoint"]  # addressed by content
 
 
 def test_a_sweep_of_embeddings_mixes_them_alone_at_weight_one(tmp_path: Path) -> None:
