@@ -1,6 +1,7 @@
 """Make cloze gaps from documents without a model: a sentence up to its most telling word.
 
-What comes before has to say what is asked for: it names an entity, or is some words long.
+What comes before has to say what is asked for: it names an entity, or is some words long. What does not end
+as a sentence does is asked for last: an item, a cell, a title, a line of code or output says little by itself.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _ABBREVIATION = re.compile(r"(?:\w\.)+\w?|etc")
 # The end of a sentence or a clause and the next one's first word
 _GLUED = re.compile(r"[a-z]{2}[.!?][A-Z][a-z]|\w(?:—|---)|(?:—|---)\w")
 _CODE = re.compile(r"[\[\]{}<>`|\\]")  # inside a word: part of an expression
+_ENDED = re.compile(r"[.!?…。！？؟।][\"'”’»)\]」』]*$")  # a sentence
 _LETTER = re.compile(r"[A-Za-z]")  # stands for something: the n of "the last n"
 MARKS = ".!?।'‘’*_`[]{}<>|"  # around a word, and no part of it
 
@@ -46,16 +48,23 @@ class Cloze:
 
 
 def clozes(texts: Sequence[str], *, limit: int, seed: int = 0, about: Entities | None = None) -> list[Cloze]:
-    """Return at most `limit` gaps, different and with one filling each; those about entities come first."""
+    """Return at most `limit` gaps, different and with one filling each; those of whole sentences come first,
+    and of these those about entities."""
     known = about or entities(texts)
     sampled = sample(texts)
     short = sorted({said for text in sampled for said in prose_sentences(text) if len(said) <= LONGEST})
     words = _Words.of(short, general_words(sampled))
     random.Random(f"cloze:{seed}").shuffle(short)
     cut = [gap for sentence in short if (gap := _cut(sentence, known, words)) is not None]
+    cut.sort(key=_is_of_a_fragment)
     telling = [gap for gap in cut if not words.is_ordinary(gap.answer)]
     gaps = _one_each(telling)
-    return (gaps if len(gaps) >= ENOUGH else _one_each(cut))[:limit]
+    return sorted(gaps if len(gaps) >= ENOUGH else _one_each(cut), key=_is_of_a_fragment)[:limit]
+
+
+def _is_of_a_fragment(gap: Cloze) -> bool:
+    """Return whether the gap's sentence does not end as sentences do."""
+    return not _ENDED.search(gap.sentence)
 
 
 def _one_each(cut: Sequence[Cloze]) -> list[Cloze]:
