@@ -1,7 +1,7 @@
 """Make cloze gaps from documents without a model: a sentence up to its most telling word.
 
 What comes before has to say what is asked for: it names an entity, or is some words long. What does not end
-as a sentence does is asked for last: an item, a cell, a title, a line of code or output says little by itself.
+as a sentence does is asked for last: an item, a cell, a title or a line of code says little by itself.
 """
 
 from __future__ import annotations

@@ -22,6 +22,10 @@ LONG_CELL = "Follows established patterns within the existing code bases with ea
             ["Coverage starts on January 1.", "Both plans end in May."],
         ),
         ("- one **bold** item\n* `code` item\n12. last", ["one bold item", "code item", "last"]),
+        (
+            r"Am 3\. Mai 2024 gilt a\_b, nicht `c\_d` und kein x\.y.",
+            [r"Am 3. Mai 2024 gilt a_b, nicht c\_d und kein x\.y."],
+        ),
         ("snake_case_name stays, _this_ goes", ["snake_case_name stays, this goes"]),
         ("| a | b |\n|---|---|\n| 1 | 2 |\nAfter it.", ["After it."]),
         (
