@@ -110,15 +110,14 @@ def _is_open(said: str, following: str) -> bool:
 
 def _goes_on(said: str, following: str) -> bool:
     """Return whether the full stop behind which a text goes on ends no sentence."""
-    if not said.endswith("."):
-        return False
+    return said.endswith(".") and (following[:1].islower() or is_abbreviated(said, following))
+
+
+def is_abbreviated(said: str, following: str) -> bool:
+    """Return whether a text's last full stop belongs to an abbreviation, an initial or a day."""
     before, last = ["", *(word.lstrip(_OPENING) for word in said[-40:].split()[-2:])][-2:]
     stem = last[:-1]
-    if (
-        following[:1].islower()
-        or last.casefold() in _SHORT
-        or _ABBREVIATED.fullmatch(last.rpartition("-")[2])
-    ):
+    if last.casefold() in _SHORT or _ABBREVIATED.fullmatch(last.rpartition("-")[2]):
         return True
     if last.casefold() in _BEFORE_NUMBERS:
         return following[:1].isdigit()

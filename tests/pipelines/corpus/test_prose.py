@@ -59,6 +59,14 @@ def test_markup_is_taken_off(text: str, said: list[str]) -> None:
     assert prose_sentences(cleaned(text, "md")) == said
 
 
+def test_lines_are_joined_behind_an_abbreviation_or_a_day() -> None:
+    for end, following in (("(BGBl.", "I S. 62) and so on."), ("31\\.", "Mai 2024."), ("e.g.", "Oslo.")):
+        line = f"A line that someone wrapped at some width holds {end}"
+        assert prose_sentences(f"{line}\n{following}") == [f"{line} {following}".replace("\\", "")]
+    line = "A line that someone wrapped at some width, and that ends."
+    assert prose_sentences(f"{line}\nso does this.\ne.g.\nNo.") == [line, "so does this.", "e.g.", "No."]
+
+
 def test_wrapped_lines_are_joined_and_lists_are_not() -> None:
     line = "A line that someone wrapped at about seventy characters, as editors"
     assert prose_sentences(f"{line}\ndo. Another one.\n\nNew.") == [f"{line} do.", "Another one.", "New."]
