@@ -33,6 +33,7 @@ _CODE_SPAN = re.compile(
     r"|(?<![^\s({\[\"'-])([~=])(?=[^\s=~])([^\n]{1,300}?)(?<=\S)\3(?![^\s.,;:!?)}\]\"'-])"
 )
 _EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`+)(?=\S)(.{1,1000}?)(?<=\S)\1(?!\w)")
+_BOX = re.compile(r"^\[!\w+\][+-]?\s*")  # a box's kind before its title
 _NESTED = 3  # kinds of emphasis around one another
 _SPAN = "\ue000"  # stands for code while emphasis is taken off
 _ESCAPED = re.compile(
@@ -62,6 +63,7 @@ def is_code(sentence: str) -> bool:
 
 def plain(line: str) -> str:
     """Return what a line says: links and roles by their texts, without emphasis, tags and escapes."""
+    line = _BOX.sub("", line)
     for pattern in _LINKS:
         line = pattern.sub(r"\1", line)
     line = _TAG.sub("", line)

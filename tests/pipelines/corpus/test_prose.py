@@ -59,6 +59,19 @@ def test_markup_is_taken_off(text: str, said: list[str]) -> None:
     assert prose_sentences(cleaned(text, "md")) == said
 
 
+def test_notes_are_read_without_their_links_and_boxes() -> None:
+    note = (
+        "> [!FAQ]- Can it fold?\n> It can, see [[Boxes#Fold|boxes]] and [[Folds]].\n\n![[fold.png|100]]\n\n"
+    )
+    typed = "In a shell `[[ $a | $b ]]` asks, [[ $c | $d ]] too."
+    said = [
+        "Can it fold?",
+        "It can, see boxes and Folds.",
+        "In a shell [[ $a | $b ]] asks, [[ $c | $d ]] too.",
+    ]
+    assert prose_sentences(note + typed) == said
+
+
 def test_lines_are_joined_behind_an_abbreviation_or_a_day() -> None:
     for end, following in (("(BGBl.", "I S. 62) and so on."), ("31\\.", "Mai 2024."), ("e.g.", "Oslo.")):
         line = f"A line that someone wrapped at some width holds {end}"
