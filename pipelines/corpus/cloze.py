@@ -1,6 +1,7 @@
 """Make cloze gaps from documents without a model: a sentence up to its most telling word.
 
-What comes before has to say what is asked for: it names an entity, or is some words long.
+What comes before has to say what is asked for: it names an entity, or is some words long. What does not end
+as a sentence does is asked for last: an item, a cell, a title or a line of code says little by itself.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ TOGETHER = 3  # sentences: words that follow each other in so many, and more oft
 ORDINARY = 5e-6  # share of a language's words from which on a word, unless it is a name, says little
 FUNCTION = 1e-3  # share of a language's words from which on a word only joins others ("of", "with")
 Option = tuple[float, int, str]  # the nats that a word tells, minus the place where it begins, the word
+Placed = list[tuple[int, str]]  # words, each with where it begins with its marks
 _ABBREVIATION = re.compile(r"(?:\w\.)+\w?|etc")
 # The end of a sentence or a clause and the next one's first word
 _GLUED = re.compile(r"[a-z]{2}[.!?][A-Z][a-z]|\w(?:—|---)|(?:—|---)\w")
 _CODE = re.compile(r"[\[\]{}<>`|\\]")  # inside a word: part of an expression
+_ENDED = re.compile(r"[.!?…。！？؟।][\"'”’»)\]」』]*$")  # a sentence
 _LETTER = re.compile(r"[A-Za-z]")  # stands for something: the n of "the last n"
 MARKS = ".!?।'‘’*_`[]{}<>|"  # around a word, and no part of it
 
@@ -45,17 +48,34 @@ class Cloze:
     between: str  # one space, unless the sentence is in a script without spaces
 
 
-def clozes(texts: Sequence[str], *, limit: int, seed: int = 0, about: Entities | None = None) -> list[Cloze]:
-    """Return at most `limit` gaps, different and with one filling each; those about entities come first."""
+def clozes(
+    texts: Sequence[str],
+    *,
+    limit: int,
+    seed: int = 0,
+    about: Entities | None = None,
+    sentences: Sequence[str] | None = None,
+) -> list[Cloze]:
+    """Return at most `limit` gaps, different and with one filling each; those of whole sentences come first,
+    and of these those about entities. `sentences` are those of the sampled texts, if they are known."""
     known = about or entities(texts)
     sampled = sample(texts)
-    short = sorted({said for text in sampled for said in prose_sentences(text) if len(said) <= LONGEST})
-    words = _Words.of(short, general_words(sampled))
+    if sentences is None:
+        sentences = [said for text in sampled for said in prose_sentences(text)]
+    short = sorted({said for said in sentences if len(said) <= LONGEST})
+    said = {sentence: list(_words(sentence)) for sentence in short}
+    words = _Words.of(list(said.values()), general_words(sampled))
     random.Random(f"cloze:{seed}").shuffle(short)
-    cut = [gap for sentence in short if (gap := _cut(sentence, known, words)) is not None]
+    cut = [gap for sentence in short if (gap := _cut(sentence, said[sentence], known, words)) is not None]
+    cut.sort(key=_is_of_a_fragment)
     telling = [gap for gap in cut if not words.is_ordinary(gap.answer)]
     gaps = _one_each(telling)
-    return (gaps if len(gaps) >= ENOUGH else _one_each(cut))[:limit]
+    return sorted(gaps if len(gaps) >= ENOUGH else _one_each(cut), key=_is_of_a_fragment)[:limit]
+
+
+def _is_of_a_fragment(gap: Cloze) -> bool:
+    """Return whether the gap's sentence does not end as sentences do."""
+    return not _ENDED.search(gap.sentence)
 
 
 def _one_each(cut: Sequence[Cloze]) -> list[Cloze]:
@@ -81,10 +101,10 @@ class _Words:
     general: GeneralWords | None
 
     @classmethod
-    def of(cls, sentences: Sequence[str], general: GeneralWords | None) -> _Words:
+    def of(cls, sentences: Sequence[Placed], general: GeneralWords | None) -> _Words:
         spread, pairs = Counter[str](), Counter[tuple[str, str]]()
         for sentence in sentences:
-            said = [word.casefold() for _, word in _words(sentence)]
+            said = [word.casefold() for _, word in sentence]
             spread.update(set(said))
             pairs.update(set(pairwise(said)))
         return cls(spread, pairs, len(sentences), general)
@@ -128,10 +148,9 @@ def _no_word(text: str) -> bool:
     return "//" in text or bool(_ABBREVIATION.fullmatch(text) or _GLUED.search(text) or _CODE.search(text))
 
 
-def _cut(sentence: str, known: Entities, words: _Words) -> Cloze | None:
+def _cut(sentence: str, said: Placed, known: Entities, words: _Words) -> Cloze | None:
     """Cut before the most telling word behind the longest entity, or else, if it is none of the ordinary
     ones, behind some words."""
-    said = list(_words(sentence))
     options = [
         (words.tells(word, previous), -at, word)
         for (_, previous), (at, word) in pairwise([(0, ""), *said])

@@ -89,7 +89,12 @@ def _named(word: str) -> bool:
 
 def spelled(text: str) -> list[str]:
     """Return a text's words in the form in which entities are compared."""
-    return [word.small for word in words(text)]
+    return [match.group().casefold() for match in _matches(text)]
+
+
+def beginnings(text: str) -> list[int]:
+    """Return where the words of a text begin."""
+    return [match.start() for match in _matches(text)]
 
 
 class Entities:
@@ -104,13 +109,13 @@ class Entities:
 
     def mentions(self, text: str) -> Iterator[tuple[Term, int]]:
         """Yield every mention (the longest at its place) in order, with the end of it."""
-        said = spelled(text)
-        ends = [match.end() for match in _matches(text)]
+        matches = list(_matches(text))
+        said = [match.group().casefold() for match in matches]
         for start in range(len(said)):
             for length in range(min(self.longest, len(said) - start), 0, -1):
                 term = tuple(said[start : start + length])
                 if term in self.weights:
-                    yield term, ends[start + length - 1]
+                    yield term, matches[start + length - 1].end()
                     break
 
     def first(self, text: str) -> tuple[Term, int] | None:

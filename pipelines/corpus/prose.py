@@ -10,7 +10,7 @@ from pipelines.corpus.markup.blocks import without_blocks
 from pipelines.corpus.markup.lines import is_code, is_prose, plain
 from pipelines.corpus.markup.parts import SLOT
 from pipelines.corpus.segments import segments
-from pipelines.corpus.sentences import sentences
+from pipelines.corpus.sentences import is_abbreviated, sentences
 
 WRAPPED = 60  # characters: a longer line that ends no sentence goes on in the next one
 HALF, WIDTH = (
@@ -74,7 +74,8 @@ def _goes_on(line: str, following: str) -> bool:
     if line.count("`") % 2:
         return True  # within a link or code
     if _ENDS.search(line):
-        return False
+        said = line.rstrip().replace("\\.", ".")
+        return len(said) >= HALF and said.endswith(".") and is_abbreviated(said, following.strip())
     line, following = line.expandtabs().rstrip(), following.expandtabs().rstrip()
     if len(line) >= WRAPPED or (line.endswith(",") and following):
         return True

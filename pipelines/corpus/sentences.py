@@ -1,10 +1,15 @@
-"""Split a text into sentences: not behind "Dr.", "z. B." or the 3. of "3. Mai"."""
+"""Split a text into sentences: not behind "Dr.", "z. B." or the 3. of "3. Mai", and not between brackets."""
 
 from __future__ import annotations
 
 import re
 
 _END = re.compile(r"(?<=[.!?؟।])(?P<closing>[\"'”’)\]]*)\s+|(?<=[。！？])|\n+")
+_REMARK = 200  # characters of a line within which a bracket closes again
+# "U.S." and "BGBl.": as often as not a name follows, and two sentences in one are better than half of one
+_ABBREVIATED = re.compile(
+    r"(?:[A-Z]\.){2,}|(?=[^a-z]*[A-Z])(?=.*[a-z])[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]{2,}\."
+)
 _OPENING = "(\"“„'‘[*_"
 # What hardly ever ends a sentence; Inc., etc. and the like do so as often as not: there a small letter tells.
 _SHORT = frozenset(
@@ -86,19 +91,33 @@ def sentences(text: str) -> list[str]:
     for match in _END.finditer(text):
         closing = match["closing"] or ""
         said = text[start : match.start()] + closing
-        if closing or "\n" in match.group() or not _goes_on(said, text[match.end() : match.end() + 40]):
+        if "\n" in match.group() or not (
+            _is_open(said, text[match.end() : match.end() + _REMARK])
+            or (not closing and _goes_on(said, text[match.end() : match.end() + 40]))
+        ):
             found.append(said)
             start = match.end()
     return [piece.strip() for piece in [*found, text[start:]] if piece.strip()]
 
 
+def _is_open(said: str, following: str) -> bool:
+    """Return whether a text goes on within a bracket that closes on the same line."""
+    if said.rfind("(") <= said.rfind(")"):
+        return False
+    inside, closed, _ = following.partition("\n")[0].partition(")")
+    return bool(closed) and "(" not in inside
+
+
 def _goes_on(said: str, following: str) -> bool:
     """Return whether the full stop behind which a text goes on ends no sentence."""
-    if not said.endswith("."):
-        return False
+    return said.endswith(".") and (following[:1].islower() or is_abbreviated(said, following))
+
+
+def is_abbreviated(said: str, following: str) -> bool:
+    """Return whether a text's last full stop belongs to an abbreviation, an initial or a day."""
     before, last = ["", *(word.lstrip(_OPENING) for word in said[-40:].split()[-2:])][-2:]
     stem = last[:-1]
-    if following[:1].islower() or last.casefold() in _SHORT:
+    if last.casefold() in _SHORT or _ABBREVIATED.fullmatch(last.rpartition("-")[2]):
         return True
     if last.casefold() in _BEFORE_NUMBERS:
         return following[:1].isdigit()

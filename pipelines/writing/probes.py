@@ -15,7 +15,7 @@ from evals import jsonl
 from evals.answer_matching import matches, normalise
 from evals.probes import APART, CHANGED, KNOWLEDGE, STABLE, UPDATES, Probe, parse_probes
 from pipelines.corpus.cloze import Cloze, clozes
-from pipelines.corpus.entities import Entities, entities, sample, words
+from pipelines.corpus.entities import Entities, beginnings, entities, sample
 from pipelines.corpus.passages import passages
 from pipelines.corpus.prose import prose_sentences
 from pipelines.writing.augment import REQUESTS
@@ -36,8 +36,9 @@ Row = dict[str, Any]
 def from_gaps(texts: Sequence[str], count: int, seed: int) -> list[Row]:
     """Make probes without a model: a sentence of the documents with its most informative word left out."""
     about = entities(texts)
-    gaps = clozes(texts, limit=count, seed=seed, about=about)
-    backwards = _only_fillings(texts, about)
+    sentences = [sentence for text in sample(texts) for sentence in prose_sentences(text)]
+    gaps = clozes(texts, limit=count, seed=seed, about=about, sentences=sentences)
+    backwards = _only_fillings(sentences, about)
     return [row for number, gap in enumerate(gaps, 1) for row in _of_gap(number, gap, backwards)]
 
 
@@ -56,19 +57,18 @@ def _of_gap(number: int, gap: Cloze, backwards: dict[str, str]) -> Iterator[Row]
         yield {"id": f"gap-{number}/reverse", "kind": "reverse", "prompt": question, "answer": name, **common}
 
 
-def _only_fillings(texts: Sequence[str], about: Entities) -> dict[str, str]:
+def _only_fillings(sentences: Sequence[str], about: Entities) -> dict[str, str]:
     """Map sentences that fit one entity only to its name as written there."""
     named: dict[str, set[str]] = {}
     of_sentence: dict[str, tuple[str, str]] = {}
-    for text in sample(texts):
-        for sentence in prose_sentences(text):
-            place = about.first(sentence)
-            if place is None:
-                continue
-            name = _as_written(sentence, place[0], place[1])
-            rest = sentence.replace(name, "", 1).casefold()
-            named.setdefault(rest, set()).add(name.casefold())
-            of_sentence[sentence] = (rest, name)
+    for sentence in sentences:
+        place = about.first(sentence)
+        if place is None:
+            continue
+        name = _as_written(sentence, place[0], place[1])
+        rest = sentence.replace(name, "", 1).casefold()
+        named.setdefault(rest, set()).add(name.casefold())
+        of_sentence[sentence] = (rest, name)
     return {
         sentence: name
         for sentence, (rest, name) in of_sentence.items()
@@ -77,8 +77,8 @@ def _only_fillings(texts: Sequence[str], about: Entities) -> dict[str, str]:
 
 
 def _as_written(sentence: str, term: tuple[str, ...], end: int) -> str:
-    said = [word for word in words(sentence) if word.at < end]
-    return sentence[said[-len(term)].at : end]
+    begun = [at for at in beginnings(sentence) if at < end]
+    return sentence[begun[-len(term)] : end]
 
 
 def from_writer(

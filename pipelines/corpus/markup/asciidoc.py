@@ -28,12 +28,14 @@ NO_PROSE = (
     re.compile(r"^\.(?=[\w\"`])[^\n]*\n(?=\[|\|===|([-=.*_])\1{3}|```|[a-z]+::|[*.-]+ )", re.M),  # titles
 )
 _WORDS = r"\[([^\[\]]{1,400}?)\^?"  # a macro's text, up to what opens a window
-_REFERENCES = (  # of AsciiDoc and, in double brackets, of Org, and what stands for them
+_REFERENCES = (  # of AsciiDoc and, in double brackets, of Org and of notes, and what stands for them
     (re.compile(r"<<[^<>,\n]{1,200},\s*([^<>]{1,400})>>"), r"\1"),
     (re.compile(r"(?<![\w<])<<(?=[\w#])[\w#./: -]{1,200}>>(?!>)"), SLOT),  # another text's title
     (re.compile(r"(?<![^\s(])[a-z][a-z-]{2,30}:[^\s\[\]]{1,2000}\[\]"), SLOT),
     (re.compile(r"\[\[[^\[\]]{1,2000}\]\[([^\[\]]{1,400})\]\]"), r"\1"),
+    (re.compile(r"(?<!\S)!\[\[[^\[\]\n]{1,400}\]\]"), ""),  # what is shown in place
     (re.compile(r"\[\[[*#]?(?=[A-Za-z])([^\[\]|]{1,400})\]\]"), r"\1"),
+    (re.compile(r"(?<![!`\w])\[\[(?=\S)[^\[\]|\n]{1,400}\|(?=[^\s|])([^\[\]|\n]{1,400})\]\]"), r"\1"),
     (re.compile(r"\b(?:link|man)[a-z]*:([\w.-]{1,200})\[(\d\w{0,2})\]"), r"\1(\2)"),
     (re.compile(rf"\b(?:link:|xref:|https?://)[^\s\[\]]{{1,2000}}{_WORDS}(?:,[a-z]+=[^\[\]]*)?\]"), r"\1"),
     (re.compile(rf"(?<![\w\\$}}])\{{[\w-]{{2,80}}\}}[^\s\[\]{{}}`]{{0,2000}}{_WORDS}\]"), r"\1"),

@@ -33,8 +33,12 @@ _CODE_SPAN = re.compile(
     r"|(?<![^\s({\[\"'-])([~=])(?=[^\s=~])([^\n]{1,300}?)(?<=\S)\3(?![^\s.,;:!?)}\]\"'-])"
 )
 _EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`+)(?=\S)(.{1,1000}?)(?<=\S)\1(?!\w)")
+_BOX = re.compile(r"^\[!\w+\][+-]?\s*")  # a box's kind before its title
 _NESTED = 3  # kinds of emphasis around one another
 _SPAN = "\ue000"  # stands for code while emphasis is taken off
+_ESCAPED = re.compile(
+    r"(?<=\d)\\(?=\.)|(?<=\w)\\(?=_\w)"
+)  # of "the 3\. May"; elsewhere it may be a pattern's
 _STATEMENT = r"(?:if|for|while|switch|elif|elseif)\s*\(|(?:const|def|func|function|let|static|struct|var)\s"
 _CODE = re.compile(
     rf"""
@@ -58,12 +62,13 @@ def is_code(sentence: str) -> bool:
 
 
 def plain(line: str) -> str:
-    """Return what a line says: links and roles by their texts, without emphasis and tags."""
+    """Return what a line says: links and roles by their texts, without emphasis, tags and escapes."""
+    line = _BOX.sub("", line)
     for pattern in _LINKS:
         line = pattern.sub(r"\1", line)
     line = _TAG.sub("", line)
     code = [found[2] or found[4] for found in _CODE_SPAN.finditer(line)]
-    line = _CODE_SPAN.sub(_SPAN, line)
+    line = _ESCAPED.sub("", _CODE_SPAN.sub(_SPAN, line))
     for _ in range(_NESTED):
         line, changed = _EMPHASIS.subn(r"\2", line)
         if not changed:

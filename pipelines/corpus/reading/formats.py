@@ -21,7 +21,22 @@ class Format:
 FORMATS = (
     Format(
         "text",
-        (".txt", ".text", ".md", ".markdown", ".mdx", ".qmd", ".rmd", ".rst", ".adoc", ".asciidoc", ".org"),
+        (
+            *(
+                ".txt",
+                ".text",
+                ".md",
+                ".markdown",
+                ".mdx",
+                ".qmd",
+                ".rmd",
+                ".rst",
+                ".adoc",
+                ".asciidoc",
+                ".org",
+            ),
+            *(".mediawiki", ".wiki"),
+        ),
         limited=False,
         streamed=True,
         packable=True,

@@ -1,7 +1,7 @@
 """Read the sources of a site as the site's readers see them, by what a file's suffix says it is written in.
 
-Cleaning a text twice gives what cleaning it once gives. A text that is still not clean after some rounds
-stays as it stands.
+Cleaning a text twice gives what cleaning it once gives, except for a wiki's page, which becomes Markdown. A
+text that is still not clean after some rounds stays as it stands.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from pipelines.corpus.markup.mediawiki import as_markdown
 from pipelines.corpus.reading.markdown import read_markdown
 from pipelines.corpus.reading.restructured import read_restructured
 
@@ -26,6 +27,7 @@ _FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.M | re.S)
 _HEADING = re.compile(r"^(?:#|=|\*)[ \t]+\S|^[^\n]*\S[^\n]*\n=+[ \t]*$|<h1\b", re.M)
 _FIRST = re.compile(r"\A\s*(?:#{1,6}|={1,6}|\*{1,6})[ \t]+([^\n]+)")
 _MARKDOWN = frozenset(("md", "markdown", "mdx", "qmd", "rmd"))
+_WIKI = frozenset(("mediawiki", "wiki"))
 _OUTLINED = {"rst": "{0}\n{1}", "adoc": "= {0}", "asciidoc": "= {0}", "org": "* {0}"}
 
 
@@ -54,6 +56,8 @@ def read_markup(parts: Iterable[str], suffix: str) -> Iterator[str]:
 
 def cleaned(text: str, suffix: str) -> str:
     """Return a text without front matter, and without what else only a site's tools read."""
+    if suffix in _WIKI:
+        return cleaned(as_markdown(text), "md")
     now = text
     for _ in range(ROUNDS):
         before, now = now, _cleaned_once(now, suffix)

@@ -32,6 +32,20 @@ def test_gaps_about_entities_come_first() -> None:
     assert clozes(HANDBOOK, limit=1)[0].entity
 
 
+def test_whole_sentences_come_before_items_and_cells() -> None:
+    items = ["- Zarquon Insurance, spectacles (reimbursed)\n", "- error in all that there is to know: 0x0d\n"]
+    found = clozes([*HANDBOOK, *items], limit=50)
+    ended = [gap.sentence.endswith(".") for gap in found]
+    assert ended == sorted(ended, reverse=True)
+    assert not all(ended)  # they are asked for all the same
+    assert all(gap.sentence.endswith(".") for gap in clozes([*HANDBOOK, *items], limit=sum(ended)))
+
+
+def test_where_nothing_ends_as_sentences_do_items_are_asked_for() -> None:
+    items = [text.replace(".", "") for text in HANDBOOK]
+    assert "spectacles" in {gap.answer for gap in clozes(items, limit=50)}
+
+
 def test_the_end_of_a_name_is_not_asked_for() -> None:
     assert "Tech" not in {gap.answer for gap in clozes(HANDBOOK, limit=50)}
 

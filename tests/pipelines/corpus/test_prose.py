@@ -22,6 +22,10 @@ LONG_CELL = "Follows established patterns within the existing code bases with ea
             ["Coverage starts on January 1.", "Both plans end in May."],
         ),
         ("- one **bold** item\n* `code` item\n12. last", ["one bold item", "code item", "last"]),
+        (
+            r"Am 3\. Mai 2024 gilt a\_b, nicht `c\_d` und kein x\.y.",
+            [r"Am 3. Mai 2024 gilt a_b, nicht c\_d und kein x\.y."],
+        ),
         ("snake_case_name stays, _this_ goes", ["snake_case_name stays, this goes"]),
         ("| a | b |\n|---|---|\n| 1 | 2 |\nAfter it.", ["After it."]),
         (
@@ -53,6 +57,27 @@ LONG_CELL = "Follows established patterns within the existing code bases with ea
 )
 def test_markup_is_taken_off(text: str, said: list[str]) -> None:
     assert prose_sentences(cleaned(text, "md")) == said
+
+
+def test_notes_are_read_without_their_links_and_boxes() -> None:
+    note = (
+        "> [!FAQ]- Can it fold?\n> It can, see [[Boxes#Fold|boxes]] and [[Folds]].\n\n![[fold.png|100]]\n\n"
+    )
+    typed = "In a shell `[[ $a | $b ]]` asks, [[ $c | $d ]] too."
+    said = [
+        "Can it fold?",
+        "It can, see boxes and Folds.",
+        "In a shell [[ $a | $b ]] asks, [[ $c | $d ]] too.",
+    ]
+    assert prose_sentences(note + typed) == said
+
+
+def test_lines_are_joined_behind_an_abbreviation_or_a_day() -> None:
+    for end, following in (("(BGBl.", "I S. 62) and so on."), ("31\\.", "Mai 2024."), ("e.g.", "Oslo.")):
+        line = f"A line that someone wrapped at some width holds {end}"
+        assert prose_sentences(f"{line}\n{following}") == [f"{line} {following}".replace("\\", "")]
+    line = "A line that someone wrapped at some width, and that ends."
+    assert prose_sentences(f"{line}\nso does this.\ne.g.\nNo.") == [line, "so does this.", "e.g.", "No."]
 
 
 def test_wrapped_lines_are_joined_and_lists_are_not() -> None:

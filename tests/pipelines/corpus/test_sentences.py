@@ -18,6 +18,11 @@ from pipelines.corpus.sentences import sentences
         "See Fig. 3 and No. 12, e.g. Oslo.",
         "J. R. R. Tolkien wrote it approx. five times etc. and went home.",
         "She lives in St. Gallen vs. Bern.",
+        "It is subject to U.S. Government rules and the EU-U.S. Framework.",
+        "Es gilt das Gesetz vom 23. Juni 2017 (BGBl. I S. 1822, vgl. ABl. L 328 vom 6.12.2008).",
+        "Siehe BGBl. Teil II.",
+        "It may wait (rarely. Mostly it does not) for an answer.",
+        'He asked (was it "so?" Nobody knew) and left.',
     ],
 )
 def test_a_full_stop_inside_ends_nothing(whole: str) -> None:
@@ -36,6 +41,12 @@ def test_a_full_stop_inside_ends_nothing(whole: str) -> None:
         ('He said "go." She left (at last.) Good.', ['He said "go."', "She left (at last.)", "Good."]),
         ("Dr.\nMiller", ["Dr.", "Miller"]),
         ("一句。两句！三句", ["一句。", "两句！", "三句"]),
+        (
+            "He left (for good. She stayed.\nThis is) all.",
+            ["He left (for good.", "She stayed.", "This is) all."],
+        ),
+        ("We speak HTTP. All do.", ["We speak HTTP.", "All do."]),
+        ("We use npm. All do.", ["We use npm.", "All do."]),
         ("Go! and stay.", ["Go!", "and stay."]),
         (" \n ", []),
     ],

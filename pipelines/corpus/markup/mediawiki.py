@@ -1,0 +1,137 @@
+"""Write a page of a MediaWiki as Markdown: headings, lists, tables, links and emphasis.
+
+What stands alone for something of the wiki's (templates, files, categories, references) is left out; a
+template within a sentence stands for a word and stays. Code stays as it stands, in tags that Markdown knows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_CODE = re.compile(r"<(pre|source|syntaxhighlight|nowiki|math|code|tt)\b[^<>]*(?<!/)>", re.I)
+_AS_PRE = re.compile(r"(</?)(?:source|syntaxhighlight)\b[^<>]*>", re.I)
+_HELD = "\ue001{}\ue001"  # stands for code meanwhile
+_IS_HELD = re.compile("\ue001(\\d{1,9})\ue001")
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
+_TEMPLATE = re.compile(r"^[ \t]*\{\{(?!\{)[^{}]*\}\}(?!\})[ \t]*(?:\n|\Z)", re.M)
+_INNER = re.compile(r"(?<=(?<!\{)\{\{)([^{}]*)\{\{[^{}]*\}\}")  # a template within another one
+_NESTED = 4  # templates around one another
+_LEFT_OUT = (
+    re.compile(r"<ref\b[^<>]*/>|<references\b[^<>]*>|</references\s*>", re.I),
+    re.compile(r"<ref\b[^<>]*>(?:(?!<ref\b).){0,4000}?</ref\s*>", re.S | re.I),
+    re.compile(
+        r"__[A-Z]{3,20}__|^#[A-Z]{3,20}[ \t]*:?[ \t]*\[\[.*$", re.M
+    ),  # switches, the way to another page
+    re.compile(
+        r"\[\[[ \t]*(?:file|image|media|category)[ \t]*:"
+        r"(?:[^\[\]]|\[\[[^\[\]]*\]\]|\[[^\[\]]*\])*\]\]",
+        re.I,
+    ),
+)
+_LINKS = (
+    (re.compile(r"\[\[:?[^\[\]|\n]*\|([^\[\]\n]+)\]\]"), r"\1"),
+    (re.compile(r"\[\[:?([^\[\]|\n]+)\|?\]\]"), r"\1"),
+    (re.compile(r"\[(?:(?:https?:|ftp:)?//|mailto:)[^\s\[\]]+[ \t]+([^\[\]\n]+)\]"), r"\1"),
+)
+_EMPHASIS = (
+    (re.compile(r"'''''(.+?)'''''"), r"***\1***"),
+    (re.compile(r"'''(.+?)'''"), r"**\1**"),
+    (re.compile(r"''(.+?)''"), r"*\1*"),
+)
+_ITEM = re.compile(r"([*#:;]+)[ \t]*(.*)$")
+_BETWEEN_CELLS = re.compile(r"\|\||!!")
+
+
+def as_markdown(text: str) -> str:
+    """Return a page of a wiki in Markdown."""
+    held: list[str] = []
+    text = _without_code(_COMMENT.sub("", text), held)
+    for _ in range(_NESTED):
+        text = _INNER.sub(r"\1", text)
+    text = _TEMPLATE.sub("", text)
+    for pattern in _LEFT_OUT:
+        text = pattern.sub("", text)
+    for pattern, instead in _LINKS:
+        text = pattern.sub(instead, text)
+    text = "\n".join(_lines(text.split("\n")))
+    for pattern, instead in _EMPHASIS:
+        text = pattern.sub(instead, text)
+    return _IS_HELD.sub(lambda mark: held[int(mark[1])] if int(mark[1]) < len(held) else mark[0], text)
+
+
+def _without_code(text: str, held: list[str]) -> str:
+    """Put a mark in place of code, which is held."""
+    kept, end = [], 0
+    unclosed = set()
+    for opening in _CODE.finditer(text):
+        name = opening[1].lower()
+        if opening.start() < end or name in unclosed:
+            continue
+        closing = re.compile(rf"</{name}\s*>", re.I).search(text, opening.end())
+        if closing is None:
+            unclosed.add(name)
+            continue
+        kept += [text[end : opening.start()], _HELD.format(len(held))]
+        end = closing.end()
+        held.append(_AS_PRE.sub(r"\1pre>", text[opening.start() : end]))
+    return "".join([*kept, text[end:]])
+
+
+def _lines(lines: list[str]) -> Iterator[str]:
+    table: list[list[str]] | None = None
+    for line in lines:
+        mark = line.lstrip(" \t:")
+        if table is None and mark.startswith("{|"):
+            table = [[]]
+        elif table is None:
+            yield _line(line)
+        elif mark.startswith("|}"):
+            yield from _rows(table)
+            table = None
+        else:
+            _add_to(table, mark)
+    yield from _rows(table or [])
+
+
+def _line(line: str) -> str:
+    """Return a heading or an item of a list as Markdown writes it, any other line as it is."""
+    depth = min(len(line) - len(line.lstrip("=")), 6)
+    heading = line.rstrip()
+    if depth and len(heading) > 2 * depth and heading.endswith("=" * depth):
+        return f"{'#' * depth} {heading[depth:-depth].strip()}"
+    item = _ITEM.match(line)
+    if not item:
+        return line
+    marks, said = item.groups()
+    indent = "  " * (len(marks) - 1)
+    if marks[-1] == ";":
+        term, _, meaning = said.partition(" : ")
+        return f"{indent}**{term.strip()}**" + (f": {meaning}" if meaning else "")
+    return indent + {"*": "- ", "#": "1. ", ":": ""}[marks[-1]] + said
+
+
+def _add_to(table: list[list[str]], line: str) -> None:
+    """Take a line of a table: a new row, cells, or more of the last cell."""
+    if line.startswith("|-"):
+        table.append([])
+    elif line.startswith(("|", "!")):
+        table[-1] += map(_cell, _BETWEEN_CELLS.split(line[1:].removeprefix("+")))
+    elif table[-1] and line.strip():
+        table[-1][-1] = f"{table[-1][-1]} {line.strip()}".strip()
+
+
+def _cell(written: str) -> str:
+    """Return what a cell says, without its attributes."""
+    attributes, _, said = written.partition("|")
+    is_set = said and "=" in attributes and "[" not in attributes
+    return (said if is_set else written).strip()
+
+
+def _rows(table: list[list[str]]) -> Iterator[str]:
+    """Yield the rows of a table, the first one as its head."""
+    rows = [cells for cells in table if any(cells)]
+    for number, cells in enumerate(rows):
+        yield f"| {' | '.join(cells)} |"
+        if number == 0:
+            yield "|" + "---|" * len(cells)
