@@ -3,7 +3,7 @@
 python -m benchmarks.outcomes.real regime --home DIR                     # every row; resumes if interrupted
 python -m benchmarks.outcomes.real regime --home DIR --rows raw-8-2e-4   # some rows only
 python -m benchmarks.outcomes.real regime --home DIR --docs FOLDER       # another folder than the handbook
-python -m benchmarks.outcomes.real regime --home DIR --write-docs        # put the table into docs/real-learning.md
+python -m benchmarks.outcomes.real regime --home DIR --write-docs   # put the table into docs/real-learning.md
 
 Every row midtrains the clean model by the stages of `recover midtrain`, asks the handbook's questions and
 general ones, and measures the KL divergence on the clean model's own answers to general prompts. Of another

@@ -176,7 +176,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--cycle", type=int, default=1)
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--families", nargs="+", default=[], choices=FAMILIES)
-    parser.add_argument("--write-docs", action="store_true", help="write the tables into docs/real-recovery.md")
+    parser.add_argument(
+        "--write-docs", action="store_true", help="write the tables into docs/real-recovery.md"
+    )
     return parser.parse_args()
 
 

@@ -14,7 +14,12 @@ from benchmarks import page
 from benchmarks.common import Report, in_own_process
 from benchmarks.speed import material
 
-PARTS = {"sampling": "sampler", "midtrain": "midtrain", "distill": "distill_vs_trl"}
+PARTS = {
+    "sampling": "sampler",
+    "beginning": "common_beginning",
+    "midtrain": "midtrain",
+    "distill": "distill_vs_trl",
+}
 
 
 def parts(text: str) -> list[str]:
