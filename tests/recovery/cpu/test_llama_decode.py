@@ -11,8 +11,11 @@ import torch
 
 from recovery.cpu import library, llama_decode, matrix_products
 from recovery.cpu.llama_decode import CHECKED, LlamaDecoder
+from recovery.cpu.llama_forward import Reader
 from recovery.forward.decoder_choice import decoding
 from recovery.models.loading import LoraSpec, adapter_off, add_lora, unwrap
+from recovery.sampling.in_process import InProcessSampler
+from recovery.sampling.protocol import SamplingParams
 from tests.support import tiny
 from tests.support.llama_family import TAKEN, built, chat_of, sampled
 from tests.support.samples import STOPS, generated, prompts_of, teacher_forced
@@ -40,6 +43,26 @@ def test_it_is_taken_where_it_is_right(name: str, monkeypatch: pytest.MonkeyPatc
     found = sampled(chat_of(model))
     assert found.responses() == plain.responses()
     torch.testing.assert_close(found.logprobs_BT, plain.logprobs_BT, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "grouped", "biased"])
+@pytest.mark.parametrize("shortest", [2, 40], ids=["short rests", "rests longer than a block of queries"])
+def test_what_prompts_begin_with_is_read_once(
+    name: str, shortest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat, beginning = chat_of(built(name)), [7, 8, 9] * 20
+    prompts = [beginning + prompt for prompt in prompts_of(12, shortest, shortest + 60)] * 2
+    common: list[int] = []
+    fill = Reader.fill
+
+    def noting(self: Any, rests: Any, cache: Any, first: int, alike: int = 0) -> torch.Tensor:
+        common.append(alike)
+        return fill(self, rests, cache, first, alike)
+
+    monkeypatch.setattr(Reader, "fill", noting)
+    found = InProcessSampler(chat).sample(prompts, SamplingParams(9, seed=5))
+    assert common[-1] == len(beginning)
+    torch.testing.assert_close(found.logprobs_N, teacher_forced(chat.model, found), atol=1e-4, rtol=0)
 
 
 def test_it_reads_the_weights_of_the_moment() -> None:

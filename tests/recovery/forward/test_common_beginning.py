@@ -9,8 +9,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.cpu.library import library
-from recovery.cpu.llama_forward import Reader
 from recovery.forward import decoder_choice
 from recovery.forward.common_beginning import SAVED, common_beginning
 from recovery.forward.decoder_choice import decoding_way
@@ -65,25 +63,6 @@ def test_answers_and_log_probs_are_those_of_whole_prompts(
     monkeypatch.setattr(decoder_choice, "_begins_soundly", lambda *_: False)
     apart = tiny.chat_model()
     assert InProcessSampler(apart).sample(prompts, SamplingParams(9, seed=5)).responses() == responses
-
-
-@pytest.mark.parametrize("count", [2, 40], ids=["short", "longer than a block of queries"])
-def test_the_cpu_engine_reads_it_once_too(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    if library() is None:
-        pytest.skip("no CPU engine here")
-    chat = tiny.chat_model()
-    prompts = [SYSTEM + prompt for prompt in prompts_of(12, count, count + 60)] * 2
-    filled: list[int] = []
-    fill = Reader.fill
-
-    def counting(self: Any, prompts: Any, cache: Any, first: int, common: int = 0) -> torch.Tensor:
-        filled.append(common)
-        return fill(self, prompts, cache, first, common)
-
-    monkeypatch.setattr(Reader, "fill", counting)
-    rollouts = InProcessSampler(chat).sample(prompts, SamplingParams(9, seed=5))
-    assert filled[-1] == len(SYSTEM)
-    torch.testing.assert_close(rollouts.logprobs_N, teacher_forced(chat.model, rollouts), atol=1e-4, rtol=0)
 
 
 def test_a_gap_is_closed_row_by_row() -> None:
