@@ -31,9 +31,8 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
         for dtype in DTYPES:
             chat = of.load(dtype)
             for name, prompts, new_tokens in suites(of, chat, quick=asked.quick):
-                rows.append(
-                    {"prompts": name, "dtype": dtype, **compare(chat, prompts, new_tokens, asked.rounds)}
-                )
+                found = compare(chat, prompts, new_tokens, asked.rounds or ROUNDS)
+                rows.append({"prompts": name, "dtype": dtype, **found})
     report.tables["Processor seconds"] = rows
     report.notes.append(
         f"{of.describe(chat)}, temperature 0, {len(prompts)} prompts, the median of {asked.rounds or ROUNDS} "
