@@ -45,6 +45,7 @@ MEASURED_SECONDS = 0.1
 COPIED = 2**24  # numbers, at least: more than caches hold
 # Shares of that product's speed that whole passes of SmolLM2-135M reach in fp32 on a processor with AVX2.
 TRAINING_SHARE, READING_SHARE, WRITING_SHARE = 0.8, 0.8, 0.6
+TRAINING_SHARE_BF16 = 0.5  # on a processor with AVX-512: by transformers' layers, not by the CPU engine's
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Speed:
 
     flops: float  # of a product of the model's shape, in its dtype
     weights: float  # read from memory
+    training_share: float = TRAINING_SHARE  # of `flops`
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ class _Timed:
         return Flops.of_size(self.size).forward(tokens) / (READING_SHARE * self.speed.flops)
 
     def train(self, tokens: float) -> float:
-        return Flops.of_size(self.size).trained(tokens) / (TRAINING_SHARE * self.speed.flops)
+        return Flops.of_size(self.size).trained(tokens) / (self.speed.training_share * self.speed.flops)
 
     def write(self, rows: float, tokens: float) -> float:
         """Return the time of decoding: each step reads all weights, and computes with them for each row."""
@@ -170,7 +172,8 @@ def measured(hidden: int, number_bytes: int) -> Speed:
     many = wide.repeat(-(-COPIED // wide.numel()), 1)
     there = torch.ones_like(many)  # new memory would be slow to touch
     copy = _seconds(lambda: there.copy_(many))
-    return Speed(2 * ROWS * wide.numel() / product, many.numel() / copy)
+    share = TRAINING_SHARE if number_bytes == 4 or _on_gpu() else TRAINING_SHARE_BF16
+    return Speed(2 * ROWS * wide.numel() / product, many.numel() / copy, share)
 
 
 def _seconds(compute: Callable[[], torch.Tensor]) -> float:

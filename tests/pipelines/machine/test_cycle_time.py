@@ -36,6 +36,12 @@ def test_times_of_tokens_worked_by_hand() -> None:
     assert COMPUTING.train(100) == pytest.approx(6 * 1000 * 100 / 0.8e6)
 
 
+def test_training_in_bf16_on_a_processor_reaches_less_of_its_products() -> None:
+    single, half = (replace(cycle_time.measured(64, size), flops=1e6) for size in (4, 2))
+    times = [_Timed(SIZE, speed).train(100) for speed in (single, half)]
+    assert times == pytest.approx([6 * 1000 * 100 / 0.8e6, 6 * 1000 * 100 / 0.5e6])
+
+
 def test_decoding_computes_for_each_row_or_reads_the_weights_once_a_step() -> None:
     assert COMPUTING.write(128, 6400) == pytest.approx(6400 * 2 * 1000 / 0.6e6)
     assert READING.write(128, 6400) == pytest.approx(6400 / 64 * 1000 / 1e6)
