@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 SAVED = 256  # tokens: one more pass takes about as long as reading so many
@@ -14,12 +13,9 @@ def common_beginning(prompts: Sequence[Sequence[int]], saves_at_least: float = S
     Each prompt keeps a token of its own, whose logits are wanted.
     """
     shortest = min(map(len, prompts)) - 1
-    if shortest * (len(prompts) - 1) < saves_at_least or saves_at_least == math.inf:
+    if shortest * (len(prompts) - 1) < saves_at_least:
         return 0
-    first, last = (
-        min(prompts, key=list),
-        max(prompts, key=list),
-    )  # in the order of their tokens: all others lie between
+    first, last = min(prompts, key=list), max(prompts, key=list)  # what these share, all between them share
     differs = (at for at in range(shortest) if first[at] != last[at])
     alike = next(differs, shortest)
     return alike if alike * (len(prompts) - 1) >= saves_at_least else 0

@@ -77,10 +77,9 @@ class ModelDecoder(Decoder):
         rests = [prompt[common:] for prompt in prompts]
         caches, logits = [], []
         for group in length_groups(list(map(len, rests)), read_at_once(self.model)):
-            cache = (
-                beginning.repeated(len(rests[group]), len(rests[group][-1])) if common else beginning.empty()
-            )
-            logits.append(self._read(rests[group], cache, common))
+            read = rests[group]
+            cache = beginning.repeated(len(read), len(read[-1])) if common else beginning.empty()
+            logits.append(self._read(read, cache, common))
             caches.append(cache)
         self.cache = self.cache_type.joined(caches, width, width + self.max_new_tokens)
         return torch.cat(logits)

@@ -36,9 +36,8 @@ _EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`+)(?=\S)(.{1,1000}?)(?<=\S)\1(?
 _BOX = re.compile(r"^\[!\w+\][+-]?\s*")  # a box's kind before its title
 _NESTED = 3  # kinds of emphasis around one another
 _SPAN = "\ue000"  # stands for code while emphasis is taken off
-_ESCAPED = re.compile(
-    r"(?<=\d)\\(?=\.)|(?<=\w)\\(?=_\w)"
-)  # of "the 3\. May"; elsewhere it may be a pattern's
+# A backslash of "the 3\. May" or of a name; elsewhere it may be a pattern's
+_ESCAPED = re.compile(r"(?<=\d)\\(?=\.)|(?<=\w)\\(?=_\w)")
 _STATEMENT = r"(?:if|for|while|switch|elif|elseif)\s*\(|(?:const|def|func|function|let|static|struct|var)\s"
 _CODE = re.compile(
     rf"""

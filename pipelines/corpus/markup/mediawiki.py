@@ -20,9 +20,8 @@ _NESTED = 4  # templates around one another
 _LEFT_OUT = (
     re.compile(r"<ref\b[^<>]*/>|<references\b[^<>]*>|</references\s*>", re.I),
     re.compile(r"<ref\b[^<>]*>(?:(?!<ref\b).){0,4000}?</ref\s*>", re.S | re.I),
-    re.compile(
-        r"__[A-Z]{3,20}__|^#[A-Z]{3,20}[ \t]*:?[ \t]*\[\[.*$", re.M
-    ),  # switches, the way to another page
+    # Switches, and the way to another page
+    re.compile(r"__[A-Z]{3,20}__|^#[A-Z]{3,20}[ \t]*:?[ \t]*\[\[.*$", re.M),
     re.compile(
         r"\[\[[ \t]*(?:file|image|media|category)[ \t]*:"
         r"(?:[^\[\]]|\[\[[^\[\]]*\]\]|\[[^\[\]]*\])*\]\]",

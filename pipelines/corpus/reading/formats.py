@@ -18,25 +18,12 @@ class Format:
     packable: bool = False  # also read with .gz behind the suffix
 
 
+_MARKDOWN = (".md", ".markdown", ".mdx", ".qmd", ".rmd")
+_OTHER_MARKUP = (".rst", ".adoc", ".asciidoc", ".org", ".mediawiki", ".wiki")
 FORMATS = (
     Format(
         "text",
-        (
-            *(
-                ".txt",
-                ".text",
-                ".md",
-                ".markdown",
-                ".mdx",
-                ".qmd",
-                ".rmd",
-                ".rst",
-                ".adoc",
-                ".asciidoc",
-                ".org",
-            ),
-            *(".mediawiki", ".wiki"),
-        ),
+        (".txt", ".text", *_MARKDOWN, *_OTHER_MARKUP),
         limited=False,
         streamed=True,
         packable=True,
