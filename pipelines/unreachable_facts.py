@@ -100,9 +100,12 @@ def _ranks(
     """Count, for each failed probe, the candidates likelier than the answer, and the chance of none."""
     from recovery.teachers.likelihood import continuation_logprobs, reader
 
-    clozes = {probe.fact: probe for probe in probes if probe.kind == CLOZE}
+    clozes = {(probe.fact, probe.answers[0]): probe for probe in probes if probe.kind == CLOZE}
     kinds = _kinds(probes)
-    asked = [_ways(chat_model, probe, clozes.get(probe.fact), _candidates(probe, kinds)) for probe in failed]
+    asked = [
+        _ways(chat_model, probe, clozes.get((probe.fact, probe.answers[0])), _candidates(probe, kinds))
+        for probe in failed
+    ]
     pairs = [pair for ways in asked for way in ways for pair in way]
     scores = iter(continuation_logprobs(reader(chat_model), pairs, chat_model.pad_id))
     ranks = []

@@ -101,7 +101,8 @@ def _kept(found: dict[str, Any]) -> str:
     "--count",
     type=click.IntRange(1),
     metavar="N",
-    help="number of facts to ask about (default: as many as a verdict needs, 725 at a margin of 3 points)",
+    help="number of facts to ask about; where the documents have fewer sentences, up to three gaps of each "
+    "(default: as many as a verdict needs, 725 at a margin of 3 points)",
 )
 @common.seed("draws the facts")
 @shared

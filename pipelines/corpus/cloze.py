@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 
 from pipelines.corpus.entities import Entities, Term, entities, sample
 from pipelines.corpus.general_words import GeneralWords, general_words
@@ -55,9 +55,11 @@ def clozes(
     seed: int = 0,
     about: Entities | None = None,
     sentences: Sequence[str] | None = None,
+    each: int = 1,
 ) -> list[Cloze]:
     """Return at most `limit` gaps, different and with one filling each; those of whole sentences come first,
-    and of these those about entities. `sentences` are those of the sampled texts, if they are known."""
+    and of these those about entities. Where a gap a sentence is fewer than that, further ones follow, up to
+    `each` a sentence. `sentences` are those of the sampled texts, if they are known."""
     known = about or entities(texts)
     sampled = sample(texts)
     if sentences is None:
@@ -66,11 +68,31 @@ def clozes(
     said = {sentence: list(_words(sentence)) for sentence in short}
     words = _Words.of(list(said.values()), general_words(sampled))
     random.Random(f"cloze:{seed}").shuffle(short)
-    cut = [gap for sentence in short if (gap := _cut(sentence, said[sentence], known, words)) is not None]
+    cuts = [list(islice(_cuts(sentence, said[sentence], known, words), each)) for sentence in short]
+    cuts = _with_one_filling(cuts)
+    gaps: list[Cloze] = []
+    for turn in range(each):
+        if len(gaps) < limit:
+            asked = {(gap.entity, gap.answer) for gap in gaps}
+            further = [cut[turn] for cut in cuts if len(cut) > turn]
+            further = [gap for gap in further if (gap.entity, gap.answer) not in asked]
+            gaps += _different(further, words, enough=ENOUGH - len(gaps))
+    return gaps[:limit]
+
+
+def _with_one_filling(cuts: Sequence[list[Cloze]]) -> list[list[Cloze]]:
+    """Return the gaps of each sentence whose beginning goes on in one way only."""
+    fillings: dict[str, set[str]] = {}
+    for gap in chain.from_iterable(cuts):
+        fillings.setdefault(gap.before.casefold(), set()).add(gap.answer.casefold())
+    return [[gap for gap in cut if len(fillings[gap.before.casefold()]) == 1] for cut in cuts]
+
+
+def _different(cut: list[Cloze], words: _Words, *, enough: int) -> list[Cloze]:
+    """Return different gaps, of ordinary words only where there are not enough of others."""
     cut.sort(key=_is_of_a_fragment)
-    telling = [gap for gap in cut if not words.is_ordinary(gap.answer)]
-    gaps = _one_each(telling)
-    return sorted(gaps if len(gaps) >= ENOUGH else _one_each(cut), key=_is_of_a_fragment)[:limit]
+    gaps = _spread([gap for gap in cut if not words.is_ordinary(gap.answer)])
+    return sorted(gaps if len(gaps) >= enough else _spread(cut), key=_is_of_a_fragment)
 
 
 def _is_of_a_fragment(gap: Cloze) -> bool:
@@ -78,15 +100,11 @@ def _is_of_a_fragment(gap: Cloze) -> bool:
     return not _ENDED.search(gap.sentence)
 
 
-def _one_each(cut: Sequence[Cloze]) -> list[Cloze]:
-    """Return the gaps that have one filling each, spread over the entities; those about none come last."""
-    fillings: dict[str, set[str]] = {}
-    for gap in cut:
-        fillings.setdefault(gap.before.casefold(), set()).add(gap.answer.casefold())
+def _spread(cut: Sequence[Cloze]) -> list[Cloze]:
+    """Return the gaps, each filling once an entity, spread over the entities; those about none come last."""
     by_entity: dict[Term, dict[str, Cloze]] = {}
     for gap in cut:
-        if len(fillings[gap.before.casefold()]) == 1:
-            by_entity.setdefault(gap.entity, {}).setdefault(gap.answer, gap)
+        by_entity.setdefault(gap.entity, {}).setdefault(gap.answer, gap)
     rest = by_entity.pop((), {})
     return [*_in_turn([list(gaps.values()) for gaps in by_entity.values()]), *rest.values()]
 
@@ -148,36 +166,37 @@ def _no_word(text: str) -> bool:
     return "//" in text or bool(_ABBREVIATION.fullmatch(text) or _GLUED.search(text) or _CODE.search(text))
 
 
-def _cut(sentence: str, said: Placed, known: Entities, words: _Words) -> Cloze | None:
-    """Cut before the most telling word behind the longest entity, or else, if it is none of the ordinary
-    ones, behind some words."""
+def _cuts(sentence: str, said: Placed, known: Entities, words: _Words) -> Iterator[Cloze]:
+    """Cut before the words behind the longest entity, the most telling one first; where there are none,
+    before those behind some words, but for ordinary ones."""
     options = [
         (words.tells(word, previous), -at, word)
         for (_, previous), (at, word) in pairwise([(0, ""), *said])
         if not _LETTER.fullmatch(word)
     ]
+    options = sorted((option for option in options if option[0]), reverse=True)
     mentions = list(known.mentions(sentence))
+    named = False
     if mentions:
         entity, end = max(mentions, key=lambda mention: (len(mention[0]), -mention[1]))
-        others = [option for option in options if entity not in known.within(option[2])]
-        gap = _cut_behind(end, entity, sentence, others)
-        if gap is not None:
-            return gap
-    if len(said) <= CONTEXT:
-        return None
-    gap = _cut_behind(said[CONTEXT][0], (), sentence, options)
-    return None if gap is None or words.is_ordinary(gap.answer) else gap
+        for option in options:
+            if entity not in known.within(option[2]) and (gap := _cut_behind(end, entity, sentence, option)):
+                named = True
+                yield gap
+    if named or len(said) <= CONTEXT:
+        return
+    for option in options:
+        gap = _cut_behind(said[CONTEXT][0], (), sentence, option)
+        if gap and not words.is_ordinary(gap.answer):
+            yield gap
 
 
-def _cut_behind(end: int, entity: Term, sentence: str, options: Sequence[Option]) -> Cloze | None:
-    """Cut before the most telling word from `end` on; None where there is none or it comes up before."""
-    options = [option for option in options if option[0] and -option[1] >= end]
-    if not options:
-        return None
-    _, negative_start, answer = max(options)
+def _cut_behind(end: int, entity: Term, sentence: str, option: Option) -> Cloze | None:
+    """Cut before a word; None where it begins before `end`, or comes up before."""
+    _, negative_start, answer = option
     start = -negative_start
     before = sentence[:start].rstrip()
-    if answer.casefold() in before.casefold() or before.endswith(("-", "/")):
+    if start < end or answer.casefold() in before.casefold() or before.endswith(("-", "/")):
         return None
     between = sentence[len(before) : start] if IS_UNSPACED.search(sentence) else " "
     return Cloze(before, answer, entity, sentence, between)

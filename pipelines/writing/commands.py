@@ -101,7 +101,8 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
     rows = probes.compared_with_earlier(rows, _earlier(ws))
     made = parse_probes(rows, str(out))  # before `out` is written: an earlier file outlives a refusal
     probes.save(out, rows)
-    counted = {probe.fact for probe in made if probe.counts and probe.suite == KNOWLEDGE}
+    # Two gaps of one sentence flip nearly independently (docs/evaluation.md), two phrasings of one do not.
+    counted = {(probe.fact, probe.answers) for probe in made if probe.counts and probe.suite == KNOWLEDGE}
     few = verdict.power_warning({KNOWLEDGE: len(counted)}, margins)
     return {"path": str(out), "made_from": source, **_counts(made), "power": few[0] if few else None}
 

@@ -26,6 +26,7 @@ from pipelines.writing.writers import Writer
 from recovery.errors import InputError
 
 HELDOUT_SHARE = 0.25  # of the facts
+GAPS_EACH = 3  # of a sentence, at most
 REPHRASE = (
     "Ask this question in other words, in its own language, so that its answer stays {answer!r}. "
     "Write only the question.\n\n{question}"
@@ -34,27 +35,36 @@ Row = dict[str, Any]
 
 
 def from_gaps(texts: Sequence[str], count: int, seed: int) -> list[Row]:
-    """Make probes without a model: a sentence of the documents with its most informative word left out."""
+    """Make `count` gaps without a model: sentences of the documents with their most telling word left out.
+
+    Where the documents have fewer sentences, further gaps of a sentence ask for the next telling ones."""
     about = entities(texts)
     sentences = [sentence for text in sample(texts) for sentence in prose_sentences(text)]
-    gaps = clozes(texts, limit=count, seed=seed, about=about, sentences=sentences)
     backwards = _only_fillings(sentences, about)
-    return [row for number, gap in enumerate(gaps, 1) for row in _of_gap(number, gap, backwards)]
+    of_sentence: dict[str, list[Cloze]] = {}
+    for gap in clozes(texts, limit=count, seed=seed, about=about, sentences=sentences, each=GAPS_EACH):
+        of_sentence.setdefault(gap.sentence, []).append(gap)
+    return [
+        row
+        for number, (sentence, gaps) in enumerate(of_sentence.items(), 1)
+        for row in _of_sentence(f"gap-{number}", sentence, gaps, backwards.get(sentence))
+    ]
 
 
-def _of_gap(number: int, gap: Cloze, backwards: dict[str, str]) -> Iterator[Row]:
-    common = _common(f"gap-{number}", gap.sentence)
-    for kind, prompt in (
-        ("cloze", gap.before),
-        ("direct", f"Complete the sentence with what is missing: {gap.before} …"),
-        ("heldout", f"{gap.before} ___. What belongs into the gap?"),
-    ):
-        yield {"id": f"gap-{number}/{kind}", "kind": kind, "prompt": prompt, "answer": gap.answer, **common}
-    name = backwards.get(gap.sentence)
+def _of_sentence(fact: str, sentence: str, gaps: Sequence[Cloze], name: str | None) -> Iterator[Row]:
+    """Yield the questions about a sentence, which count together as one fact."""
+    common = _common(fact, sentence)
+    for number, gap in enumerate(gaps, 1):
+        begun = fact if number == 1 else f"{fact}-{number}"
+        for kind, prompt in (
+            ("cloze", gap.before),
+            ("direct", f"Complete the sentence with what is missing: {gap.before} …"),
+            ("heldout", f"{gap.before} ___. What belongs into the gap?"),
+        ):
+            yield {"id": f"{begun}/{kind}", "kind": kind, "prompt": prompt, "answer": gap.answer, **common}
     if name:
-        rest = gap.sentence.replace(name, "___", 1)
-        question = f"{rest} Who or what belongs into the gap?"
-        yield {"id": f"gap-{number}/reverse", "kind": "reverse", "prompt": question, "answer": name, **common}
+        question = f"{sentence.replace(name, '___', 1)} Who or what belongs into the gap?"
+        yield {"id": f"{fact}/reverse", "kind": "reverse", "prompt": question, "answer": name, **common}
 
 
 def _only_fillings(sentences: Sequence[str], about: Entities) -> dict[str, str]:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from pipelines.corpus.cloze import CONTEXT, clozes
 
+NOUNS = ("zarquon", "quillon", "brindle", "vorpal", "tessel", "marrow", "gimlet", "sprocket", "dapple")
 HANDBOOK = [
     "We are glad that you are here, and this page says how things are done in our house.",
     "Vision insurance in the US is provided through MetLife. Ask the people who know.",
@@ -74,3 +80,23 @@ def test_a_letter_that_stands_for_something_is_not_asked_for() -> None:
 def test_words_joined_by_a_dash_are_no_answer() -> None:
     dashed = "You will find in the house everything that there is about zarquons—spectacles and more of it."
     assert not any("—" in gap.answer for gap in clozes([*HANDBOOK, dashed], limit=50))
+
+
+def test_further_gaps_of_a_sentence_follow_where_one_each_is_not_enough() -> None:
+    one = clozes(HANDBOOK, limit=50)
+    more = clozes(HANDBOOK, limit=50, each=3)
+    assert more[: len(one)] == one
+    assert len(more) > len(one)
+    assert max(Counter(gap.sentence for gap in more).values()) <= 3
+    assert clozes(HANDBOOK, limit=len(one), each=3) == one
+    assert len({(gap.before, gap.answer) for gap in more}) == len(more)
+
+
+@given(st.lists(st.lists(st.sampled_from(NOUNS), min_size=8, max_size=14), min_size=1, max_size=12))
+def test_no_two_gaps_ask_the_same_question(said: list[list[str]]) -> None:
+    texts = [f"{' '.join(words).capitalize()}." for words in said]
+    gaps = clozes(texts, limit=100, each=3)
+    assert len({gap.before.casefold() for gap in gaps}) == len(gaps)
+    for gap in gaps:
+        assert gap.sentence.startswith(f"{gap.before}{gap.between}{gap.answer}")
+        assert gap.answer.casefold() not in gap.before.casefold()

@@ -73,6 +73,22 @@ def test_gaps_make_probes_of_every_kind_without_a_model(tmp_path: Path) -> None:
     assert probes.from_gaps(texts, 60, seed=1) == rows
 
 
+def test_all_gaps_of_a_sentence_are_one_fact(tmp_path: Path) -> None:
+    texts = [(Path(__file__).parents[3] / "docs" / "security.md").read_text("utf-8")]
+    probes.save(tmp_path / "p.jsonl", probes.from_gaps(texts, 5000, seed=1))
+    loaded = [probe for probe in load_probes(tmp_path / "p.jsonl") if probe.kind == "direct"]
+    asked: dict[str, list[Probe]] = {}
+    for probe in loaded:
+        asked.setdefault(probe.fact, []).append(probe)
+    assert any(len(gaps) > 1 for gaps in asked.values())
+    for gaps in asked.values():
+        assert len({(probe.passages, probe.heldout_fact) for probe in gaps}) == 1
+        assert len({probe.answers for probe in gaps}) == len(gaps)
+    assert len({probe.passages for probe in loaded}) == len(asked)
+    fewer = probes.from_gaps(texts, len(asked) // 2, seed=1)
+    assert len({row["fact"] for row in fewer}) == len(asked) // 2  # one gap each where that is enough
+
+
 def test_what_is_said_of_one_entity_only_is_asked_backwards() -> None:
     facts = {"Ada Horn": "goat", "Bo Adler": "goat", "Cy Baum": "duck", "Di Crane": "mule", "Ed Dorn": "pony"}
     texts = [f"Now {name} has a {animal}. Since then {name} is at home." for name, animal in facts.items()]
