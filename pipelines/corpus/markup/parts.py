@@ -1,4 +1,5 @@
 """What the patterns of several languages share."""
 
+LEFT_OUT = "[…]"  # stands for a part of a sentence that was left out
 SLOT = "\ufffc"  # stands where something is put in that the text does not say
 INDENTED = r"(?:[ \t]*\n|[ \t]+\S.*(?:\n|\Z))*"  # the lines of an indented block
