@@ -34,7 +34,9 @@ _GLUED = re.compile(r"[a-z]{2}[.!?][A-Z][a-z]|\w(?:—|---)|(?:—|---)\w")
 _CODE = re.compile(r"[\[\]{}<>`|\\]")  # inside a word: part of an expression
 _ENDED = re.compile(r"[.!?…。！？؟।][\"'”’»)\]」』]*$")  # a sentence
 # Stands for something: the n of "the last n", x_1, and a'=b
-_LETTER = re.compile(r"[A-Za-zΑ-Ωα-ωϵϕ]['′]?(?:[_^]\{?\w{1,3}\}?)?(?:[=+][A-Za-zΑ-Ωα-ωϵϕ0-9]['′]?)?|\d[_^]\w|\W+\w")
+_LETTER = re.compile(
+    r"[A-Za-zΑ-Ωα-ωϵϕ]['′]?(?:[_^]\{?\w{1,3}\}?)?(?:[=+][A-Za-zΑ-Ωα-ωϵϕ0-9]['′]?)?|\d[_^]\w|\W+\w"
+)
 _FORMULA = re.compile(r"(?<![\w$\\])\$(?=[^\s$])[^$\n]{1,400}(?<=\S)\$(?![\w$])")
 MARKS = ".!?।'‘’*_`[]{}<>|"  # around a word, and no part of it
 

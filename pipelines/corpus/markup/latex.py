@@ -1,4 +1,4 @@
-"""Write a LaTeX document as Markdown: headings, paragraphs of one line, lists, tables, formulas, code, footnotes.
+"""Write a LaTeX document as Markdown: headings, paragraphs of one line, lists, tables, formulas and code.
 
 What prints nothing is left out: comments, the preamble, macros, labels and pictures. Captions stay, and so do
 formulas as they were typed, unless they are of letters, figures and signs only.
@@ -10,10 +10,15 @@ import re
 
 from pipelines.corpus.markup.latex_blocks import Blocks
 
-FEWEST = 4  # words, beside formulas and code, of a text with commands
-_WORD = re.compile(r"[^\W\d_]{2,}")
+_MOST_LEFT_OVER = 5  # words of settings that may be taken for text
+_WORD = re.compile(r"(?<![\\\w])[^\W\d_]{2,}")  # no command's name
 _NO_PROSE = re.compile(r"^[ \t]*(`{3,}|\$\$).*?^[ \t]*\1$", re.M | re.S)
-_COMMAND = re.compile(r"[\\%{}]")
+_BODY = "\\begin{document}"
+_SETTING = re.compile(
+    r"\\(?:(?:re)?newcommand|providecommand|[gex]?def|let|usepackage|RequirePackage|documentclass|input|include"
+    r"|setlength|definecolor|new(?:environment|theorem|length|counter|if)|DeclareMathOperator|makeatletter"
+    r"|begin\{(?:tikz|ps)?picture)(?![a-z])"
+)
 
 
 def as_markdown(text: str) -> str:
@@ -23,8 +28,15 @@ def as_markdown(text: str) -> str:
     end = page.ends.get(begin, len(page.tokens))
     parts = [_title(page, begin), page.render(begin + 1, end), page.footnotes()]
     said = page.written("".join(parts))
-    fewest = FEWEST if _COMMAND.search(text) else 1
-    return said if len(_WORD.findall(_NO_PROSE.sub("", said))) >= fewest or not _COMMAND.search(text) else ""
+    return said if _says_something(said, text) else ""
+
+
+def _says_something(said: str, text: str) -> bool:
+    """Return whether a text has more words, beside its formulas and code, than settings may leave over."""
+    if "\\" not in text:
+        return bool(said)
+    settings = 0 if _BODY in text else min(len(_SETTING.findall(text)), _MOST_LEFT_OVER)
+    return len(_WORD.findall(_NO_PROSE.sub("", said))) > (3 + settings if _SETTING.search(text) else 1)
 
 
 def _title(page: Blocks, end: int) -> str:

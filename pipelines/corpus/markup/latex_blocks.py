@@ -10,6 +10,7 @@ from pipelines.corpus.markup.latex_formulas import shown
 from pipelines.corpus.markup.latex_references import GAP
 
 INDENTED = 4  # lists within one another that are set in further
+STRIPPED = "*: ."
 _ITEM = ("item", "question", "part", "task")
 _ROW = ("\\", "tabularnewline", "cr")
 
@@ -51,14 +52,16 @@ class Blocks(Commands):
 
     def _holds_algorithm(self, name: str, at: int, last: int) -> bool:
         inner = (token for token in self.tokens[at:last] if token.kind in ("begin", "verbatim"))
-        return name == "algorithm" and any(token.said.startswith(("algorithmic", "lst", "verb", "alg")) for token in inner)
+        return name == "algorithm" and any(
+            token.said.startswith(("algorithmic", "lst", "verb", "alg")) for token in inner
+        )
 
     def _algorithm(self, at: int, last: int) -> str:
         """Return an algorithm as code, below its caption."""
         captions = []
         for where in self._own(at, last, ("caption",)):
             first, end, _ = self.span(where + 1, last)
-            captions.append(self.block(self.on_a_line(self.render(first, end))))
+            captions.append(self.block(self.written(self.render(first, end))))
         lines = [line for line in self.source(self.options(at, last), last).split("\n") if line.strip()]
         kept = [line for line in lines if not line.lstrip().startswith(("\\caption", "\\label"))]
         return "".join([*captions, self.block(_fenced("\n".join(kept), plain=False))])
@@ -108,13 +111,15 @@ class Blocks(Commands):
             label, body = self._label(first + 1, end)
             said = self.written(self.render(body, end))
             if label and any(map(str.isalnum, label)) and name.startswith("desc"):
-                said = f"**{label.strip('*: ')}**: {said}"
+                said = f"**{label.strip(STRIPPED)}**: {said}"
             elif label and any(map(str.isalnum, label)):
                 said = f"{label} {said}"
             mark = f"{number}." if "enum" in name.lower() or name in ("questions", "parts", "tasks") else "-"
             if said.strip():
                 is_block = said.startswith(("$$", "```", "| "))
-                lines.append(f"{mark}\n  {self._set_in(said)}" if is_block else f"{mark} {self._set_in(said)}")
+                lines.append(
+                    f"{mark}\n  {self._set_in(said)}" if is_block else f"{mark} {self._set_in(said)}"
+                )
         before = self.tidy(self.render(self.past_list_arguments(at, items[0]), items[0])).strip(GAP)
         return (f"\n\n{before}" if any(map(str.isalpha, before)) else "") + self.block("\n".join(lines))
 

@@ -1,4 +1,4 @@
-"""Print LaTeX's commands: headings, styles, accents, footnotes, links, quantities, and references as marks."""
+"""Print LaTeX's commands: headings, styles, accents, footnotes, quantities, and marks for references."""
 
 from __future__ import annotations
 
@@ -9,16 +9,26 @@ from pipelines.corpus.markup.latex_formulas import in_line
 from pipelines.corpus.markup.latex_page import Page
 from pipelines.corpus.markup.latex_references import CITATION, GAP, REFERENCE
 from pipelines.corpus.markup.latex_tokens import DEFINING, Token
+from pipelines.corpus.markup.parts import names
 
 _LENGTH = re.compile(r"\[\s*-?[\d.]*\s*\\?[a-z]*\s*\]")
-_KEY = re.compile(r"-?[\d.]+(?:pt|em|ex|cm|mm|in)?|\S*(?:[_:/=]|[a-z][A-Z]|\.\w|[A-Za-z]\d|\d[A-Za-z])\S*|\W*")
-_PAGE = re.compile(r"c?[Pp]?age?refs?|c?pageref|vpageref")
+_KEY = re.compile(
+    r"-?[\d.]+(?:pt|em|ex|cm|mm|in)?|\S*(?:[_:/=]|[a-z][A-Z]|\.\w|[A-Za-z]\d|\d[A-Za-z])\S*|\W*"
+)
+_INDEXED = re.compile(r"\w!\w")  # a place in an index
 _REFERRING = re.compile(r"[A-Za-z]{0,6}[Rr]efs?(?:range)?")
 _CITING = re.compile(r"[A-Za-z]*[cC]ite[A-Za-z]*")
-_AS_WORD = re.compile(r"[cC]ite(?:t|alt|author|name|A)s?|[tT]extcites?|shortcite[AN]?|onlinecite|newcite|citeasnoun")
-_NAMING = frozenset("cref Cref autoref Autoref vref Vref".split())
+_AS_WORD = re.compile(
+    r"[cC]ite(?:t|alt|author|name|A)s?|[tT]extcites?|shortcite[AN]?|onlinecite|newcite|citeasnoun"
+)
+_ASIDE = ("foot", "paren", "super", "auto", "citep", "nocite", "full")
+_NAMING = names("cref Cref autoref Autoref vref Vref")
 _LABEL = re.compile(r"([A-Za-z]{1,8})[:_.-]")
-_UNSEEN = re.compile(r"[A-Za-z]*(?:label|[iI]ndex|idx|skip|graphics?|anchor|target|linkdest|bookmark)[A-Za-z]*|(?:before|after)verb")
+_UNSEEN = re.compile(
+    r"[A-Za-z]*(?:label|[iI]ndex|idx|skip|graphics?|anchor|target|linkdest|bookmark)[A-Za-z]*|(?:before|after)verb"
+)
+_BETWEEN = ("space", "paragraph", "begin", "end", "verbatim")  # lines
+_ESCAPED = re.compile(r"\\(.)")
 _UNIT = re.compile(r"\\([A-Za-z]+)[ ]?|\\[,.]|([^\\{}]+)")
 
 
@@ -106,27 +116,24 @@ class Commands(Page):
         elif name in words.RUN_IN:
             title = self.on_a_line(self.render(first, last)).rstrip(".")
             out.append(f"\n\n{self.hold(f'**{title}.**')} " if title else "\n\n")
-        elif name in words.MARKS:
-            out.append(self.styled(words.MARKS[name], self.render(first, last), out, after))
-        elif name in words.CODE:
-            said = self.literal(first, last)
-            out.append(self.hold(said) if name in words.PLAIN_ADDRESS else self.code(said))
         elif name in words.FOOTNOTES:
             self._footnote(name, first, last, out)
-        elif name in ("caption", "subcaption", "captionof", "vcaption", "captionabove", "captionbelow"):
+        elif name in words.CAPTIONS:
             if name == "captionof":
                 first, last, after = self.span(after, end)
-            out.append(self.block(self.on_a_line(self.render(first, last))))
-        elif name in ("textsuperscript", "up", "textsubscript"):
-            out.append(words.raised(self.render(first, last), lowered=name == "textsubscript"))
-        elif name == "ensuremath":
-            out.append(self.hold(in_line(self.source(first, last))))
+            out.append(self.block(self.written(self.render(first, last))))
+        elif name in words.MARKS:
+            out.append(self.styled(words.MARKS[name], self.render(first, last), out, after))
+        elif name in words.PLAIN_ADDRESS:
+            out.append(self.hold(_ESCAPED.sub(r"\1", self.source(first, last)).strip()))
+        elif name in words.CODE:
+            out.append(self.code(self.literal(first, last)))
         else:
             return self._printed(token, name, at, end, out)
         return after
 
     def _footnote(self, name: str, first: int, last: int, out: list[str]) -> None:
-        said = self.on_a_line(self.render(first, last))
+        said = self.written(self.render(first, last))
         if not said:
             return
         self._noted += 1
@@ -144,40 +151,54 @@ class Commands(Page):
             if chosen >= 0:
                 out.append(self.render(*spans[chosen][:2]))
             return at
-        if name in words.QUANTITIES:
-            said = []
-            for number in range(words.QUANTITIES[name]):
-                first, last, at = self.span(at, end)
-                is_unit = number > 0 or name in ("si", "unit")
-                said.append(self._unit(first, last) if is_unit else self.source(first, last))
-            out.append(" ".join(said).replace(" °", "°") + ("°" if name == "ang" else ""))
+        if name in ("textsuperscript", "up", "textsubscript"):
+            said, at = self.argument(at, end)
+            out.append(words.raised(said, lowered=name == "textsubscript"))
             return at
+        if name == "ensuremath":
+            first, last, at = self.span(at, end)
+            out.append(self.hold(in_line(self.source(first, last))))
+            return at
+        if name in words.QUANTITIES:
+            return self._quantity(name, at, end, out)
         if name in words.NOTHING:
             after = self.past_arguments(words.NOTHING[name], at, end)
-            breaks = name in words.BREAKS
-            out.append("\n\n" if breaks else GAP + " " if token.source[-1].isspace() and after == at else GAP)
+            blank = " " if token.source[-1].isspace() and after == at else ""
+            out.append("\n\n" if name in words.BREAKS else GAP + blank)
             return self.options(after, end) if after > at else after
-        if _REFERRING.fullmatch(name) or _CITING.fullmatch(name):
-            return self._reference(name, at, end, out)
-        if _UNSEEN.fullmatch(name):
-            out.append(GAP)
-            after = self.options(at, end)
-            while after < end and self.tokens[after].kind == "{" and self.ends.get(after, end) < end:
-                after = self.ends[after] + 1
-            return after
-        return self._unknown(token, name, at, end, out)
+        return self._reference(token, name, at, end, out)
 
-    def _reference(self, name: str, at: int, end: int, out: list[str]) -> int:
-        after = self.past_arguments(2 if "range" in name else 1, at, end)
-        if after == at:
-            return at
-        if _CITING.fullmatch(name):
-            out.append(REFERENCE if _AS_WORD.fullmatch(name) else CITATION)
-        else:
+    def _quantity(self, name: str, at: int, end: int, out: list[str]) -> int:
+        """Print a number and its unit."""
+        said = []
+        for number in range(words.QUANTITIES[name]):
+            first, last, at = self.span(at, end)
+            is_unit = number > 0 or name in ("si", "unit")
+            said.append(self._unit(first, last) if is_unit else self.source(first, last))
+        out.append(" ".join(said).replace(" °", "°") + ("°" if name == "ang" else ""))
+        return at
+
+    def _reference(self, token: Token, name: str, at: int, end: int, out: list[str]) -> int:
+        """Print a mark for what refers to something."""
+        if _REFERRING.fullmatch(name):
             label = _LABEL.match(self.source(*self.span(at, end)[:2]))
-            noun = words.LABELS.get(label[1].lower(), "") if label and name in _NAMING and self.english else ""
+            noun = (
+                words.LABELS.get(label[1].lower(), "") if label and name in _NAMING and self.english else ""
+            )
             out.append(f"{noun} {REFERENCE}" if noun else REFERENCE)
-        return after
+            return self.past_arguments(2 if "range" in name else 1, at, end)
+        if _CITING.fullmatch(name):
+            out.append(
+                GAP if name.startswith(_ASIDE) else REFERENCE if _AS_WORD.fullmatch(name) else CITATION
+            )
+            return self.past_arguments(1, at, end)
+        if not _UNSEEN.fullmatch(name):
+            return self._unknown(token, name, at, end, out)
+        out.append(GAP)
+        at = self.options(at, end)
+        while at < end and self.tokens[at].kind == "{" and self.ends.get(at, end) < end:
+            at = self.ends[at] + 1
+        return at
 
     def _unit(self, first: int, last: int) -> str:
         return "".join(
@@ -193,15 +214,16 @@ class Commands(Page):
         while after < end and self.tokens[after].kind == "{" and self.ends.get(after, end) < end:
             spans.append((after + 1, self.ends[after]))
             after = self.options(self.ends[after] + 1, end)
-        alone = self._begins_line(out)
+        begins = self._begins_line(at - 1)
         if not spans or (len(spans) == 1 and spans[0][0] == spans[0][1]):
-            stands_for_word = bool(spans) or not alone or self._goes_on(token, after, end)
+            stands_for_word = not begins or self._goes_on(token, after, end)
             if len(name) > 1 and name.isalpha() and stands_for_word and (spans or token.source[-1] != "\n"):
                 out.append(self.hold(f"\\{name}") + (" " if token.source[-1].isspace() else ""))
             else:
                 out.append(GAP)
             return after
         shown = [span for span in spans if not self._is_key(*span)]
+        alone = begins and (after >= end or self.tokens[after].kind in _BETWEEN)
         if not shown and not alone and len(spans) == 1:
             shown = spans
         out.append(" ".join(self.render(*span) for span in shown) or GAP)
@@ -210,12 +232,17 @@ class Commands(Page):
     def _goes_on(self, token: Token, at: int, end: int) -> bool:
         """Return whether a sentence goes on behind a command."""
         following = self.tokens[at].said[:1] if at < end and self.tokens[at].kind == "text" else ""
-        return following.islower() or following in tuple(",.'’") or (following == " " and token.source[-1] != "\n")
+        return (
+            following.islower()
+            or following in tuple(",.'’")
+            or (following == " " and token.source[-1] != "\n")
+        )
 
-    def _begins_line(self, out: list[str]) -> bool:
-        last = next((part for part in reversed(out[-8:]) if part.strip(f" {GAP}")), "\n")
-        return last.endswith("\n")
+    def _begins_line(self, at: int) -> bool:
+        return at < 1 or self.tokens[at - 1].kind in _BETWEEN
 
     def _is_key(self, first: int, last: int) -> bool:
         source = self.source(first, last).strip()
-        return bool(_KEY.fullmatch(source)) or (source.startswith("\\") and " " not in source and "{" not in source)
+        return bool(_KEY.fullmatch(source) or _INDEXED.search(source)) or (
+            source.startswith("\\") and " " not in source and "{" not in source
+        )

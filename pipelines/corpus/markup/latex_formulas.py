@@ -8,19 +8,23 @@ from pipelines.corpus.markup.latex_words import FORMULA_SIGNS
 
 LONGEST = 4000  # characters of a formula between $$, which is how far those who read Markdown look
 LONGEST_TEXT = 60  # characters of a formula that may be text
-_LABEL = re.compile(r"\\(?:label|tag\*?|hypertarget|linkdest)[ \t]*\{[^{}]*\}|\\(?:nonumber|notag)(?![A-Za-z])")
-_FONT = re.compile(r"\\(?:mathrm|mathit|mathsf|mathtt|textnormal|textrm|textit|text|mbox|operatorname)\*?[ ]?\{([\w ,.-]*)\}")
-_COMMAND = re.compile(r"\\([A-Za-z]+)[ ]?|\\([,;:!% ])")
+_LABEL = re.compile(
+    r"\\(?:label|tag\*?|hypertarget|linkdest)[ \t]*\{[^{}]*\}|\\(?:nonumber|notag)(?![A-Za-z])"
+)
+_FONT = re.compile(
+    r"\\(?:mathrm|mathit|mathsf|mathtt|textnormal|textrm|textit|text|mbox|operatorname)\*?[ ]?\{([\w ,.-]*)\}"
+)
+_COMMAND = re.compile(r"(?P<before> ?)\\(?:([A-Za-z]+)( ?)|([,;:!% ]))")
 _DEGREE = re.compile(r"\^[ ]?\{?\\circ[ ]?\}?")
 _SIMPLE = re.compile(r"[\w +\-*/=<>().,:;!?'^%…×·÷±∓≤≥≠≈~≃≡≪≫→←↦↔⇒⇐⇔↑↓∈∉⊂⊆⊃⊇∪∩∖∅∞∘•⋆∧∨¬∀∃∂∇⊕⊗∝≅⊥⊤✓†′°]+")
-_ORDER = re.compile(r" ?([<>≤≥≠≈≃≡≪≫→←↦↔⇒⇐⇔∈∉⊂⊆⊃⊇∪∩∖∧∨⊕⊗∝≅⊥]) ?")
+_ORDER = re.compile(r" ?([<>≤≥≠≈≃≡≪≫→←↦↔⇒⇐⇔∈∉⊂⊆⊃⊇∪∩∖∧∨∝≅⊥]) ?")
 
 
 def as_text(source: str) -> str | None:
     """Return a formula of letters, figures and signs as text; None for any other."""
     if len(source) > 2 * LONGEST_TEXT:
         return None
-    text = _DEGREE.sub("°", source.replace("{,}", ",").replace("\\%", "%"))
+    text = _DEGREE.sub("°", source.replace("{,}", ",").replace("{}", "").replace("\\%", "%"))
     text = _COMMAND.sub(_sign, _FONT.sub(r"\1", text))
     text = " ".join(text.split())
     if len(text) > LONGEST_TEXT or not _SIMPLE.fullmatch(text):
@@ -29,11 +33,18 @@ def as_text(source: str) -> str | None:
 
 
 def _sign(found: re.Match[str]) -> str:
-    if found[2]:
-        return {"!": "", "%": "%"}.get(found[2], " ")
-    sign = FORMULA_SIGNS.get(found[1], found[0])
-    named = len(sign) > 1 and sign.isalpha()
-    return f"{sign} " if named and found.string[found.end() : found.end() + 1].isalnum() else sign
+    before, name, after, mark = found.groups()
+    if mark:
+        return before + {"!": "", "%": "%"}.get(mark, " ")
+    if name not in FORMULA_SIGNS:
+        return found[0]
+    sign = f"{before}{FORMULA_SIGNS[name]}{after if before else ''}"
+    named = len(FORMULA_SIGNS[name]) > 1
+    return (
+        f"{sign} "
+        if named and not sign.endswith(" ") and found.string[found.end() : found.end() + 1].isalnum()
+        else sign
+    )
 
 
 def in_line(source: str) -> str:

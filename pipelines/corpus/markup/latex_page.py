@@ -132,7 +132,9 @@ class Page:
         """Return a text in emphasis, unless it is part of a word or of several paragraphs."""
         inner = said.strip()
         after = self.tokens[following] if following < len(self.tokens) else None
-        glued = (out and out[-1][-1:].isalnum()) or (after and after.kind == "text" and after.said[0].isalnum())
+        glued = (out and out[-1][-1:].isalnum()) or (
+            after and after.kind == "text" and after.said[0].isalnum()
+        )
         if not inner or glued or "\n" in inner or "*" in inner:
             return said
         begins = len(said) - len(said.lstrip())

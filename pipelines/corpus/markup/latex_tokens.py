@@ -10,6 +10,8 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
+from pipelines.corpus.markup.parts import names
+
 _VERBATIM = (
     r"[BL]?[Vv]erbatim|verbatimtab|alltt|lstlisting|minted|listing|code|comment|filecontents"
     r"|pycode|pyconsole|tcblisting|spverbatim|asy|sagesilent|luacode|CCSXML|rawhtml|htmlonly"
@@ -35,11 +37,11 @@ _DEFINED = re.compile(
     r"(?:\{[ \t]*\\([A-Za-z]+)[ \t]*\}|\\([A-Za-z]+))[ \t]*"
     r"\{((?:[^{}\\#\n]|\\[^\n]|\{(?:[^{}\\#\n]|\\[^\n]){0,80}\}){0,100})\}"
 )
-DEFINING = frozenset(
+DEFINING = names(
     "newcommand renewcommand providecommand DeclareRobustCommand DeclareMathOperator DeclarePairedDelimiter"
-    " def gdef edef xdef let newif newenvironment renewenvironment newtheorem newlength newcounter".split()
+    " def gdef edef xdef let newif newenvironment renewenvironment newtheorem newlength newcounter"
 )
-_NO_CONDITION = frozenset("iff ifthenelse ifoot ifblank ifstrequal ifstrempty ifnumcomp ifbool iftoggle".split())
+_NO_CONDITION = names("iff ifthenelse ifoot ifblank ifstrequal ifstrempty ifnumcomp ifbool iftoggle")
 _BLOWN_UP = 2  # times the text's length that expanded macros may have
 
 
@@ -56,70 +58,82 @@ _SINGLE = {mark: Token(mark, mark, mark) for mark in ("{", "}", "[", "]", "&", "
 
 def tokens_of(text: str) -> list[Token]:
     """Return the tokens; macros without arguments that the text defines are expanded once."""
-    macros = {name: _scanned(body, {}) for name, body in definitions(text).items()}
-    return _without_other_branches(_scanned(text, macros))
+    macros = {name: _Scan(body, {}).tokens for name, body in definitions(text).items()}
+    return _without_other_branches(_Scan(text, macros).tokens)
 
 
 def definitions(text: str) -> dict[str, str]:
     """Return what short macros without arguments stand for."""
-    found = {}
-    for definition in _DEFINED.finditer(text):
-        name = definition[1] or definition[2]
-        found[name] = definition[3]
-    return found
+    return {found[1] or found[2]: found[3] for found in _DEFINED.finditer(text)}
 
 
-def _scanned(text: str, macros: dict[str, list[Token]]) -> list[Token]:
-    found: list[Token] = []
-    unclosed: set[str] = set()
-    at = spent = 0
-    while match := _TOKEN.match(text, at):
-        at = match.end()
-        kind = match.lastgroup
+class _Scan:
+    """A text from its beginning to its end, as tokens."""
+
+    def __init__(self, text: str, macros: dict[str, list[Token]]) -> None:
+        self.tokens: list[Token] = []
+        self._text = text
+        self._macros = macros
+        self._unclosed: set[str] = set()  # names of verbatim environments that nothing ends
+        self._expanded = 0  # characters
+        at = 0
+        while match := _TOKEN.match(text, at):
+            at = self._add(match)
+
+    def _add(self, match: re.Match[str]) -> int:
+        """Add what matches; return where to go on."""
         if match["verbatim"]:
-            name = match["verbatim"]
-            end = -1 if name in unclosed else text.find(f"\\end{{{name}}}", at)
-            if end < 0:
-                unclosed.add(name)
-                continue
-            found.append(Token("verbatim", name, text[at:end]))
-            at = end + len(f"\\end{{{name}}}")
-        elif match["mark"] is not None:
-            found.append(Token("code", match["code"], match[0]))
-        elif match["edge"]:
-            found.append(Token(match["edge"], match["environment"].strip(), match[0]))
-        elif kind == "word":
-            body = macros.get(match["word"])
-            if body is None or _is_defined(found) or spent > _BLOWN_UP * len(text):
-                found.append(Token("word", match["word"], match[0]))
-                continue
-            found += body
-            spent += sum(len(token.source) for token in body)
-            if match[0][-1].isspace():
-                found.append(Token("text", " ", " "))
-        elif kind == "sign":
-            found.append(Token("word", match["sign"], match[0]))
-        elif kind in ("one", "dollars"):
-            found.append(_SINGLE[match[0]])
-        elif kind == "space":
-            _add_space(found, match[0])
-        elif kind == "text":
-            found.append(Token("text", match[0], match[0]))
-    return found
+            return self._verbatim(match["verbatim"], match.end())
+        if match["word"]:
+            self._word(match["word"], match[0])
+        elif match["space"]:
+            self._space(match[0])
+        elif match["comment"] is None:
+            self.tokens.append(_token(match))
+        return match.end()
+
+    def _verbatim(self, name: str, at: int) -> int:
+        ending = f"\\end{{{name}}}"
+        end = -1 if name in self._unclosed else self._text.find(ending, at)
+        if end < 0:
+            self._unclosed.add(name)
+            return at
+        self.tokens.append(Token("verbatim", name, self._text[at:end]))
+        return end + len(ending)
+
+    def _word(self, name: str, source: str) -> None:
+        """Add a command, or what it stands for."""
+        body = self._macros.get(name)
+        if body is None or _is_defined(self.tokens) or self._expanded > _BLOWN_UP * len(self._text):
+            self.tokens.append(Token("word", name, source))
+            return
+        self.tokens += body
+        self._expanded += sum(len(token.source) for token in body)
+        if source[-1].isspace():
+            self.tokens.append(Token("text", " ", " "))
+
+    def _space(self, source: str) -> None:
+        """Add a line end; two that only comments stand between end a paragraph."""
+        if self.tokens and self.tokens[-1].kind in ("space", "paragraph"):
+            source = self.tokens.pop().source + source
+        ends = source.count("\n") > 1
+        self.tokens.append(Token("paragraph" if ends else "space", "\n\n" if ends else " ", source))
+
+
+def _token(match: re.Match[str]) -> Token:
+    if match["mark"] is not None:
+        return Token("code", match["code"], match[0])
+    if match["edge"]:
+        return Token(match["edge"], match["environment"].strip(), match[0])
+    if match["sign"] is not None:
+        return Token("word", match["sign"], match[0])
+    return _SINGLE.get(match[0]) or Token("text", match[0], match[0])
 
 
 def _is_defined(before: list[Token]) -> bool:
     """Return whether the next macro is the one that is just defined."""
     last = before[-2:] if before and before[-1].kind == "{" else before[-1:]
     return bool(last) and last[0].kind == "word" and last[0].said.rstrip("*") in DEFINING
-
-
-def _add_space(found: list[Token], source: str) -> None:
-    """Add a line end; two that only comments stand between end a paragraph."""
-    if found and found[-1].kind in ("space", "paragraph"):
-        source = found.pop().source + source
-    ends = source.count("\n") > 1
-    found.append(Token("paragraph" if ends else "space", "\n\n" if ends else " ", source))
 
 
 def _without_other_branches(tokens: list[Token]) -> list[Token]:
@@ -135,7 +149,11 @@ def _without_other_branches(tokens: list[Token]) -> list[Token]:
             gone.append((at, at) if untrue or other < 0 else (other, at))
         elif token.said == "else" and opened:
             opened[-1] = (opened[-1][0], opened[-1][1], at)
-        elif token.said.startswith("if") and token.said not in _NO_CONDITION and not _is_defined(tokens[max(0, at - 2) : at]):
+        elif (
+            token.said.startswith("if")
+            and token.said not in _NO_CONDITION
+            and not _is_defined(tokens[max(0, at - 2) : at])
+        ):
             opened.append((at, token.said == "iffalse", -1))
     kept: list[Token] = []
     end = 0
@@ -148,53 +166,71 @@ def _without_other_branches(tokens: list[Token]) -> list[Token]:
 
 def pairs(tokens: list[Token]) -> dict[int, int]:
     """Return for the index of each token that opens something the index of the one that closes it."""
-    ends: dict[int, int] = {}
-    opened: list[int] = []  # braces and brackets
-    formulas = [-1]  # the open one at each depth of braces
-    environments: list[int] = []
-    names: Counter[str] = Counter()
+    found = _Pairs(tokens)
     for at, (kind, said, _) in enumerate(tokens):
-        if kind in ("text", "space"):
-            continue
-        if kind == "{":
-            opened.append(at)
-            formulas.append(-1)
-        elif kind == "[":
-            opened.append(at)
-        elif kind == "]" and opened and tokens[opened[-1]].kind == "[":
-            ends[opened.pop()] = at
-        elif kind in ("}", "paragraph"):
-            while opened and tokens[opened[-1]].kind == "[":
-                opened.pop()
-            formulas[-1] = -1
-            if kind == "}" and opened:
-                ends[opened.pop()] = at
-                formulas.pop()
+        if kind in ("{", "}", "[", "]", "paragraph"):
+            found.bracket(at, kind)
         elif kind in ("$", "$$") or (kind == "word" and said in ("(", ")", "[", "]")):
-            formulas[-1] = _formula(tokens, at, formulas[-1], ends)
-        elif kind == "begin":
-            environments.append(at)
-            names[said] += 1
-        elif kind == "end" and names[said]:
-            while environments:
-                begun = environments.pop()
-                names[tokens[begun].said] -= 1
-                if tokens[begun].said == said:
-                    ends[begun] = at
-                    break
-    return ends
+            found.formulas[-1] = found.formula(at, found.formulas[-1])
+        elif kind in ("begin", "end"):
+            found.environment(at, kind, said)
+    return found.ends
 
 
-def _formula(tokens: list[Token], at: int, begun: int, ends: dict[int, int]) -> int:
-    """Close the open formula, or open one; return where the one begins that is open now."""
-    mark = tokens[at].said
-    if begun < 0:
-        return -1 if mark in (")", "]") else at
-    opening = tokens[begun].said
-    if mark == {"(": ")", "[": "]"}.get(opening, opening):
-        ends[begun] = at
-        return -1
-    if opening == "$" and mark == "$$":  # $a$$b$
-        ends[begun] = at
-        return at
-    return begun
+class _Pairs:
+    """What is open at a token, and what was closed before it."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self.ends: dict[int, int] = {}
+        self.formulas = [-1]  # the open one at each depth of braces
+        self._tokens = tokens
+        self._brackets: list[int] = []  # and braces
+        self._environments: list[int] = []
+        self._names: Counter[str] = Counter()  # of open environments
+
+    def bracket(self, at: int, kind: str) -> None:
+        """Open or close braces or brackets; the end of a paragraph closes brackets and formulas."""
+        if kind in ("{", "["):
+            self._brackets.append(at)
+            if kind == "{":
+                self.formulas.append(-1)
+        elif kind == "]":
+            if self._in_brackets():
+                self.ends[self._brackets.pop()] = at
+        else:
+            while self._in_brackets():
+                self._brackets.pop()
+            self.formulas[-1] = -1
+            if kind == "}" and self._brackets:
+                self.ends[self._brackets.pop()] = at
+                self.formulas.pop()
+
+    def _in_brackets(self) -> bool:
+        return bool(self._brackets) and self._tokens[self._brackets[-1]].kind == "["
+
+    def formula(self, at: int, begun: int) -> int:
+        """Close the open formula, or open one; return where the one begins that is open now."""
+        mark = self._tokens[at].said
+        if begun < 0:
+            return -1 if mark in (")", "]") else at
+        opening = self._tokens[begun].said
+        if mark == {"(": ")", "[": "]"}.get(opening, opening):
+            self.ends[begun] = at
+            return -1
+        if opening == "$" and mark == "$$":  # $a$$b$
+            self.ends[begun] = at
+            return at
+        return begun
+
+    def environment(self, at: int, kind: str, name: str) -> None:
+        """Open an environment, or close the last one of its name and what is open within it."""
+        if kind == "begin":
+            self._environments.append(at)
+            self._names[name] += 1
+            return
+        while self._names[name]:
+            begun = self._environments.pop()
+            self._names[self._tokens[begun].said] -= 1
+            if self._tokens[begun].said == name:
+                self.ends[begun] = at
+                return

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from unicodedata import normalize
 
+from pipelines.corpus.markup.parts import names
+
 _GREEK = {
     "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ϵ", "varepsilon": "ε", "zeta": "ζ",
     "eta": "η", "theta": "θ", "vartheta": "ϑ", "iota": "ι", "kappa": "κ", "lambda": "λ", "mu": "μ",
@@ -72,29 +74,30 @@ HEADINGS = {
     "title": 1, "part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsubsection": 4,
     "frametitle": 2, "chapitre": 1, "addchap": 1, "addsec": 2, "addpart": 1, "minisec": 4, "newchap": 1,
 }  # fmt: skip
-RUN_IN = frozenset("paragraph subparagraph".split())
+RUN_IN = names("paragraph subparagraph")
 # Of text: what Markdown puts around it. As declarations ({\bf …}) too.
 MARKS = {
     "emph": "*", "textit": "*", "textsl": "*", "textbf": "**", "strong": "**",
     "it": "*", "em": "*", "sl": "*", "itshape": "*", "slshape": "*", "bf": "**", "bfseries": "**",
 }  # fmt: skip
-DECLARED_STYLES = frozenset("it em sl itshape slshape bf bfseries tt ttfamily".split())
-BREAKS = frozenset("par smallskip medskip bigskip newpage clearpage vspace vfill vskip bibitem".split())
-CODE = frozenset("texttt code lstinline path file command filename mintinline url nolinkurl tt ttfamily".split())
+DECLARED_STYLES = names("it em sl itshape slshape bf bfseries tt ttfamily")
+BREAKS = names("par smallskip medskip bigskip newpage clearpage vspace vfill vskip bibitem")
+CODE = names("texttt code lstinline path file command filename mintinline url nolinkurl tt ttfamily")
 PLAIN_ADDRESS = frozenset(("url", "nolinkurl", "path"))
-FOOTNOTES = frozenset("footnote footnotetext sidenote marginpar marginnote endnote tablefootnote".split())
+FOOTNOTES = names("footnote footnotetext sidenote marginpar marginnote endnote tablefootnote")
+CAPTIONS = names("caption subcaption captionof vcaption captionabove captionbelow")
 _WITHOUT = {  # commands that print nothing, by how many arguments they take
     0: "maketitle tableofcontents listoffigures listoftables newpage clearpage cleardoublepage pagebreak"
-    " linebreak newline noindent indent centering raggedright raggedleft smallskip medskip bigskip vfill hfill"
-    " hfil vss hss par appendix frontmatter mainmatter backmatter printbibliography printindex"
+    " linebreak newline noindent indent centering raggedright raggedleft smallskip medskip bigskip vfill"
+    " hfill hfil vss hss par appendix frontmatter mainmatter backmatter printbibliography printindex"
     " printglossaries makeindex makeatletter makeatother tiny scriptsize footnotesize small normalsize large"
     " Large LARGE huge Huge rm sf sc up normalfont rmfamily sffamily scshape upshape mdseries boldmath"
     " unboldmath onecolumn twocolumn sloppy fussy protect relax hline toprule midrule bottomrule endhead"
     " endfirsthead endfoot endlastfoot nobreak allowbreak xspace footnotemark today pause null strut"
     " nonumber notag qed qedhere leavevmode unskip ignorespaces bgroup egroup begingroup endgroup flushleft"
-    " nopagebreak goodbreak filbreak break linewidth textwidth columnwidth textheight dotfill hrulefill"
+    " nopagebreak goodbreak filbreak break linewidth textwidth columnwidth textheight dotfill hrulefill hrule"
     " doublespacing singlespacing onehalfspacing raggedbottom flushbottom subsubsectionmark balance"
-    " eject break samepage cmidrule endinput else fi or item protect global long expandafter",
+    " eject break samepage cmidrule endinput else fi or item protect global long expandafter vrule",
     1: "label index glossary vspace hspace vskip hskip kern input include includeonly bibliography"
     " bibliographystyle pagestyle thispagestyle pagenumbering usepackage RequirePackage documentclass"
     " includegraphics includesvg graphicspath hypersetup tikzset lstset geometry usetikzlibrary"
@@ -116,7 +119,7 @@ _WITHOUT = {  # commands that print nothing, by how many arguments they take
     " NewDocumentCommand RenewDocumentCommand DeclareDocumentCommand DeclarePairedDelimiter",
     4: "NewDocumentEnvironment titleformat",
 }
-NOTHING = {name: count for count, names in _WITHOUT.items() for name in names.split()} | {
+NOTHING = {name: count for count, listed in _WITHOUT.items() for name in listed.split()} | {
     "raisebox": 1, "fontsize": 2, "newlength": 1, "cline": 1, "cmidrule": 1, "hspace": 1,
 }  # fmt: skip
 # Commands of several arguments, of which one is printed: how many, and which.
@@ -151,17 +154,17 @@ LABELS = {  # what a label that begins so names
     "def": "definition", "defn": "definition", "eq": "equation", "eqn": "equation", "app": "appendix",
     "alg": "algorithm", "ex": "exercise", "eg": "example", "rmk": "remark", "rem": "remark", "ax": "axiom",
 }  # fmt: skip
-FORMULAS = frozenset(
+FORMULAS = names(
     "equation align gather multline eqnarray flalign alignat displaymath math dmath aligned split mathpar"
-    " prooftree CD cases array matrix pmatrix bmatrix gathered subequations IEEEeqnarray empheq narrowmultline"
-    " numcases".split()
+    " prooftree CD cases array matrix pmatrix bmatrix gathered subequations IEEEeqnarray empheq"
+    " narrowmultline numcases"
 )
-PICTURES = frozenset(
+PICTURES = names(
     "tikzpicture picture pspicture axis tikzcd forest circuitikz xy asy pgfpicture psmatrix diagram xymatrix"
     " scope comment filecontents CCSXML thebibliography theindex sagesilent luacode rawhtml htmlonly"
-    " feynman chart overpic textblock".split()
+    " feynman chart overpic textblock"
 )
-ALGORITHMS = frozenset("algorithm algorithmic algorithm2e algpseudocode pseudocode program".split())
+ALGORITHMS = names("algorithm algorithmic algorithm2e algpseudocode pseudocode program")
 TABLES = {
     "tabular": 1, "tabularx": 2, "tabulary": 2, "longtable": 1, "supertabular": 1, "xtabular": 1, "tabu": 1,
     "longtabu": 1, "NiceTabular": 1, "tblr": 1, "longtblr": 1, "mpxtabular": 1, "tabbing": 0,
@@ -170,7 +173,7 @@ FRAMES = frozenset(("frame",))
 SKIPPED = {  # arguments of environments that are no words
     "minipage": 1, "multicols": 1, "wrapfigure": 2, "wraptable": 2, "subfigure": 1, "subtable": 1,
     "adjustbox": 1, "spacing": 1, "column": 1, "adjustwidth": 2, "wrapfig": 2, "turn": 1, "rotate": 1,
-    "otherlanguage": 1, "textblock": 1, "colorbox": 1, "addmargin": 1, "list": 2, "varwidth": 1, "appendices": 0,
+    "otherlanguage": 1, "textblock": 1, "colorbox": 1, "addmargin": 1, "list": 2, "varwidth": 1,
 }  # fmt: skip
 _NAMES = {
     "Theorem": "theorem thm theo", "Lemma": "lemma lem lemme", "Proposition": "proposition prop",
@@ -182,7 +185,7 @@ _NAMES = {
     "Aufgabe": "aufgabe", "Lösung": "loesung lsg", "Théorème": "theoreme", "Preuve": "preuve demonstration",
     "Remarque": "remarque", "Exemple": "exemple", "Exercice": "exercice", "Corollaire": "corollaire",
 }  # fmt: skip
-THEOREMS = {name: shown for shown, names in _NAMES.items() for name in names.split()}
+THEOREMS = {name: shown for shown, listed in _NAMES.items() for name in listed.split()}
 
 
 def accented(accent: str, letter: str) -> str:
