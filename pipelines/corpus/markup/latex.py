@@ -10,7 +10,6 @@ import re
 
 from pipelines.corpus.markup.latex_blocks import Blocks
 
-_MOST_LEFT_OVER = 5  # words of settings that may be taken for text
 _WORD = re.compile(r"(?<![\\\w])[^\W\d_]{2,}")  # no command's name
 _NO_PROSE = re.compile(r"^[ \t]*(`{3,}|\$\$).*?^[ \t]*\1$", re.M | re.S)
 _BODY = "\\begin{document}"
@@ -35,7 +34,7 @@ def _says_something(said: str, text: str) -> bool:
     """Return whether a text has more words, beside its formulas and code, than settings may leave over."""
     if "\\" not in text:
         return bool(said)
-    settings = 0 if _BODY in text else min(len(_SETTING.findall(text)), _MOST_LEFT_OVER)
+    settings = 0 if _BODY in text else len(_SETTING.findall(text))  # each may leave a word over
     return len(_WORD.findall(_NO_PROSE.sub("", said))) > (3 + settings if _SETTING.search(text) else 1)
 
 

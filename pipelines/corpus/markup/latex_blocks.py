@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pipelines.corpus.markup import latex_words as words
 from pipelines.corpus.markup.latex_commands import Commands
 from pipelines.corpus.markup.latex_formulas import shown
+from pipelines.corpus.markup.latex_page import OVERLAY
 from pipelines.corpus.markup.latex_references import GAP
+from pipelines.corpus.markup.latex_tokens import Token
 
 INDENTED = 4  # lists within one another that are set in further
 STRIPPED = "*: ."
@@ -133,6 +135,9 @@ class Blocks(Commands):
         """Return the label of an item, and where its text begins."""
         while at < end and self.tokens[at].kind == "text" and self.tokens[at].said.isspace():
             at += 1
+        if at < end and self.tokens[at].kind == "text":
+            said = OVERLAY.sub("", self.tokens[at].said.lstrip(), count=1)
+            self.tokens[at] = Token("text", said, said)
         if at < end and self.tokens[at].kind == "[" and self.ends.get(at, end) < end:
             return self.on_a_line(self.render(at + 1, self.ends[at])), self.ends[at] + 1
         return "", at

@@ -59,7 +59,8 @@ class Commands(Page):
             return self._accent(name, at, end, out)
         if name in words.SIGNS:
             out.append(words.SIGNS[name])
-            if name.isalpha() and name not in words.LETTERS and token.source[-1].isspace():
+            ends_word = words.SIGNS[name][-1:].isalnum() or words.SIGNS[name][-1:] in words.SPACED
+            if name.isalpha() and name not in words.LETTERS and ends_word and token.source[-1].isspace():
                 out.append(" ")
             return at
         if name in ("(", "["):

@@ -12,7 +12,7 @@ from pipelines.corpus.markup.latex_tokens import pairs, tokens_of
 DEEPEST = 40  # commands and environments within one another; of deeper ones only text is read
 _MARK = re.compile("\ufdd0(\\d{1,9})\ufdd1")  # stands for what is written already
 _MARKS_IN_TEXT = re.compile("[\ufdd0-\ufdd4]")
-_OVERLAY = re.compile(r"<[\d+.,|a-z:-]{1,20}>")
+OVERLAY = re.compile(r"^<[\d+.,|a-z:-]{1,20}>")
 _SPACES = re.compile(r"[ \t]{2,}")
 _BREAKS = re.compile(r" ?\n[ \n]*")
 _QUOTES = (("---", "—"), ("--", "–"), ("``", "“"), ("''", "”"), ("`", "'"))
@@ -28,7 +28,7 @@ class Page:
     def __init__(self, text: str) -> None:
         text = _MARKS_IN_TEXT.sub("", text)
         self.tokens = tokens_of(text)
-        self.ends = pairs(self.tokens)
+        self.ends, self.halved = pairs(self.tokens)
         self.text = text
         self.english = text.count(" the ") >= max(text.count(f" {word} ") for word in _OTHERS)
         self.german = bool(_IN_GERMAN.search(text)) or len(_UMLAUT.findall(text)) > 2
@@ -146,11 +146,12 @@ class Page:
         if last >= end:
             return at + 1
         source = self.source(at + 1, last)
-        if self.tokens[at].said in ("$$", "["):
+        is_shown = self.tokens[at].said == "[" or (self.tokens[at].said == "$$" and at not in self.halved)
+        if is_shown:
             out.append(self.block(shown(source)))
         elif source.strip():
             out.append(self.hold(in_line(source)))
-        return last if self.tokens[last].kind == "$$" and self.tokens[at].kind == "$" else last + 1
+        return last if self.tokens[last].said == "$$" and not is_shown else last + 1
 
     def source(self, at: int, end: int) -> str:
         return "".join(token.source for token in self.tokens[at:end])
@@ -191,7 +192,7 @@ class Page:
                 return at + 1, last, last + 1
             if kind == "[" and last < end:
                 at = last + 1
-            elif kind == "space" or (kind == "text" and (said.isspace() or _OVERLAY.fullmatch(said))):
+            elif kind == "space" or (kind == "text" and (said.isspace() or OVERLAY.fullmatch(said))):
                 at += 1
             else:
                 break

@@ -164,8 +164,9 @@ def _without_other_branches(tokens: list[Token]) -> list[Token]:
     return kept + tokens[end:]
 
 
-def pairs(tokens: list[Token]) -> dict[int, int]:
-    """Return for the index of each token that opens something the index of the one that closes it."""
+def pairs(tokens: list[Token]) -> tuple[dict[int, int], set[int]]:
+    """Return for the index of each token that opens something the index of the one that closes it, and the
+    indices of those $$ that close a formula and open another one: $a$$b$."""
     found = _Pairs(tokens)
     for at, (kind, said, _) in enumerate(tokens):
         if kind in ("{", "}", "[", "]", "paragraph"):
@@ -174,7 +175,7 @@ def pairs(tokens: list[Token]) -> dict[int, int]:
             found.formulas[-1] = found.formula(at, found.formulas[-1])
         elif kind in ("begin", "end"):
             found.environment(at, kind, said)
-    return found.ends
+    return found.ends, found.halved
 
 
 class _Pairs:
@@ -184,6 +185,7 @@ class _Pairs:
         self.ends: dict[int, int] = {}
         self.formulas = [-1]  # the open one at each depth of braces
         self._tokens = tokens
+        self.halved: set[int] = set()
         self._brackets: list[int] = []  # and braces
         self._environments: list[int] = []
         self._names: Counter[str] = Counter()  # of open environments
@@ -213,12 +215,13 @@ class _Pairs:
         mark = self._tokens[at].said
         if begun < 0:
             return -1 if mark in (")", "]") else at
-        opening = self._tokens[begun].said
+        opening = "$" if begun in self.halved else self._tokens[begun].said
         if mark == {"(": ")", "[": "]"}.get(opening, opening):
             self.ends[begun] = at
             return -1
-        if opening == "$" and mark == "$$":  # $a$$b$
+        if opening == "$" and mark == "$$":
             self.ends[begun] = at
+            self.halved.add(at)
             return at
         return begun
 

@@ -60,6 +60,7 @@ SIGNS = LETTERS | {
     "slash": "/", "textdollar": "$", "ie": "i.e.", "eg": "e.g.", "etc": "etc.", "etal": "et al.",
     "cf": "cf.", "wrt": "w.r.t.", "vs": "vs.",
 }  # fmt: skip
+SPACED = tuple(".…®™©§¶")  # signs behind which a space stays, as behind a word
 ACCENTS = {
     "`": "\u0300", "'": "\u0301", "^": "\u0302", "~": "\u0303", "=": "\u0304", "u": "\u0306", ".": "\u0307",
     '"': "\u0308", "r": "\u030a", "H": "\u030b", "v": "\u030c", "d": "\u0323", "c": "\u0327", "k": "\u0328",
