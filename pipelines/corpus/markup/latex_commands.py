@@ -6,7 +6,7 @@ import re
 
 from pipelines.corpus.markup import latex_words as words
 from pipelines.corpus.markup.latex_formulas import in_line
-from pipelines.corpus.markup.latex_page import Page
+from pipelines.corpus.markup.latex_page import OVERLAY, Page
 from pipelines.corpus.markup.latex_references import CITATION, GAP, REFERENCE
 from pipelines.corpus.markup.latex_tokens import DEFINING, Token
 from pipelines.corpus.markup.parts import names
@@ -143,6 +143,9 @@ class Commands(Page):
 
     def _printed(self, token: Token, name: str, at: int, end: int, out: list[str]) -> int:
         """Print one of several arguments, a mark for what refers to something, or nothing."""
+        if name in words.OVERLAID and at < end and self.tokens[at].kind == "text":
+            said = OVERLAY.sub("", self.tokens[at].said, count=1)
+            self.tokens[at] = Token("text", said, said)
         if name in words.PRINTED:
             count, chosen = words.PRINTED[name]
             spans = []
@@ -211,7 +214,10 @@ class Commands(Page):
         """Print the arguments of an unknown command, those that read as keys only within a sentence; its name
         where it has none and stands for a word."""
         spans = []
-        after = self.options(at, end) if not token.source[-1].isspace() else at
+        after = self.options(at, end)
+        is_argument = after < end and self.tokens[after].kind == "{"
+        if token.source[-1].isspace() and not (after > at and is_argument):
+            after = at
         while after < end and self.tokens[after].kind == "{" and self.ends.get(after, end) < end:
             spans.append((after + 1, self.ends[after]))
             after = self.options(self.ends[after] + 1, end)
@@ -219,7 +225,9 @@ class Commands(Page):
         if not spans or (len(spans) == 1 and spans[0][0] == spans[0][1]):
             stands_for_word = not begins or self._goes_on(token, after, end)
             if len(name) > 1 and name.isalpha() and stands_for_word and (spans or token.source[-1] != "\n"):
-                out.append(self.hold(f"\\{name}") + (" " if token.source[-1].isspace() else ""))
+                following = self.tokens[after].said[:1] if after < end else ""
+                ended = "{}" if spans and following.isalnum() else ""
+                out.append(self.hold(f"\\{name}{ended}") + (" " if token.source[-1].isspace() else ""))
             else:
                 out.append(GAP)
             return after

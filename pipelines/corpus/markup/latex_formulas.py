@@ -16,7 +16,7 @@ _FONT = re.compile(
 )
 _COMMAND = re.compile(r"(?P<before> ?)\\(?:([A-Za-z]+)( ?)|([,;:!% ]))")
 _DEGREE = re.compile(r"\^[ ]?\{?\\circ[ ]?\}?")
-_SIMPLE = re.compile(r"[\w +\-*/=<>().,:;!?'^%…×·÷±∓≤≥≠≈~≃≡≪≫→←↦↔⇒⇐⇔↑↓∈∉⊂⊆⊃⊇∪∩∖∅∞∘•⋆∧∨¬∀∃∂∇⊕⊗∝≅⊥⊤✓†′°]+")
+_SIMPLE = re.compile(r"[\w +\-*/=<>().,:;!?'^%…×·÷±∓≤≥≠≈~≃≡≪≫→←↦↔⇒⇐⇔↑↓∈∉⊂⊆⊃⊇∪∩∖∅∞∘•⋆∧∨¬∀∃∂∇⊕⊗∝≅⊥⊤✓†′°⟨⟩]+")
 _ORDER = re.compile(r" ?([<>≤≥≠≈≃≡≪≫→←↦↔⇒⇐⇔∈∉⊂⊆⊃⊇∪∩∖∧∨∝≅⊥]) ?")
 
 
@@ -29,7 +29,7 @@ def as_text(source: str) -> str | None:
     text = " ".join(text.split())
     if len(text) > LONGEST_TEXT or not _SIMPLE.fullmatch(text):
         return None
-    return _ORDER.sub(r" \1 ", text).strip()
+    return _ORDER.sub(r" \1 ", text).replace("⟨ ", "⟨").replace(" ⟩", "⟩").strip()
 
 
 def _sign(found: re.Match[str]) -> str:

@@ -31,7 +31,7 @@ FORMULA_SIGNS = _GREEK | {
     "quad": " ", "qquad": " ", "colon": ":", "lt": "<", "gt": ">", "dag": "†", "dagger": "†", "deg": "deg",
     "log": "log", "ln": "ln", "exp": "exp", "sin": "sin", "cos": "cos", "tan": "tan", "min": "min",
     "max": "max", "sup": "sup", "inf": "inf", "lim": "lim", "det": "det", "dim": "dim", "ker": "ker",
-    "gcd": "gcd", "arg": "arg",
+    "gcd": "gcd", "arg": "arg", "langle": "⟨", "rangle": "⟩",
 }  # fmt: skip
 # That print a letter; the space behind them is only there to end their names.
 LETTERS = {
@@ -57,7 +57,8 @@ SIGNS = LETTERS | {
     "textrightarrow": "→", "textleftarrow": "←", "no": "n°", "No": "N°", "ier": "er", "iere": "re",
     "ieme": "e", "textonehalf": "½", "lbrace": "{", "rbrace": "}", "textbraceleft": "{",
     "textbraceright": "}", "checkmark": "✓", "Checkmark": "✓", "cmark": "✓", "xmark": "✗", "ding": "",
-    "slash": "/", "textdollar": "$", "ie": "i.e.", "eg": "e.g.", "etc": "etc.", "etal": "et al.",
+    "slash": "/", "vdots": "⋮", "textdollar": "$", "ie": "i.e.", "eg": "e.g.", "etc": "etc.",
+    "etal": "et al.",
     "cf": "cf.", "wrt": "w.r.t.", "vs": "vs.",
 }  # fmt: skip
 SPACED = tuple(".…®™©§¶")  # signs behind which a space stays, as behind a word
@@ -86,6 +87,7 @@ BREAKS = names("par smallskip medskip bigskip newpage clearpage vspace vfill vsk
 CODE = names("texttt code lstinline path file command filename mintinline url nolinkurl tt ttfamily")
 PLAIN_ADDRESS = frozenset(("url", "nolinkurl", "path"))
 FOOTNOTES = names("footnote footnotetext sidenote marginpar marginnote endnote tablefootnote")
+OVERLAID = names("only uncover visible alert onslide invisible")  # <2-> may follow
 CAPTIONS = names("caption subcaption captionof vcaption captionabove captionbelow")
 _WITHOUT = {  # commands that print nothing, by how many arguments they take
     0: "maketitle tableofcontents listoffigures listoftables newpage clearpage cleardoublepage pagebreak"
@@ -98,7 +100,8 @@ _WITHOUT = {  # commands that print nothing, by how many arguments they take
     " nonumber notag qed qedhere leavevmode unskip ignorespaces bgroup egroup begingroup endgroup flushleft"
     " nopagebreak goodbreak filbreak break linewidth textwidth columnwidth textheight dotfill hrulefill hrule"
     " doublespacing singlespacing onehalfspacing raggedbottom flushbottom subsubsectionmark balance"
-    " eject break samepage cmidrule endinput else fi or item protect global long expandafter vrule",
+    " eject break samepage addlinespace cmidrule endinput else fi or item protect global"
+    " long expandafter vrule",
     1: "label index glossary vspace hspace vskip hskip kern input include includeonly bibliography"
     " bibliographystyle pagestyle thispagestyle pagenumbering usepackage RequirePackage documentclass"
     " includegraphics includesvg graphicspath hypersetup tikzset lstset geometry usetikzlibrary"
@@ -131,7 +134,9 @@ PRINTED = {
     "makebox": (1, 0), "framebox": (1, 0), "captionof": (2, 1), "subfloat": (1, 0), "hypertarget": (2, 1),
     "highlight": (2, 1), "adjustbox": (2, 1), "setlist": (1, -1), "textlangfr": (2, 1), "raisebox": (2, 1),
     "lettrine": (2, 0), "acrodef": (2, -1), "newacronym": (3, -1), "pgfkeys": (1, -1), "foreign": (1, 0),
-    "uppercase": (1, 0), "MakeUppercase": (1, 0), "bibinfo": (2, 1), "bibfield": (2, 1), "url": (1, 0),
+    "uppercase": (1, 0), "only": (1, 0), "uncover": (1, 0), "visible": (1, 0), "alert": (1, 0),
+    "onslide": (1, 0), "invisible": (1, 0), "MakeUppercase": (1, 0), "bibinfo": (2, 1),
+    "bibfield": (2, 1), "url": (1, 0),
 }  # fmt: skip
 _UNITS = {
     "metre": "m", "meter": "m", "second": "s", "gram": "g", "kilogram": "kg", "ampere": "A", "kelvin": "K",
@@ -157,7 +162,8 @@ LABELS = {  # what a label that begins so names
 }  # fmt: skip
 FORMULAS = names(
     "equation align gather multline eqnarray flalign alignat displaymath math dmath aligned split mathpar"
-    " prooftree CD cases array matrix pmatrix bmatrix gathered subequations IEEEeqnarray empheq"
+    " mathparpagebreakable prooftree CD cases array matrix pmatrix bmatrix gathered"
+    " subequations IEEEeqnarray empheq"
     " narrowmultline numcases"
 )
 PICTURES = names(
