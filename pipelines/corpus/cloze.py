@@ -33,7 +33,11 @@ _ABBREVIATION = re.compile(r"(?:\w\.)+\w?|etc")
 _GLUED = re.compile(r"[a-z]{2}[.!?][A-Z][a-z]|\w(?:—|---)|(?:—|---)\w")
 _CODE = re.compile(r"[\[\]{}<>`|\\]")  # inside a word: part of an expression
 _ENDED = re.compile(r"[.!?…。！？؟।][\"'”’»)\]」』]*$")  # a sentence
-_LETTER = re.compile(r"[A-Za-z]")  # stands for something: the n of "the last n"
+# Stands for something: the n of "the last n", x_1, a=b, and ≠g
+_LETTER = re.compile(
+    r"[A-Za-zΑ-Ωα-ωϵϕ]['′]?(?:[_^]\{?\w{1,3}\}?)?(?:[=+][A-Za-zΑ-Ωα-ωϵϕ0-9]['′]?)?|\d[_^]\w|[≠≤≥=→∘∈⊂⊆×∧∨]\w+'?"
+)
+_FORMULA = re.compile(r"(?<![\w$\\])\$(?=[^\s$])[^$\n]{1,400}(?<=\S)\$(?![\w$])")
 MARKS = ".!?।'‘’*_`[]{}<>|"  # around a word, and no part of it
 
 
@@ -156,7 +160,10 @@ class _Words:
 
 def _words(sentence: str) -> Iterator[tuple[int, str]]:
     """Yield the words of a sentence, without the marks around them, and where each begins with its marks."""
+    formulas = [found.span() for found in _FORMULA.finditer(sentence)] if "$" in sentence else []
     for at, segment in segments(sentence):
+        if any(begin <= at < end for begin, end in formulas):
+            continue
         word = segment.strip(MARKS)
         if any(map(str.isalnum, word)) and not _no_word(word):
             yield at, word

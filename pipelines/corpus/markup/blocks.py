@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pipelines.corpus.markup import asciidoc, org, vim_help
-from pipelines.corpus.markup.parts import INDENTED, SLOT
+from pipelines.corpus.markup.parts import INDENTED, LEFT_OUT, SLOT
 
 _NO_PROSE_IN = (
     "code|code-block|sourcecode|parsed-literal|doctest|testcode|math|toctree|image|figure|raw|include|literalinclude"
@@ -44,7 +44,7 @@ def without_blocks(text: str) -> str:
         text = pattern.sub("\n", text)
     text = _of_one_language(text)
     text = _DIRECTIVE.sub(r"\1", _LITERAL_FOLLOWS.sub("", _without_labels(text)))
-    text = asciidoc.without_references(_TEMPLATE_TAG.sub(SLOT, text))
+    text = asciidoc.without_references(_TEMPLATE_TAG.sub(SLOT, text).replace(LEFT_OUT, SLOT))
     text = _BARE_TABLE.sub(lambda table: re.sub("^", "|", table[0].rstrip(), flags=re.M) + "\n", text)
     return _DEFINITION.sub(r"\1: ", text)
 

@@ -31,6 +31,7 @@ _TAG = re.compile(rf"(?<!`)</?(?:{_STYLING})(?:\s[^<>]*)?>(?!`)", re.I)
 _CODE_SPAN = re.compile(
     r"(?<!`)(`+)(?!`)(.{1,1000}?)(?<!`)\1(?!`)"
     r"|(?<![^\s({\[\"'-])([~=])(?=[^\s=~])([^\n]{1,300}?)(?<=\S)\3(?![^\s.,;:!?)}\]\"'-])"
+    r"|(?<![\w$\\])(\$(?=[^\s$])[^$\n]{1,1000}(?<=\S)\$)(?![\w$])"  # formulas, with their marks
 )
 _EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`+)(?=\S)(.{1,1000}?)(?<=\S)\1(?!\w)")
 _BOX = re.compile(r"^\[!\w+\][+-]?\s*")  # a box's kind before its title
@@ -66,7 +67,7 @@ def plain(line: str) -> str:
     for pattern in _LINKS:
         line = pattern.sub(r"\1", line)
     line = _TAG.sub("", line)
-    code = [found[2] or found[4] for found in _CODE_SPAN.finditer(line)]
+    code = [found[2] or found[4] or found[5] for found in _CODE_SPAN.finditer(line)]
     line = _ESCAPED.sub("", _CODE_SPAN.sub(_SPAN, line))
     for _ in range(_NESTED):
         line, changed = _EMPHASIS.subn(r"\2", line)

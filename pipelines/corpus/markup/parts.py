@@ -1,4 +1,10 @@
 """What the patterns of several languages share."""
 
+LEFT_OUT = "[…]"  # stands for a part of a sentence that was left out
 SLOT = "\ufffc"  # stands where something is put in that the text does not say
 INDENTED = r"(?:[ \t]*\n|[ \t]+\S.*(?:\n|\Z))*"  # the lines of an indented block
+
+
+def names(text: str) -> frozenset[str]:
+    """Return the words of a text."""
+    return frozenset(text.split())

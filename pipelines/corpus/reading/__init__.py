@@ -5,6 +5,6 @@ formats.py    the table of suffixes and formats, and the limits
 encodings.py  bytes to characters
 plain.py      txt, md, rst: decoded in this process, streamed
 site_markup.py  markdown.py  markdown_parts.py  restructured.py    what of them only a site's tools read
-tables.py  html.py  pdf.py  office.py    parsed by limited processes: pool.py sends files to worker.py
+tables.py  html.py  latex.py  pdf.py  office.py    by limited processes: pool.py sends files to worker.py
 similar.py    near-duplicates
 """

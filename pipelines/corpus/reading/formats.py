@@ -32,6 +32,7 @@ FORMATS = (
     Format("csv", (".csv", ".tsv"), streamed=True, packable=True),
     Format("html", (".html", ".htm", ".xhtml"), packable=True),
     Format("man", tuple(f".{n}" for n in (*range(1, 10), "1p", "3p", "3pm")), packable=True),
+    Format("latex", (".tex", ".ltx", ".latex"), packable=True),
     Format("ipynb", (".ipynb",)),
     Format("pdf", (".pdf",)),
     Format("docx", (".docx",)),
@@ -42,7 +43,7 @@ BY_SUFFIX = {suffix: format for format in FORMATS for suffix in format.suffixes}
 TEMPLATES = frozenset(("ejs", "erb", "eex", "gotmpl", "hbs", "heex", "in", "j2", "jinja", "jinja2", "liquid"))
 TEMPLATES |= {"mustache", "njk", "tmpl", "tpl", "twig"}
 TEMPLATED = ("text", "html", "man")
-KINDS = "txt, md, html, ipynb, pdf, docx, pptx, jsonl or csv"
+KINDS = "txt, md, tex, html, ipynb, pdf, docx, pptx, jsonl or csv"
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Limits:
     """Limits on one file; a file beyond one of them is skipped, with the limit as the reason."""
 
     largest_text_mib: int = 4096  # of text, jsonl and csv, unpacked: they are streamed
-    largest_file_mib: int = 256  # of html, pdf, docx and pptx, on the disk, and of the text they give
+    largest_file_mib: int = 256  # of html, latex, pdf, docx and pptx, on the disk, and of the text they give
     seconds_per_file: int = 60  # of processor time in a parsing process, for every 64 MiB of text
     memory_mib: int = 1024  # of such a process
     workers: int = 0  # number of such processes; 0: one a core, at most 4

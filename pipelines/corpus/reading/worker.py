@@ -18,6 +18,7 @@ from typing import Any
 
 from pipelines.corpus.reading.formats import MIB, Limits, Unreadable
 from pipelines.corpus.reading.html import read_html
+from pipelines.corpus.reading.latex import read_latex
 from pipelines.corpus.reading.manual import read_manual
 from pipelines.corpus.reading.notebook import read_notebook
 from pipelines.corpus.reading.office import read_docx, read_pptx
@@ -28,6 +29,7 @@ from pipelines.corpus.reading.tables import read_csv, read_jsonl
 ONE_DOCUMENT: dict[str, Callable[[Source, FileFacts], Iterator[str]]] = {
     "html": read_html,
     "man": read_manual,
+    "latex": read_latex,
     "ipynb": read_notebook,
     "pdf": read_pdf,
     "docx": read_docx,

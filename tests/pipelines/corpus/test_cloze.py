@@ -77,6 +77,17 @@ def test_a_letter_that_stands_for_something_is_not_asked_for() -> None:
     assert "k" not in {gap.answer for gap in clozes([*HANDBOOK, told], limit=50)}
 
 
+def test_no_part_of_a_formula_is_asked_for() -> None:
+    told = [
+        r"In the house of all that we know there is $\mu_{gamma} \in zeta + qux$ and more of it.",
+        "In the house of all that we know there is more than x_1, and b_2 and a=b of it.",
+        "In the house of all that we know the price of it was $5 or so, not more.",
+    ]
+    answers = {gap.answer for gap in clozes([*HANDBOOK, *told], limit=50)}
+    assert not {"zeta", "qux", "qux$", "x_1,", "x_1", "b_2", "a=b"} & answers
+    assert "$5" in answers
+
+
 def test_words_joined_by_a_dash_are_no_answer() -> None:
     dashed = "You will find in the house everything that there is about zarquons—spectacles and more of it."
     assert not any("—" in gap.answer for gap in clozes([*HANDBOOK, dashed], limit=50))

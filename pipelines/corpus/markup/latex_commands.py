@@ -1,0 +1,257 @@
+"""Print LaTeX's commands: headings, styles, accents, footnotes, quantities, and marks for references."""
+
+from __future__ import annotations
+
+import re
+
+from pipelines.corpus.markup import latex_words as words
+from pipelines.corpus.markup.latex_formulas import in_line
+from pipelines.corpus.markup.latex_page import OVERLAY, Page
+from pipelines.corpus.markup.latex_references import CITATION, GAP, REFERENCE
+from pipelines.corpus.markup.latex_tokens import DEFINING, Token
+from pipelines.corpus.markup.parts import names
+
+_LENGTH = re.compile(r"\[\s*-?[\d.]*\s*\\?[a-z]*\s*\]")
+_KEY = re.compile(
+    r"-?[\d.]+(?:pt|em|ex|cm|mm|in)?|\S*(?:[_:/=]|[a-z][A-Z]|\.\w|[A-Za-z]\d|\d[A-Za-z])\S*|\W*"
+)
+_INDEXED = re.compile(r"\w!\w")  # a place in an index
+_REFERRING = re.compile(r"[A-Za-z]{0,6}[Rr]efs?(?:range)?")
+_CITING = re.compile(r"[A-Za-z]*[cC]ite[A-Za-z]*")
+_AS_WORD = re.compile(
+    r"[cC]ite(?:t|alt|author|name|A)s?|[tT]extcites?|shortcite[AN]?|onlinecite|newcite|citeasnoun"
+)
+_ASIDE = ("foot", "paren", "super", "auto", "citep", "nocite", "full")
+_NAMING = names("cref Cref autoref Autoref vref Vref")
+_LABEL = re.compile(r"([A-Za-z]{1,8})[:_.-]")
+_UNSEEN = re.compile(
+    r"[A-Za-z]*(?:label|[iI]ndex|idx|skip|graphics?|anchor|target|linkdest|bookmark)[A-Za-z]*|(?:before|after)verb"
+)
+_BETWEEN = ("space", "paragraph", "begin", "end", "verbatim")  # lines
+_ESCAPED = re.compile(r"\\(.)")
+_UNIT = re.compile(r"\\([A-Za-z]+)[ ]?|\\[,.]|([^\\{}]+)")
+
+
+class Commands(Page):
+    """A page on which commands are printed; environments are printed by its heirs."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._notes: list[str] = []
+        self._noted = 0
+
+    def footnotes(self) -> str:
+        """Return the footnotes since the last heading."""
+        notes, self._notes = self._notes, []
+        return "".join(map(self.block, notes))
+
+    def heading(self, level: int, at: int, end: int) -> tuple[str, int]:
+        """Return the next argument as a heading, and where it ends."""
+        said, at = self.argument(at, end)
+        title = self.on_a_line(said)
+        return (self.block(f"{'#' * level} {title}") if title else "\n\n"), at
+
+    def command(self, at: int, end: int, out: list[str]) -> int:
+        token = self.tokens[at]
+        name = token.said.rstrip("*") or token.said
+        at += 1
+        if name in words.ACCENTS:
+            return self._accent(name, at, end, out)
+        if name in words.SIGNS:
+            out.append(words.SIGNS[name])
+            ends_word = words.SIGNS[name][-1:].isalnum() or words.SIGNS[name][-1:] in words.SPACED
+            if name.isalpha() and name not in words.LETTERS and ends_word and token.source[-1].isspace():
+                out.append(" ")
+            return at
+        if name in ("(", "["):
+            return self.formula(at - 1, end, out)
+        if name in ("\\", "newline", "tabularnewline", "linebreak"):
+            out.append("\n")
+            option = self.options(at, end)
+            return option if option > at and _LENGTH.fullmatch(self.source(at, option)) else at
+        if name in DEFINING:
+            return self._definition(name, at, end)
+        return self._of_arguments(token, name, at, end, out)
+
+    def _accent(self, name: str, at: int, end: int, out: list[str]) -> int:
+        """Print the next letter with an accent."""
+        if at >= end:
+            return at
+        kind, said, _ = self.tokens[at]
+        if kind == "{":
+            first, last, after = self.span(at, end)
+            out.append(words.accented(name, self.render(first, last).strip()))
+            return max(after, at + 1)
+        if kind == "word" and said in words.LETTERS:
+            out.append(words.accented(name, words.LETTERS[said]))
+            return at + 1
+        if kind == "text":
+            out.append(words.accented(name, said[:1]))
+            self.tokens[at] = Token("text", said[1:] or "\u200b", said[1:])
+            if not said[1:]:
+                return at + 1
+        return at
+
+    def _definition(self, name: str, at: int, end: int) -> int:
+        """Pass over a definition."""
+        if name in ("def", "gdef", "edef", "xdef"):
+            while at < end and self.tokens[at].kind != "{":
+                if self.tokens[at].kind == "paragraph":
+                    return at
+                at += 1
+            return self.past_arguments(1, at, end)
+        if name == "let":
+            while at < end and self.tokens[at].kind == "text" and self.tokens[at].said in ("=", " "):
+                at += 1
+            return min(at + 2, end)
+        if at < end and self.tokens[at].kind == "word":  # \newcommand\name{…}
+            return self.past_arguments(words.NOTHING.get(name, 1) - 1, at + 1, end)
+        return self.options(self.past_arguments(words.NOTHING.get(name, 1), at, end), end)
+
+    def _of_arguments(self, token: Token, name: str, at: int, end: int, out: list[str]) -> int:
+        first, last, after = self.span(at, end)
+        if name in words.HEADINGS:
+            out.append(self.footnotes())
+            said, after = self.heading(words.HEADINGS[name], at, end)
+            out.append(said)
+        elif name in words.RUN_IN:
+            title = self.on_a_line(self.render(first, last)).rstrip(".")
+            out.append(f"\n\n{self.hold(f'**{title}.**')} " if title else "\n\n")
+        elif name in words.FOOTNOTES:
+            self._footnote(name, first, last, out)
+        elif name in words.CAPTIONS:
+            if name == "captionof":
+                first, last, after = self.span(after, end)
+            out.append(self.block(self.written(self.render(first, last))))
+        elif name in words.MARKS:
+            out.append(self.styled(words.MARKS[name], self.render(first, last), out, after))
+        elif name in words.PLAIN_ADDRESS:
+            out.append(self.hold(_ESCAPED.sub(r"\1", self.source(first, last)).strip()))
+        elif name in words.CODE:
+            out.append(self.code(self.literal(first, last)))
+        else:
+            return self._printed(token, name, at, end, out)
+        return after
+
+    def _footnote(self, name: str, first: int, last: int, out: list[str]) -> None:
+        said = self.written(self.render(first, last))
+        if not said:
+            return
+        self._noted += 1
+        self._notes.append(f"[^{self._noted}]: {said}")
+        out.append(GAP + self.hold(f"[^{self._noted}]") if name != "footnotetext" else GAP)
+
+    def _printed(self, token: Token, name: str, at: int, end: int, out: list[str]) -> int:
+        """Print one of several arguments, a mark for what refers to something, or nothing."""
+        if name in words.OVERLAID and at < end and self.tokens[at].kind == "text":
+            said = OVERLAY.sub("", self.tokens[at].said, count=1)
+            self.tokens[at] = Token("text", said, said)
+        if name in words.PRINTED:
+            count, chosen = words.PRINTED[name]
+            spans = []
+            for _ in range(count):
+                spans.append(self.span(at, end))
+                at = spans[-1][2]
+            if chosen >= 0:
+                out.append(self.render(*spans[chosen][:2]))
+            return at
+        if name in ("textsuperscript", "up", "textsubscript"):
+            said, at = self.argument(at, end)
+            out.append(words.raised(said, lowered=name == "textsubscript"))
+            return at
+        if name == "ensuremath":
+            first, last, at = self.span(at, end)
+            out.append(self.hold(in_line(self.source(first, last))))
+            return at
+        if name in words.QUANTITIES:
+            return self._quantity(name, at, end, out)
+        if name in words.NOTHING:
+            after = self.past_arguments(words.NOTHING[name], at, end)
+            blank = " " if token.source[-1].isspace() and after == at else ""
+            out.append("\n\n" if name in words.BREAKS else GAP + blank)
+            return self.options(after, end) if after > at else after
+        return self._reference(token, name, at, end, out)
+
+    def _quantity(self, name: str, at: int, end: int, out: list[str]) -> int:
+        """Print a number and its unit."""
+        said = []
+        for number in range(words.QUANTITIES[name]):
+            first, last, at = self.span(at, end)
+            is_unit = number > 0 or name in ("si", "unit")
+            said.append(self._unit(first, last) if is_unit else self.source(first, last))
+        out.append(" ".join(said).replace(" °", "°") + ("°" if name == "ang" else ""))
+        return at
+
+    def _reference(self, token: Token, name: str, at: int, end: int, out: list[str]) -> int:
+        """Print a mark for what refers to something."""
+        if _REFERRING.fullmatch(name):
+            label = _LABEL.match(self.source(*self.span(at, end)[:2]))
+            noun = (
+                words.LABELS.get(label[1].lower(), "") if label and name in _NAMING and self.english else ""
+            )
+            out.append(f"{noun} {REFERENCE}" if noun else REFERENCE)
+            return self.past_arguments(2 if "range" in name else 1, at, end)
+        if _CITING.fullmatch(name):
+            out.append(
+                GAP if name.startswith(_ASIDE) else REFERENCE if _AS_WORD.fullmatch(name) else CITATION
+            )
+            return self.past_arguments(1, at, end)
+        if not _UNSEEN.fullmatch(name):
+            return self._unknown(token, name, at, end, out)
+        out.append(GAP)
+        at = self.options(at, end)
+        while at < end and self.tokens[at].kind == "{" and self.ends.get(at, end) < end:
+            at = self.ends[at] + 1
+        return at
+
+    def _unit(self, first: int, last: int) -> str:
+        return "".join(
+            words.unit(found[1]) if found[1] else (found[2] or "·")
+            for found in _UNIT.finditer(self.source(first, last))
+        )
+
+    def _unknown(self, token: Token, name: str, at: int, end: int, out: list[str]) -> int:
+        """Print the arguments of an unknown command, those that read as keys only within a sentence; its name
+        where it has none and stands for a word."""
+        spans = []
+        after = self.options(at, end)
+        is_argument = after < end and self.tokens[after].kind == "{"
+        if token.source[-1].isspace() and not (after > at and is_argument):
+            after = at
+        while after < end and self.tokens[after].kind == "{" and self.ends.get(after, end) < end:
+            spans.append((after + 1, self.ends[after]))
+            after = self.options(self.ends[after] + 1, end)
+        begins = self._begins_line(at - 1)
+        if not spans or (len(spans) == 1 and spans[0][0] == spans[0][1]):
+            stands_for_word = not begins or self._goes_on(token, after, end)
+            if len(name) > 1 and name.isalpha() and stands_for_word and (spans or token.source[-1] != "\n"):
+                following = self.tokens[after].said[:1] if after < end else ""
+                ended = "{}" if spans and following.isalnum() else ""
+                out.append(self.hold(f"\\{name}{ended}") + (" " if token.source[-1].isspace() else ""))
+            else:
+                out.append(GAP)
+            return after
+        shown = [span for span in spans if not self._is_key(*span)]
+        alone = begins and (after >= end or self.tokens[after].kind in _BETWEEN)
+        if not shown and not alone and len(spans) == 1:
+            shown = spans
+        out.append(" ".join(self.render(*span) for span in shown) or GAP)
+        return after
+
+    def _goes_on(self, token: Token, at: int, end: int) -> bool:
+        """Return whether a sentence goes on behind a command."""
+        following = self.tokens[at].said[:1] if at < end and self.tokens[at].kind == "text" else ""
+        return (
+            following.islower()
+            or following in tuple(",.'’")
+            or (following == " " and token.source[-1] != "\n")
+        )
+
+    def _begins_line(self, at: int) -> bool:
+        return at < 1 or self.tokens[at - 1].kind in _BETWEEN
+
+    def _is_key(self, first: int, last: int) -> bool:
+        source = self.source(first, last).strip()
+        return bool(_KEY.fullmatch(source) or _INDEXED.search(source)) or (
+            source.startswith("\\") and " " not in source and "{" not in source
+        )

@@ -1,0 +1,239 @@
+"""Cut LaTeX into tokens, and say which brace, formula and environment ends where.
+
+Comments and what stands between \\iffalse and \\fi are left out. Everything takes linear time: a second token
+that is never closed is not searched for again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import NamedTuple
+
+from pipelines.corpus.markup.parts import names
+
+_VERBATIM = (
+    r"[BL]?[Vv]erbatim|verbatimtab|alltt|lstlisting|minted|listing|code|comment|filecontents"
+    r"|pycode|pyconsole|tcblisting|spverbatim|asy|sagesilent|luacode|CCSXML|rawhtml|htmlonly"
+)
+_TOKEN = re.compile(
+    rf"""
+      \\begin[ \t]*\{{(?P<verbatim>(?:{_VERBATIM})\*?)\}}
+    | \\(?:verb\*?|(?:lst|mint)inline(?:\[[^\]\n]{{0,200}}\])?(?:\{{[\w+-]{{1,40}}\}})?)
+      (?P<mark>[^\sA-Za-z*{{\[])(?P<code>[^\n]{{0,400}}?)(?P=mark)
+    | \\(?P<edge>begin|end)[ \t]*\{{(?P<environment>[^{{}}\n\\]{{1,60}})\}}
+    | \\(?P<word>[A-Za-z]+(?:@[A-Za-z@]+)*\*?|@[A-Za-z@]+)[ \t]*+(?:\n[ \t]*+(?!\n))?
+    | \\(?P<sign>[\s\S]|\Z)
+    | (?P<comment>%[^\n]*+(?:\n[ \t]*+(?!\n))?)
+    | (?P<space>[ \t]*+\n[ \t\n]*+)
+    | (?P<dollars>\$\$?)
+    | (?P<one>[{{}}\[\]&~])
+    | (?P<text>[^\\{{}}$%&~\n\[\]]+)
+    """,
+    re.X,
+)
+_DEFINED = re.compile(
+    r"\\(?:(?:re|provide)?newcommand|providecommand|renewcommand|DeclareRobustCommand|def|gdef)\*?[ \t]*"
+    r"(?:\{[ \t]*\\([A-Za-z]+)[ \t]*\}|\\([A-Za-z]+))[ \t]*"
+    r"\{((?:[^{}\\#\n]|\\[^\n]|\{(?:[^{}\\#\n]|\\[^\n]){0,80}\}){0,100})\}"
+)
+DEFINING = names(
+    "newcommand renewcommand providecommand DeclareRobustCommand DeclareMathOperator DeclarePairedDelimiter"
+    " def gdef edef xdef let newif newenvironment renewenvironment newtheorem newlength newcounter"
+)
+_NO_CONDITION = names("iff ifthenelse ifoot ifblank ifstrequal ifstrempty ifnumcomp ifbool iftoggle")
+_BLOWN_UP = 2  # times the text's length that expanded macros may have
+
+
+class Token(NamedTuple):
+    """A kind (a key of `pairs`), what it says, and what stands in the source."""
+
+    kind: str  # text word verbatim code begin end space paragraph, or one of {}[]&~ $ $$
+    said: str
+    source: str
+
+
+_SINGLE = {mark: Token(mark, mark, mark) for mark in ("{", "}", "[", "]", "&", "~", "$", "$$")}
+
+
+def tokens_of(text: str) -> list[Token]:
+    """Return the tokens; macros without arguments that the text defines are expanded once."""
+    macros = {name: _Scan(body, {}).tokens for name, body in definitions(text).items()}
+    return _without_other_branches(_Scan(text, macros).tokens)
+
+
+def definitions(text: str) -> dict[str, str]:
+    """Return what short macros without arguments stand for."""
+    return {found[1] or found[2]: found[3] for found in _DEFINED.finditer(text)}
+
+
+class _Scan:
+    """A text from its beginning to its end, as tokens."""
+
+    def __init__(self, text: str, macros: dict[str, list[Token]]) -> None:
+        self.tokens: list[Token] = []
+        self._text = text
+        self._macros = macros
+        self._unclosed: set[str] = set()  # names of verbatim environments that nothing ends
+        self._expanded = 0  # characters
+        at = 0
+        while match := _TOKEN.match(text, at):
+            at = self._add(match)
+
+    def _add(self, match: re.Match[str]) -> int:
+        """Add what matches; return where to go on."""
+        if match["verbatim"]:
+            return self._verbatim(match["verbatim"], match.end())
+        if match["word"]:
+            self._word(match["word"], match[0])
+        elif match["space"]:
+            self._space(match[0])
+        elif match["comment"] is None:
+            self.tokens.append(_token(match))
+        return match.end()
+
+    def _verbatim(self, name: str, at: int) -> int:
+        ending = f"\\end{{{name}}}"
+        end = -1 if name in self._unclosed else self._text.find(ending, at)
+        if end < 0:
+            self._unclosed.add(name)
+            return at
+        self.tokens.append(Token("verbatim", name, self._text[at:end]))
+        return end + len(ending)
+
+    def _word(self, name: str, source: str) -> None:
+        """Add a command, or what it stands for."""
+        body = self._macros.get(name)
+        if body is None or _is_defined(self.tokens) or self._expanded > _BLOWN_UP * len(self._text):
+            self.tokens.append(Token("word", name, source))
+            return
+        self.tokens += body
+        self._expanded += sum(len(token.source) for token in body)
+        if source[-1].isspace():
+            self.tokens.append(Token("text", " ", " "))
+
+    def _space(self, source: str) -> None:
+        """Add a line end; two that only comments stand between end a paragraph."""
+        if self.tokens and self.tokens[-1].kind in ("space", "paragraph"):
+            source = self.tokens.pop().source + source
+        ends = source.count("\n") > 1
+        self.tokens.append(Token("paragraph" if ends else "space", "\n\n" if ends else " ", source))
+
+
+def _token(match: re.Match[str]) -> Token:
+    if match["mark"] is not None:
+        return Token("code", match["code"], match[0])
+    if match["edge"]:
+        return Token(match["edge"], match["environment"].strip(), match[0])
+    if match["sign"] is not None:
+        return Token("word", match["sign"], match[0])
+    return _SINGLE.get(match[0]) or Token("text", match[0], match[0])
+
+
+def _is_defined(before: list[Token]) -> bool:
+    """Return whether the next macro is the one that is just defined."""
+    last = before[-2:] if before and before[-1].kind == "{" else before[-1:]
+    return bool(last) and last[0].kind == "word" and last[0].said.rstrip("*") in DEFINING
+
+
+def _without_other_branches(tokens: list[Token]) -> list[Token]:
+    """Leave out what \\iffalse hides, and of other conditions the second branch."""
+    gone: list[tuple[int, int]] = []
+    opened: list[tuple[int, bool, int]] = []  # where it begins, whether it is \iffalse, where its \else is
+    for at, token in enumerate(tokens):
+        if token.kind != "word" or not token.said.startswith(("if", "else", "fi")):
+            continue
+        if token.said == "fi" and opened:
+            begun, untrue, other = opened.pop()
+            gone.append((begun, (other if other > 0 else at) if untrue else begun))
+            gone.append((at, at) if untrue or other < 0 else (other, at))
+        elif token.said == "else" and opened:
+            opened[-1] = (opened[-1][0], opened[-1][1], at)
+        elif (
+            token.said.startswith("if")
+            and token.said not in _NO_CONDITION
+            and not _is_defined(tokens[max(0, at - 2) : at])
+        ):
+            opened.append((at, token.said == "iffalse", -1))
+    kept: list[Token] = []
+    end = 0
+    for first, last in sorted(gone):
+        if first >= end:
+            kept += tokens[end:first]
+        end = max(end, last + 1)
+    return kept + tokens[end:]
+
+
+def pairs(tokens: list[Token]) -> tuple[dict[int, int], set[int]]:
+    """Return for the index of each token that opens something the index of the one that closes it, and the
+    indices of those $$ that close a formula and open another one: $a$$b$."""
+    found = _Pairs(tokens)
+    for at, (kind, said, _) in enumerate(tokens):
+        if kind in ("{", "}", "[", "]", "paragraph"):
+            found.bracket(at, kind)
+        elif kind in ("$", "$$") or (kind == "word" and said in ("(", ")", "[", "]")):
+            found.formulas[-1] = found.formula(at, found.formulas[-1])
+        elif kind in ("begin", "end"):
+            found.environment(at, kind, said)
+    return found.ends, found.halved
+
+
+class _Pairs:
+    """What is open at a token, and what was closed before it."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self.ends: dict[int, int] = {}
+        self.formulas = [-1]  # the open one at each depth of braces
+        self._tokens = tokens
+        self.halved: set[int] = set()
+        self._brackets: list[int] = []  # and braces
+        self._environments: list[int] = []
+        self._names: Counter[str] = Counter()  # of open environments
+
+    def bracket(self, at: int, kind: str) -> None:
+        """Open or close braces or brackets; the end of a paragraph closes brackets and formulas."""
+        if kind in ("{", "["):
+            self._brackets.append(at)
+            if kind == "{":
+                self.formulas.append(-1)
+        elif kind == "]":
+            if self._in_brackets():
+                self.ends[self._brackets.pop()] = at
+        else:
+            while self._in_brackets():
+                self._brackets.pop()
+            self.formulas[-1] = -1
+            if kind == "}" and self._brackets:
+                self.ends[self._brackets.pop()] = at
+                self.formulas.pop()
+
+    def _in_brackets(self) -> bool:
+        return bool(self._brackets) and self._tokens[self._brackets[-1]].kind == "["
+
+    def formula(self, at: int, begun: int) -> int:
+        """Close the open formula, or open one; return where the one begins that is open now."""
+        mark = self._tokens[at].said
+        if begun < 0:
+            return -1 if mark in (")", "]") else at
+        opening = "$" if begun in self.halved else self._tokens[begun].said
+        if mark == {"(": ")", "[": "]"}.get(opening, opening):
+            self.ends[begun] = at
+            return -1
+        if opening == "$" and mark == "$$":
+            self.ends[begun] = at
+            self.halved.add(at)
+            return at
+        return begun
+
+    def environment(self, at: int, kind: str, name: str) -> None:
+        """Open an environment, or close the last one of its name and what is open within it."""
+        if kind == "begin":
+            self._environments.append(at)
+            self._names[name] += 1
+            return
+        while self._names[name]:
+            begun = self._environments.pop()
+            self._names[self._tokens[begun].said] -= 1
+            if self._tokens[begun].said == name:
+                self.ends[begun] = at
+                return
