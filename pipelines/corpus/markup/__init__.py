@@ -4,8 +4,7 @@ blocks.py    of a whole text: leave out blocks that are no prose, and write refe
 lines.py     of a line: tell prose from headings and code, and take links, emphasis and tags off
 parts.py     what the patterns share
 asciidoc.py  org.py  vim_help.py    what only these languages mark
-mediawiki.py  latex.py              a wiki's page, and a paper or book, as Markdown, for the readers
-latex_*.py                          its tokens, commands, environments, formulas and references
+mediawiki.py  latex/                a wiki's page, and a paper or book, as Markdown, for the readers
 
 In doubt a text is kept, as a fact that is not asked is worse than a mark that stays.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipelines.corpus.markup.latex import as_markdown
+from pipelines.corpus.markup.latex.document import as_markdown
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source, characters
 

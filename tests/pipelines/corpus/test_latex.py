@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.corpus.documents import read_corpus
-from pipelines.corpus.markup.latex import as_markdown
+from pipelines.corpus.markup.latex.document import as_markdown
 from pipelines.corpus.prose import prose_sentences
 
 PIECES = (

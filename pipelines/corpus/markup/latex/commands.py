@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from pipelines.corpus.markup import latex_words as words
-from pipelines.corpus.markup.latex_formulas import in_line
-from pipelines.corpus.markup.latex_page import OVERLAY, Page
-from pipelines.corpus.markup.latex_references import CITATION, GAP, REFERENCE
-from pipelines.corpus.markup.latex_tokens import DEFINING, Token
+from pipelines.corpus.markup.latex import words
+from pipelines.corpus.markup.latex.formulas import in_line
+from pipelines.corpus.markup.latex.page import OVERLAY, Page
+from pipelines.corpus.markup.latex.references import CITATION, GAP, REFERENCE
+from pipelines.corpus.markup.latex.tokens import DEFINING, Token
 from pipelines.corpus.markup.parts import names
 
 _LENGTH = re.compile(r"\[\s*-?[\d.]*\s*\\?[a-z]*\s*\]")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipelines.corpus.markup import latex_words as words
-from pipelines.corpus.markup.latex_commands import Commands
-from pipelines.corpus.markup.latex_formulas import shown
-from pipelines.corpus.markup.latex_page import OVERLAY
-from pipelines.corpus.markup.latex_references import GAP
-from pipelines.corpus.markup.latex_tokens import Token
+from pipelines.corpus.markup.latex import words
+from pipelines.corpus.markup.latex.commands import Commands
+from pipelines.corpus.markup.latex.formulas import shown
+from pipelines.corpus.markup.latex.page import OVERLAY
+from pipelines.corpus.markup.latex.references import GAP
+from pipelines.corpus.markup.latex.tokens import Token
 
 INDENTED = 4  # lists within one another that are set in further
 STRIPPED = "*: ."

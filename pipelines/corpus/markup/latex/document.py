@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from pipelines.corpus.markup.latex_blocks import Blocks
+from pipelines.corpus.markup.latex.blocks import Blocks
 
 _WORD = re.compile(r"(?<![\\\w])[^\W\d_]{2,}")  # no command's name
 _NO_PROSE = re.compile(r"^[ \t]*(`{3,}|\$\$).*?^[ \t]*\1$", re.M | re.S)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from pipelines.corpus.markup import latex_words as words
-from pipelines.corpus.markup.latex_formulas import in_line, shown
-from pipelines.corpus.markup.latex_references import without_references
-from pipelines.corpus.markup.latex_tokens import pairs, tokens_of
+from pipelines.corpus.markup.latex import words
+from pipelines.corpus.markup.latex.formulas import in_line, shown
+from pipelines.corpus.markup.latex.references import without_references
+from pipelines.corpus.markup.latex.tokens import pairs, tokens_of
 
 DEEPEST = 40  # commands and environments within one another; of deeper ones only text is read
 _MARK = re.compile("\ufdd0(\\d{1,9})\ufdd1")  # stands for what is written already
