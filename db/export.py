@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from db import schema
 from db.errors import BadRequest
-from db.reads.cycles import cycles
+from db.reads.cycles import whole_cycles
 from db.redact import redact
 from db.session import Database
 
@@ -64,27 +64,20 @@ def export(database: Database, table: str, kind: str) -> Iterator[bytes]:
     if kind not in FORMATS:
         raise BadRequest(f"no format is called {kind!r}: choose one of {', '.join(FORMATS)}")
     write = {"csv": as_csv, "json": as_json, "parquet": as_parquet}[kind]
-    if table == "cycles":
-        yield from write(lambda: map(redact, _cycles(database)))
-        return
+
+    def rows() -> Iterator[Row]:
+        if table == "cycles":
+            return whole_cycles(connection, database.project, CYCLES_AT_ONCE)
+        return _rows(connection, QUERIES[table])
+
     with database.read() as connection:
-        yield from write(lambda: map(redact, _rows(connection, QUERIES[table])))
+        yield from write(lambda: map(redact, rows()))
 
 
 def _rows(connection: Connection, query: sa.Select[Any]) -> Iterator[Row]:
     options = {"yield_per": AT_ONCE}  # stream rows from a server too
     for row in connection.execute(query, execution_options=options).mappings():
         yield dict(row)
-
-
-def _cycles(database: Database) -> Iterator[Row]:
-    """Yield all cycles in batches, oldest first."""
-    with database.read() as connection:
-        own = schema.Cycle.project == database.project
-        last = connection.scalar(sa.select(sa.func.max(schema.Cycle.number)).where(own)) or 0
-    for start in range(1, last + 1, CYCLES_AT_ONCE):
-        found = cycles(database, before=start + CYCLES_AT_ONCE, limit=CYCLES_AT_ONCE, earlier=True)
-        yield from (row for row in found if row["cycle"] >= start)
 
 
 # Rows -> bytes ----------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from benchmarks.common import Report, Row, median, run
 from benchmarks.speed import material
 from benchmarks.speed.material import Material
 from evals.probes import general_retention
-from recovery.forward import decoder_choice
 from recovery.forward.common_beginning import common_beginning
+from recovery.forward.decoder_choice import decoding, decoding_by, decoding_way
 from recovery.models.chat_model import ChatModel
 from recovery.models.device import Dtype
 from recovery.sampling.in_process import InProcessSampler
@@ -54,18 +54,17 @@ def suites(of: Material, chat: ChatModel, *, quick: bool) -> list[tuple[str, lis
 def compare(chat: ChatModel, prompts: Sequence[Sequence[int]], new_tokens: int, rounds: int) -> Row:
     sampler = InProcessSampler(chat)
     write = partial(sampler.generate, prompts, SamplingParams(new_tokens, temperature=0))
-    with decoder_choice.decoding(chat.model) as model:
-        once = decoder_choice.decoding_way(model)
+    with decoding(chat.model) as model:
+        once = decoding_way(model)
     ways = {"whole": replace(once, saves_at_least=math.inf), "once": replace(once, saves_at_least=1)}
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     written = {}
     for _ in range(1 + rounds):
         for name, way in ways.items():
-            decoder_choice._chosen[model] = way
-            begun = time.process_time()
-            written[name] = write()
-            seconds[name].append(time.process_time() - begun)
-    decoder_choice._chosen[model] = once
+            with decoding_by(model, way):
+                begun = time.process_time()
+                written[name] = write()
+                seconds[name].append(time.process_time() - begun)
     found = {name: median(of[1:]) for name, of in seconds.items()}
     same = [mine == theirs for mine, theirs in zip(*written.values(), strict=True)]
     return {

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import add, attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import CTE, ColumnElement, Connection, Row, RowMapping, Select, and_, case, select
+from sqlalchemy import CTE, ColumnElement, Connection, Row, RowMapping, Select, and_, case, func, select
 
 from db.cycle_names import AXES, BROKEN_OFF, STAGES
 from db.errors import NotFound
@@ -27,7 +27,7 @@ Measured = dict[str, dict[str, Row[Any]]]  # suite -> checkpoint id -> score row
 def cycle(database: Database, number: int) -> JSONObject:
     """Return the document that `recover show cycle:N` prints."""
     with database.read() as connection:
-        found = _read(connection, _of(database).where(Cycle.number == number), earlier=True)
+        found = _read(connection, _of(database.project).where(Cycle.number == number), earlier=True)
     if not found:
         raise NotFound(f"cycle {number} is not recorded: `recover ls` lists those that are")
     return found[0]
@@ -39,15 +39,24 @@ def cycles(
     """Return all cycles, oldest first, or the newest `limit` below number `before` (a page).
 
     `earlier` adds the scores on earlier cycles' documents: n of them for the n-th cycle."""
-    newest = _of(database).order_by(Cycle.number.desc()).limit(limit)
+    newest = _of(database.project).order_by(Cycle.number.desc()).limit(limit)
     if before is not None:
         newest = newest.where(Cycle.number < before)
     with database.read() as connection:
         return _read(connection, newest, earlier=earlier)
 
 
-def _of(database: Database) -> Select[Cycle]:
-    return select(Cycle).where(Cycle.project == database.project)
+def whole_cycles(connection: Connection, project: str, at_once: int) -> Iterator[JSONObject]:
+    """Yield all cycles, oldest first, as `cycle` returns them, from one snapshot and so many at a time."""
+    wanted = _of(project)
+    last = connection.scalar(wanted.with_only_columns(func.max(Cycle.number))) or 0
+    for first in range(1, last + 1, at_once):
+        batch = wanted.where(Cycle.number.between(first, first + at_once - 1))
+        yield from _read(connection, batch, earlier=True)
+
+
+def _of(project: str) -> Select[Cycle]:
+    return select(Cycle).where(Cycle.project == project)
 
 
 def recovered_fraction(

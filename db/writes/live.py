@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Self
 
 from sqlalchemy import select, update
@@ -26,6 +28,8 @@ HEARTBEAT = 10.0  # seconds between heartbeats when there is nothing to write
 LONGEST_PAUSE = 30.0  # most seconds between retries while the database cannot be written
 MOST_DOUBLINGS = 32  # of the pause: 2**1024, after a night without the database, is no float
 MOST_POINTS = 1_000_000  # most points buffered in memory
+MOST_TRACES = 1_000  # most traced rollouts buffered in memory; each may hold 100 kB and more
+POINTS, TRACES = "metric points", "token traces"
 
 
 @dataclass
@@ -40,6 +44,16 @@ class PendingWrites:
         self.points.update(newer.points)
         self.progress = newer.progress or self.progress
         self.traces.update(newer.traces)
+
+    def drop_oldest(self) -> Counter[str]:
+        """Drop the oldest points and traces that are too many to wait; return how many of each."""
+        return Counter(
+            {POINTS: _drop_oldest(self.points, MOST_POINTS), TRACES: _drop_oldest(self.traces, MOST_TRACES)}
+        )
+
+    def count(self) -> Counter[str]:
+        """Return how many points and traces wait."""
+        return Counter({POINTS: len(self.points), TRACES: len(self.traces)})
 
 
 class LiveRun:
@@ -58,7 +72,7 @@ class LiveRun:
         self._waiting = PendingWrites()
         self._logged = self._stored = 0  # number of calls so far, and of those stored
         self._failures = 0  # writes that failed
-        self._lost = 0  # points dropped from a full buffer
+        self._lost = Counter[str]()  # points and traces dropped from a full buffer
         self._flushing = self._closing = False
         self._thread = threading.Thread(target=self._work, name=f"live {run_id}", daemon=True)
         self._thread.start()
@@ -107,17 +121,16 @@ class LiveRun:
             self._closing = True
             self._state.notify_all()
         self._thread.join(timeout=5.0)
-        lost = self._lost + len(self._waiting.points)
+        lost = self._lost + self._waiting.count()
         if lost:
-            log.warning("%d metric points of run %s could not be written and are lost", lost, self._run_id)
+            named = " and ".join(f"{count} {what}" for what, count in sorted(lost.items()))
+            log.warning("%s of run %s could not be written and are lost", named, self._run_id)
 
     def _add(self, batch: PendingWrites) -> None:
         with self._state:
             self._waiting.add(batch)
             self._logged += 1
-            while len(self._waiting.points) > MOST_POINTS:
-                self._waiting.points.pop(next(iter(self._waiting.points)))
-                self._lost += 1
+            self._lost += self._waiting.drop_oldest()
 
     # In the thread -------------------------------------------------------------------------------------
 
@@ -161,6 +174,7 @@ class LiveRun:
         with self._state:
             batch.add(self._waiting)
             self._waiting = batch
+            self._lost += batch.drop_oldest()
             self._failures += 1
             self._state.notify_all()
 
@@ -183,6 +197,14 @@ class LiveRun:
                 session.execute(update(Run).where(Run.id == self._run_id).values(progress=batch.progress))
 
         self._database.write(work)
+
+
+def _drop_oldest(rows: dict[Any, Any], most: int) -> int:
+    """Drop the rows that came first until `most` are left; return how many."""
+    oldest = list(islice(rows, max(0, len(rows) - most)))
+    for key in oldest:
+        del rows[key]
+    return len(oldest)
 
 
 def _lineage(session: Session, run_id: str) -> list[str]:

@@ -69,7 +69,7 @@ def trained(ws: Workspace, job: PilotJob, stage: Stage, plan: Plan, rate: float)
         asked=str((stage.directory / QUESTIONS).absolute()),
         seed=job.seed,
     )
-    key = f"midtrain:{rate:g}"
+    key = f"midtrain:{rate!r}"  # all its digits: stages of one name are one stage
     checkpoint = midtrain(ws, wanted, parent=stage.id, key=key)["checkpoint"]
     runs = queries.runs(ws.tracker.db, kind="midtrain", parent=stage.id)
     run = next(row["id"] for row in runs if row["key"] == key)
@@ -117,7 +117,7 @@ def behaviour_law(
     losses: list[Estimate | None] = []
     measured: list[tuple[float, Estimate]] = []
     for one in trained:
-        found = statistics.compare(clean, _followed(ws, job, stage, one.checkpoint, f"{one.rate:g}"))
+        found = statistics.compare(clean, _followed(ws, job, stage, one.checkpoint, repr(one.rate)))
         loss = Estimate(found.difference, *found.interval)
         losses.append(loss)
         measured.append((one.kl, loss))

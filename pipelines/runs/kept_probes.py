@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 from db.reads import queries
 from pipelines.config.jobs import CycleJob
-from pipelines.runs.pinned_inputs import hashes
+from pipelines.runs.pinned_inputs import changed, hashes
 from pipelines.runs.workspace import Workspace
 from recovery.storage import atomic_dirs
 
@@ -21,9 +22,12 @@ def keep(ws: Workspace, job: CycleJob) -> None:
         return
     kept = _place(ws, job.inputs[INPUT])
     if not kept.exists():
+        held = Path(job.settings.eval.probes).read_bytes()
+        if hashlib.sha256(held).hexdigest() != job.inputs[INPUT]:
+            raise changed(INPUT, job.settings.eval.probes)
         kept.parent.mkdir(exist_ok=True)
         with atomic_dirs.whole_file(kept) as file:
-            file.write(Path(job.settings.eval.probes).read_bytes())
+            file.write(held)
 
 
 def earlier_probes(ws: Workspace, student: str) -> dict[int, str]:

@@ -31,9 +31,14 @@ def pinned(ws: Workspace, job: J) -> J:
     _require_as_listed(job, current)
     for name, digest in current.items():
         if job.inputs.get(name, digest) != digest:
-            place = f" ({job.sources()[name]})" if name in job.sources() else ""
-            raise InputError(f"{name}{place}: changed since the run began: restore it, or begin a new run")
+            raise changed(name, job.sources().get(name))
     return job.model_copy(update={"inputs": current})
+
+
+def changed(name: str, source: str | None) -> InputError:
+    """Return the refusal of an input that is not as it was when the run began."""
+    place = f" ({source})" if source is not None else ""
+    return InputError(f"{name}{place}: changed since the run began: restore it, or begin a new run")
 
 
 def _require_as_listed(job: Job, current: Mapping[str, str]) -> None:

@@ -101,11 +101,14 @@ class Server:
 
     def restart(self) -> None:
         self.stop()
+        self.client = JsonClient(1)
         self.start()
 
     def stop(self) -> None:
+        """End the server, and close what is connected to it."""
         if self.process is not None:
             child_process.end(self.process)
+        self.client.close()
 
 
 def _command(

@@ -92,6 +92,17 @@ def decoding_way(model: Any) -> Way:
     return _chosen[model]
 
 
+@contextmanager
+def decoding_by(model: Any, way: Way) -> Iterator[None]:
+    """Make an unwrapped model decode in this way inside the block, untried, so that ways can be compared."""
+    before = decoding_way(model)
+    _chosen[model] = way
+    try:
+        yield
+    finally:
+        _chosen[model] = before
+
+
 def _ways(model: Any) -> list[Way]:
     """Return all ways, the fastest first; the last is the model's own forward pass."""
     own = model.config._attn_implementation

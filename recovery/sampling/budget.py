@@ -125,6 +125,12 @@ def check_prompts(
             )
 
 
+def room_behind(prompts: Sequence[Sequence[int]], model: Any, limit: int) -> list[int]:
+    """Return how many tokens a model has positions for behind each prompt, `limit` at most."""
+    context = context_length(model.config)
+    return [limit if context is None else min(limit, context - len(prompt)) for prompt in prompts]
+
+
 def _room(budget: Budget) -> str:
     bounds = [] if budget.tokens is None else [f"{budget.tokens:,} tokens"]
     bounds += [] if budget.bytes is None else [f"{budget.bytes / GIB:.2g} GiB"]

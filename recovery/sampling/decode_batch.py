@@ -37,9 +37,9 @@ class DecodeBatch:
         numbers_RT: Tensor,
         params: SamplingParams,
         stop_ids: Sequence[int],
-        context: int | None = None,
+        room: Sequence[int],
     ) -> None:
-        """Draw with the uniform `numbers_RT`; a row ends at a stop token or where it fills `context`."""
+        """Draw with the uniform `numbers_RT`; a row ends at a stop token or where its `room` is full."""
         self.decoder = decoder
         self.prompts = prompts
         self.limit = params.max_new_tokens
@@ -52,8 +52,7 @@ class DecodeBatch:
             temperature=params.temperature,
             stops=torch.tensor(stop_ids, dtype=torch.long, device=device),
         )
-        room = [self.limit if context is None else context - len(prompt) for prompt in prompts]
-        self.limits_R = torch.tensor(room, device=device).clamp(max=self.limit)
+        self.limits_R = torch.tensor(room, device=device)
         self.full_at = {tokens for tokens in room if tokens < self.limit}  # lengths that fill the context
         self.rows_B = torch.arange(len(prompts), device=device)  # those of the R rows in the batch
         self.finished_B = torch.zeros(len(prompts), dtype=torch.bool, device=device)

@@ -15,9 +15,8 @@ import torch
 from recovery.batches.rollouts import Rollouts
 from recovery.distributed import gathered
 from recovery.errors import InputError
-from recovery.forward.context_length import context_length
 from recovery.forward.decoder_choice import decoder_of, decoding
-from recovery.sampling.budget import Budget, check_prompts, in_batches
+from recovery.sampling.budget import Budget, check_prompts, in_batches, room_behind
 from recovery.sampling.decode_batch import DecodeBatch
 from recovery.sampling.protocol import OnProgress, SamplingParams
 
@@ -68,7 +67,8 @@ class InProcessSampler:
         def run(rows: list[int]) -> None:
             decoder = decoder_of(model, chat.pad_id, limit)
             chosen = [prompts[row] for row in rows]
-            batch = DecodeBatch(decoder, chosen, numbers_RT[rows], params, chat.stop_ids, context)
+            room = room_behind(chosen, model, limit)
+            batch = DecodeBatch(decoder, chosen, numbers_RT[rows], params, chat.stop_ids, room)
             written = batch.run(progress.during)
             for row, tokens, scores in zip(rows, *written, strict=True):
                 responses[row] = tokens
@@ -76,7 +76,6 @@ class InProcessSampler:
             progress.after(len(rows), sum(map(len, written[0])))
 
         with gathered(chat.model), decoding(chat.model) as model:
-            context = context_length(model.config)
             budget = Budget.of([model], self.batch_size, self.cache_tokens)
             check_prompts(prompts, model, limit, budget, params.first)
             in_batches([len(prompt) + limit for prompt in prompts], budget, run)

@@ -16,10 +16,9 @@ from torch import Tensor
 
 from recovery.batches.rollouts import Rollouts
 from recovery.distributed import gathered
-from recovery.forward.context_length import context_length
 from recovery.forward.decoder import Decoder
 from recovery.forward.decoder_choice import decoder_of, decoding
-from recovery.sampling.budget import Budget, check_prompts, in_batches
+from recovery.sampling.budget import Budget, check_prompts, in_batches, room_behind
 from recovery.sampling.decode_batch import DecodeBatch
 from recovery.sampling.in_process import uniform_numbers
 from recovery.sampling.protocol import SamplingParams
@@ -58,7 +57,10 @@ class MixedSampler:
                 params.temperature,
             )
             chosen = [prompts[row] for row in rows]
-            batch = DecodeBatch(mixed, chosen, numbers_RT[rows], params, student.stop_ids, context)
+            ours = room_behind(chosen, model, limit)
+            theirs = room_behind(mixed.contexts, other, limit)
+            room = list(map(min, ours, theirs))
+            batch = DecodeBatch(mixed, chosen, numbers_RT[rows], params, student.stop_ids, room)
             for row, tokens, scores in zip(rows, *batch.run(), strict=True):
                 responses[row] = tokens
                 logprobs[row] = scores
@@ -69,7 +71,6 @@ class MixedSampler:
             decoding(student.model) as model,
             decoding(teacher.model) as other,
         ):
-            context = context_length(model.config)
             budget = Budget.of([model, other], self.batch_size)
             check_prompts(prompts, model, limit, budget)
             check_prompts(contexts, other, limit, budget)

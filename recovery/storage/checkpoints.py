@@ -90,9 +90,9 @@ class CheckpointStore:
         if checkpoint.base:
             self._refuse_adapter_as_base(checkpoint)
             self.open(checkpoint.base)
+        _refuse_strangers(checkpoint, manifest["files"])
         stamps = _stamps(checkpoint.path, manifest["files"])
         if _VERIFIED.get(self.root / checkpoint_id) != stamps:
-            _refuse_strangers(checkpoint, manifest["files"])
             atomic_dirs.check_files(f"checkpoint {checkpoint_id}", checkpoint.path, manifest["files"])
             _VERIFIED[self.root / checkpoint_id] = stamps
         return checkpoint

@@ -155,6 +155,28 @@ def test_an_empty_table_is_an_empty_file_of_its_format(tmp_path: Path, kind: str
         assert read(b"".join(export(tracker.db, "reviews", kind)) or b"\n", kind) == []
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("backend", databases.BACKENDS)
+def test_a_cycle_that_ends_meanwhile_does_not_change_an_export(
+    tmp_path: Path, kind: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its summary would be a number in a column of text, and a column that the first pass did not see."""
+    with databases.new_database(backend, tmp_path) as where, Tracker(where) as tracker:
+        run = tracker.start_run("cycle")
+        tracker.record_cycle(run.id, summary={"note": "before"})
+
+        def meanwhile(rows: Iterator[dict[str, Any]]) -> dict[str, type]:
+            names = columns(rows)
+            tracker.record_cycle(run.id, status="accepted", summary={"note": 7, "late": True})
+            tracker.record_cycle(tracker.start_run("cycle").id)
+            return names
+
+        monkeypatch.setattr(exporting, "columns", meanwhile)
+        found = read(b"".join(export(tracker.db, "cycles", kind)), kind)
+    assert len(found) == 1
+    assert found[0]["status"] == "running" and found[0]["summary.note"] == "before"
+
+
 def test_the_command_writes_a_file_by_its_ending_or_nothing(home: Path, tmp_path: Path) -> None:
     def recover(*words: str) -> Any:
         return CliRunner().invoke(cli, ["--home", str(home), *words], catch_exceptions=True)

@@ -150,6 +150,44 @@ def test_points_that_could_never_be_written_are_counted(
     assert "8 metric points of run nobody could not be written and are lost" in caplog.text
 
 
+def test_traces_that_could_never_be_written_are_bounded_and_counted(
+    tracker: Tracker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(live_module, "MOST_TRACES", 5)
+    with live_module.LiveRun(tracker.db, "nobody", interval=10.0) as live:  # a run that is not recorded
+        for step in range(4):
+            live.traces(step, [{"prompt": "x" * 1000}] * 2)
+            live.metrics(step, {"loss": 1.0})
+        assert not live.flush()
+        assert list(live._waiting.traces) == [(1, 1), (2, 0), (2, 1), (3, 0), (3, 1)]  # the newest
+    assert "4 metric points and 8 token traces of run nobody could not be written and are lost" in caplog.text
+
+
+def test_a_failed_write_lets_no_more_wait_than_may(tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was logged while a write was under way waits together with what that write could not store."""
+    monkeypatch.setattr(live_module, "MOST_POINTS", 5)
+    run, writing, let_fail = tracker.start_run("distill"), threading.Event(), threading.Event()
+
+    def gone(self: Database, work: object) -> object:
+        writing.set()
+        let_fail.wait(20)
+        raise TrackerError("the server is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Database, "write", gone)
+        live = live_module.LiveRun(tracker.db, run.id, interval=10.0)
+        for step in range(4):
+            live.metrics(step, {"loss": 1.0})
+        live.flush(timeout=0.01)
+        assert writing.wait(20)
+        for step in range(4, 8):
+            live.metrics(step, {"loss": 1.0})
+        let_fail.set()
+        assert not live.flush()
+        assert len(live._waiting.points) <= 5
+        live.close()
+
+
 def test_logging_does_not_wait_for_a_slow_database(tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
     run, write = tracker.start_run("distill"), Database.write
 

@@ -206,3 +206,21 @@ def test_passes_count_by_the_rate() -> None:
     falling = OptimizerConfig(learning_rate=1e-3, warmup_steps=0, schedule="linear", final_lr_fraction=0)
     linear = config(steps=4, tokens_per_step=100, optimizer=falling)  # rates 1, 3/4, 1/2, 1/4
     assert effective_passes(linear, 1000, 0.5) == pytest.approx([0.05, 0.0875, 0.1125, 0.125])
+
+
+def test_rates_that_differ_in_the_seventh_digit_are_trained_each(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both were called midtrain:0.001, so that the second one took the checkpoint of the first."""
+    named: list[str] = []
+
+    def trained(ws: Workspace, job: Any, *, parent: str, key: str) -> dict[str, Any]:
+        named.append(key)
+        if len(named) == 2:
+            raise KeyboardInterrupt
+        return midtrain(ws, job, parent=parent, key=key)
+
+    monkeypatch.setattr("pipelines.piloting.narrow_runs.midtrain", trained)
+    with pytest.raises(KeyboardInterrupt):
+        pilot(ws, job_of(ws, rates="1e-3,1.0000001e-3"), key="near")
+    assert named == ["midtrain:0.001", "midtrain:0.0010000001"]

@@ -8,6 +8,7 @@ import pytest
 
 from pipelines.config.jobs import CycleJob, DistillJob, Job, MidtrainJob
 from pipelines.config.overrides import override
+from pipelines.runs import kept_probes
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -60,6 +61,22 @@ def test_a_run_whose_input_changed_is_refused(
     (tmp_path / file).write_text("as it is now")
     with pytest.raises(InputError, match=rf"{name} .*{file}.*: changed since the run began"):
         pinned(ws, begun)
+
+
+def test_questions_that_change_while_a_cycle_begins_are_not_kept_as_those_that_it_asks(
+    ws: Workspace, tmp_path: Path
+) -> None:
+    """They were kept under the hash of the earlier ones, which later cycles then asked."""
+    made = jobs(tmp_path)["cycle"]
+    assert isinstance(made, CycleJob)
+    begun = pinned(ws, made)
+    (tmp_path / "probes.jsonl").write_text("as it is now")
+    with pytest.raises(InputError, match=r"probes .*probes.jsonl.*: changed since the run began"):
+        kept_probes.keep(ws, begun)
+    assert not (ws.home / kept_probes.FOLDER).exists()
+    (tmp_path / "probes.jsonl").write_text("as it was")
+    kept_probes.keep(ws, begun)
+    assert [file.read_text() for file in (ws.home / kept_probes.FOLDER).iterdir()] == ["as it was"]
 
 
 def test_a_stage_trains_on_what_its_cycle_began_with(ws: Workspace, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,25 @@ def test_serve_binds_openly_only_if_asked_to_and_with_a_key(
         with serve(nowhere, "base", host=host, port=0, rank=0, beyond=beyond):
             pass
     assert "two" not in str(caught.value)
+
+
+def test_a_stopped_server_has_no_connection_left_and_a_restarted_one_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_server, "require_vllm", lambda: None)
+    server = vllm_server.Server(tmp_path, EngineSettings(), name="m", log=tmp_path / "vllm.log", key="")
+    code = (
+        "import http.server as h; H = type('H', (h.BaseHTTPRequestHandler,), "
+        "{'do_GET': lambda s: (s.send_response(200), s.end_headers())}); "
+        f"h.HTTPServer(('127.0.0.1', {server.port}), H).serve_forever()"
+    )
+    server.command = [sys.executable, "-c", code]
+    server.start()
+    server.restart()
+    assert server.answers()
+    server.stop()
+    assert server.client._client.is_closed and not server.answers()
+    server.stop()
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 import pytest
 import torch
 
-from recovery.forward.decoder_choice import decoding_way
+from recovery.forward.decoder_choice import decoder_of, decoding, decoding_by, decoding_way
 from recovery.forward.hidden_states import hidden_states, logits_of, plain_states, row_sharing
 from recovery.forward.isolation import PADDING, Sharing, rows_stay_apart
 from recovery.models.chat_model import ChatModel
@@ -48,6 +49,17 @@ def teacher_forced(model: Any, prompt: list[int], response: list[int]) -> torch.
     logprobs_TV = model(tokens_BT, use_cache=False).logits[0].log_softmax(-1)
     before = len(prompt) - 1
     return logprobs_TV[before:-1].gather(-1, torch.tensor(response)[:, None])[:, 0]
+
+
+def test_a_model_decodes_in_a_given_way_inside_the_block_alone() -> None:
+    chat = chat_model("Llama")
+    with decoding(chat.model) as model:
+        own = decoding_way(model)
+        other = replace(own, saves_at_least=1)
+        with decoding_by(model, other):
+            assert decoding_way(model) is other
+            assert decoder_of(model, chat.pad_id, NEW_TOKENS).saves_at_least == 1
+        assert decoding_way(model) is own != other
 
 
 @pytest.mark.parametrize("name", EVERY_FAMILY)

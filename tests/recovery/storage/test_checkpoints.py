@@ -102,6 +102,15 @@ def test_a_flipped_bit_is_refused_by_name(tmp_path: Path, name: str, position: i
         store.open(made.id)
 
 
+def test_a_file_that_is_added_after_a_checkpoint_was_opened_is_refused(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    made = publish(store)
+    assert store.open(made.id) == made
+    (made.path / "adapter_config.json").write_text("{}")
+    with pytest.raises(DamagedCheckpoint, match=r"adapter_config.json was added later"):
+        store.open(made.id)
+
+
 def test_missing_longer_and_foreign_files_are_refused(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     made = publish(store)
