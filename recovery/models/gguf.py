@@ -10,7 +10,6 @@ import hashlib
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,14 +57,12 @@ def convert(source: Path, root: Path) -> ConvertedModel:
     """Write the checkpoint to a folder of `root` named by the file's name and content, unless it is there."""
     _require_package(source)
     with explained(str(source), "GGUF file"):
-        reader = _reader(source)
-        metadata = _Metadata.of(reader)
+        metadata = _Metadata.of(source)
     with source.open("rb") as stream:
         content = hashlib.file_digest(stream, "sha256").hexdigest()
     target = root / f"{source.stem}-{content[:12]}"
     if not target.is_dir():
-        # Standard error would get a bar for every tensor.
-        with quiet(), contextlib.redirect_stderr(io.StringIO()), _read_once(source, reader):
+        with quiet(), contextlib.redirect_stderr(io.StringIO()):  # a bar for every tensor
             tokenizer = _tokenizer(source, metadata)
             model = _model(source, metadata)
         _settle_generation(model, tokenizer)
@@ -87,7 +84,10 @@ class _Metadata:
     digits_apart: bool
 
     @classmethod
-    def of(cls, reader: Any) -> _Metadata:
+    def of(cls, source: Path) -> _Metadata:
+        from gguf import GGUFReader
+
+        reader = GGUFReader(source)
         sizes: Counter[str] = Counter()
         for tensor in reader.tensors:
             sizes[tensor.tensor_type.name] += int(tensor.n_elements)
@@ -120,25 +120,6 @@ def _require_package(source: Path) -> None:
         raise InputError(
             f"{source}: reading it needs the gguf package: pip install 'recover-llm[gguf]'"
         ) from error
-
-
-def _reader(source: Path) -> Any:
-    from gguf import GGUFReader
-
-    return GGUFReader(source)
-
-
-@contextlib.contextmanager
-def _read_once(source: Path, reader: Any) -> Iterator[None]:
-    """Give transformers a file's header and vocabulary as they were read; it would read them three times."""
-    import gguf
-
-    own = gguf.GGUFReader
-    gguf.GGUFReader = lambda path: reader if Path(path).samefile(source) else own(path)
-    try:
-        yield
-    finally:
-        gguf.GGUFReader = own
 
 
 def _tokenizer(source: Path, metadata: _Metadata) -> PreTrainedTokenizerBase:

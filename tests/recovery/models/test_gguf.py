@@ -38,24 +38,6 @@ def test_every_tensor_is_as_transformers_reads_it(source: Path, tmp_path: Path) 
     assert made.precision == "4-bit Q4_1"
 
 
-def test_the_header_is_read_once(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vocabulary of 49,000 tokens takes two seconds of the processor each time."""
-    from gguf import GGUFReader
-
-    read: list[Path] = []
-    begin = GGUFReader.__init__
-
-    def counted(self: GGUFReader, path: Path, *given: str) -> None:
-        read.append(path)
-        begin(self, path, *given)
-
-    monkeypatch.setattr(GGUFReader, "__init__", counted)
-    gguf.convert(source, tmp_path)
-    assert read == [source]
-    AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name)
-    assert len(read) > 1  # outside, transformers reads for itself
-
-
 def test_the_checkpoint_answers_with_its_own_template_and_stops(source: Path, tmp_path: Path) -> None:
     chat = loading.load(loading.ModelSpec(str(gguf.convert(source, tmp_path).directory)))
     start, end, text_end = 257, 258, 259
