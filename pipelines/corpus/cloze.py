@@ -181,7 +181,7 @@ def _cuts(sentence: str, said: Placed, known: Entities, words: _Words) -> Iterat
         for (_, previous), (at, word) in pairwise([(0, ""), *said])
         if not _LETTER.fullmatch(word)
     ]
-    options = sorted((option for option in options if option[0]), reverse=True)
+    options = sorted((option for option in options if option[0]), key=_by_what_is_told, reverse=True)
     mentions = list(known.mentions(sentence))
     named = False
     if mentions:
@@ -196,6 +196,12 @@ def _cuts(sentence: str, said: Placed, known: Entities, words: _Words) -> Iterat
         gap = _cut_behind(said[CONTEXT][0], (), sentence, option)
         if gap and not words.is_ordinary(gap.answer):
             yield gap
+
+
+def _by_what_is_told(option: Option) -> tuple[bool, Option]:
+    """Order by what a word tells; a single character, as Chinese has them, says little."""
+    word = option[2]
+    return len(word) > 1 or word.isdigit(), option
 
 
 def _cut_behind(end: int, entity: Term, sentence: str, option: Option) -> Cloze | None:

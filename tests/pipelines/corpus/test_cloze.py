@@ -111,3 +111,11 @@ def test_no_two_gaps_ask_the_same_question(said: list[list[str]]) -> None:
     for gap in gaps:
         assert gap.sentence.startswith(f"{gap.before}{gap.between}{gap.answer}")
         assert gap.answer.casefold() not in gap.before.casefold()
+
+
+def test_a_single_character_is_asked_for_only_where_nothing_else_is() -> None:
+    said = "昂刺鱼豆腐汤是一道口感鲜美的家常汤品。胡萝卜洗净去皮切成滚刀块。小火倒入橄榄油等待香菇变软。"
+    more = "加入白胡椒和黑胡椒调味。一份正好够两个人食用。排骨山药玉米汤清甜醇厚。生粉倒入小碗中搅拌均匀。"
+    first = clozes([said, more, "盐放在最后的水里再放一点。"], limit=50)
+    assert len(first) >= 4
+    assert all(len(gap.answer) > 1 for gap in first)
