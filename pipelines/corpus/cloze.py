@@ -16,6 +16,7 @@ from itertools import chain, islice, pairwise
 
 from pipelines.corpus.entities import Entities, Term, entities, sample
 from pipelines.corpus.general_words import GeneralWords, general_words
+from pipelines.corpus.markup.parts import FORMULA
 from pipelines.corpus.prose import prose_sentences
 from pipelines.corpus.segments import IS_UNSPACED, segments
 
@@ -37,7 +38,7 @@ _ENDED = re.compile(r"[.!?…。！？؟।][\"'”’»)\]」』]*$")  # a sent
 _LETTER = re.compile(
     r"[A-Za-zΑ-Ωα-ωϵϕ]['′]?(?:[_^]\{?\w{1,3}\}?)?(?:[=+][A-Za-zΑ-Ωα-ωϵϕ0-9]['′]?)?|\d[_^]\w|[≠≤≥=→∘∈⊂⊆×∧∨]\w+'?"
 )
-_FORMULA = re.compile(r"(?<![\w$\\])\$(?=[^\s$])[^$\n]{1,400}(?<=\S)\$(?![\w$])")
+_FORMULA = re.compile(FORMULA)
 MARKS = ".!?।'‘’*_`[]{}<>|"  # around a word, and no part of it
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from html import unescape
 
+from pipelines.corpus.markup.parts import FORMULA
+
 LONGEST = 1000  # characters of a sentence that may be code
 # A <name> at the beginning of a sentence
 _TO_FILL_IN = r"(?!(?:br|dd|div|dt|h\d|hr|li|p|td|th|tr)\b)\w[\w .:|-]*>[^<]*[A-Za-z][^<]*$"
@@ -31,7 +33,7 @@ _TAG = re.compile(rf"(?<!`)</?(?:{_STYLING})(?:\s[^<>]*)?>(?!`)", re.I)
 _CODE_SPAN = re.compile(
     r"(?<!`)(`+)(?!`)(.{1,1000}?)(?<!`)\1(?!`)"
     r"|(?<![^\s({\[\"'-])([~=])(?=[^\s=~])([^\n]{1,300}?)(?<=\S)\3(?![^\s.,;:!?)}\]\"'-])"
-    r"|(?<![\w$\\])(\$(?=[^\s$])[^$\n]{1,1000}(?<=\S)\$)(?![\w$])"  # formulas, with their marks
+    rf"|({FORMULA})"
 )
 _EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`+)(?=\S)(.{1,1000}?)(?<=\S)\1(?!\w)")
 _BOX = re.compile(r"^\[!\w+\][+-]?\s*")  # a box's kind before its title

@@ -2,6 +2,7 @@
 
 LEFT_OUT = "[…]"  # stands for a part of a sentence that was left out
 SLOT = "\ufffc"  # stands where something is put in that the text does not say
+FORMULA = r"(?<![\w$\\])\$(?=[^\s$])[^$\n]{1,1000}(?<=\S)\$(?![\w$])"  # in a line, with its marks
 INDENTED = r"(?:[ \t]*\n|[ \t]+\S.*(?:\n|\Z))*"  # the lines of an indented block
 
 

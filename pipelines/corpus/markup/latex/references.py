@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from pipelines.corpus.markup.latex.words import LABELS
 from pipelines.corpus.markup.parts import LEFT_OUT, names
 
 REFERENCE, CITATION, GAP = "\ufdd2", "\ufdd3", "\ufdd4"  # GAP: a command that prints nothing
@@ -18,11 +19,7 @@ _NOUNS = names(
     " conjecture step line rule fact observation notation question construction situation diagram panel"
     " experiment eq fig sec tab thm alg chap app def prop cor lem ex"
 )
-_FULL = {
-    "eq": "equation", "fig": "figure", "sec": "section", "tab": "table", "thm": "theorem", "ex": "example",
-    "alg": "algorithm", "chap": "chapter", "app": "appendix", "def": "definition", "prop": "proposition",
-    "cor": "corollary", "lem": "lemma",
-}  # fmt: skip
+_FULL = LABELS | {"ex": "example"}
 _PLURALS = {"appendice": "appendices", "propertie": "properties", "corollarie": "corollaries"}
 _DETERMINERS = names(
     "the this that these those each le la les du des au aux ce cette ces un une l der die das dem den des"

@@ -33,7 +33,7 @@ _TOKEN = re.compile(
     re.X,
 )
 _DEFINED = re.compile(
-    r"\\(?:(?:re|provide)?newcommand|providecommand|renewcommand|DeclareRobustCommand|def|gdef)\*?[ \t]*"
+    r"\\(?:(?:re)?newcommand|providecommand|DeclareRobustCommand|def|gdef)\*?[ \t]*"
     r"(?:\{[ \t]*\\([A-Za-z]+)[ \t]*\}|\\([A-Za-z]+))[ \t]*"
     r"\{((?:[^{}\\#\n]|\\[^\n]|\{(?:[^{}\\#\n]|\\[^\n]){0,80}\}){0,100})\}"
 )

@@ -100,43 +100,39 @@ _WITHOUT = {  # commands that print nothing, by how many arguments they take
     " nonumber notag qed qedhere leavevmode unskip ignorespaces bgroup egroup begingroup endgroup flushleft"
     " nopagebreak goodbreak filbreak break linewidth textwidth columnwidth textheight dotfill hrulefill hrule"
     " doublespacing singlespacing onehalfspacing raggedbottom flushbottom subsubsectionmark balance"
-    " eject break samepage addlinespace cmidrule endinput else fi or item protect global"
-    " long expandafter vrule",
+    " eject samepage addlinespace endinput else fi or item global long expandafter vrule",
     1: "label index glossary vspace hspace vskip hskip kern input include includeonly bibliography"
     " bibliographystyle pagestyle thispagestyle pagenumbering usepackage RequirePackage documentclass"
     " includegraphics includesvg graphicspath hypersetup tikzset lstset geometry usetikzlibrary"
     " pgfplotsset thanks author date institute affiliation email nocite phantom hphantom vphantom color"
-    " rowcolor cellcolor columncolor cline arraybackslash todo missingfigure stepcounter refstepcounter"
-    " enlargethispage linespread fontfamily selectfont captionsetup excludecomment includecomment"
-    " theoremstyle phantomsection subimport bibitem lstinputlisting verbatiminput inputminted addbibresource"
+    " rowcolor cellcolor columncolor cline cmidrule arraybackslash todo missingfigure stepcounter"
+    " refstepcounter enlargethispage linespread fontfamily selectfont captionsetup excludecomment"
+    " includecomment theoremstyle phantomsection bibitem lstinputlisting verbatiminput addbibresource"
     " tikzinput printglossary usetheme usecolortheme setbeamertemplate hyphenation DeclareUnicodeCharacter"
     " ProvidesPackage ProvidesClass NeedsTeXFormat ccsdesc keywords acmConference markright"
     " linenumbers symlabel bstctlcite titlerunning authorrunning newcounter newlength"
     " newif newsavebox usebox pgfmathsetmacro setstretch sisetup crefname ispartof setmainfont"
     " setsansfont setmonofont setdefaultlanguage setotherlanguage selectlanguage onlyinsubfile subfile",
-    2: "setlength addtolength setcounter addtocounter rule hypertarget definecolor newcommand renewcommand"
-    " providecommand DeclareMathOperator markboth addcontentsline newtheorem colorlet newacronym"
-    " DeclareRobustCommand inputminted fontsize numberwithin let settowidth subimport import numberwithin"
-    " newglossaryentry setbeamercolor setbeamerfont AtBeginEnvironment raisebox addtotoc fancyhead"
-    " titlespacing",
+    2: "setlength addtolength setcounter addtocounter rule definecolor newcommand renewcommand"
+    " providecommand DeclareMathOperator markboth addcontentsline newtheorem colorlet"
+    " DeclareRobustCommand inputminted fontsize numberwithin let settowidth subimport import"
+    " newglossaryentry setbeamercolor setbeamerfont AtBeginEnvironment addtotoc fancyhead",
     3: "newenvironment renewenvironment addtocontents DeclareFixedFont DeclareMathAlphabet titlespacing"
     " NewDocumentCommand RenewDocumentCommand DeclareDocumentCommand DeclarePairedDelimiter",
     4: "NewDocumentEnvironment titleformat",
 }
-NOTHING = {name: count for count, listed in _WITHOUT.items() for name in listed.split()} | {
-    "raisebox": 1, "fontsize": 2, "newlength": 1, "cline": 1, "cmidrule": 1, "hspace": 1,
-}  # fmt: skip
+NOTHING = {name: count for count, listed in _WITHOUT.items() for name in listed.split()}
 # Commands of several arguments, of which one is printed: how many, and which.
 PRINTED = {
     "textcolor": (2, 1), "colorbox": (2, 1), "fcolorbox": (3, 2), "href": (2, 1), "hyperlink": (2, 1),
     "hyperref": (1, 0), "scalebox": (2, 1), "resizebox": (3, 2), "rotatebox": (2, 1), "parbox": (2, 1),
     "multicolumn": (3, 2), "multirow": (3, 2), "foreignlanguage": (2, 1), "texorpdfstring": (2, 1),
-    "makebox": (1, 0), "framebox": (1, 0), "captionof": (2, 1), "subfloat": (1, 0), "hypertarget": (2, 1),
+    "makebox": (1, 0), "framebox": (1, 0), "subfloat": (1, 0), "hypertarget": (2, 1),
     "highlight": (2, 1), "adjustbox": (2, 1), "setlist": (1, -1), "textlangfr": (2, 1), "raisebox": (2, 1),
     "lettrine": (2, 0), "acrodef": (2, -1), "newacronym": (3, -1), "pgfkeys": (1, -1), "foreign": (1, 0),
     "uppercase": (1, 0), "only": (1, 0), "uncover": (1, 0), "visible": (1, 0), "alert": (1, 0),
     "onslide": (1, 0), "invisible": (1, 0), "MakeUppercase": (1, 0), "bibinfo": (2, 1),
-    "bibfield": (2, 1), "url": (1, 0),
+    "bibfield": (2, 1),
 }  # fmt: skip
 _UNITS = {
     "metre": "m", "meter": "m", "second": "s", "gram": "g", "kilogram": "kg", "ampere": "A", "kelvin": "K",
