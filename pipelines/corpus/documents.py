@@ -24,6 +24,7 @@ from pipelines.corpus.reading.formats import (
     suffixes,
     unknown,
 )
+from pipelines.corpus.reading.latex_folder import FolderMacros
 from pipelines.corpus.reading.plain import FileFacts, Source, TextPiece, read_text
 from pipelines.corpus.reading.pool import FileText, Pool
 from pipelines.corpus.reading.similar import Signature, SimilarFiles
@@ -61,9 +62,11 @@ class _Job:
 class _Queue:
     """Files that are opened ahead of their turn; closes them at the end."""
 
-    def __init__(self, entries: Iterator[tree.Entry], limits: Limits) -> None:
-        self._entries = entries
+    def __init__(self, walked: tree.Tree, limits: Limits) -> None:
+        self._root = Path(walked.real)
+        self._entries = walked.entries()
         self._limits = limits
+        self._macros: FolderMacros | None = None
         self._jobs: deque[_Job] = deque()
 
     def __enter__(self) -> _Queue:
@@ -99,8 +102,15 @@ class _Queue:
         if entry.size > largest * MIB:
             entry.reason = f"larger than {largest} MiB"
             return _Job(entry, format)
-        answer = pool.submit(entry.handle, format, packed, entry.size) if format.limited else None
-        return _Job(entry, format, packed, answer)
+        if not format.limited:
+            return _Job(entry, format, packed)
+        context = self._context(entry) if format.name == "latex" else ""
+        return _Job(entry, format, packed, pool.submit(entry.handle, format, packed, entry.size, context))
+
+    def _context(self, entry: tree.Entry) -> str:
+        """Return what a LaTeX file's parser needs to know of the others, which are looked through once."""
+        self._macros = self._macros or FolderMacros(self._root, self._limits)
+        return self._macros.used_in(entry)
 
 
 def read_folder(
@@ -115,7 +125,7 @@ def read_folder(
     done = size = 0
     with (
         tree.Tree(directory) as walked,
-        _Queue(walked.entries(), limits) as waiting,
+        _Queue(walked, limits) as waiting,
         Pool(limits) as pool,
     ):
         for job in waiting.jobs(pool):

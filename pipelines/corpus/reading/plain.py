@@ -47,10 +47,14 @@ class FileFacts:
 
 
 class Source:
-    """An open file's bytes, unpacked; they can be read several times."""
+    """An open file's bytes, unpacked; they can be read several times.
 
-    def __init__(self, handle: int, packed: bool, limits: Limits) -> None:
+    `context` is what its parser needs to know of other files.
+    """
+
+    def __init__(self, handle: int, packed: bool, limits: Limits, context: str = "") -> None:
         self.handle = handle
+        self.context = context
         self.packed = packed
         self.limits = limits
         self.size = os.fstat(handle).st_size

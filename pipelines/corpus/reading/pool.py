@@ -76,6 +76,7 @@ class _Job:
     format: Format
     packed: bool
     size: int
+    context: str
     answer: FileText
 
 
@@ -107,9 +108,12 @@ class Pool:
         for running in list(self._all):
             running.end()
 
-    def submit(self, handle: int, format: Format, packed: bool, size: int) -> FileText:
-        """Queue an open file; close the handle after its answer was read or the pool was closed."""
-        job = _Job(handle, format, packed, size, FileText(self._closed))
+    def submit(self, handle: int, format: Format, packed: bool, size: int, context: str = "") -> FileText:
+        """Queue an open file; close the handle after its answer was read or the pool was closed.
+
+        `context` is what its parser needs to know of other files.
+        """
+        job = _Job(handle, format, packed, size, context, FileText(self._closed))
         self._waiting.append(job)
         self._threads.submit(self._work)
         return job.answer
@@ -223,9 +227,12 @@ class _Worker:
 
     def request(self, jobs: Collection[_Job]) -> None:
         """Send several files; their texts come back one by one, in this order."""
-        rows = [{"format": job.format.name, "packed": job.packed} for job in jobs]
+        rows = [{"format": job.format.name, "packed": job.packed, "context": job.context} for job in jobs]
+        said = json.dumps(rows).encode()
+        header = worker.HEADER_OF_REQUEST.pack(len(said))
         with suppress(OSError):  # the process is gone: reading the answer says how
-            socket.send_fds(self._socket, [json.dumps(rows).encode()], [job.handle for job in jobs])
+            socket.send_fds(self._socket, [header], [job.handle for job in jobs])
+            self._socket.sendall(said)
 
     def blocks(self, format: Format, facts: FileFacts) -> Iterator[list[TextPiece]]:
         """Yield the text of the next file and fill in its facts, or raise Unreadable with the reason."""

@@ -37,6 +37,7 @@ ONE_DOCUMENT: dict[str, Callable[[Source, FileFacts], Iterator[str]]] = {
 }
 TABLES: dict[str, Callable[[Source, FileFacts], Iterator[TextPiece]]] = {"jsonl": read_jsonl, "csv": read_csv}
 HEADER = struct.Struct("!cI")  # kind of the frame and its length in bytes
+HEADER_OF_REQUEST = struct.Struct("!I")  # the length of its rows in bytes
 PART, LAST, DONE, REFUSED, BROKEN = b"P", b"L", b"D", b"R", b"B"  # PART, LAST: of a document's text
 SENT_TOGETHER = 2**18  # bytes
 PACE = 64 * MIB  # bytes of text after which the limits on time start again
@@ -50,14 +51,27 @@ def serve(descriptor: int, options: dict[str, Any]) -> None:
     limits = Limits(**options)
     _limit(limits.memory_mib)
     while True:
-        request, handles, *_ = socket.recv_fds(connection, 4096, MOST_FILES)
+        request, handles, *_ = socket.recv_fds(connection, HEADER_OF_REQUEST.size, MOST_FILES)
         if not request:
             return
-        for job, handle in zip(json.loads(request), handles, strict=True):
+        for job, handle in zip(_jobs(connection, request), handles, strict=True):
             try:
-                _answer(_Frames(connection, limits), job["format"], Source(handle, job["packed"], limits))
+                source = Source(handle, job["packed"], limits, job["context"])
+                _answer(_Frames(connection, limits), job["format"], source)
             finally:
                 os.close(handle)
+
+
+def _jobs(connection: socket.socket, header: bytes) -> list[dict[str, Any]]:
+    """Return the rows of a request, one a file, behind the header that says their length."""
+    (length,) = HEADER_OF_REQUEST.unpack(header)
+    rows = b""
+    while len(rows) < length:
+        part = connection.recv(length - len(rows))
+        if not part:
+            sys.exit()
+        rows += part
+    return list(json.loads(rows))
 
 
 def _limit(memory_mib: int) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from pipelines.corpus.markup.latex import words
 from pipelines.corpus.markup.latex.formulas import in_line
+from pipelines.corpus.markup.latex.macros import Macro
 from pipelines.corpus.markup.latex.page import OVERLAY, Page
 from pipelines.corpus.markup.latex.references import CITATION, GAP, REFERENCE
 from pipelines.corpus.markup.latex.tokens import DEFINING, Token
@@ -15,6 +17,8 @@ _LENGTH = re.compile(r"\[\s*-?[\d.]*\s*\\?[a-z]*\s*\]")
 _KEY = re.compile(
     r"-?[\d.]+(?:pt|em|ex|cm|mm|in)?|\S*(?:[_:/=]|[a-z][A-Z]|\.\w|[A-Za-z]\d|\d[A-Za-z])\S*|\W*"
 )
+_DIMENSION = r"[+-]? ?(?:\d[\d.,]*|\.\d+)?(?: ?(?:true)? ?(?:pt|em|ex|cm|mm|in|bp|pc|sp|mu|fil{1,3})\b)?"
+_NUMBER = re.compile(rf" ?=? ?{_DIMENSION}(?: ?plus ?{_DIMENSION})?(?: ?minus ?{_DIMENSION})?")
 _INDEXED = re.compile(r"\w!\w")  # a place in an index
 _REFERRING = re.compile(r"[A-Za-z]{0,6}[Rr]efs?(?:range)?")
 _CITING = re.compile(r"[A-Za-z]*[cC]ite[A-Za-z]*")
@@ -35,8 +39,8 @@ _UNIT = re.compile(r"\\([A-Za-z]+)[ ]?|\\[,.]|([^\\{}]+)")
 class Commands(Page):
     """A page on which commands are printed; environments are printed by its heirs."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, text: str, macros: Mapping[str, Macro] | None = None) -> None:
+        super().__init__(text, macros)
         self._notes: list[str] = []
         self._noted = 0
 
@@ -71,6 +75,8 @@ class Commands(Page):
             return option if option > at and _LENGTH.fullmatch(self.source(at, option)) else at
         if name in DEFINING:
             return self._definition(name, at, end)
+        if name in words.LENGTHS:
+            return self._length(name, at, end, out)
         return self._of_arguments(token, name, at, end, out)
 
     def _accent(self, name: str, at: int, end: int, out: list[str]) -> int:
@@ -174,13 +180,31 @@ class Commands(Page):
 
     def _quantity(self, name: str, at: int, end: int, out: list[str]) -> int:
         """Print a number and its unit."""
-        said = []
-        for number in range(words.QUANTITIES[name]):
+        count, has_unit = words.QUANTITIES[name]
+        numbers = []
+        for _ in range(count):
             first, last, at = self.span(at, end)
-            is_unit = number > 0 or name in ("si", "unit")
-            said.append(self._unit(first, last) if is_unit else self.source(first, last))
-        out.append(" ".join(said).replace(" °", "°") + ("°" if name == "ang" else ""))
+            numbers.append(self.source(first, last).replace(";", ", "))
+        said = "–".join(numbers) + ("°" if name == "ang" else "")
+        if has_unit:
+            first, last, at = self.span(at, end)
+            said = f"{said} {self._unit(first, last)}".strip().replace(" °", "°")
+        out.append(said)
         return at
+
+    def _length(self, name: str, at: int, end: int, out: list[str]) -> int:
+        """Pass over the number that a length is set to."""
+        out.append("\n\n" if name in words.BREAKS else GAP)
+        if at >= end or self.tokens[at].kind != "text":
+            return at
+        said = self.tokens[at].said
+        number = _NUMBER.match(said)
+        rest = said[number.end() :] if number else said
+        self.tokens[at] = Token("text", rest or "\u200b", rest)
+        if rest:
+            return at
+        of_another = at + 1 < end and self.tokens[at + 1].said in words.LENGTHS  # 0.5\baselineskip
+        return self._length(name, at + 2, end, out) if of_another else at + 1
 
     def _reference(self, token: Token, name: str, at: int, end: int, out: list[str]) -> int:
         """Print a mark for what refers to something."""

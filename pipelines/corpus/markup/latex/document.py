@@ -7,8 +7,10 @@ formulas as they were typed, unless they are of letters, figures and signs only.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from pipelines.corpus.markup.latex.blocks import Blocks
+from pipelines.corpus.markup.latex.macros import Macro
 
 _WORD = re.compile(r"(?<![\\\w])[^\W\d_]{2,}")  # no command's name
 _NO_PROSE = re.compile(r"^[ \t]*(`{3,}|\$\$).*?^[ \t]*\1$", re.M | re.S)
@@ -20,9 +22,12 @@ _SETTING = re.compile(
 )
 
 
-def as_markdown(text: str) -> str:
-    """Return a document, or the part of one that a file holds; nothing where it prints no words."""
-    page = Blocks(text)
+def as_markdown(text: str, macros: Mapping[str, Macro] | None = None) -> str:
+    """Return a document, or the part of one that a file holds; nothing where it prints no words.
+
+    `macros` are those of other files, which the text's own take precedence over.
+    """
+    page = Blocks(text, macros)
     begin = next((at for at, token in enumerate(page.tokens) if token[:2] == ("begin", "document")), -1)
     end = page.ends.get(begin, len(page.tokens))
     parts = [_title(page, begin), page.render(begin + 1, end), page.footnotes()]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from pipelines.corpus.markup.latex import words
 from pipelines.corpus.markup.latex.formulas import in_line, shown
+from pipelines.corpus.markup.latex.macros import Macro
 from pipelines.corpus.markup.latex.references import without_references
 from pipelines.corpus.markup.latex.tokens import pairs, tokens_of
 
@@ -25,9 +27,9 @@ _OTHERS = ("der", "les", "que", "la", "di")
 class Page:
     """The tokens of a text, and what is written of it."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, macros: Mapping[str, Macro] | None = None) -> None:
         text = _MARKS_IN_TEXT.sub("", text)
-        self.tokens = tokens_of(text)
+        self.tokens = tokens_of(text, macros)
         self.ends, self.halved = pairs(self.tokens)
         self.text = text
         self.english = text.count(" the ") >= max(text.count(f" {word} ") for word in _OTHERS)

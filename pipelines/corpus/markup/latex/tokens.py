@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from pipelines.corpus.markup.latex.macros import Macro, arguments_at, macros_of
 from pipelines.corpus.markup.parts import names
 
 _VERBATIM = (
@@ -32,17 +34,13 @@ _TOKEN = re.compile(
     """,
     re.X,
 )
-_DEFINED = re.compile(
-    r"\\(?:(?:re)?newcommand|providecommand|DeclareRobustCommand|def|gdef)\*?[ \t]*"
-    r"(?:\{[ \t]*\\([A-Za-z]+)[ \t]*\}|\\([A-Za-z]+))[ \t]*"
-    r"\{((?:[^{}\\#\n]|\\[^\n]|\{(?:[^{}\\#\n]|\\[^\n]){0,80}\}){0,100})\}"
-)
 DEFINING = names(
     "newcommand renewcommand providecommand DeclareRobustCommand DeclareMathOperator DeclarePairedDelimiter"
     " def gdef edef xdef let newif newenvironment renewenvironment newtheorem newlength newcounter"
 )
 _NO_CONDITION = names("iff ifthenelse ifoot ifblank ifstrequal ifstrempty ifnumcomp ifbool iftoggle")
-_BLOWN_UP = 2  # times the text's length that expanded macros may have
+_BLOWN_UP = 4  # times the text's length that expanded macros may have
+_DEEPEST = 6  # macros within one another
 
 
 class Token(NamedTuple):
@@ -56,26 +54,47 @@ class Token(NamedTuple):
 _SINGLE = {mark: Token(mark, mark, mark) for mark in ("{", "}", "[", "]", "&", "~", "$", "$$")}
 
 
-def tokens_of(text: str) -> list[Token]:
-    """Return the tokens; macros without arguments that the text defines are expanded once."""
-    macros = {name: _Scan(body, {}).tokens for name, body in definitions(text).items()}
+def tokens_of(text: str, others: Mapping[str, Macro] | None = None) -> list[Token]:
+    """Return the tokens, with what the text's own macros and those of `others` stand for."""
+    macros = _Macros({**(others or {}), **macros_of(text)}, _BLOWN_UP * len(text))
     return _without_other_branches(_Scan(text, macros).tokens)
 
 
-def definitions(text: str) -> dict[str, str]:
-    """Return what short macros without arguments stand for."""
-    return {found[1] or found[2]: found[3] for found in _DEFINED.finditer(text)}
+class _Macros:
+    """Macros, and what has been put in place of them."""
+
+    def __init__(self, by_name: Mapping[str, Macro], room: int) -> None:
+        self._by_name = by_name
+        self._room = room  # characters that may still be put in
+        self._tokens: dict[str, list[Token]] = {}  # of macros without arguments
+
+    def called(self, name: str, text: str, at: int, depth: int) -> tuple[list[Token], int] | None:
+        """Return what a macro whose name ends at a place stands for, and where its arguments end."""
+        macro = self._by_name.get(name)
+        if macro is None or self._room <= 0 or depth >= _DEEPEST:
+            return None
+        call = arguments_at(text, at, macro)
+        if call is None:
+            return None
+        arguments, end = call
+        tokens = self._tokens.get(name)
+        if tokens is None:
+            tokens = _Scan(macro.filled(arguments), self, depth + 1).tokens
+        if not macro.arguments:
+            self._tokens[name] = tokens
+        self._room -= sum(len(token.source) for token in tokens)
+        return tokens, end
 
 
 class _Scan:
     """A text from its beginning to its end, as tokens."""
 
-    def __init__(self, text: str, macros: dict[str, list[Token]]) -> None:
+    def __init__(self, text: str, macros: _Macros, depth: int = 0) -> None:
         self.tokens: list[Token] = []
         self._text = text
         self._macros = macros
+        self._depth = depth
         self._unclosed: set[str] = set()  # names of verbatim environments that nothing ends
-        self._expanded = 0  # characters
         at = 0
         while match := _TOKEN.match(text, at):
             at = self._add(match)
@@ -85,8 +104,8 @@ class _Scan:
         if match["verbatim"]:
             return self._verbatim(match["verbatim"], match.end())
         if match["word"]:
-            self._word(match["word"], match[0])
-        elif match["space"]:
+            return self._word(match)
+        if match["space"]:
             self._space(match[0])
         elif match["comment"] is None:
             self.tokens.append(_token(match))
@@ -101,16 +120,22 @@ class _Scan:
         self.tokens.append(Token("verbatim", name, self._text[at:end]))
         return end + len(ending)
 
-    def _word(self, name: str, source: str) -> None:
-        """Add a command, or what it stands for."""
-        body = self._macros.get(name)
-        if body is None or _is_defined(self.tokens) or self._expanded > _BLOWN_UP * len(self._text):
+    def _word(self, match: re.Match[str]) -> int:
+        """Add a command, or what it stands for; return where to go on."""
+        name, source = match["word"], match[0]
+        call = None
+        if not _is_defined(self.tokens):
+            call = self._macros.called(name, self._text, match.end("word"), self._depth)
+        if call is None:
             self.tokens.append(Token("word", name, source))
-            return
-        self.tokens += body
-        self._expanded += sum(len(token.source) for token in body)
+            return match.end()
+        tokens, end = call
+        self.tokens += tokens
+        if end > match.end("word"):
+            return end
         if source[-1].isspace():
             self.tokens.append(Token("text", " ", " "))
+        return match.end()
 
     def _space(self, source: str) -> None:
         """Add a line end; two that only comments stand between end a paragraph."""

@@ -98,10 +98,10 @@ _WITHOUT = {  # commands that print nothing, by how many arguments they take
     " unboldmath onecolumn twocolumn sloppy fussy protect relax hline toprule midrule bottomrule endhead"
     " endfirsthead endfoot endlastfoot nobreak allowbreak xspace footnotemark today pause null strut"
     " nonumber notag qed qedhere leavevmode unskip ignorespaces bgroup egroup begingroup endgroup flushleft"
-    " nopagebreak goodbreak filbreak break linewidth textwidth columnwidth textheight dotfill hrulefill hrule"
+    " nopagebreak goodbreak filbreak break dotfill hrulefill hrule"
     " doublespacing singlespacing onehalfspacing raggedbottom flushbottom subsubsectionmark balance"
     " eject samepage addlinespace endinput else fi or item global long expandafter vrule",
-    1: "label index glossary vspace hspace vskip hskip kern input include includeonly bibliography"
+    1: "label index glossary vspace hspace input include includeonly bibliography"
     " bibliographystyle pagestyle thispagestyle pagenumbering usepackage RequirePackage documentclass"
     " includegraphics includesvg graphicspath hypersetup tikzset lstset geometry usetikzlibrary"
     " pgfplotsset thanks author date institute affiliation email nocite phantom hphantom vphantom color"
@@ -144,7 +144,18 @@ _UNITS = {
     "nano": "n", "pico": "p", "centi": "c", "deci": "d", "km": "km", "cm": "cm", "mm": "mm", "ms": "ms",
     "kg": "kg", "nm": "nm", "um": "µm", "us": "µs", "ns": "ns", "GHz": "GHz", "MHz": "MHz", "kHz": "kHz",
 }  # fmt: skip
-QUANTITIES = {"SI": 2, "qty": 2, "num": 1, "si": 1, "unit": 1, "ang": 1}
+QUANTITIES = {  # how many numbers, and whether a unit follows
+    "SI": (1, True), "qty": (1, True), "num": (1, False), "ang": (1, False), "si": (0, True),
+    "unit": (0, True), "SIrange": (2, True), "qtyrange": (2, True), "numrange": (2, False), "SIlist": (1, True),
+    "qtylist": (1, True), "numlist": (1, False),
+}  # fmt: skip
+LENGTHS = names(  # that a number may follow
+    "vskip hskip kern itemsep parskip parsep topsep partopsep parindent leftskip rightskip baselineskip"
+    " lineskip tabcolsep arraycolsep columnsep leftmargin rightmargin labelsep labelwidth itemindent"
+    " listparindent hsize vsize topmargin abovedisplayskip belowdisplayskip abovecaptionskip multicolsep"
+    " belowcaptionskip hangindent hangafter tolerance hbadness vbadness looseness penalty clubpenalty"
+    " widowpenalty emergencystretch textwidth textheight columnwidth linewidth"
+)
 _RAISED = str.maketrans("0123456789+-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻")
 _LOWERED = str.maketrans("0123456789+-", "₀₁₂₃₄₅₆₇₈₉₊₋")
 
@@ -189,6 +200,21 @@ _NAMES = {
     "Remarque": "remarque", "Exemple": "exemple", "Exercice": "exercice", "Corollaire": "corollaire",
 }  # fmt: skip
 THEOREMS = {name: shown for shown, listed in _NAMES.items() for name in listed.split()}
+# Whose meaning here no macro with arguments, and none of another file, may replace.
+COMMANDS = frozenset().union(
+    HEADINGS,
+    RUN_IN,
+    MARKS,
+    DECLARED_STYLES,
+    BREAKS,
+    CODE,
+    FOOTNOTES,
+    CAPTIONS,
+    NOTHING,
+    PRINTED,
+    QUANTITIES,
+    LENGTHS,
+)
 
 
 def accented(accent: str, letter: str) -> str:
