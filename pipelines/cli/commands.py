@@ -6,6 +6,7 @@ import difflib
 import importlib
 import logging
 import os
+import signal
 import sys
 import traceback
 
@@ -138,6 +139,7 @@ def main() -> None:
 
             worker_process.follow()
             return
+        _end_on_request()
         cli.main(obj=session, prog_name="recover", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -157,6 +159,15 @@ def main() -> None:
         sys.exit(_explain(error))
     finally:
         launch.dismiss()
+
+
+def _end_on_request() -> None:
+    """Take a scheduler's or a container's request to end as Ctrl-C: what runs is recorded as interrupted.
+
+    The first process of a container would ignore it otherwise.
+    """
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _with_hint(error: click.ClickException) -> str:

@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from pipelines.corpus.latex_macros import FolderMacros
 from pipelines.corpus.manifest import FileReport, skipped_by_reason
 from pipelines.corpus.reading import tree
 from pipelines.corpus.reading.formats import (
@@ -24,7 +25,6 @@ from pipelines.corpus.reading.formats import (
     suffixes,
     unknown,
 )
-from pipelines.corpus.reading.latex_folder import FolderMacros
 from pipelines.corpus.reading.plain import FileFacts, Source, TextPiece, read_text
 from pipelines.corpus.reading.pool import FileText, Pool
 from pipelines.corpus.reading.similar import Signature, SimilarFiles

@@ -6,6 +6,5 @@ encodings.py  bytes to characters
 plain.py      txt, md, rst: decoded in this process, streamed
 site_markup.py  markdown.py  markdown_parts.py  restructured.py    what of them only a site's tools read
 tables.py  html.py  latex.py  pdf.py  office.py    by limited processes: pool.py sends files to worker.py
-latex_folder.py    macros that LaTeX files take from one another
 similar.py    near-duplicates
 """

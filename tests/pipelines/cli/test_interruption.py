@@ -1,4 +1,4 @@
-"""Ctrl-C: the end of what serves, and a hint only where a run can go on."""
+"""Ctrl-C, and other requests to end: the end of what serves, and a hint only where a run can go on."""
 
 from __future__ import annotations
 
@@ -33,17 +33,56 @@ def interrupt(*_: object, **__: object) -> Any:
     raise KeyboardInterrupt
 
 
-def test_it_is_the_way_to_end_the_dashboard(home: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_is_the_way_to_end_the_dashboard(home: Path, number: signal.Signals) -> None:
     port = free_port()
     command = [sys.executable, "-m", "pipelines.cli", "--home", str(home), "dashboard", "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
         try:
             wait_for(f"http://127.0.0.1:{port}", server)
-            server.send_signal(signal.SIGINT)
+            server.send_signal(number)
             said = server.communicate(timeout=60)[1]
         finally:
             server.kill()
     assert (server.returncode, said) == (0, "")
+
+
+RUNNING = """
+import sys, time
+from pathlib import Path
+import click
+from pipelines.cli import commands
+from pipelines.runs.stage_runner import run_stage
+from pipelines.runs.workspace import Workspace
+
+def wait(stage):
+    print("runs", flush=True)
+    time.sleep(60)
+
+@click.command()
+def run():
+    with Workspace.open(Path(sys.argv[1])) as ws:
+        run_stage(ws, "cycle", wait, config={}, key="cycle")
+
+commands.cli.get_command = lambda *_: run
+sys.argv = ["recover", sys.argv[1]]
+commands.main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_asked_to_end_is_recorded_as_interrupted(home: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-c", RUNNING, str(home)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout and running.stdout.readline() == "runs\n"
+            running.send_signal(number)
+            said = running.communicate(timeout=60)[1]
+        finally:
+            running.kill()
+    assert (running.returncode, said.strip()) == (130, "interrupted: go on with `recover resume`")
+    with Workspace.open(home) as ws:
+        assert [run["status"] for run in queries.unfinished_runs(ws.tracker.db)] == ["stopped"]
 
 
 def test_it_is_the_way_to_end_a_served_checkpoint(

@@ -8,8 +8,9 @@ from pipelines.corpus.markup.latex.words import FORMULA_SIGNS
 
 LONGEST = 4000  # characters of a formula between $$, which is how far those who read Markdown look
 LONGEST_TEXT = 60  # characters of a formula that may be text
-_LABEL = re.compile(
-    r"\\(?:label|tag\*?|hypertarget|linkdest)[ \t]*\{[^{}]*\}|\\(?:nonumber|notag)(?![A-Za-z])"
+_UNSEEN = re.compile(
+    r"\\(?:label|tag\*?|hypertarget|linkdest)[ \t]*\{[^{}]*\}"
+    r"|\\(?:nonumber|notag|ensuremath|xspace)(?![A-Za-z])[ ]?"
 )
 _FONT = re.compile(
     r"\\(?:mathrm|mathit|mathsf|mathtt|textnormal|textrm|textit|text|mbox|operatorname)\*?[ ]?\{([\w ,.-]*)\}"
@@ -49,14 +50,14 @@ def _sign(found: re.Match[str]) -> str:
 
 def in_line(source: str) -> str:
     """Return a formula of a sentence."""
-    source = " ".join(_LABEL.sub("", source).split())
+    source = " ".join(_UNSEEN.sub("", source).split())
     text = as_text(source)
     return text if text is not None else f"${source}$"
 
 
 def shown(source: str) -> str:
     """Return a formula that stands on lines of its own, in a fence where Markdown's marks cannot hold it."""
-    lines = (line.strip() for line in _LABEL.sub("", source).split("\n"))
+    lines = (line.strip() for line in _UNSEEN.sub("", source).split("\n"))
     said = "\n".join(line for line in lines if line)
     if not said:
         return ""

@@ -24,9 +24,10 @@ _HEAD = re.compile(
     """,
     re.X,
 )
-_PROGRAM = re.compile(
+_PROGRAM = re.compile(  # or a picture made of boxes
     r"@|\#\#|\\(?:else|fi|or|csname|expandafter|[gex]?def|let|(?:re)?newcommand|futurelet|loop|catcode|input"
-    r"|usepackage|the)(?![A-Za-z])|\\if"
+    r"|usepackage|the|mathchoice|mathpalette|[hv]box|vcenter|vtop|ooalign|raise|lower|[rl]lap|smash|includegraphics"
+    r"|(?:display|text|script|scriptscript)style)(?![A-Za-z])|\\if|\\begin\{(?:tikzpicture|picture)"
 )
 _PARAMETER = re.compile(r"#([1-9])")
 _BRACES = re.compile(r"\\[\s\S]|[{}]|\n[ \t]*\n")

@@ -39,7 +39,8 @@ DEFINING = names(
     " def gdef edef xdef let newif newenvironment renewenvironment newtheorem newlength newcounter"
 )
 _NO_CONDITION = names("iff ifthenelse ifoot ifblank ifstrequal ifstrempty ifnumcomp ifbool iftoggle")
-_BLOWN_UP = 4  # times the text's length that expanded macros may have
+_BLOWN_UP = 4  # times the text that macros may put in, and as much as this at least:
+_ROOM = 100_000  # characters
 _DEEPEST = 6  # macros within one another
 
 
@@ -56,7 +57,7 @@ _SINGLE = {mark: Token(mark, mark, mark) for mark in ("{", "}", "[", "]", "&", "
 
 def tokens_of(text: str, others: Mapping[str, Macro] | None = None) -> list[Token]:
     """Return the tokens, with what the text's own macros and those of `others` stand for."""
-    macros = _Macros({**(others or {}), **macros_of(text)}, _BLOWN_UP * len(text))
+    macros = _Macros({**(others or {}), **macros_of(text)}, _BLOWN_UP * len(text) + _ROOM)
     return _without_other_branches(_Scan(text, macros).tokens)
 
 

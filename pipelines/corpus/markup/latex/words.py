@@ -100,7 +100,7 @@ _WITHOUT = {  # commands that print nothing, by how many arguments they take
     " nonumber notag qed qedhere leavevmode unskip ignorespaces bgroup egroup begingroup endgroup flushleft"
     " nopagebreak goodbreak filbreak break dotfill hrulefill hrule"
     " doublespacing singlespacing onehalfspacing raggedbottom flushbottom subsubsectionmark balance"
-    " eject samepage addlinespace endinput else fi or item global long expandafter vrule",
+    " eject titlerule samepage addlinespace endinput else fi or item global long expandafter vrule",
     1: "label index glossary vspace hspace input include includeonly bibliography"
     " bibliographystyle pagestyle thispagestyle pagenumbering usepackage RequirePackage documentclass"
     " includegraphics includesvg graphicspath hypersetup tikzset lstset geometry usetikzlibrary"
@@ -146,8 +146,8 @@ _UNITS = {
 }  # fmt: skip
 QUANTITIES = {  # how many numbers, and whether a unit follows
     "SI": (1, True), "qty": (1, True), "num": (1, False), "ang": (1, False), "si": (0, True),
-    "unit": (0, True), "SIrange": (2, True), "qtyrange": (2, True), "numrange": (2, False), "SIlist": (1, True),
-    "qtylist": (1, True), "numlist": (1, False),
+    "unit": (0, True), "SIrange": (2, True), "qtyrange": (2, True), "numrange": (2, False),
+    "SIlist": (1, True), "qtylist": (1, True), "numlist": (1, False),
 }  # fmt: skip
 LENGTHS = names(  # that a number may follow
     "vskip hskip kern itemsep parskip parsep topsep partopsep parindent leftskip rightskip baselineskip"

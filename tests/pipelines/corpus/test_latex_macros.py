@@ -1,0 +1,187 @@
+"""LaTeX's macros: of the text itself, with arguments, and of other files of the folder."""
+
+from __future__ import annotations
+
+import gzip
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.corpus import latex_macros
+from pipelines.corpus.documents import read_corpus
+from pipelines.corpus.markup.latex.document import as_markdown
+from pipelines.corpus.markup.latex.macros import Macro, macros_of
+
+SAID = " It is said of all the towns."  # else a text may be too short to be one
+
+
+@pytest.mark.parametrize(
+    ("definition", "use", "said"),
+    [
+        (
+            r"\newcommand{\algo}[1]{\emph{#1} algorithm}",
+            r"The \algo{nearest} works.",
+            "The *nearest* algorithm works.",
+        ),
+        (r"\newcommand\algo[1]{the #1}", r"By \algo {rule}, so.", "By the rule, so."),
+        (r"\newcommand{\fig}[2][Figure]{#1~\ref{#2}}", r"See \fig{a} here.", "See the figure here."),
+        (r"\newcommand{\fig}[2][Figure]{#1~\ref{#2}}", r"See \fig[Table]{a} here.", "See the table here."),
+        (r"\def\pair#1#2{#2 before #1}", r"So \pair{Oslo}{Bergen} it is.", "So Bergen before Oslo it is."),
+        (r"\newcommand{\note}[1]{}", r"All is well\note{check this}.", "All is well."),
+        (
+            r"\newcommand{\both}[1]{\one{#1} and \one{#1}}\newcommand{\one}[1]{a #1}",
+            r"It is \both{b}.",
+            "It is a b and a b.",
+        ),
+        (
+            "\\newcommand{\\long}{%\n two lines\n of it}",
+            r"There are \long{} here.",
+            "There are two lines of it here.",
+        ),
+        (r"\newcommand{\be}{\begin{quote}}\newcommand{\ee}{\end{quote}}", r"\be So it is. \ee", "So it is."),
+        ("% \\newcommand{\\sys}{Ada}\n", r"We say \sys, as you see.", "We say \\sys, as you see."),
+        (r"\newcommand{\section}[1]{not #1}", r"\section{Towns}", "## Towns"),
+        (r"\renewcommand{\P}{Ada}", r"So says \P.", "So says Ada."),
+        (r"\newcommand{\x}[1]{\ifx#1\relax a\else b\fi}", r"It is \x{so}.", "It is so."),
+        (r"\newcommand{\loop}{\loop}", r"It goes on, \loop, as it was.", "It goes on, \\loop, as it was."),
+        (r"\newcommand{\two}[2]{#1 and #2}", r"One \two{argument} only.", "One argument only."),
+        (
+            r"\newcommand{\R}[1]{\ensuremath{\mathbb{R}^{#1}}\xspace}",
+            r"In $\R{n}$ and \R{2}.",
+            r"In ${\mathbb{R}^{n}}$ and $\mathbb{R}^{2}$.",
+        ),
+    ],
+)
+def test_a_macro_gives_way_to_what_it_stands_for(definition: str, use: str, said: str) -> None:
+    assert as_markdown(f"{definition}\n{use}\n\n{SAID}") == f"{said}\n\n{SAID.strip()}"
+
+
+def test_a_bodys_parameters_are_those_that_it_takes() -> None:
+    text = r"\newcommand{\a}[2][x]{#1#2} \newcommand{\b}[1]{#2} \gdef\c#1{[#1]} \newcommand{\d}{\e}"
+    assert macros_of(text) == {
+        "a": Macro("#1#2", 2, "x"),
+        "c": Macro("[#1]", 1),
+        "d": Macro(r"\e"),
+    }
+
+
+def chapters(folder: Path, files: dict[str, str]) -> dict[str, str]:
+    """Write a folder and return what is read of each file."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = text.encode()
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    corpus = read_corpus(folder)
+    read = [report.path for report in corpus.manifest if report.status == "read"]
+    return dict(zip(read, corpus.texts, strict=True))
+
+
+def test_chapters_take_the_macros_of_the_main_file_and_of_styles(tmp_path: Path) -> None:
+    said = chapters(
+        tmp_path,
+        {
+            "main.tex": r"\newcommand{\sys}{Ada}\begin{document}\input{one/a}\end{document}",
+            "style/book.sty": r"\newcommand{\town}[1]{the town of \sys and #1}\newcommand{\emph}[1]{no}",
+            "one/a.tex": rf"By \sys{{}} comes \town{{Oslo}}, \emph{{too}}.{SAID}",
+            "b.tex.gz": rf"By \sys{{}} it is.{SAID}",
+        },
+    )
+    assert said == {
+        "one/a.tex": f"By Ada comes the town of Ada and Oslo, *too*.{SAID}",
+        "b.tex.gz": f"By Ada it is.{SAID}",
+    }
+
+
+def test_the_nearest_definition_counts_and_none_where_the_nearest_differ(tmp_path: Path) -> None:
+    part = rf"By \sys{{}} it is.{SAID}"
+    said = chapters(
+        tmp_path,
+        {
+            "a/main.tex": rf"\newcommand{{\sys}}{{Ada}}\begin{{document}}{part}\end{{document}}",
+            "a/text/part.tex": part,
+            "b/main.tex": rf"\newcommand{{\sys}}{{Bob}}\begin{{document}}{part}\end{{document}}",
+            "b/own.tex": rf"\newcommand{{\sys}}{{Eve}}{part}",
+            "c/part.tex": part,
+        },
+    )
+    assert said == {
+        "a/main.tex": f"By Ada it is.{SAID}",
+        "a/text/part.tex": f"By Ada it is.{SAID}",
+        "b/main.tex": f"By Bob it is.{SAID}",
+        "b/own.tex": f"By Eve it is.{SAID}",
+        "c/part.tex": f"By \\sys it is.{SAID}",
+    }
+
+
+def test_a_paper_takes_no_macros_of_another_paper(tmp_path: Path) -> None:
+    body = rf"\begin{{document}}By \sys{{}} it is.{SAID}\end{{document}}"
+    said = chapters(tmp_path, {"a.tex": rf"\newcommand{{\sys}}{{Ada}}{body}", "b.tex": body})
+    assert said == {"a.tex": f"By Ada it is.{SAID}", "b.tex": f"By \\sys it is.{SAID}"}
+
+
+def test_a_file_may_use_many_macros_of_others(tmp_path: Path) -> None:
+    names = [
+        f"m{'abcdefghij'[n // 100]}{'abcdefghij'[n // 10 % 10]}{'abcdefghij'[n % 10]}" for n in range(1000)
+    ]
+    style = "".join(rf"\newcommand{{\{name}}}{{{name * 20}}}" for name in names)
+    said = chapters(tmp_path, {"x.sty": style, "a.tex": "".join(rf"\{name}{{}} " for name in names)})
+    assert said["a.tex"].split() == [name * 20 for name in names]
+
+
+def test_a_folder_without_latex_is_not_looked_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latex_macros.FolderMacros, "__init__", lambda *_: pytest.fail("looked through"))
+    assert chapters(tmp_path, {"a.md": "It is."}) == {"a.md": "It is."}
+
+
+def test_damaged_and_long_files_define_nothing_and_cost_only_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latex_macros, "LARGEST", 2000)
+    (tmp_path / "x.tex.gz").write_bytes(b"\x1f\x8bno gzip")
+    said = chapters(
+        tmp_path,
+        {
+            "a.tex": rf"By \sys{{}} it is.{SAID}",
+            "long.sty": rf"\newcommand{{\sys}}{{Ada}}{'x' * 2000}",
+            "packed.tex.gz": rf"\newcommand{{\sys}}{{Ada}}{'x' * 9000}",
+        },
+    )
+    assert said["a.tex"] == f"By \\sys it is.{SAID}"
+
+
+CALLS = [r"\a", r"\b", r"\a{", "}", r"\a{x}", "[", "]", "#1", "##", "\n\n", "%", r"\def\a#1{\b{#1}\b{#1}}"]
+CALLS += [r"\newcommand{\b}[2][\a]{\a{#2}#1}", r"\newcommand\a{\b\b}", r"\def\b{", "x ", r"\begin{verbatim}"]
+
+
+@given(st.lists(st.sampled_from(CALLS), max_size=40).map("".join))
+@settings(deadline=None)
+def test_any_macros_are_read(text: str) -> None:
+    said = as_markdown(text)
+    assert said == said.strip()
+    assert len(said) < 200_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"\newcommand{\a}{",
+        r"\newcommand{\a}[1]{\a{#1}\a{#1}}\a{x}",
+        "".join(
+            rf"\def\{one}{{" + rf"\{two}" * 300 + "}" for one, two in zip("abcdef", "bcdefg", strict=True)
+        )
+        + r"\a ",
+        r"\newcommand{\a}[1]{#1#1}" + r"\a{" * 300 + "}" * 300,
+        r"\def\a#1#2#3{x}\a{b}{c}{",
+    ],
+)
+def test_no_macro_takes_long(text: str) -> None:
+    begun = time.process_time()
+    said = as_markdown(text * (100_000 // len(text) + 1))
+    assert time.process_time() - begun < 5
+    assert len(said) < 2_000_000
