@@ -6,12 +6,11 @@ All LaTeX files are looked through once, when the first of them is read; only th
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from pipelines.corpus.markup.latex.macros import Macro, macros_of
+from pipelines.corpus.markup.latex.macros import Macro, macros_of, used_in
 from pipelines.corpus.markup.latex.words import COMMANDS
 from pipelines.corpus.reading.formats import MIB, Limits, Unreadable, format_of
 from pipelines.corpus.reading.plain import FileFacts, Source, characters
@@ -23,7 +22,6 @@ MOST = 64 * MIB  # of all of them
 MOST_MACROS = 200_000
 FOLDERS = 16  # around a file, in which macros are looked for
 LARGEST_ANSWER = MIB // 4  # characters
-_USED = re.compile(r"\\([A-Za-z]+)")
 _WHOLE = "\\begin{document}"
 
 
@@ -81,13 +79,13 @@ class FolderMacros:
         by_folder = self._parts if _WHOLE in text else self._all
         maps = [by_folder[folder] for folder in _around(entry.path) if folder in by_folder]
         found: dict[str, Macro] = {}
-        waiting = set(_USED.findall(text))
+        waiting = used_in(text)
         while waiting:
             name = waiting.pop()
             macro = next((known[name] for known in maps if name in known), None)
             if macro is not None:
                 found[name] = macro
-                waiting |= set(_USED.findall(macro.body)) - found.keys()
+                waiting |= used_in(macro.body) - found.keys()
         said = json.dumps(found)
         return said if found and len(said) <= LARGEST_ANSWER else ""
 

@@ -123,6 +123,36 @@ def test_a_paper_takes_no_macros_of_another_paper(tmp_path: Path) -> None:
     assert said == {"a.tex": f"By Ada it is.{SAID}", "b.tex": f"By \\sys it is.{SAID}"}
 
 
+GLOSSARY = r"""
+\newacronym[longplural={units}]{cpu}{CPU}{central processing unit}
+\newglossaryentry{town}{name={Oslo}, description={a \emph{city}}}
+% \newacronym{no}{NO}{none of it}
+\DeclareAcronym{nn}{short = NN, long = {neural \emph{network}}, tag = a}
+\begin{acronym}\acro{gpu}[GPU]{graphics unit}\acrodef{ram}{memory}\end{acronym}
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        (r"A \gls{cpu} is a \gls{cpu}.", "A central processing unit (CPU) is a CPU."),
+        (r"\Glspl{nn} are \acp{nn}.", "Neural networks (NNs) are NNs."),
+        (r"In \gls{town} and \Gls{town}.", "In Oslo and Oslo."),
+        (
+            r"One \ac{gpu}, two \acp{gpu}, \acl{gpu}, \acf{gpu}.",
+            "One graphics unit (GPU), two GPUs, graphics unit, graphics unit (GPU).",
+        ),
+        (r"The \ac{ram} and the \acs{ram}.", "The memory (ram) and the ram."),
+        (r"A \gls{no} it is, \gls{none} too.", "A no it is, none too."),
+    ],
+)
+def test_abbreviations_are_printed_in_full_where_they_are_named_first(
+    tmp_path: Path, use: str, said: str
+) -> None:
+    files = {"glossary.tex": GLOSSARY, "a.tex": f"{use}{SAID}"}
+    assert chapters(tmp_path, files)["a.tex"] == f"{said}{SAID}"
+
+
 def test_a_file_may_use_many_macros_of_others(tmp_path: Path) -> None:
     names = [
         f"m{'abcdefghij'[n // 100]}{'abcdefghij'[n // 10 % 10]}{'abcdefghij'[n % 10]}" for n in range(1000)
@@ -156,6 +186,13 @@ def test_damaged_and_long_files_define_nothing_and_cost_only_themselves(
 
 
 CALLS = [r"\a", r"\b", r"\a{", "}", r"\a{x}", "[", "]", "#1", "##", "\n\n", "%", r"\def\a#1{\b{#1}\b{#1}}"]
+CALLS += [
+    r"\newacronym{a}{\gls{a}}{\a}",
+    r"\gls{a}",
+    r"\newglossaryentry{a}{name={",
+    r"\acro{a}[",
+    r"\Acp{a}",
+]
 CALLS += [r"\newcommand{\b}[2][\a]{\a{#2}#1}", r"\newcommand\a{\b\b}", r"\def\b{", "x ", r"\begin{verbatim}"]
 
 

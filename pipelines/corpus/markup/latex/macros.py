@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from pipelines.corpus.markup.latex import glossary
+from pipelines.corpus.markup.latex.glossary import LONGEST
 from pipelines.corpus.markup.latex.words import COMMANDS
 
-LONGEST = 1000  # characters of a body or of an argument
 _HEAD = re.compile(
     r"""
       (?P<comment>(?<!\\)%[^\n]*+)
@@ -31,6 +32,7 @@ _PROGRAM = re.compile(  # or a picture made of boxes
 )
 _PARAMETER = re.compile(r"#([1-9])")
 _BRACES = re.compile(r"\\[\s\S]|[{}]|\n[ \t]*\n")
+_USED = re.compile(r"\\([A-Za-z]+)")
 _SPACE = re.compile(r"[ \t]*+(?:\n[ \t]*+(?!\n))?")
 
 
@@ -47,8 +49,14 @@ class Macro(NamedTuple):
 
 
 def macros_of(text: str) -> dict[str, Macro]:
-    """Return the macros that a text defines, the last of each name."""
-    return dict(_definitions(text))
+    """Return the macros and abbreviations that a text defines, the last of each name."""
+    return dict(_definitions(text)) | {name: Macro(said) for name, said in glossary.forms(text, _closing)}
+
+
+def used_in(text: str) -> set[str]:
+    """Return the names of macros and abbreviations that a text may use."""
+    keys = glossary.USED.findall(text)
+    return {*_USED.findall(text), *map(glossary.short_of, keys), *map(glossary.long_of, keys)}
 
 
 def _definitions(text: str) -> Iterator[tuple[str, Macro]]:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from pipelines.corpus.markup.latex import glossary
 from pipelines.corpus.markup.latex.macros import Macro, arguments_at, macros_of
 from pipelines.corpus.markup.parts import names
 
@@ -68,12 +69,15 @@ class _Macros:
         self._by_name = by_name
         self._room = room  # characters that may still be put in
         self._tokens: dict[str, list[Token]] = {}  # of macros without arguments
+        self._abbreviated: set[str] = set()  # keys of abbreviations that were named already
 
     def called(self, name: str, text: str, at: int, depth: int) -> tuple[list[Token], int] | None:
         """Return what a macro whose name ends at a place stands for, and where its arguments end."""
-        macro = self._by_name.get(name)
-        if macro is None or self._room <= 0 or depth >= _DEEPEST:
+        if self._room <= 0 or depth >= _DEEPEST:
             return None
+        macro = self._by_name.get(name)
+        if macro is None:
+            return self._abbreviation(name, text, at, depth) if name in glossary.COMMANDS else None
         call = arguments_at(text, at, macro)
         if call is None:
             return None
@@ -85,6 +89,17 @@ class _Macros:
             self._tokens[name] = tokens
         self._room -= sum(len(token.source) for token in tokens)
         return tokens, end
+
+    def _abbreviation(self, command: str, text: str, at: int, depth: int) -> tuple[list[Token], int] | None:
+        """Return what a command prints of the abbreviation that it names, and where its argument ends."""
+        key, end = glossary.argument_at(text, at) or ("", at)
+        short, long = map(self._by_name.get, (glossary.short_of(key), glossary.long_of(key)))
+        if short is None or long is None:
+            return None
+        said = glossary.printed(command, short.body, long.body, is_first=key not in self._abbreviated)
+        self._abbreviated.add(key)
+        self._room -= len(said)
+        return _Scan(said, self, depth + 1).tokens, end
 
 
 class _Scan:
