@@ -166,8 +166,13 @@ def _end_on_request() -> None:
 
     The first process of a container would ignore it otherwise.
     """
+
+    def end(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not cut the recording short
+        raise KeyboardInterrupt(launch.BY_SIGTERM)
+
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, end)
 
 
 def _with_hint(error: click.ClickException) -> str:

@@ -6,57 +6,67 @@ All LaTeX files are looked through once, when the first of them is read; only th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
-from pipelines.corpus.markup.latex.macros import Macro, macros_of, used_in
+from pipelines.corpus.markup.latex.macros import Macro, macros_of, named_in, used_in
 from pipelines.corpus.markup.latex.words import COMMANDS
 from pipelines.corpus.reading.formats import MIB, Limits, Unreadable, format_of
 from pipelines.corpus.reading.plain import FileFacts, Source, characters
 from pipelines.corpus.reading.tree import Entry, Tree
 
 STYLES = (".sty", ".cls")  # hold macros and no text
-LARGEST = 2 * MIB  # of a file that is looked through
-MOST = 64 * MIB  # of all of them
-MOST_MACROS = 200_000
+LARGEST = 2 * MIB  # of a file that is looked through, unpacked
+MOST = 32 * MIB  # of all of them
+MOST_MACROS = 100_000  # one counts for each folder that it is looked for from
 FOLDERS = 16  # around a file, in which macros are looked for
 LARGEST_ANSWER = MIB // 4  # characters
-_WHOLE = "\\begin{document}"
+_BEGIN = "\\begin{document}"
+_PART_OF_ANOTHER = re.compile(r"\\documentclass[ \t]*\[[^\]\n]*\][ \t]*\{subfiles\}")
+
+Known = dict[str, Macro | None]  # by name; None: files differ
 
 
 class FolderMacros:
     """What the LaTeX files of a folder define.
 
     Of a name that several files define the nearest in the tree of folders counts; where these differ, none. A
-    whole document takes nothing from another one, which may be another paper.
+    whole document is a project of its own with its folder: it takes nothing from another one, and neither it
+    nor its parts take anything from outside, unless it names what lies there (../).
     """
 
     def __init__(self, directory: Path, limits: Limits) -> None:
         self._limits = limits
-        self._all: dict[str, dict[str, Macro | None]] = {}  # by folder: of the files below; None: they differ
-        self._parts: dict[str, dict[str, Macro | None]] = {}  # the same without whole documents
-        size = count = 0
+        self._all: dict[str, Known] = {}  # by folder: of all files below it
+        self._parts: dict[str, Known] = {}  # the same without whole documents
+        self._projects: set[str] = set()  # folders
+        self._size = self._count = 0
         with Tree(directory) as tree:
             for entry in tree.entries():
                 try:
-                    if _is_latex(entry) and size + entry.size <= MOST and count < MOST_MACROS:
-                        size += entry.size
-                        count += self._add(entry)
+                    if _is_latex(entry) and self._size < MOST and self._count < MOST_MACROS:
+                        self._add(entry.path, self._text(entry))
                 finally:
                     entry.close()
 
-    def _add(self, entry: Entry) -> int:
-        text = self._text(entry)
-        found = [(name, macro) for name, macro in macros_of(text).items() if name not in COMMANDS]
-        maps = [self._all] if _WHOLE in text else [self._all, self._parts]
-        for by_folder in maps:
-            for folder in _around(entry.path):
+    def _add(self, path: str, text: str) -> None:
+        self._size += len(text)
+        own = macros_of(text)
+        found = {name: own.get(name) for name in own.keys() | named_in(text) if name not in COMMANDS}
+        folders = list(_around(path))
+        self._count += len(found) * len(folders)
+        if self._count > MOST_MACROS:
+            return
+        if _is_whole(text) and "../" not in text.partition(_BEGIN)[0]:
+            self._projects.add(folders[0])
+        for by_folder in [self._all] if _is_whole(text) else [self._all, self._parts]:
+            for folder in folders if found else []:
                 known = by_folder.setdefault(folder, {})
-                for name, macro in found:
+                for name, macro in found.items():
                     if known.setdefault(name, macro) != macro:
                         known[name] = None
-        return len(found)
 
     def _text(self, entry: Entry) -> str:
         """Return a file's text; one that is damaged or long when unpacked defines nothing here."""
@@ -73,21 +83,30 @@ class FolderMacros:
 
     def used_in(self, entry: Entry) -> str:
         """Return the macros of other files that a file uses, for its parser."""
-        if entry.size > LARGEST or not self._all:
+        if not self._all or entry.size > LARGEST:
             return ""
         text = self._text(entry)
-        by_folder = self._parts if _WHOLE in text else self._all
-        maps = [by_folder[folder] for folder in _around(entry.path) if folder in by_folder]
+        known = self._known(entry.path, self._parts if _is_whole(text) else self._all)
         found: dict[str, Macro] = {}
+        size = 0
         waiting = used_in(text)
-        while waiting:
+        while waiting and size < LARGEST_ANSWER:
             name = waiting.pop()
-            macro = next((known[name] for known in maps if name in known), None)
+            macro = next((macros[name] for macros in known if name in macros), None)
             if macro is not None:
                 found[name] = macro
+                size += len(name) + len(macro.body)
                 waiting |= used_in(macro.body) - found.keys()
-        said = json.dumps(found)
-        return said if found and len(said) <= LARGEST_ANSWER else ""
+        return json.dumps(found) if found and size < LARGEST_ANSWER else ""
+
+    def _known(self, path: str, by_folder: Mapping[str, Known]) -> list[Known]:
+        """Return what the folders around a file know, from the nearest on to that of its project."""
+        around = []
+        for folder in _around(path):
+            around.append(by_folder.get(folder, {}))
+            if folder in self._projects:
+                break
+        return around
 
 
 def _is_latex(entry: Entry) -> bool:
@@ -95,6 +114,10 @@ def _is_latex(entry: Entry) -> bool:
         return False
     format, _ = format_of(entry.name)
     return entry.name.lower().endswith(STYLES) or (format is not None and format.name == "latex")
+
+
+def _is_whole(text: str) -> bool:
+    return _BEGIN in text and not _PART_OF_ANOTHER.search(text)
 
 
 def _around(path: str) -> Iterator[str]:

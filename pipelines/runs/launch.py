@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 TOGETHER = ("midtrain", "distill")  # stages that all processes work on
 LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
+BY_SIGTERM = "SIGTERM"  # what an interruption says that only this process was asked for
 GRACE_SECONDS = 20.0  # for the others, once one has ended
 _waiting = True  # whether the other processes wait for a training
 
@@ -81,8 +82,12 @@ def launch(count: int) -> int:
             while all(child.poll() is None for child in children):
                 time.sleep(0.2)
             _settle(children)
-        except KeyboardInterrupt:  # the terminal has interrupted the children too
-            _settle(children)
+        except KeyboardInterrupt as request:
+            if request.args != (BY_SIGTERM,):  # the terminal has interrupted the children too
+                _settle(children)
+            else:
+                children[0].terminate()
+                _settle(children[:1])
         finally:
             for child in children:
                 child.kill()

@@ -136,7 +136,7 @@ class Pool:
         with self._lock:
             most = min(worker.MOST_FILES, max(1, len(self._waiting) // (2 * self._most)))
             while self._waiting and len(taken) < most:
-                size += self._waiting[0].size
+                size += self._waiting[0].size + len(self._waiting[0].context)
                 if taken and size > TOGETHER:
                     break
                 taken.append(self._waiting.popleft())
@@ -230,9 +230,12 @@ class _Worker:
         rows = [{"format": job.format.name, "packed": job.packed, "context": job.context} for job in jobs]
         said = json.dumps(rows).encode()
         header = worker.HEADER_OF_REQUEST.pack(len(said))
-        with suppress(OSError):  # the process is gone: reading the answer says how
+        self._socket.settimeout(self._whole_patience)
+        try:
             socket.send_fds(self._socket, [header], [job.handle for job in jobs])
             self._socket.sendall(said)
+        except OSError:  # it is gone or stands still: reading the answer says how it ended
+            self.process.kill()
 
     def blocks(self, format: Format, facts: FileFacts) -> Iterator[list[TextPiece]]:
         """Yield the text of the next file and fill in its facts, or raise Unreadable with the reason."""

@@ -47,6 +47,16 @@ SAID = " It is said of all the towns."  # else a text may be too short to be one
         (r"\renewcommand{\P}{Ada}", r"So says \P.", "So says Ada."),
         (r"\newcommand{\x}[1]{\ifx#1\relax a\else b\fi}", r"It is \x{so}.", "It is so."),
         (r"\newcommand{\loop}{\loop}", r"It goes on, \loop, as it was.", "It goes on, \\loop, as it was."),
+        (r"\newcommand{\kw}[1]{{\em#1}}", r"The \kw{town} of it.", "The *town* of it."),
+        (r"\newcommand{\abs}[1]{\lvert#1\rvert}", r"So $\abs{x}$ it is.", r"So $\lvert x\rvert$ it is."),
+        (r"\newcommand{\op}[1]{#1\circ}", r"So $\op{f}g$ it is.", "So f∘g it is."),
+        (r"\newcommand{\al}{\alpha\xspace}", r"So $\al x_{ij}$ it is.", r"So $\alpha x_{ij}$ it is."),
+        ("\\newcommand{\\t}{a\n\nb}\\newcommand{\\sys}{Ada}", r"So says \sys.", "So says Ada."),
+        (r"\newcommand{\mail}{info@x.org}", r"Write to \mail, please.", "Write to info@x.org, please."),
+        (r"\newcommand{\sys}{Ada}\providecommand{\sys}{Bob}", r"So says \sys.", "So says Ada."),
+        (r"\newcommand{\degrees}{\ensuremath{^\circ}}", r"At 5\degrees C it is.", "At 5°C it is."),
+        (r"\newcommand{\id}[3][]{#2 is #3 (#1)}", r"So \id[{a]}]{b}{c}, yes.", "So b is c (a]), yes."),
+        (r"\let\old\vec\renewcommand{\vec}[1]{\old{#1}}", r"So $\vec{x}$ it is.", r"So $\vec{x}$ it is."),
         (r"\newcommand{\two}[2]{#1 and #2}", r"One \two{argument} only.", "One argument only."),
         (
             r"\newcommand{\R}[1]{\ensuremath{\mathbb{R}^{#1}}\xspace}",
@@ -162,6 +172,38 @@ def test_a_file_may_use_many_macros_of_others(tmp_path: Path) -> None:
     assert said["a.tex"].split() == [name * 20 for name in names]
 
 
+def test_a_file_keeps_to_its_own_definitions_and_to_its_project(tmp_path: Path) -> None:
+    body = rf"By \enquote{{it}}.{SAID}"
+    chapter = rf"\begin{{document}}By \sys.{SAID}\end{{document}}"
+    own = r"\DeclareMathOperator{\E}{E}\newcommand{\pick}[1]{\ifx#1\relax\fi}"
+    said = chapters(
+        tmp_path,
+        {
+            "p/main.tex": rf"{own}\begin{{document}}By \pick{{A}} $\E{{x_{{y}}}}$.{SAID}\end{{document}}",
+            "p/part.tex": body,
+            "p/macros.tex": r"\newcommand{\E}[1]{X#1}\newcommand{\pick}[1]{not #1}",
+            "q/macros.tex": r"\newcommand{\enquote}[1]{not #1}",
+            "r/main.tex": rf"\input{{../q/macros}}\begin{{document}}{body}\end{{document}}",
+            "r/a.tex": rf"\documentclass[main.tex]{{subfiles}}{chapter}",
+            "r/b.tex": r"\newcommand{\sys}{Ada}",
+        },
+    )
+    assert said == {
+        "p/main.tex": f"By A $\\E{{x_{{y}}}}$.{SAID}",
+        "p/part.tex": f"By it.{SAID}",
+        "r/a.tex": f"By Ada.{SAID}",
+        "r/main.tex": f"By not it.{SAID}",
+    }
+
+
+def test_marks_in_another_files_macros_break_nothing(tmp_path: Path) -> None:
+    files = {
+        "x.sty": "\\newcommand{\\town}{\ufdd099\ufdd1Oslo\ufdd2}",
+        "a.tex": rf"In \town{{}} it is.{SAID}",
+    }
+    assert chapters(tmp_path, files) == {"a.tex": f"In 99Oslo it is.{SAID}"}
+
+
 def test_a_folder_without_latex_is_not_looked_through(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +255,14 @@ def test_any_macros_are_read(text: str) -> None:
             rf"\def\{one}{{" + rf"\{two}" * 300 + "}" for one, two in zip("abcdef", "bcdefg", strict=True)
         )
         + r"\a ",
+        r"\newcommand{\a}[1]{}"
+        + "".join(
+            rf"\newcommand{{\{one}}}[1]{{" + rf"\{two}{{#1}}" * 40 + "}"
+            for one, two in zip("bcdefgh", "abcdefg", strict=True)
+        )
+        + r"\h{x}",
+        r"\newcommand{\a}{\begin{comment}\end{comment}}\newcommand{\b}{" + r"\a" * 80 + r"}\b",
+        r"\newcommand{\a}[1]{#1}" + r"\a{" * 400,
         r"\newcommand{\a}[1]{#1#1}" + r"\a{" * 300 + "}" * 300,
         r"\def\a#1#2#3{x}\a{b}{c}{",
     ],

@@ -76,8 +76,11 @@ def test_two_processes_record_what_one_does(shard: bool, world: Path, tmp_path: 
         assert run(two, "query", count) == run(one, "query", count)
 
 
-def test_a_launcher_that_is_killed_leaves_nobody_behind_and_one_process_goes_on(
-    world: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("number", "code", "status"), [(signal.SIGKILL, -9, "running"), (signal.SIGTERM, 130, "stopped")]
+)
+def test_a_launcher_that_is_ended_leaves_nobody_behind_and_one_process_goes_on(
+    number: signal.Signals, code: int, status: str, world: Path, tmp_path: Path
 ) -> None:
     where = home(tmp_path / "home", shard=True)
     words = command(where, "-q", "midtrain", "--docs", str(world), "--steps", "40", "--processes", "2")
@@ -88,10 +91,11 @@ def test_a_launcher_that_is_killed_leaves_nobody_behind_and_one_process_goes_on(
     children = _children(launcher.pid)
     assert len(children) == 2
     assert {address for pid in children for address in _listening(pid)} <= {"127.0.0.1"}
-    os.kill(launcher.pid, signal.SIGKILL)
-    launcher.wait()
+    os.kill(launcher.pid, number)
+    assert launcher.wait() == code
     time.sleep(1.0)
     assert not [pid for pid in children if _alive(pid)]
+    assert run(where, "query", "SELECT status FROM runs") == [{"status": status}]
     found = run(where, "resume")
     steps = run(where, "query", "SELECT count(*) AS n FROM metrics WHERE name = 'loss'")[0]["n"]
     assert steps == 40 and found["checkpoint"]

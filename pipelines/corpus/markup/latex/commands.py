@@ -17,8 +17,12 @@ _LENGTH = re.compile(r"\[\s*-?[\d.]*\s*\\?[a-z]*\s*\]")
 _KEY = re.compile(
     r"-?[\d.]+(?:pt|em|ex|cm|mm|in)?|\S*(?:[_:/=]|[a-z][A-Z]|\.\w|[A-Za-z]\d|\d[A-Za-z])\S*|\W*"
 )
-_DIMENSION = r"[+-]? ?(?:\d[\d.,]*|\.\d+)?(?: ?(?:true)? ?(?:pt|em|ex|cm|mm|in|bp|pc|sp|mu|fil{1,3})\b)?"
+_UNIT_OF_LENGTH = r"(?:true ?)?(?:pt|em|ex|cm|mm|in|bp|pc|sp|mu|fil{1,3})"
+_DIMENSION = rf"[+-]? ?(?:\d[\d.,]*|\.\d+)?(?:{_UNIT_OF_LENGTH}| {_UNIT_OF_LENGTH}\b)?"
+_BEFORE_UNIT = re.compile(r"\[[\d.,]+\]")  # \unit[5]{km}
+_FACTOR = re.compile(r" ?=? ?[+-]? ?[\d.]+")
 _NUMBER = re.compile(rf" ?=? ?{_DIMENSION}(?: ?plus ?{_DIMENSION})?(?: ?minus ?{_DIMENSION})?")
+_HSPACE = re.compile(r"\\hspace\*?\{[^{}]*\}")
 _INDEXED = re.compile(r"\w!\w")  # a place in an index
 _REFERRING = re.compile(r"[A-Za-z]{0,6}[Rr]efs?(?:range)?")
 _CITING = re.compile(r"[A-Za-z]*[cC]ite[A-Za-z]*")
@@ -175,13 +179,17 @@ class Commands(Page):
             after = self.past_arguments(words.NOTHING[name], at, end)
             blank = " " if token.source[-1].isspace() and after == at else ""
             out.append("\n\n" if name in words.BREAKS else GAP + blank)
-            return self.options(after, end) if after > at else after
+            option = self.options(after, end)
+            return option if after > at or _LENGTH.fullmatch(self.source(after, option)) else after
         return self._reference(token, name, at, end, out)
 
     def _quantity(self, name: str, at: int, end: int, out: list[str]) -> int:
         """Print a number and its unit."""
         count, has_unit = words.QUANTITIES[name]
         numbers = []
+        option = self.source(at, self.options(at, end)) if name == "unit" else ""
+        if _BEFORE_UNIT.fullmatch(option):
+            numbers.append(option[1:-1])
         for _ in range(count):
             first, last, at = self.span(at, end)
             numbers.append(self.source(first, last).replace(";", ", "))
@@ -195,16 +203,20 @@ class Commands(Page):
     def _length(self, name: str, at: int, end: int, out: list[str]) -> int:
         """Pass over the number that a length is set to."""
         out.append("\n\n" if name in words.BREAKS else GAP)
-        if at >= end or self.tokens[at].kind != "text":
-            return at
-        said = self.tokens[at].said
-        number = _NUMBER.match(said)
-        rest = said[number.end() :] if number else said
-        self.tokens[at] = Token("text", rest or "\u200b", rest)
-        if rest:
-            return at
-        of_another = at + 1 < end and self.tokens[at + 1].said in words.LENGTHS  # 0.5\baselineskip
-        return self._length(name, at + 2, end, out) if of_another else at + 1
+        first, last, after = self.span(at, end)
+        if after > at and _NUMBER.fullmatch(self.source(first, last).strip()):  # \setlength\parskip{2pt}
+            return after
+        of_another = name in words.SKIPS
+        if at < end and self.tokens[at].kind == "text":
+            said = self.tokens[at].said
+            number = _NUMBER.match(said)
+            rest = said[number.end() :] if number else said
+            self.tokens[at] = Token("text", rest or "\u200b", rest)
+            if rest:
+                return at
+            of_another = bool(_FACTOR.fullmatch(said))  # 0.5\baselineskip
+            at += 1
+        return at + 1 if of_another and at < end and self.tokens[at].said in words.LENGTHS else at
 
     def _reference(self, token: Token, name: str, at: int, end: int, out: list[str]) -> int:
         """Print a mark for what refers to something."""
@@ -275,7 +287,7 @@ class Commands(Page):
         return at < 1 or self.tokens[at - 1].kind in _BETWEEN
 
     def _is_key(self, first: int, last: int) -> bool:
-        source = self.source(first, last).strip()
+        source = _HSPACE.sub("", self.source(first, last)).strip()
         return bool(_KEY.fullmatch(source) or _INDEXED.search(source)) or (
             source.startswith("\\") and " " not in source and "{" not in source
         )

@@ -10,7 +10,7 @@ LONGEST = 4000  # characters of a formula between $$, which is how far those who
 LONGEST_TEXT = 60  # characters of a formula that may be text
 _UNSEEN = re.compile(
     r"\\(?:label|tag\*?|hypertarget|linkdest)[ \t]*\{[^{}]*\}"
-    r"|\\(?:nonumber|notag|ensuremath|xspace)(?![A-Za-z])[ ]?"
+    r"|\\(?:nonumber|notag|ensuremath|xspace)(?![A-Za-z])|[_^]\{\}"
 )
 _FONT = re.compile(
     r"\\(?:mathrm|mathit|mathsf|mathtt|textnormal|textrm|textit|text|mbox|operatorname)\*?[ ]?\{([\w ,.-]*)\}"

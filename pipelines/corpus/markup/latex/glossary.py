@@ -6,12 +6,12 @@ An abbreviation is two macros, its short and its long form, under names that no 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+from pipelines.corpus.markup.latex.braces import Braces
 from pipelines.corpus.markup.parts import names
 
-LONGEST = 1000  # characters of an argument
-
+LONGEST = 4000  # characters of an argument
 _OPTIONS = r"(?:\[[^\[\]\n]{0,200}\])?"
 _KEY = r"\{([^{}\\\n]{1,80})\}"
 _DEFINED = re.compile(
@@ -42,17 +42,15 @@ def long_of(key: str) -> str:
     return f"{key.strip()}/long"
 
 
-def forms(text: str, closing: Callable[[str, int], int]) -> Iterator[tuple[str, str]]:
-    """Yield the names and texts of what a glossary defines; `closing` says where braces end, 0: not near."""
-    at = 0
-    while found := _DEFINED.search(text, at):
+def forms(text: str, braces: Braces) -> Iterator[tuple[str, str]]:
+    """Yield the names and texts of what a glossary defines."""
+    for found in _DEFINED.finditer(text):
         comment, command, key, option = found.groups()
-        at = found.end()
         if comment is not None:
             continue
-        arguments, at = _arguments(text, at, closing)
+        arguments = _arguments(text, found.end(), braces)
         if command in ("newglossaryentry", "DeclareAcronym"):
-            fields = dict(_fields("".join(arguments[:1]), closing))
+            fields = dict(_fields("".join(arguments[:1])))
             short = fields.get("short") or fields.get("text") or fields.get("name")
             yield from _named(key, short, fields.get("long"))
         elif len(arguments) == 2:
@@ -61,18 +59,13 @@ def forms(text: str, closing: Callable[[str, int], int]) -> Iterator[tuple[str, 
             yield from _named(key, option or key, arguments[0])
 
 
-def _arguments(text: str, at: int, closing: Callable[[str, int], int]) -> tuple[list[str], int]:
-    """Return up to two arguments, and where to go on."""
+def _arguments(text: str, at: int, braces: Braces) -> list[str]:
+    """Return up to two arguments, unless they are long."""
     found: list[str] = []
-    while len(found) < 2 and text[at : at + 1] == "{":
-        end = closing(text, at)
-        if not end:
-            return found, at + LONGEST
+    while len(found) < 2 and at < (end := braces.end(at)) < at + LONGEST:
         found.append(text[at + 1 : end - 1])
-        at = end
-        if text[at : at + 2] == "\n{":
-            at += 1
-    return found, at
+        at = end + (text[end : end + 2] == "\n{")
+    return found
 
 
 def _named(key: str, short: str | None, long: str | None) -> Iterator[tuple[str, str]]:
@@ -81,9 +74,10 @@ def _named(key: str, short: str | None, long: str | None) -> Iterator[tuple[str,
         yield long_of(key), long or ""
 
 
-def _fields(text: str, closing: Callable[[str, int], int]) -> Iterator[tuple[str, str]]:
+def _fields(text: str) -> Iterator[tuple[str, str]]:
+    braces = Braces(text)
     for found in _FIELD.finditer(text):
-        end = 0 if found[2] else closing(text, found.end() - 1)
+        end = braces.end(found.end() - 1)
         yield found[1], (found[2] or text[found.end() : end - 1] if found[2] or end else "").strip()
 
 

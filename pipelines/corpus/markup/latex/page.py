@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from pipelines.corpus.markup.latex import words
 from pipelines.corpus.markup.latex.formulas import in_line, shown
 from pipelines.corpus.markup.latex.macros import Macro
-from pipelines.corpus.markup.latex.references import without_references
+from pipelines.corpus.markup.latex.references import without_marks, without_references
 from pipelines.corpus.markup.latex.tokens import pairs, tokens_of
 
 DEEPEST = 40  # commands and environments within one another; of deeper ones only text is read
 _MARK = re.compile("\ufdd0(\\d{1,9})\ufdd1")  # stands for what is written already
-_MARKS_IN_TEXT = re.compile("[\ufdd0-\ufdd4]")
 OVERLAY = re.compile(r"^<[\d+.,|a-z:-]{1,20}>")
 _SPACES = re.compile(r"[ \t]{2,}")
 _BREAKS = re.compile(r" ?\n[ \n]*")
@@ -28,7 +27,7 @@ class Page:
     """The tokens of a text, and what is written of it."""
 
     def __init__(self, text: str, macros: Mapping[str, Macro] | None = None) -> None:
-        text = _MARKS_IN_TEXT.sub("", text)
+        text = without_marks(text)
         self.tokens = tokens_of(text, macros)
         self.ends, self.halved = pairs(self.tokens)
         self.text = text
@@ -156,7 +155,15 @@ class Page:
         return last if self.tokens[last].said == "$$" and not is_shown else last + 1
 
     def source(self, at: int, end: int) -> str:
-        return "".join(token.source for token in self.tokens[at:end])
+        """Return tokens as they were typed; no command grows together with what a macro gave."""
+        parts: list[str] = []
+        after_word = False
+        for kind, _, source in self.tokens[at:end]:
+            if after_word and source[:1].isalpha() and parts[-1][-1:].isalpha():
+                parts.append(" ")
+            parts.append(source)
+            after_word = kind == "word"
+        return "".join(parts)
 
     def code(self, text: str) -> str:
         """Return a text as code in a line."""

@@ -13,6 +13,7 @@ from pipelines.corpus.markup.latex.words import LABELS
 from pipelines.corpus.markup.parts import LEFT_OUT, names
 
 REFERENCE, CITATION, GAP = "\ufdd2", "\ufdd3", "\ufdd4"  # GAP: a command that prints nothing
+_MARKS = re.compile("[\ufdd0-\ufdd4]")
 _NOUNS = names(
     "section subsection chapter appendix part figure table equation theorem lemma proposition corollary"
     " definition algorithm example exercise remark listing problem property assumption condition claim"
@@ -43,6 +44,11 @@ _BARE = re.compile(_MANY)
 _CITED = re.compile(rf"(?<!\S)([^\s{CITATION}]*) ?{CITATION}(?:[,;]? ?{CITATION})*")
 _EMPTY = re.compile(rf" ?[(\[]([ ,;:{GAP}]+)[)\]]")
 _GAPS = re.compile(rf"( ?){GAP}([ {GAP}]*)([.,;:!?)\]]?)")
+
+
+def without_marks(text: str) -> str:
+    """Return a text without the characters that stand for something while a page is written."""
+    return _MARKS.sub("", text)
 
 
 def without_references(text: str, english: bool) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pipelines.corpus.markup.latex import glossary
-from pipelines.corpus.markup.latex.macros import Macro, arguments_at, macros_of
+from pipelines.corpus.markup.latex.braces import Braces
+from pipelines.corpus.markup.latex.macros import Macro, arguments_at, macros_of, named_in
 from pipelines.corpus.markup.parts import names
 
 _VERBATIM = (
@@ -40,8 +41,8 @@ DEFINING = names(
     " def gdef edef xdef let newif newenvironment renewenvironment newtheorem newlength newcounter"
 )
 _NO_CONDITION = names("iff ifthenelse ifoot ifblank ifstrequal ifstrempty ifnumcomp ifbool iftoggle")
-_BLOWN_UP = 4  # times the text that macros may put in, and as much as this at least:
-_ROOM = 100_000  # characters
+_BLOWN_UP = 3  # times the text that macros may put in, and as much as this at least:
+_ROOM = 150_000  # characters
 _DEEPEST = 6  # macros within one another
 
 
@@ -58,8 +59,10 @@ _SINGLE = {mark: Token(mark, mark, mark) for mark in ("{", "}", "[", "]", "&", "
 
 def tokens_of(text: str, others: Mapping[str, Macro] | None = None) -> list[Token]:
     """Return the tokens, with what the text's own macros and those of `others` stand for."""
-    macros = _Macros({**(others or {}), **macros_of(text)}, _BLOWN_UP * len(text) + _ROOM)
-    return _without_other_branches(_Scan(text, macros).tokens)
+    own = macros_of(text)
+    named = named_in(text) if others else set()
+    by_name = {name: macro for name, macro in (others or {}).items() if name not in named} | own
+    return _without_other_branches(_Scan(text, _Macros(by_name, _BLOWN_UP * len(text) + _ROOM)).tokens)
 
 
 class _Macros:
@@ -67,28 +70,28 @@ class _Macros:
 
     def __init__(self, by_name: Mapping[str, Macro], room: int) -> None:
         self._by_name = by_name
-        self._room = room  # characters that may still be put in
+        self._room = room  # characters and tokens that may still be put in
         self._tokens: dict[str, list[Token]] = {}  # of macros without arguments
         self._abbreviated: set[str] = set()  # keys of abbreviations that were named already
 
-    def called(self, name: str, text: str, at: int, depth: int) -> tuple[list[Token], int] | None:
+    def called(self, name: str, braces: Braces, at: int, depth: int) -> tuple[list[Token], int] | None:
         """Return what a macro whose name ends at a place stands for, and where its arguments end."""
         if self._room <= 0 or depth >= _DEEPEST:
             return None
         macro = self._by_name.get(name)
         if macro is None:
-            return self._abbreviation(name, text, at, depth) if name in glossary.COMMANDS else None
-        call = arguments_at(text, at, macro)
+            return self._abbreviation(name, braces.text, at, depth) if name in glossary.COMMANDS else None
+        call = arguments_at(braces.text, at, macro, braces)
         if call is None:
             return None
         arguments, end = call
-        tokens = self._tokens.get(name)
-        if tokens is None:
-            tokens = _Scan(macro.filled(arguments), self, depth + 1).tokens
-        if not macro.arguments:
-            self._tokens[name] = tokens
-        self._room -= sum(len(token.source) for token in tokens)
-        return tokens, end
+        if macro.arguments:
+            return self._scanned(macro.filled(arguments), depth), end
+        if name in self._tokens:
+            self._room -= sum(1 + len(token.source) for token in self._tokens[name])
+        else:
+            self._tokens[name] = self._scanned(macro.body, depth)
+        return self._tokens[name], end
 
     def _abbreviation(self, command: str, text: str, at: int, depth: int) -> tuple[list[Token], int] | None:
         """Return what a command prints of the abbreviation that it names, and where its argument ends."""
@@ -98,8 +101,11 @@ class _Macros:
             return None
         said = glossary.printed(command, short.body, long.body, is_first=key not in self._abbreviated)
         self._abbreviated.add(key)
-        self._room -= len(said)
-        return _Scan(said, self, depth + 1).tokens, end
+        return self._scanned(said, depth), end
+
+    def _scanned(self, text: str, depth: int) -> list[Token]:
+        self._room -= 1 + len(text)
+        return _Scan(text, self, depth + 1).tokens
 
 
 class _Scan:
@@ -108,6 +114,7 @@ class _Scan:
     def __init__(self, text: str, macros: _Macros, depth: int = 0) -> None:
         self.tokens: list[Token] = []
         self._text = text
+        self._braces = Braces(text)
         self._macros = macros
         self._depth = depth
         self._unclosed: set[str] = set()  # names of verbatim environments that nothing ends
@@ -141,7 +148,7 @@ class _Scan:
         name, source = match["word"], match[0]
         call = None
         if not _is_defined(self.tokens):
-            call = self._macros.called(name, self._text, match.end("word"), self._depth)
+            call = self._macros.called(name, self._braces, match.end("word"), self._depth)
         if call is None:
             self.tokens.append(Token("word", name, source))
             return match.end()
@@ -149,7 +156,7 @@ class _Scan:
         self.tokens += tokens
         if end > match.end("word"):
             return end
-        if source[-1].isspace():
+        if source[-1].isspace() and _ends_word(tokens):
             self.tokens.append(Token("text", " ", " "))
         return match.end()
 
@@ -169,6 +176,14 @@ def _token(match: re.Match[str]) -> Token:
     if match["sign"] is not None:
         return Token("word", match["sign"], match[0])
     return _SINGLE.get(match[0]) or Token("text", match[0], match[0])
+
+
+def _ends_word(tokens: list[Token]) -> bool:
+    """Return whether a macro gives a word, so that a space behind its name stays; TeX drops them all."""
+    for kind, said, _ in reversed(tokens):
+        if kind != "}":
+            return said == "xspace" or (kind == "text" and said[-1:].isalnum())
+    return False
 
 
 def _is_defined(before: list[Token]) -> bool:

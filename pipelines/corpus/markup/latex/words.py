@@ -100,7 +100,8 @@ _WITHOUT = {  # commands that print nothing, by how many arguments they take
     " nonumber notag qed qedhere leavevmode unskip ignorespaces bgroup egroup begingroup endgroup flushleft"
     " nopagebreak goodbreak filbreak break dotfill hrulefill hrule"
     " doublespacing singlespacing onehalfspacing raggedbottom flushbottom subsubsectionmark balance"
-    " eject titlerule samepage addlinespace endinput else fi or item global long expandafter vrule",
+    " eject titlerule nolinebreak samepage addlinespace endinput else fi or item global long expandafter"
+    " vrule",
     1: "label index glossary vspace hspace input include includeonly bibliography"
     " bibliographystyle pagestyle thispagestyle pagenumbering usepackage RequirePackage documentclass"
     " includegraphics includesvg graphicspath hypersetup tikzset lstset geometry usetikzlibrary"
@@ -149,8 +150,9 @@ QUANTITIES = {  # how many numbers, and whether a unit follows
     "unit": (0, True), "SIrange": (2, True), "qtyrange": (2, True), "numrange": (2, False),
     "SIlist": (1, True), "qtylist": (1, True), "numlist": (1, False),
 }  # fmt: skip
-LENGTHS = names(  # that a number may follow
-    "vskip hskip kern itemsep parskip parsep topsep partopsep parindent leftskip rightskip baselineskip"
+SKIPS = names("vskip hskip kern")
+LENGTHS = SKIPS | names(  # that a number may follow
+    "itemsep parskip parsep topsep partopsep parindent leftskip rightskip baselineskip"
     " lineskip tabcolsep arraycolsep columnsep leftmargin rightmargin labelsep labelwidth itemindent"
     " listparindent hsize vsize topmargin abovedisplayskip belowdisplayskip abovecaptionskip multicolsep"
     " belowcaptionskip hangindent hangafter tolerance hbadness vbadness looseness penalty clubpenalty"
