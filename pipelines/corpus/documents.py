@@ -110,7 +110,7 @@ class _Queue:
     def _context(self, entry: tree.Entry) -> str:
         """Return what a LaTeX file's parser needs to know of the others, which are looked through once."""
         self._macros = self._macros or FolderMacros(self._root, self._limits)
-        return self._macros.used_in(entry)
+        return self._macros.context(entry)
 
 
 def read_folder(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
-from pipelines.corpus.markup.latex.macros import Macro, macros_of, named_in, used_in
+from pipelines.corpus.markup.latex.macros import Macro, macros_of, names_defined, names_used
 from pipelines.corpus.markup.latex.words import COMMANDS
 from pipelines.corpus.reading.formats import MIB, Limits, Unreadable, format_of
 from pipelines.corpus.reading.plain import FileFacts, Source, characters
@@ -23,8 +23,8 @@ MOST = 32 * MIB  # of all of them
 MOST_MACROS = 100_000  # one counts for each folder that it is looked for from
 FOLDERS = 16  # around a file, in which macros are looked for
 LARGEST_ANSWER = MIB // 4  # characters
-_BEGIN = "\\begin{document}"
-_PART_OF_ANOTHER = re.compile(r"\\documentclass[ \t]*\[[^\]\n]*\][ \t]*\{subfiles\}")
+_BEGIN = re.compile(r"^[^%\n]*\\begin\{document\}", re.M)
+_PART = re.compile(r"\\documentclass[ \t]*+(?:\[[^\]\n]{0,200}\][ \t]*+)?\{(?:subfiles|standalone)\}")
 
 Known = dict[str, Macro | None]  # by name; None: files differ
 
@@ -46,22 +46,23 @@ class FolderMacros:
         with Tree(directory) as tree:
             for entry in tree.entries():
                 try:
-                    if _is_latex(entry) and self._size < MOST and self._count < MOST_MACROS:
+                    if _is_latex(entry):
                         self._add(entry.path, self._text(entry))
                 finally:
                     entry.close()
 
     def _add(self, path: str, text: str) -> None:
-        self._size += len(text)
-        own = macros_of(text)
-        found = {name: own.get(name) for name in own.keys() | named_in(text) if name not in COMMANDS}
         folders = list(_around(path))
-        self._count += len(found) * len(folders)
-        if self._count > MOST_MACROS:
-            return
-        if _is_whole(text) and "../" not in text.partition(_BEGIN)[0]:
+        begin = _main_part(path, text)
+        if begin >= 0 and "../" not in text[:begin]:
             self._projects.add(folders[0])
-        for by_folder in [self._all] if _is_whole(text) else [self._all, self._parts]:
+        self._size += len(text)
+        if self._size > MOST or self._count > MOST_MACROS:
+            return
+        own = macros_of(text)
+        found = {name: own.get(name) for name in own.keys() | names_defined(text) if name not in COMMANDS}
+        self._count += len(found) * len(folders)
+        for by_folder in [self._all] if begin >= 0 else [self._all, self._parts]:
             for folder in folders if found else []:
                 known = by_folder.setdefault(folder, {})
                 for name, macro in found.items():
@@ -81,22 +82,22 @@ class FolderMacros:
             return ""
         return text
 
-    def used_in(self, entry: Entry) -> str:
+    def context(self, entry: Entry) -> str:
         """Return the macros of other files that a file uses, for its parser."""
         if not self._all or entry.size > LARGEST:
             return ""
         text = self._text(entry)
-        known = self._known(entry.path, self._parts if _is_whole(text) else self._all)
+        known = self._known(entry.path, self._parts if _main_part(entry.path, text) >= 0 else self._all)
         found: dict[str, Macro] = {}
         size = 0
-        waiting = used_in(text)
+        waiting = names_used(text)
         while waiting and size < LARGEST_ANSWER:
             name = waiting.pop()
             macro = next((macros[name] for macros in known if name in macros), None)
             if macro is not None:
                 found[name] = macro
                 size += len(name) + len(macro.body)
-                waiting |= used_in(macro.body) - found.keys()
+                waiting |= names_used(macro.body) - found.keys()
         return json.dumps(found) if found and size < LARGEST_ANSWER else ""
 
     def _known(self, path: str, by_folder: Mapping[str, Known]) -> list[Known]:
@@ -116,8 +117,10 @@ def _is_latex(entry: Entry) -> bool:
     return entry.name.lower().endswith(STYLES) or (format is not None and format.name == "latex")
 
 
-def _is_whole(text: str) -> bool:
-    return _BEGIN in text and not _PART_OF_ANOTHER.search(text)
+def _main_part(path: str, text: str) -> int:
+    """Return where the body of a whole document begins, -1 in a style or a part of another document."""
+    begin = None if path.lower().endswith(STYLES) or _PART.search(text) else _BEGIN.search(text)
+    return begin.end() if begin else -1
 
 
 def _around(path: str) -> Iterator[str]:

@@ -41,5 +41,6 @@ class Braces:
                 return mark.end()
             if mark[0] == "}":
                 return 0
-            at = (self.end(mark.start()) or last) - 1 if mark[0] == "{" else mark.end() - 1
+            end = self.end(mark.start()) or last if mark[0] == "{" else mark.end()
+            at = end - 1
         return 0

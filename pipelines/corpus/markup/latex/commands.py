@@ -169,6 +169,10 @@ class Commands(Page):
             said, at = self.argument(at, end)
             out.append(words.raised(said, lowered=name == "textsubscript"))
             return at
+        if name == "ding":
+            first, last, at = self.span(at, end)
+            out.append(words.DINGBATS.get(self.source(first, last), ""))
+            return at
         if name == "ensuremath":
             first, last, at = self.span(at, end)
             out.append(self.hold(in_line(self.source(first, last))))
@@ -244,7 +248,7 @@ class Commands(Page):
         return "".join(
             words.unit(found[1]) if found[1] else (found[2] or "·")
             for found in _UNIT.finditer(self.source(first, last))
-        )
+        ).strip("·")
 
     def _unknown(self, token: Token, name: str, at: int, end: int, out: list[str]) -> int:
         """Print the arguments of an unknown command, those that read as keys only within a sentence; its name

@@ -35,14 +35,14 @@ _SAVED = re.compile(r"\\let[ \t]*+\\([A-Za-z]+)")
 _PROGRAM = re.compile(  # or a picture made of boxes
     r"\\[A-Za-z]*@[A-Za-z]|\#\#|\\(?:else|fi|or|csname|expandafter|[gex]?def|let|(?:re)?newcommand|futurelet"
     r"|loop|catcode|input|usepackage|the|mathchoice|mathpalette|vbox|vcenter|vtop|ooalign|raise|lower"
-    r"|[rl]lap|smash|includegraphics|(?:display|text|script|scriptscript)style)(?![A-Za-z])|\\if"
+    r"|[rl]lap|smash|(?:display|text|script|scriptscript)style|tikz|arabic|[rR]oman|[aA]lph|(?:ref)?stepcounter"
+    r")(?![A-Za-z])|\\if"
     r"|\\hbox[ ]?to|\\begin\{(?:tikzpicture|picture)"
 )
 _PARAMETER = re.compile(r"#([1-9])")
 _COMMAND = re.compile(r"\\[A-Za-z]+\Z")
 _USED = re.compile(r"\\([A-Za-z]+)")
 _SPACE = re.compile(r"[ \t]*+(?:\n[ \t]*+(?!\n))?")
-_PARAGRAPH = re.compile(r"\n[ \t]*\n")
 
 
 class Macro(NamedTuple):
@@ -52,43 +52,56 @@ class Macro(NamedTuple):
     arguments: int = 0
     default: str | None = None  # of the first argument, which is optional then
 
+    def length(self, arguments: list[str]) -> int:
+        """Return how long the text becomes with its arguments."""
+        uses = (self.body.count(f"#{number}") * len(said) for number, said in enumerate(arguments, 1))
+        return len(self.body) + sum(uses)
+
     def filled(self, arguments: list[str]) -> str:
         """Return the text with its arguments; none becomes part of a command's name."""
-        parts = _PARAMETER.split(self.body)
-        said = ""
-        for at, part in enumerate(parts):
+        said = []
+        after_command = False
+        for at, part in enumerate(_PARAMETER.split(self.body)):
             following = arguments[int(part) - 1] if at % 2 else part
-            if following[:1].isalpha() and _COMMAND.search(said[-40:]):
-                said += " "
-            said += following
-        return said
+            if after_command and following[:1].isalpha():
+                said.append(" ")
+            if following:
+                said.append(following)
+                after_command = _COMMAND.search(following) is not None
+        return "".join(said)
 
 
 def macros_of(text: str) -> dict[str, Macro]:
-    """Return the macros and abbreviations that a text defines, the last of each name."""
+    """Return the macros and abbreviations that a text defines, without those that need one not followed."""
     text = without_marks(text)
     braces = Braces(text)
-    saved = set(_SAVED.findall(text))
+    not_followed = set(_SAVED.findall(text))
     found = {name: Macro(said) for name, said in glossary.forms(text, braces)}
     for name, macro, is_provided in _definitions(text, braces):
-        if not (is_provided and name in found) and not saved.intersection(_USED.findall(macro.body)):
+        if macro is None:
+            not_followed.add(name)
+        elif not (is_provided and name in found):
             found[name] = macro
-    return found
+    return {
+        name: macro for name, macro in found.items() if not_followed.isdisjoint(_USED.findall(macro.body))
+    }
 
 
-def named_in(text: str) -> set[str]:
+def names_defined(text: str) -> set[str]:
     """Return the names of commands that a text defines, in whatever way."""
     return set(_NAMED.findall(text))
 
 
-def used_in(text: str) -> set[str]:
+def names_used(text: str) -> set[str]:
     """Return the names of macros and abbreviations that a text may use."""
-    keys = glossary.USED.findall(text)
-    return {*_USED.findall(text), *map(glossary.short_of, keys), *map(glossary.long_of, keys)}
+    return {*_USED.findall(text), *glossary.names_used(text)}
 
 
-def _definitions(text: str, braces: Braces) -> Iterator[tuple[str, Macro, bool]]:
-    """Yield names and macros, and whether they only stand in; a body's own definitions do not count."""
+def _definitions(text: str, braces: Braces) -> Iterator[tuple[str, Macro | None, bool]]:
+    """Yield names, macros, and whether they only stand in; what bodies define does not count.
+
+    None stands for a command without arguments that is not followed: it would print its name.
+    """
     at = 0
     while head := _HEAD.search(text, at):
         at = head.end()
@@ -96,12 +109,14 @@ def _definitions(text: str, braces: Braces) -> Iterator[tuple[str, Macro, bool]]
         if not end:
             continue
         name, count = head["braced"] or head["bare"], int(head["count"] or len(head["marks"] or "") // 2)
-        body = text[at + 1 : end - 1] if end - at <= LONGEST else "##"
+        body = text[at + 1 : end - 1]
         at = end
-        if (count and name in COMMANDS) or _PROGRAM.search(body) or _takes(body) > count:
-            continue
-        default = head["default"] if head["count"] else None
-        yield name, Macro(body, count, default), head["by"] == "providecommand"
+        if len(body) > LONGEST or _PROGRAM.search(body) or _takes(body) > count:
+            if not count:
+                yield name, None, False
+        elif not (count and name in COMMANDS):
+            default = head["default"] if head["count"] else None
+            yield name, Macro(body, count, default), head["by"] == "providecommand"
 
 
 def _takes(body: str) -> int:
@@ -116,14 +131,15 @@ def arguments_at(text: str, at: int, macro: Macro, braces: Braces) -> tuple[list
         end = braces.option_end(begun)
         found.append(text[begun + 1 : end - 1] if end else macro.default)
         at = end or at
-    while len(found) < macro.arguments:
+    spans: list[tuple[int, int]] = []
+    while len(found) + len(spans) < macro.arguments:
         at = _past_space(text, at)
         end = braces.end(at)
-        if not end or _PARAGRAPH.search(text, at, end):
+        if not end:
             return None
-        found.append(text[at + 1 : end - 1])
+        spans.append((at + 1, end - 1))
         at = end
-    return found, at
+    return found + [text[first:last] for first, last in spans], at
 
 
 def _past_space(text: str, at: int) -> int:

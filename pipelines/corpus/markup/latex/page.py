@@ -175,13 +175,16 @@ class Page:
     def literal(self, at: int, end: int) -> str:
         """Return tokens as characters, for code: without dashes and quotation marks."""
         said = []
-        for kind, text, _ in self.tokens[at:end]:
+        while at < end:
+            kind, text, _ = self.tokens[at]
+            at += 1
             if kind in ("text", "code", "[", "]", "&", "$", "$$"):
                 said.append(text)
             elif kind in ("space", "paragraph", "~"):
                 said.append(" ")
             elif kind == "word":
                 said.append(words.SIGNS.get(text, ""))
+                at = self.past_arguments(words.arguments_before_text(text), at, end)
         return "".join(said)
 
     # Arguments

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pipelines.corpus.markup.latex import glossary
 from pipelines.corpus.markup.latex.braces import Braces
-from pipelines.corpus.markup.latex.macros import Macro, arguments_at, macros_of, named_in
+from pipelines.corpus.markup.latex.macros import Macro, arguments_at, macros_of, names_defined
 from pipelines.corpus.markup.parts import names
 
 _VERBATIM = (
@@ -41,8 +41,8 @@ DEFINING = names(
     " def gdef edef xdef let newif newenvironment renewenvironment newtheorem newlength newcounter"
 )
 _NO_CONDITION = names("iff ifthenelse ifoot ifblank ifstrequal ifstrempty ifnumcomp ifbool iftoggle")
-_BLOWN_UP = 3  # times the text that macros may put in, and as much as this at least:
-_ROOM = 150_000  # characters
+_BLOWN_UP = 2  # times the text that macros may put in, and as much as this at least:
+_ROOM = 100_000  # characters
 _DEEPEST = 6  # macros within one another
 
 
@@ -60,7 +60,7 @@ _SINGLE = {mark: Token(mark, mark, mark) for mark in ("{", "}", "[", "]", "&", "
 def tokens_of(text: str, others: Mapping[str, Macro] | None = None) -> list[Token]:
     """Return the tokens, with what the text's own macros and those of `others` stand for."""
     own = macros_of(text)
-    named = named_in(text) if others else set()
+    named = names_defined(text) if others else set()
     by_name = {name: macro for name, macro in (others or {}).items() if name not in named} | own
     return _without_other_branches(_Scan(text, _Macros(by_name, _BLOWN_UP * len(text) + _ROOM)).tokens)
 
@@ -85,23 +85,34 @@ class _Macros:
         if call is None:
             return None
         arguments, end = call
+        if macro.length(arguments) > self._room:
+            return None
         if macro.arguments:
             return self._scanned(macro.filled(arguments), depth), end
         if name in self._tokens:
             self._room -= sum(1 + len(token.source) for token in self._tokens[name])
-        else:
-            self._tokens[name] = self._scanned(macro.body, depth)
-        return self._tokens[name], end
+            return self._tokens[name], end
+        known = len(self._abbreviated)
+        tokens = self._scanned(macro.body, depth)
+        if len(self._abbreviated) == known:  # else it prints something shorter the next time
+            self._tokens[name] = tokens
+        return tokens, end
+
+    def begin_document(self) -> None:
+        """Forget what definitions have named already."""
+        self._abbreviated.clear()
 
     def _abbreviation(self, command: str, text: str, at: int, depth: int) -> tuple[list[Token], int] | None:
         """Return what a command prints of the abbreviation that it names, and where its argument ends."""
-        key, end = glossary.argument_at(text, at) or ("", at)
-        short, long = map(self._by_name.get, (glossary.short_of(key), glossary.long_of(key)))
-        if short is None or long is None:
+        key, inserted, end = glossary.argument_at(text, at) or ("", "", at)
+        found = {form: self._by_name.get(glossary.name_of(key, form)) for form in glossary.FORMS}
+        said = {form: macro.body for form, macro in found.items() if macro is not None}
+        if "short" not in said:
             return None
-        said = glossary.printed(command, short.body, long.body, is_first=key not in self._abbreviated)
-        self._abbreviated.add(key)
-        return self._scanned(said, depth), end
+        shown = glossary.printed(command, said, is_first=key not in self._abbreviated)
+        if command in glossary.NAMING:
+            self._abbreviated.add(key)
+        return self._scanned(shown + inserted, depth), end
 
     def _scanned(self, text: str, depth: int) -> list[Token]:
         self._room -= 1 + len(text)
@@ -128,6 +139,8 @@ class _Scan:
             return self._verbatim(match["verbatim"], match.end())
         if match["word"]:
             return self._word(match)
+        if match["edge"] == "begin" and match["environment"] == "document":
+            self._macros.begin_document()
         if match["space"]:
             self._space(match[0])
         elif match["comment"] is None:

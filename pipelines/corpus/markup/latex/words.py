@@ -56,11 +56,12 @@ SIGNS = LETTERS | {
     "textbullet": "•", "textperiodcentered": "·", "textpm": "±", "texttimes": "×", "textmu": "µ",
     "textrightarrow": "→", "textleftarrow": "←", "no": "n°", "No": "N°", "ier": "er", "iere": "re",
     "ieme": "e", "textonehalf": "½", "lbrace": "{", "rbrace": "}", "textbraceleft": "{",
-    "textbraceright": "}", "checkmark": "✓", "Checkmark": "✓", "cmark": "✓", "xmark": "✗", "ding": "",
+    "textbraceright": "}", "checkmark": "✓", "Checkmark": "✓", "cmark": "✓", "xmark": "✗",
     "slash": "/", "vdots": "⋮", "textdollar": "$", "ie": "i.e.", "eg": "e.g.", "etc": "etc.",
     "etal": "et al.",
     "cf": "cf.", "wrt": "w.r.t.", "vs": "vs.",
 }  # fmt: skip
+DINGBATS = {"51": "✓", "52": "✔", "55": "✗", "56": "✘"}
 SPACED = tuple(".…®™©§¶")  # signs behind which a space stays, as behind a word
 ACCENTS = {
     "`": "\u0300", "'": "\u0301", "^": "\u0302", "~": "\u0303", "=": "\u0304", "u": "\u0306", ".": "\u0307",
@@ -113,7 +114,8 @@ _WITHOUT = {  # commands that print nothing, by how many arguments they take
     " ProvidesPackage ProvidesClass NeedsTeXFormat ccsdesc keywords acmConference markright"
     " linenumbers symlabel bstctlcite titlerunning authorrunning newcounter newlength"
     " newif newsavebox usebox pgfmathsetmacro setstretch sisetup crefname ispartof setmainfont"
-    " setsansfont setmonofont setdefaultlanguage setotherlanguage selectlanguage onlyinsubfile subfile",
+    " setsansfont setmonofont setdefaultlanguage setotherlanguage selectlanguage onlyinsubfile"
+    " subfile addvspace glsadd glsreset glsunset acused acresetall",
     2: "setlength addtolength setcounter addtocounter rule definecolor newcommand renewcommand"
     " providecommand DeclareMathOperator markboth addcontentsline newtheorem colorlet"
     " DeclareRobustCommand inputminted fontsize numberwithin let settowidth subimport import"
@@ -130,7 +132,8 @@ PRINTED = {
     "multicolumn": (3, 2), "multirow": (3, 2), "foreignlanguage": (2, 1), "texorpdfstring": (2, 1),
     "makebox": (1, 0), "framebox": (1, 0), "subfloat": (1, 0), "hypertarget": (2, 1),
     "highlight": (2, 1), "adjustbox": (2, 1), "setlist": (1, -1), "textlangfr": (2, 1), "raisebox": (2, 1),
-    "lettrine": (2, 0), "acrodef": (2, -1), "newacronym": (3, -1), "pgfkeys": (1, -1), "foreign": (1, 0),
+    "lettrine": (2, 0), "acrodef": (2, -1), "newacronym": (3, -1), "newabbreviation": (3, -1),
+    "DeclareAcronym": (2, -1), "glslink": (2, 1), "glsdisp": (2, 1), "pgfkeys": (1, -1), "foreign": (1, 0),
     "uppercase": (1, 0), "only": (1, 0), "uncover": (1, 0), "visible": (1, 0), "alert": (1, 0),
     "onslide": (1, 0), "invisible": (1, 0), "MakeUppercase": (1, 0), "bibinfo": (2, 1),
     "bibfield": (2, 1),
@@ -144,6 +147,7 @@ _UNITS = {
     "cubed": "³", "kilo": "k", "mega": "M", "giga": "G", "tera": "T", "milli": "m", "micro": "µ",
     "nano": "n", "pico": "p", "centi": "c", "deci": "d", "km": "km", "cm": "cm", "mm": "mm", "ms": "ms",
     "kg": "kg", "nm": "nm", "um": "µm", "us": "µs", "ns": "ns", "GHz": "GHz", "MHz": "MHz", "kHz": "kHz",
+    "ensuremath": "", "mathrm": "", "text": "", "textrm": "", "xspace": "", "mu": "µ",
 }  # fmt: skip
 QUANTITIES = {  # how many numbers, and whether a unit follows
     "SI": (1, True), "qty": (1, True), "num": (1, False), "ang": (1, False), "si": (0, True),
@@ -217,6 +221,11 @@ COMMANDS = frozenset().union(
     QUANTITIES,
     LENGTHS,
 )
+
+
+def arguments_before_text(name: str) -> int:
+    """Return how many arguments of a command print nothing before one that does, if any."""
+    return NOTHING.get(name) or max(0, PRINTED.get(name, (0, 0))[1])
 
 
 def accented(accent: str, letter: str) -> str:
