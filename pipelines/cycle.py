@@ -89,7 +89,7 @@ def _name_unfinished(ws: Workspace, job: CycleJob, stage: Stage) -> None:
         same = run["kind"] == "cycle" and run["config"]["docs"] == job.docs and run["id"] != stage.id
         if same and not worked_on(ws.run_directory(run["id"])):
             stage.say(
-                f"  unfinished   an earlier cycle of these documents was not finished: "
+                "  unfinished   an earlier cycle of these documents was not finished: "
                 f"`recover resume {run['id']}` goes on with it; this one begins anew"
             )
             return

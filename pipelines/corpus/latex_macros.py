@@ -71,7 +71,7 @@ class FolderMacros:
 
     def _text(self, entry: Entry) -> str:
         """Return a file's text; one that is damaged or long when unpacked defines nothing here."""
-        source = Source(entry.handle, entry.name.lower().endswith(".gz"), self._limits)
+        source = Source(entry.handle, format_of(entry.name)[1], self._limits)
         text = ""
         try:
             for block in characters(source, FileFacts()):
