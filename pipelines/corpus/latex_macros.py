@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
-from pipelines.corpus.markup.latex.macros import Macro, macros_of, names_defined, names_used
-from pipelines.corpus.markup.latex.words import COMMANDS
+from pipelines.corpus.as_markdown.latex.macros import Macro, macros_of, names_defined, names_used
+from pipelines.corpus.as_markdown.latex.words import COMMANDS
 from pipelines.corpus.reading.formats import MIB, Limits, Unreadable, format_of
 from pipelines.corpus.reading.plain import FileFacts, Source, characters
 from pipelines.corpus.reading.tree import Entry, Tree

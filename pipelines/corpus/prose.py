@@ -21,7 +21,8 @@ LONGEST_ROW = 160  # characters of a row whose columns are set apart by spaces
 SAYING = 4  # words with letters: a cell of fewer is a name or figures
 _ROW = re.compile(r"\s*\|")
 _BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
-_LIST_MARK = re.compile(r"^\s*(?:[-*+>:.]|\*{2,5}|<\d{1,2}>|\d{1,3}[.)])\s+")
+_LIST_MARK = re.compile(r"^\s*(?:[-*+:.]|\*{2,5}|<\d{1,2}>|\d{1,3}[.)])\s+")
+_QUOTED = re.compile(r"[ \t]*(?:>(?:[ \t]|$))+")
 _GAP = re.compile(r"(?<=[^\s.!?:;,])(?:[ ]*\t\s*| {3,})(?=\S)")  # between a table's columns
 _ADDRESS = re.compile(r"<?\bhttps?://[^\s>]+>?")
 _BREAK = re.compile(r"(?<=[^\s\\])\\$")  # Markdown's mark for a new line
@@ -31,9 +32,21 @@ _ENDS = re.compile(r"[.!?:;。！？؟।|]\W*$")
 def prose_sentences(text: str) -> list[str]:
     """Return a text's sentences as they read, in order; those that show an address or a template's tag are
     left out."""
-    said = chain.from_iterable(sentences(plain(line)) for line in _lines(without_blocks(text)))
+    said = chain.from_iterable(sentences(plain(line)) for line in _lines(without_blocks(_unquoted(text))))
     told = (" ".join(sentence.split()) for sentence in said if SLOT not in sentence)
     return [sentence for sentence in told if not _ADDRESS.search(sentence) and not is_code(sentence)]
+
+
+def _unquoted(text: str) -> str:
+    """Take the marks off quotations, each in paragraphs of its own."""
+    lines: list[str] = []
+    before = None
+    for line in text.split("\n") if ">" in text else (text,):
+        found = _QUOTED.match(line)
+        lines += [""] if found and not before else []
+        lines.append(line[found.end() :] if found else line)
+        before = found
+    return "\n".join(lines)
 
 
 def _cells(line: str) -> list[str]:

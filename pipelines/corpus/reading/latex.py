@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from pipelines.corpus.markup.latex.document import as_markdown
-from pipelines.corpus.markup.latex.macros import Macro
+from pipelines.corpus.as_markdown.latex.document import as_markdown
+from pipelines.corpus.as_markdown.latex.macros import Macro
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source, characters
 

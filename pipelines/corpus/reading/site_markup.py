@@ -1,7 +1,7 @@
 """Read the sources of a site as the site's readers see them, by what a file's suffix says it is written in.
 
-Cleaning a text twice gives what cleaning it once gives, except for a wiki's page, which becomes Markdown. A
-text that is still not clean after some rounds stays as it stands.
+Cleaning a text twice gives what cleaning it once gives, but for pages in AsciiDoc, in Org or of a wiki, which
+become Markdown. A text that is still not clean after some rounds stays as it stands.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from pipelines.corpus.markup.mediawiki import as_markdown
+from pipelines.corpus.as_markdown import mediawiki
+from pipelines.corpus.as_markdown.asciidoc import page as asciidoc
+from pipelines.corpus.as_markdown.org import page as org
 from pipelines.corpus.reading.markdown import read_markdown
 from pipelines.corpus.reading.restructured import read_restructured
 
@@ -24,11 +26,9 @@ _YAML = re.compile(r"[ \t]*$|[ \t]|#|- |[\]}]|[\"']?[\w.-]+(?: [\w.-]+)*[\"']?[ 
 _TOML = re.compile(r"^[\w.-]+[ \t]*=", re.M)
 _SHOWN = re.compile(r"^(title|description)[ \t]*[:=][ \t]*(.*(?:\n[ \t]+\S.*)*)", re.M)
 _FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.M | re.S)
-_HEADING = re.compile(r"^(?:#|=|\*)[ \t]+\S|^[^\n]*\S[^\n]*\n=+[ \t]*$|<h1\b", re.M)
-_FIRST = re.compile(r"\A\s*(?:#{1,6}|={1,6}|\*{1,6})[ \t]+([^\n]+)")
+_HEADING = re.compile(r"^#[ \t]+\S|^[^\n]*\S[^\n]*\n=+[ \t]*$|<h1\b", re.M)
+_FIRST = re.compile(r"\A\s*#{1,6}[ \t]+([^\n]+)")
 _MARKDOWN = frozenset(("md", "markdown", "mdx", "qmd", "rmd"))
-_WIKI = frozenset(("mediawiki", "wiki"))
-_OUTLINED = {"rst": "{0}\n{1}", "adoc": "= {0}", "asciidoc": "= {0}", "org": "* {0}"}
 
 
 class FrontMatter(NamedTuple):
@@ -56,14 +56,37 @@ def read_markup(parts: Iterable[str], suffix: str) -> Iterator[str]:
 
 def cleaned(text: str, suffix: str) -> str:
     """Return a text without front matter, and without what else only a site's tools read."""
-    if suffix in _WIKI:
-        return cleaned(as_markdown(text), "md")
+    if write := _AS_MARKDOWN.get(suffix):
+        return cleaned(write(text), "md")
     now = text
     for _ in range(ROUNDS):
         before, now = now, _cleaned_once(now, suffix)
         if now == before:
             return now
     return text
+
+
+def _of_org(text: str) -> str:
+    """Return a page of Org in Markdown, behind its front matter."""
+    found = front_matter(text)
+    end = found.end if found else 0
+    return text[:end] + org.as_markdown(text[end:], titled=bool(found and found.title))
+
+
+def _of_asciidoc(text: str) -> str:
+    """Return a page of AsciiDoc in Markdown, behind its front matter."""
+    found = front_matter(text)
+    end = found.end if found else 0
+    return text[:end] + asciidoc.as_markdown(text[end:])
+
+
+_AS_MARKDOWN = {
+    "adoc": _of_asciidoc,
+    "asciidoc": _of_asciidoc,
+    "mediawiki": mediawiki.as_markdown,
+    "org": _of_org,
+    "wiki": mediawiki.as_markdown,
+}
 
 
 def _cleaned_once(text: str, suffix: str) -> str:
@@ -90,7 +113,8 @@ def _without_front_matter(text: str, suffix: str) -> str:
     titled = _HEADING.search(own) or (first and _same(first[1]) == _same(found.title))
     said = []
     if found.title and not titled:
-        said.append(_OUTLINED.get(suffix, "# {0}").format(found.title, "=" * len(found.title)))
+        underlined = f"{found.title}\n{'=' * len(found.title)}"
+        said.append(underlined if suffix == "rst" else f"# {found.title}")
     if found.description and _same(found.description) not in _same(body):
         said.append(found.description)
     return "\n\n".join([*said, body])

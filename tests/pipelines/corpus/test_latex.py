@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.corpus.as_markdown.latex.document import as_markdown
 from pipelines.corpus.documents import read_corpus
-from pipelines.corpus.markup.latex.document import as_markdown
 from pipelines.corpus.prose import prose_sentences
 
 PIECES = (

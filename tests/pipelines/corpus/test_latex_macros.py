@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.corpus import latex_macros
+from pipelines.corpus.as_markdown.latex.document import as_markdown
+from pipelines.corpus.as_markdown.latex.macros import Macro, macros_of
 from pipelines.corpus.documents import read_corpus
-from pipelines.corpus.markup.latex.document import as_markdown
-from pipelines.corpus.markup.latex.macros import Macro, macros_of
 
 SAID = " It is said of all the towns."  # else a text may be too short to be one
 

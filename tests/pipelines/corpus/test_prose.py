@@ -72,6 +72,20 @@ def test_notes_are_read_without_their_links_and_boxes() -> None:
     assert prose_sentences(note + typed) == said
 
 
+def test_a_quotation_is_read_as_other_paragraphs_are() -> None:
+    text = (
+        "Ada wrote that down when she came to live in the city of Oslo\n"
+        "> It rains a great deal in the city that I live in now, and nobody\n> seems to mind.\n>\n"
+        "> > It may snow, too,\n> > as he says.\nEven in May.\n"
+    )
+    assert prose_sentences(text) == [
+        "Ada wrote that down when she came to live in the city of Oslo",
+        "It rains a great deal in the city that I live in now, and nobody seems to mind.",
+        "It may snow, too, as he says.",
+        "Even in May.",
+    ]
+
+
 def test_lines_are_joined_behind_an_abbreviation_or_a_day() -> None:
     for end, following in (("(BGBl.", "I S. 62) and so on."), ("31\\.", "Mai 2024."), ("e.g.", "Oslo.")):
         line = f"A line that someone wrapped at some width holds {end}"

@@ -89,7 +89,7 @@ PIECES = (
     "{#a}",
     "import",
 )
-SUFFIXES = ("md", "mdx", "rst", "adoc", "txt")
+SUFFIXES = ("md", "mdx", "rst", "txt")
 texts = st.lists(st.sampled_from(PIECES), max_size=40).map("".join) | st.text(max_size=60)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from pipelines.corpus.markup.latex.words import LABELS
+from pipelines.corpus.as_markdown.latex.words import LABELS
 from pipelines.corpus.markup.parts import LEFT_OUT, names
 
 REFERENCE, CITATION, GAP = "\ufdd2", "\ufdd3", "\ufdd4"  # GAP: a command that prints nothing

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipelines.corpus.markup.latex import words
-from pipelines.corpus.markup.latex.commands import Commands
-from pipelines.corpus.markup.latex.formulas import shown
-from pipelines.corpus.markup.latex.page import OVERLAY
-from pipelines.corpus.markup.latex.references import GAP
-from pipelines.corpus.markup.latex.tokens import Token
+from pipelines.corpus.as_markdown.latex import words
+from pipelines.corpus.as_markdown.latex.commands import Commands
+from pipelines.corpus.as_markdown.latex.formulas import shown
+from pipelines.corpus.as_markdown.latex.page import OVERLAY
+from pipelines.corpus.as_markdown.latex.references import GAP
+from pipelines.corpus.as_markdown.latex.tokens import Token
+from pipelines.corpus.as_markdown.parts import fenced, table
 
 INDENTED = 4  # lists within one another that are set in further
 STRIPPED = "*: ."
@@ -159,9 +160,7 @@ class Blocks(Commands):
             return self.block("\n".join(row[0] for row in rows))
         if self._depth > 1 and len(rows) == 1 and len(rows[0]) < 2:
             return " ".join(rows[0])
-        escaped = [[cell.replace("|", "\\|") for cell in cells] for cells in rows]
-        lines = [f"| {' | '.join(cells)} |" for cells in escaped]
-        return self.block("\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]))
+        return self.block("\n".join(table(rows)))
 
     def _rows(self, at: int, last: int) -> Iterator[list[str]]:
         cells: list[str] = []
@@ -187,13 +186,8 @@ class Blocks(Commands):
 
 
 def _fenced(source: str, *, plain: bool = True) -> str:
-    """Return code between fences that it does not hold, without the environment's options."""
+    """Return code between fences, without the environment's options."""
     head, line, rest = source.partition("\n")
     if plain and line and (not head.strip() or head.lstrip().startswith(("[", "{"))):
         source = rest
-    if not source.strip():
-        return ""
-    fence = "```"
-    while fence in source:
-        fence += "`"
-    return f"{fence}\n{source.strip(chr(10)).rstrip()}\n{fence}"
+    return fenced(source.rstrip())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipelines.corpus.markup.latex.words import FORMULA_SIGNS
+from pipelines.corpus.as_markdown.latex.words import FORMULA_SIGNS
 
 LONGEST = 4000  # characters of a formula between $$, which is how far those who read Markdown look
 LONGEST_TEXT = 60  # characters of a formula that may be text

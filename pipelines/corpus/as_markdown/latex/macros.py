@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pipelines.corpus.markup.latex import glossary
-from pipelines.corpus.markup.latex.braces import Braces
-from pipelines.corpus.markup.latex.references import without_marks
-from pipelines.corpus.markup.latex.words import COMMANDS
+from pipelines.corpus.as_markdown.latex import glossary
+from pipelines.corpus.as_markdown.latex.braces import Braces
+from pipelines.corpus.as_markdown.latex.references import without_marks
+from pipelines.corpus.as_markdown.latex.words import COMMANDS
 
 LONGEST = 1000  # characters of a body
 _HEAD = re.compile(

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from pipelines.corpus.as_markdown.parts import table as written_table
+
 _CODE = re.compile(r"<(pre|source|syntaxhighlight|nowiki|math|code|tt)\b[^<>]*(?<!/)>", re.I)
 _AS_PRE = re.compile(r"(</?)(?:source|syntaxhighlight)\b[^<>]*>", re.I)
 _HELD = "\ue001{}\ue001"  # stands for code meanwhile
@@ -86,11 +88,11 @@ def _lines(lines: list[str]) -> Iterator[str]:
         elif table is None:
             yield _line(line)
         elif mark.startswith("|}"):
-            yield from _rows(table)
+            yield from written_table(table)
             table = None
         else:
             _add_to(table, mark)
-    yield from _rows(table or [])
+    yield from written_table(table or [])
 
 
 def _line(line: str) -> str:
@@ -125,12 +127,3 @@ def _cell(written: str) -> str:
     attributes, _, said = written.partition("|")
     is_set = said and "=" in attributes and "[" not in attributes
     return (said if is_set else written).strip()
-
-
-def _rows(table: list[list[str]]) -> Iterator[str]:
-    """Yield the rows of a table, the first one as its head."""
-    rows = [cells for cells in table if any(cells)]
-    for number, cells in enumerate(rows):
-        yield f"| {' | '.join(cells)} |"
-        if number == 0:
-            yield "|" + "---|" * len(cells)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from pipelines.corpus.markup.latex.braces import Braces
+from pipelines.corpus.as_markdown.latex.braces import Braces
 from pipelines.corpus.markup.parts import names
 
 FORMS = ("short", "long", "plural", "longplural")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from pipelines.corpus.markup.latex import words
-from pipelines.corpus.markup.latex.formulas import in_line, shown
-from pipelines.corpus.markup.latex.macros import Macro
-from pipelines.corpus.markup.latex.references import without_marks, without_references
-from pipelines.corpus.markup.latex.tokens import pairs, tokens_of
+from pipelines.corpus.as_markdown.latex import words
+from pipelines.corpus.as_markdown.latex.formulas import in_line, shown
+from pipelines.corpus.as_markdown.latex.macros import Macro
+from pipelines.corpus.as_markdown.latex.references import without_marks, without_references
+from pipelines.corpus.as_markdown.latex.tokens import pairs, tokens_of
 
 DEEPEST = 40  # commands and environments within one another; of deeper ones only text is read
 _MARK = re.compile("\ufdd0(\\d{1,9})\ufdd1")  # stands for what is written already

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pipelines.corpus.markup.latex import glossary
-from pipelines.corpus.markup.latex.braces import Braces
-from pipelines.corpus.markup.latex.macros import Macro, arguments_at, macros_of, names_defined
+from pipelines.corpus.as_markdown.latex import glossary
+from pipelines.corpus.as_markdown.latex.braces import Braces
+from pipelines.corpus.as_markdown.latex.macros import Macro, arguments_at, macros_of, names_defined
 from pipelines.corpus.markup.parts import names
 
 _VERBATIM = (

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from pipelines.corpus.markup.latex.blocks import Blocks
-from pipelines.corpus.markup.latex.macros import Macro
+from pipelines.corpus.as_markdown.latex.blocks import Blocks
+from pipelines.corpus.as_markdown.latex.macros import Macro
 
 _WORD = re.compile(r"(?<![\\\w])[^\W\d_]{2,}")  # no command's name
 _NO_PROSE = re.compile(r"^[ \t]*(`{3,}|\$\$).*?^[ \t]*\1$", re.M | re.S)

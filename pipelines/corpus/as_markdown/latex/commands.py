@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from pipelines.corpus.markup.latex import words
-from pipelines.corpus.markup.latex.formulas import in_line
-from pipelines.corpus.markup.latex.macros import Macro
-from pipelines.corpus.markup.latex.page import OVERLAY, Page
-from pipelines.corpus.markup.latex.references import CITATION, GAP, REFERENCE
-from pipelines.corpus.markup.latex.tokens import DEFINING, Token
+from pipelines.corpus.as_markdown.latex import words
+from pipelines.corpus.as_markdown.latex.formulas import in_line
+from pipelines.corpus.as_markdown.latex.macros import Macro
+from pipelines.corpus.as_markdown.latex.page import OVERLAY, Page
+from pipelines.corpus.as_markdown.latex.references import CITATION, GAP, REFERENCE
+from pipelines.corpus.as_markdown.latex.tokens import DEFINING, Token
 from pipelines.corpus.markup.parts import names
 
 _LENGTH = re.compile(r"\[\s*-?[\d.]*\s*\\?[a-z]*\s*\]")

@@ -1,0 +1,184 @@
+"""Write what AsciiDoc marks within a line as Markdown does: references by their texts, emphasis, code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from html import unescape
+
+from pipelines.corpus.as_markdown.asciidoc.conditions import Attributes
+from pipelines.corpus.as_markdown.asciidoc.lines import ENTRY
+from pipelines.corpus.markup.parts import LEFT_OUT
+
+_HELD = "\ufdd0{}\ufdd1"  # stands for what is written already
+_IS_HELD = re.compile("\ufdd0(\\d{1,9})\ufdd1")
+_NESTED = 3  # kinds of what is held around one another
+_ESCAPED = re.compile(
+    r"\\(\{(?=[\w-]+\})|(?:https?|ftp|mailto|link|xref|image|kbd|footnote)(?=:)|<<|[*_`#^~+](?=\S))"
+)
+_TYPED = re.compile(
+    r"\+\+\+(.{1,2000}?)\+\+\+|\$\$(.{1,2000}?)\$\$|\bpass:[a-z,]{0,20}\[([^\]]{0,2000})\]", re.S
+)
+_FORMULA = re.compile(r"\b(?:stem|latexmath|asciimath):[a-z,]{0,20}\[((?:[^\]\\]|\\.){1,600})\]")
+_QUOTED = (
+    (re.compile(r"(?<![`\w])``(?=[^\s`])((?:[^`'\n]|'(?!')|\n(?!\n)){1,400})(?<=\S)''"), r"“\1”"),
+    (re.compile(r"\"`(?=\S)([^\"]{1,2000}?)(?<=\S)`\""), r"“\1”"),
+    (re.compile(r"'`(?=\S)([^']{1,2000}?)(?<=\S)`'"), r"‘\1’"),
+)
+_CODE = re.compile(
+    r"(?<!`)``(?=\S)([^`].{0,1000}?)(?<=\S)``(?!`)|(?<![\w`])`(?=\S)([^`]{1,1000}?)(?<=\S)`(?![\w`])", re.S
+)
+_LITERAL = re.compile(r"(?<![\w+`])(\+{1,2})(?=[^\s+])([^\n]{1,300}?)(?<=[^\s+])\1(?![\w+`])")
+_TEXT = r"\[((?:[^\[\]\\]|\\.|\[[^\[\]\n]{0,200}\]){0,600})\]"
+_NOTHING = re.compile(
+    rf"\b(?:image|icon|indexterm|anchor|audio|video):(?!:)[^\s\[\]]{{0,300}}{_TEXT}"
+    r"|\(\(\((?!\()[^()]{1,1000}\)\)\)|\[\[[\w:][\w.:-]{0,200}(?:,[^\[\]]{0,400})?\]\]"
+)
+_TERM = re.compile(rf"\(\((?!\()([^()\n]{{1,400}})\)\)(?!\))|\bindexterm2:{_TEXT}")
+_FOOTNOTE = re.compile(rf"[ \t]?\bfootnote(?:ref)?:([\w-]{{0,100}}){_TEXT}")
+_KEYS = re.compile(rf"\b(?:kbd|btn):{_TEXT}")
+_MENU = re.compile(rf"\bmenu:([^\s\[\]](?:[^\[\]\n]{{0,200}}?[^\s\[\]])?){_TEXT}")
+_CROSS = re.compile(r"<<(?=[\w#./{])([^<>,\n]{1,300})(?:,\s*([^<>]{0,1000}))?>>")
+_MACRO = re.compile(
+    rf"(?<![\w:/])(xref(?=:)|[a-z][a-z0-9_-]{{1,30}}(?=:[^:])):(?=[^\s\[\]])([^\s\[\]`]{{1,300}}){_TEXT}"
+)
+_UNKNOWN = re.compile(
+    rf"(?<![\w\\$}}])\{{[\w-]{{2,80}}\}}[^\s\[\]{{}}`]{{0,300}}{_TEXT}"
+)  # an address that another file sets
+_ROLE = r"(?:\[[\w.#%,='\" -]{1,200}\])?"
+_WRITTEN = {"*": "**", "_": "*", "#": ""}
+_SPANS = {  # of a mark: two of it wherever they stand, one around words
+    mark: (
+        re.compile(rf"{_ROLE}[{mark}]{{2}}(?=\S)([^{mark}]{{1,500}}?)(?<=\S)[{mark}]{{2}}"),
+        re.compile(
+            rf"(?<![\w;:}}\\&{mark}]){_ROLE}(?<![\w{mark}])[{mark}](?=[^\s{mark}])"
+            rf"((?:[^\n]|\n(?!\n)){{0,500}}?(?<=\S))[{mark}](?![\w{mark}])"
+        ),
+    )
+    for mark in _WRITTEN
+}
+_RAISED = ((re.compile(r"\^(?=\S)([^\s^]{1,200})\^"), "sup"), (re.compile(r"~(?=\S)([^\s~]{1,200})~"), "sub"))
+_SIGNS = ((" -- ", " — "), ("(C)", "©"), ("(R)", "®"), ("(TM)", "™"))
+_BROKEN = re.compile(r"[ \t]+\+[ \t]*$", re.M)
+_WINDOW = re.compile(r"\^\s*$|,\s*(?:window|role|opts|options|id|title|rel|xrefstyle|subs)\s*=.*$", re.S)
+_NUMBER = re.compile(r"\d\w{0,2}$")
+
+
+class Inline:
+    """What a page's lines may refer to, and its footnotes."""
+
+    def __init__(self, attributes: Attributes, titles: Mapping[str, str]) -> None:
+        self.attributes = attributes
+        self.titles = titles
+        self.footnotes: list[str] = []
+        self._held: list[str] = []
+
+    def written(self, text: str) -> str:
+        """Return what a paragraph says, in Markdown."""
+        if not any(mark in text for mark in "`*_#^~+{[<:-(&"):
+            return text
+        noted = len(self.footnotes)
+        text = self._marked(_BROKEN.sub("", text).replace("\ufdd0", "").replace("\ufdd1", ""))
+        self.footnotes[noted:] = map(self._restored, self.footnotes[noted:])
+        text = self._restored(text)
+        self._held.clear()
+        return text
+
+    def _restored(self, text: str) -> str:
+        """Return a text with what its marks stand for."""
+        for _ in range(_NESTED + 1):
+            text, changed = _IS_HELD.subn(lambda mark: self._held[int(mark[1])], text)
+            if not changed:
+                break
+        return text
+
+    def _marked(self, text: str) -> str:
+        """Return a text in Markdown, with marks for what is written already."""
+        if "+++" in text or "$$" in text or "pass:" in text:
+            text = _TYPED.sub(lambda found: self._hold(found[1] or found[2] or found[3] or ""), text)
+        text = _FORMULA.sub(lambda found: self._hold(f"${found[1].strip()}$"), text)
+        text = _ESCAPED.sub(lambda found: self._hold(found[1]), text)
+        for pattern, marks in _QUOTED:
+            text = pattern.sub(marks, text)
+        text = _CODE.sub(self._code, text)
+        text = _LITERAL.sub(lambda found: self._hold(found[2]), text) if "+" in text else text
+        return _emphasised(self._references(self.attributes.replaced(text)))
+
+    def _hold(self, text: str) -> str:
+        self._held.append(text)
+        return _HELD.format(len(self._held) - 1)
+
+    def _code(self, found: re.Match[str]) -> str:
+        """Hold code; what it holds in plus signs is as it was typed, other text may refer to something."""
+        said = " ".join((found[1] or found[2]).split())
+        if len(said) > 2 and said[0] == said[-1] == "+":
+            said = said.strip("+")
+        else:
+            said = self._references(self.attributes.replaced(said))
+        return self._hold(f"`` {said} ``" if "`" in said else f"`{said}`")
+
+    def _references(self, text: str) -> str:
+        """Put what a reference says for it."""
+        if "[" in text or "((" in text:
+            text = ENTRY.sub(lambda found: f"[{found[2] or found[1]}]", text)
+            text = _NOTHING.sub("", text)
+            text = _TERM.sub(lambda found: found[1] or found[2] or "", text)
+            text = _KEYS.sub(lambda found: found[1].strip(), text)
+            text = _MENU.sub(_menu, text)
+            text = _MACRO.sub(self._macro, text)
+            text = _UNKNOWN.sub(lambda found: _shown(found[1]) or found[0], text)
+            text = _FOOTNOTE.sub(self._footnote, text)
+        return _CROSS.sub(self._cross, text) if "<<" in text else text
+
+    def _macro(self, found: re.Match[str]) -> str:
+        """Return what a reference shows: its text, or what is known of its target."""
+        name, target, text = found.groups()
+        said = _shown(text)
+        if name == "footnote":
+            return found[0]
+        if name in ("http", "https", "ftp", "irc"):
+            return said or f"{name}:{target}"
+        if name == "xref":
+            return said or self._title(target)
+        if name in ("link", "mailto"):
+            return said or target
+        if _NUMBER.match(said):
+            return f"{target}({said})"  # a manual page
+        return said or target
+
+    def _cross(self, found: re.Match[str]) -> str:
+        return " ".join((found[2] or self._title(found[1])).split())
+
+    def _title(self, target: str) -> str:
+        """Return the title of a part of this page; that of another one is not known."""
+        return self.titles.get(target.rpartition("#")[2].strip(), LEFT_OUT)
+
+    def _footnote(self, found: re.Match[str]) -> str:
+        if not found[2].strip():
+            return ""
+        self.footnotes.append(_emphasised(" ".join(_shown(found[2]).split())))
+        return f"[^{len(self.footnotes)}]"
+
+
+def _emphasised(text: str) -> str:
+    """Return a text with its emphasis and signs as Markdown has them."""
+    for mark, written in _WRITTEN.items():
+        for span in _SPANS[mark] if mark in text else ():
+            text = span.sub(rf"{written}\1{written}", text)
+    for raised, tag in _RAISED:
+        text = raised.sub(rf"<{tag}>\1</{tag}>", text)
+    for typed, printed in _SIGNS:
+        text = text.replace(typed, printed)
+    return unescape(text)
+
+
+def _menu(found: re.Match[str]) -> str:
+    return " > ".join(part.strip() for part in (found[1], *found[2].split(">")) if part.strip())
+
+
+def _shown(text: str) -> str:
+    """Return the text of a reference without its options."""
+    text = text.replace("\\]", "]").strip()
+    if text[:1] == '"' and text.count('"') > 1:
+        return text[1:].partition('"')[0]
+    return _WINDOW.sub("", text).strip()

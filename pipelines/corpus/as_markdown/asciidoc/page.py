@@ -1,0 +1,266 @@
+"""Write a page in AsciiDoc as Markdown, block by block.
+
+What stands for something of another file (an included one, the title of another page) is left out, or shown
+as a part left out where a sentence needs it. Code stays as it stands.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect
+from collections import defaultdict
+from dataclasses import dataclass
+
+from pipelines.corpus.as_markdown.asciidoc import tables
+from pipelines.corpus.as_markdown.asciidoc.conditions import Attributes, shown_lines
+from pipelines.corpus.as_markdown.asciidoc.inline import Inline
+from pipelines.corpus.as_markdown.asciidoc.lines import (
+    BREAK,
+    MACRO,
+    RULE,
+    SET,
+    TITLE,
+    Item,
+    heading_at,
+    item_of,
+    titles_of,
+    without_anchors,
+)
+from pipelines.corpus.as_markdown.asciidoc.style import Style, style_of
+from pipelines.corpus.as_markdown.parts import fenced, table
+
+_GAPS = re.compile(r"\n{3,}")
+_REMARK = re.compile(r"(NOTE|TIP|IMPORTANT|WARNING|CAUTION):[ \t]+(?=\S)")
+_NAMED = r"[^\W\d_a-z][\w.'-]*(?: [^\W\d_a-z][\w.'-]*){1,2}"
+_AUTHOR = re.compile(rf"\S+(?: \S+){{0,3}} <[^<>\s]+>|v?\d[\w.-]*(?:,.*)?$|{_NAMED}(?:; {_NAMED})*$")
+_QUOTED = 4  # quotations within one another that are set in
+
+
+def as_markdown(text: str) -> str:
+    """Return a page in Markdown."""
+    return Page(text).written()
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A block between rules whose lines are read as others are."""
+
+    end: int
+    begins: int  # in what is written
+    style: Style
+    lists: list[str]
+
+
+class Page:
+    """The lines of a page, and what is written of them."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = [line.rstrip() for line in shown_lines(text.split("\n"))]
+        self._ends: dict[str, list[int]] = defaultdict(list)
+        for at, line in enumerate(self.lines):
+            if line and RULE.match(line):
+                self._ends[line].append(at)
+        self._attributes = Attributes()
+        self._inline = Inline(self._attributes, titles_of(self.lines))
+        self._out: list[str] = []
+        self._set: list[str] = []  # what is said of the next block
+        self._lists: list[str] = []  # the marks of the lists that are open
+        self._open: list[_Block] = []
+        self._attached = False  # the next block belongs to an item
+        self._defines = False  # the next paragraph is what the last term means
+
+    def written(self) -> str:
+        """Return the page in Markdown."""
+        at = 0
+        while at < len(self.lines):
+            at = self._step(at)
+            while self._open and self._open[-1].end <= at:
+                at = max(at, self._open[-1].end + 1)
+                self._close(self._open.pop())
+        notes = [f"[^{number}]: {note}" for number, note in enumerate(self._inline.footnotes, 1)]
+        text = "\n".join([*self._out, "", *notes])
+        return _GAPS.sub("\n\n", text).strip("\n") + "\n" if text.strip() else ""
+
+    def _step(self, at: int) -> int:
+        """Write the block that begins here; return where the next one does."""
+        line = self.lines[at]
+        if not line:
+            self._out.append("")
+            return at + 1
+        if self._says_of_next(line):
+            return at + 1
+        if RULE.match(line) and (end := self._end(at)):
+            return self._delimited(at, end)
+        if heading := heading_at(self.lines, at):
+            return self._heading(at, *heading)
+        if BREAK.match(line) or MACRO.match(line) or RULE.match(line):
+            self._set.clear()
+            self._out.append("")
+            return at + 1
+        if item := item_of(line):
+            return self._item(at, item)
+        return self._paragraph(at)
+
+    def _says_of_next(self, line: str) -> bool:
+        """Return whether a line prints nothing by itself: remarks, attributes, what is said of a block."""
+        if line == "+":
+            self._attached = True
+            self._out.append("")
+        elif SET.match(line):
+            self._set.append(line)
+        elif title := TITLE.match(line):
+            self._out += ["", f"**{self._inline.written(title[1]).strip('*')}**", ""]
+        elif line.startswith("//") and not line.startswith("///"):
+            return True
+        else:
+            return self._attributes.takes(line)
+        return True
+
+    def _end(self, at: int) -> int:
+        """Return where the block ends that a rule begins; 0 where it begins none."""
+        rule = "```" if self.lines[at].startswith("```") else self.lines[at]
+        found = self._ends[rule]
+        following = bisect(found, at)
+        last = self._open[-1].end if self._open else len(self.lines)
+        return found[following] if following < len(found) and found[following] < last else 0
+
+    def _style(self) -> Style:
+        style = style_of(self._set)
+        self._set.clear()
+        return style
+
+    def _put(self, text: str) -> None:
+        """Write a block; one that belongs to an item is set in."""
+        if not self._attached:
+            self._lists = []
+        elif any(not mark.startswith((":", ";")) for mark in self._lists):
+            text = re.sub(r"^(?=.)", "  ", text, flags=re.M)
+        self._attached = self._defines = False
+        self._out += ["", text, ""]
+
+    # Blocks
+
+    def _heading(self, at: int, level: int, said: str, taken: int) -> int:
+        self._style()
+        self._attached = False
+        is_first = level == 1 and not any(self._out)
+        self._put(f"{'#' * level} {self._inline.written(without_anchors(said))}")
+        at += taken
+        while is_first and at < len(self.lines) and _AUTHOR.match(self.lines[at]):
+            at += 1
+        return at
+
+    def _delimited(self, at: int, end: int) -> int:
+        rule = self.lines[at]
+        style = self._style()
+        inner = self.lines[at + 1 : end]
+        if rule[0] == "/":
+            return end + 1
+        if rule[1:4] == "===" and rule[0] != "=":
+            self._put("\n".join(table(tables.rows(inner, style.given, rule[0], self._cell))))
+        elif rule[0] == "+":
+            self._put(f"$$\n{chr(10).join(inner)}\n$$" if style.is_formula else "")
+        elif (rule[0] in "-.`" and rule != "--") or style.is_code:
+            language = style.language or (rule.lstrip("`") if rule[0] == "`" else "")
+            self._put("" if style.is_picture else fenced("\n".join(inner), language))
+        else:
+            self._begin(end, style if rule[0] != "_" else style.quoting())
+            return at + 1
+        return end + 1
+
+    def _begin(self, end: int, style: Style) -> None:
+        """Go into a block whose lines are read as others are."""
+        if not self._attached:
+            self._lists = []
+        self._attached = self._defines = False
+        self._out.append("")
+        self._open.append(_Block(end, len(self._out), style, self._lists))
+        self._lists = []
+        if style.kind:
+            self._out += [f"**{style.kind}**", ""]
+
+    def _close(self, block: _Block) -> None:
+        self._lists = block.lists
+        if block.style.is_quote and len(self._open) < _QUOTED:
+            said = _GAPS.sub("\n\n", "\n".join(self._out[block.begins :])).strip("\n")
+            said += f"\n— {block.style.source}" if block.style.source else ""
+            self._out[block.begins :] = [re.sub("^", "> ", said, flags=re.M)]
+        self._out.append("")
+
+    def _cell(self, cell: tables.Cell) -> str:
+        """Return what a cell says on one line."""
+        if cell.is_page and "\n" in cell.text:
+            return " ".join(Page(cell.text.replace("!===", "")).written().split())
+        return " ".join(self._inline.written(cell.text).split())
+
+    # Lists and paragraphs
+
+    def _item(self, at: int, item: Item) -> int:
+        """Write an item of a list or a definition."""
+        self._style()
+        self._attached = False
+        if item.mark in self._lists:
+            del self._lists[self._lists.index(item.mark) + 1 :]
+        else:
+            self._lists.append(item.mark)
+        indent = "  " * sum(not mark.startswith((":", ";")) for mark in self._lists[:-1])
+        following, more = self._following(at + 1, in_list=True)
+        said = self._inline.written("\n".join([item.text, *more])).replace("\n", " ").strip()
+        if item.term:
+            term = self._inline.written(item.term).strip("*")
+            self._defines = not said
+            self._out.append(f"{indent}**{term}**" + (f": {said}" if said else ""))
+        else:
+            self._defines = False
+            self._out.append(f"{indent}{'1.' if item.is_numbered else '-'} {said}")
+        return following
+
+    def _following(self, at: int, *, in_list: bool) -> tuple[int, list[str]]:
+        """Return the further lines of a paragraph, and where it ends."""
+        found = []
+        while at < len(self.lines) and (line := self.lines[at]):
+            ends = (RULE.match(line) and self._end(at)) or SET.match(line) or line == "+"
+            if ends or (in_list and item_of(line)) or (self._open and at >= self._open[-1].end):
+                break
+            if not line.startswith("//"):
+                found.append(line.strip() if in_list else line)
+            at += 1
+        return at, found
+
+    def _paragraph(self, at: int) -> int:
+        style = self._style()
+        is_literal = self.lines[at][:1].isspace() and not self._defines and not style.name
+        following, lines = self._following(at, in_list=bool(self._lists) and not is_literal)
+        if self._defines and not style.is_code:
+            said = self._inline.written("\n".join(lines)).replace("\n", " ").strip()
+            self._define(said)
+        elif style.is_code or is_literal:
+            self._put("" if style.is_picture else fenced(_set_out(lines), style.language))
+        elif lines:
+            self._put(self._prose("\n".join(lines), style))
+        return max(following, at + 1)
+
+    def _define(self, said: str) -> None:
+        """Write what the last term means behind it."""
+        while self._out and not self._out[-1]:
+            self._out.pop()
+        self._out[-1] += f": {said}"
+        self._defines = False
+
+    def _prose(self, text: str, style: Style) -> str:
+        if style.is_formula:
+            return f"$$\n{text}\n$$"
+        remark = _REMARK.match(text)
+        kind = style.kind
+        if remark:
+            kind, text = remark[1].capitalize(), text[remark.end() :]
+        said = self._inline.written(text)
+        if style.is_quote:
+            said = re.sub("^", "> ", said + (f"\n— {style.source}" if style.source else ""), flags=re.M)
+        return f"**{kind}**: {said}" if kind else said
+
+
+def _set_out(lines: list[str]) -> str:
+    """Return lines without the spaces that all of them begin with."""
+    least = min((len(line) - len(line.lstrip()) for line in lines if line), default=0)
+    return "\n".join(line[least:] for line in lines)

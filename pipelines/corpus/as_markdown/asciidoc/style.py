@@ -1,0 +1,70 @@
+"""Read what the lines in brackets before a block say of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+_KINDS = {"NOTE": "Note", "TIP": "Tip", "IMPORTANT": "Important", "WARNING": "Warning", "CAUTION": "Caution"}
+_CODE = frozenset(("source", "listing", "literal", "synopsis", "screen", "console"))
+_FORMULAS = frozenset(("stem", "latexmath", "asciimath"))
+_PICTURES = frozenset(
+    ("plantuml", "mermaid", "ditaa", "graphviz", "blockdiag", "seqdiag", "vega", "svgbob", "d2", "a2s", "uml")
+)
+_SHORT = re.compile(r"[%#.][^,]*")
+_PART = re.compile(r"\s*(?:\"([^\"]*)\"|([^,]*))\s*(?:,|$)")
+
+
+@dataclass(frozen=True)
+class Style:
+    """What kind of block follows, and what is said of it."""
+
+    name: str = ""
+    language: str = ""
+    source: str = ""  # whom a quotation is from
+    given: str = ""
+
+    @property
+    def is_code(self) -> bool:
+        return self.name in _CODE or self.is_picture
+
+    @property
+    def is_picture(self) -> bool:
+        return self.name in _PICTURES
+
+    @property
+    def is_formula(self) -> bool:
+        return self.name in _FORMULAS
+
+    @property
+    def is_quote(self) -> bool:
+        return self.name == "quote"
+
+    @property
+    def kind(self) -> str:
+        return _KINDS.get(self.name, "")
+
+    def quoting(self) -> Style:
+        return self if self.name in ("verse", *_KINDS) else replace(self, name="quote")
+
+
+def style_of(lines: Sequence[str]) -> Style:
+    """Return the style that lines in brackets give together."""
+    name = language = source = ""
+    for line in lines:
+        if line.startswith("[["):
+            continue
+        parts = [(one or other).strip() for one, other in _PART.findall(line[1:-1])]
+        positional = [
+            _SHORT.sub("", part).strip() if not number else part for number, part in enumerate(parts)
+        ]
+        positional = ["" if "=" in part else part for part in positional]
+        name = positional[0] or name
+        if not positional[0] and positional[1:] and positional[1] and name in ("", "source"):
+            name = "source"
+        if name == "source" and positional[1:]:
+            language = language or positional[1]
+        if name in ("quote", "verse"):
+            source = source or ", ".join(part for part in positional[1:3] if part)
+    return Style(name, language if re.fullmatch(r"[\w+#.-]{1,30}", language) else "", source, ",".join(lines))

@@ -1,0 +1,113 @@
+"""Read AsciiDoc's tables row by row."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+MOST_COLUMNS = 100
+MOST_REPEATED = 20  # times that a mark repeats a cell
+_SPEC = re.compile(
+    r"(?:(?<!\S)(?:(\d{1,3})?(?:\.(\d{1,3}))?([+*]))?(?:[<^>](?:\.[<^>])?|\.[<^>])?([adehlmsv])?)?(?<!\\)([|!])"
+)
+_COLS = re.compile(r"\bcols\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^,\]\s]+))")
+_REPEATED = re.compile(r"(\d{1,3})\*")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in a cell, and how many columns and rows it takes."""
+
+    text: str
+    across: int = 1
+    down: int = 1
+    is_page: bool = False  # written as a page of its own
+
+
+def rows(lines: list[str], attributes: str, mark: str, write: Callable[[Cell], str]) -> list[list[str]]:
+    """Return the rows of a table with what their cells say."""
+    lines = [line for line in lines if not line.startswith("//") or line.startswith("///")]
+    if mark == "," or "csv" in attributes:
+        return [[write(Cell(cell)) for cell in row[:MOST_COLUMNS]] for row in _separated(lines) if row]
+    columns = _columns(attributes) or [False] * max(1, _in_first_line(lines, mark))
+    return _in_rows([*_cells(lines, mark)], columns[:MOST_COLUMNS], write)
+
+
+def _separated(lines: list[str]) -> list[list[str]]:
+    try:
+        return [*csv.reader(lines)]
+    except csv.Error:
+        return [[line] for line in lines]
+
+
+def _columns(attributes: str) -> list[bool]:
+    """Return of each column that a table says it has whether its cells are pages; none where it does not."""
+    found = _COLS.search(attributes)
+    given = (found[1] or found[2] or found[3] or "").strip() if found else ""
+    columns: list[bool] = []
+    for part in re.split(r"[,;]", given) if given else ():
+        times = _REPEATED.match(part.strip())
+        columns += [part.strip().endswith("a")] * (min(int(times[1]), MOST_COLUMNS) if times else 1)
+    return columns
+
+
+def _in_first_line(lines: list[str], mark: str) -> int:
+    first = next((line for line in lines if line.strip()), "")
+    return sum(cell.across for cell in _cells([first], mark))
+
+
+def _cells(lines: list[str], mark: str) -> Iterator[Cell]:
+    """Yield the cells of a table."""
+    text = "\n".join(lines)
+    end = 0
+    now: list[Cell] = []
+    for found in _SPEC.finditer(text):
+        if found[5] != mark:
+            continue
+        yield from _filled(now, text[end : found.start()])
+        now = [_cell(found)] * (min(int(found[1] or 1), MOST_REPEATED) if found[3] == "*" else 1)
+        end = found.end()
+    yield from _filled(now, text[end:])
+
+
+def _cell(found: re.Match[str]) -> Cell:
+    spans = found[3] == "+"
+    across = int(found[1] or 1) if spans else 1
+    down = int(found[2] or 1) if spans else 1
+    return Cell("", max(1, min(across, MOST_COLUMNS)), max(1, down), found[4] == "a")
+
+
+def _filled(cells: list[Cell], text: str) -> Iterator[Cell]:
+    said = text.replace("\\|", "|").strip()
+    for cell in cells:
+        yield Cell(said, cell.across, cell.down, cell.is_page)
+
+
+def _in_rows(cells: list[Cell], columns: list[bool], write: Callable[[Cell], str]) -> list[list[str]]:
+    """Put cells into rows; where one takes several columns or rows, the others are empty."""
+    found: list[list[str]] = []
+    row: list[str] = []
+    count = len(columns)
+    taken = [0] * count  # rows that a cell above still takes, by column
+    for cell in cells:
+        row = _past_taken(row, taken)
+        if len(row) >= count:
+            row = []
+        across = min(cell.across, count - len(row))
+        taken[len(row) : len(row) + across] = [cell.down - 1] * across
+        page = replace(cell, is_page=cell.is_page or columns[len(row)])
+        row = _past_taken([*row, write(page), *[""] * (across - 1)], taken)
+        if len(row) >= count:
+            found.append(row)
+            row = []
+    return [*found, row] if row else found
+
+
+def _past_taken(row: list[str], taken: list[int]) -> list[str]:
+    """Return a row with empty cells where one from above reaches."""
+    while len(row) < len(taken) and taken[len(row)]:
+        taken[len(row)] -= 1
+        row = [*row, ""]
+    return row
