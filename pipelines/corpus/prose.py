@@ -32,9 +32,16 @@ _ENDS = re.compile(r"[.!?:;。！？؟।|]\W*$")
 def prose_sentences(text: str) -> list[str]:
     """Return a text's sentences as they read, in order; those that show an address or a template's tag are
     left out."""
-    said = chain.from_iterable(sentences(plain(line)) for line in _lines(without_blocks(_unquoted(text))))
+    said = chain.from_iterable(sentences(plain(line)) for line in _lines(_without_blocks(text)))
     told = (" ".join(sentence.split()) for sentence in said if SLOT not in sentence)
     return [sentence for sentence in told if not _ADDRESS.search(sentence) and not is_code(sentence)]
+
+
+def _without_blocks(text: str) -> str:
+    """Leave out blocks that are no prose, also those within quotations."""
+    text = without_blocks(text)
+    unquoted = _unquoted(text)
+    return text if unquoted == text else without_blocks(unquoted)
 
 
 def _unquoted(text: str) -> str:

@@ -57,7 +57,7 @@ def read_markup(parts: Iterable[str], suffix: str) -> Iterator[str]:
 def cleaned(text: str, suffix: str) -> str:
     """Return a text without front matter, and without what else only a site's tools read."""
     if write := _AS_MARKDOWN.get(suffix):
-        return cleaned(write(text), "md")
+        return write(text)
     now = text
     for _ in range(ROUNDS):
         before, now = now, _cleaned_once(now, suffix)
@@ -66,26 +66,32 @@ def cleaned(text: str, suffix: str) -> str:
     return text
 
 
+def _of_wiki(text: str) -> str:
+    """Return a page of a wiki in Markdown; tags of HTML may stand in it."""
+    return cleaned(mediawiki.as_markdown(text), "md")
+
+
 def _of_org(text: str) -> str:
-    """Return a page of Org in Markdown, behind its front matter."""
+    """Return a page of Org in Markdown, below what its front matter says."""
     found = front_matter(text)
     end = found.end if found else 0
-    return text[:end] + org.as_markdown(text[end:], titled=bool(found and found.title))
+    page = org.as_markdown(text[end:], titled=bool(found and found.title))
+    return _without_front_matter(text[:end] + page, "md")
 
 
 def _of_asciidoc(text: str) -> str:
-    """Return a page of AsciiDoc in Markdown, behind its front matter."""
+    """Return a page of AsciiDoc in Markdown, below what its front matter says."""
     found = front_matter(text)
     end = found.end if found else 0
-    return text[:end] + asciidoc.as_markdown(text[end:])
+    return _without_front_matter(text[:end] + asciidoc.as_markdown(text[end:]), "md")
 
 
 _AS_MARKDOWN = {
     "adoc": _of_asciidoc,
     "asciidoc": _of_asciidoc,
-    "mediawiki": mediawiki.as_markdown,
+    "mediawiki": _of_wiki,
     "org": _of_org,
-    "wiki": mediawiki.as_markdown,
+    "wiki": _of_wiki,
 }
 
 

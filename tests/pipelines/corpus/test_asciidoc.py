@@ -117,7 +117,7 @@ def test_lists(asciidoc: str, said: str) -> None:
             "> So *it* is.\n> \n> Yes.\n> — Ada, Letters\n\nText.",
         ),
         ("****\nAside.\n****\n\n--\nOpen.\n--", "Aside.\n\nOpen."),
-        ("++++\n<b>x</b>\n++++\n[stem]\n++++\nx^2\n++++", "$$\nx^2\n$$"),
+        ("++++\n<b>x</b>\n++++\n[stem]\n++++\nx^2\n++++", "x\n\n$$\nx^2\n$$"),
         ("[plantuml]\n----\na -> b\n----\nText.", "Text."),
         ("====\nOne.\n\n----\nTwo.", "One.\n\nTwo."),
     ],
@@ -168,6 +168,61 @@ def test_attributes_conditions_and_references(asciidoc: str, said: str) -> None:
     assert markdown(asciidoc) == said
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "std::sort is a function that sorts things [1].",
+        "array::new[size] and array[[0]] of names:string[] or map:key[0].",
+        "The tag <div> and </div>, {{#if x}} and {% include y %}.",
+        r"Of C:\dir\*.txt and path\_to.",
+        "Text one\n/// more.",
+        "# Learn C#",
+    ],
+)
+def test_what_is_no_markup_stays(text: str) -> None:
+    assert markdown(text) == text
+
+
+@pytest.mark.parametrize(
+    ("asciidoc", "said"),
+    [
+        ("= T\nRun git add <file> here.", "# T\n\nRun git add <file> here."),
+        ("= T\nOslo City\nBergen Town", "# T\n\nBergen Town"),
+        ("= A\n:x: y\nAda King <ada@b.org>\n:z: w\n\nText.", "# A\n\nText."),
+        ("====\nSure.\n====", "Sure."),
+        ("* a\n+\nRun:\n----\nls *x* y\n----", "- a\n\n  Run:\n\n```\nls *x* y\n```"),
+        ('[subs="quotes,attributes"]\nThis is *prose*.', "This is **prose**."),
+        ("[source,c]\nint x;\n// another\nint y;", "```c\nint x;\n// another\nint y;\n```"),
+        ("====\nTerm::\n====\n\nText outside.", "**Term**\n\nText outside."),
+        ("Term::\n\n[NOTE]\nBe here.", "**Term**\n\n**Note**: Be here."),
+        (
+            "a wordfootnote:x[*One*.] footnote:x[]footnote:[Two]",
+            "a word[^1][^1][^2]\n\n[^1]: **One**.\n[^2]: Two",
+        ),
+        ("xref:other.adoc#here[] and <<here>>.\n\n== Here", "[…] and Here.\n\n## Here"),
+        ("See xref:this.adoc#x[].\n\n* xref:b.adoc[]\n\n[#x]\n== Here", "See Here.\n\n## Here"),
+        (":d: pass:q[An _a_.]\n\n{d}", "An *a*."),
+        ("----\n# install\n----\n\n<<install>>", "```\n# install\n```\n\n[…]"),
+        ("[[x]]\n== Of \ufdd09\ufdd1\n\nSee <<x>>.", "## Of 9\n\nSee Of 9."),
+        ("[separator=¦]\n|===\n¦a ¦b\n|===", "| a | b |\n|---|---|"),
+        (
+            ':p: Prod\n\n[cols="1a"]\n|===\n|\nIt is {p}.footnote:[n]\n\n----\na b\nc\n----\n|===',
+            "| It is Prod.[^1] `a b c` |\n|---|\n\n[^1]: n",
+        ),
+    ],
+)
+def test_what_asciidoctor_prints_is_read(asciidoc: str, said: str) -> None:
+    assert markdown(asciidoc) == said
+
+
+def test_no_page_grows_without_end() -> None:
+    titles = f"[[a]]\n== {'long ' * 2000}\n\n" + "<<a>> " * 1000
+    cells = ":a: " + "b" * 900 + "\n\n[cols=1a]\n|===\n" + "20*|\n{a}{a}{a}\n" * 200 + "|===\n"
+    nested = "|===\na|x\n" + "".join(f"{chr(92) * n}|===\na{chr(92) * n}|x\n" for n in range(1, 200))
+    for text in (titles, cells, nested + "|===\n"):
+        assert len(markdown(text)) < 6_000_000
+
+
 def test_front_matter_may_stand_before_a_page() -> None:
     assert markdown("---\ntitle: Ada\n---\n\n== Oslo\n\n*Text*.") == "# Ada\n\n## Oslo\n\n**Text**."
 
@@ -212,6 +267,7 @@ PIECES = (
     "ifdef::a[]\n",
     "endif::[]\n",
     "footnote:[a]",
+    "[[a]]\n",
     "\ufdd00\ufdd1",
     "////\n",
 )

@@ -144,7 +144,8 @@ def test_an_outline_is_written_as_markdown(org: str, markdown: str) -> None:
             "So.[^1] And (a *b* [c]) too.\n\n[^1]: Note\nit.",
         ),
         ("As @@html:<i>@@it@@html:</i>@@ [cite:@a p. 3]. Now [cite/t:@b] is.", "As it. Now […] is."),
-        ("call_f[:x](n=1) so src_sh[:y]{f {a}} is my_src_x{y}", "so `f {a}` is my_src_x{y}"),
+        ("#+NAME: f\ncall_f[:x](n=1) so src_sh[:y]{f {a}} is my_src_x{y}", "so `f {a}` is my_src_x{y}"),
+        ("Use call_user_func(x) in PHP.", "Use call_user_func(x) in PHP."),
         (
             "\\alpha\\beta \\rarr 10\\deg, x\\nbsp{}y \\vert \\name C:\\sum\\in\\\\\nz",
             "αβ → 10°, x\u00a0y | \\name C:\\sum\\in\nz",

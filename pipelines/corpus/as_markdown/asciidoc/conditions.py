@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Iterator
 
 LONGEST = 1000  # characters of an attribute's value
-MOST = 200_000  # characters that attributes put into a page
+MOST = 200_000  # characters that attributes and titles put into a page
 _ATTRIBUTE = re.compile(r":(!?)([A-Za-z0-9_][\w-]*)(!?):(?:[ \t]+(.*))?$")
 _CONDITION = re.compile(r"(ifdef|ifndef|ifeval|endif)::([^\s\[\]]*)\[(.*)\][ \t]*$")
 _INCLUDED = re.compile(r"include::[^\s\[\]][^\[\]]*\[.*\][ \t]*$")
+_PASSED = re.compile(r"pass:[a-z,]{0,20}\[(.*)\]$")
 _REFERENCE = re.compile(r"\{([A-Za-z0-9_][\w-]*)\}")
 _CHARACTERS = {
     "amp": "&", "apos": "'", "asterisk": "*", "backslash": "\\", "backtick": "`", "blank": "", "brvbar": "¦",
@@ -39,7 +40,7 @@ class Attributes:
             self.values.pop(name, None)
             self.unset.add(name)
         else:
-            self.values[name] = self.replaced((value or "").strip())[:LONGEST]
+            self.values[name] = self.replaced(_PASSED.sub(r"\1", (value or "").strip()))[:LONGEST]
             self.unset.discard(name)
         return True
 
@@ -47,17 +48,17 @@ class Attributes:
         """Return a text with what its attributes stand for; unknown ones stay."""
         return _REFERENCE.sub(self._value, text) if "{" in text else text
 
+    def affords(self, count: int) -> bool:
+        """Return whether a page may still grow by so many characters."""
+        self._left -= count
+        return self._left >= 0
+
     def _value(self, found: re.Match[str]) -> str:
         name = found[1].lower()
         value = self.values.get(name, _CHARACTERS.get(name))
-        if (
-            value is None
-            or len(value) > self._left
-            or found.string[found.start() - 1 : found.start()] == "\\"
-        ):
+        if value is None or found.string[found.start() - 1 : found.start()] == "\\":
             return found[0]
-        self._left -= len(value)
-        return value
+        return value if self.affords(len(value)) else found[0]
 
     def holds(self, test: str, names: str) -> bool | None:
         """Return whether a condition holds; None where the page does not say."""

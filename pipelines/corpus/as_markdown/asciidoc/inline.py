@@ -14,37 +14,43 @@ _HELD = "\ufdd0{}\ufdd1"  # stands for what is written already
 _IS_HELD = re.compile("\ufdd0(\\d{1,9})\ufdd1")
 _NESTED = 3  # kinds of what is held around one another
 _ESCAPED = re.compile(
-    r"\\(\{(?=[\w-]+\})|(?:https?|ftp|mailto|link|xref|image|kbd|footnote)(?=:)|<<|[*_`#^~+](?=\S))"
+    r"\\(\{(?=[\w-]+\})|(?:https?|ftp|mailto|link|xref|image|kbd|footnote)(?=:)|<<|\(\(|\[\["
+    r"|(?<!\w\\)[*_`#](?=[^\s*_`#][^\n*_`#]{0,300}[*_`#])|[~^](?=[^\s~^]{1,100}[~^]))"
 )
 _TYPED = re.compile(
     r"\+\+\+(.{1,2000}?)\+\+\+|\$\$(.{1,2000}?)\$\$|\bpass:[a-z,]{0,20}\[([^\]]{0,2000})\]", re.S
 )
+_TAG = re.compile(r"</?[A-Za-z][^<>]{0,1000}>")
 _FORMULA = re.compile(r"\b(?:stem|latexmath|asciimath):[a-z,]{0,20}\[((?:[^\]\\]|\\.){1,600})\]")
-_QUOTED = (
+_IN_QUOTES = (
     (re.compile(r"(?<![`\w])``(?=[^\s`])((?:[^`'\n]|'(?!')|\n(?!\n)){1,400})(?<=\S)''"), r"“\1”"),
-    (re.compile(r"\"`(?=\S)([^\"]{1,2000}?)(?<=\S)`\""), r"“\1”"),
-    (re.compile(r"'`(?=\S)([^']{1,2000}?)(?<=\S)`'"), r"‘\1’"),
+    (re.compile(r"\"`(?=\S)([^\"]{1,1000}?)(?<=\S)`\""), r"“\1”"),
+    (re.compile(r"'`(?=\S)([^']{1,1000}?)(?<=\S)`'"), r"‘\1’"),
 )
+_ROLE_OF_CODE = re.compile(r"\[\.[\w.-]{1,80}\](?=`)")
 _CODE = re.compile(
-    r"(?<!`)``(?=\S)([^`].{0,1000}?)(?<=\S)``(?!`)|(?<![\w`])`(?=\S)([^`]{1,1000}?)(?<=\S)`(?![\w`])", re.S
+    r"(?<!`)``(?=\S)([^`].{0,400}?)(?<=\S)``(?!`)|(?<![\w`])`(?=\S)([^`]{1,1000}?)(?<=\S)`(?![\w`])", re.S
 )
 _LITERAL = re.compile(r"(?<![\w+`])(\+{1,2})(?=[^\s+])([^\n]{1,300}?)(?<=[^\s+])\1(?![\w+`])")
 _TEXT = r"\[((?:[^\[\]\\]|\\.|\[[^\[\]\n]{0,200}\]){0,600})\]"
-_NOTHING = re.compile(
-    rf"\b(?:image|icon|indexterm|anchor|audio|video):(?!:)[^\s\[\]]{{0,300}}{_TEXT}"
-    r"|\(\(\((?!\()[^()]{1,1000}\)\)\)|\[\[[\w:][\w.:-]{0,200}(?:,[^\[\]]{0,400})?\]\]"
+_PRINTS_NOTHING = re.compile(
+    rf"\b(?:(?:image|icon|anchor|audio|video):(?!:)[^\s\[\]]{{1,300}}|indexterm:){_TEXT}"
+    r"|\(\(\((?!\()[^()]{1,1000}\)\)\)|\[\[[A-Za-z_:][\w.:-]{0,200}(?:,[^\[\]]{0,400})?\]\]"
 )
-_TERM = re.compile(rf"\(\((?!\()([^()\n]{{1,400}})\)\)(?!\))|\bindexterm2:{_TEXT}")
-_FOOTNOTE = re.compile(rf"[ \t]?\bfootnote(?:ref)?:([\w-]{{0,100}}){_TEXT}")
+_INDEXED = re.compile(rf"\(\((?!\()([^()\n]{{1,400}})\)\)(?!\))|\bindexterm2:{_TEXT}")
+_FOOTNOTE = re.compile(rf"[ \t]?footnote(ref)?:([\w-]{{0,100}}){_TEXT}")
 _KEYS = re.compile(rf"\b(?:kbd|btn):{_TEXT}")
 _MENU = re.compile(rf"\bmenu:([^\s\[\]](?:[^\[\]\n]{{0,200}}?[^\s\[\]])?){_TEXT}")
-_CROSS = re.compile(r"<<(?=[\w#./{])([^<>,\n]{1,300})(?:,\s*([^<>]{0,1000}))?>>")
+_CROSS = re.compile(r"<<(?=[\w#./{])([^<>,\n]{1,300})(?:,([^<>]{0,1000}))?>>")
+_ADDRESSES = ("http", "https", "ftp", "irc", "file")
+_MANUALS = ("linkgit", "gitlink", "man", "manpage")
+_OTHERS = ("javadoc", "issue", "jira", "commit", "gh", "cve", "jep", "pr", "pull")  # of well-known extensions
 _MACRO = re.compile(
-    rf"(?<![\w:/])(xref(?=:)|[a-z][a-z0-9_-]{{1,30}}(?=:[^:])):(?=[^\s\[\]])([^\s\[\]`]{{1,300}}){_TEXT}"
+    rf"(?<![\w:/])(xref(?=:)|(?:link|mailto|{'|'.join((*_ADDRESSES, *_MANUALS, *_OTHERS))})(?=:[^:]))"
+    rf":(?=[^\s\[\]])([^\s\[\]`]{{1,300}}){_TEXT}"
 )
-_UNKNOWN = re.compile(
-    rf"(?<![\w\\$}}])\{{[\w-]{{2,80}}\}}[^\s\[\]{{}}`]{{0,300}}{_TEXT}"
-)  # an address that another file sets
+# An address that another file sets
+_UNKNOWN = re.compile(rf"(?<![\w\\$}}])\{{[\w-]{{2,80}}\}}[^\s\[\]{{}}`]{{0,300}}{_TEXT}")
 _ROLE = r"(?:\[[\w.#%,='\" -]{1,200}\])?"
 _WRITTEN = {"*": "**", "_": "*", "#": ""}
 _SPANS = {  # of a mark: two of it wherever they stand, one around words
@@ -59,8 +65,11 @@ _SPANS = {  # of a mark: two of it wherever they stand, one around words
 }
 _RAISED = ((re.compile(r"\^(?=\S)([^\s^]{1,200})\^"), "sup"), (re.compile(r"~(?=\S)([^\s~]{1,200})~"), "sub"))
 _SIGNS = ((" -- ", " — "), ("(C)", "©"), ("(R)", "®"), ("(TM)", "™"))
-_BROKEN = re.compile(r"[ \t]+\+[ \t]*$", re.M)
-_WINDOW = re.compile(r"\^\s*$|,\s*(?:window|role|opts|options|id|title|rel|xrefstyle|subs)\s*=.*$", re.S)
+_BROKEN = re.compile(r"(?<![ \t])[ \t]+\+[ \t]*$", re.M)
+_OPTIONS = re.compile(
+    r"\^?\s*,\s*(?:window|role|opts|options|id|title|rel|xrefstyle|subs)\s*=.*$|\^\s*$", re.S
+)
+_WHOLLY_QUOTED = re.compile(r"\"([^\"]*)\"\s*(?:,|$)")
 _NUMBER = re.compile(r"\d\w{0,2}$")
 
 
@@ -71,6 +80,7 @@ class Inline:
         self.attributes = attributes
         self.titles = titles
         self.footnotes: list[str] = []
+        self._noted: dict[str, int] = {}  # footnotes by their names
         self._held: list[str] = []
 
     def written(self, text: str) -> str:
@@ -78,7 +88,7 @@ class Inline:
         if not any(mark in text for mark in "`*_#^~+{[<:-(&"):
             return text
         noted = len(self.footnotes)
-        text = self._marked(_BROKEN.sub("", text).replace("\ufdd0", "").replace("\ufdd1", ""))
+        text = self._marked(_BROKEN.sub("", text))
         self.footnotes[noted:] = map(self._restored, self.footnotes[noted:])
         text = self._restored(text)
         self._held.clear()
@@ -95,18 +105,22 @@ class Inline:
     def _marked(self, text: str) -> str:
         """Return a text in Markdown, with marks for what is written already."""
         if "+++" in text or "$$" in text or "pass:" in text:
-            text = _TYPED.sub(lambda found: self._hold(found[1] or found[2] or found[3] or ""), text)
+            text = _TYPED.sub(self._typed, text)
         text = _FORMULA.sub(lambda found: self._hold(f"${found[1].strip()}$"), text)
         text = _ESCAPED.sub(lambda found: self._hold(found[1]), text)
-        for pattern, marks in _QUOTED:
+        for pattern, marks in _IN_QUOTES:
             text = pattern.sub(marks, text)
-        text = _CODE.sub(self._code, text)
+        text = _CODE.sub(self._code, _ROLE_OF_CODE.sub("", text))
         text = _LITERAL.sub(lambda found: self._hold(found[2]), text) if "+" in text else text
         return _emphasised(self._references(self.attributes.replaced(text)))
 
     def _hold(self, text: str) -> str:
         self._held.append(text)
         return _HELD.format(len(self._held) - 1)
+
+    def _typed(self, found: re.Match[str]) -> str:
+        """Hold what is printed as it was typed, without tags."""
+        return self._hold(_TAG.sub("", found[1] or found[2] or found[3] or ""))
 
     def _code(self, found: re.Match[str]) -> str:
         """Hold code; what it holds in plus signs is as it was typed, other text may refer to something."""
@@ -120,9 +134,9 @@ class Inline:
     def _references(self, text: str) -> str:
         """Put what a reference says for it."""
         if "[" in text or "((" in text:
-            text = ENTRY.sub(lambda found: f"[{found[2] or found[1]}]", text)
-            text = _NOTHING.sub("", text)
-            text = _TERM.sub(lambda found: found[1] or found[2] or "", text)
+            text = ENTRY.sub(lambda found: f"[{(found[2] or found[1]).strip()}]", text)
+            text = _PRINTS_NOTHING.sub("", text)
+            text = _INDEXED.sub(lambda found: found[1] or found[2] or "", text)
             text = _KEYS.sub(lambda found: found[1].strip(), text)
             text = _MENU.sub(_menu, text)
             text = _MACRO.sub(self._macro, text)
@@ -134,30 +148,37 @@ class Inline:
         """Return what a reference shows: its text, or what is known of its target."""
         name, target, text = found.groups()
         said = _shown(text)
-        if name == "footnote":
-            return found[0]
-        if name in ("http", "https", "ftp", "irc"):
-            return said or f"{name}:{target}"
         if name == "xref":
             return said or self._title(target)
-        if name in ("link", "mailto"):
-            return said or target
-        if _NUMBER.match(said):
-            return f"{target}({said})"  # a manual page
-        return said or target
+        if name in _MANUALS and _NUMBER.match(said):
+            return f"{target}({said})"
+        return said or (f"{name}:{target}" if name in _ADDRESSES else target)
 
     def _cross(self, found: re.Match[str]) -> str:
-        return " ".join((found[2] or self._title(found[1])).split())
+        return " ".join((found[2] or "").split()) or self._title(found[1])
 
     def _title(self, target: str) -> str:
-        """Return the title of a part of this page; that of another one is not known."""
-        return self.titles.get(target.rpartition("#")[2].strip(), LEFT_OUT)
+        """Return the title of a part of this page; that of another one is not known.
+
+        A file may be this one, but then only a name that was given says so."""
+        file, mark, name = target.strip().partition("#")
+        name = name if mark else file
+        title = self.titles.get(name) or (None if file and mark else self.titles.get(f"#{name}"))
+        if title is None or not self.attributes.affords(len(title)):
+            return LEFT_OUT
+        title = _CODE.sub(lambda code: self._hold(code[0]), self.attributes.replaced(title))
+        return self._hold(_emphasised(title))
 
     def _footnote(self, found: re.Match[str]) -> str:
-        if not found[2].strip():
-            return ""
-        self.footnotes.append(_emphasised(" ".join(_shown(found[2]).split())))
-        return f"[^{len(self.footnotes)}]"
+        """Note what a footnote says, and refer to it; one that has a name may be called again."""
+        by_name, name, text = found.groups()
+        said = " ".join(text.replace("\\]", "]").split())
+        if by_name:
+            name, _, said = (part.strip() for part in said.partition(","))
+        if said:
+            self.footnotes.append(_emphasised(said))
+        number = self._noted.setdefault(name, len(self.footnotes)) if name else len(self.footnotes)
+        return self._hold(f"[^{number}]") if said or name in self._noted else ""
 
 
 def _emphasised(text: str) -> str:
@@ -179,6 +200,5 @@ def _menu(found: re.Match[str]) -> str:
 def _shown(text: str) -> str:
     """Return the text of a reference without its options."""
     text = text.replace("\\]", "]").strip()
-    if text[:1] == '"' and text.count('"') > 1:
-        return text[1:].partition('"')[0]
-    return _WINDOW.sub("", text).strip()
+    quoted = _WHOLLY_QUOTED.match(text)
+    return quoted[1].strip() if quoted else _OPTIONS.sub("", text).strip()

@@ -10,6 +10,7 @@ import re
 from bisect import bisect
 from collections import defaultdict
 from dataclasses import dataclass
+from html import unescape
 
 from pipelines.corpus.as_markdown.asciidoc import tables
 from pipelines.corpus.as_markdown.asciidoc.conditions import Attributes, shown_lines
@@ -22,18 +23,25 @@ from pipelines.corpus.as_markdown.asciidoc.lines import (
     TITLE,
     Item,
     heading_at,
+    is_remark,
     item_of,
     titles_of,
     without_anchors,
 )
 from pipelines.corpus.as_markdown.asciidoc.style import Style, style_of
 from pipelines.corpus.as_markdown.parts import fenced, table
+from pipelines.corpus.markup.parts import LEFT_OUT
 
 _GAPS = re.compile(r"\n{3,}")
 _REMARK = re.compile(r"(NOTE|TIP|IMPORTANT|WARNING|CAUTION):[ \t]+(?=\S)")
-_NAMED = r"[^\W\d_a-z][\w.'-]*(?: [^\W\d_a-z][\w.'-]*){1,2}"
-_AUTHOR = re.compile(rf"\S+(?: \S+){{0,3}} <[^<>\s]+>|v?\d[\w.-]*(?:,.*)?$|{_NAMED}(?:; {_NAMED})*$")
-_QUOTED = 4  # quotations within one another that are set in
+_NAME = r"[^\W\d_a-z][\w.'-]*(?: [^\W\d_a-z][\w.'-]*){1,2}"
+_WRITER = rf"(?:\S+(?: \S+){{0,3}} <[^<>\s]+(?:\[[^\[\]]*\])?>|{_NAME})"
+_AUTHOR = re.compile(rf"{_WRITER}(?:; {_WRITER})*$")
+_REVISION = re.compile(r"v?\d[\w.-]*(?:,.*)?$")
+_TAG = re.compile(r"<(script|style|svg)\b.*?(?:</\1>|\Z)|</?[A-Za-z][^<>]*>", re.S | re.I)
+_FENCE = re.compile(r"^ *(`{3,})[^\n`]*\n(.*?)\n *\1$", re.M | re.S)
+_DEEPEST_QUOTE = 4  # quotations within one another that are set in
+_MARKS = str.maketrans("", "", "\ufdd0\ufdd1")  # what stands for text that is written already
 
 
 def as_markdown(text: str) -> str:
@@ -54,14 +62,14 @@ class _Block:
 class Page:
     """The lines of a page, and what is written of them."""
 
-    def __init__(self, text: str) -> None:
-        self.lines = [line.rstrip() for line in shown_lines(text.split("\n"))]
+    def __init__(self, text: str, around: Inline | None = None) -> None:
+        self.lines = [line.rstrip() for line in shown_lines(text.translate(_MARKS).split("\n"))]
         self._ends: dict[str, list[int]] = defaultdict(list)
         for at, line in enumerate(self.lines):
             if line and RULE.match(line):
                 self._ends[line].append(at)
-        self._attributes = Attributes()
-        self._inline = Inline(self._attributes, titles_of(self.lines))
+        self._is_cell = around is not None  # of a table on the page around it
+        self._inline = around or Inline(Attributes(), titles_of(self.lines))
         self._out: list[str] = []
         self._set: list[str] = []  # what is said of the next block
         self._lists: list[str] = []  # the marks of the lists that are open
@@ -78,7 +86,7 @@ class Page:
                 at = max(at, self._open[-1].end + 1)
                 self._close(self._open.pop())
         notes = [f"[^{number}]: {note}" for number, note in enumerate(self._inline.footnotes, 1)]
-        text = "\n".join([*self._out, "", *notes])
+        text = "\n".join([*self._out, "", *([] if self._is_cell else notes)])
         return _GAPS.sub("\n\n", text).strip("\n") + "\n" if text.strip() else ""
 
     def _step(self, at: int) -> int:
@@ -91,7 +99,8 @@ class Page:
             return at + 1
         if RULE.match(line) and (end := self._end(at)):
             return self._delimited(at, end)
-        if heading := heading_at(self.lines, at):
+        heading = heading_at(self.lines, at)
+        if heading and (heading[2] == 1 or not (self._open or self._attached)):
             return self._heading(at, *heading)
         if BREAK.match(line) or MACRO.match(line) or RULE.match(line):
             self._set.clear()
@@ -102,18 +111,16 @@ class Page:
         return self._paragraph(at)
 
     def _says_of_next(self, line: str) -> bool:
-        """Return whether a line prints nothing by itself: remarks, attributes, what is said of a block."""
+        """Return whether a line belongs to what follows: its title, attributes, remarks, what is set."""
         if line == "+":
             self._attached = True
             self._out.append("")
         elif SET.match(line):
             self._set.append(line)
         elif title := TITLE.match(line):
-            self._out += ["", f"**{self._inline.written(title[1]).strip('*')}**", ""]
-        elif line.startswith("//") and not line.startswith("///"):
-            return True
-        else:
-            return self._attributes.takes(line)
+            self._out += ["", _bold(self._inline.written(title[1])), ""]
+        elif not is_remark(line):
+            return self._inline.attributes.takes(line)
         return True
 
     def _end(self, at: int) -> int:
@@ -145,8 +152,17 @@ class Page:
         self._attached = False
         is_first = level == 1 and not any(self._out)
         self._put(f"{'#' * level} {self._inline.written(without_anchors(said))}")
-        at += taken
-        while is_first and at < len(self.lines) and _AUTHOR.match(self.lines[at]):
+        return self._past_authors(at + taken) if is_first else at + taken
+
+    def _past_authors(self, at: int) -> int:
+        """Return the line behind those below a page's title that name its authors and revision."""
+        for pattern in (_AUTHOR, _REVISION):
+            while at < len(self.lines) and (
+                is_remark(self.lines[at]) or self._inline.attributes.takes(self.lines[at])
+            ):
+                at += 1
+            if at >= len(self.lines) or not pattern.match(self.lines[at]):
+                break
             at += 1
         return at
 
@@ -154,12 +170,15 @@ class Page:
         rule = self.lines[at]
         style = self._style()
         inner = self.lines[at + 1 : end]
-        if rule[0] == "/":
+        if rule[0] == "/" or style.name == "comment":
             return end + 1
         if rule[1:4] == "===" and rule[0] != "=":
             self._put("\n".join(table(tables.rows(inner, style.given, rule[0], self._cell))))
         elif rule[0] == "+":
-            self._put(f"$$\n{chr(10).join(inner)}\n$$" if style.is_formula else "")
+            text = "\n".join(inner)
+            self._put(f"$$\n{text}\n$$" if style.is_formula else unescape(_TAG.sub("", text)))
+        elif style.name == "verse":
+            self._put(self._prose("\n".join(inner), style))
         elif (rule[0] in "-.`" and rule != "--") or style.is_code:
             language = style.language or (rule.lstrip("`") if rule[0] == "`" else "")
             self._put("" if style.is_picture else fenced("\n".join(inner), language))
@@ -170,10 +189,7 @@ class Page:
 
     def _begin(self, end: int, style: Style) -> None:
         """Go into a block whose lines are read as others are."""
-        if not self._attached:
-            self._lists = []
-        self._attached = self._defines = False
-        self._out.append("")
+        self._put("")
         self._open.append(_Block(end, len(self._out), style, self._lists))
         self._lists = []
         if style.kind:
@@ -181,7 +197,8 @@ class Page:
 
     def _close(self, block: _Block) -> None:
         self._lists = block.lists
-        if block.style.is_quote and len(self._open) < _QUOTED:
+        self._defines = False
+        if block.style.is_quote and len(self._open) < _DEEPEST_QUOTE:
             said = _GAPS.sub("\n\n", "\n".join(self._out[block.begins :])).strip("\n")
             said += f"\n— {block.style.source}" if block.style.source else ""
             self._out[block.begins :] = [re.sub("^", "> ", said, flags=re.M)]
@@ -189,8 +206,9 @@ class Page:
 
     def _cell(self, cell: tables.Cell) -> str:
         """Return what a cell says on one line."""
-        if cell.is_page and "\n" in cell.text:
-            return " ".join(Page(cell.text.replace("!===", "")).written().split())
+        if cell.is_page and "\n" in cell.text and not self._is_cell:
+            page = Page(cell.text, self._inline).written()
+            return " ".join(_FENCE.sub(lambda code: f"`{' '.join(code[2].split())}`", page).split())
         return " ".join(self._inline.written(cell.text).split())
 
     # Lists and paragraphs
@@ -205,13 +223,14 @@ class Page:
             self._lists.append(item.mark)
         indent = "  " * sum(not mark.startswith((":", ";")) for mark in self._lists[:-1])
         following, more = self._following(at + 1, in_list=True)
-        said = self._inline.written("\n".join([item.text, *more])).replace("\n", " ").strip()
+        said = self._inline.written(_joined([item.text, *more])).replace("\n", " ").strip()
         if item.term:
-            term = self._inline.written(item.term).strip("*")
             self._defines = not said
-            self._out.append(f"{indent}**{term}**" + (f": {said}" if said else ""))
+            self._out.append(indent + _bold(self._inline.written(item.term)) + (f": {said}" if said else ""))
         else:
             self._defines = False
+            if said.strip(" .,") == LEFT_OUT:
+                return following
             self._out.append(f"{indent}{'1.' if item.is_numbered else '-'} {said}")
         return following
 
@@ -222,8 +241,7 @@ class Page:
             ends = (RULE.match(line) and self._end(at)) or SET.match(line) or line == "+"
             if ends or (in_list and item_of(line)) or (self._open and at >= self._open[-1].end):
                 break
-            if not line.startswith("//"):
-                found.append(line.strip() if in_list else line)
+            found.append(line.strip() if in_list else line)
             at += 1
         return at, found
 
@@ -231,13 +249,12 @@ class Page:
         style = self._style()
         is_literal = self.lines[at][:1].isspace() and not self._defines and not style.name
         following, lines = self._following(at, in_list=bool(self._lists) and not is_literal)
-        if self._defines and not style.is_code:
-            said = self._inline.written("\n".join(lines)).replace("\n", " ").strip()
-            self._define(said)
+        if self._defines and not (style.is_code or style.kind):
+            self._define(self._inline.written(_joined(lines)).replace("\n", " ").strip())
         elif style.is_code or is_literal:
             self._put("" if style.is_picture else fenced(_set_out(lines), style.language))
-        elif lines:
-            self._put(self._prose("\n".join(lines), style))
+        elif lines and style.name != "comment":
+            self._put(self._prose(_joined(lines), style))
         return max(following, at + 1)
 
     def _define(self, said: str) -> None:
@@ -258,6 +275,14 @@ class Page:
         if style.is_quote:
             said = re.sub("^", "> ", said + (f"\n— {style.source}" if style.source else ""), flags=re.M)
         return f"**{kind}**: {said}" if kind else said
+
+
+def _joined(lines: list[str]) -> str:
+    return "\n".join(line for line in lines if not is_remark(line))
+
+
+def _bold(said: str) -> str:
+    return said if "**" in said else f"**{said}**"
 
 
 def _set_out(lines: list[str]) -> str:

@@ -13,7 +13,8 @@ _PICTURES = frozenset(
     ("plantuml", "mermaid", "ditaa", "graphviz", "blockdiag", "seqdiag", "vega", "svgbob", "d2", "a2s", "uml")
 )
 _SHORT = re.compile(r"[%#.][^,]*")
-_PART = re.compile(r"\s*(?:\"([^\"]*)\"|([^,]*))\s*(?:,|$)")
+_PART = re.compile(r"((?:\"[^\"]*\"|'[^']*'|[^,\"']|[\"'])*?)(?:,|$)")
+_LANGUAGE = re.compile(r"[\w+#.-]{1,30}")
 
 
 @dataclass(frozen=True)
@@ -55,16 +56,15 @@ def style_of(lines: Sequence[str]) -> Style:
     for line in lines:
         if line.startswith("[["):
             continue
-        parts = [(one or other).strip() for one, other in _PART.findall(line[1:-1])]
-        positional = [
-            _SHORT.sub("", part).strip() if not number else part for number, part in enumerate(parts)
-        ]
-        positional = ["" if "=" in part else part for part in positional]
-        name = positional[0] or name
-        if not positional[0] and positional[1:] and positional[1] and name in ("", "source"):
+        first, *others = (part.strip() for part in _PART.findall(line[1:-1]))
+        named = _SHORT.sub("", first).strip()
+        others = [other.strip("\"'") for other in others if "=" not in other]
+        name = name if "=" in named else named or name
+        given = others[0] if others and _LANGUAGE.fullmatch(others[0]) else ""
+        if given and not named and first[:1] in ("", "%") and name in ("", "source"):
             name = "source"
-        if name == "source" and positional[1:]:
-            language = language or positional[1]
+        if name == "source":
+            language = language or given
         if name in ("quote", "verse"):
-            source = source or ", ".join(part for part in positional[1:3] if part)
-    return Style(name, language if re.fullmatch(r"[\w+#.-]{1,30}", language) else "", source, ",".join(lines))
+            source = source or ", ".join(other for other in others[:2] if other)
+    return Style(name, language, source, ",".join(lines))

@@ -7,11 +7,15 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from pipelines.corpus.as_markdown.asciidoc.lines import is_remark
+
 MOST_COLUMNS = 100
 MOST_REPEATED = 20  # times that a mark repeats a cell
-_SPEC = re.compile(
-    r"(?:(?<!\S)(?:(\d{1,3})?(?:\.(\d{1,3}))?([+*]))?(?:[<^>](?:\.[<^>])?|\.[<^>])?([adehlmsv])?)?(?<!\\)([|!])"
-)
+_SPEC = r"(?:(?<!\S)(?:(\d{1,3})?(?:\.(\d{1,3}))?([+*]))?(?:[<^>](?:\.[<^>])?|\.[<^>])?([adehlmsv])?)?(?<!\\)"
+_ESCAPED = re.compile(r"\\(?=[|!])")
+_FORMAT = re.compile(r"\bformat\s*=\s*[\"']?([cdt])sv")
+_SEPARATOR = re.compile(r"\bseparator\s*=\s*[\"']?(\\t|[^\s\"'])")
+_SEPARATORS = {",": ",", ":": ":", "c": ",", "d": ":", "t": "\t"}
 _COLS = re.compile(r"\bcols\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^,\]\s]+))")
 _REPEATED = re.compile(r"(\d{1,3})\*")
 
@@ -28,24 +32,32 @@ class Cell:
 
 def rows(lines: list[str], attributes: str, mark: str, write: Callable[[Cell], str]) -> list[list[str]]:
     """Return the rows of a table with what their cells say."""
-    lines = [line for line in lines if not line.startswith("//") or line.startswith("///")]
-    if mark == "," or "csv" in attributes:
-        return [[write(Cell(cell)) for cell in row[:MOST_COLUMNS]] for row in _separated(lines) if row]
+    lines = [line for line in lines if not is_remark(line)]
+    form = _FORMAT.search(attributes)
+    given = _SEPARATOR.search(attributes)
+    between = _SEPARATORS.get(form[1] if form else mark)
+    if between:
+        return _separated(lines, given[1].replace("\\t", "\t") if given else between, write)
+    mark = given[1] if given else mark
     columns = _columns(attributes) or [False] * max(1, _in_first_line(lines, mark))
     return _in_rows([*_cells(lines, mark)], columns[:MOST_COLUMNS], write)
 
 
-def _separated(lines: list[str]) -> list[list[str]]:
+def _separated(lines: list[str], between: str, write: Callable[[Cell], str]) -> list[list[str]]:
+    """Return the rows of a table whose cells a character separates."""
     try:
-        return [*csv.reader(lines)]
+        found = [*csv.reader((f"{line}\n" for line in lines), delimiter=between)]
     except csv.Error:
-        return [[line] for line in lines]
+        found = [[line] for line in lines]
+    return [[write(Cell(cell)) for cell in row[:MOST_COLUMNS]] for row in found if row]
 
 
 def _columns(attributes: str) -> list[bool]:
     """Return of each column that a table says it has whether its cells are pages; none where it does not."""
     found = _COLS.search(attributes)
     given = (found[1] or found[2] or found[3] or "").strip() if found else ""
+    if given.isdecimal():
+        return [False] * min(int(given), MOST_COLUMNS)
     columns: list[bool] = []
     for part in re.split(r"[,;]", given) if given else ():
         times = _REPEATED.match(part.strip())
@@ -62,11 +74,10 @@ def _cells(lines: list[str], mark: str) -> Iterator[Cell]:
     """Yield the cells of a table."""
     text = "\n".join(lines)
     end = 0
-    now: list[Cell] = []
-    for found in _SPEC.finditer(text):
-        if found[5] != mark:
-            continue
-        yield from _filled(now, text[end : found.start()])
+    now = [Cell("")]  # before the first mark
+    for found in re.finditer(_SPEC + re.escape(mark), text):
+        if end or text[: found.start()].strip():
+            yield from _filled(now, text[end : found.start()])
         now = [_cell(found)] * (min(int(found[1] or 1), MOST_REPEATED) if found[3] == "*" else 1)
         end = found.end()
     yield from _filled(now, text[end:])
@@ -80,7 +91,7 @@ def _cell(found: re.Match[str]) -> Cell:
 
 
 def _filled(cells: list[Cell], text: str) -> Iterator[Cell]:
-    said = text.replace("\\|", "|").strip()
+    said = _ESCAPED.sub("", text).strip()
     for cell in cells:
         yield Cell(said, cell.across, cell.down, cell.is_page)
 

@@ -48,7 +48,7 @@ _FORMULA = re.compile(r"(?<![\w$])\$[^\s$](?:[^$\n]{0,1000}(?<=\S))?\$(?!\w)")
 _ENTITY = re.compile(r"\\(?:(frac(?:12|14|34)|sup[123]|there4|[A-Za-z]+)(?:\{\}|(?![A-Za-z]))|_( +)|-)")
 _CODE = re.compile(r"src_[^\s\[\]{}]{1,40}")
 _CALL = re.compile(
-    r"call_[^\s\[\](){}]{1,100}(?:\[[^\[\]\n]{0,200}\])?\([^()\n]{0,1000}\)(?:\[[^\[\]\n]{0,200}\])?"
+    r"call_([^\s\[\](){}]{1,100})(?:\[[^\[\]\n]{0,200}\])?\([^()\n]{0,1000}\)(?:\[[^\[\]\n]{0,200}\])?"
 )
 _RUN = re.compile("`+")
 
@@ -207,7 +207,7 @@ class _Paragraph(Reading):
 
     def call(self, at: int, found: re.Match[str]) -> int | None:
         call = _CALL.match(self.text, at, self.limit)
-        return self.drop(at, call.end()) if call else None
+        return self.drop(at, call.end()) if call and self._shown.is_block(call[1]) else None
 
     def quoted(self, at: int, found: re.Match[str]) -> int | None:
         """Quote a name of Emacs as it shows it: its backtick would begin code."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pipelines.corpus.as_markdown.org.spans import HEADING, Span
 
@@ -34,6 +34,7 @@ class Settings:
     unseen_tags: frozenset[str]
     macros: Mapping[str, str]
     links: Mapping[str, str]  # what stands for an abbreviation
+    blocks: frozenset[str] = frozenset()  # the names of those that a line may call
     titles: Mapping[str, str] = field(default_factory=dict)  # of headings, by what links say
 
 
@@ -43,19 +44,21 @@ def settings_of(lines: list[str], spans: Mapping[int, Span]) -> Settings:
     states, tags = {"TODO", "DONE"}, {"noexport"}
     macros: dict[str, str] = {}
     links: dict[str, str] = {}
+    blocks: set[str] = set()
     for name, value in _keywords(lines, spans):
         if name in _SHOWN:
             said[name] = f"{said.get(name, '')} {value}".strip()
         elif name in _STATES:
             states |= {word.partition("(")[0] for word in value.split() if word != "|"}
+        elif name == "name":
+            blocks.add(value)
         elif name == "exclude_tags":
             tags |= set(value.split())
         elif name in ("macro", "link") and (first := _FIRST_WORD.match(value)):
             known, called = (macros, first[1].lower()) if name == "macro" else (links, first[1])
             known[called] = value[first.end() :]
-    found = Settings(said, frozenset(states), frozenset(tags), said | macros, links)
-    titles = dict(_titles(lines, spans, found))
-    return Settings(said, found.states, found.unseen_tags, found.macros, links, titles)
+    found = Settings(said, frozenset(states), frozenset(tags), said | macros, links, frozenset(blocks))
+    return replace(found, titles=dict(_titles(lines, spans, found)))
 
 
 def heading(line: str, settings: Settings) -> Heading:

@@ -38,6 +38,10 @@ class Shown:
         title = self._settings.titles.get(target)
         return title if title is not None and self._affords(len(title) - len(target)) else None
 
+    def is_block(self, name: str) -> bool:
+        """Return whether a block has this name, so that a line may call it."""
+        return name in self._settings.blocks
+
     def link(self, target: str) -> str:
         """Return what a link without a text shows, in Markdown: nothing for a picture."""
         target = self._unabridged(_ESCAPED.sub(r"\1", " ".join(target.split())))
