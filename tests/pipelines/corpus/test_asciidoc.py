@@ -317,6 +317,6 @@ def test_any_text_is_read(text: str) -> None:
 )
 def test_no_page_takes_long(piece: str) -> None:
     begun = time.process_time()
-    said = cleaned(piece * (100_000 // len(piece)), "adoc")
-    assert time.process_time() - begun < 5
+    said = cleaned(piece * (30_000 // len(piece)), "adoc")
+    assert time.process_time() - begun < 3
     assert len(said) < 2_000_000

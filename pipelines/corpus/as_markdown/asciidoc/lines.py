@@ -89,7 +89,7 @@ def _kind(mark: str) -> str:
 
 
 def titles_of(lines: list[str]) -> dict[str, str]:
-    """Return the titles of a page's parts, by their names; those that nobody gave them begin with #."""
+    """Return the titles of a page's parts, by their names; those that no author gave begin with #."""
     found: dict[str, str] = {}
     waiting: list[str] = []
     for at in _read_line_by_line(lines):
