@@ -17,7 +17,6 @@ import html
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -56,7 +55,7 @@ def _shown(page: str) -> str:
 
 
 def ours(path: Path, suffix: str) -> str:
-    return cleaned(path.read_text(encoding="utf-8", errors="replace"), suffix)
+    return cleaned(as_it_stands(path), suffix)
 
 
 def as_it_stands(path: Path) -> str:
@@ -66,7 +65,7 @@ def as_it_stands(path: Path) -> str:
 def measure(folder: Path, most: int) -> list[Row]:
     rows = []
     for suffix in _LANGUAGES:
-        files: Sequence[Reference] = references(folder, suffix, most)
+        files = references(folder, suffix, most)
         rows += [
             compare(suffix, "as it stands", as_it_stands, files),
             compare(suffix, "as Markdown", partial(ours, suffix=suffix), files),

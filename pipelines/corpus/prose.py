@@ -40,6 +40,8 @@ def prose_sentences(text: str) -> list[str]:
 def _without_blocks(text: str) -> str:
     """Leave out blocks that are no prose, also those within quotations."""
     text = without_blocks(text)
+    if ">" not in text:
+        return text
     unquoted = _unquoted(text)
     return text if unquoted == text else without_blocks(unquoted)
 
@@ -48,7 +50,7 @@ def _unquoted(text: str) -> str:
     """Take the marks off quotations, each in paragraphs of its own."""
     lines: list[str] = []
     before = None
-    for line in text.split("\n") if ">" in text else (text,):
+    for line in text.split("\n"):
         found = _QUOTED.match(line)
         lines += [""] if found and not before else []
         lines.append(line[found.end() :] if found else line)

@@ -1,11 +1,40 @@
-"""Write what several languages have as Markdown does: code between fences, and tables."""
+"""Write what several languages have as Markdown does: code and tables; and hold what is written already."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
+MARKS = "\ufdd0\ufdd1"  # around the number of a text that is held; a page is read without them
+_MARK = re.compile("\ufdd0(\\d{1,9})\ufdd1")
 _TICKS = re.compile("`{3,}")
+
+
+class Held:
+    """Texts that are written already, and the marks that stand for them meanwhile."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def hold(self, text: str) -> str:
+        """Return the mark that stands for a text from now on."""
+        self._texts.append(text)
+        return f"\ufdd0{len(self._texts) - 1}\ufdd1"
+
+    def restored(self, text: str, deepest: int = 1) -> str:
+        """Return a text with what its marks stand for, which may hold marks in turn."""
+        for _ in range(deepest):
+            text, changed = _MARK.subn(lambda mark: self._texts[int(mark[1])], text)
+            if not changed:
+                break
+        return text
+
+    def clear(self) -> None:
+        self._texts.clear()
+
+
+def code_in_line(code: str) -> str:
+    return f"`` {code} ``" if "`" in code else f"`{code}`"
 
 
 def fenced(code: str, language: str = "") -> str:

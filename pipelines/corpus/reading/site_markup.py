@@ -72,18 +72,17 @@ def _of_wiki(text: str) -> str:
 
 
 def _of_org(text: str) -> str:
-    """Return a page of Org in Markdown, below what its front matter says."""
     found = front_matter(text)
-    end = found.end if found else 0
-    page = org.as_markdown(text[end:], titled=bool(found and found.title))
-    return _without_front_matter(text[:end] + page, "md")
+    if found is None:
+        return org.as_markdown(text)
+    return _below(found, org.as_markdown(text[found.end :], titled=bool(found.title)), "md")
 
 
 def _of_asciidoc(text: str) -> str:
-    """Return a page of AsciiDoc in Markdown, below what its front matter says."""
     found = front_matter(text)
-    end = found.end if found else 0
-    return _without_front_matter(text[:end] + asciidoc.as_markdown(text[end:]), "md")
+    if found is None:
+        return asciidoc.as_markdown(text)
+    return _below(found, asciidoc.as_markdown(text[found.end :]), "md")
 
 
 _AS_MARKDOWN = {
@@ -109,11 +108,14 @@ def _cleaned_once(text: str, suffix: str) -> str:
 
 
 def _without_front_matter(text: str, suffix: str) -> str:
-    """Return a text that begins with its title and what it is about, where only the front matter says so."""
+    """Return a text whose front matter gives way to what readers see of it."""
     found = front_matter(text)
-    if found is None:
-        return text
-    body = text[found.end :].lstrip("\n")
+    return text if found is None else _below(found, text[found.end :], suffix)
+
+
+def _below(found: FrontMatter, body: str, suffix: str) -> str:
+    """Return a page below its title and what it is about, where only the front matter says so."""
+    body = body.lstrip("\n")
     own = _FENCED.sub("", body)
     first = _FIRST.match(own)
     titled = _HEADING.search(own) or (first and _same(first[1]) == _same(found.title))

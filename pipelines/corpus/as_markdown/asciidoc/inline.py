@@ -8,11 +8,10 @@ from html import unescape
 
 from pipelines.corpus.as_markdown.asciidoc.conditions import Attributes
 from pipelines.corpus.as_markdown.asciidoc.lines import ENTRY
+from pipelines.corpus.as_markdown.parts import Held, code_in_line
 from pipelines.corpus.markup.parts import LEFT_OUT
 
-_HELD = "\ufdd0{}\ufdd1"  # stands for what is written already
-_IS_HELD = re.compile("\ufdd0(\\d{1,9})\ufdd1")
-_NESTED = 3  # kinds of what is held around one another
+_DEEPEST = 4  # what is held within one another
 _ESCAPED = re.compile(
     r"\\(\{(?=[\w-]+\})|(?:https?|ftp|mailto|link|xref|image|kbd|footnote)(?=:)|<<|\(\(|\[\["
     r"|(?<!\w\\)[*_`#](?=[^\s*_`#][^\n*_`#]{0,300}[*_`#])|[~^](?=[^\s~^]{1,100}[~^]))"
@@ -81,7 +80,7 @@ class Inline:
         self.titles = titles
         self.footnotes: list[str] = []
         self._noted: dict[str, int] = {}  # footnotes by their names
-        self._held: list[str] = []
+        self._held = Held()
 
     def written(self, text: str) -> str:
         """Return what a paragraph says, in Markdown."""
@@ -89,38 +88,26 @@ class Inline:
             return text
         noted = len(self.footnotes)
         text = self._marked(_BROKEN.sub("", text))
-        self.footnotes[noted:] = map(self._restored, self.footnotes[noted:])
-        text = self._restored(text)
+        self.footnotes[noted:] = [self._held.restored(note, _DEEPEST) for note in self.footnotes[noted:]]
+        text = self._held.restored(text, _DEEPEST)
         self._held.clear()
-        return text
-
-    def _restored(self, text: str) -> str:
-        """Return a text with what its marks stand for."""
-        for _ in range(_NESTED + 1):
-            text, changed = _IS_HELD.subn(lambda mark: self._held[int(mark[1])], text)
-            if not changed:
-                break
         return text
 
     def _marked(self, text: str) -> str:
         """Return a text in Markdown, with marks for what is written already."""
         if "+++" in text or "$$" in text or "pass:" in text:
             text = _TYPED.sub(self._typed, text)
-        text = _FORMULA.sub(lambda found: self._hold(f"${found[1].strip()}$"), text)
-        text = _ESCAPED.sub(lambda found: self._hold(found[1]), text)
+        text = _FORMULA.sub(lambda found: self._held.hold(f"${found[1].strip()}$"), text)
+        text = _ESCAPED.sub(lambda found: self._held.hold(found[1]), text)
         for pattern, marks in _IN_QUOTES:
             text = pattern.sub(marks, text)
         text = _CODE.sub(self._code, _ROLE_OF_CODE.sub("", text))
-        text = _LITERAL.sub(lambda found: self._hold(found[2]), text) if "+" in text else text
+        text = _LITERAL.sub(lambda found: self._held.hold(found[2]), text) if "+" in text else text
         return _emphasised(self._references(self.attributes.replaced(text)))
-
-    def _hold(self, text: str) -> str:
-        self._held.append(text)
-        return _HELD.format(len(self._held) - 1)
 
     def _typed(self, found: re.Match[str]) -> str:
         """Hold what is printed as it was typed, without tags."""
-        return self._hold(_TAG.sub("", found[1] or found[2] or found[3] or ""))
+        return self._held.hold(_TAG.sub("", found[1] or found[2] or found[3] or ""))
 
     def _code(self, found: re.Match[str]) -> str:
         """Hold code; what it holds in plus signs is as it was typed, other text may refer to something."""
@@ -129,7 +116,7 @@ class Inline:
             said = said.strip("+")
         else:
             said = self._references(self.attributes.replaced(said))
-        return self._hold(f"`` {said} ``" if "`" in said else f"`{said}`")
+        return self._held.hold(code_in_line(said))
 
     def _references(self, text: str) -> str:
         """Put what a reference says for it."""
@@ -166,8 +153,8 @@ class Inline:
         title = self.titles.get(name) or (None if file and mark else self.titles.get(f"#{name}"))
         if title is None or not self.attributes.affords(len(title)):
             return LEFT_OUT
-        title = _CODE.sub(lambda code: self._hold(code[0]), self.attributes.replaced(title))
-        return self._hold(_emphasised(title))
+        title = _CODE.sub(lambda code: self._held.hold(code[0]), self.attributes.replaced(title))
+        return self._held.hold(_emphasised(title))
 
     def _footnote(self, found: re.Match[str]) -> str:
         """Note what a footnote says, and refer to it; one that has a name may be called again."""
@@ -178,7 +165,7 @@ class Inline:
         if said:
             self.footnotes.append(_emphasised(said))
         number = self._noted.setdefault(name, len(self.footnotes)) if name else len(self.footnotes)
-        return self._hold(f"[^{number}]") if said or name in self._noted else ""
+        return self._held.hold(f"[^{number}]") if said or name in self._noted else ""
 
 
 def _emphasised(text: str) -> str:

@@ -28,12 +28,12 @@ from pipelines.corpus.as_markdown.asciidoc.lines import (
     titles_of,
     without_anchors,
 )
-from pipelines.corpus.as_markdown.asciidoc.style import Style, style_of
-from pipelines.corpus.as_markdown.parts import fenced, table
+from pipelines.corpus.as_markdown.asciidoc.style import KINDS, Style, style_of
+from pipelines.corpus.as_markdown.parts import MARKS, fenced, table
 from pipelines.corpus.markup.parts import LEFT_OUT
 
 _GAPS = re.compile(r"\n{3,}")
-_REMARK = re.compile(r"(NOTE|TIP|IMPORTANT|WARNING|CAUTION):[ \t]+(?=\S)")
+_REMARK = re.compile(rf"({'|'.join(KINDS)}):[ \t]+(?=\S)")
 _NAME = r"[^\W\d_a-z][\w.'-]*(?: [^\W\d_a-z][\w.'-]*){1,2}"
 _WRITER = rf"(?:\S+(?: \S+){{0,3}} <[^<>\s]+(?:\[[^\[\]]*\])?>|{_NAME})"
 _AUTHOR = re.compile(rf"{_WRITER}(?:; {_WRITER})*$")
@@ -41,7 +41,7 @@ _REVISION = re.compile(r"v?\d[\w.-]*(?:,.*)?$")
 _TAG = re.compile(r"<(script|style|svg)\b.*?(?:</\1>|\Z)|</?[A-Za-z][^<>]*>", re.S | re.I)
 _FENCE = re.compile(r"^ *(`{3,})[^\n`]*\n(.*?)\n *\1$", re.M | re.S)
 _DEEPEST_QUOTE = 4  # quotations within one another that are set in
-_MARKS = str.maketrans("", "", "\ufdd0\ufdd1")  # what stands for text that is written already
+_MARKS = str.maketrans("", "", MARKS)
 
 
 def as_markdown(text: str) -> str:
@@ -97,12 +97,13 @@ class Page:
             return at + 1
         if self._says_of_next(line):
             return at + 1
-        if RULE.match(line) and (end := self._end(at)):
+        is_rule = line in self._ends
+        if is_rule and (end := self._end(at)):
             return self._delimited(at, end)
         heading = heading_at(self.lines, at)
         if heading and (heading[2] == 1 or not (self._open or self._attached)):
             return self._heading(at, *heading)
-        if BREAK.match(line) or MACRO.match(line) or RULE.match(line):
+        if is_rule or BREAK.match(line) or MACRO.match(line):
             self._set.clear()
             self._out.append("")
             return at + 1
@@ -126,10 +127,14 @@ class Page:
     def _end(self, at: int) -> int:
         """Return where the block ends that a rule begins; 0 where it begins none."""
         rule = "```" if self.lines[at].startswith("```") else self.lines[at]
-        found = self._ends[rule]
+        found = self._ends.get(rule, [])
         following = bisect(found, at)
-        last = self._open[-1].end if self._open else len(self.lines)
-        return found[following] if following < len(found) and found[following] < last else 0
+        return found[following] if following < len(found) and found[following] < self._limit else 0
+
+    @property
+    def _limit(self) -> int:
+        """Return the line that ends the innermost block, or the page."""
+        return self._open[-1].end if self._open else len(self.lines)
 
     def _style(self) -> Style:
         style = style_of(self._set)
@@ -140,7 +145,7 @@ class Page:
         """Write a block; one that belongs to an item is set in."""
         if not self._attached:
             self._lists = []
-        elif any(not mark.startswith((":", ";")) for mark in self._lists):
+        elif _bullets(self._lists):
             text = re.sub(r"^(?=.)", "  ", text, flags=re.M)
         self._attached = self._defines = False
         self._out += ["", text, ""]
@@ -176,7 +181,7 @@ class Page:
             self._put("\n".join(table(tables.rows(inner, style.given, rule[0], self._cell))))
         elif rule[0] == "+":
             text = "\n".join(inner)
-            self._put(f"$$\n{text}\n$$" if style.is_formula else unescape(_TAG.sub("", text)))
+            self._put(self._prose(text, style) if style.is_formula else unescape(_TAG.sub("", text)))
         elif style.name == "verse":
             self._put(self._prose("\n".join(inner), style))
         elif (rule[0] in "-.`" and rule != "--") or style.is_code:
@@ -200,8 +205,7 @@ class Page:
         self._defines = False
         if block.style.is_quote and len(self._open) < _DEEPEST_QUOTE:
             said = _GAPS.sub("\n\n", "\n".join(self._out[block.begins :])).strip("\n")
-            said += f"\n— {block.style.source}" if block.style.source else ""
-            self._out[block.begins :] = [re.sub("^", "> ", said, flags=re.M)]
+            self._out[block.begins :] = [block.style.quoted(said)]
         self._out.append("")
 
     def _cell(self, cell: tables.Cell) -> str:
@@ -221,7 +225,7 @@ class Page:
             del self._lists[self._lists.index(item.mark) + 1 :]
         else:
             self._lists.append(item.mark)
-        indent = "  " * sum(not mark.startswith((":", ";")) for mark in self._lists[:-1])
+        indent = "  " * _bullets(self._lists[:-1])
         following, more = self._following(at + 1, in_list=True)
         said = self._inline.written(_joined([item.text, *more])).replace("\n", " ").strip()
         if item.term:
@@ -237,9 +241,9 @@ class Page:
     def _following(self, at: int, *, in_list: bool) -> tuple[int, list[str]]:
         """Return the further lines of a paragraph, and where it ends."""
         found = []
-        while at < len(self.lines) and (line := self.lines[at]):
-            ends = (RULE.match(line) and self._end(at)) or SET.match(line) or line == "+"
-            if ends or (in_list and item_of(line)) or (self._open and at >= self._open[-1].end):
+        while at < self._limit and (line := self.lines[at]):
+            ends = (line in self._ends and self._end(at)) or SET.match(line) or line == "+"
+            if ends or (in_list and item_of(line)):
                 break
             found.append(line.strip() if in_list else line)
             at += 1
@@ -273,8 +277,13 @@ class Page:
             kind, text = remark[1].capitalize(), text[remark.end() :]
         said = self._inline.written(text)
         if style.is_quote:
-            said = re.sub("^", "> ", said + (f"\n— {style.source}" if style.source else ""), flags=re.M)
+            said = style.quoted(said)
         return f"**{kind}**: {said}" if kind else said
+
+
+def _bullets(marks: list[str]) -> int:
+    """Return how many lists have bullets or numbers; definitions are not set in."""
+    return sum(not mark.startswith((":", ";")) for mark in marks)
 
 
 def _joined(lines: list[str]) -> str:

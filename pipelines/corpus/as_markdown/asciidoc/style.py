@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-_KINDS = {"NOTE": "Note", "TIP": "Tip", "IMPORTANT": "Important", "WARNING": "Warning", "CAUTION": "Caution"}
+KINDS = ("NOTE", "TIP", "IMPORTANT", "WARNING", "CAUTION")  # of remarks
 _CODE = frozenset(("source", "listing", "literal", "synopsis", "screen", "console"))
 _FORMULAS = frozenset(("stem", "latexmath", "asciimath"))
 _PICTURES = frozenset(
@@ -44,10 +44,14 @@ class Style:
 
     @property
     def kind(self) -> str:
-        return _KINDS.get(self.name, "")
+        return self.name.capitalize() if self.name in KINDS else ""
+
+    def quoted(self, said: str) -> str:
+        """Return what is said as a quotation."""
+        return re.sub("^", "> ", said + (f"\n— {self.source}" if self.source else ""), flags=re.M)
 
     def quoting(self) -> Style:
-        return self if self.name in ("verse", *_KINDS) else replace(self, name="quote")
+        return self if self.name in ("verse", *KINDS) else replace(self, name="quote")
 
 
 def style_of(lines: Sequence[str]) -> Style:

@@ -10,9 +10,9 @@ from pipelines.corpus.as_markdown.latex.formulas import in_line, shown
 from pipelines.corpus.as_markdown.latex.macros import Macro
 from pipelines.corpus.as_markdown.latex.references import without_marks, without_references
 from pipelines.corpus.as_markdown.latex.tokens import pairs, tokens_of
+from pipelines.corpus.as_markdown.parts import Held, code_in_line
 
 DEEPEST = 40  # commands and environments within one another; of deeper ones only text is read
-_MARK = re.compile("\ufdd0(\\d{1,9})\ufdd1")  # stands for what is written already
 OVERLAY = re.compile(r"^<[\d+.,|a-z:-]{1,20}>")
 _SPACES = re.compile(r"[ \t]{2,}")
 _BREAKS = re.compile(r" ?\n[ \n]*")
@@ -33,15 +33,14 @@ class Page:
         self.text = text
         self.english = text.count(" the ") >= max(text.count(f" {word} ") for word in _OTHERS)
         self.german = bool(_IN_GERMAN.search(text)) or len(_UMLAUT.findall(text)) > 2
-        self._held: list[str] = []
+        self._held = Held()
         self._depth = 0
 
     # What is written
 
     def hold(self, text: str) -> str:
         """Put a mark in place of what is written already."""
-        self._held.append(text)
-        return f"\ufdd0{len(self._held) - 1}\ufdd1"
+        return self._held.hold(text)
 
     def block(self, text: str) -> str:
         """Return a mark in a paragraph of its own."""
@@ -49,7 +48,7 @@ class Page:
 
     def written(self, text: str) -> str:
         """Return a text as it reads, with what marks stand for."""
-        return _MARK.sub(lambda mark: self._held[int(mark[1])], self.tidy(text))
+        return self._held.restored(self.tidy(text))
 
     def tidy(self, text: str) -> str:
         """Return a text without the spaces and references that no reader sees."""
@@ -170,7 +169,7 @@ class Page:
         text = " ".join(text.split())
         if not text:
             return ""
-        return self.hold(f"`` {text} ``" if "`" in text else f"`{text}`")
+        return self.hold(code_in_line(text))
 
     def literal(self, at: int, end: int) -> str:
         """Return tokens as characters, for code: without dashes and quotation marks."""

@@ -14,7 +14,6 @@ from pipelines.corpus.as_markdown.org.shown import Shown, date_at, is_picture
 from pipelines.corpus.markup.parts import LEFT_OUT
 
 DEEPEST = 3  # macros and titles within one another
-
 _PLAIN = re.compile(r"[^*/_+=~`\[<@{\\$\u200b]*")
 _EVENT = re.compile(
     r"""
