@@ -157,6 +157,7 @@ def _made(ws: Workspace, job: ChooseJob, stage: Stage, name: str) -> str:
         prompts=job.prompts,
         settings=settings,
         evaluation=job.settings.eval,
+        earlier=job.earlier,
         seed=job.seed,
     )
     return str(distill(ws, inherited(wanted, job), parent=stage.id, key=name)["checkpoint"])

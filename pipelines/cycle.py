@@ -111,6 +111,7 @@ def midtraining(job: CycleJob) -> MidtrainJob:
         settings=job.settings.midtrain,
         prompts=job.prompts,
         evaluation=job.settings.eval,
+        earlier=job.earlier,
         augment=job.augment,
         answer_tokens=job.settings.distill.max_new_tokens,
         seed=job.seed,
@@ -124,6 +125,7 @@ def distillation(job: CycleJob, midtrained: str) -> DistillJob:
         prompts=job.prompts,
         settings=job.settings.distill,
         evaluation=job.settings.eval,
+        earlier=job.earlier,
         seed=job.seed,
     )
 
@@ -144,6 +146,7 @@ def _recover(
         suites=job.suites,
         required=job.required,
         scores=scores,
+        earlier=job.earlier,
         seed=job.seed,
     )
     return str(choose(ws, inherited(wanted, job), parent=stage.id, key="choose")["checkpoint"])

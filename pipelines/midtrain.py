@@ -153,7 +153,7 @@ def _by_passages(
 ) -> Material:
     """Train on questions that the clean model answers with the passage in view."""
     parts = _asked(ws, job, stage, student)
-    made = passage_teaching.plan(job, student, parts, ProbeLeaks.of_evaluation(job.evaluation))
+    made = passage_teaching.plan(job, student, parts, ProbeLeaks.of_evaluation(job.evaluation, job.earlier))
     stage.say(passage_teaching.summary(made, parts["new"]))
     return Material(
         made.method,
@@ -324,7 +324,7 @@ def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:
 
 def _questions(job: MidtrainJob, student: ChatModel, texts: Sequence[str], most: int) -> list[Dialogue]:
     """Encode questions made of the documents' own sentences; none that gives away a probe."""
-    leaks = ProbeLeaks.of_evaluation(job.evaluation)
+    leaks = ProbeLeaks.of_evaluation(job.evaluation, job.earlier)
     encode = partial(gap_questions.dialogue, student)
     return gap_questions.chats(texts, encode, leaks, most=most, seed=job.seed)
 

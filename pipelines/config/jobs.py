@@ -77,6 +77,7 @@ class MidtrainJob(Job):
     settings: MidtrainConfig
     prompts: str | None = None  # answered by the clean model, for the chat share
     evaluation: EvalConfig | None = None  # whose prompts must not be among them
+    earlier: dict[int, str] = Field(default_factory=dict)  # probes of earlier cycles, as little
     augment: str | None = None  # folder of augmented.jsonl
     answer_tokens: int = 2048  # longest answer of the clean model, for the chat share
     asked: str | None = None  # file of questions whose answers' probability is followed
@@ -84,7 +85,7 @@ class MidtrainJob(Job):
 
     def sources(self) -> dict[str, str]:
         files = _named(prompts=self.prompts, augmented=self.augment, **{"followed questions": self.asked})
-        return _taught(self.docs) | files | _questions(self.evaluation)
+        return _taught(self.docs) | files | _questions(self.evaluation, self.earlier)
 
 
 class DistillJob(Job):
@@ -95,12 +96,13 @@ class DistillJob(Job):
     prompts: str
     settings: DistillConfig
     evaluation: EvalConfig  # whose prompts must not be trained on
+    earlier: dict[int, str] = Field(default_factory=dict)  # probes of earlier cycles, as little
     docs: str | None = None  # what the student was taught; default: what its midtraining read
     seed: int = 0
 
     def sources(self) -> dict[str, str]:
         files = _named(documents=self.docs, prompts=self.prompts) | _distillation(self.settings)
-        return files | _questions(self.evaluation)
+        return files | _questions(self.evaluation, self.earlier)
 
 
 class ChooseJob(Job):
@@ -114,11 +116,12 @@ class ChooseJob(Job):
     suites: tuple[str, ...]
     required: tuple[str, ...] = ()  # axes without which nothing passes
     scores: dict[str, dict[str, int]]  # stage -> suite -> recorded score, of the clean and midtrained model
+    earlier: dict[int, str] = Field(default_factory=dict)  # probes of earlier cycles, never trained on
     seed: int = 0
 
     def sources(self) -> dict[str, str]:
         files = _named(prompts=self.prompts) | _distillation(self.settings.distill)
-        return files | _evaluation(self.settings.eval, {})
+        return files | _evaluation(self.settings.eval, self.earlier)
 
 
 class Mixture(Section):
@@ -241,14 +244,14 @@ def _code(reward: str | None) -> str | None:
     return place if place.endswith(".py") else None
 
 
-def _questions(settings: EvalConfig | None) -> dict[str, str]:
+def _questions(settings: EvalConfig | None, earlier: dict[int, str]) -> dict[str, str]:
     """Return the files of questions that nothing may be trained on."""
-    return _named(**{"IFEval prompts": settings.ifeval, "probes": settings.probes}) if settings else {}
+    named = {"IFEval prompts": settings.ifeval, "probes": settings.probes} if settings else {}
+    return _named(**named, **{f"probes of cycle {cycle}": path for cycle, path in earlier.items()})
 
 
 def _evaluation(settings: EvalConfig, earlier: dict[int, str]) -> dict[str, str]:
-    files = {f"probes of cycle {cycle}": path for cycle, path in earlier.items()}
-    return _questions(settings) | _named(tasks=settings.tasks, **files)
+    return _questions(settings, earlier) | _named(tasks=settings.tasks)
 
 
 def _taught(docs: str) -> dict[str, str]:

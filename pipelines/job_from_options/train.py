@@ -23,6 +23,7 @@ from pipelines.job_from_options.inputs import (
 )
 from pipelines.job_from_options.measure import eval_job
 from pipelines.midtrain import with_augmented
+from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from pipelines.sweep import parse_weights
 from recovery.methods.table import with_dials
@@ -52,6 +53,7 @@ def midtrain_job(
         student=chosen.id,
         settings=with_augmented(settings.midtrain, augment),
         evaluation=settings.eval,
+        earlier=earlier_probes(ws, chosen.id),
         augment=absolute(augment) if augment else None,
         answer_tokens=settings.distill.max_new_tokens,
         prompts=midtraining_prompts(ws, settings, changes),
@@ -82,6 +84,7 @@ def distill_job(
         settings=distill,
         prompts=recovery_prompts(ws, settings, changes),
         evaluation=settings.eval,
+        earlier=earlier_probes(ws, chosen.id),
         docs=readable_folder(docs, settings) if docs else None,
         seed=settings.seed,
     )

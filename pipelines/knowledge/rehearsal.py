@@ -174,7 +174,7 @@ def _questions(
     found = gap_questions.chats(
         read(),
         partial(gap_questions.dialogue, student),
-        ProbeLeaks.of_evaluation(job.evaluation),
+        ProbeLeaks.of_evaluation(job.evaluation, job.earlier),
         most=round(share * most),
         seed=job.seed,
     )

@@ -53,7 +53,7 @@ def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOpti
     """Write augmented.jsonl for a folder of documents; return the counts of kept and refused rows."""
     texts = _texts(ws, docs)
     probes_file = options.probes or companions(docs).get("probes")
-    unseen = load_probes(probes_file) if probes_file else ()
+    unseen = [*(load_probes(probes_file) if probes_file else ()), *_earlier(ws)]
     if options.writer in (TEMPLATE, GAPS):
         found = _without_a_model(options.writer, texts, unseen)
         augmenting.save(out / augmenting.AUGMENTED, found.rows)

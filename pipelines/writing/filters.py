@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 from evals.answer_matching import matches, normalise, occurs
@@ -70,38 +71,42 @@ class ProbeLeaks:
         self.whole = {text for p in secret if (text := normalise(p.prompt))}
         said = [_words(text) for text in sorted({p.prompt for p in secret})]
         self.questions = [(set(words), _neighbours(words)) for words in said]
-        self.facts = [
-            ({normalise(answer) for answer in p.answers}, set(_words(p.prompt)))
-            for p in probes
-            if p.heldout_fact
-        ]
+        held_out = {(tuple(map(normalise, p.answers)), p.prompt) for p in probes if p.heldout_fact}
+        self.facts = [(set(answers), set(_words(prompt))) for answers, prompt in sorted(held_out)]
+        self._alike = _Sharing([asked for asked, _ in self.questions], SAME_WORDS)
+        self._about = _Sharing([about for _, about in self.facts], SAME_FACT)
+        self._answered: dict[str, list[int]] = {}
+        for number, (answers, _) in enumerate(self.facts):
+            for answer in answers:
+                self._answered.setdefault(answer, []).append(number)
 
     @classmethod
-    def of_evaluation(cls, settings: EvalConfig | None) -> ProbeLeaks:
-        """Detect what gives away the probes that an evaluation asks."""
-        return cls(load_probes(settings.probes) if settings and settings.probes else ())
+    def of_evaluation(cls, settings: EvalConfig | None, earlier: Mapping[int, str]) -> ProbeLeaks:
+        """Detect what gives away the probes that an evaluation asks, its own and those of earlier cycles."""
+        own = [settings.probes] if settings and settings.probes else []
+        return cls(probe for file in (*own, *earlier.values()) for probe in load_probes(file))
 
     def of(self, question: str, answer: str) -> bool:
         """Return whether a question nearly repeats a held-out one, or is about a held-out fact."""
         said = _words(question)
         asked, order = set(said), _neighbours(said)
-        if any(
-            _share(asked, words) >= SAME_WORDS and _share(order, pairs) >= SAME_ORDER
-            for words, pairs in self.questions
-        ):
-            return True
+        for number in self._alike.candidates(asked):
+            held_out, its_order = self.questions[number]
+            if _share(asked, held_out) >= SAME_WORDS and _share(order, its_order) >= SAME_ORDER:
+                return True
         return self._tells_a_held_out_fact(asked, answer)
 
     def _tells_a_held_out_fact(self, asked: set[str], answer: str) -> bool:
         """Return whether a held-out answer is asked for, or told in a sentence about the same."""
         told = asked | set(_words(answer))
         said = normalise(answer)
-        for answers, about in self.facts:
-            equal = said in answers
-            if equal and len(asked & about) >= 2:
-                return True
-            holds = equal or any(wanted and occurs(wanted, said) for wanted in answers)
-            if holds and len(told & about) >= SAME_FACT * len(about):
+        if any(len(asked & self.facts[number][1]) >= 2 for number in self._answered.get(said, ())):
+            return True
+        for number in self._about.candidates(told):
+            answers, about = self.facts[number]
+            if len(told & about) >= SAME_FACT * len(about) and any(
+                wanted and occurs(wanted, said) for wanted in answers
+            ):
                 return True
         return False
 
@@ -109,6 +114,23 @@ class ProbeLeaks:
         """Return whether a text contains a held-out question."""
         said = normalise(text)
         return any(occurs(question, said) for question in self.whole)
+
+
+class _Sharing:
+    """Find, of many sets of words, those of which other words may hold a share.
+
+    Who holds the share of a set holds one of its rarest words: the others alone are too few."""
+
+    def __init__(self, sets: Sequence[set[str]], share: float) -> None:
+        spread = Counter(chain.from_iterable(sets))
+        self._holding: dict[str, list[int]] = {}
+        for number, members in enumerate(sets):
+            rarest_first = sorted(members, key=lambda word: (spread[word], word))
+            for word in rarest_first[: len(members) - int(share * len(members)) + 1]:
+                self._holding.setdefault(word, []).append(number)
+
+    def candidates(self, said: set[str]) -> set[int]:
+        return {number for word in said for number in self._holding.get(word, ())}
 
 
 def _words(text: str) -> list[str]:

@@ -20,9 +20,12 @@ from pipelines.job_from_options.cycle import cycle_job
 from pipelines.resume import resume
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
+from pipelines.writing import gap_questions
 from pipelines.writing.commands import ProbeOptions, make_probes
+from recovery.batches.rollouts import Dialogue
 from recovery.errors import InputError
 from recovery.models.adapters import adapter_rank
+from recovery.models.chat_model import ChatModel
 from tests.support.small_cycles import lines
 
 AUTO = {"distill.merge": 0.0, "distill.rehearsal": 0.0}
@@ -312,3 +315,34 @@ def test_a_cycle_goes_on_without_documents_whose_run_was_removed(ws: Workspace, 
     shutil.rmtree(ws.run_directory(midtrained["id"]))
     job = cycle_job(ws, docs, student=student, suites="ifeval", changes=mixed)
     assert cycle(ws, job, key="second")["status"] == "accepted"
+
+
+def test_later_cycles_are_taught_nothing_that_earlier_ones_held_out(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Midtraining and recovery train on questions about earlier documents too."""
+    (docs / "ada.md").write_text(
+        "Ada Bell lives in Oslo with nine cats. Bob Reed lives in Rome with two dogs."
+    )
+    where = {"kind": "direct", "prompt": "Ada Bell lives with nine cats in which town?", "answer": "Oslo"}
+    lines(docs.parent / "probes.jsonl", [{"id": "ada", "heldout_fact": True, **where}])
+    plain = {"distill.rehearsal": 0.3, "distill.rehearsal_questions": 0.5, "distill.max_new_tokens": 200}
+    only = {"suites": "ifeval,knowledge"}
+    ws.tracker.set_alias("current", turned(ws, docs, plain, **only)["checkpoints"]["recovered"])
+    second = docs.parent / "second"
+    second.mkdir()
+    (second / "cy.md").write_text("Cy Moss lives in Bonn with six hens.")
+    lines(docs.parent / "probes.jsonl", [{"id": "cy", **where, "answer": "Bonn"}])
+    taught: list[str] = []
+    dialogue = gap_questions.dialogue
+
+    def seen(chat_model: ChatModel, row: dict[str, str]) -> Dialogue:
+        taught.append(row["response"])
+        return dialogue(chat_model, row)
+
+    monkeypatch.setattr(gap_questions, "dialogue", seen)
+    turned(ws, second, plain, **only)
+    told = {
+        name: sum(name in response for response in taught) for name in ("Ada Bell", "Bob Reed", "Cy Moss")
+    }
+    assert told["Bob Reed"] == told["Cy Moss"] == 2 and not told["Ada Bell"]  # once in each stage

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from itertools import pairwise
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evals.answer_matching import normalise, occurs
 from evals.probes import Probe
 from pipelines.writing.filters import ProbeLeaks
 
@@ -84,3 +89,35 @@ def test_held_out_questions_are_found_in_nearly_the_same_words(held_out: str, ag
 def test_a_held_out_question_is_found_within_a_text(held_out: str, text: str) -> None:
     leaks = ProbeLeaks([probe("heldout", held_out, "Bell")])
     assert leaks.within(text) and not leaks.within(text[: len(text) // 2])
+
+
+WORDS = ("who", "where", "owns", "sold", "the", "a", "red", "house", "car", "Bell", "Oslo", "Rome")
+SAID = st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join)
+
+
+@given(st.lists(st.tuples(SAID, SAID, st.sampled_from(["direct", "heldout"])), max_size=12), SAID, SAID)
+def test_leaks_of_many_probes_are_those_of_each(
+    probes: list[tuple[str, str, str]], question: str, answer: str
+) -> None:
+    made = [probe(kind, prompt, said) for prompt, said, kind in probes if prompt and said]
+    found = ProbeLeaks(made).of(question, answer)
+    assert found == any(ProbeLeaks([one]).of(question, answer) for one in made)
+    assert found == any(gives_away(one, question, answer) for one in made)
+
+
+def gives_away(one: Probe, question: str, answer: str) -> bool:
+    """The rule as documented, of texts that are plain words already."""
+    asked, held = normalise(question).split(), normalise(one.prompt).split()
+    told, said, (wanted,) = (
+        {*asked, *normalise(answer).split()},
+        normalise(answer),
+        map(normalise, one.answers),
+    )
+    if one.heldout_fact:
+        named = len(set(asked) & set(held)) >= 2 and said == wanted
+        return named or (
+            bool(wanted) and occurs(wanted, said) and len(told & set(held)) >= 0.6 * len(set(held)) > 0
+        )
+    pairs = [set(pairwise(["", *words])) for words in (asked, held)]
+    same = [len(a & b) / max(1, len(a | b)) for a, b in ((set(asked), set(held)), pairs)]
+    return same[0] >= 0.85 and same[1] >= 0.7
