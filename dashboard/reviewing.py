@@ -19,7 +19,7 @@ MOST_NOTE, MOST_NAME = 4000, 80
 WORDS = {"approve": "Approve", "reject": "Reject", "needs-work": "Needs work"}
 MEANS = {
     "approve": "current moves to this cycle's model",
-    "reject": "it stays out of use",
+    "reject": "current, if it is this cycle's model, moves back to the one before it",
     "needs-work": "not yet; say what is missing",
 }
 SAID = {"approve": "approved", "reject": "rejected", "needs-work": "needs work"}
@@ -106,13 +106,17 @@ def record(context: PageContext, address: Address, fields: Mapping[str, str]) ->
     if len(reviewer) > MOST_NAME or len(note) > MOST_NOTE:
         raise BadRequest(f"a name has at most {MOST_NAME} characters and a note {MOST_NOTE}: say it shorter")
     context.tracker.add_review(number, decision, note, reviewer, token=fields.get("click") or None)
-    return (
-        f"Recorded: cycle {number} {SAID[decision]}{_now(context, number) if decision == 'approve' else ''}."
-    )
+    return f"Recorded: cycle {number} {SAID[decision]}{_now(context, number, decision)}."
 
 
-def _now(context: PageContext, number: int) -> str:
+def _now(context: PageContext, number: int, decision: str) -> str:
     """Say where `current` points: a repeated click may come after somebody's later approval."""
-    if queries.resolve(context.db, "current") == queries.resolve(context.db, f"cycle:{number}"):
-        return "; current is its model now"
-    return "; current has moved on to another model since"
+    current = {row["name"]: row["checkpoint_id"] for row in queries.aliases(context.db)}.get("current")
+    recovered = queries.cycle(context.db, number)["checkpoints"].get("recovered")
+    if decision == "approve":
+        same = current == recovered
+        return "; current is its model now" if same else "; current has moved on to another model since"
+    if decision == "reject" and current is not None:
+        stays = "; current stays its model, as no other is here: approve another cycle"
+        return stays if current == recovered else f"; current is {current}"
+    return ""

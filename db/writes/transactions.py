@@ -130,11 +130,42 @@ def add_review(session: Session, columns: dict[str, Any]) -> int:
     review = Review(**columns)
     session.add(review)
     session.flush()
+    if review.decision == "reject":
+        _take_out_of_use(session, cycle)
     return review.id
 
 
+def _take_out_of_use(session: Session, cycle: Cycle) -> None:
+    """Move `current` from a refused model back to its newest earlier target that is here and not refused."""
+    current = session.get(Alias, (cycle.project, "current"))
+    if current is None or current.checkpoint_id != cycle.recovered_id:
+        return
+    targets = session.scalars(
+        select(AliasMove.checkpoint_id)
+        .join(
+            CheckpointPlace,
+            (CheckpointPlace.checkpoint_id == AliasMove.checkpoint_id)
+            & (CheckpointPlace.project == AliasMove.project),
+        )
+        .where(AliasMove.project == cycle.project, AliasMove.name == "current")
+        .order_by(AliasMove.id.desc())
+    )
+    refused = _refused(session, cycle.project)
+    earlier = next((target for target in targets if target not in refused), None)
+    if earlier is not None:
+        set_alias(session, cycle.project, "current", earlier)
+
+
+def _refused(session: Session, project: str) -> set[str | None]:
+    """Return the models of the cycles whose newest review refuses them."""
+    newest = select(func.max(Review.id)).where(Review.project == project).group_by(Review.cycle)
+    of_cycle = (Cycle.project == Review.project) & (Cycle.number == Review.cycle)
+    query = select(Cycle.recovered_id).join(Review, of_cycle)
+    return set(session.scalars(query.where(Review.id.in_(newest), Review.decision == "reject")))
+
+
 def _same_review(stored: Review, columns: dict[str, Any]) -> int:
-    """Return whether a repeated request has the stored content; refuse a request with other content."""
+    """Return the id of a stored review for a repeated request; refuse a request with other content."""
     texts = ("decision", "note", "reviewer")
     if (stored.project, stored.cycle) != (columns["project"], columns["cycle"]) or any(
         getattr(stored, name) != storable(columns[name]) for name in texts

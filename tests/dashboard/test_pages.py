@@ -431,6 +431,15 @@ def test_a_repeated_approval_says_where_current_points_by_then(context: PageCont
     assert queries.resolve(context.db, "current") == "recovered1"
 
 
+def test_a_rejection_says_where_current_points(context: PageContext) -> None:
+    context.tracker.set_alias("current", "recovered2")
+    assert "rejected; current stays its model" in review(context, decision="reject")
+    context.tracker.set_alias("current", "recovered1")
+    context.tracker.set_alias("current", "recovered2")
+    assert "rejected; current is recovered1" in review(context, decision="reject", click="again")
+    assert "needs work." in review(context, decision="needs-work", click="third")
+
+
 def test_an_unknown_action_does_nothing(context: PageContext) -> None:
     assert "no action" in page_frame.submit_form(
         context, "/cycle?n=1", "delete", {}

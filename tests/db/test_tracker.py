@@ -328,6 +328,34 @@ def test_a_review_is_kept_and_approval_moves_current(tracker: Tracker) -> None:
     assert [row["reviewer"] for row in queries.reviews(tracker.db, cycle=1)] == ["grace", "ada"]
 
 
+def test_a_rejection_takes_the_model_out_of_use(tracker: Tracker) -> None:
+    """`current` goes back over all that was refused, but not below what was approved since."""
+
+    def current() -> str:
+        (row,) = (row for row in queries.aliases(tracker.db) if row["name"] == "current")
+        return str(row["checkpoint_id"])
+
+    for number in (1, 2, 3):
+        assert record_cycle(tracker, {}) == number
+        tracker.set_alias("current", f"rec{number}")
+    tracker.add_review(1, "reject", "not the newest", "ada")
+    assert current() == "rec3"
+    tracker.add_review(3, "needs-work", "perhaps", "ada")
+    assert current() == "rec3"
+    tracker.add_review(3, "reject", "no", "ada")
+    assert current() == "rec2"
+    tracker.add_review(2, "reject", "nor this", "ada")
+    assert current() == "rec2"  # no earlier one is left: the first was refused, too
+    tracker.add_review(1, "approve", "after all", "ada")
+    tracker.add_review(3, "approve", "this as well", "ada")
+    tracker.forget_place("rec1")
+    tracker.add_review(3, "reject", "no", "ada", token="once")
+    assert current() == "rec3"  # whose files are here, while the first one's are not
+    assert [row["checkpoint_id"] for row in queries.alias_moves(tracker.db, "current")] == [
+        *("rec3", "rec1", "rec2", "rec3", "rec2", "rec1")
+    ]
+
+
 def test_a_repeated_request_is_one_review_and_says_so_when_it_is_another(tracker: Tracker) -> None:
     number = record_cycle(tracker, {"ifeval": {"clean": 0.9}})
     first = tracker.add_review(number, "reject", "no\0", "ada", token="one request")
