@@ -217,7 +217,9 @@ def verdict_command(session: Session, cycle: int) -> None:
 @click.command("review")
 @common.cycle_number
 @click.option("--approve", is_flag=True, help="make the cycle's recovered checkpoint `current`")
-@click.option("--reject", is_flag=True, help="refuse the cycle's model; `current`, if it is that model, moves back")
+@click.option(
+    "--reject", is_flag=True, help="refuse the cycle's model; `current`, if it is that model, moves back"
+)
 @click.option("--needs-work", is_flag=True, help="neither: more work is needed")
 @click.option("--note", default="", metavar="TEXT", help="reason for the decision")
 @click.option("--reviewer", metavar="NAME", help="name of the reviewer (default: the login name)")

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 class Cache:
     """One file of {"key", "text"} lines; an incomplete last line is cut off before the next write.
 
-    Several processes may write to one file: each adds behind what the others wrote.
+    A damaged line is passed over: it costs its own text alone. Several processes may write to one file: each
+    adds behind what the others wrote.
     """
 
     def __init__(self, path: Path) -> None:
@@ -35,11 +37,11 @@ class Cache:
     def _read_on(self, file: BinaryIO) -> None:
         file.seek(self._whole)
         for line in file:
-            try:
-                row = json.loads(line) if line.endswith(b"\n") else {}
-                self.texts[row["key"]] = row["text"]
-            except (ValueError, KeyError, TypeError):
+            if not line.endswith(b"\n"):
                 break
+            with suppress(ValueError, KeyError, TypeError):
+                row = json.loads(line)
+                self.texts[row["key"]] = row["text"]
             self._whole += len(line)
 
     def add(self, rows: Iterable[tuple[str, str]]) -> None:
@@ -71,15 +73,18 @@ def written(
 ) -> list[str]:
     """Return the writer's text for each request, from the cache where it is there.
 
-    An interrupted batch is requested again as a whole, so that a batch sampler draws the same texts.
+    Each text is kept as it comes. Where texts depend on what is requested together, an interrupted batch is
+    requested again as a whole, so that the same texts are drawn.
     """
     keys = [key_of(writer.name, request) for request in requests]
     wanted = dict(zip(keys, requests, strict=True))
     names = list(wanted)
     for start in range(0, len(names), writer.at_once):
         batch = names[start : start + writer.at_once]
-        if not all(key in cache.texts for key in batch):
-            cache.add(zip(batch, writer.write([wanted[key] for key in batch]), strict=True))
+        missing = [key for key in batch if key not in cache.texts]
+        asked = batch if missing and writer.together else missing
+        for place, text in writer.write([wanted[key] for key in asked]):
+            cache.add([(asked[place], text)])
         if on_progress:
             on_progress(start + len(batch), len(names))
     return [cache.texts[key] for key in keys]

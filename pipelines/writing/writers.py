@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 import urllib.parse
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,16 +24,23 @@ MOST_BYTES = 16 * 2**20  # of one answer
 
 
 class Writer(Protocol):
-    """`name` identifies the writer in a cache; `at_once` is a suitable number of requests per call."""
+    """`name` identifies the writer in a cache; `at_once` is a suitable number of requests per call.
+
+    `together` says that a text depends on what else is requested in the same call.
+    """
 
     name: str
     at_once: int
+    together: bool
 
-    def write(self, requests: Sequence[str]) -> list[str]: ...
+    def write(self, requests: Sequence[str]) -> Iterable[tuple[int, str]]:
+        """Yield the place of each request with its text, as it is there."""
 
 
 class LocalWriter:
     """A checkpoint in this process; the same requests together give the same texts."""
+
+    together = True
 
     def __init__(
         self,
@@ -52,14 +59,14 @@ class LocalWriter:
         self.seed = seed
         self.name = f"{name}:{max_new_tokens}:{temperature}:{seed}"
 
-    def write(self, requests: Sequence[str]) -> list[str]:
+    def write(self, requests: Sequence[str]) -> Iterable[tuple[int, str]]:
         from recovery.sampling.in_process import InProcessSampler
         from recovery.sampling.protocol import SamplingParams
 
         prompts = [self.chat_model.prompt_ids([{"role": "user", "content": text}]) for text in requests]
         params = SamplingParams(self.limit, self.temperature, self.seed)
         found = InProcessSampler(self.chat_model, self.at_once).generate(prompts, params)
-        return [self.chat_model.answer(ids) for ids in found]
+        return enumerate(map(self.chat_model.answer, found))
 
 
 @dataclass
@@ -74,6 +81,7 @@ class EndpointWriter:
     timeout: float = 120.0  # seconds without a sign of life
     tries: int = 5
     at_once: int = 16
+    together: bool = False
     pause: Callable[[float], None] = time.sleep
 
     def __post_init__(self) -> None:
@@ -86,9 +94,17 @@ class EndpointWriter:
         authorization(os.environ.get(KEY_VARIABLE))
         self._client = JsonClient(self.at_once, proxies=True, most_bytes=MOST_BYTES)
 
-    def write(self, requests: Sequence[str]) -> list[str]:
+    def write(self, requests: Sequence[str]) -> Iterator[tuple[int, str]]:
+        """Yield texts as they come; raise the first error after those of all other requests."""
         with ThreadPoolExecutor(max(1, min(self.at_once, len(requests)))) as pool:
-            return list(pool.map(self._one, requests))
+            places = {pool.submit(self._one, text): place for place, text in enumerate(requests)}
+            failed = None
+            for future in as_completed(places):
+                failed = failed or future.exception()
+                if future.exception() is None:
+                    yield places[future], future.result()
+        if failed:
+            raise failed
 
     def _one(self, text: str) -> str:
         body = {

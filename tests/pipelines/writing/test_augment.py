@@ -38,14 +38,15 @@ SAYS = {
 class Fake:
     """Says what it was told, and remembers what it was asked."""
 
-    name, at_once = "fake", 2
+    name, at_once, together = "fake", 2, False
 
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def write(self, requests: Sequence[str]) -> list[str]:
+    def write(self, requests: Sequence[str]) -> Iterator[tuple[int, str]]:
         self.asked += requests
-        return [next(text for start, text in SAYS.items() if start in request) for request in requests]
+        for place, request in enumerate(requests):
+            yield place, next(text for start, text in SAYS.items() if start in request)
 
 
 def probe(kind: str, prompt: str, answer: str, *, heldout_fact: bool = False) -> Probe:
@@ -128,6 +129,16 @@ def test_two_writers_of_one_cache_lose_nothing_of_each_other(tmp_path: Path) -> 
     assert Cache(path).texts == one.texts == {"a": "first", "b": "second", "d": "third"}
 
 
+@pytest.mark.parametrize("damage", [b"", b"{}", b"nonsense", b'{"key": "b", "text', b"\xff\xfe", b"[1]"])
+def test_a_damaged_line_costs_its_own_text_alone(tmp_path: Path, damage: bytes) -> None:
+    path = tmp_path / "written.jsonl"
+    Cache(path).add([(key, key * 3) for key in "abc"])
+    first, _, third = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + damage + b"\n" + third)
+    Cache(path).add([("d", "ddd")])
+    assert Cache(path).texts == {"a": "aaa", "c": "ccc", "d": "ddd"}
+
+
 def test_bad_kinds_and_missing_files_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="poem: choose among qa"):
         augment(TEXTS, Fake(), tmp_path, kinds=["poem"])
@@ -170,7 +181,7 @@ def test_the_clean_checkpoint_s_thinking_is_not_kept(monkeypatch: pytest.MonkeyP
     said = list(b"<think>Let me retell it.</think>\n\nRetold.")
     monkeypatch.setattr(InProcessSampler, "generate", lambda self, prompts, _: [said for _ in prompts])
     writer = LocalWriter(tiny.chat_model(), "tiny", max_new_tokens=5, temperature=1.0)
-    assert writer.write(["a"]) == ["Retold."]
+    assert [*writer.write(["a"])] == [(0, "Retold.")]
 
 
 def test_numbers_and_names_must_come_from_the_passage() -> None:
@@ -244,7 +255,7 @@ def writer(server: HTTPServer, pauses: list[float]) -> EndpointWriter:
 
 
 def test_an_endpoint_s_thinking_is_not_kept(endpoint: Endpoint) -> None:
-    assert writer(endpoint, []).write(["</think>\nhello"]) == ["hello"]
+    assert [*writer(endpoint, []).write(["</think>\nhello"])] == [(0, "hello")]
 
 
 def test_a_streamed_answer_is_joined_from_its_parts(endpoint: Endpoint) -> None:
@@ -258,7 +269,19 @@ def test_a_streamed_answer_is_joined_from_its_parts(endpoint: Endpoint) -> None:
     events = [json.dumps({"choices": [{"delta": delta}]}) for delta in deltas]
     events += [json.dumps({"choices": [], "usage": {}}), "[DONE]"]
     endpoint.events = "".join(f"data: {event}\n\n" for event in events)
-    assert writer(endpoint, []).write(["hello"]) == ["you said hello"]
+    assert [*writer(endpoint, []).write(["hello"])] == [(0, "you said hello")]
+
+
+def test_a_request_that_fails_costs_no_other_answer_of_its_batch(tmp_path: Path, endpoint: Endpoint) -> None:
+    """Each was paid for: only what failed is asked again."""
+    endpoint.codes = [401]
+    cache = Cache(tmp_path / "written.jsonl")
+    requests = [f"hello {number}" for number in range(6)]
+    with pytest.raises(RecoverError, match="what was written so far is kept"):
+        written(cache, writer(endpoint, []), requests)
+    assert len(Cache(cache.path).texts) == 5
+    assert written(cache, writer(endpoint, []), requests) == [f"you said {text}" for text in requests]
+    assert len(endpoint.seen) == 7
 
 
 def test_an_endpoint_is_asked_again_while_it_is_busy(
@@ -267,7 +290,7 @@ def test_an_endpoint_is_asked_again_while_it_is_busy(
     monkeypatch.setenv(KEY_VARIABLE, "sk-secret")
     endpoint.codes = [429, 500]
     pauses: list[float] = []
-    assert writer(endpoint, pauses).write(["hello"]) == ["you said hello"]
+    assert [*writer(endpoint, pauses).write(["hello"])] == [(0, "you said hello")]
     assert pauses == [7.0, 7.0]
     path, key, body = endpoint.seen[-1]
     assert (path, key, body["model"]) == ("/v1/chat/completions", "Bearer sk-secret", "m")
@@ -280,7 +303,7 @@ def test_an_endpoint_that_will_not_answer_is_one_line_without_the_key(
     monkeypatch.setenv(KEY_VARIABLE, "sk-secret")
     endpoint.codes = list(codes)
     with pytest.raises(RecoverError, match="run the same command again") as caught:
-        writer(endpoint, []).write(["hello"])
+        list(writer(endpoint, []).write(["hello"]))
     assert "sk-secret" not in str(caught.value)
     assert len(endpoint.seen) == tries
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -98,15 +98,15 @@ def test_what_is_said_of_one_entity_only_is_asked_backwards() -> None:
 
 
 class Fake:
-    name, at_once = "fake", 8
+    name, at_once, together = "fake", 8, False
 
-    def write(self, requests: Sequence[str]) -> list[str]:
-        return [
-            "In which place is Ada Horn at home?"
-            if "other words" in request.split("\n")[0]
-            else "Q: Where does Ada Horn live?\nA: Oslo"
-            for request in requests
-        ]
+    def write(self, requests: Sequence[str]) -> Iterator[tuple[int, str]]:
+        for place, request in enumerate(requests):
+            again = "other words" in request.split("\n")[0]
+            yield (
+                place,
+                "In which place is Ada Horn at home?" if again else "Q: Where does Ada Horn live?\nA: Oslo",
+            )
 
 
 def test_a_writer_asks_and_asks_again_in_other_words(tmp_path: Path) -> None:
