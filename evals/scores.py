@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import ceil
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_SAMPLE = re.compile(r"#\d+$")
 LIMIT_SEED = 0  # of the sample that --limit takes: the same items for every checkpoint
 Message = dict[str, Any]
 Generate = Callable[[list[list[Message]]], list[str]]
@@ -62,14 +64,9 @@ def cluster(key: str, detail: Mapping[str, Any]) -> str:
 
 def prompts_for(answers: int, items: Sequence[Item]) -> int:
     """Return how many prompts give so many answers, where each is answered as often as in these items."""
-    prompts = {_prompt_key(item) for item in items}
-    return ceil(answers * len(prompts) / len(items))
-
-
-def _prompt_key(item: Item) -> str:
-    """Return what the answers to one prompt share: their cluster, which their keys begin with."""
-    group = cluster(item.key, item.detail)
-    return group if item.key.startswith(f"{group}#") else item.key
+    sampled = all(_SAMPLE.search(item.key) for item in items)  # X#0, X#1, ... of prompt X
+    prompts = sum(item.key.endswith("#0") for item in items) if sampled else len(items)
+    return ceil(answers * prompts / len(items))
 
 
 def drawn(items: Sequence[T], limit: int | None) -> list[T]:

@@ -254,13 +254,14 @@ def _lead(items: Sequence[Item], margin: float, alpha: float) -> NonInferiority 
     answered = [item.detail["answered"] for item in items]
     if not answered:
         return None
-    return superiority(
+    found = superiority(
         [one == NEW for one in answered],
         [one == OLD for one in answered],
         lead=-margin,
         alpha=alpha,
         clusters=[cluster(item.key, item.detail) for item in items],
     )
+    return replace(found, needed_n=prompts_for(found.needed_n, items))
 
 
 def _items(stage: Score | Sequence[Item]) -> Sequence[Item]:

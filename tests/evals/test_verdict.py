@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from evals.comparison import compare
-from evals.scores import Item, Score
+from evals.scores import Item, Score, prompts_for
 from evals.verdict import accepted, pairs, power_warning, summary, verdict
 from recovery.errors import InputError
 
@@ -103,6 +103,20 @@ def test_several_answers_to_each_prompt_are_no_further_prompts() -> None:
     ]
     (row,) = compare([{"suite": "ifeval", "metric": "prompt_level_strict_acc", "pairs": rows}])
     assert row["n"] == 240 and row["non_inferior"]["needed_n"] == found["axes"]["behaviour"]["needed_n"]
+
+
+def test_it_takes_as_many_questions_where_each_was_answered_several_times() -> None:
+    """The samples of a question have its key, and share the cluster of its fact with other questions."""
+    both = [replace(item, detail={"fact": f"f{i // 2}"}) for i, item in enumerate(items(4, 40))]
+    four = [replace(item, key=f"{item.key}#{i}") for item in both for i in range(4)]
+    assert prompts_for(400, both) == 400 and prompts_for(400, four) == 100
+    changed = [replace(item, detail=item.detail | {"answered": "neither"}) for item in four]
+    needed = verdict({"updates": {"clean": changed, "midtrained": changed, "recovered": changed}})
+    alone = verdict(
+        {"updates": {"clean": changed[::4], "midtrained": changed[::4], "recovered": changed[::4]}}
+    )
+    wanted = [found["axes"]["updates"]["needed_n"] for found in (alone, needed)]
+    assert wanted[0] == wanted[1]
 
 
 def test_a_loss_beyond_the_margin_needs_its_own_bound_to_be_called_lost() -> None:
