@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 MARKS = "\ufdd0\ufdd1"  # around the number of a text that is held; a page is read without them
 _MARK = re.compile("\ufdd0(\\d{1,9})\ufdd1")
-_TICKS = re.compile("`{3,}")
+_RUN = re.compile("`+")
 
 
 class Held:
@@ -34,15 +34,17 @@ class Held:
 
 
 def code_in_line(code: str) -> str:
-    return f"`` {code} ``" if "`" in code else f"`{code}`"
+    """Return code between backticks, more of them than it has itself."""
+    bars = "`" * (1 + max(map(len, _RUN.findall(code)), default=0))
+    pad = " " if code.startswith("`") or code.endswith("`") else ""
+    return f"{bars}{pad}{code}{pad}{bars}"
 
 
 def fenced(code: str, language: str = "") -> str:
     """Return code between fences that it does not hold; nothing for none."""
     if not code.strip():
         return ""
-    longest = max(map(len, _TICKS.findall(code)), default=2)
-    fence = "`" * (longest + 1)
+    fence = "`" * (1 + max([2, *map(len, _RUN.findall(code))]))
     return f"{fence}{language}\n{code.strip(chr(10))}\n{fence}"
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 
 from pipelines.corpus.markup import asciidoc, org, vim_help
-from pipelines.corpus.markup.parts import INDENTED, LEFT_OUT, SLOT
+from pipelines.corpus.markup.parts import FENCED, INDENTED, LEFT_OUT, SLOT
 
 _NO_PROSE_IN = (
     "code|code-block|sourcecode|parsed-literal|doctest|testcode|math|toctree|image|figure|raw|include|literalinclude"
     "|auto\\w+"
 )
 _NO_PROSE = (
-    re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.M | re.S),
+    FENCED,
     *asciidoc.NO_PROSE,
     vim_help.EXAMPLE,
     re.compile(

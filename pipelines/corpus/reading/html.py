@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
+from pipelines.corpus.as_markdown.parts import fenced
 from pipelines.corpus.reading import encodings
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source, characters
@@ -303,8 +304,7 @@ def _fenced(blocks: list[_Block]) -> list[_Block]:
 
 
 def _in_fences(block: _Block) -> _Block:
-    fence = "~~~" if "```" in block.text else "```"
-    return block._replace(text=f"{fence}\n{block.text}\n{fence}", tight=False)
+    return block._replace(text=fenced(block.text), tight=False)
 
 
 def _without_menus(blocks: list[_Block]) -> list[_Block]:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from html import unescape
 
+from pipelines.corpus.as_markdown.parts import fenced
+
 LONGEST = 2000  # characters of a tag
 UNSEEN = ("script", "style", "svg")  # elements whose content no reader sees
 _EVENT = re.compile(
@@ -216,7 +218,7 @@ class Scanner:
         if not self._begins_line(at):
             return Part(Kind.CODE, whole)
         language = re.match(r"\{[{%][<%]?[-\s]*highlight\s+([\w+#-]+)", tag)
-        return Part(Kind.GONE, whole, instead=_fenced(inside, language[1] if language else ""))
+        return Part(Kind.GONE, whole, instead=fenced(inside.rstrip(), language[1] if language else ""))
 
     def _tag(self, at: int, found: re.Match[str]) -> Part | None:
         tag = _TAG.match(self.text, at, at + LONGEST)
@@ -248,7 +250,7 @@ class Scanner:
             return Part(Kind.GONE, whole) if "\n```" not in whole and self._begins_line(at) else None
         if not self._begins_line(at) or not self._ends_line(closes[1]):
             return Part(Kind.CODE, whole)
-        return Part(Kind.GONE, whole, instead=_fenced(unescape(_STYLE_TAG.sub("", inside)), ""))
+        return Part(Kind.GONE, whole, instead=fenced(unescape(_STYLE_TAG.sub("", inside)).rstrip()))
 
     def _module(self, at: int, found: re.Match[str]) -> Part | None:
         module = _MODULE.match(self.text, at, at + LONGEST)
@@ -284,12 +286,6 @@ def _title(name: str, rest: str) -> str:
         return found[1]
     found = _TITLE.search(rest) or (_ARGUMENT.match(rest) if name in _TITLED else None)
     return f"**{found[1].strip()}**" if found else ""
-
-
-def _fenced(code: str, language: str) -> str:
-    longest = max((len(run) for run in _RUN.findall(code)), default=0)
-    bars = "`" * max(3, longest + 1)
-    return f"{bars}{language}\n{code.strip(chr(10)).rstrip()}\n{bars}"
 
 
 def _places(pattern: re.Pattern[str], text: str) -> dict[str, list[tuple[int, int]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pipelines.corpus.as_markdown.parts import fenced
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source, characters
 from pipelines.corpus.reading.site_markup import cleaned
@@ -27,7 +28,7 @@ def _texts(cells: list[dict[str, Any]], language: str) -> Iterator[str]:
     for cell in cells:
         said = _source(cell)
         if said.strip():
-            yield f"```{language}\n{said}\n```\n\n" if cell.get("cell_type") == "code" else f"{said}\n\n"
+            yield f"{fenced(said, language) if cell.get('cell_type') == 'code' else said}\n\n"
 
 
 def _cells(notebook: dict[str, Any]) -> list[dict[str, Any]] | None:

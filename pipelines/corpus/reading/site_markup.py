@@ -13,6 +13,7 @@ from typing import NamedTuple
 from pipelines.corpus.as_markdown import mediawiki
 from pipelines.corpus.as_markdown.asciidoc import page as asciidoc
 from pipelines.corpus.as_markdown.org import page as org
+from pipelines.corpus.markup.parts import FENCED
 from pipelines.corpus.reading.markdown import read_markdown
 from pipelines.corpus.reading.restructured import read_restructured
 
@@ -25,7 +26,6 @@ _DIRECTIVE = re.compile(r"^\.\. [\w-]+::", re.M)  # no plain text has one
 _YAML = re.compile(r"[ \t]*$|[ \t]|#|- |[\]}]|[\"']?[\w.-]+(?: [\w.-]+)*[\"']?[ \t]*:(?:\s|$)")
 _TOML = re.compile(r"^[\w.-]+[ \t]*=", re.M)
 _SHOWN = re.compile(r"^(title|description)[ \t]*[:=][ \t]*(.*(?:\n[ \t]+\S.*)*)", re.M)
-_FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.M | re.S)
 _HEADING = re.compile(r"^#[ \t]+\S|^[^\n]*\S[^\n]*\n=+[ \t]*$|<h1\b", re.M)
 _FIRST = re.compile(r"\A\s*#{1,6}[ \t]+([^\n]+)")
 _MARKDOWN = frozenset(("md", "markdown", "mdx", "qmd", "rmd"))
@@ -116,7 +116,7 @@ def _without_front_matter(text: str, suffix: str) -> str:
 def _below(found: FrontMatter, body: str, suffix: str) -> str:
     """Return a page below its title and what it is about, where only the front matter says so."""
     body = body.lstrip("\n")
-    own = _FENCED.sub("", body)
+    own = FENCED.sub("", body)
     first = _FIRST.match(own)
     titled = _HEADING.search(own) or (first and _same(first[1]) == _same(found.title))
     said = []

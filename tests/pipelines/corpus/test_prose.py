@@ -257,6 +257,20 @@ def test_rows_in_columns_mathematics_and_code_are_not_asked() -> None:
     assert prose_sentences("\n\n".join(kept)) == kept
 
 
+@pytest.mark.parametrize(
+    ("code", "behind"),
+    [
+        ("````\nIt shows this.\n```json\n{}\n```\nIt goes on.\n````", "It ends."),
+        ("```md\nIt shows this.\n```json\nIt goes on.\n``` \t", "It ends."),
+        ("~~~\nIt shows this.\n```\nIt goes on.\n~~~~", "It ends."),
+        ("```\nIt is never closed.\n~~~\nIt goes on.", ""),
+    ],
+)
+def test_code_ends_at_the_fence_that_closes_it(code: str, behind: str) -> None:
+    assert prose_sentences(f"It begins.\n\n{code}\n\n{behind}") == ["It begins.", behind][: 1 + bool(behind)]
+    assert prose_sentences("```json``` is inline.\nIt is read.") == ["json is inline.", "It is read."]
+
+
 def test_emphasis_around_code_and_emphasis_is_taken_off_and_code_stays() -> None:
     assert prose_sentences("**Only _once_ use `__init__` of `a`s.**") == ["Only once use __init__ of as."]
 

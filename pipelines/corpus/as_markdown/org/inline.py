@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pipelines.corpus.as_markdown.org.entities import ENTITIES
 from pipelines.corpus.as_markdown.org.reading import MARKED, Around, Reading
 from pipelines.corpus.as_markdown.org.shown import Shown, date_at, is_picture
+from pipelines.corpus.as_markdown.parts import code_in_line
 from pipelines.corpus.markup.parts import LEFT_OUT
 
 DEEPEST = 3  # macros and titles within one another
@@ -49,7 +50,6 @@ _CODE = re.compile(r"src_[^\s\[\]{}]{1,40}")
 _CALL = re.compile(
     r"call_([^\s\[\](){}]{1,100})(?:\[[^\[\]\n]{0,200}\])?\([^()\n]{0,1000}\)(?:\[[^\[\]\n]{0,200}\])?"
 )
-_RUN = re.compile("`+")
 
 
 def in_line(text: str, shown: Shown, depth: int = 0) -> str:
@@ -57,13 +57,6 @@ def in_line(text: str, shown: Shown, depth: int = 0) -> str:
     if _PLAIN.fullmatch(text):
         return text
     return _Paragraph(text, shown, depth).markdown()
-
-
-def code(said: str) -> str:
-    """Return code between backticks, more of them than it has itself."""
-    bars = "`" * (1 + max((len(run) for run in _RUN.findall(said)), default=0))
-    pad = " " if said.startswith("`") or said.endswith("`") else ""
-    return f"{bars}{pad}{said}{pad}{bars}"
 
 
 class _Paragraph(Reading):
@@ -92,7 +85,7 @@ class _Paragraph(Reading):
         if not self._may_begin(mark, self.text[at + 1 : at + 3]) or (end := self.end(mark, at + 2)) is None:
             return None
         if mark in "=~":
-            return self.put(at, end + 1, code(self.text[at + 1 : end]))
+            return self.put(at, end + 1, code_in_line(self.text[at + 1 : end]))
         if mark == "/" and self.text.find("/", at + 1, end) > 0 and len(self.text[at:end].split()) == 1:
             return None  # a path
         return self.enter(at, at + 1, Around(end, end + 1, MARKED[mark]), MARKED[mark])
@@ -202,7 +195,7 @@ class _Paragraph(Reading):
             return None
         end = self.pair(options + 1)
         said = "" if end is None else self.text[options + 2 : end].strip()
-        return self.put(at, end + 1, code(said)) if end is not None and said else None
+        return self.put(at, end + 1, code_in_line(said)) if end is not None and said else None
 
     def call(self, at: int, found: re.Match[str]) -> int | None:
         call = _CALL.match(self.text, at, self.limit)
