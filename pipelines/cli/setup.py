@@ -77,15 +77,14 @@ def preflight_command(session: Session, student: str, teacher: str) -> None:
 
     Exit code 3: a check fails.
     """
-    from pipelines.config.overrides import changed
     from pipelines.distillation.dry_run import preflight_report
     from pipelines.distillation.prompts import read_prompts
-    from pipelines.writing import self_prompts
+    from pipelines.job_from_options.inputs import recovery_prompts, resolved, taught_folder
     from recovery.errors import GateError
 
     with session.workspace() as ws:
-        settings = changed(ws.config, session.changes)
-        source = self_prompts.resolved(ws, settings.distill.prompts, settings.seed)
+        settings = resolved(ws, taught_folder(ws, ws.checkpoint(student).id), session.changes)
+        source = recovery_prompts(ws, settings, session.changes)
         prompts = read_prompts(source, settings.seed, ws.home)
         checks = preflight_report(ws, student, teacher, prompts, settings.distill.sampler)
         rows = [asdict(check) for check in checks]

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, suppress
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from recovery.distributed import world
@@ -125,11 +126,16 @@ class ServerEngine:
     def _complete(
         self, bodies: list[dict[str, Any]], on_progress: OnProgress | None, *, stop_loops: bool = False
     ) -> list[Any]:
-        """Send one request per row, each with its seed, spread evenly over the servers."""
+        """Send one request per row, each with its seed, spread evenly over the servers.
+
+        Where one fails or the run is asked to end, the others are given up: their answers are not read on.
+        """
         choices: list[Any] = [None] * len(bodies)
+        given_up = Event()
         with ThreadPoolExecutor(min(len(bodies), self.most_requests)) as pool:
             rows = {
-                pool.submit(self._complete_row, row, body, stop_loops): row for row, body in enumerate(bodies)
+                pool.submit(self._complete_row, row, body, stop_loops, given_up): row
+                for row, body in enumerate(bodies)
             }
             try:
                 for done, future in enumerate(as_completed(rows), 1):
@@ -137,32 +143,35 @@ class ServerEngine:
                     if on_progress:
                         on_progress(done, len(bodies))
             except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
+                given_up.set()
+                pool.shutdown(wait=False, cancel_futures=True)  # leaving the block waits for those being read
                 raise
         return choices
 
-    def _complete_row(self, row: int, body: dict[str, Any], stop_loops: bool) -> Any:
+    def _complete_row(self, row: int, body: dict[str, Any], stop_loops: bool, given_up: Event) -> Any:
         self._require_open()
         place = row % len(self.urls)
         url = self.urls[place]
         request = {**body, "model": self.models[place]}
         if "stream" in body:
-            choice = self._streamed(url, request, stop_loops)
+            choice = self._streamed(url, request, stop_loops, given_up)
         else:
             choice = choice_of(self._post(url, request))
         if choice.get("prompt_token_ids") != body["prompt"]:
             raise RecoverError(f"{url}: it changed or hides the prompt's token ids: take vLLM 0.32 or newer")
         return choice
 
-    def _streamed(self, url: str, body: dict[str, Any], stop_loops: bool) -> dict[str, Any]:
+    def _streamed(self, url: str, body: dict[str, Any], stop_loops: bool, given_up: Event) -> dict[str, Any]:
         """Return the choice of a streamed completion, joined from its parts; stop reading one that loops."""
         seconds = self.settings.timeout_seconds
         with closing(self.client.stream(url + COMPLETIONS, body, seconds, self._key(url))) as events:
-            return joined(self._until_closed(events), stop_loops)
+            return joined(self._until(given_up, events), stop_loops)
 
-    def _until_closed(self, events: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    def _until(self, given_up: Event, events: Iterable[Any]) -> Iterator[dict[str, Any]]:
         for event in events:
             self._require_open()
+            if given_up.is_set():
+                raise EngineLost("its answer was given up, as another one was lost")
             yield choice_of(event)
 
     def update_weights(self, student: ChatModel) -> None:

@@ -965,6 +965,16 @@ def test_preflight_of_a_good_pair(recover: Recover, home: Path, world: Path) -> 
     assert all(row["ok"] for row in said.json)
 
 
+def test_preflight_reads_the_prompts_that_distillation_would(
+    recover: Recover, fresh: Path, world: Path
+) -> None:
+    made = recover("-q", "--home", fresh, "midtrain", "--docs", world).out.strip()
+    said = recover("--home", fresh, "preflight", "--student", made)
+    assert said.code == 0 and "prompts.jsonl beside the documents" in said.err
+    refused = recover("--home", fresh, "preflight", "--student", made, "--prompts", world / "none.jsonl")
+    assert refused.code == 2 and "none.jsonl" in refused.error
+
+
 def test_a_flipped_byte_is_refused_by_name(recover: Recover, fresh: Path, world: Path) -> None:
     made = recover("-q", "--home", fresh, "midtrain", "--docs", world).out.strip()
     weights = fresh / "checkpoints" / made / "model.safetensors"

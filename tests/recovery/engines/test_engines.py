@@ -170,6 +170,16 @@ def test_a_server_that_stops_in_the_middle_of_an_answer_is_lost(student: ChatMod
             engine.sample(PROMPTS, PARAMS, [])
 
 
+def test_where_one_answer_is_lost_the_others_are_not_waited_for(student: ChatModel) -> None:
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        server.pause, server.fault = 0.3, "loses a row"
+        started = time.monotonic()
+        with pytest.raises(EngineLost, match="HTTP 500"):
+            engine.sample(PROMPTS, replace(PARAMS, max_new_tokens=120), [])
+        assert time.monotonic() - started < 6  # a whole answer takes 12 s
+
+
 def test_a_closed_engine_ends_its_requests_and_its_connections(student: ChatModel) -> None:
     with serving(TinyEngine(student)) as server:
         engine = ServerEngine([server.url], SETTINGS)
