@@ -48,12 +48,14 @@ def test_it_is_the_way_to_end_the_dashboard(home: Path, number: signal.Signals) 
 
 
 RUNNING = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 import click
 from pipelines.cli import commands
 from pipelines.runs.stage_runner import run_stage
 from pipelines.runs.workspace import Workspace
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
 
 def wait(stage):
     print("runs", flush=True)
