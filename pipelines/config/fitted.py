@@ -97,10 +97,15 @@ def fit_to_corpus(settings: MidtrainConfig, tokens: int, share: float) -> Midtra
         step = max(1, min(step, int(one_pass * min(passes, 1.0))))
     if settings.epochs is None:
         passes = min(max(UPDATES * step / one_pass, PASSES), MOST_PASSES)
-    steps = settings.steps or max(1, int(passes * one_pass / step + 1e-9))
+    steps = settings.steps or steps_within(passes, one_pass, step)
     row = settings.row_tokens or _row(min(step * share, settings.microbatch_tokens or LONGEST_ROW))
     fitted = {"steps": steps, "epochs": None, "tokens_per_step": step, "row_tokens": row}
     return settings.model_copy(update=fitted)
+
+
+def steps_within(passes: float, one_pass: float, tokens_per_step: int) -> int:
+    """Return how many updates fit into so many passes over so many tokens; at least one."""
+    return max(1, int(passes * one_pass / tokens_per_step + 1e-9))
 
 
 def warmup_steps(asked: int, steps: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from pipelines.config.fitted import steps_within
 from pipelines.config.sections.midtrain import MidtrainConfig, Mix
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens, TokenStream
@@ -58,9 +59,10 @@ class MixedTokens:
         self.settings = settings
         self.pad_id = pad_id
         self.packs = packs
-        new_tokens_per_step = self.shares["new"] * settings.tokens_per_step
-        passes = settings.epochs or 0.0
-        self.steps = settings.steps or max(1, round(passes * self.streams["new"].total / new_tokens_per_step))
+        one_pass = self.streams["new"].total / self.shares["new"]
+        self.steps = settings.steps or steps_within(
+            settings.epochs or 0.0, one_pass, settings.tokens_per_step
+        )
 
     def _longest(self, name: str, settings: MidtrainConfig) -> int:
         """Return the tokens after which a source's sequences are cut: those of a row.

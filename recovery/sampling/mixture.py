@@ -94,7 +94,7 @@ class MixedDecoder(Decoder):
         self.student = student
         self.teacher = teacher
         self.contexts = contexts
-        self.as_teacher = sampler.teacher._as_teacher
+        self.as_teacher = sampler.teacher.as_teacher
         self.share = sampler.share
         self.temperature = temperature
         self.device = student.device

@@ -148,7 +148,7 @@ def _by_teacher(inputs: StepInputs, write: Callable[[Teacher, list[int]], Rollou
 def writes(one: Teacher, prompts: list[list[int]], params: SamplingParams) -> Rollouts:
     """Sample a teacher's answers, from a model in this process or an engine."""
     if isinstance(one, CheckpointTeacher):
-        with one._as_teacher():
+        with one.as_teacher():
             sampler = SplitSampler.of(InProcessSampler(one.chat_model), one.chat_model.pad_id)
             return sampler.sample(prompts, params)
     if not hasattr(one, "sample"):

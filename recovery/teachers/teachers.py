@@ -59,10 +59,10 @@ class CheckpointTeacher:
     def score(self, rollouts: Rollouts, contexts: Contexts | None = None) -> TeacherScores:
         if contexts is not None:
             rollouts = rollouts.with_prompts(contexts, self.chat_model.pad_id)
-        with self._as_teacher():
+        with self.as_teacher():
             return score(self.chat_model, rollouts, self.kind, self.k, self.max_tokens)
 
-    def _as_teacher(self) -> Any:
+    def as_teacher(self) -> Any:
         return nullcontext()
 
 
@@ -83,7 +83,7 @@ class AdapterOffTeacher(CheckpointTeacher):
             )
 
     @contextmanager
-    def _as_teacher(self) -> Iterator[None]:
+    def as_teacher(self) -> Iterator[None]:
         with evaluating(self.chat_model.model), adapter_off(self.chat_model):
             yield
 

@@ -66,7 +66,7 @@ def checks(
         return found
     prompts = prompts[:max_prompts]
     found.append(head("student", student, prompts))
-    with _as_teacher(student, teacher):
+    with _teaching(student, teacher):
         found.append(head("teacher", teacher, prompts))
     if not all(check.ok for check in found):
         return found
@@ -77,19 +77,19 @@ def checks(
         seen = (lambda tokens: on_tokens(before + tokens, 2 * most)) if on_tokens else None
         return SamplingParams(max_new_tokens=max_new_tokens, on_tokens=seen)
 
-    with _as_teacher(student, teacher):
+    with _teaching(student, teacher):
         theirs = InProcessSampler(teacher).sample(ids, params(0))
     mine = (sampler or InProcessSampler(student)).sample(ids, params(most))
     with evaluating(student.model), evaluating(teacher.model), torch.no_grad():
         found.append(same_stops("stop mass", student, teacher, theirs))
         found.append(same_stops("student's stops", student, teacher, mine))
-        with _as_teacher(student, teacher):
+        with _teaching(student, teacher):
             found.append(teacher_is_itself(teacher, theirs))
         seen = TokenMoments.of(student, mine)
     return [*found, sampler_agrees(student, mine, seen), sampler_is_whole(seen)]
 
 
-def _as_teacher(student: ChatModel, teacher: ChatModel) -> Any:
+def _teaching(student: ChatModel, teacher: ChatModel) -> Any:
     """Disable the student's adapter inside the block, if the teacher shares the student's model."""
     shared = teacher.model is student.model and is_adapter(student.model)
     return adapter_off(student) if shared else nullcontext()
@@ -216,7 +216,7 @@ def same_stops(name: str, student: ChatModel, teacher: ChatModel, rollouts: Roll
         return Check(name, True, "not seen: none of the responses ended in time")
     rollouts = rollouts.select(ended)
     student_masses = _stop_masses(student, teacher.stop_ids, rollouts)
-    with _as_teacher(student, teacher):
+    with _teaching(student, teacher):
         teacher_masses = _stop_masses(teacher, teacher.stop_ids, rollouts)
     detail = f"student {_shares(student_masses)}, teacher {_shares(teacher_masses)}"
     mine = max(student_masses, key=lambda stop: student_masses[stop])
