@@ -950,7 +950,7 @@ def test_a_teacher_with_another_tokenizer_is_stopped_before_the_first_step(
     tokenizer = tiny.tokenizer()
     tokenizer.add_tokens(["zzz"])
     tokenizer.save_pretrained(other)
-    report = recover("--home", home, "preflight", "--teacher", other, "--json")
+    report = recover("-q", "--home", home, "preflight", "--teacher", other, "--json")
     assert report.code == 3
     assert next(row["name"] for row in report.json if not row["ok"]) == "vocabulary"
     assert report.error.startswith("Error: vocabulary: 1 tokens differ, first 'zzz'")
