@@ -18,10 +18,11 @@ from benchmarks.common import Contender, Machine, Report, Row, median, run, spre
 from pipelines.distillation.prompts import read_prompts
 from recovery.batches.rollouts import Rollouts
 from recovery.forward.fast_path import fast_path
+from recovery.forward.hidden_states import logits_of, states_at
 from recovery.methods.table import get
 from recovery.models import loading
 from recovery.models.chat_model import ChatModel
-from recovery.models.loading import ModelSpec, compile_layers, logits_of, states_at
+from recovery.models.loading import ModelSpec, compile_layers
 from recovery.objective.objective import Objective
 from recovery.objective.token_signals import TokenSignals
 from recovery.sampling.in_process import InProcessSampler

@@ -13,8 +13,8 @@ from benchmarks.speed.material import Material, size, token_batches
 from evals.dialogues import Messages
 from pipelines.distillation.prompts import Prompt
 from recovery.methods.table import get
-from recovery.models import loading
 from recovery.models.chat_model import ChatModel
+from recovery.models.saving import save
 from recovery.objective.objective import Objective
 from recovery.training.config import TrainConfig
 from recovery.training.step_data import drawn
@@ -65,7 +65,7 @@ class Case:
     def save(self, folder: Path) -> None:
         """Save for other processes, so that the start is trained once."""
         for name, model in (("start", self.start), ("teacher", self.teacher)):
-            loading.save(model, folder / name)
+            save(model, folder / name)
         rest = {"name": self.name, "sizes": asdict(self.sizes), "dialogues": self.dialogues}
         (folder / "case.json").write_text(json.dumps(rest), encoding="utf-8")
 

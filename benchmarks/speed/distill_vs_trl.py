@@ -31,8 +31,8 @@ from benchmarks.speed.distill_sides import OPD, PEER, SIDES, TUNED, Seen
 from benchmarks.speed.material import Material
 from benchmarks.speed.work import Work
 from recovery.forward.fast_path import fast_path
-from recovery.models import loading
 from recovery.models.chat_model import ChatModel
+from recovery.models.saving import save
 from recovery.objective.objective import Objective
 from recovery.objective.token_signals import TokenSignals
 from recovery.sampling.in_process import InProcessSampler
@@ -160,7 +160,7 @@ def turn(name: str, folder: Path, seen: Seen) -> None:
 def child(name: str, folder: Path) -> None:
     torch.set_flush_denormal(True)
     arm = SIDES[name].work(Case.load(folder, "auto" if name == "recover" else "sdpa"))
-    loading.save(arm.run(), folder / name)
+    save(arm.run(), folder / name)
     (folder / "seen.json").write_text(json.dumps(asdict(arm.seen)), encoding="utf-8")
 
 

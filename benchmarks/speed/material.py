@@ -21,6 +21,7 @@ from pipelines.microworld import people
 from recovery.models import gguf, loading
 from recovery.models.chat_model import ChatModel
 from recovery.models.device import Dtype
+from recovery.models.hub import locate
 from recovery.models.loading import ModelSpec
 
 SHIPPED = Path(str(resources.files("pipelines") / "microworld" / "checkpoint"))
@@ -107,7 +108,7 @@ def checkpoint(model: str | None) -> Iterator[Path]:
         return
     source = gguf.find(model)
     if source is None:
-        yield loading.locate(model)[0].absolute()
+        yield locate(model)[0].absolute()
         return
     with tempfile.TemporaryDirectory() as folder:
         yield gguf.convert(source, Path(folder)).directory

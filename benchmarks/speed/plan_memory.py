@@ -297,7 +297,8 @@ def evaluate(student: ChatModel, clean: ChatModel, sizes: Sizes) -> None:
 
 def loaded(model: Path, trained: Sizes | None = None) -> ChatModel:
     """Load the model, ready to be trained if sizes are given."""
-    from recovery.models.loading import LoraSpec, ModelSpec, load
+    from recovery.models.adapters import LoraSpec
+    from recovery.models.loading import ModelSpec, load
 
     lora = LoraSpec(rank=trained.rank) if trained and trained.rank else None
     recompute = trained is not None and trained.checkpointing

@@ -139,7 +139,7 @@ class Engines(ExitStack):
         if where == INPROCESS:
             return InProcessSampler(student, batch_size)
         from recovery.engines.engine_sampler import EngineSampler
-        from recovery.models.loading import is_adapter
+        from recovery.forward.hidden_states import is_adapter
 
         rank = adapter_rank(student.model) if is_adapter(student.model) else 0
         base = self.ws.checkpoint(checkpoint.base) if checkpoint.base else checkpoint

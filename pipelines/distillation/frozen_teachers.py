@@ -52,6 +52,6 @@ class FrozenTeachers:
     @cached_property
     def _below(self) -> str | None:
         """Return the base checkpoint of an adapter student."""
-        from recovery.models.loading import is_adapter
+        from recovery.forward.hidden_states import is_adapter
 
         return (self.parent.base or self.parent.id) if is_adapter(self.student.model) else None

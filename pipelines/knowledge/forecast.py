@@ -16,7 +16,8 @@ import torch
 from db.reads import queries
 from recovery.batches.rollouts import Rollouts
 from recovery.distributed import gathered
-from recovery.models.loading import adapter_off, is_adapter, logits_of, states_at
+from recovery.forward.hidden_states import is_adapter, logits_of, states_at
+from recovery.models.adapters import adapter_off
 from recovery.objective.divergences import exact_forward_kl
 from recovery.teachers.teachers import evaluating
 

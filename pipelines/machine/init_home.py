@@ -172,10 +172,11 @@ def _register(ws: Workspace) -> Checkpoint:
     """Load the model once, to refuse an unusable one, then register it by the hash of its weights."""
     from recovery.inspection.supported import load_supported, restrictions
     from recovery.models import loading
+    from recovery.models.hub import locate
 
     settings = ws.config.model
     location = str(microworld_checkpoint()) if settings.path == MICROWORLD else settings.path
-    found, commit = loading.locate(location, settings.revision)
+    found, commit = locate(location, settings.revision)
     if settings.dtype == "auto" and _gains_by_bfloat16(found):
         _pin_bfloat16(ws)
         settings = ws.config.model

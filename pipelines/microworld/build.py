@@ -153,7 +153,7 @@ class Curriculum:
 def build(directory: Path, *, seed: int = 0, steps: int = STEPS, progress: Progress | None = None) -> None:
     """Train the clean checkpoint and save it."""
     from recovery.methods.table import get
-    from recovery.models import loading
+    from recovery.models.saving import save
     from recovery.objective.objective import Objective
     from recovery.training.config import TrainConfig
     from recovery.training.trainer import TokenLoss, train
@@ -175,7 +175,7 @@ def build(directory: Path, *, seed: int = 0, steps: int = STEPS, progress: Progr
         config,
         on_metrics=on_metrics,
     )
-    loading.save(chat_model, directory)
+    save(chat_model, directory)
     shown.say(f"{directory}: {report.tokens:,} tokens in {duration(report.seconds)}")
 
 

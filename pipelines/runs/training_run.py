@@ -52,13 +52,14 @@ def student(
     import torch
 
     from recovery.models import adapters, loading, quantization
+    from recovery.models.adapters import LoraSpec
 
     if settings.adapter:
         adapters.require_rank(checkpoint.path, settings.adapter.rank)
     recompute = ws.config.model.checkpoints_gradients(torch.cuda.is_available())
     found = ws.load(checkpoint, gradient_checkpointing=recompute)
     if settings.adapter:
-        _adapt(ws, found, loading.LoraSpec(**settings.adapter.model_dump(), seed=seed))
+        _adapt(ws, found, LoraSpec(**settings.adapter.model_dump(), seed=seed))
     quantization.require_trainable(found)
     if settings.freeze_embeddings:
         loading.freeze_embeddings(found)
@@ -69,9 +70,10 @@ def student(
 
 def _adapt(ws: Workspace, found: ChatModel, spec: LoraSpec) -> None:
     """Add a fresh adapter, or say which settings the adapter that is there does not take."""
-    from recovery.models import adapters, loading
+    from recovery.forward.hidden_states import is_adapter
+    from recovery.models import adapters
 
-    if not loading.is_adapter(found.model):
+    if not is_adapter(found.model):
         adapters.add_lora(found, spec)
     elif kept := adapters.kept_settings(found.model, spec):
         ws.progress.say(

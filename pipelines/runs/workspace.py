@@ -152,12 +152,13 @@ class Workspace:
         self, chat_model: ChatModel, *, parent: Checkpoint, run_id: str | None, config: dict[str, Any]
     ) -> Checkpoint:
         """Save a model as a checkpoint, whole or not at all, and record it."""
-        from recovery.models import loading
+        from recovery.forward.hidden_states import is_adapter
+        from recovery.models.saving import save
 
-        adapter = loading.is_adapter(chat_model.model)
+        adapter = is_adapter(chat_model.model)
         base = (parent.base or parent.id) if adapter else None
         checkpoint = self.store.publish(
-            lambda directory: loading.save(chat_model, directory),
+            lambda directory: save(chat_model, directory),
             kind="adapter" if adapter else "full",
             parent=parent.id,
             base=base,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import EngineLost
-from recovery.models.loading import logits_of
+from recovery.forward.hidden_states import logits_of
 from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import evaluating, score
 

@@ -25,8 +25,9 @@ from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer,
 from recovery.engines.vllm_answers import choice_of, joined, prompt_logprobs, sampled_answer
 from recovery.engines.vllm_local import scores_of_answer
 from recovery.errors import EngineLost, InputError, RecoverError
+from recovery.forward.hidden_states import is_adapter, unwrap
 from recovery.models.hub import quiet
-from recovery.models.loading import is_adapter, save, unwrap
+from recovery.models.saving import save
 from recovery.seeds import step_seed
 
 if TYPE_CHECKING:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer, TokenScore
 from recovery.engines.watchdog import EngineThread
 from recovery.errors import EngineLost, InputError, RecoverError
+from recovery.forward.hidden_states import is_adapter
 from recovery.launch_env import launched
 from recovery.models.hub import explained
-from recovery.models.loading import is_adapter, save
+from recovery.models.saving import save
 from recovery.sampling.loops import loop_end
 from recovery.seeds import step_seed
 from recovery.storage.weights_hash import checkpoint_tensors

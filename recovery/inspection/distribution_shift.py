@@ -13,7 +13,7 @@ from torch import Tensor
 
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError
-from recovery.models.loading import hidden_states, logits_of, states_at
+from recovery.forward.hidden_states import hidden_states, logits_of, states_at
 from recovery.objective.divergences import entropy, exact_forward_kl, exact_reverse_kl
 
 if TYPE_CHECKING:

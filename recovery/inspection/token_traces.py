@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from recovery.distributed import gathered
-from recovery.models.loading import logits_of, states_at
+from recovery.forward.hidden_states import logits_of, states_at
 from recovery.objective import divergences
 from recovery.objective.token_signals import TokenSignals
 from recovery.teachers.teachers import evaluating

@@ -16,48 +16,25 @@ from recovery.errors import InputError, RecoverError
 from recovery.forward import varlen
 from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import (
-    can_pack,
     embedding_weights,
-    hidden_states,
-    is_adapter,
     logits_of,
     plain_states,
-    states_at,
     unwrap,
 )
-from recovery.models.adapters import LoraSpec, adapter_off, add_lora
+from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_encoding import ChatEncoder
 from recovery.models.chat_model import ChatModel
 from recovery.models.device import Dtype, pick_device, pick_dtype
 from recovery.models.hub import explained, locate, quiet
 from recovery.models.quantization import Quantize, quantization_config, settle_quantized
-from recovery.models.saving import save
 from recovery.storage import checkpoints
-from recovery.storage.weights_hash import read_object, tensor_slots, weight_files, weights_sha256
+from recovery.storage.weights_hash import read_object, tensor_slots, weight_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # Settings of a generation config that transformers saves together with do_sample only.
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
-__all__ = [
-    "LoraSpec",
-    "ModelSpec",
-    "adapter_off",
-    "add_lora",
-    "can_pack",
-    "hidden_states",
-    "is_adapter",
-    "load",
-    "locate",
-    "logits_of",
-    "pick_device",
-    "pick_dtype",
-    "save",
-    "states_at",
-    "unwrap",
-    "weights_sha256",
-]
 
 
 @dataclass(frozen=True)

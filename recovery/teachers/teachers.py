@@ -24,8 +24,8 @@ from recovery.batches.rollouts import Rollouts
 from recovery.batches.teacher_scores import TeacherScores
 from recovery.distributed import gathered
 from recovery.errors import InputError
-from recovery.forward.hidden_states import read_at_once
-from recovery.models.loading import adapter_off, logits_of, states_at
+from recovery.forward.hidden_states import logits_of, read_at_once, states_at
+from recovery.models.adapters import adapter_off
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel

@@ -16,9 +16,16 @@ from torch import Tensor
 
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import GateError, InputError
-from recovery.forward.hidden_states import plain_states
+from recovery.forward.hidden_states import (
+    can_pack,
+    hidden_states,
+    is_adapter,
+    logits_of,
+    plain_states,
+    unwrap,
+)
 from recovery.methods import table
-from recovery.models.loading import adapter_off, can_pack, hidden_states, is_adapter, logits_of, unwrap
+from recovery.models.adapters import adapter_off
 from recovery.objective.objective import Objective
 from recovery.objective.token_signals import TokenSignals
 from recovery.sampling.in_process import InProcessSampler

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from recovery import distributed
-from recovery.models.loading import logits_of, states_at
+from recovery.forward.hidden_states import logits_of, states_at
 from recovery.objective.divergences import share_within
 from recovery.objective.objective import Objective
 from recovery.teachers.teachers import evaluating

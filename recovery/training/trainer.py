@@ -21,7 +21,7 @@ from torch import Tensor
 
 from recovery import distributed
 from recovery.errors import InputError, NonFiniteLoss
-from recovery.models.loading import logits_of, states_at
+from recovery.forward.hidden_states import logits_of, states_at
 from recovery.objective.objective import Loss
 from recovery.objective.signal_survey import SignalSurvey
 from recovery.seeds import step_seed

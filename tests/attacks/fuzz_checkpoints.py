@@ -45,7 +45,8 @@ def fuzz_checkpoints(size: Size) -> str:
 def make_whole(folder: Path) -> list[Path]:
     """Make a model, one in shards, and an adapter on it."""
     from recovery.models.adapters import LoraSpec
-    from recovery.models.loading import ModelSpec, load, save
+    from recovery.models.loading import ModelSpec, load
+    from recovery.models.saving import save
 
     model = tiny.save(folder / "model")
     sharded = folder / "sharded"
@@ -105,7 +106,8 @@ def header(chance: Random, data: bytes) -> bytes:
 
 def ended(place: Path, changed: Path) -> str:
     """Load, count, sample and save as a stage does; the only error is one line of ours."""
-    from recovery.models.loading import ModelSpec, load, save
+    from recovery.models.loading import ModelSpec, load
+    from recovery.models.saving import save
     from recovery.sampling.in_process import InProcessSampler
     from recovery.sampling.protocol import SamplingParams
 

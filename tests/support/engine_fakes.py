@@ -22,8 +22,8 @@ from recovery.engines.canary import CANARY_TOKENS
 from recovery.engines.protocol import OnProgress, SampledAnswer, TokenScore
 from recovery.engines.vllm_local import _tensors_in
 from recovery.errors import EngineLost
+from recovery.forward.hidden_states import unwrap
 from recovery.models.chat_model import ChatModel
-from recovery.models.loading import unwrap
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import CheckpointTeacher

@@ -19,10 +19,11 @@ from recovery.forward.decoder_choice import decoding_way
 from recovery.forward.hidden_states import can_pack, hidden_states, logits_of, unwrap
 from recovery.inspection.supported import load_supported
 from recovery.models import loading
-from recovery.models.adapters import layer_kind
+from recovery.models.adapters import LoraSpec, layer_kind
 from recovery.models.chat_model import ChatModel
-from recovery.models.loading import LoraSpec, ModelSpec
+from recovery.models.loading import ModelSpec
 from recovery.models.merging import merge_weights
+from recovery.models.saving import save
 from tests.support import families
 from tests.support.families import FAMILIES, Family
 
@@ -122,7 +123,7 @@ def train(chat: ChatModel, learning_rate: float = 0.01) -> None:
 
 def saved(chat: ChatModel, directory: Path) -> ChatModel:
     """Save, and read back."""
-    loading.save(chat, directory)
+    save(chat, directory)
     return loading.load(ModelSpec(str(directory)))
 
 

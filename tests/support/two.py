@@ -24,9 +24,9 @@ from recovery.engines.vllm_http import ServerEngine
 from recovery.forward import varlen
 from recovery.inspection.token_traces import Tracer
 from recovery.methods import table
-from recovery.models import loading
+from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
-from recovery.models.loading import LoraSpec, add_lora
+from recovery.models.saving import save
 from recovery.objective.objective import Objective
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import Sampler, SamplingParams
@@ -146,7 +146,7 @@ def run(name: str, folder: Path, die_after: int, how: str) -> None:
         should_stop=looks,
     )
     if distributed.rank() == 0:
-        loading.save(student, folder / "model")
+        save(student, folder / "model")
         (folder / "seen.json").write_text(json.dumps(seen), encoding="utf-8")
         (folder / "looks.json").write_text(json.dumps(looks and looks.found), encoding="utf-8")
 

@@ -21,7 +21,7 @@ from pipelines.corpus.mixed_tokens import MixedTokens
 from pipelines.corpus.reading.plain import TextPiece
 from pipelines.corpus.token_file import IDS, Tokens, TokenStream, read_tokens, write_tokens
 from recovery.batches.rollouts import Rollouts
-from recovery.models.loading import logits_of, states_at
+from recovery.forward.hidden_states import logits_of, states_at
 from tests.support import tiny
 from tests.support.present import present
 

@@ -23,7 +23,7 @@ from pipelines.microworld.world import prompt_rows
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.methods.table import METHODS, get, with_dials
-from recovery.models.loading import LoraSpec, add_lora
+from recovery.models.adapters import LoraSpec, add_lora
 from recovery.storage.checkpoints import Checkpoint
 from recovery.teachers import contexts
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher, RoutedTeacher, SelfTeacher

@@ -30,7 +30,8 @@ from recovery.errors import InputError
 from recovery.forward.unpadded import CACHES
 from recovery.methods.table import METHODS
 from recovery.models import activations
-from recovery.models.loading import LoraSpec, ModelSpec, add_lora, load
+from recovery.models.adapters import LoraSpec, add_lora
+from recovery.models.loading import ModelSpec, load
 from recovery.models.size import size_from_config, size_of
 from recovery.objective.objective import CHUNK_ENTRIES, Objective
 from recovery.objective.token_signals import TokenSignals

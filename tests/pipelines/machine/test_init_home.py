@@ -203,7 +203,7 @@ def test_settings_do_not_stay_behind_an_attempt_that_failed(
     """They would refuse another model at the next attempt, whatever ended this one."""
     model = str(tiny.save(tmp_path / "model"))
     with Workspace.open(tmp_path / "home") as ws, monkeypatch.context() as patched:
-        patched.setattr("recovery.models.loading.locate", _interrupt)
+        patched.setattr("recovery.models.hub.locate", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             initialise(ws, model="microworld")
     with Workspace.open(tmp_path / "home") as ws:

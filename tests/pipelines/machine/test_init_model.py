@@ -17,7 +17,9 @@ from pipelines.runs.workspace import Workspace
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError, RecoverError
 from recovery.models import loading
-from recovery.models.loading import LoraSpec, ModelSpec
+from recovery.models.adapters import LoraSpec, add_lora
+from recovery.models.loading import ModelSpec
+from recovery.models.saving import save
 from recovery.sampling.in_process import InProcessSampler
 from tests.support import families, tiny
 
@@ -34,7 +36,7 @@ def refused(home: Path, model: Path) -> str:
 
 def test_an_adapter_is_no_clean_model(tmp_path: Path) -> None:
     base = tiny.save(tmp_path / "base")
-    loading.save(loading.load(ModelSpec(str(base), lora=LoraSpec(rank=2))), tmp_path / "adapter")
+    save(loading.load(ModelSpec(str(base), lora=LoraSpec(rank=2))), tmp_path / "adapter")
     assert "an adapter, not a whole model: merge it" in refused(tmp_path / "home", tmp_path / "adapter")
 
 
@@ -107,7 +109,7 @@ def test_a_rank_that_is_not_the_students_is_refused_before_anything_runs(tmp_pat
     (tmp_path / "prompts.jsonl").write_text('{"prompt": "Hello."}\n')
     with Workspace.open(tmp_path / "home") as ws:
         initialise(ws, model=str(tiny.save(tmp_path / "model")), preset="microworld")
-        chat = loading.add_lora(ws.load(ws.clean()), LoraSpec(rank=8))
+        chat = add_lora(ws.load(ws.clean()), LoraSpec(rank=8))
         student = ws.publish(chat, parent=ws.clean(), run_id=None, config={}).id
         for rank in (0, 4, 64):
             lora = {"rank": rank} if rank else None

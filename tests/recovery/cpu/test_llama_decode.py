@@ -13,7 +13,8 @@ from recovery.cpu import library, llama_decode, matrix_products
 from recovery.cpu.llama_decode import CHECKED, LlamaDecoder
 from recovery.cpu.llama_forward import Reader
 from recovery.forward.decoder_choice import decoding
-from recovery.models.loading import LoraSpec, adapter_off, add_lora, unwrap
+from recovery.forward.hidden_states import unwrap
+from recovery.models.adapters import LoraSpec, adapter_off, add_lora
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from tests.support import tiny

@@ -19,7 +19,7 @@ from recovery.cpu.llama_forward import CHECKED, reader_of
 from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import can_pack, hidden_states, plain_states, states_at
 from recovery.methods.table import get
-from recovery.models.loading import LoraSpec, adapter_off, add_lora
+from recovery.models.adapters import LoraSpec, adapter_off, add_lora
 from recovery.objective.objective import Objective
 from recovery.objective.token_signals import TokenSignals
 from tests.support import tiny

@@ -25,8 +25,9 @@ from recovery.engines.vllm_http import ServerEngine
 from recovery.engines.vllm_local import VllmEngine
 from recovery.engines.vllm_server import Server
 from recovery.errors import RecoverError
+from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
-from recovery.models.loading import LoraSpec, ModelSpec, add_lora, load
+from recovery.models.loading import ModelSpec, load
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import CheckpointTeacher

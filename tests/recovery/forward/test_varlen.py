@@ -22,8 +22,10 @@ from recovery.forward import varlen
 from recovery.forward.hidden_states import can_pack, hidden_states, plain_states, states_at
 from recovery.forward.packed import Packed
 from recovery.models import loading
+from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
-from recovery.models.loading import LoraSpec, ModelSpec, add_lora
+from recovery.models.loading import ModelSpec
+from recovery.models.saving import save
 from tests.support import tiny
 from tests.support.architectures import ARCHITECTURES, SMALL, architecture
 from tests.support.llama_family import sampled
@@ -223,7 +225,7 @@ def test_a_loaded_model_is_read_in_one_row_unless_told_otherwise(tmp_path: Path)
     saved = str(tiny.save(tmp_path / "model"))
     chat = loading.load(ModelSpec(saved))
     assert chat.model.config._attn_implementation == varlen.VARLEN
-    loading.save(chat, tmp_path / "again")
+    save(chat, tmp_path / "again")
     assert varlen.VARLEN not in (tmp_path / "again" / "config.json").read_text()
     for name in ("sdpa", "eager"):
         assert loading.load(ModelSpec(saved, attention=name)).model.config._attn_implementation == name

@@ -18,8 +18,8 @@ from db.reads import traces as stored
 from db.writes.tracker import Tracker
 from recovery.inspection import token_traces
 from recovery.methods.table import METHODS
+from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
-from recovery.models.loading import LoraSpec, add_lora
 from recovery.objective.objective import Objective
 from recovery.sampling.in_process import InProcessSampler
 from recovery.teachers.teachers import CheckpointTeacher

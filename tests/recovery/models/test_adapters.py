@@ -14,9 +14,10 @@ from recovery.engines.vllm_local import lora_targets
 from recovery.errors import InputError
 from recovery.inspection.weight_parts import parts
 from recovery.models import adapters, loading
-from recovery.models.adapters import LoraSpec, linear_targets, require_rank
+from recovery.models.adapters import LoraSpec, add_lora, linear_targets, require_rank
 from recovery.models.loading import ModelSpec
 from recovery.models.merging import merge_weights
+from recovery.models.saving import save
 from tests.support import families, tiny
 
 ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
@@ -68,7 +69,7 @@ def test_an_adapter_of_each_structure_is_saved_and_merged(tmp_path: Path, family
     for parameter in chat.model.parameters():
         if parameter.requires_grad:
             parameter.data.normal_(std=0.1)
-    loading.save(chat, tmp_path / "adapter")
+    save(chat, tmp_path / "adapter")
     (tmp_path / "merged").mkdir()
     merge_weights(tmp_path / "adapter", base, tmp_path / "merged", 0.0)
     tokens = torch.arange(1, 9)[None]
@@ -85,13 +86,13 @@ def test_an_adapter_of_each_structure_is_saved_and_merged(tmp_path: Path, family
 def test_experts_take_no_dropout(tmp_path: Path) -> None:
     chat = loading.load(ModelSpec(str(families.save(families.named("GPT-OSS"), tmp_path / "m"))))
     with pytest.raises(InputError, match=r"lora\.dropout does not work on experts"):
-        loading.add_lora(chat, LoraSpec(rank=2, dropout=0.1))
+        add_lora(chat, LoraSpec(rank=2, dropout=0.1))
 
 
 def test_what_is_trained_in_one_line() -> None:
     chat = tiny.chat_model()
     assert adapters.describe_trained(chat.model).startswith("all weights: ")
-    loading.add_lora(chat, LoraSpec(rank=2))
+    add_lora(chat, LoraSpec(rank=2))
     count = sum(one.numel() for one in chat.model.parameters() if one.requires_grad)
     said = adapters.describe_trained(chat.model)
     assert said.startswith(f"an adapter of {count:,} weights on down_proj, gate_proj, k_proj, ")
@@ -118,7 +119,7 @@ def with_code(tmp_path: Path) -> Path:
 
 def test_an_adapter_on_a_model_with_code_of_its_own_is_merged(with_code: Path, tmp_path: Path) -> None:
     spec = ModelSpec(str(with_code), lora=LoraSpec(rank=2), trust_remote_code=True)
-    loading.save(loading.load(spec), tmp_path / "adapter")
+    save(loading.load(spec), tmp_path / "adapter")
     (tmp_path / "merged").mkdir()
     models = tmp_path / "adapter", with_code
     with pytest.raises(InputError, match="then set trust_remote_code"):
@@ -139,7 +140,7 @@ def test_an_engine_finds_the_layers_of_a_model_with_code_of_its_own(with_code: P
 @pytest.mark.parametrize("rank", [0, 4, 64])
 def test_a_student_with_an_adapter_keeps_its_rank(tmp_path: Path, rank: int) -> None:
     chat: Any = loading.load(ModelSpec(str(tiny.save(tmp_path / "m")), lora=LoraSpec(rank=8)))
-    loading.save(chat, tmp_path / "adapter")
+    save(chat, tmp_path / "adapter")
     require_rank(tmp_path / "adapter", 8)
     require_rank(tmp_path / "m", rank)
     with pytest.raises(InputError, match="the student is an adapter of rank 8") as caught:

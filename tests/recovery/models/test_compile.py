@@ -9,7 +9,9 @@ import torch
 from torch._dynamo.utils import counters
 
 from recovery.forward import varlen
-from recovery.models.loading import LoraSpec, add_lora, compile_layers, hidden_states
+from recovery.forward.hidden_states import hidden_states
+from recovery.models.adapters import LoraSpec, add_lora
+from recovery.models.loading import compile_layers
 from tests.support import tiny
 from tests.support.llama_family import chat_of, sampled
 

@@ -17,10 +17,14 @@ import torch
 from huggingface_hub import errors
 
 from recovery.errors import InputError, RecoverError
+from recovery.forward.hidden_states import can_pack, hidden_states, logits_of, unwrap
 from recovery.models import loading
+from recovery.models.adapters import LoraSpec, adapter_off, add_lora
 from recovery.models.chat_model import ChatModel
-from recovery.models.loading import LoraSpec, ModelSpec, adapter_off, add_lora, weights_sha256
+from recovery.models.loading import ModelSpec
+from recovery.models.saving import save
 from recovery.storage.checkpoints import CheckpointStore
+from recovery.storage.weights_hash import weights_sha256
 from tests.support import tiny
 from tests.support.architectures import ARCHITECTURES, TOKENS, architecture
 
@@ -53,14 +57,14 @@ def refused(path: Path | str, **settings: Any) -> str:
 
 
 def test_a_model_comes_back_as_it_was_saved(tmp_path: Path, tiny_chat_model: ChatModel) -> None:
-    loading.save(tiny_chat_model, tmp_path / "a")
+    save(tiny_chat_model, tmp_path / "a")
     chat = load(tmp_path / "a", template_args={"enable_thinking": False})
     assert torch.equal(logits(chat), logits(tiny_chat_model))
     assert (chat.stop_ids, chat.pad_id, chat.device.type) == ((257, 258), 258, "cpu")
     assert chat.template_args == {"enable_thinking": False}
     assert not chat.model.training
     assert chat.directory == tmp_path / "a"
-    loading.save(chat, tmp_path / "b")
+    save(chat, tmp_path / "b")
     names = sorted(path.name for path in (tmp_path / "a").iterdir())
     assert "model.safetensors" in names
     assert "generation_config.json" in names
@@ -88,7 +92,7 @@ def test_stop_tokens_from_any_form_of_generation_config(
 def test_a_published_config_that_transformers_will_not_save_is_saved(saved: Path, tmp_path: Path) -> None:
     settings = {"eos_token_id": 257, "temperature": 0.6, "top_p": 0.9, "do_sample": False, "min_p": 0.1}
     (saved / "generation_config.json").write_text(json.dumps(settings))
-    loading.save(load(saved), tmp_path / "again")
+    save(load(saved), tmp_path / "again")
     assert load(tmp_path / "again").stop_ids == (257,)
 
 
@@ -120,8 +124,8 @@ def test_gradient_checkpointing_changes_no_gradient(saved: Path) -> None:
     for flag in (False, True):
         chat = load(saved, gradient_checkpointing=flag, lora=LoraSpec(rank=2))
         chat.model.train()
-        hidden = loading.hidden_states(chat.model, TOKENS)
-        loading.logits_of(chat.model, hidden).square().mean().backward()
+        hidden = hidden_states(chat.model, TOKENS)
+        logits_of(chat.model, hidden).square().mean().backward()
         gradients.append([p.grad for p in chat.model.parameters() if p.grad is not None])
     assert gradients[0]
     assert all(torch.allclose(a, b) for a, b in zip(*gradients, strict=True))
@@ -296,7 +300,7 @@ def test_a_hub_model_is_pinned_to_its_commit(monkeypatch: pytest.MonkeyPatch, tm
     chat = load("some-owner/some-model", revision="main", lora=LoraSpec(rank=2))
     assert (chat.path, chat.revision, chat.directory) == ("some-owner/some-model", "0123abc", snapshot)
     assert asked[0][1]["revision"] == "main"
-    loading.save(chat, tmp_path / "adapter")
+    save(chat, tmp_path / "adapter")
     config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
     assert (config["base_model_name_or_path"], config["revision"]) == ("some-owner/some-model", "0123abc")
     load(tmp_path / "adapter")
@@ -343,8 +347,8 @@ def test_adapter_off_is_the_base_exactly_and_restores_what_was_trainable(saved: 
     changed, before = logits(chat), [p.requires_grad for p in chat.model.parameters()]
     with adapter_off(chat):
         assert torch.equal(logits(chat), logits(base))
-        hidden = loading.hidden_states(chat.model, TOKENS)
-        assert torch.equal(loading.logits_of(chat.model, hidden), logits(base))
+        hidden = hidden_states(chat.model, TOKENS)
+        assert torch.equal(logits_of(chat.model, hidden), logits(base))
     assert not torch.equal(changed, logits(base))
     assert torch.equal(logits(chat), changed)
     assert [p.requires_grad for p in chat.model.parameters()] == before
@@ -363,7 +367,7 @@ def test_an_adapter_checkpoint_holds_the_adapter_alone_and_finds_its_base(
     clean = store.reference(saved)
     chat = load(clean.path, lora=LoraSpec(rank=2))
     disturb(chat)
-    made = store.publish(lambda d: loading.save(chat, d), kind="adapter", parent=clean.id, base=clean.id)
+    made = store.publish(lambda d: save(chat, d), kind="adapter", parent=clean.id, base=clean.id)
     names = {path.name for path in made.path.iterdir()}
     assert "adapter_model.safetensors" in names
     assert not {"model.safetensors", "config.json", "README.md"} & names
@@ -383,7 +387,7 @@ def test_an_adapter_checkpoint_holds_the_adapter_alone_and_finds_its_base(
 def test_a_saved_adapter_is_the_same_bytes_each_time(tmp_path: Path, saved: Path) -> None:
     chat = load(saved, lora=LoraSpec(rank=2))
     for name in ("a", "b"):
-        loading.save(chat, tmp_path / name)
+        save(chat, tmp_path / name)
     names = [path.name for path in (tmp_path / "a").iterdir()]
     assert all((tmp_path / "a" / n).read_bytes() == (tmp_path / "b" / n).read_bytes() for n in names)
     targets = json.loads((tmp_path / "a" / "adapter_config.json").read_text())["target_modules"]
@@ -392,10 +396,10 @@ def test_a_saved_adapter_is_the_same_bytes_each_time(tmp_path: Path, saved: Path
 
 @pytest.mark.filterwarnings("ignore:Found missing adapter keys")
 def test_broken_adapters(tmp_path: Path, saved: Path) -> None:
-    loading.save(load(saved, lora=LoraSpec(rank=2)), tmp_path / "a")
+    save(load(saved, lora=LoraSpec(rank=2)), tmp_path / "a")
     weights = tmp_path / "a" / "adapter_model.safetensors"
     shutil.copytree(tmp_path / "a", tmp_path / "other")
-    loading.save(load(saved, lora=LoraSpec(rank=2, targets=("q_proj",))), tmp_path / "q")
+    save(load(saved, lora=LoraSpec(rank=2, targets=("q_proj",))), tmp_path / "q")
     shutil.copy(tmp_path / "q" / weights.name, tmp_path / "other")
     assert "wrong base or damaged" in refused(tmp_path / "other")
     weights.write_bytes(weights.read_bytes()[:-8])
@@ -427,16 +431,14 @@ def test_unknown_target_modules(saved: Path) -> None:
 def test_the_head_on_the_hidden_states_is_the_model(name: str) -> None:
     model = architecture(name)
     expected = model(TOKENS).logits
-    alone = loading.hidden_states(model, TOKENS)
-    torch.testing.assert_close(loading.logits_of(model, alone), expected, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(
-        loading.logits_of(model, alone[1, 2:3]), expected[1, 2:3], rtol=1e-5, atol=1e-5
-    )
+    alone = hidden_states(model, TOKENS)
+    torch.testing.assert_close(logits_of(model, alone), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(logits_of(model, alone[1, 2:3]), expected[1, 2:3], rtol=1e-5, atol=1e-5)
 
     padding = torch.zeros(2, 3, dtype=torch.long)
     real, padded = torch.ones(2, 5, dtype=torch.bool), torch.zeros(2, 3, dtype=torch.bool)
-    right = loading.hidden_states(model, torch.cat([TOKENS, padding], 1), torch.cat([real, padded], 1))
-    left = loading.hidden_states(model, torch.cat([padding, TOKENS], 1), torch.cat([padded, real], 1))
+    right = hidden_states(model, torch.cat([TOKENS, padding], 1), torch.cat([real, padded], 1))
+    left = hidden_states(model, torch.cat([padding, TOKENS], 1), torch.cat([padded, real], 1))
     torch.testing.assert_close(right[:, :5], alone, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(left[:, 3:], alone, rtol=1e-4, atol=1e-4)
 
@@ -445,20 +447,20 @@ def test_the_head_on_the_hidden_states_is_the_model(name: str) -> None:
 @torch.no_grad()
 def test_packed_sequences_do_not_see_each_other(name: str) -> None:
     model = architecture(name)
-    assert loading.can_pack(model) == (name != "bloom")
+    assert can_pack(model) == (name != "bloom")
     row = torch.cat([TOKENS.view(1, -1), torch.zeros(1, 2, dtype=torch.long)], 1)
     attention, positions = torch.arange(12)[None] < 10, torch.tensor([[*range(5), *range(5), 5, 6]])
     if name == "bloom":
         with pytest.raises(InputError, match="can't be packed"):
-            loading.hidden_states(model, row, attention, positions)
+            hidden_states(model, row, attention, positions)
         return
-    packed = loading.hidden_states(model, row, attention, positions)[0, :10].view(2, 5, -1)
-    torch.testing.assert_close(packed, loading.hidden_states(model, TOKENS), rtol=1e-4, atol=1e-4)
+    packed = hidden_states(model, row, attention, positions)[0, :10].view(2, 5, -1)
+    torch.testing.assert_close(packed, hidden_states(model, TOKENS), rtol=1e-4, atol=1e-4)
 
 
 def test_a_head_that_is_not_understood_is_refused(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "recovery.models.loading.logits_of", lambda model, hidden: 2 * loading.unwrap(model).lm_head(hidden)
+        "recovery.models.loading.logits_of", lambda model, hidden: 2 * unwrap(model).lm_head(hidden)
     )
     with pytest.raises(RecoverError, match="its head does more than a matrix product"):
         load(saved)

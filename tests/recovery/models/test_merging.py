@@ -23,9 +23,12 @@ from pipelines.merge import merge
 from pipelines.runs.workspace import Workspace
 from pipelines.sweep import pareto, sweep
 from recovery.errors import InputError
+from recovery.forward.hidden_states import is_adapter
 from recovery.models import merging
-from recovery.models.loading import LoraSpec, ModelSpec, add_lora, is_adapter, load, save
+from recovery.models.adapters import LoraSpec, add_lora
+from recovery.models.loading import ModelSpec, load
 from recovery.models.merging import arc_shares, merge_weights
+from recovery.models.saving import save
 from recovery.models.task_vectors import Residual
 from tests.support import stages, tiny
 from tests.support.stages import PRESET

@@ -13,11 +13,12 @@ import torch
 from recovery.errors import InputError
 from recovery.inspection.supported import sampling_problem
 from recovery.models import loading
-from recovery.models.adapters import adapter_off, linear_targets
+from recovery.models.adapters import LoraSpec, adapter_off, linear_targets
 from recovery.models.chat_model import ChatModel
-from recovery.models.loading import LoraSpec, ModelSpec
+from recovery.models.loading import ModelSpec
 from recovery.models.merging import merge_weights, mix_in
 from recovery.models.quantization import is_quantized, require_trainable
+from recovery.models.saving import save
 from recovery.models.size import size_of
 from tests.support import families
 from tests.support.family_table import TOKENS, train
@@ -89,7 +90,7 @@ def test_a_saved_adapter_is_read_back_on_the_4_bit_base(base: Path, tmp_path: Pa
     chat = student(base)
     for _ in range(2):
         train(chat, learning_rate=1.0)
-    loading.save(chat, tmp_path / "adapter")
+    save(chat, tmp_path / "adapter")
     again = loading.load(ModelSpec(str(tmp_path / "adapter"), quantize="nf4"))
     torch.testing.assert_close(logits(again), logits(chat), rtol=0, atol=0)
 
@@ -99,7 +100,7 @@ def test_an_adapter_is_merged_into_the_stored_weights(base: Path, tmp_path: Path
     chat = student(base)
     for _ in range(2):
         train(chat, learning_rate=1.0)
-    loading.save(chat, tmp_path / "adapter")
+    save(chat, tmp_path / "adapter")
     (tmp_path / "merged").mkdir()
     merge_weights(tmp_path / "adapter", base, tmp_path / "merged", 0.0)
     on_stored = loading.load(ModelSpec(str(tmp_path / "adapter")))
@@ -113,7 +114,7 @@ def test_whole_weights_in_4_bits_are_neither_trained_nor_saved_nor_mixed(base: P
     with pytest.raises(InputError, match="can't be trained: set lora"):
         require_trainable(chat)
     with pytest.raises(InputError, match=r"saving a model needs the whole weights: remove model\.quantize"):
-        loading.save(chat, tmp_path / "saved")
+        save(chat, tmp_path / "saved")
     with pytest.raises(InputError, match="mixing checkpoints in memory needs the whole weights"):
         mix_in(chat, chat, 0.5)
 

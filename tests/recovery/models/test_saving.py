@@ -12,8 +12,10 @@ from safetensors.torch import load_file, save_file
 
 from recovery.errors import RecoverError
 from recovery.models import loading, saving
+from recovery.models.adapters import LoraSpec
 from recovery.models.chat_model import ChatModel
-from recovery.models.loading import LoraSpec, ModelSpec
+from recovery.models.loading import ModelSpec
+from recovery.models.saving import save
 from recovery.storage.checkpoints import CheckpointStore
 from recovery.storage.weights_hash import checkpoint_tensors
 from tests.support import families, tiny
@@ -54,7 +56,7 @@ def test_a_save_that_loses_weights_publishes_nothing(
     chat, store = load(tiny.save(tmp_path / "model")), CheckpointStore(tmp_path / "store")
     spoil(monkeypatch, chat, change)
     with pytest.raises(RecoverError, match=r"saved weights are not those in memory: .*nothing was published"):
-        store.publish(lambda directory: loading.save(chat, directory), kind="full", parent=None)
+        store.publish(lambda directory: save(chat, directory), kind="full", parent=None)
     assert store.list() == []
 
 
@@ -62,7 +64,7 @@ def test_an_adapter_that_is_saved_in_part_is_refused(tmp_path: Path, monkeypatch
     chat = load(tiny.save(tmp_path / "model"), lora=LoraSpec(rank=2))
     spoil(monkeypatch, chat, lambda tensors: tensors.pop(next(iter(tensors))))
     with pytest.raises(RecoverError, match=r"lora_A\.weight is missing"):
-        loading.save(chat, tmp_path / "adapter")
+        save(chat, tmp_path / "adapter")
 
 
 def test_a_name_that_no_loader_knows_is_caught_though_memory_and_file_agree(
@@ -75,14 +77,14 @@ def test_a_name_that_no_loader_knows_is_caught_though_memory_and_file_agree(
     renamed(whole)
     monkeypatch.setattr(saving, "checkpoint_tensors", lambda *_: whole)
     with pytest.raises(RecoverError, match=f"{DROPPED} does not load again"):
-        loading.save(chat, tmp_path / "saved")
+        save(chat, tmp_path / "saved")
 
 
 def test_a_head_that_left_its_embeddings_is_not_saved_as_tied(tmp_path: Path) -> None:
     chat = load(tiny.save(tmp_path / "model"))
     chat.model.lm_head.weight = torch.nn.Parameter(chat.model.lm_head.weight.detach() + 1)
     with pytest.raises(RecoverError, match=r"lm_head.weight (is declared a copy|is in the file only)"):
-        loading.save(chat, tmp_path / "saved")
+        save(chat, tmp_path / "saved")
 
 
 def equal(one: ChatModel, other: ChatModel) -> None:
@@ -110,7 +112,7 @@ def quantised(directory: Path) -> Path:
 
 def test_experts_that_were_stored_in_mxfp4_are_saved_unpacked(tmp_path: Path) -> None:
     chat = load(quantised(tmp_path / "model"))
-    loading.save(chat, tmp_path / "saved")
+    save(chat, tmp_path / "saved")
     equal(chat, load(tmp_path / "saved"))
 
 
@@ -119,7 +121,7 @@ def test_a_vision_language_model_keeps_its_vision(tmp_path: Path) -> None:
     chat = load(source)
     trained = [name for name, one in chat.model.named_parameters() if one.requires_grad]
     assert trained and not any("visual" in name for name in trained)
-    loading.save(chat, tmp_path / "saved")
+    save(chat, tmp_path / "saved")
     tensors, again = (load_file(path / "model.safetensors") for path in (source, tmp_path / "saved"))
     assert any("visual" in name for name in tensors)
     assert tensors.keys() == again.keys()

@@ -405,7 +405,7 @@ def test_packing_keeps_every_token_once(lengths: list[int], room: int) -> None:
 
 
 def test_packed_rows_are_read_as_if_each_sequence_were_alone() -> None:
-    from recovery.models.loading import states_at
+    from recovery.forward.hidden_states import states_at
 
     model, sequences = tiny.model(), [(ids, [True] * len(ids)) for ids in prompts_of(9)]
     packed = Rollouts.packed(sequences, pad_id=258, length=32)

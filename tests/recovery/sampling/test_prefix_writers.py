@@ -14,8 +14,8 @@ from recovery.errors import InputError
 from recovery.methods import table
 from recovery.methods.choices import STATES
 from recovery.methods.method import Method
+from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
-from recovery.models.loading import LoraSpec, add_lora
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.mixture import MixedSampler, mixed_logits
 from recovery.sampling.prefix_writers import WRITERS, StepInputs

@@ -9,8 +9,8 @@ from transformers import PreTrainedModel
 from recovery.batches.rollouts import Rollouts
 from recovery.batches.teacher_scores import TeacherScores
 from recovery.errors import InputError
+from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
-from recovery.models.loading import LoraSpec, add_lora
 from recovery.teachers.teachers import (
     AdapterOffTeacher,
     CheckpointTeacher,

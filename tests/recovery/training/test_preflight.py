@@ -13,8 +13,8 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import GateError
 from recovery.forward.hidden_states import plain_states, unwrap
+from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
-from recovery.models.loading import LoraSpec, add_lora
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from recovery.training import preflight

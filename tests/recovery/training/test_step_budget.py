@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 import torch
 
+from recovery.forward.hidden_states import logits_of, states_at
 from recovery.methods.table import with_dials
-from recovery.models.loading import logits_of, states_at
 from recovery.objective.divergences import exact_forward_kl
 from recovery.training.step_data import StepConfig
 from recovery.training.updater import Microbatch

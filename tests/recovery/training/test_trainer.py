@@ -19,8 +19,8 @@ from transformers import PreTrainedModel
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError, NonFiniteLoss
 from recovery.methods import table
+from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
-from recovery.models.loading import LoraSpec, add_lora
 from recovery.objective.objective import Loss, Objective
 from recovery.objective.token_signals import TokenSignals
 from recovery.sampling.in_process import InProcessSampler
