@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from db.writes.values import seconds_since
+from db.values import seconds_since
 
 NONE = "–"
 

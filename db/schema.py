@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from db.writes.values import SafeText
+from db.values import SafeText
 
 REVISION = "0003"  # the newest revision in migrations/versions
 VERSION_TABLE = (

@@ -19,7 +19,7 @@ from db import sqlite
 from db.errors import BadRequest, NotFound, TrackerError, driver_code, explain
 from db.redact import names_a_secret
 from db.schema import DEFAULT_PROJECT, REVISION, VERSION_TABLE
-from db.writes.values import plain
+from db.values import plain
 
 T = TypeVar("T")
 

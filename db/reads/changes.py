@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 
 from db.schema import AliasMove, Checkpoint, Cycle, Project, Review, Run, Score, Verdict
 from db.session import Database
-from db.writes.values import seconds_since
+from db.values import seconds_since
 
 STALLED_SECONDS = 60.0  # without a heartbeat
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from db.errors import BadRequest, TrackerError, driver_code, explain, first_line
 from db.session import Database
-from db.writes.values import plain
+from db.values import plain
 
 MOST_ROWS = 100_000
 MOST_SECONDS = 60.0

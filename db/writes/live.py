@@ -17,9 +17,9 @@ from sqlalchemy.orm import Session
 from db.errors import BadRequest
 from db.schema import Run, Trace
 from db.session import Database
+from db.values import now, plain
 from db.writes.points import Point, store
 from db.writes.upsert import upsert
-from db.writes.values import now, plain
 
 log = logging.getLogger(__name__)
 

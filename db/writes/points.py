@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 
 from db.errors import BadRequest
 from db.schema import Metric
+from db.values import special_name
 from db.writes.upsert import upsert
-from db.writes.values import special_name
 
 LAST_STEP = 2**63 - 1
 

@@ -17,11 +17,11 @@ from db.errors import BadRequest
 from db.redact import redact_error
 from db.schema import DEFAULT_PROJECT, Base, Checkpoint, CheckpointPlace, Document, Run, Verdict
 from db.session import Database
+from db.values import now, plain
 from db.writes import transactions
 from db.writes.live import LiveRun
 from db.writes.points import Point, store
 from db.writes.upsert import upsert
-from db.writes.values import now, plain
 
 DECISIONS = ("approve", "reject", "needs-work")
 CYCLE_STATUSES = ("running", "accepted", "rejected", "failed")

@@ -22,8 +22,8 @@ from db.schema import (
     Run,
     Score,
 )
+from db.values import now, storable
 from db.writes.upsert import upsert
-from db.writes.values import now, storable
 
 
 def new_project(session: Session, wanted: str, home: str) -> str:

@@ -7,7 +7,7 @@ import json
 import os
 from typing import Any
 
-from db.writes.values import plain
+from db.values import plain
 from pipelines.config.jobs import EvalJob
 from pipelines.distillation.engine_places import COLOCATED, INPROCESS, OWN_SERVER
 from pipelines.evaluation.suites import Suite

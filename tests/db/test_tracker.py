@@ -22,8 +22,8 @@ from db.reads import queries
 from db.redact import HIDDEN
 from db.schema import Base, Item, Metric
 from db.session import Database
+from db.values import plain, storable
 from db.writes.tracker import Tracker
-from db.writes.values import plain, storable
 from tests.support.databases import BACKENDS, items, new_database, record_cycle, score
 
 
