@@ -27,6 +27,7 @@ SECTIONS = {
         "init": "setup",
         "doctor": "setup",
         "plan": "setup",
+        "settings": "setup",
         "preflight": "setup",
         "microworld": "setup",
     },

@@ -1,7 +1,8 @@
-"""init, doctor, preflight, microworld: what comes before the first training."""
+"""init, doctor, plan, settings, preflight, microworld: what comes before the first training."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,45 @@ def doctor_command(session: Session) -> None:
     failed = [row for row in rows if not row["ok"] and row["needed"]]
     if failed:
         raise GateError(f"{failed[0]['name']}: {failed[0]['detail']}: {failed[0]['remedy']}")
+
+
+@click.command("settings")
+@click.argument("word", required=False)
+@shared
+@click.pass_obj
+def settings_command(session: Session, word: str | None) -> None:
+    """List every setting with its value, default and meaning.
+
+    With WORD those that have it in their key or meaning. The values are those of recover.yaml, or of the
+    preset `real` where there is none.
+
+    \b
+    recover settings distill.
+    recover settings learning_rate
+    """
+    from pipelines.config.home_settings import of_home_or_preset
+    from pipelines.config.listing import every_setting, holding
+    from recovery.errors import InputError
+
+    whose, config = of_home_or_preset(session.place)
+    rows = holding(every_setting(config), word or "")
+    if not rows:
+        raise InputError(f"no setting has {word!r} in its key or meaning: `recover settings` lists all")
+    session.show(rows, lambda: f"settings of {whose}\n{settings_text(rows)}")
+
+
+def settings_text(rows: list[dict[str, Any]]) -> str:
+    """Format settings as a table, their values as recover.yaml writes them."""
+    written = [{**row, "value": _written(row["value"]), "default": _written(row["default"])} for row in rows]
+    return table(written, ["setting", "value", "default", "meaning"])
+
+
+def _written(value: Any) -> str:
+    if value is None:
+        return "-"
+    return (
+        f"{value:g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
+    )
 
 
 @click.command("preflight")

@@ -8,6 +8,19 @@ from pipelines.config import settings
 from pipelines.config.anchored_paths import anchored
 from recovery.errors import InputError
 
+PRESET = "real"  # of a home without settings
+
+
+def of_home_or_preset(home: Path) -> tuple[str, settings.Config]:
+    """Return a home's settings, or those of the preset for real models if it has none, and whose they are.
+
+    No model is loaded by them, so none of its code can run.
+    """
+    path = home / settings.CONFIG_NAME
+    if path.exists():
+        return str(path), of_home(home, implicit=False)
+    return PRESET, settings.parse(settings.preset_text(PRESET), PRESET)
+
 
 def of_home(home: Path, *, implicit: bool) -> settings.Config:
     """Return recover.yaml; its relative paths start from the folder that the home lies in.

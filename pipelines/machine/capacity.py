@@ -15,9 +15,9 @@ from pipelines.config.fitted import (
     fit_midtraining,
     fit_to_corpus,
 )
-from pipelines.config.home_settings import of_home
+from pipelines.config.home_settings import of_home_or_preset
 from pipelines.config.sections.training import LoraConfig
-from pipelines.config.settings import CONFIG_NAME, Config, parse, preset_text
+from pipelines.config.settings import Config
 from pipelines.machine.gpus import GIB, USABLE, Gpu, parse_gpus
 from pipelines.machine.model_sizes import model_size, read_size
 from pipelines.machine.stage_estimates import Estimate, estimates
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 WORTH = 0.99  # ignore a setting that saves less than 1 %
 SHORT_ANSWER = 512  # tokens, where answers have to be shorter to fit
 SMALL_MICROBATCH = 2048  # tokens
-
-PRESET = "real"  # whose settings are planned where there is no home
 
 Settings = dict[str, Any]  # of a section, by name
 
@@ -50,9 +48,7 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
     """Plan a home's settings, or those of the preset for real models if the home has none."""
     if price is not None and not math.isfinite(price):
         raise InputError(f"--price {price} is no price: give a number, as in 3")
-    there = (home / CONFIG_NAME).exists()
-    # The model is not loaded, so none of its code can run.
-    config = of_home(home, implicit=False) if there else parse(preset_text(PRESET), PRESET)
+    whose, config = of_home_or_preset(home)
     if shard is not None:
         config = _replaced(config, model={"shard": shard})
     if lora is not None:
@@ -61,7 +57,7 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
     size = read_size(model or config.model.path)
     config = _fitted(config, size, gpu, tokens)
     job = PlannedWork(config, count, document_tokens=tokens, answer_tokens=answer_tokens)
-    return {"settings": str(home / CONFIG_NAME) if there else PRESET, **plan(size, count, gpu, job, price)}
+    return {"settings": whose, **plan(size, count, gpu, job, price)}
 
 
 def _fitted(config: Config, size: Size, gpu: Gpu, tokens: int) -> Config:

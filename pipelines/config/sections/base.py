@@ -15,11 +15,12 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-def _auto(value: Any) -> Any:
+def auto_number(value: Any) -> Any:
+    """Read `auto` as the number that stands for it."""
     return AUTO if value == "auto" else value
 
 
-Fitted = Annotated[int, BeforeValidator(_auto), Field(ge=0)]
+Fitted = Annotated[int, BeforeValidator(auto_number), Field(ge=0)]
 AnySection = TypeVar("AnySection", bound=Section)
 
 

@@ -965,6 +965,18 @@ def test_preflight_of_a_good_pair(recover: Recover, home: Path, world: Path) -> 
     assert all(row["ok"] for row in said.json)
 
 
+def test_settings_are_those_of_the_home_or_of_the_preset(recover: Recover, tmp_path: Path) -> None:
+    said = recover("--home", tmp_path, "settings", "learning_rate")
+    assert said.out.startswith("settings of real\n") and "0.0001" in said.out
+    (tmp_path / "recover.yaml").write_text(settings.preset_text("microworld").replace("seed: 0", "seed: 17"))
+    (row,) = (
+        row for row in recover("--home", tmp_path, "settings", "--json").json if row["setting"] == "seed"
+    )
+    assert row["value"] == 17
+    refused = recover("--home", tmp_path, "settings", "zzz")
+    assert refused.code == 2 and "no setting has 'zzz'" in refused.error
+
+
 def test_preflight_reads_the_prompts_that_distillation_would(
     recover: Recover, fresh: Path, world: Path
 ) -> None:
