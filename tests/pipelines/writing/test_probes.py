@@ -73,6 +73,18 @@ def test_gaps_make_probes_of_every_kind_without_a_model(tmp_path: Path) -> None:
     assert probes.from_gaps(texts, 60, seed=1) == rows
 
 
+def test_a_folder_that_grows_holds_out_the_same_facts(tmp_path: Path) -> None:
+    """What a month holds out later months do not train on: with others each month, all would be at last."""
+    texts = [text for _, text in world.document_texts(8, 1)]
+    held_out: list[dict[str, bool]] = []
+    for seed, read in ((1, texts), (2, texts[10:])):
+        rows = probes.from_gaps(read, 5000, seed=seed)
+        held_out.append({row["passage"]: row["heldout_fact"] for row in rows})
+    both = held_out[0].keys() & held_out[1].keys()
+    assert len(both) > 20 and all(held_out[0][said] == held_out[1][said] for said in both)
+    assert {held_out[0][said] for said in both} == {True, False}
+
+
 def test_all_gaps_of_a_sentence_are_one_fact(tmp_path: Path) -> None:
     texts = [(Path(__file__).parents[3] / "docs" / "security.md").read_text("utf-8")]
     probes.save(tmp_path / "p.jsonl", probes.from_gaps(texts, 5000, seed=1))
