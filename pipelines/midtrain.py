@@ -190,10 +190,11 @@ def _sources(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, 
     if mix.earlier:
         sources["earlier"] = in_turn(lambda: _earlier(ws, job, stage, student, planned("earlier")))
     if mix.questions:
-        most = planned("questions")
-        sources["questions"] = _questions(job, student, _new_texts(stage), most)
+        leaks = ProbeLeaks.of_evaluation(job.evaluation, job.earlier)
+        asked = partial(_questions, job, student, leaks, most=planned("questions"))
+        sources["questions"] = asked(_new_texts(stage))
         if sources.get("earlier"):
-            sources[EARLIER_QUESTIONS] = _questions(job, student, _earlier_texts(ws, job, stage), most)
+            sources[EARLIER_QUESTIONS] = asked(_earlier_texts(ws, job, stage))
     if mix.chat:
         wanted = planned("chat")
         sources["chat"] = once(lambda: replay.self_answered(ws, job, stage, _new_texts(stage), wanted))
@@ -322,9 +323,10 @@ def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:
     ]
 
 
-def _questions(job: MidtrainJob, student: ChatModel, texts: Sequence[str], most: int) -> list[Dialogue]:
+def _questions(
+    job: MidtrainJob, student: ChatModel, leaks: ProbeLeaks, texts: Sequence[str], *, most: int
+) -> list[Dialogue]:
     """Encode questions made of the documents' own sentences; none that gives away a probe."""
-    leaks = ProbeLeaks.of_evaluation(job.evaluation, job.earlier)
     encode = partial(gap_questions.dialogue, student)
     return gap_questions.chats(texts, encode, leaks, most=most, seed=job.seed)
 

@@ -98,9 +98,9 @@ def settings_text(rows: list[dict[str, Any]]) -> str:
 def _written(value: Any) -> str:
     if value is None:
         return "-"
-    return (
-        f"{value:g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
-    )
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 @click.command("preflight")

@@ -154,28 +154,32 @@ def _parts(
     """Return the parts that have documents, with questions; an empty part's share goes to the other."""
     present = [part for part in found if part[2]]
     total = sum(share for _, share, _, _ in present)
+    leaks = (
+        ProbeLeaks.of_evaluation(job.evaluation, job.earlier) if job.settings.rehearsal_questions else None
+    )
     return [
-        Taught(name, share / total, tokens, _questions(job, student, read, round(share / total * most)))
+        Taught(
+            name, share / total, tokens, _questions(job, student, leaks, read, round(share / total * most))
+        )
         for name, share, tokens, read in present
     ]
 
 
 def _questions(
-    job: DistillJob, student: ChatModel, read: Callable[[], list[str]], most: int
+    job: DistillJob, student: ChatModel, leaks: ProbeLeaks | None, read: Callable[[], list[str]], most: int
 ) -> list[Dialogue]:
-    """Return questions made of the documents' sentences, as long as an answer at most.
+    """Return questions made of the documents' sentences, as long as an answer at most; none without `leaks`.
 
     A clean teacher corrects chats alone, so what only documents hold is lost in chat first: a fact that
     changed is still stated anew in text when it is answered as before.
     """
-    share = job.settings.rehearsal_questions
-    if not share:
+    if leaks is None:
         return []
     found = gap_questions.chats(
         read(),
         partial(gap_questions.dialogue, student),
-        ProbeLeaks.of_evaluation(job.evaluation, job.earlier),
-        most=round(share * most),
+        leaks,
+        most=round(job.settings.rehearsal_questions * most),
         seed=job.seed,
     )
     return [chat for chat in found if len(chat[0]) <= job.settings.max_new_tokens]
