@@ -85,6 +85,7 @@ def train(  # noqa: PLR0913 - the one loop's parts
 ) -> TrainReport:
     """Train `chat_model` in place, resuming from the saved `state` if there is one. Steps count from 1.
 
+    If training fails or is interrupted between two updates, the last whole step is saved.
     `on_metrics` receives every step's metrics, `on_state` the number of each saved step; `should_stop` may
     return a reason to end early. With several processes, `on_metrics` and `on_state` are called on rank 0
     only, and rank 0's result of `should_stop` counts. What it reads of a sharded model it reads inside
@@ -101,7 +102,7 @@ def train(  # noqa: PLR0913 - the one loop's parts
     report = _tolerant(on_metrics if updater.rank == 0 else None)
     last = progress.steps if progress.stopped else config.steps
     chat_model.model.train()
-    with fp32_on_tensor_cores(chat_model.device):
+    with fp32_on_tensor_cores(chat_model.device), saver.keeping_whole_steps():
         for step in range(progress.steps + 1, last + 1):
             begun = time.perf_counter()
             rate = learning_rate_at(step, config)
@@ -114,8 +115,8 @@ def train(  # noqa: PLR0913 - the one loop's parts
             for microbatches in updates:
                 part = updater.backward(microbatches, loss_fn)
                 if not part.finite:
-                    saver.keep(progress, untouched=not sums.updates)
                     raise _non_finite(step, part)
+                saver.whole = None
                 updater.update()
                 sums = sums.plus(part)
 
@@ -126,6 +127,7 @@ def train(  # noqa: PLR0913 - the one loop's parts
 
             reason = distributed.share(should_stop(step, metrics) if should_stop else None)
             progress = replace(progress, stopped=reason)
+            saver.whole = progress
             if reason or config.saves_after(step):
                 saver.save(progress)
             if reason:
@@ -220,6 +222,7 @@ class _Saver:
         settings = {k: v for k, v in asdict(config).items() if k != "shard"}
         self.config = {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
         self.saved = 0
+        self.whole: _Progress | None = None  # what the weights stand for; None within a step's updates
 
     def resume(self) -> _Progress:
         """Restore the newest complete state, if there is one, and return its progress."""
@@ -254,10 +257,28 @@ class _Saver:
             if self.on_state and self.updater.rank == 0:
                 self.on_state(progress.steps)
 
-    def keep(self, progress: _Progress, *, untouched: bool) -> None:
-        """Save the last finite step, unless weights or tensors of the batches have changed since."""
-        if untouched and progress.steps > self.saved and not isinstance(self.batches, Stateful):
+    @contextmanager
+    def keeping_whole_steps(self) -> Iterator[None]:
+        """Where the block fails or is interrupted, save the last step if the weights are still its own."""
+        try:
+            yield
+        except BaseException as error:
+            if self.whole and self.whole.steps > self.saved and self._resumable_after(error):
+                self._try_to_save(self.whole)
+            raise
+
+    def _resumable_after(self, error: BaseException) -> bool:
+        """Return whether a state that was not planned can be written now and resumed from."""
+        together = not self.updater.sharded or isinstance(error, NonFiniteLoss)  # all processes are here
+        begun = isinstance(self.batches, Stateful) or getattr(self.batches, "ahead", None) is not None
+        return together and not begun
+
+    def _try_to_save(self, progress: _Progress) -> None:
+        """Save, or warn: the error that ended the training must be the one that is reported."""
+        try:
             self.save(progress)
+        except Exception as error:  # noqa: BLE001
+            log.warning("step %d was not saved (%s: %s)", progress.steps, type(error).__name__, error)
 
 
 class _Timed:

@@ -236,6 +236,63 @@ def test_a_non_finite_loss_stops_before_its_update(value: float, tmp_path: Path)
     assert torch.equal(tensors["weights.model.norm.weight"], good.model.model.norm.weight)
 
 
+class Interrupted:
+    """Batches that are interrupted as the given update of a step is asked for."""
+
+    def __init__(self, batches: Batches, step: int, update: int = 0) -> None:
+        self.batches, self.step, self.update = batches, step, update
+
+    def updates(self, step: int) -> Iterable[Sequence[Microbatch]]:
+        for number, microbatches in enumerate(self.batches.updates(step)):
+            if (step, number) == (self.step, self.update):
+                raise KeyboardInterrupt
+            yield microbatches
+
+
+@pytest.mark.parametrize("name", ["texts", "on-policy", "lora"])
+def test_an_interrupted_training_repeats_no_whole_step(name: str, tmp_path: Path) -> None:
+    config, state = replace(CONFIG, save_every=0), TrainState(tmp_path)
+    whole, batches, loss = CASES[name]()
+    train(whole, batches, loss, config)
+    halted, batches, loss = CASES[name]()
+    with pytest.raises(KeyboardInterrupt):
+        train(halted, Interrupted(batches, step=4), loss, config, state=state)
+    again, batches, loss = CASES[name]()
+    steps: list[int] = []
+    train(again, batches, loss, config, state=state, on_metrics=lambda step, _: steps.append(step))
+    assert steps == [4, 5, 6]
+    assert all(
+        torch.equal(a, b) for a, b in zip(whole.model.parameters(), again.model.parameters(), strict=True)
+    )
+
+
+def test_weights_between_two_updates_are_not_saved(tmp_path: Path) -> None:
+    student, batches, loss = on_policy_case()
+    state = TrainState(tmp_path)
+    interrupted = Interrupted(batches, step=4, update=1)
+    with pytest.raises(KeyboardInterrupt):
+        train(student, interrupted, loss, replace(CONFIG, save_every=2), state=state)
+    assert present(state.load())[0] == 2
+
+
+def test_a_state_that_cannot_be_saved_does_not_hide_why_training_ended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Full(TrainState):
+        def save(self, *_: Any) -> None:
+            raise OSError("no space left")
+
+    with pytest.raises(NonFiniteLoss):
+        train(
+            tiny.chat_model(),
+            Texts(),
+            bad_at(3, math.nan),
+            replace(CONFIG, save_every=0),
+            state=Full(tmp_path),
+        )
+    assert "step 2 was not saved (OSError: no space left)" in caplog.text
+
+
 def test_training_goes_on_from_the_state_kept_before_a_non_finite_loss(tmp_path: Path) -> None:
     config, whole, state = replace(CONFIG, save_every=0), tiny.chat_model(), TrainState(tmp_path)
     train(whole, Texts(), LABELS, config)
