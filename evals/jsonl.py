@@ -9,11 +9,19 @@ from typing import Any
 
 from recovery import untrusted_json
 from recovery.errors import InputError
+from recovery.storage.atomic_dirs import storage_errors, write_text
 
 
 def lines(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return the objects as the text of a JSONL file."""
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write the objects to a JSONL file in one step; make its folder where there is none."""
+    with storage_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, lines(rows))
 
 
 def read(path: str | Path, fields: Mapping[str, type]) -> list[dict[str, Any]]:

@@ -151,15 +151,7 @@ def _made(ws: Workspace, job: ChooseJob, stage: Stage, name: str) -> str:
     if name == SELF_ANSWERED and settings.method != SELF_ANSWERED:
         plain = {"dials": {}, "sampler": INPROCESS, "ahead": 0, "offload_teacher": False}
         settings = override(settings, {"method": SELF_ANSWERED, **plain})
-    wanted = DistillJob(
-        student=job.student,
-        teacher=job.clean,
-        prompts=job.prompts,
-        settings=settings,
-        evaluation=job.settings.eval,
-        earlier=job.earlier,
-        seed=job.seed,
-    )
+    wanted = DistillJob.of(job, job.student, settings)
     return str(distill(ws, inherited(wanted, job), parent=stage.id, key=name)["checkpoint"])
 
 

@@ -119,15 +119,7 @@ def midtraining(job: CycleJob) -> MidtrainJob:
 
 
 def distillation(job: CycleJob, midtrained: str) -> DistillJob:
-    return DistillJob(
-        student=midtrained,
-        teacher=job.clean,
-        prompts=job.prompts,
-        settings=job.settings.distill,
-        evaluation=job.settings.eval,
-        earlier=job.earlier,
-        seed=job.seed,
-    )
+    return DistillJob.of(job, midtrained, job.settings.distill)
 
 
 def _recover(

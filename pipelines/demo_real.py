@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from evals import ifeval
+from evals import ifeval, jsonl
 from pipelines.config.jobs import RealDemo
 from pipelines.config.settings import CONFIG_NAME
 from pipelines.handbook import corpus
@@ -76,7 +76,7 @@ class HandbookWorld:
             with atomic_dirs.new_directory(directory.parent) as scratch:
                 corpus.write(scratch, corpus.PAGES[turn - 1], gaps=GAPS)
                 if self.options.ifeval:
-                    corpus.write_rows(scratch / "ifeval.jsonl", ifeval.rows(self.options.ifeval))
+                    jsonl.write(scratch / "ifeval.jsonl", ifeval.rows(self.options.ifeval))
                 atomic_dirs.publish(scratch, directory)
         return directory / "docs"
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pipelines.config import fitted
 from pipelines.config.jobs import DistillJob
 from pipelines.config.sections.distill import DistillConfig
-from pipelines.corpus.kept_texts import EARLIER_TOKENS
+from pipelines.corpus.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, TOKENS
 from pipelines.distillation import engine_places, inputs
 from pipelines.distillation.leaks import kept_evaluation_prompts
 from pipelines.distillation.lengths import answerable
@@ -114,7 +114,7 @@ def work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
         return {}
     config = {"stage": "distill", **job.model_dump()}
     checkpoint = ws.publish(distillation.student, parent=distillation.parent, run_id=stage.id, config=config)
-    shutil.rmtree(stage.directory / EARLIER_TOKENS, ignore_errors=True)  # joined again when needed
+    _remove_documents(stage)
     return {
         "checkpoint": checkpoint.id,
         "method": distillation.method.name,
@@ -122,6 +122,13 @@ def work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
         "stopped": report.stopped,
         **distillation.recorded,
     }
+
+
+def _remove_documents(stage: Stage) -> None:
+    """Remove what only this training has read of the documents: their own runs keep them."""
+    (stage.directory / KEPT_TEXTS).unlink(missing_ok=True)
+    for tokens in (EARLIER_TOKENS, TOKENS):
+        shutil.rmtree(stage.directory / tokens, ignore_errors=True)
 
 
 def _fitted(job: DistillJob, stage: Stage) -> DistillJob:

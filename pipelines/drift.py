@@ -9,8 +9,7 @@ from db.reads import queries
 from evals import drift as measures
 from evals.probes import KNOWLEDGE, UPDATES
 from pipelines.config.jobs import DriftJob
-from pipelines.corpus import text_file
-from pipelines.corpus.kept_texts import KEPT_TEXTS
+from pipelines.corpus.kept_texts import KEPT_TEXTS, read_evenly
 from pipelines.distillation.prompts import read_prompts
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
@@ -95,10 +94,10 @@ def _on_documents(ws: Workspace, job: DriftJob, a: ChatModel, b: ChatModel) -> d
     from recovery.inspection.distribution_shift import texts_as_rollouts
 
     runs = ws.midtraining_runs(job.b)
-    kept = ws.run_directory(runs[-1]["id"]) / KEPT_TEXTS if runs else None
-    if kept is None or not kept.is_file():
+    run = ws.run_directory(runs[-1]["id"]) if runs else None
+    if run is None or not (run / KEPT_TEXTS).is_file():
         return None
-    texts = text_file.load_texts(kept)
+    texts = read_evenly([run])
     chosen = random.Random(f"drift:{job.seed}").sample(texts, min(job.count, len(texts)))
     return _divergence(b, a, texts_as_rollouts(a, chosen))
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from db.reads import queries
+from pipelines.runs.recorded import cycle_number
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
@@ -20,7 +21,7 @@ def flips(
         return _between(ws, references[0], references[1], suite, direction, limit)
     if len(references) > 2:
         raise InputError("flips: give cycle:N, two checkpoints, or nothing for all cycles")
-    number = _cycle(references[0]) if references else None
+    number = cycle_number(references[0]) if references else None
     if number is not None:
         queries.cycle(ws.tracker.db, number)  # says so where there is no such cycle
     counts = queries.ledger(ws.tracker.db, cycle=number, suite=suite)
@@ -53,10 +54,3 @@ def _refuse_unasked(counts: Sequence[Row], suite: str) -> None:
     names = dict.fromkeys(row["suite"] for row in counts)
     if names:
         raise InputError(f"no flips of a suite {suite!r}: choose one of {', '.join(names)}")
-
-
-def _cycle(reference: str) -> int:
-    digits = reference.removeprefix("cycle:")
-    if not (digits.isascii() and digits.isdigit()):
-        raise InputError(f"flips {reference}: write cycle:N, or two checkpoints")
-    return int(digits)

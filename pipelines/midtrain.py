@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,7 @@ from pipelines.knowledge.guards import say_absent
 from pipelines.machine.fitting import fitted_once
 from pipelines.runs import training_run
 from pipelines.runs.pinned_inputs import pinned
-from pipelines.runs.progress import reading_progress
+from pipelines.runs.progress import counting, reading_progress
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from pipelines.writing import gap_questions
@@ -77,7 +77,7 @@ class Material:
 
 def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Train the student on the documents; return {"checkpoint": id, ...}."""
-    passage_teaching.check(job)
+    passage_teaching.check(job.settings, job.augment)
     job = pinned(ws, job)
     return run_stage(
         ws,
@@ -187,17 +187,18 @@ def _sources(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, 
     mix = job.settings.mix
     sources: Sources = {"new": new, "augmented": _augmented(student, job.augment)}
     planned = partial(_planned_tokens, job, sources)
+    new_texts = cache(partial(_new_texts, stage))
     if mix.earlier:
         sources["earlier"] = in_turn(lambda: _earlier(ws, job, stage, student, planned("earlier")))
     if mix.questions:
         leaks = ProbeLeaks.of_evaluation(job.evaluation, job.earlier)
         asked = partial(_questions, job, student, leaks, most=planned("questions"))
-        sources["questions"] = asked(_new_texts(stage))
+        sources["questions"] = asked(new_texts())
         if sources.get("earlier"):
             sources[EARLIER_QUESTIONS] = asked(_earlier_texts(ws, job, stage))
     if mix.chat:
         wanted = planned("chat")
-        sources["chat"] = once(lambda: replay.self_answered(ws, job, stage, _new_texts(stage), wanted))
+        sources["chat"] = once(lambda: replay.self_answered(ws, job, stage, new_texts(), wanted))
     return sources
 
 
@@ -278,7 +279,8 @@ def _new_tokens(
     ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel, manifest: list[FileReport]
 ) -> Tokens:
     """Tokenise the kept documents to disk; record the count of each file."""
-    tokens = tokenised(stage.directory, chat_model)
+    show, total = counting(stage.step, "documents tokenised"), sum(report.documents for report in manifest)
+    tokens = tokenised(stage.directory, chat_model, progress=lambda done: show(done, total))
     if manifest and stage.first:
         counts = tokens.per_group([report.documents for report in manifest])
         manifest = [replace(row, tokens=count) for row, count in zip(manifest, counts, strict=True)]

@@ -106,7 +106,7 @@ def _found(probes: Sequence[Probe], retrieved: Mapping[str, Sequence[str]]) -> f
 
 def _written(path: Path, retrieved: Mapping[str, Sequence[str]]) -> str:
     rows = ({"id": name, "passages": list(some)} for name, some in retrieved.items())
-    path.write_text(jsonl.lines(rows), encoding="utf-8")
+    jsonl.write(path, rows)
     return str(path.absolute())
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from db.reads import queries
 from evals.probes import CLOZE, Probe, suite_probes
+from evals.scores import drawn
 from pipelines.config.jobs import EvalJob
 from pipelines.evaluate import evaluate
 from pipelines.job_from_options.inputs import resolved, taught_folder
@@ -24,6 +25,7 @@ from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
+    from pipelines.config.sections.eval import EvalConfig
     from recovery.models.chat_model import ChatModel
     from recovery.storage.checkpoints import Checkpoint
     from recovery.teachers.likelihood import Pair
@@ -45,15 +47,17 @@ def lost(
 ) -> dict[str, Any]:
     """Sort every failed question of a suite into unreachable and lost."""
     checkpoint = ws.checkpoint(reference)
-    path = resolved(ws, taught_folder(ws, checkpoint.id), changes or {}).eval.probes
+    settings = resolved(ws, taught_folder(ws, checkpoint.id), changes or {}).eval
+    path = settings.probes
     if path is None:
         raise InputError(f"no probes lie beside the documents of {reference}: give --probes FILE")
     probes = suite_probes(path, suite)
-    questions = {probe.id: probe.prompt for probe in probes if probe.counts}
+    counted = drawn([probe for probe in probes if probe.counts], settings.limit)
+    questions = {probe.id: probe.prompt for probe in counted}
     if not questions:
         raise InputError(f"{path} asks nothing of {suite}: give --suite or --probes")
-    passed = _answered(ws, checkpoint.id, suite, path, questions)
-    asked = [probe for probe in probes if probe.counts and probe.id in passed]
+    passed = _answered(ws, checkpoint.id, suite, settings, questions)
+    asked = [probe for probe in counted if probe.id in passed]
     failed = [probe for probe in asked if not passed[probe.id]]
     recovered = _recovered(ws, checkpoint, suite, questions)
     found = [
@@ -63,7 +67,9 @@ def lost(
     return _told(checkpoint.id, suite, asked, found)
 
 
-def _answered(ws: Workspace, checkpoint: str, suite: str, path: str, questions: Questions) -> dict[str, bool]:
+def _answered(
+    ws: Workspace, checkpoint: str, suite: str, settings: EvalConfig, questions: Questions
+) -> dict[str, bool]:
     """Return which questions the checkpoint answers; evaluate it where that is not recorded.
 
     One answer to each: items of several samples have other keys than their questions.
@@ -71,8 +77,8 @@ def _answered(ws: Workspace, checkpoint: str, suite: str, path: str, questions: 
     found = _recorded(ws, checkpoint, suite, questions)
     if found.keys() >= questions.keys():
         return found
-    settings = ws.config.eval.model_copy(update={"probes": path, "samples": 1})
-    evaluate(ws, EvalJob(checkpoint=checkpoint, suites=(suite,), settings=settings), key=ws.new_key())
+    once = settings.model_copy(update={"samples": 1})
+    evaluate(ws, EvalJob(checkpoint=checkpoint, suites=(suite,), settings=once), key=ws.new_key())
     return _recorded(ws, checkpoint, suite, questions)
 
 
@@ -88,7 +94,8 @@ def _recorded(ws: Workspace, checkpoint: str, suite: str, questions: Questions) 
 def _recovered(ws: Workspace, checkpoint: Checkpoint, suite: str, questions: Questions) -> dict[str, bool]:
     """Return the answers of a model distilled from this checkpoint, if one was evaluated."""
     for row in queries.checkpoints(ws.tracker.db, limit=2**31 - 1):
-        child = row["parent_id"] == checkpoint.id and row["config"].get("stage") == "distill"
+        config = row["config"]
+        child = config.get("stage") == "distill" and config.get("student") == checkpoint.id
         if child and (found := _recorded(ws, row["id"], suite, questions)):
             return found
     return {}
@@ -164,7 +171,7 @@ def _told(
         rows.append(_row(kind, asked_of_kind, found_of_kind))
     words = (
         f"{checkpoint} fails {total['failed']} of {total['asked']} {suite} questions: "
-        f"{total['unreachable']} unreachable, {total['eroded']} lost or never learned "
+        f"{total['unreachable']} unreachable, {total['lost']} lost or never learned "
         f"(first by chance: about {total['by_chance']:.0f})"
     )
     items = [
@@ -188,7 +195,7 @@ def _row(kind: str, asked: Sequence[Probe], found: Sequence[FactVerdict]) -> dic
         "asked": len(asked),
         "failed": len(found),
         "unreachable": unreachable,
-        "eroded": len(found) - unreachable,
+        "lost": len(found) - unreachable,
         "by_chance": sum(v.chance for v in found),
         "back": sum(bool(v.back) for v in known) if known else None,
         "back_of_unreachable": sum(bool(v.back) for v in known if v.ranked_first) if known else None,

@@ -28,7 +28,7 @@ class DamagedCheckpoint(RecoverError):
 
 
 class NonFiniteLoss(RecoverError):
-    """The loss or its gradient is NaN or infinite; the last finite state was kept."""
+    """The loss or its gradient is NaN or infinite; training stopped before the update."""
 
 
 class Unstable(RecoverError):

@@ -24,6 +24,7 @@ from benchmarks.outcomes import months_picture
 from benchmarks.outcomes.two_homes import FINISHED, compared, headlines, scored
 from db.cycle_names import STAGES
 from db.reads import queries
+from evals import jsonl
 from evals.probes import KNOWLEDGE
 from evals.scores import Item, share
 from pipelines.config.jobs import EvalJob
@@ -31,7 +32,6 @@ from pipelines.config.overrides import override
 from pipelines.cycle import cycle
 from pipelines.evaluate import evaluate
 from pipelines.evaluation.recorded_scores import recorded_items
-from pipelines.handbook.corpus import write_rows
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.machine.init_home import initialise
 from pipelines.runs.progress import Progress
@@ -100,7 +100,7 @@ def ask_generated(ws: Workspace, out: Path, count: int, checkpoint: str) -> None
     """Ask a checkpoint as many generated instructions, once."""
     path = out / f"{GENERATED}-{count}.jsonl"
     if not path.is_file():
-        write_rows(path, instruction_prompts.rows(instruction_prompts.generate(count, GENERATED_SEED), 1))
+        jsonl.write(path, instruction_prompts.rows(instruction_prompts.generate(count, GENERATED_SEED), 1))
     settings = override(ws.config.eval, {"ifeval": str(path.absolute())})
     job = EvalJob(checkpoint=checkpoint, suites=("ifeval",), settings=settings, label=GENERATED)
     evaluate(ws, job, key=f"{GENERATED}:{count}:{checkpoint}")

@@ -23,6 +23,7 @@ from benchmarks.ledger import Clock, Ledger, Line, markdown, put
 from benchmarks.outcomes import regime_picture
 from benchmarks.outcomes.arguments import home_parser
 from db.reads import queries
+from evals import jsonl
 from pipelines.config.jobs import EvalJob
 from pipelines.corpus.documents import read_corpus
 from pipelines.drift import drift
@@ -157,7 +158,7 @@ def _prepared(home: Path, docs: Path | None) -> Material:
         else:
             probes.save(made.probes, probes.from_gaps(read_corpus(docs).texts, PROBES, seed=0))
         prompts = instruction_prompts.generate(DRIFT_PROMPTS, seed=1)
-        corpus.write_rows(made.prompts, instruction_prompts.rows(prompts, 1))
+        jsonl.write(made.prompts, instruction_prompts.rows(prompts, 1))
     return made
 
 

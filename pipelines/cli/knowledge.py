@@ -151,5 +151,5 @@ def lost_command(session: Session, checkpoint: str, suite: str) -> None:
 
 
 def _lost_text(found: dict[str, Any]) -> str:
-    columns = ["kind", "asked", "failed", "unreachable", "eroded", "back"]
+    columns = ["kind", "asked", "failed", "unreachable", "lost", "back"]
     return f"{found['words']}\n{table(found['by_kind'], columns)}"

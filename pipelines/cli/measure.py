@@ -169,7 +169,8 @@ def _short(text: str) -> str:
 def drift_command(session: Session, a: str, b: str, count: int, max_new_tokens: int) -> None:
     """Measure how far checkpoint B has moved from A.
 
-    Both answer the prompts; the divergence of B from A is estimated on each model's answers.
+    Both answer the prompts; the divergence of B from A is estimated on A's answers, and on the documents that
+    B was last trained on.
     """
     with session.workspace() as ws:
         from pipelines.drift import drift, drift_text

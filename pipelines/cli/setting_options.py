@@ -44,16 +44,9 @@ def setting(flag: str, key: str, read: Read = lambda value: value, **attributes:
 
 def file(value: str) -> str:
     """Make a file's path absolute, so that the run can be resumed from any folder; keep other sources."""
-    from pipelines.runs.workspace import placed
+    from pipelines.config.anchored_paths import anchored_source
 
-    return placed(value)
-
-
-def reward_source(value: str) -> str:
-    """Make the path of a reward's FILE.py absolute; keep any other reward."""
-    from pipelines.config.anchored_paths import anchored_changes
-
-    return str(anchored_changes({"distill.reward": value}, Path.cwd())["distill.reward"])
+    return anchored_source(value, Path.cwd())
 
 
 def path(value: Path) -> str:
@@ -207,7 +200,7 @@ context = setting(
 reward = setting(
     "--reward",
     "distill.reward",
-    reward_source,
+    file,
     metavar="NAME",
     help="reward function: exact, ifeval, MODULE:FUNCTION or FILE.py:FUNCTION",
 )

@@ -36,12 +36,18 @@ def anchored(config: Config, folder: Path) -> Config:
             section = section[part] or {}
         if isinstance(section.get(name), str):
             section[name] = _anchored(key, section[name], folder)
+    routes = data["distill"]["routes"]  # each a checkpoint, or the folder of a model
+    data["distill"]["routes"] = {name: anchored_source(place, folder) for name, place in routes.items()}
     return Config.model_validate(data)
 
 
 def _anchored(key: str, value: str, folder: Path) -> str:
+    return str(folder / value) if key in FOLDERS else anchored_source(value, folder)
+
+
+def anchored_source(value: str, folder: Path) -> str:
     """Make absolute what can only be a path or exists as one; keep a hub id, a text or a built-in name."""
-    if key in FOLDERS or value.startswith(("./", "../")):
+    if value.startswith(("./", "../")):
         return str(folder / value)
     module, colon, function = value.rpartition(":")
     if colon and module.endswith(".py"):  # a reward

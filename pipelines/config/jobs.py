@@ -15,6 +15,7 @@ from pipelines.config.settings import Config
 from pipelines.corpus.reading.superseded_list import beside
 
 Kind = Literal["linear", "slerp", "residual", "embeddings"]  # of merging
+DOCUMENTS_INPUT = "documents"  # among a job's sources: a folder of documents
 SUPERSEDED_INPUT = "superseded"  # among a job's sources: a file that may be missing
 
 
@@ -100,8 +101,21 @@ class DistillJob(Job):
     docs: str | None = None  # what the student was taught; default: what its midtraining read
     seed: int = 0
 
+    @classmethod
+    def of(cls, job: CycleJob | ChooseJob, student: str, settings: DistillConfig) -> DistillJob:
+        """Return the job of a distillation from the clean model, as a part of another job."""
+        return cls(
+            student=student,
+            teacher=job.clean,
+            prompts=job.prompts,
+            settings=settings,
+            evaluation=job.settings.eval,
+            earlier=job.earlier,
+            seed=job.seed,
+        )
+
     def sources(self) -> dict[str, str]:
-        files = _named(documents=self.docs, prompts=self.prompts) | _distillation(self.settings)
+        files = _documents(self.docs) | _named(prompts=self.prompts) | _distillation(self.settings)
         return files | _questions(self.evaluation, self.earlier)
 
 
@@ -195,7 +209,7 @@ class RetrievalJob(Job):
     passages: int = Field(default=3, ge=1)  # in front of a question
 
     def sources(self) -> dict[str, str]:
-        return _named(documents=self.docs) | _evaluation(self.settings, {})
+        return _documents(self.docs) | _evaluation(self.settings, {})
 
 
 class PilotJob(Job):
@@ -208,13 +222,13 @@ class PilotJob(Job):
     settings: Config
     prompts: str
     rates: tuple[float, float]
-    share: float = Field(default=0.125, gt=0, le=1)  # of the documents
+    share: float = Field(gt=0, le=1)  # of the documents
     budget: float = Field(gt=0, le=100)  # points of behaviour that midtraining may cost
     changes: dict[str, Any] = Field(default_factory=dict)  # options that were typed, for the command
     seed: int = 0
 
     def sources(self) -> dict[str, str]:
-        files = _named(documents=self.docs, prompts=self.prompts)
+        files = _documents(self.docs) | _named(prompts=self.prompts)
         return files | _evaluation(self.settings.eval, {})
 
 
@@ -256,7 +270,11 @@ def _evaluation(settings: EvalConfig, earlier: dict[int, str]) -> dict[str, str]
 
 def _taught(docs: str) -> dict[str, str]:
     """Return the folder of documents, and the place beside it of a list of those that they supersede."""
-    return {"documents": docs, SUPERSEDED_INPUT: str(beside(Path(docs)))}
+    return _documents(docs) | {SUPERSEDED_INPUT: str(beside(Path(docs)))}
+
+
+def _documents(docs: str | None) -> dict[str, str]:
+    return _named(**{DOCUMENTS_INPUT: docs})
 
 
 def _named(**sources: str | None) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -62,10 +62,16 @@ def read_evenly(runs: Sequence[Path], most: int = MOST_CHARACTERS, current: Path
     return [piece.text for piece in islice(chain.from_iterable(kept), 0, None, step)]
 
 
-def tokenised(run: Path, chat_model: ChatModel, encoding: str | None = None) -> Tokens:
+def tokenised(
+    run: Path,
+    chat_model: ChatModel,
+    encoding: str | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Tokens:
     """Return a run's kept texts as token ids, each with the document's opening and end tokens.
 
-    They are written once for each tokenizer, then read by every later cycle.
+    They are written once for each tokenizer, then read by every later cycle. `progress` is called with the
+    number of documents done.
     """
     encoding = encoding or encoding_of(chat_model)
     tokens = write_tokens(
@@ -74,6 +80,7 @@ def tokenised(run: Path, chat_model: ChatModel, encoding: str | None = None) -> 
         chat_model.text_ids,
         chat_model.document_end,
         key=_key(run, encoding),
+        progress=progress,
     )
     return replace(tokens, opening=tuple(chat_model.opening_ids))
 

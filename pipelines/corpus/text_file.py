@@ -74,11 +74,6 @@ def _piece(value: Any) -> TextPiece:
     raise ValueError("a line that is neither a text nor a part of one")
 
 
-def load_texts(path: Path) -> list[str]:
-    """Return the kept texts; a long document is several of them."""
-    return [piece.text for piece in load_pieces(path)]
-
-
 def kept_digest(kept: Path) -> str:
     """Return the hash of the manifest beside kept texts, which has every file's hash; else of the texts."""
     manifest = kept.parent / MANIFEST

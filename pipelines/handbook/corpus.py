@@ -95,10 +95,5 @@ def write(directory: Path, pages: Sequence[str], root: Path = ROOT, gaps: int = 
     if gaps:
         probes = [probe | {"kind": REWORDED} for probe in probes]
         probes += probe_writing.from_gaps(read_corpus(docs).texts, gaps, seed=0)
-    write_rows(directory / "probes.jsonl", probes)
+    jsonl.write(directory / "probes.jsonl", probes)
     return docs
-
-
-def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write one JSON object a line."""
-    path.write_text(jsonl.lines(rows), encoding="utf-8")

@@ -12,8 +12,9 @@ from pipelines.choose import CHOICES
 from pipelines.config.jobs import CycleJob
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
-from pipelines.cycle import distillation, midtraining
+from pipelines.cycle import distillation
 from pipelines.distill import check_inputs
+from pipelines.distillation import engine_places
 from pipelines.evaluation.suites import answerable_suites
 from pipelines.job_from_options.inputs import (
     NONE,
@@ -21,6 +22,7 @@ from pipelines.job_from_options.inputs import (
     absolute,
     readable_folder,
     recovery_prompts,
+    require_trainable,
     resolved,
     with_ifeval,
     with_routes,
@@ -61,7 +63,7 @@ def cycle_job(
     settings = resolved(ws, docs, changes)
     distils = chosen_later != "merge"  # auto does where nothing cheaper passes
     if distils:
-        with_dials(settings.distill.method, settings.distill.dials)
+        engine_places.check(settings.distill, with_dials(settings.distill.method, settings.distill.dials))
         settings = settings.model_copy(update={"distill": with_routes(ws, settings.distill)})
     folder = readable_folder(docs, settings)
     settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment)})
@@ -70,7 +72,8 @@ def cycle_job(
     settings = _measuring(settings, judged)
     chosen = ws.checkpoint(student)
     _require_one_rank(chosen, settings)
-    _require_trainable(chosen, settings)
+    require_trainable(chosen, settings, "midtrain")
+    passage_teaching.check(settings.midtrain, augment)
     job = CycleJob(
         docs=folder,
         student=chosen.id,
@@ -84,7 +87,6 @@ def cycle_job(
         seed=settings.seed,
         recover_with=chosen_later,
     )
-    passage_teaching.check(midtraining(job))
     if distils:
         check_inputs(distillation(job, job.student), ws.home)
     return job
@@ -104,16 +106,6 @@ def _require_one_rank(student: Checkpoint, settings: Config) -> None:
                 f"take its place: give rank {rank} or auto"
             )
         rank = lora.rank
-
-
-def _require_trainable(student: Checkpoint, settings: Config) -> None:
-    """Refuse to train weights in 4 bits: only an adapter on them can be."""
-    from recovery.models.adapters import adapter_rank
-
-    if settings.model.quantize and settings.midtrain.lora is None and adapter_rank(student.path) is None:
-        raise InputError(
-            "midtrain.lora: weights in 4 bits (model.quantize) can't be trained: set it, as to {rank: 32}"
-        )
 
 
 def _judged_suites(settings: Config, suites: str | None, *, typed: bool) -> tuple[str, ...]:

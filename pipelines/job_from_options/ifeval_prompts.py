@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evals import ifeval
+from evals import ifeval, jsonl
 from pipelines.config.ifeval_file import HUB_IFEVAL, ifeval_path
 from pipelines.config.sections.eval import EvalConfig
-from pipelines.writing.augment import save
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def _generated(ws: Workspace) -> Path:
 
     path = ws.home.absolute() / "prompts" / f"ifeval-{COUNT}.jsonl"
     if not path.is_file():
-        save(path, instruction_prompts.rows(instruction_prompts.generate(COUNT, SEED), SEED))
+        jsonl.write(path, instruction_prompts.rows(instruction_prompts.generate(COUNT, SEED), SEED))
     ws.progress.say(
         f"  ifeval       {HUB_IFEVAL} cannot be loaded from the hub: {COUNT} generated prompts in its format "
         f"take its place (--ifeval FILE for others): {path}"

@@ -109,8 +109,19 @@ def with_routes(ws: Workspace, distill: DistillConfig) -> DistillConfig:
 
 
 def require_rank(student: Checkpoint, lora: LoraConfig | str | None, *, typed: bool) -> None:
-    """Refuse a rank that was typed and is not that of the student's adapter."""
-    if typed and not isinstance(lora, str):
+    """Refuse a rank that is not that of the student's adapter; no rank at all, where it was typed."""
+    if isinstance(lora, LoraConfig) or (typed and lora is None):
         from recovery.models import adapters
 
         adapters.require_rank(student.path, lora.rank if lora else 0)
+
+
+def require_trainable(student: Checkpoint, settings: Config, stage: str) -> None:
+    """Refuse a stage that would train weights in 4 bits: only an adapter on them can be."""
+    from recovery.models.adapters import adapter_rank
+
+    lora = getattr(settings, stage).lora
+    if settings.model.quantize and lora is None and adapter_rank(student.path) is None:
+        raise InputError(
+            f"{stage}.lora: weights in 4 bits (model.quantize) can't be trained: set it, as to {{rank: 32}}"
+        )

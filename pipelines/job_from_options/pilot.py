@@ -35,11 +35,12 @@ def pilot_job(
     if not 0 < share <= 1:
         raise InputError(f"--share {share:g}: give a share of the documents, above 0 and up to 1")
     settings = resolved(ws, docs, changes)
+    rate = settings.midtrain.optimizer.learning_rate
+    tried = parse_rates(rates) if rates else (rate / 4, rate)
     if settings.midtrain.method != "text":
         raise InputError("a pilot foretells training on text: set midtrain.method to text, or run the cycle")
     folder = readable_folder(docs, settings)
     chosen = ws.checkpoint(student)
-    rate = settings.midtrain.optimizer.learning_rate
     settings = with_ifeval(ws, settings, changes)
     return PilotJob(
         docs=folder,
@@ -48,7 +49,7 @@ def pilot_job(
         clean=ws.clean().id,
         settings=settings,
         prompts=midtraining_prompts(ws, settings, changes),
-        rates=parse_rates(rates) if rates else (rate / 4, rate),
+        rates=tried,
         share=share,
         budget=budget,
         changes=dict(changes),

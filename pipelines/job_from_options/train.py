@@ -17,11 +17,13 @@ from pipelines.job_from_options.inputs import (
     readable_folder,
     recovery_prompts,
     require_rank,
+    require_trainable,
     resolved,
     taught_folder,
     with_routes,
 )
 from pipelines.job_from_options.measure import eval_job
+from pipelines.knowledge import passage_teaching
 from pipelines.midtrain import with_augmented
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
@@ -48,10 +50,13 @@ def midtrain_job(
     folder = readable_folder(docs, settings)
     chosen = ws.checkpoint(student)
     require_rank(chosen, settings.midtrain.lora, typed="midtrain.lora" in changes)
+    require_trainable(chosen, settings, "midtrain")
+    midtrain = with_augmented(settings.midtrain, augment)
+    passage_teaching.check(midtrain, augment)
     return MidtrainJob(
         docs=folder,
         student=chosen.id,
-        settings=with_augmented(settings.midtrain, augment),
+        settings=midtrain,
         evaluation=settings.eval,
         earlier=earlier_probes(ws, chosen.id),
         augment=absolute(augment) if augment else None,
@@ -73,6 +78,7 @@ def distill_job(
     chosen = ws.checkpoint(student or newest_midtrained(ws))
     settings = resolved(ws, docs or taught_folder(ws, chosen.id), changes)
     require_rank(chosen, settings.distill.lora, typed="distill.lora" in changes)
+    require_trainable(chosen, settings, "distill")
     distill = with_routes(ws, settings.distill)
     method = with_dials(distill.method, distill.dials)
     engine_places.check(distill, method)
@@ -112,10 +118,11 @@ def sweep_job(
     ws: Workspace, weights: str, merged: MergeJob, suites: str | None = None, changes: Changes = NONE
 ) -> SweepJob:
     """Build a sweep: one merge in each of several shares, and how to evaluate each."""
+    shares = parse_weights(weights)
     measured = eval_job(ws, merged.student, suites, changes=changes)
     return SweepJob(
         **merged.model_dump(include=set(Mixture.model_fields)),
-        weights=parse_weights(weights),
+        weights=shares,
         suites=measured.suites,
         settings=measured.settings,
         seed=measured.seed,

@@ -86,7 +86,7 @@ def probabilities(chat_model: ChatModel, pairs: Sequence[Pair]) -> list[float]:
 
 
 def write(path: Path, questions: Sequence[Question]) -> None:
-    path.write_text(jsonl.lines([asdict(question) for question in questions]), encoding="utf-8")
+    jsonl.write(path, map(asdict, questions))
 
 
 def read(path: Path) -> list[Question]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,10 +55,12 @@ def asked(prompts: Sequence[str], texts: Sequence[str]) -> list[Asked | None]:
     stem = general.stemmer()
     read = [{stem(form): form for form in _forms(text)} for text in (*prompts, *ordinary)]
     said = [Counter(map(stem, _forms(text))) for text in pieces]
-    found = list(_best(read, said, _shares(read, general)))
-    least = _least([odds for odds, *_ in (found[len(prompts) :] or found)], len(pieces))
+    gains = _Gains.of(said, _shares(read, general))
+    found = list(gains.best(read))
+    least = _least([odds for odds, _ in (found[len(prompts) :] or found)], len(pieces))
     return [
-        Asked(words, pieces[place]) if odds > least else None for odds, place, words in found[: len(prompts)]
+        Asked(gains.telling(words, place), pieces[place]) if odds > least else None
+        for words, (odds, place) in zip(read[: len(prompts)], found, strict=False)
     ]
 
 
@@ -93,34 +95,42 @@ def _shares(read: Sequence[Read], general: GeneralWords) -> dict[str, float]:
     return shares
 
 
-def _best(
-    read: Sequence[Read], said: Sequence[Counter[str]], shares: dict[str, float]
-) -> Iterator[tuple[float, int, Term]]:
-    """Yield each prompt's highest log-odds, of which passage, and the words that tell."""
-    row = {stem: at for at, stem in enumerate(shares)}
-    gains = _gains(said, shares, row)
-    holds = sparse.csr_array(
-        (
-            np.ones(sum(map(len, read))),
-            [row[stem] for words in read for stem in words],
-            np.cumsum([0, *map(len, read)]),
-        ),
-        (len(read), len(row)),
-    )
-    for first in range(0, len(read), AT_ONCE):
-        odds = (holds[first : first + AT_ONCE] @ gains).toarray()
-        for words, place, best in zip(read[first:], odds.argmax(1), odds.max(1), strict=False):
-            telling = sorted(words, key=lambda stem: -gains[row[stem], place])[:SHOWN]
-            yield best + len(words) * math.log(1 - MIXED), int(place), tuple(words[s] for s in telling)
+@dataclass(frozen=True)
+class _Gains:
+    """How much likelier each stem makes each passage than one that lacks it, as log-odds."""
 
+    row: Mapping[str, int]  # of each stem
+    table: sparse.csr_array  # stems by passages
 
-def _gains(said: Sequence[Counter[str]], shares: dict[str, float], row: dict[str, int]) -> sparse.csr_array:
-    """Return, for each stem and passage, how much likelier it makes the passage than one that lacks it."""
-    entries = [
-        (row[stem], place, math.log1p(MIXED / (1 - MIXED) * times / words.total() / shares[stem]))
-        for place, words in enumerate(said)
-        for stem, times in words.items()
-        if stem in row
-    ]
-    stems, places, values = np.array(entries or [(0, 0, 0.0)]).T
-    return sparse.csr_array((values, (stems.astype(int), places.astype(int))), (len(row), len(said)))
+    @classmethod
+    def of(cls, said: Sequence[Counter[str]], shares: dict[str, float]) -> _Gains:
+        row = {stem: at for at, stem in enumerate(shares)}
+        entries = [
+            (row[stem], place, math.log1p(MIXED / (1 - MIXED) * times / words.total() / shares[stem]))
+            for place, words in enumerate(said)
+            for stem, times in words.items()
+            if stem in row
+        ]
+        stems, places, values = np.array(entries or [(0, 0, 0.0)]).T
+        where = (stems.astype(int), places.astype(int))
+        return cls(row, sparse.csr_array((values, where), (len(row), len(said))))
+
+    def best(self, read: Sequence[Read]) -> Iterator[tuple[float, int]]:
+        """Yield each prompt's highest log-odds, and of which passage."""
+        holds = sparse.csr_array(
+            (
+                np.ones(sum(map(len, read))),
+                [self.row[stem] for words in read for stem in words],
+                np.cumsum([0, *map(len, read)]),
+            ),
+            (len(read), len(self.row)),
+        )
+        for first in range(0, len(read), AT_ONCE):
+            odds = (holds[first : first + AT_ONCE] @ self.table).toarray()
+            for words, place, best in zip(read[first:], odds.argmax(1), odds.max(1), strict=False):
+                yield best + len(words) * math.log(1 - MIXED), int(place)
+
+    def telling(self, words: Read, place: int) -> Term:
+        """Return the words of a prompt that tell most of a passage."""
+        stems = sorted(words, key=lambda stem: -self.table[self.row[stem], place])
+        return tuple(words[stem] for stem in stems[:SHOWN])

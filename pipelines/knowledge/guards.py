@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.corpus import documents, kept_texts
+from pipelines.corpus import kept_texts, text_file
 from pipelines.distillation.engine_places import INPROCESS
 from pipelines.distillation.inputs import PromptData
 from pipelines.knowledge.overlap import newness, overlap
 from pipelines.knowledge.tripwire import COUNT, Tripwire, new_gaps
+from pipelines.runs.progress import reading_progress
+from recovery.distributed import in_turn
 from recovery.errors import InputError
 from recovery.methods.choices import FROZEN
 
@@ -60,10 +62,20 @@ def taught(
 def texts_of(ws: Workspace, job: DistillJob, stage: Stage, wanted_by: str) -> list[str]:
     """Return the documents that the job names, else those that midtraining kept; report runs without any."""
     if job.docs:
-        return list(documents.read_corpus(Path(job.docs), ws.config.midtrain.reading.limits).texts)
+        return kept_texts.read_evenly([in_turn(lambda: named_documents(ws, job, stage))])
     learned = kept_texts.learned(ws, job.student)
     say_absent(learned.absent, bool(learned.texts), stage, wanted_by)
     return learned.texts
+
+
+def named_documents(ws: Workspace, job: DistillJob, stage: Stage) -> Path:
+    """Keep the texts of the folder that the job names in the run's own folder, once; return that one."""
+    assert job.docs
+    kept, folder = stage.directory / kept_texts.KEPT_TEXTS, Path(job.docs)
+    if not kept.exists():
+        progress = reading_progress(stage.step, folder)
+        text_file.keep(folder, kept, ws.config.midtrain.reading.limits, progress=progress)
+    return stage.directory
 
 
 def say_absent(runs: list[str], others: bool, stage: Stage, wanted_by: str) -> None:

@@ -16,6 +16,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
@@ -82,15 +83,14 @@ def method_of(settings: MidtrainConfig) -> Method:
     return method
 
 
-def check(job: MidtrainJob) -> None:
-    """Refuse what this method would ignore or cannot have."""
-    settings = job.settings
+def check(settings: MidtrainConfig, augment: str | Path | None) -> None:
+    """Refuse what this method would ignore or cannot have; `augment` is a folder of augmented texts."""
     if settings.method != ROW:
         if settings.dials:
             raise InputError("midtrain.dials belongs to midtrain.method: passage; text has none")
         return
     method = method_of(settings)
-    if job.augment or settings.mix.augmented:
+    if augment or settings.mix.augmented:
         raise InputError(
             "midtrain.method: passage makes its questions of the documents themselves: leave out --augment "
             "and mix.augmented"

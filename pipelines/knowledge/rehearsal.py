@@ -10,12 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from pipelines.corpus import documents, kept_texts, mixed_tokens
+from pipelines.corpus import kept_texts, mixed_tokens
 from pipelines.corpus.kept_texts import EARLIER_TOKENS, read_evenly
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Dialogue, Tokens, TokenStream
@@ -125,8 +122,9 @@ def _taught(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage, mo
     Midtraining has left its documents as token ids: they are tokenised again only for another tokenizer.
     """
     if job.docs:
-        texts = list(documents.read_corpus(Path(job.docs), ws.config.midtrain.reading.limits).texts)
-        return _parts([("named", 1.0, _tokenised(texts, student), lambda: texts)], job, student, most)
+        named = guards.named_documents(ws, job, stage)
+        tokens, texts = kept_texts.tokenised(named, student), partial(read_evenly, [named])
+        return _parts([("named", 1.0, tokens, texts)], job, student, most)
     runs, absent = kept_texts.kept_runs(ws, job.student)
     guards.say_absent(absent, bool(runs), stage, "rehearsal")
     if not runs:
@@ -194,11 +192,3 @@ def _in_words(found: Sequence[Taught], settings: DistillConfig) -> str:
         f"  rehearsal    {settings.rehearsal:.0%} of the tokens are documents read again, "
         f"of {tokens:,} tokens{halves}{chat}"
     )
-
-
-def _tokenised(texts: list[str], student: ChatModel) -> Tokens:
-    if not texts:
-        return Tokens.of([], tuple(student.opening_ids))
-    ids = [np.array([*student.text_ids(text), student.document_end], np.uint32) for text in texts]
-    ends = np.cumsum([len(one) for one in ids], dtype=np.int64)
-    return Tokens(np.concatenate(ids), ends, opening=tuple(student.opening_ids))

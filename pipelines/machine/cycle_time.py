@@ -20,6 +20,7 @@ from pipelines.corpus.preview import CHARACTERS_PER_TOKEN
 from pipelines.corpus.reading.formats import format_of
 from pipelines.distillation.engine_places import INPROCESS
 from pipelines.evaluation.suites import Suite, suites_of
+from pipelines.machine.fitting import mix_of
 from pipelines.machine.model_sizes import read_size
 from pipelines.machine.stage_tokens import (
     StageTokens,
@@ -35,6 +36,7 @@ from recovery.errors import InputError
 if TYPE_CHECKING:
     import torch
 
+    from pipelines.config.sections.midtrain import Mix
     from recovery.models.size import Size
 
 WORTH_SAYING = 600.0  # seconds: a shorter cycle is waited for
@@ -90,8 +92,12 @@ def forecast(ws: Workspace, job: CycleJob) -> Forecast | None:
         return None
     timed = _Timed(size, measured(size.hidden, settings.model.number_bytes(_on_gpu())))
     counted = tuple(name for name in job.suites if name in (*task_names.OURS, task_names.IFBENCH))
-    asked = suites_of(EvalJob(checkpoint=job.clean, suites=counted, settings=settings.eval, seed=job.seed))
-    return Forecast(sum(map(timed.suite, asked)), timed.midtraining(job), timed.recovery(job))
+    evaluation = EvalJob(
+        checkpoint=job.clean, suites=counted, settings=settings.eval, earlier=job.earlier, seed=job.seed
+    )
+    mix = mix_of(ws, job.student, settings.midtrain.mix)
+    evaluations = sum(map(timed.suite, suites_of(evaluation)))
+    return Forecast(evaluations, timed.midtraining(job, mix), timed.recovery(job))
 
 
 def without_kernels() -> str:
@@ -113,12 +119,12 @@ class _Timed:
         """Return the time of a suite in all evaluations."""
         return self.spent(evaluation_tokens(suite.answers, PROMPT_TOKENS, TYPICAL * suite.longest))
 
-    def midtraining(self, job: CycleJob) -> float:
+    def midtraining(self, job: CycleJob, mix: Mix) -> float:
         settings = job.settings.midtrain
         tokens = max(1, _document_bytes(job.docs) // CHARACTERS_PER_TOKEN)
-        planned = fitted.fit_to_corpus(settings, tokens, settings.mix.at_first.new)
+        planned = fitted.fit_to_corpus(settings, tokens, mix.new)
         longest = job.settings.distill.max_new_tokens
-        return self.spent(midtraining_tokens(planned, tokens, _usual(job), longest))
+        return self.spent(midtraining_tokens(planned, mix, tokens, _usual(job), longest))
 
     def recovery(self, job: CycleJob) -> float:
         return self.spent(recovery_tokens(job.settings.distill, _usual(job)))

@@ -91,11 +91,12 @@ def _settings(home: Path) -> dict[str, Any]:
 def _database(home: Path, db_url: str | None) -> dict[str, Any]:
     from db.errors import TrackerError
     from db.session import Database
+    from pipelines.runs.workspace import DATABASE_NAME
 
-    if db_url is None and not (home / "recover.db").exists():
+    if db_url is None and not (home / DATABASE_NAME).exists():
         return _row("database", True, "SQLite, made by `recover init`")
     try:
-        Database.open(db_url or home / "recover.db").close()
+        Database.open(db_url or home / DATABASE_NAME).close()
     except TrackerError as error:
         return _row("database", False, str(error), "repair it, or choose another --home or --db")
     return _row("database", True, "opens and is up to date")

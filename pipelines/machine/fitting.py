@@ -9,19 +9,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipelines.config.fitted import Machine, ModelSize
 from pipelines.config.sections.base import Section
-from pipelines.machine import model_sizes
+from pipelines.machine import gpus, model_sizes
 from recovery.errors import InputError
 from recovery.launch_env import launched
 from recovery.memory import main_memory
 
 if TYPE_CHECKING:
+    from pipelines.config.sections.midtrain import Mix
     from pipelines.config.sections.model import ModelConfig
     from pipelines.runs.stage_runner import Stage
+    from pipelines.runs.workspace import Workspace
     from recovery.storage.checkpoints import Checkpoint
 
 S = TypeVar("S", bound=Section)
 FITTED = "fitted.json"
-USABLE_GPU, USABLE_CPU = 0.92, 0.7  # shares of memory; the rest is for driver and system
+USABLE_CPU = 0.7  # share of main memory; the rest is for the system
+
+
+def mix_of(ws: Workspace, student: str, mix: Mix) -> Mix:
+    """Return the mix that a student is midtrained with: it has no earlier documents the first time."""
+    return mix if ws.midtraining_runs(student) else mix.at_first
 
 
 def fitted_once(stage: Stage, checkpoint: str, settings: S, fit: Callable[[S, ModelSize, Machine], S]) -> S:
@@ -66,5 +73,5 @@ def this_machine(model: ModelConfig) -> Machine:
     weight_bytes = model.number_bytes(gpu)
     if gpu:
         total = torch.cuda.get_device_properties(0).total_memory
-        return Machine(USABLE_GPU * total, weight_bytes)
+        return Machine(gpus.USABLE * total, weight_bytes)
     return Machine(USABLE_CPU * main_memory() / launched(), weight_bytes)

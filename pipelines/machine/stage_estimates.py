@@ -65,7 +65,7 @@ def _midtrain(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     if settings.method == "passage" and not job.lora("midtrain"):
         memory["teacher"] = job.weights(size)
     longest = job.config.distill.max_new_tokens
-    tokens = midtraining_tokens(settings, job.document_tokens, _usual(job), longest)
+    tokens = midtraining_tokens(settings, settings.mix.at_first, job.document_tokens, _usual(job), longest)
     chats = Sampled(settings.chat_prompts, settings.chat_prompts, longest)
     room = gpu.usable_bytes - memory["weights"] - job.weights(size)  # beside the clean model
     if tokens.sampled:  # before the optimizer exists

@@ -9,7 +9,7 @@ from recovery.methods.table import with_dials
 
 if TYPE_CHECKING:
     from pipelines.config.sections.distill import DistillConfig
-    from pipelines.config.sections.midtrain import MidtrainConfig
+    from pipelines.config.sections.midtrain import MidtrainConfig, Mix
 
 EVALUATIONS = 3  # of the clean, the midtrained and the recovered model
 
@@ -33,12 +33,11 @@ class UsualLengths:
 
 
 def midtraining_tokens(
-    settings: MidtrainConfig, documents: float, usual: UsualLengths, longest: int
+    settings: MidtrainConfig, mix: Mix, documents: float, usual: UsualLengths, longest: int
 ) -> StageTokens:
     """Count a midtraining on so many tokens of documents; the clean model answers the chat of its mix.
 
     By the method `passage` the tokens of a step stand for its answers and their scoring too."""
-    mix = settings.mix.at_first
     passes = (settings.epochs or 1) / mix.new
     trained = (settings.steps or 0) * settings.tokens_per_step or passes * documents
     if settings.method != "text":

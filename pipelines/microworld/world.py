@@ -253,10 +253,6 @@ def superseded(seed: int, cycle: int, changed: float) -> list[str]:
     return [f"{slug}-*" for slug in sorted(about)]
 
 
-def _write_jsonl(path: Path, rows: Iterable[dict[str, object]]) -> None:
-    path.write_text(jsonl.lines(rows), encoding="utf-8")
-
-
 def write_world(directory: Path, *, cycle: int, seed: int, changed: float = 0.0) -> dict[str, object]:
     """Write docs/, probes.jsonl, prompts.jsonl and ifeval.jsonl, and with changes superseded.txt; equal
     arguments give equal files.
@@ -282,7 +278,7 @@ def write_world(directory: Path, *, cycle: int, seed: int, changed: float = 0.0)
         for name, text in texts:
             (docs / name).write_text(text, encoding="utf-8")
         for name, rows in files.items():
-            _write_jsonl(directory / name, rows)
+            jsonl.write(directory / name, rows)
         if changed:
             replaced = superseded(seed, cycle, changed)
             (directory / SUPERSEDED).write_text("\n".join(replaced) + "\n", encoding="utf-8")

@@ -17,7 +17,7 @@ from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.corpus import document_sample, text_file
 from pipelines.corpus.kept_texts import KEPT_TEXTS, TOKENS, tokenised
 from pipelines.knowledge import answer_probability
-from pipelines.machine.fitting import fitted_once
+from pipelines.machine.fitting import fitted_once, mix_of
 from pipelines.runs.progress import duration, reading_progress
 from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
@@ -69,11 +69,9 @@ def _new_plan(ws: Workspace, job: PilotJob, stage: Stage) -> Plan:
     tokens = tokenised(stage.directory, chat_model)
     sampled = _sampled(job, tokens, chat_model)
     sample = stage.directory / SAMPLE
-    sample.mkdir(exist_ok=True)
-    rows = jsonl.lines({"text": text} for text in sampled.texts)
-    (sample / "documents.jsonl").write_text(rows, encoding="utf-8")
+    jsonl.write(sample / "documents.jsonl", ({"text": text} for text in sampled.texts))
     answer_probability.write(stage.directory / QUESTIONS, sampled.questions)
-    new = _share_of_new(ws, job)
+    new = mix_of(ws, job.student, settings.mix).new
     machine = fitted_once(stage, job.student, settings, fitted.fit_midtraining)
     planned = fitted.fit_to_corpus(machine, tokens.total, new)
     return Plan(
@@ -113,12 +111,6 @@ def _sampled(job: PilotJob, tokens: Tokens, chat_model: ChatModel) -> Sampled:
                 f"yet; {answer_probability.FEWEST} are needed: give --probes with passages"
             )
         share = min(1.0, 2 * share)
-
-
-def _share_of_new(ws: Workspace, job: PilotJob) -> float:
-    """Return the new documents' share of the mix, by whether the student was midtrained before."""
-    mix = job.settings.midtrain.mix
-    return (mix if ws.midtraining_runs(job.student) else mix.at_first).new
 
 
 def announced(ws: Workspace, plan: Plan) -> str:

@@ -31,6 +31,7 @@ TOGETHER = ("midtrain", "distill")  # stages that all processes work on
 LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 BY_SIGTERM = "SIGTERM"  # what an interruption says that only this process was asked for
 GRACE_SECONDS = 20.0  # for the others, once one has ended
+SAVING_SECONDS = 300.0  # for the first one, which may be saving the training's last step
 _waiting = True  # whether the other processes wait for a training
 
 
@@ -96,9 +97,12 @@ def launch(count: int) -> int:
 
 
 def _settle(children: list[subprocess.Popen[bytes]]) -> None:
-    """Wait a while for the other processes to end, once one has, well or not."""
-    deadline = time.monotonic() + GRACE_SECONDS
-    while any(child.poll() is None for child in children) and time.monotonic() < deadline:
+    """Wait a while for the other processes to end, once one has, well or not; longer for the first one."""
+    begun = time.monotonic()
+    while any(child.poll() is None for child in children):
+        longest = GRACE_SECONDS if children[0].poll() is not None else SAVING_SECONDS
+        if time.monotonic() - begun > longest:
+            return
         time.sleep(0.05)
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from pipelines.config.jobs import SUPERSEDED_INPUT, Job
+from pipelines.config.jobs import DOCUMENTS_INPUT, SUPERSEDED_INPUT, Job
+from pipelines.corpus import documents
 from pipelines.corpus.reading.tree import Tree
 from recovery.errors import InputError
 
@@ -56,13 +57,19 @@ def inherited(job: J, parent: Job) -> J:
 
 
 def hashes(sources: Mapping[str, str]) -> dict[str, str]:
-    """Hash each source that is a file or a folder; a name on the hub or a text is in the job itself."""
+    """Hash each source that is a file or a folder; a name on the hub or a text is in the job itself.
+
+    A relative path is such a name: those of files are made absolute when a job is built.
+    """
     found = {}
     for name, source in sources.items():
         path = Path(source)
+        if not path.is_absolute():
+            continue
         try:
             if path.is_dir():
-                found[name] = _folder(path)
+                read = documents.is_opened if name == DOCUMENTS_INPUT else _anything
+                found[name] = _folder(path, read)
             elif path.is_file():
                 with path.open("rb") as file:
                     found[name] = hashlib.file_digest(file, "sha256").hexdigest()
@@ -71,14 +78,20 @@ def hashes(sources: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _folder(folder: Path) -> str:
-    """Hash the names and contents of all files that the document readers open."""
+def _anything(name: str) -> bool:
+    return True
+
+
+def _folder(folder: Path, read: Callable[[str], bool]) -> str:
+    """Hash the paths and contents of the files that are read, by their names."""
     digest = hashlib.sha256()
     with Tree(folder) as tree:
         for entry in tree.entries():
-            if entry.reason is None:
-                digest.update(f"{entry.path}\0{entry.size}\0".encode())
-                while block := os.read(entry.handle, BLOCK):
-                    digest.update(block)
-            entry.close()
+            try:
+                if entry.reason is None and read(entry.name):
+                    digest.update(f"{entry.path}\0{entry.size}\0".encode())
+                    while block := os.read(entry.handle, BLOCK):
+                        digest.update(block)
+            finally:
+                entry.close()
     return digest.hexdigest()

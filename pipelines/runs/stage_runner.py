@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import shutil
 import subprocess
@@ -205,10 +206,14 @@ def git_revision() -> str | None:
 
 
 def revision_of(file: Path) -> str | None:
-    """Return the revision of a file's repository; None unless the file is part of it."""
+    """Return the revision of a file's repository and a hash of local changes; None for no file of it."""
     if _git(file.parent, "ls-files", "--error-unmatch", file.name) is None:
         return None  # such as a virtual environment inside a repository of something else
-    return _git(file.parent, "describe", "--always", "--dirty", "--abbrev=12")
+    found = _git(file.parent, "describe", "--always", "--dirty", "--abbrev=12")
+    if found is None or not found.endswith("-dirty"):
+        return found
+    changes = _git(file.parent, "diff", "HEAD") or ""
+    return f"{found}-{hashlib.sha256(changes.encode()).hexdigest()[:8]}"
 
 
 def _git(folder: Path, *words: str) -> str | None:

@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from db.reads import queries
 from db.schema import DEFAULT_PROJECT
@@ -49,7 +49,6 @@ class Workspace:
         """Open a home; with create=False refuse one that is not there, and make nothing."""
         if create:
             _make(home)
-            _remember(home, db_url)
         database = db_url or database_of(home)
         if not create and db_url is None and "://" not in database and not Path(database).exists():
             raise _uninitialised(home)
@@ -57,6 +56,8 @@ class Workspace:
             _make_private(Path(database))
         shown = progress or Progress(quiet=True)
         tracker = Tracker(database, create=create, project=_project(home))
+        if create:
+            _remember(home, db_url)
         return cls(home, tracker, shown, implicit)
 
     def shares_its_database(self) -> bool:
@@ -179,10 +180,6 @@ class Workspace:
             run_id=run_id,
         )
 
-    def lineage(self, checkpoint_id: str) -> list[dict[str, Any]]:
-        """Return the rows from a checkpoint back to the clean model."""
-        return queries.lineage(self.tracker.db, checkpoint_id)
-
     def midtraining_runs(self, checkpoint_id: str) -> list[dict[str, Any]]:
         """Return the midtraining runs in a checkpoint's lineage, oldest first."""
         return queries.runs_behind(self.tracker.db, checkpoint_id, "midtrain")
@@ -241,15 +238,6 @@ def _remember(home: Path, db_url: str | None) -> None:
     # "w": a kill may have left the file empty.
     with open(kept, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         file.write(place + "\n")
-
-
-@overload
-def placed(source: str) -> str: ...
-@overload
-def placed(source: None) -> None: ...
-def placed(source: str | None) -> str | None:
-    """Make a file's path absolute, so that a run can be resumed from any folder; keep any other source."""
-    return str(Path(source).absolute()) if source and is_file(source) else source
 
 
 def is_file(text: str) -> bool:

@@ -20,7 +20,6 @@ from pipelines.writing.filters import ProbeLeaks, first_of, pairs, question_flaw
 from pipelines.writing.text_cache import Cache, written
 from recovery import untrusted_json
 from recovery.errors import InputError
-from recovery.storage.atomic_dirs import storage_errors, write_text
 
 if TYPE_CHECKING:
     from evals.probes import Probe
@@ -55,6 +54,15 @@ class Augmented:
         return {"kept": len(self.rows), "by_kind": dict(kinds), "refused": dict(self.refused)}
 
 
+def named_kinds(text: str) -> list[str]:
+    """Return kinds that are named with commas between; refuse unknown ones."""
+    kinds = [kind.strip() for kind in text.split(",") if kind.strip()]
+    unknown = sorted(set(kinds) - set(KINDS))
+    if unknown or not kinds:
+        raise InputError(f"--kinds {','.join(unknown) or 'nothing'}: choose among {', '.join(KINDS)}")
+    return kinds
+
+
 def augment(
     texts: Sequence[str],
     writer: Writer,
@@ -66,16 +74,13 @@ def augment(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Augmented:
     """Request what the cache lacks, filter everything, write augmented.jsonl atomically."""
-    unknown = sorted(set(kinds) - set(KINDS))
-    if unknown or not kinds:
-        raise InputError(f"--kinds {','.join(unknown) or 'nothing'}: choose among {', '.join(KINDS)}")
     about = entities(texts)
     read = list(passages(texts))
     asked = [(kind, passage) for passage in read for kind in kinds if _worth(kind, passage, about)]
     requests = [_request(kind, passage, about, questions) for kind, passage in asked]
     answers = written(Cache(out / WRITTEN), writer, requests, on_progress)
     found = filtered(zip(asked, answers, strict=True), about, ProbeLeaks(probes))
-    save(out / AUGMENTED, found.rows)
+    jsonl.write(out / AUGMENTED, found.rows)
     return found
 
 
@@ -123,13 +128,6 @@ def _request(kind: str, passage: Passage, about: Entities, questions: int) -> st
     named = sorted(about.within(passage.text), key=lambda term: (-about.weights[term], term))[:MOST_RELATED]
     listed = "; ".join(" ".join(term) for term in named)
     return REQUESTS[kind].format(n=questions, entities=listed, passage=passage.text)
-
-
-def save(path: Path, rows: Sequence[Row]) -> None:
-    """Write rows as JSON lines in one step; make the folder where there is none."""
-    with storage_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, jsonl.lines(rows))
 
 
 def load(path: Path) -> list[Row]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from db.reads import queries
-from evals import verdict
+from evals import jsonl, verdict
 from evals.probes import FACT_STATUSES, KNOWLEDGE, NEW, Probe, load_probes, parse_probes
 from evals.statistics import items_to_pass
 from pipelines.corpus import documents
@@ -51,12 +51,15 @@ class ProbeOptions:
 
 def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOptions) -> dict[str, Any]:
     """Write augmented.jsonl for a folder of documents; return the counts of kept and refused rows."""
+    kinds = augmenting.named_kinds(options.kinds)
+    if options.writer not in (TEMPLATE, GAPS):
+        _require_writer(ws, options.writer or "base", options.name)
     texts = _texts(ws, docs)
     probes_file = options.probes or companions(docs).get("probes")
     unseen = [*(load_probes(probes_file) if probes_file else ()), *_earlier(ws)]
     if options.writer in (TEMPLATE, GAPS):
         found = _without_a_model(options.writer, texts, unseen)
-        augmenting.save(out / augmenting.AUGMENTED, found.rows)
+        jsonl.write(out / augmenting.AUGMENTED, found.rows)
     else:
         writer = _writer(
             ws,
@@ -69,7 +72,7 @@ def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOpti
             texts,
             writer,
             out,
-            kinds=[kind.strip() for kind in options.kinds.split(",") if kind.strip()],
+            kinds=kinds,
             questions=options.questions,
             probes=unseen,
             on_progress=lambda done, total: ws.progress.step("augment", done, total),
@@ -86,12 +89,14 @@ def _without_a_model(writer: str, texts: Any, unseen: Any) -> augmenting.Augment
     from pipelines.microworld import templates
 
     leaks = ProbeLeaks(unseen)
-    all_rows = list(templates.questions(texts) if writer == TEMPLATE else gap_questions.rows(texts))
-    rows = [row for row in all_rows if not leaks.of(row["prompt"], row["response"])]
-    found = augmenting.Augmented(first_of(rows))
-    if len(rows) < len(all_rows):
-        found.refused["a held-out probe"] = len(all_rows) - len(rows)
-    return found
+    refused: Counter[str] = Counter()
+    rows = []
+    for row in templates.questions(texts) if writer == TEMPLATE else gap_questions.rows(texts):
+        if leaks.of(row["prompt"], row["response"]):
+            refused["a held-out probe"] += 1
+        else:
+            rows.append(row)
+    return augmenting.Augmented(first_of(rows), refused)
 
 
 def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> dict[str, Any]:
@@ -165,13 +170,24 @@ def _earlier(ws: Workspace) -> list[Probe]:
     return [probe for cycle in sorted(files) for probe in load_probes(files[cycle])]
 
 
+def _require_writer(ws: Workspace, source: str, model: str | None) -> None:
+    """Refuse a checkpoint that is not there, or an endpoint without the name of its model."""
+    if not _is_endpoint(source):
+        ws.checkpoint(source)
+    elif not model:
+        raise InputError(f"--writer {source}: name its model with --model")
+
+
+def _is_endpoint(source: str) -> bool:
+    return source.startswith(("http://", "https://"))
+
+
 def _writer(
     ws: Workspace, source: str, model: str | None, *, max_new_tokens: int, temperature: float
 ) -> Writer:
-    if source.startswith(("http://", "https://")):
-        if not model:
-            raise InputError(f"--writer {source}: name its model with --model")
-        return EndpointWriter(source, model, max_new_tokens, temperature)
+    _require_writer(ws, source, model)
+    if _is_endpoint(source):
+        return EndpointWriter(source, str(model), max_new_tokens, temperature)
     checkpoint = ws.checkpoint(source)
     return LocalWriter(
         ws.load(checkpoint), checkpoint.id, max_new_tokens=max_new_tokens, temperature=temperature

@@ -19,7 +19,6 @@ from pipelines.corpus.entities import Entities, beginnings, entities, sample
 from pipelines.corpus.passages import passages
 from pipelines.corpus.prose import prose_sentences
 from pipelines.writing.augment import REQUESTS
-from pipelines.writing.augment import save as save_rows
 from pipelines.writing.filters import pairs, question_flaw
 from pipelines.writing.text_cache import Cache, written
 from pipelines.writing.writers import Writer
@@ -202,4 +201,4 @@ def save(path: Path, rows: Sequence[Row]) -> None:
     """Write the probes; refuse to write none."""
     if not rows:
         raise InputError("no question could be made from these documents: bring your own with --qa FILE")
-    save_rows(path, rows)
+    jsonl.write(path, rows)

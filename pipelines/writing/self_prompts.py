@@ -2,9 +2,9 @@
 
 Given its chat template up to the beginning of the user's turn, an instruct model continues with a question as
 its users ask them; every second time the first words of a question or a task are given as well. Turns that
-are unfinished, too short or long, repetitive, in another language, duplicates or about the documents are
-dropped. The rest goes into a file in the home, once per clean checkpoint and seed. They also take the place
-of recover.yaml's data set where no hub can be reached.
+are unfinished, too short or long, repetitive, in another language or duplicates are dropped; what is about
+the documents is left to the guard. The rest goes into a file in the home, once per clean checkpoint and seed.
+They also take the place of recover.yaml's data set where no hub can be reached.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+from evals import jsonl
 from pipelines.distillation.prompts import HubAway, read_prompts
 from pipelines.writing import instruction_prompts
-from pipelines.writing.augment import save
 from pipelines.writing.instruction_prompts import fingerprint
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
-    from pipelines.corpus.entities import Entities
     from pipelines.runs.workspace import Workspace
     from recovery.models.chat_model import ChatModel
 
@@ -65,15 +64,14 @@ class Filtered:
 def usable(
     turns: Iterable[str],
     limits: Limits = Limits(),
-    about: Entities | None = None,
     kept: Sequence[str] = (),
 ) -> Filtered:
-    """Filter turns; `about` holds the documents' entities, `kept` turns that count as seen before."""
+    """Filter turns; `kept` are turns that count as seen before."""
     found = Filtered()
     seen = {fingerprint(turn) for turn in kept}
     for turn in turns:
         text = turn.strip()
-        reason = flaw(text, limits, about)
+        reason = flaw(text, limits)
         if reason is None and fingerprint(text) in seen:
             reason = "duplicate"
         if reason is not None:
@@ -84,7 +82,7 @@ def usable(
     return found
 
 
-def flaw(text: str, limits: Limits = Limits(), about: Entities | None = None) -> str | None:
+def flaw(text: str, limits: Limits = Limits()) -> str | None:
     """Return why a turn is not usable, or None."""
     words = re.findall(r"\w+", text.casefold())
     if not limits.fewest_words <= len(words) <= limits.most_words:
@@ -95,8 +93,6 @@ def flaw(text: str, limits: Limits = Limits(), about: Entities | None = None) ->
         return "few letters"
     if limits.language is not None and _language(text) != limits.language:
         return "language"
-    if about is not None and about.within(text):
-        return "about the documents"
     return None
 
 
@@ -247,7 +243,7 @@ def resolved(ws: Workspace, source: str, seed: int, *, asked: int | None = None,
         f"  prompts      {len(found.kept)} user turns written by {clean.id} (dropped: {reasons or 'none'}), "
         f"mixed with {count} generated instructions: {path}"
     )
-    save(path, mixed_rows(found.kept, count, seed))
+    jsonl.write(path, mixed_rows(found.kept, count, seed))
     return str(path)
 
 

@@ -143,9 +143,13 @@ class Episodes:
             self.state_tensors = teacher.state_tensors
             self.load_state_tensors = teacher.load_state_tensors
 
+    def has_begun(self) -> bool:
+        """Return whether a step that is not whole has answers which were sampled one step early."""
+        return bool(self._started)
+
     def updates(self, step: int) -> Iterator[list[Microbatch]]:
         """Yield the microbatches of every optimizer update of a step."""
-        inputs = self._started.pop(step) if step in self._started else self.draw(step)
+        inputs = self._started.get(step) or self.draw(step)
         rollouts = self.produce(inputs)
         if self.ahead and self.ahead.starts(step + 1):  # an engine samples while this step is trained on
             self._started[step + 1] = self.ahead.start(self.draw(step + 1))
@@ -161,6 +165,7 @@ class Episodes:
             for answers in minibatches(batches, self.method.minibatches):
                 yield answers + (self.rehearsal.beside(answers) if self.rehearsal else [])
         self.update_teacher()
+        self._started.pop(step, None)
 
     def draw(self, step: int) -> StepInputs:
         """Draw the step's prompts, each repeated for its samples, and as many pairs."""

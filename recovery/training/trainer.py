@@ -10,31 +10,30 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
 
 from recovery import distributed
-from recovery.errors import InputError, NonFiniteLoss
+from recovery.errors import InputError, NonFiniteLoss, Unstable
 from recovery.forward.hidden_states import logits_of, states_at
 from recovery.objective.objective import Loss
 from recovery.objective.signal_survey import SignalSurvey
 from recovery.seeds import step_seed
 from recovery.training.config import TrainConfig
 from recovery.training.learning_rate import learning_rate_at
-from recovery.training.updater import LossFunction, Microbatch, RunningSums, Updater, prefixed, unprefixed
+from recovery.training.resumption import Saver, Stateful
+from recovery.training.updater import LossFunction, Microbatch, RunningSums, Updater
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
     from recovery.storage.training_state import TrainState
 
 log = logging.getLogger(__name__)
-ETA_STEPS = 20  # steps averaged to estimate the remaining time
 
 
 class Batches(Protocol):
@@ -52,14 +51,6 @@ class ReportsMetrics(Protocol):
     """Batches that report metrics of the last step: response lengths, rewards, inputs of alarms."""
 
     def metrics(self) -> dict[str, float]: ...
-
-
-@runtime_checkable
-class Stateful(Protocol):
-    """Batches that carry tensors from step to step (a moving-average teacher), saved with the state."""
-
-    def state_tensors(self) -> dict[str, Tensor]: ...
-    def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -85,7 +76,7 @@ def train(  # noqa: PLR0913 - the one loop's parts
 ) -> TrainReport:
     """Train `chat_model` in place, resuming from the saved `state` if there is one. Steps count from 1.
 
-    If training fails or is interrupted between two updates, the last whole step is saved.
+    Training that fails or is interrupted saves its last whole step, where the weights are still its own.
     `on_metrics` receives every step's metrics, `on_state` the number of each saved step; `should_stop` may
     return a reason to end early. With several processes, `on_metrics` and `on_state` are called on rank 0
     only, and rank 0's result of `should_stop` counts. What it reads of a sharded model it reads inside
@@ -96,13 +87,13 @@ def train(  # noqa: PLR0913 - the one loop's parts
         raise InputError(
             "training: a moving-average teacher needs the student unsharded: set model.shard: false"
         )
-    saver = _Saver(updater, batches, config, state, on_state)
+    saver = Saver(updater, batches, config, state, on_state)
     survey = loss_fn.survey if isinstance(loss_fn, TokenLoss) else None
     progress = saver.resume()
     report = _tolerant(on_metrics if updater.rank == 0 else None)
     last = progress.steps if progress.stopped else config.steps
     chat_model.model.train()
-    with fp32_on_tensor_cores(chat_model.device), saver.keeping_whole_steps():
+    with fp32_on_tensor_cores(chat_model.device), saver.saving_whole_steps():
         for step in range(progress.steps + 1, last + 1):
             begun = time.perf_counter()
             rate = learning_rate_at(step, config)
@@ -116,7 +107,7 @@ def train(  # noqa: PLR0913 - the one loop's parts
                 part = updater.backward(microbatches, loss_fn)
                 if not part.finite:
                     raise _non_finite(step, part)
-                saver.whole = None
+                saver.leave_whole_step()
                 updater.update()
                 sums = sums.plus(part)
 
@@ -125,15 +116,19 @@ def train(  # noqa: PLR0913 - the one loop's parts
             metrics |= sums.means() | progress.rates(config.steps) | _reported(batches, survey)
             report(step, metrics)
 
-            reason = distributed.share(should_stop(step, metrics) if should_stop else None)
+            try:
+                reason = distributed.share(should_stop(step, metrics) if should_stop else None)
+            except Unstable:  # resuming goes on behind this step, without the alarm
+                saver.reach(progress)
+                raise
             progress = replace(progress, stopped=reason)
-            saver.whole = progress
+            saver.reach(progress)
             if reason or config.saves_after(step):
                 saver.save(progress)
             if reason:
                 break
     updater.finish(chat_model)
-    return progress.report()
+    return TrainReport(progress.steps, round(progress.tokens), progress.seconds, progress.stopped)
 
 
 def _reported(batches: Batches, survey: SignalSurvey | None) -> dict[str, float]:
@@ -177,108 +172,6 @@ class TokenLoss:
         if self.survey:
             self.survey.see(microbatch.rollouts, states_ND, loss)
         return loss
-
-
-@dataclass(frozen=True)
-class _Progress:
-    """Steps, tokens and seconds so far, and the durations of the last steps."""
-
-    steps: int = 0
-    tokens: float = 0.0
-    seconds: float = 0.0
-    recent: tuple[tuple[float, float], ...] = ()  # (tokens, seconds) of the last steps
-    stopped: str | None = None  # reason for an early end; such a state is not trained further
-
-    def plus(self, tokens: float, seconds: float) -> _Progress:
-        recent = (*self.recent, (tokens, seconds))[-ETA_STEPS:]
-        return _Progress(self.steps + 1, self.tokens + tokens, self.seconds + seconds, recent)
-
-    def rates(self, steps: int) -> dict[str, float]:
-        tokens, seconds = self.recent[-1]
-        mean = sum(seconds for _, seconds in self.recent) / len(self.recent)
-        eta = mean * (steps - self.steps)
-        return {"tokens_per_second": tokens / max(seconds, 1e-9), "step_seconds": seconds, "eta_seconds": eta}
-
-    def report(self) -> TrainReport:
-        return TrainReport(self.steps, round(self.tokens), self.seconds, self.stopped)
-
-
-class _Saver:
-    """Load and save a run's training state: weights, optimizer, tensors of the batches, progress."""
-
-    def __init__(
-        self,
-        updater: Updater,
-        batches: Batches,
-        config: TrainConfig,
-        state: TrainState | None,
-        on_state: Callable[[int], None] | None,
-    ) -> None:
-        self.updater = updater
-        self.batches = batches
-        self.state = state
-        self.on_state = on_state
-        # Sharding does not change the result, so a run may resume with another value of `shard`.
-        settings = {k: v for k, v in asdict(config).items() if k != "shard"}
-        self.config = {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
-        self.saved = 0
-        self.whole: _Progress | None = None  # what the weights stand for; None within a step's updates
-
-    def resume(self) -> _Progress:
-        """Restore the newest complete state, if there is one, and return its progress."""
-        loaded = self.state.load() if self.state else None
-        if loaded is None:
-            return _Progress()
-        self.saved, tensors, meta = loaded
-        for name, value in self.config.items():
-            if meta["config"].get(name) != value:
-                raise InputError(
-                    f"training state: it was written with {name} {meta['config'].get(name)}, not {value}: "
-                    "resume with the same settings or start a new run"
-                )
-        self.updater.load_state_tensors(tensors)
-        if isinstance(self.batches, Stateful):
-            self.batches.load_state_tensors(unprefixed("batches", tensors))
-        return _Progress(self.saved, meta["tokens"], meta["seconds"], stopped=meta.get("stopped"))
-
-    def save(self, progress: _Progress) -> None:
-        if self.state and (self.updater.rank == 0 or self.updater.sharded):
-            tensors = self.updater.state_tensors()
-            if isinstance(self.batches, Stateful):
-                tensors |= prefixed("batches", self.batches.state_tensors())
-            meta = {
-                "config": self.config,
-                "tokens": progress.tokens,
-                "seconds": progress.seconds,
-                "stopped": progress.stopped,
-            }
-            self.state.save(progress.steps, tensors, meta)
-            self.saved = progress.steps
-            if self.on_state and self.updater.rank == 0:
-                self.on_state(progress.steps)
-
-    @contextmanager
-    def keeping_whole_steps(self) -> Iterator[None]:
-        """Where the block fails or is interrupted, save the last step if the weights are still its own."""
-        try:
-            yield
-        except BaseException as error:
-            if self.whole and self.whole.steps > self.saved and self._resumable_after(error):
-                self._try_to_save(self.whole)
-            raise
-
-    def _resumable_after(self, error: BaseException) -> bool:
-        """Return whether a state that was not planned can be written now and resumed from."""
-        together = not self.updater.sharded or isinstance(error, NonFiniteLoss)  # all processes are here
-        begun = isinstance(self.batches, Stateful) or getattr(self.batches, "ahead", None) is not None
-        return together and not begun
-
-    def _try_to_save(self, progress: _Progress) -> None:
-        """Save, or warn: the error that ended the training must be the one that is reported."""
-        try:
-            self.save(progress)
-        except Exception as error:  # noqa: BLE001
-            log.warning("step %d was not saved (%s: %s)", progress.steps, type(error).__name__, error)
 
 
 class _Timed:

@@ -76,7 +76,7 @@ def test_every_way_is_a_setting_that_midtraining_takes() -> None:
     preset = settings.parse(settings.preset_text("microworld"), "preset")
     for way in ways_in.WAYS.values():
         chosen = overrides.changed(preset, way.midtraining).midtrain
-        passage_teaching.check(MidtrainJob(docs="docs", student="base", settings=chosen, prompts="p.jsonl"))
+        passage_teaching.check(chosen, None)
         assert 0 < way.kept <= 1 and not (way.midtraining and way.kept < 1)
 
 

@@ -679,6 +679,15 @@ def test_a_home_remembers_its_database(
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
 
 
+def test_a_database_that_does_not_open_is_not_remembered(recover: Recover, tmp_path: Path) -> None:
+    (tmp_path / "broken.db").write_text("no database")
+    typo = recover("-q", "--home", tmp_path / "home", "--db", tmp_path / "broken.db", "init")
+    assert typo.code == 2
+    made = recover("-q", "--home", tmp_path / "home", "--db", tmp_path / "right.db", "init")
+    assert made.code == 0
+    assert len(recover("--home", tmp_path / "home", "ls", "checkpoints", "--json").json) == 1
+
+
 def test_what_a_new_home_holds_is_its_owners_alone(fresh: Path, recover: Recover, tmp_path: Path) -> None:
     recover("-q", "--home", tmp_path / "new", "init")
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700

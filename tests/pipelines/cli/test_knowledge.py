@@ -69,7 +69,7 @@ def test_chat_is_answered_by_the_clean_model_and_the_mix_is_shown(recover: Recov
 
 def test_lost_sorts_the_failed_questions(recover: Recover, place: Path) -> None:
     found = answer(recover, place / "home", "lost", "base", "--probes", place / "world" / "probes.jsonl")
-    assert found["asked"] == 1 and found["failed"] == found["unreachable"] + found["eroded"]
+    assert found["asked"] == 1 and found["failed"] == found["unreachable"] + found["lost"]
     assert len(found["items"]) == found["failed"] and found["by_kind"][0]["kind"] == "direct"
 
 

@@ -14,8 +14,18 @@ def test_a_typed_reward_is_seen_from_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert setting_options.reward_source("mine.py:score") == f"{tmp_path / 'mine.py'}:score"
-    assert setting_options.reward_source("exact") == "exact"
+    assert setting_options.file("mine.py:score") == f"{tmp_path / 'mine.py'}:score"
+    assert setting_options.file("exact") == "exact"
+
+
+def test_a_built_in_name_is_no_file_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("self", "mine"):
+        (tmp_path / name).write_text("")
+    assert setting_options.file("self") == "self"
+    assert setting_options.file("mine") == str(tmp_path / "mine")
+    assert setting_options.file("prompts.jsonl") == str(tmp_path / "prompts.jsonl")
+    assert setting_options.file("hub:org/name:train:text") == "hub:org/name:train:text"
 
 
 def test_names_with_values_are_joined_from_all_options() -> None:

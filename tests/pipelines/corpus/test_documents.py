@@ -216,7 +216,7 @@ def test_kept_texts_come_back_exactly(tmp_path_factory: pytest.TempPathFactory, 
     docs = folder(root / "docs", {"a.jsonl": "\n".join(map(json.dumps, texts)).encode()})
     path = root / "runs" / "documents.jsonl"
     text_file.keep(docs, path)
-    assert text_file.load_texts(path) == texts
+    assert [piece.text for piece in text_file.load_pieces(path)] == texts
     assert sorted(p.name for p in path.parent.iterdir()) == ["documents.jsonl", "manifest.jsonl"]
 
 
@@ -226,7 +226,7 @@ def test_kept_texts_that_are_gone_or_cut_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text('"one"\n[]\n')
     for name in ("gone.jsonl", "cut.jsonl", "other.jsonl", "empty.jsonl"):
         with pytest.raises(InputError, match=f"{name}: the kept documents") as refused:
-            text_file.load_texts(tmp_path / name)
+            list(text_file.load_pieces(tmp_path / name))
         assert "\n" not in str(refused.value)
 
 

@@ -220,15 +220,19 @@ def test_removed_documents_are_reported_and_damaged_ones_are_an_error(tmp_path: 
 
 
 def test_named_documents_are_read_within_the_configured_limits(tmp_path: Path) -> None:
-    (tmp_path / "a.html").write_text(f"<p>short</p><!--{'x' * 2**20}-->")
-    (tmp_path / "b.md").write_text("plain")
-    job: Any = SimpleNamespace(docs=str(tmp_path))
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "a.html").write_text(f"<p>short</p><!--{'x' * 2**20}-->")
+    (docs / "b.md").write_text("plain")
+    job: Any = SimpleNamespace(docs=str(docs))
 
     def read(mib: int) -> list[str]:
         reading = ReadingConfig(largest_file_mib=mib)
         config = SimpleNamespace(midtrain=SimpleNamespace(reading=reading))
         workspace: Any = SimpleNamespace(config=config)
-        return texts_of(workspace, job, stage=None, wanted_by="overlap")  # type: ignore[arg-type]
+        run = tmp_path / f"run of {mib}"
+        stage: Any = SimpleNamespace(directory=run, step=lambda *_, **__: None)
+        return texts_of(workspace, job, stage, wanted_by="overlap")
 
     assert read(1) == ["plain"] and read(2) == ["short", "plain"]
 

@@ -272,7 +272,8 @@ def test_what_does_not_fit_is_refused_before_a_run_is_recorded(
     with pytest.raises(InputError, match=reason):
         midtrain(home, job(tmp_path, **changes))
     assert not queries.runs(home.tracker.db, kind="midtrain")
-    check(job(tmp_path))
+    made = job(tmp_path)
+    check(made.settings, made.augment)
 
 
 def test_documents_without_a_sentence_are_refused(home: Workspace, tmp_path: Path) -> None:

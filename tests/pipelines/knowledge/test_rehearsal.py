@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from db.reads import curves, queries
 from pipelines.config.jobs import DistillJob, MidtrainJob
 from pipelines.config.overrides import override
-from pipelines.corpus import kept_texts
+from pipelines.corpus import kept_texts, text_file
 from pipelines.corpus.token_file import Dialogue, Tokens
 from pipelines.distill import distill
 from pipelines.knowledge.rehearsal import METRIC, Rehearsal, Taught
@@ -324,6 +324,29 @@ def test_named_documents_are_read_within_the_configured_limits(home: Workspace, 
         pytest.raises(InputError, match="1 skipped: larger than 1 MiB"),
     ):
         distill(limited, asked.model_copy(update={"docs": str(tmp_path / "named")}))
+
+
+def test_named_documents_are_read_once_and_rehearsed(
+    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    keep = text_file.keep
+
+    def noted(docs: Path, *rest: Any, **more: Any) -> Any:
+        read.append(docs)
+        return keep(docs, *rest, **more)
+
+    monkeypatch.setattr(text_file, "keep", noted)
+    said: list[str] = []
+    monkeypatch.setattr(home.progress, "say", said.append)
+    named = job(tmp_path, "base", steps=1).model_copy(update={"docs": str(tmp_path / "docs")})
+    distill(home, named)  # the guard reads them too
+    assert read == [tmp_path / "docs"]
+    (rehearsed,) = (line for line in said if "read again" in line)
+    total = kept_texts.tokenised(runs_of(home, taught(home, tmp_path))[0], home.load(home.clean())).total
+    assert f"of {total:,} tokens" in rehearsed
+    (run,) = queries.runs(home.tracker.db, kind="distill")
+    assert not list(home.run_directory(run["id"]).glob("documents.jsonl"))
 
 
 def test_a_student_that_was_taught_nothing_rehearses_nothing(

@@ -35,7 +35,8 @@ def settings(**changes: Any) -> Config:
 
 
 def midtraining(longest: int = 1000, **changes: Any) -> StageTokens:
-    return midtraining_tokens(settings(**changes).midtrain, 2400, USUAL, longest)
+    chosen = settings(**changes).midtrain
+    return midtraining_tokens(chosen, chosen.mix.at_first, 2400, USUAL, longest)
 
 
 def recovery(**changes: Any) -> StageTokens:

@@ -93,3 +93,25 @@ def test_a_reward_that_is_no_file_is_in_the_job_itself(tmp_path: Path, reward: s
     assert isinstance(made, DistillJob)
     other = made.model_copy(update={"settings": override(made.settings, {"reward": reward})})
     assert "reward" not in other.sources()
+
+
+def test_files_that_are_not_read_may_come_and_go(ws: Workspace, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "page.md").write_text("Words.")
+    begun = pinned(ws, jobs(tmp_path)["cycle"])
+    (docs / "picture.png").write_bytes(b"\x89PNG")
+    assert pinned(ws, begun) == begun
+    (docs / "macros.sty").write_text(r"\newcommand{\name}{value}")  # read by the chapters beside it
+    with pytest.raises(InputError, match=r"documents .*changed since the run began"):
+        pinned(ws, begun)
+
+
+def test_a_name_is_no_file_that_happens_to_lie_in_the_folder(
+    ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = jobs(tmp_path)["distill"].model_copy(update={"prompts": "microworld"})
+    begun = pinned(ws, made)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "microworld").write_text("notes")
+    assert pinned(ws, begun) == begun

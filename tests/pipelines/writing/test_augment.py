@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from evals.probes import Probe, load_probes
 from pipelines.corpus.passages import passages
 from pipelines.microworld import people, templates, world
-from pipelines.writing.augment import AUGMENTED, WRITTEN, augment, load
+from pipelines.writing.augment import AUGMENTED, WRITTEN, augment, load, named_kinds
 from pipelines.writing.filters import ProbeLeaks, pairs, text_flaw
 from pipelines.writing.text_cache import Cache, written
 from pipelines.writing.writers import KEY_VARIABLE, EndpointWriter, LocalWriter
@@ -141,7 +141,7 @@ def test_a_damaged_line_costs_its_own_text_alone(tmp_path: Path, damage: bytes) 
 
 def test_bad_kinds_and_missing_files_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="poem: choose among qa"):
-        augment(TEXTS, Fake(), tmp_path, kinds=["poem"])
+        named_kinds("qa, poem")
     with pytest.raises(InputError, match="run `recover augment` first"):
         load(tmp_path / "nowhere")
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.corpus.entities import Entities
 from pipelines.distillation.prompts import HubAway, Prompt, read_prompts
 from pipelines.job_from_options.train import distill_job
 from pipelines.machine.init_home import initialise
@@ -29,11 +28,10 @@ QUESTION = "Can you explain how tides depend on the moon and why there are two e
         ("tell me a story " * 8, "repetition"),
         ("12 + 47 = 59 ; 8 * (3 - 1) / 2 = 8 ; x", "few letters"),
         ("Können Sie mir bitte erklären, wie Ebbe und Flut entstehen und warum?", "language"),
-        ("Please tell me how the Zorblatt engine is started in the morning.", "about the documents"),
     ],
 )
 def test_each_flaw_has_its_reason(text: str, reason: str | None) -> None:
-    assert flaw(text, about=Entities({("zorblatt",): 1.0})) == reason
+    assert flaw(text) == reason
 
 
 def test_another_language_can_be_wanted_or_none() -> None:

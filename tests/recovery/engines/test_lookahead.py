@@ -29,6 +29,7 @@ from recovery.training.trainer import TokenLoss, train
 from tests.support import tiny
 from tests.support.engine_fakes import TinyEngine, step
 from tests.support.episodes import episodes
+from tests.support.present import present
 
 PARAMS = SamplingParams(12, seed=3)
 SHORT = SamplingParams(5, 0.0)
@@ -121,7 +122,11 @@ def test_an_engine_lost_meanwhile_is_asked_once_more(student: ChatModel, forever
 
 
 def trained(
-    steps: int, save_every: int, state: TrainState | None = None, die_in: int | None = None
+    steps: int,
+    save_every: int,
+    state: TrainState | None = None,
+    die_in: int | None = None,
+    die_writing: int | None = None,
 ) -> tuple[dict[str, torch.Tensor], list[dict[str, float]], list[tuple[int, int]]]:
     """The weights, every step's numbers, and which update's weights wrote each step's answers."""
     student, seen, updates = tiny.chat_model(seed=1), [], {}
@@ -137,6 +142,8 @@ def trained(
 
     def sample(prompts: Any, params: Any, *rest: Any) -> Any:
         if params.max_new_tokens != CANARY_TOKENS:
+            if len(written) + 1 == die_writing:
+                raise KeyboardInterrupt
             written.append((len(written) + 1, updates.get(mark(engine.chat_model.model), -1)))
         return real(prompts, params, *rest)
 
@@ -154,7 +161,7 @@ def trained(
     try:
         train(student, made, loss, config, state=state, on_metrics=on_metrics)
     except KeyboardInterrupt:
-        assert die_in
+        assert die_in or die_writing
         sampler.close()
     weights = {name: p.detach().clone() for name, p in student.model.named_parameters()}
     return weights, seen, written
@@ -177,6 +184,17 @@ def test_a_killed_training_goes_on_bitwise(tmp_path: Path, die_in: int) -> None:
     trained(steps=7, save_every=3, state=state, die_in=die_in)
     again, rest, _ = trained(steps=7, save_every=3, state=state)
     assert len(rest) == 4 and [m["loss"] for m in rest] == [m["loss"] for m in seen[3:]]
+    assert all(torch.equal(weights[name], again[name]) for name in weights)
+
+
+def test_a_step_whose_answers_are_one_step_old_is_not_begun_anew_from_the_step_before_it(
+    tmp_path: Path,
+) -> None:
+    weights, _, _ = trained(steps=7, save_every=3)
+    state = TrainState(tmp_path)
+    trained(steps=7, save_every=3, state=state, die_writing=6)
+    assert present(state.load())[0] == 3
+    again, _, _ = trained(steps=7, save_every=3, state=state)
     assert all(torch.equal(weights[name], again[name]) for name in weights)
 
 

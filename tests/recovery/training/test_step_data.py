@@ -21,8 +21,9 @@ from recovery.storage.training_state import TrainState
 from recovery.teachers.contexts import Context
 from recovery.teachers.teachers import CheckpointTeacher, SelfTeacher
 from recovery.training.config import TrainConfig
+from recovery.training.resumption import Stateful
 from recovery.training.step_data import Episodes, drawn, minibatches
-from recovery.training.trainer import Stateful, TokenLoss, train
+from recovery.training.trainer import TokenLoss, train
 from recovery.training.updater import Microbatch
 from tests.support import tiny
 from tests.support.episodes import (

@@ -17,7 +17,7 @@ import torch
 from transformers import PreTrainedModel
 
 from recovery.batches.rollouts import Rollouts
-from recovery.errors import InputError, NonFiniteLoss
+from recovery.errors import InputError, NonFiniteLoss, Unstable
 from recovery.methods import table
 from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
@@ -236,17 +236,18 @@ def test_a_non_finite_loss_stops_before_its_update(value: float, tmp_path: Path)
     assert torch.equal(tensors["weights.model.norm.weight"], good.model.model.norm.weight)
 
 
-class Interrupted:
+def interrupted(batches: Any, step: int, update: int = 0) -> Any:
     """Batches that are interrupted as the given update of a step is asked for."""
+    whole = batches.updates
 
-    def __init__(self, batches: Batches, step: int, update: int = 0) -> None:
-        self.batches, self.step, self.update = batches, step, update
-
-    def updates(self, step: int) -> Iterable[Sequence[Microbatch]]:
-        for number, microbatches in enumerate(self.batches.updates(step)):
-            if (step, number) == (self.step, self.update):
+    def updates(at: int) -> Iterable[Sequence[Microbatch]]:
+        for number, microbatches in enumerate(whole(at)):
+            if (at, number) == (step, update):
                 raise KeyboardInterrupt
             yield microbatches
+
+    batches.updates = updates
+    return batches
 
 
 @pytest.mark.parametrize("name", ["texts", "on-policy", "lora"])
@@ -256,7 +257,7 @@ def test_an_interrupted_training_repeats_no_whole_step(name: str, tmp_path: Path
     train(whole, batches, loss, config)
     halted, batches, loss = CASES[name]()
     with pytest.raises(KeyboardInterrupt):
-        train(halted, Interrupted(batches, step=4), loss, config, state=state)
+        train(halted, interrupted(batches, step=4), loss, config, state=state)
     again, batches, loss = CASES[name]()
     steps: list[int] = []
     train(again, batches, loss, config, state=state, on_metrics=lambda step, _: steps.append(step))
@@ -266,13 +267,27 @@ def test_an_interrupted_training_repeats_no_whole_step(name: str, tmp_path: Path
     )
 
 
-def test_weights_between_two_updates_are_not_saved(tmp_path: Path) -> None:
-    student, batches, loss = on_policy_case()
+@pytest.mark.parametrize(("name", "update"), [("on-policy", 1), ("moving average", 0)])
+def test_a_state_that_has_moved_on_is_not_saved(name: str, update: int, tmp_path: Path) -> None:
+    """Weights between two updates of a step are no step's; a teacher has followed before the first one."""
+    student, batches, loss = CASES[name]()
     state = TrainState(tmp_path)
-    interrupted = Interrupted(batches, step=4, update=1)
+    halted = interrupted(batches, step=4, update=update)
     with pytest.raises(KeyboardInterrupt):
-        train(student, interrupted, loss, replace(CONFIG, save_every=2), state=state)
+        train(student, halted, loss, replace(CONFIG, save_every=2), state=state)
     assert present(state.load())[0] == 2
+
+
+def test_after_an_alarm_training_goes_on_behind_its_step(tmp_path: Path) -> None:
+    def alarm(step: int, metrics: dict[str, float]) -> str | None:
+        if step == 3:
+            raise Unstable("an alarm")
+        return None
+
+    config, state = replace(CONFIG, save_every=0), TrainState(tmp_path)
+    with pytest.raises(Unstable):
+        train(tiny.chat_model(), Texts(), LABELS, config, state=state, should_stop=alarm)
+    assert present(state.load())[0] == 3
 
 
 def test_a_state_that_cannot_be_saved_does_not_hide_why_training_ended(
