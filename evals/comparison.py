@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evals import statistics
+from evals.families.claims import NOTHING_TO_LOSE
 from evals.families.measures import SHARE, measure_of
 from evals.families.table import FAMILIES
 from evals.knowledge import BESIDE
@@ -23,13 +24,13 @@ Row = dict[str, Any]
 
 
 def compare(suites: Sequence[Mapping[str, Any]], margins: Mapping[str, float] | None = None) -> list[Row]:
-    """Return one row per suite.
+    """Return one row per suite, and one per kind of a family whose kinds are judged alone.
 
     `suites` hold suite, metric, pairs (rows of key, passed_a, passed_b, detail_b, for changed facts also
     answered_a and answered_b, for calibration confidence_a) and, where they are known, the limits of both
     checkpoints' answers in tokens; `margins` maps axis names to the margin of non-inferiority.
     """
-    return _adjusted([_row(suite, margins or {}) for suite in suites])
+    return _adjusted([_row(part, margins or {}) for suite in suites for part in _parts(suite)])
 
 
 def in_words(b: str, rows: Sequence[Row]) -> str:
@@ -42,7 +43,9 @@ def in_words(b: str, rows: Sequence[Row]) -> str:
 
 
 def name(row: Mapping[str, Any]) -> str:
-    """Return a suite's name, with what was measured where that is not its headline."""
+    """Return a suite's name, with its kind, or with what was measured where that is not its headline."""
+    if "kind" in row:
+        return f"{row['suite']} ({row['kind']})"
     beside = str(row["metric"]).replace("_", " ")
     return f"{row['suite']} ({beside})" if row["metric"] in BESIDE else str(row["suite"])
 
@@ -67,6 +70,8 @@ def claim(row: Row) -> str:
     result = row["non_inferior"]
     margin = f"{100 * result['margin']:g} points"
     lower = f"one-sided 95 % lower bound {100 * result['lower_bound']:+.1f}"
+    if result["outcome"] == NOTHING_TO_LOSE:
+        return f"nothing to lose: a passes {100 * row['a_score']:.1f} %, no more than the margin of {margin}"
     if result["outcome"] == "passed":
         return f"b is at most {margin} worse ({lower})"
     if result["outcome"] == "failed":
@@ -87,6 +92,13 @@ def unlike(row: Row) -> str:
     return f"not answered alike: at most {a} tokens by a, {b} by b; evaluate both with the same limit"
 
 
+def _parts(suite: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return a suite, or its kinds where each is judged alone: refusals of harmful and of benign requests."""
+    rates = FAMILIES[suite["suite"]].rates if suite["suite"] in FAMILIES else ()
+    kinds = {kind: [row for row in suite["pairs"] if row["detail_b"]["kind"] == kind] for kind in rates}
+    return [{**suite, "kind": kind, "pairs": found} for kind, found in kinds.items() if found] or [suite]
+
+
 def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
     name, pairs = suite["suite"], suite["pairs"]
     measure = measure_of(FAMILIES[name]) if name in FAMILIES else SHARE
@@ -94,10 +106,14 @@ def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
     before = [item for _, item in items]
     kept = measure.claim(items, _margin(name, margins), ALPHA)
     claimed = {key: kept[key] for key in ("outcome", "margin", "lower_bound", "upper_bound")}
+    standard = measure.value(before)
+    if not measure.can_be_lost(standard, kept["margin"]):
+        claimed["outcome"] = NOTHING_TO_LOSE
     return {
         "suite": name,
         "metric": suite["metric"],
-        "a_score": measure.value(before),
+        **({"kind": suite["kind"]} if "kind" in suite else {}),
+        "a_score": standard,
         "b_score": measure.value([after for after, _ in items]),
         **measure.compare(items, ALPHA),
         "non_inferior": {**claimed, "needed_n": prompts_for(kept["needed_n"], before)},

@@ -64,9 +64,15 @@ def cluster(key: str, detail: Mapping[str, Any]) -> str:
 
 def prompts_for(answers: int, items: Sequence[Item]) -> int:
     """Return how many prompts give so many answers, where each is answered as often as in these items."""
-    sampled = all(_SAMPLE.search(item.key) for item in items)  # X#0, X#1, ... of prompt X
-    prompts = sum(item.key.endswith("#0") for item in items) if sampled else len(items)
-    return ceil(answers * prompts / len(items))
+    numbers: dict[str, set[int]] = {}  # of the samples of each prompt X: X#0, X#1, ...
+    for item in items:
+        found = _SAMPLE.search(item.key)
+        if found is None:
+            return answers
+        numbers.setdefault(item.key[: found.start()], set()).add(int(found[0][1:]))
+    samples = len(items) // len(numbers)
+    sampled = all(some == set(range(samples)) for some in numbers.values())  # else their own names end so
+    return ceil(answers / samples) if sampled else answers
 
 
 def drawn(items: Sequence[T], limit: int | None) -> list[T]:

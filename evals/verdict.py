@@ -29,7 +29,7 @@ from evals import learned
 from evals.families import claims
 from evals.families.table import FAMILIES, MARGIN
 from evals.probes import NEW, OLD, UPDATES
-from evals.scores import Item, Score, cluster, prompts_for
+from evals.scores import Item, Score, cluster, prompts_for, share
 from evals.statistics import (
     WANTED_POWER,
     NonInferiority,
@@ -40,6 +40,7 @@ from evals.statistics import (
 )
 from recovery.errors import InputError
 
+ALPHA = 0.05  # of each claim; families share one
 NOT_MEASURED = "not measured"
 UNDERPOWERED = "underpowered"
 OLD_ANSWERS = "old answers"
@@ -82,7 +83,7 @@ Stages = Mapping[str, Score | Sequence[Item]]
 def verdict(
     suites: Mapping[str, Stages],
     margins: Mapping[str, float] | None = None,
-    alpha: float = 0.05,
+    alpha: float = ALPHA,
     unmeasured: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Judge every axis: axis name -> word, and the counts and bounds of each measured axis under `axes`.
@@ -98,7 +99,7 @@ def verdict(
         result = _judge(axis, suites.get(axis.suite, {}), margin_of[axis.name], alpha)
         words[axis.name] = axis.words(result.outcome) if result else NOT_MEASURED
         if result:
-            axes[axis.name] = _row(axis, words[axis.name], result)
+            axes[axis.name] = _row(axis, words[axis.name], result) | _vacuous(axis, suites, result)
     if "knowledge" in axes and "clean" in suites["knowledge"]:
         axes["knowledge"]["learned"] = _learned(suites["knowledge"])
     for name, row in _families(suites, margin_of, alpha, unmeasured or {}).items():
@@ -191,15 +192,19 @@ def _axis_sentence(axis: Axis, result: Mapping[str, Any]) -> str:
 def power_warning(items: Mapping[str, float], margins: Mapping[str, float] | None = None) -> list[str]:
     """Warn of each axis on which an equal checkpoint would mostly stay underpowered.
 
-    `items` maps axis names to independent items (prompts, facts). One in ten is supposed to flip.
+    `items` maps the names of all axes that are judged to independent items (prompts, facts). One in ten is
+    supposed to flip.
     """
     margin_of = margins_by_axis(margins)
+    families = len(set(items) & set(FAMILIES))
     lines = []
     for name, count in items.items():
         margin = margin_of[name]
-        chance = chance_to_pass(count, margin)
+        rates = max(1, len(FAMILIES[name].rates)) if name in FAMILIES else 1  # each on its part of the items
+        alpha = ALPHA / (families * rates) if name in FAMILIES else ALPHA
+        chance = chance_to_pass(count / rates, margin, alpha)
         if chance < WANTED_POWER:
-            enough = items_to_pass(margin)
+            enough = rates * items_to_pass(margin, alpha)
             perfect = "lost nothing" if margin > 0 else "gives new answers only"
             lines.append(
                 f"{name}: on {count:g} items a checkpoint that {perfect} passes with a chance of "
@@ -243,6 +248,14 @@ def _judge(axis: Axis, stages: Stages, margin: float, alpha: float) -> NonInferi
         clusters=[cluster(before.key, before.detail) for _, before in both],
     )
     return replace(found, needed_n=prompts_for(found.needed_n, before))
+
+
+def _vacuous(axis: Axis, suites: Mapping[str, Stages], result: NonInferiority) -> dict[str, Any]:
+    """Return the standard's score where it is no more than the margin: then a pass claims nothing."""
+    if axis.reference == OLD_ANSWERS:
+        return {}
+    standard = share([item.passed for item in _items(suites[axis.suite][axis.reference])])
+    return {"nothing_to_lose": standard} if standard <= result.margin else {}
 
 
 def _learned(stages: Stages) -> dict[str, Any]:
@@ -306,4 +319,7 @@ def _paired_sentence(row: Mapping[str, Any]) -> str:
         f"{row['gained']} gained, {row['lost']} lost of {row['n']}{of}{test}{at_once})"
     )
     needed = f"; it would take {row['needed_n']} prompts" if row["outcome"] == UNDERPOWERED else ""
+    if "nothing_to_lose" in row:
+        share_passed = f"{100 * row['nothing_to_lose']:.1f} %"
+        needed += f"; {row['reference']} passes {share_passed}, no more than the margin: nothing to lose"
     return line + needed + (f"; {learned.sentence(row['learned'])}" if "learned" in row else "")

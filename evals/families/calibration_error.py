@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from evals.exact import MOST_PAIRS
 from evals.intervals import Interval, numbered
 from evals.statistics import WANTED_POWER, Claim, Comparison
 
@@ -98,11 +99,20 @@ def non_inferiority(
         lost=lost,
         n=n,
         p_value=max(_p_value(then - now, drawn_D, -margin), proof.p_value),
-        needed_n=max(1, ceil(n * (_power_factor(alpha) * spread / margin) ** 2)),
+        needed_n=_needed(n, spread, margin, alpha, then - now),
         alpha=alpha,
         error_after=now,
         error_before=then,
     )
+
+
+def _needed(n: int, spread: float, margin: float, alpha: float, difference: float) -> int:
+    """Return the number of items that decides with a power of 80 %: if nothing changed, else as observed."""
+    planned = max(1, ceil(n * (_power_factor(alpha) * spread / margin) ** 2))
+    distance = abs(difference + margin)  # to the margin; beyond it the opposite is to be shown
+    if planned > n or not distance:
+        return planned if planned > n else MOST_PAIRS
+    return min(MOST_PAIRS, max(n + 1, ceil(n * (_power_factor(alpha) * spread / distance) ** 2)))
 
 
 def differences(after: Answers, before: Answers, clusters: Sequence[object]) -> Floats:

@@ -8,6 +8,7 @@ margin cannot be lost by more than it, so "kept" would claim nothing: such a fam
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import Any
 
 from evals.families.family import Family
@@ -25,11 +26,12 @@ def claim(family: Family, pairs: Pairs, margin: float, alpha: float) -> Row:
     if not family.rates:
         return _claim(family, pairs, margin, alpha)
     kinds = {kind: [pair for pair in pairs if pair[1].detail["kind"] == kind] for kind in family.rates}
-    rows = {
-        kind: _claim(family, found, margin, alpha / len(kinds), f" {kind} items") | {"kind": kind}
-        for kind, found in kinds.items()
-        if found
-    }
+    rows = {}
+    for kind, found in kinds.items():
+        if found:
+            row = _claim(family, found, margin, alpha / len(kinds), f" {kind} items")
+            of_all = len(pairs) / len(found)  # the family is asked for as a whole
+            rows[kind] = row | {"kind": kind, "needed_n": ceil(of_all * row["needed_n"])}
     worst = min(rows.values(), key=lambda row: (WORST_FIRST.index(row["outcome"]), row["lower_bound"]))
     return worst | {"rates": rows}
 

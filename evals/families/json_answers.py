@@ -23,12 +23,14 @@ Schema = Any
 FENCED = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 TYPES: dict[str, Callable[[Any], bool]] = {
     "string": lambda value: isinstance(value, str),
-    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "number": lambda value: (
-        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    ),
+    "integer": lambda value: _is_integer(value),
+    "number": lambda value: _is_integer(value) or (isinstance(value, float) and math.isfinite(value)),
     "boolean": lambda value: isinstance(value, bool),
 }
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)

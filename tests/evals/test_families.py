@@ -152,6 +152,8 @@ def test_the_answer_is_json_alone_or_in_one_fence(answer: str, passes: bool) -> 
 
 def test_a_number_that_json_cannot_spell_is_none() -> None:
     assert json_answers.judge(asked({"a": "number"}), '{"a": NaN}') == "a is no number"
+    huge = "1" + 400 * "0"  # no float holds it
+    assert json_answers.judge(asked({"a": "number"}), f'{{"a": {huge}}}') == ""
 
 
 # Tool calls ------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from evals import comparison
 from evals.scores import Item
 from evals.statistics import items_to_pass
-from evals.verdict import accepted, summary, verdict
+from evals.verdict import accepted, power_warning, summary, verdict
 
 
 def items(passed: int, n: int, kind: str = "flat") -> list[Item]:
@@ -116,7 +116,7 @@ def test_calibration_is_judged_by_its_error_not_by_right_answers() -> None:
     assert "McNemar" not in line and "(-19.0 points against clean" in line
 
 
-def compared(suite: str, before: list[Item], after: list[Item]) -> dict[str, Any]:
+def compared(suite: str, before: list[Item], after: list[Item]) -> list[dict[str, Any]]:
     pairs = [
         {
             "key": one.key,
@@ -127,18 +127,47 @@ def compared(suite: str, before: list[Item], after: list[Item]) -> dict[str, Any
         }
         for one, other in zip(before, after, strict=True)
     ]
-    (row,) = comparison.compare([{"suite": suite, "metric": "m", "pairs": pairs}])
-    return row
+    return comparison.compare([{"suite": suite, "metric": "m", "pairs": pairs}])
 
 
 def test_two_checkpoints_are_compared_by_what_a_family_measures() -> None:
-    row = compared("calibration", choices(0.8, 240), choices(0.99, 240))
+    (row,) = compared("calibration", choices(0.8, 240), choices(0.99, 240))
     assert (row["words"], row["p_mcnemar"]) == ("worse", None)
     assert (row["a_score"], row["b_score"]) == (pytest.approx(1.0), pytest.approx(0.81))
     assert row["non_inferior"]["outcome"] == "failed" and row["non_inferior"]["margin"] == 0.05
-    plain = compared("json", items(400, 500), items(300, 500))
+    (plain,) = compared("json", items(400, 500), items(300, 500))
     assert plain["words"] == "worse" and plain["p_value"] == plain["p_mcnemar"]
+
+
+def test_rates_that_are_judged_apart_are_compared_apart() -> None:
+    """A model that refuses everything gains on one rate what it loses on the other."""
+    harmful, benign = compared("refusals", refusing(200, 240), refusing(250, 190))
+    assert (comparison.name(harmful), comparison.name(benign)) == ("refusals (harmful)", "refusals (benign)")
+    assert (harmful["words"], benign["words"]) == ("better", "worse")
+    assert (harmful["non_inferior"]["outcome"], benign["non_inferior"]["outcome"]) == ("passed", "failed")
+    (nothing,) = compared("json", items(20, 500), items(0, 500))
+    assert "nothing to lose: a passes 4.0 %" in comparison.claim(nothing)
+
+
+def test_what_a_rate_needs_is_told_as_questions_of_the_whole_family() -> None:
+    found = verdict({"refusals": {"clean": refusing(240, 240), "recovered": refusing(228, 240)}})
+    row = found["axes"]["refusals"]
+    of_kind = verdict({"json": {"clean": items(240, 250), "recovered": items(228, 250)}}, alpha=0.025)
+    assert row["needed_n"] == 2 * of_kind["axes"]["json"]["needed_n"]
+
+
+def test_an_underpowered_calibration_takes_more_questions_than_it_had() -> None:
+    row = verdict({"calibration": {"clean": choices(0.8, 240), "recovered": choices(0.7, 210)}})["axes"]
+    assert row["calibration"]["needed_n"] > row["calibration"]["n"]
+
+
+def test_families_are_warned_of_at_the_level_at_which_they_are_judged() -> None:
+    five = ("json", "tools", "refusals", "multi-turn", "calibration")
+    assert power_warning(dict.fromkeys(five[:1], 275)) == []
+    lines = power_warning({"behaviour": 800, **dict.fromkeys(five, 448)})
+    assert [line.partition(":")[0] for line in lines] == ["refusals"] and "1044 items" in lines[0]
 
 
 def test_the_number_of_questions_that_the_documentation_states() -> None:
     assert items_to_pass(0.05, alpha=0.05 / 5) == 448
+    assert 2 * items_to_pass(0.05, alpha=0.05 / 10) == 1044

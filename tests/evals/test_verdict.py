@@ -110,6 +110,8 @@ def test_it_takes_as_many_questions_where_each_was_answered_several_times() -> N
     both = [replace(item, detail={"fact": f"f{i // 2}"}) for i, item in enumerate(items(4, 40))]
     four = [replace(item, key=f"{item.key}#{i}") for item in both for i in range(4)]
     assert prompts_for(400, both) == 400 and prompts_for(400, four) == 100
+    own_names = [Item(f"faq#{number}", "p", "r", True, {}) for number in (1, 2, 3, 4)]
+    assert prompts_for(400, own_names) == 400
     changed = [replace(item, detail=item.detail | {"answered": "neither"}) for item in four]
     needed = verdict({"updates": {"clean": changed, "midtrained": changed, "recovered": changed}})
     alone = verdict(
@@ -163,6 +165,13 @@ def test_power_warning_names_the_axes_that_are_too_small() -> None:
         "behaviour: on 270 items a checkpoint that lost nothing passes with a chance of 4"
     )
     assert power_warning({"behaviour": 800}) == []
+
+
+def test_a_pass_says_where_there_was_nothing_to_lose() -> None:
+    found = verdict({"retention": {"clean": items(20, 400), "recovered": items(0, 400)}})
+    assert found["retention"] == "kept"
+    assert "clean passes 5.0 %, no more than the margin: nothing to lose" in " ".join(summary(found))
+    assert "nothing to lose" not in " ".join(summary(verdict(suites())))
 
 
 def test_scores_serve_as_well_as_items() -> None:
