@@ -48,9 +48,12 @@ class HandbookWorld:
         self.changes = FULL if options.full else SHORT
 
     def check(self, cycles: int) -> None:
-        """Refuse a number of cycles for which there are no pages."""
+        """Refuse a number of cycles for which there are no pages, and prompts that cannot be read."""
         if not 1 <= cycles <= len(corpus.PAGES):
             raise InputError(f"--cycles {cycles}: the handbook has pages for {len(corpus.PAGES)} cycles")
+        corpus.require([page for pages in corpus.PAGES[:cycles] for page in pages])
+        if self.options.ifeval:
+            ifeval.rows(self.options.ifeval)
 
     def set_up(self, ws: Workspace) -> None:
         """Register the clean model: the one that was named, the installed package's, or the hub's."""

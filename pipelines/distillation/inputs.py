@@ -19,6 +19,7 @@ from recovery.methods.choices import FROZEN
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
+    from pipelines.config.sections.distill import DistillConfig
     from pipelines.distillation.engine_places import Engines
     from pipelines.runs.workspace import Workspace
     from recovery.methods.method import Method
@@ -60,6 +61,18 @@ def _reads_pairs(method: Method) -> bool:
     return method.state_kind in ("data", "mix") or method.context == "demonstrations"
 
 
+def check_named(settings: DistillConfig, method: Method) -> None:
+    """Refuse what is named beside the prompts and is not there: pairs, a context, a reward, a probe."""
+    if settings.pairs and _reads_pairs(method):
+        read_prompts(settings.pairs)
+    if method.context != "none":
+        _context_file(settings.context)
+    if method.needs_rewards:
+        _named_reward(settings, method)
+    if settings.stop and settings.stop.probe:
+        read_prompts(settings.stop.probe)
+
+
 def read_data(job: DistillJob, method: Method, home: Path | None = None) -> PromptData:
     """Return the method's rows; without --pairs, the pairs are the prompts that have a response."""
     only_pairs = method.state_kind == "data" and job.settings.pairs
@@ -90,15 +103,33 @@ def read_context(job: DistillJob, method: Method, pairs: list[Prompt]) -> Contex
     if method.context == "none":
         return None
     given, settings = job.settings.context, job.settings
-    if given is not None and is_file(given):
+    if given is not None and _context_file(given):
         if method.context == "demonstrations" and Path(given).suffix in (".jsonl", ".json"):
             pairs = _answered(read_prompts(given))
             given = None
         else:
             given = _text(Path(given))
-    elif given is not None and re.fullmatch(r"\S+\.(txt|md|jsonl|json)", given):
-        raise InputError(f"--context {given}: there is no such file: give a file, or the text itself")
     return Context(method.context, given, examples=pairs, shots=settings.context_examples)
+
+
+def _context_file(given: str | None) -> bool:
+    """Return whether the context is a file; refuse what can only be one and is not there."""
+    if given is None or is_file(given):
+        return given is not None
+    if re.fullmatch(r"\S+\.(txt|md|jsonl|json)", given):
+        raise InputError(f"--context {given}: there is no such file: give a file, or the text itself")
+    return False
+
+
+def _named_reward(settings: DistillConfig, method: Method) -> Reward:
+    from recovery.teachers import rewards
+
+    if settings.reward is None:
+        raise InputError(
+            f"method {method.name!r} needs a reward: set distill.reward (`recover distill --reward`) to "
+            "exact, ifeval, module:function or FILE.py:function"
+        )
+    return rewards.resolve(settings.reward, {"ifeval": followed})
 
 
 def read_reward(job: DistillJob, method: Method, data: PromptData) -> tuple[Reward | None, PromptData]:
@@ -106,15 +137,10 @@ def read_reward(job: DistillJob, method: Method, data: PromptData) -> tuple[Rewa
     from recovery.teachers import rewards
     from recovery.teachers.contexts import has
 
-    name = job.settings.reward
     if not method.needs_rewards:
         return None, data
-    if name is None:
-        raise InputError(
-            f"method {method.name!r} needs a reward: set distill.reward (`recover distill --reward`) to "
-            "exact, ifeval, module:function or FILE.py:function"
-        )
-    found = rewards.resolve(name, {"ifeval": followed})
+    found = _named_reward(job.settings, method)
+    name = str(job.settings.reward)
     needed = JUDGED_BY.get(name)
     if needed is None:
         return found, data

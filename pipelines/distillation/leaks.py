@@ -26,7 +26,7 @@ KEPT_PROMPTS = "evaluation_prompts.json"  # in a run's folder
 _COMPARED = re.compile(rf"(?=\w)[{UNSPACED}]|[^\W{UNSPACED}]+")
 
 
-def evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
+def evaluation_prompts(settings: EvalConfig, say: Callable[[str], None]) -> list[str]:
     """Return the evaluation's prompts, to exclude them from training; log which cannot be read."""
     sources: dict[str, Callable[[EvalConfig], list[str]]] = {"IFEval": _of_ifeval, "probes": _of_probes}
     sources |= {name: partial(_of_family, name) for name in settings.behaviours}
@@ -35,7 +35,7 @@ def evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
         try:
             found += read(settings)
         except RecoverError as error:
-            stage.say(f"  leaks        {name} not checked: {error}")
+            say(f"  leaks        {name} not checked: {error}")
     return found
 
 
@@ -55,7 +55,7 @@ def _of_family(name: str, settings: EvalConfig) -> list[str]:
 
 def kept_evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
     """Return the prompts that were found when the run began: those of the hub may be out of reach later."""
-    return list(stage.once(KEPT_PROMPTS, lambda: evaluation_prompts(settings, stage)))
+    return list(stage.once(KEPT_PROMPTS, lambda: evaluation_prompts(settings, stage.say)))
 
 
 def normalised(text: str) -> str:

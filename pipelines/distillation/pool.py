@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from recovery.teachers.contexts import Context
 
 KEPT_POOL = "pool.json"  # in a run's folder: the weight of each row that was read, null where it is left out
+AT_ONCE = 1000  # rows that are looked through before it is known whether one may be trained on
 Chosen = tuple[PromptData, dict[str, Any]]
 
 
@@ -39,8 +40,20 @@ def without_leaks(job: DistillJob, method: Method, stage: Stage, evaluated: Sequ
         if leaked:
             stage.say(f"  {name:<12} {leaked} of {len(rows):,} are evaluation prompts: left out")
         if rows and not kept[name]:
-            raise InputError(f"every one of the {name} is an evaluation prompt: give other --{name}")
+            raise _all_asked(name)
     return PromptData(**kept)
+
+
+def require_unasked(data: PromptData, evaluated: Sequence[str]) -> None:
+    """Refuse prompts or pairs of which the evaluation asks every one."""
+    for name, rows in (("prompts", data.prompts), ("pairs", data.pairs)):
+        parts = (rows[first : first + AT_ONCE] for first in range(0, len(rows), AT_ONCE))
+        if rows and not any(drop_leaks(part, evaluated)[0] for part in parts):
+            raise _all_asked(name)
+
+
+def _all_asked(name: str) -> InputError:
+    return InputError(f"every one of the {name} is an evaluation prompt: give other --{name}")
 
 
 def with_room(data: PromptData, teachers: Teachers, context: Context | None, stage: Stage) -> PromptData:

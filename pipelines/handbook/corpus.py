@@ -74,16 +74,21 @@ def facts(pages: Sequence[str] | None = None) -> list[Fact]:
     return [fact for fact in found if pages is None or fact.page in pages]
 
 
-def write(directory: Path, pages: Sequence[str], root: Path = ROOT, gaps: int = 0) -> Path:
-    """Copy the pages to `directory`/docs and write probes.jsonl beside it; return the folder of documents.
-
-    With `gaps`, so many gaps in the pages are the score, and the questions by hand are reported apart."""
+def require(pages: Sequence[str], root: Path = ROOT) -> None:
+    """Refuse pages that are not there."""
     missing = [page for page in pages if not (root / page).is_file()]
     if missing:
         raise InputError(
             f"{root / missing[0]} is not there: the documents of this demo are the repository's own pages, "
             "which the installed package does not hold: run it from a checkout"
         )
+
+
+def write(directory: Path, pages: Sequence[str], root: Path = ROOT, gaps: int = 0) -> Path:
+    """Copy the pages to `directory`/docs and write probes.jsonl beside it; return the folder of documents.
+
+    With `gaps`, so many gaps in the pages are the score, and the questions by hand are reported apart."""
+    require(pages, root)
     docs = directory / "docs"
     docs.mkdir(parents=True)
     for page in pages:

@@ -13,8 +13,7 @@ from pipelines.config.jobs import CycleJob
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
 from pipelines.cycle import distillation
-from pipelines.distill import check_inputs
-from pipelines.distillation import engine_places
+from pipelines.distill import check_inputs, check_settings
 from pipelines.evaluation.suites import answerable_suites
 from pipelines.job_from_options.inputs import (
     NONE,
@@ -33,7 +32,6 @@ from pipelines.midtrain import with_augmented
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from recovery.methods.table import with_dials
 
 if TYPE_CHECKING:
     from recovery.storage.checkpoints import Checkpoint
@@ -63,7 +61,7 @@ def cycle_job(
     settings = resolved(ws, docs, changes)
     distils = chosen_later != "merge"  # auto does where nothing cheaper passes
     if distils:
-        engine_places.check(settings.distill, with_dials(settings.distill.method, settings.distill.dials))
+        check_settings(settings.distill)
         settings = settings.model_copy(update={"distill": with_routes(ws, settings.distill)})
     folder = readable_folder(docs, settings)
     settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment)})

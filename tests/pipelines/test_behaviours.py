@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -25,7 +24,6 @@ from pipelines.evaluate import evaluate
 from pipelines.flips import flips
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.job_from_options.measure import eval_job
-from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from tests.support.small_cycles import lines, make_docs
@@ -128,7 +126,7 @@ def test_questions_of_a_suite_are_left_out_of_training(ws: Workspace, docs: Path
     questions = [one for name in ("json", "multi-turn") for one in suite.suite(FAMILIES[name], 5)]
     prompts = [one for name in ("json", "multi-turn") for one in suite.recovery(FAMILIES[name], 5)]
     path = lines(tmp_path / "p.jsonl", [suite.row(one) for one in (*questions, *prompts)])
-    asked = evaluation_prompts(settings, cast(Stage, Silent()))
+    asked = evaluation_prompts(settings, Silent().say)
     kept, dropped = drop_leaks(read_prompts(str(path)), asked)
     assert dropped == 10 and [one.text for one in kept] == [one.text for one in prompts]
 
@@ -137,14 +135,14 @@ def test_a_source_that_cannot_be_read_leaves_the_others_out_of_training_still(
     ws: Workspace, docs: Path, tmp_path: Path
 ) -> None:
     settings = cycle_job(ws, docs, suites="ifeval,json").settings.eval
-    every = evaluation_prompts(settings, cast(Stage, Silent()))
+    every = evaluation_prompts(settings, Silent().say)
     said: list[str] = []
     lost = settings.model_copy(update={"ifeval": str(tmp_path / "none.jsonl")})
-    found = evaluation_prompts(lost, cast(Stage, SimpleNamespace(say=said.append)))
+    found = evaluation_prompts(lost, said.append)
     assert found == every[-len(found) :] and "Say 7." in found
     assert len(said) == 1 and "IFEval not checked: " in said[0]
     lost = lost.model_copy(update={"probes": str(tmp_path / "no.jsonl")})
-    found = evaluation_prompts(lost, cast(Stage, SimpleNamespace(say=said.append)))
+    found = evaluation_prompts(lost, said.append)
     assert found == [one.text for one in suite.suite(FAMILIES["json"], lost.behaviours_items)]
     assert len(said) == 3 and "probes not checked: " in said[2]
 

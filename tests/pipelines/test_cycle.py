@@ -205,6 +205,36 @@ def test_inputs_beside_prompts_of_the_hub_are_read_before_the_first_stage(
         cycle_job(ws, docs, changes=hub | changes)
 
 
+def test_prompts_of_which_the_evaluation_asks_every_one_are_refused_before_the_first_stage(
+    ws: Workspace, docs: Path
+) -> None:
+    asked = {"distill.prompts": str(docs.parent / "ifeval.jsonl")}
+    with pytest.raises(InputError, match="every one of the prompts is an evaluation prompt"):
+        cycle_job(ws, docs, changes=asked)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"distill.stop": {"probe": "gone.jsonl"}}, "gone.jsonl"),
+        ({"distill.pairs": "gone.jsonl", "distill.method": "sdft"}, "gone.jsonl"),
+        ({"distill.method": "rl", "distill.reward": "gone.py:judge"}, "gone"),
+        ({"distill.method": "opcd", "distill.context": "gone.txt"}, "there is no such file"),
+        ({"distill.method": "opd", "distill.ahead": 1}, "ahead"),
+        ({"midtrain.dials": {"signal": "jsd"}}, "belongs to midtrain.method: passage"),
+    ],
+)
+def test_what_needs_no_prompts_is_refused_before_a_model_writes_them(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], said: str
+) -> None:
+    def written(*_: Any) -> str:
+        raise AssertionError("prompts were written")
+
+    monkeypatch.setattr("pipelines.job_from_options.cycle.recovery_prompts", written)
+    with pytest.raises(InputError, match=said):
+        cycle_job(ws, docs, changes=changes)
+
+
 def test_mixtures_alone_need_no_input_of_a_distillation(ws: Workspace, docs: Path) -> None:
     unread = {"distill.prompts": "typo.jsonl", "distill.routes": {"code": "gone"}}
     assert cycle_job(ws, docs, recover_with="merge", changes=unread).recover_with == "merge"
