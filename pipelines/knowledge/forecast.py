@@ -2,16 +2,19 @@
 
 KL(clean || student) on the new task's inputs predicts forgetting (RL's Razor: R2 0.96 on a toy, 0.71 on a
 language model). How much a nat costs differs from model to model, so the slope comes from earlier cycles of
-this home; without any, only the KL is shown.
+this home. A loss is foretold only where these show that there is one; else the KL alone is shown.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
+from scipy import special
 
 from db.reads import queries
 from recovery.batches.rollouts import Rollouts
@@ -32,6 +35,8 @@ METRIC, EXPECTED = "clean_forward_kl", "expected_behaviour_loss"
 ROWS, ROW_TOKENS = 8, 64
 LATEST = 25  # cycles that the law is fitted to
 SPOKEN = 4  # lines of the log in a training
+FEWEST_CYCLES = 2  # from which on their slope has an interval
+CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -40,21 +45,34 @@ class LossPerKL:
 
     points: tuple[tuple[float, float], ...] = ()
 
-    @property
-    def slope(self) -> float | None:
-        weight = sum(kl * kl for kl, _ in self.points)
-        return sum(kl * loss for kl, loss in self.points) / weight if weight else None
+    @cached_property
+    def slopes(self) -> tuple[float, float, float] | None:
+        """The slope and its 95 % interval, by Student's t; None where there are too few cycles for one."""
+        squares = sum(kl * kl for kl, _ in self.points)
+        if len(self.points) < FEWEST_CYCLES or not squares:
+            return None
+        slope = sum(kl * loss for kl, loss in self.points) / squares
+        freedom = len(self.points) - 1
+        variance = sum((loss - slope * kl) ** 2 for kl, loss in self.points) / freedom
+        half = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(variance / squares)
+        return slope, slope - half, slope + half
 
-    def expected(self, kl: float) -> float | None:
-        """Return the expected loss, between 0 and 1; None without a slope."""
-        return None if self.slope is None else min(1.0, max(0.0, self.slope * kl))
+    def expected(self, kl: float) -> tuple[float, float, float] | None:
+        """Return the expected loss and its interval; None unless the cycles show that there is a loss."""
+        if self.slopes is None or self.slopes[1] <= 0:
+            return None
+        value, low, high = (min(1.0, slope * kl) for slope in self.slopes)
+        return value, low, high
 
     def words(self, kl: float) -> str:
-        expected = self.expected(kl)
-        if expected is None:
-            return "the more of it, the more is forgotten; how much, the first cycle will tell"
-        cycles = f"{len(self.points)} earlier cycle{'s' if len(self.points) > 1 else ''}"
-        return f"expected loss of IFEval {expected:.2f} (in proportion, as in {cycles})"
+        count = len(self.points)
+        if self.slopes is None:
+            return "the more of it, the more is forgotten; how much, a few cycles will tell"
+        found = self.expected(kl)
+        if found is None:
+            return f"{count} earlier cycles do not show how much of IFEval it costs"
+        value, low, high = found
+        return f"expected loss of IFEval {value:.2f} [{low:.2f}, {high:.2f}], as in {count} earlier cycles"
 
 
 def learned_law(database: Database) -> LossPerKL:
@@ -100,7 +118,7 @@ class Forecast:
             return
         kl = float(exact_forward_kl(log_probs(self.student, self.rows), self.clean_NV).mean())
         expected = self.law.expected(kl)
-        self.report(step, {METRIC: kl} | ({} if expected is None else {EXPECTED: expected}))
+        self.report(step, {METRIC: kl} | ({EXPECTED: expected[0]} if expected else {}))
         spoken = max(self.every, -(-self.steps // SPOKEN // self.every) * self.every)
         if step % spoken == 0 or step == self.steps:
             distance = f"forward KL to the clean model {kl:.3f} nats a token"

@@ -106,11 +106,11 @@ def behaviour_law(
     ws: Workspace, job: PilotJob, stage: Stage, trained: Sequence[Trained]
 ) -> tuple[BehaviourLaw | None, list[Estimate | None]]:
     """Return what a nat costs by earlier cycles; else measure it, with the loss of each checkpoint."""
-    known = proposal.of_cycles(forecast.learned_law(ws.tracker.db).points)
+    known = proposal.of_cycles(forecast.learned_law(ws.tracker.db))
     if known is not None:
         return known, [None] * len(trained)
     stage.say(
-        f"  pilot        no {proposal.FEWEST_CYCLES} earlier cycles say what a nat costs in behaviour, "
+        f"  pilot        no {forecast.FEWEST_CYCLES} earlier cycles say what a nat costs in behaviour, "
         f"and the KL alone does not: {PROMPTS} prompts are asked"
     )
     clean = _followed(ws, job, stage, job.clean, "clean")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from pipelines.knowledge.forecast import LossPerKL
 from pipelines.piloting.rate_curves import CONFIDENCE, Curve, Estimate
 
 RATES, LENGTHS = 9, 8  # of the grid: between the two rates measured, and in parts of the whole length
-FEWEST_CYCLES = 2  # from which on their slope has an interval
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,11 @@ class BehaviourLaw:
         return {"source": self.source, "knots": knots}
 
 
-def of_cycles(points: Sequence[tuple[float, float]]) -> BehaviourLaw | None:
-    """Take the loss as proportional to the KL, as in earlier cycles, with Student's t interval of the slope;
-    None for too few of them."""
-    squares = sum(kl * kl for kl, _ in points)
-    if len(points) < FEWEST_CYCLES or not squares:
+def of_cycles(law: LossPerKL) -> BehaviourLaw | None:
+    """Take the loss as proportional to the KL, as in earlier cycles; None for too few of them."""
+    if law.slopes is None:
         return None
-    slope = sum(kl * loss for kl, loss in points) / squares
-    variance = sum((loss - slope * kl) ** 2 for kl, loss in points) / (len(points) - 1)
-    half = float(special.stdtrit(len(points) - 1, (1 + CONFIDENCE) / 2)) * math.sqrt(variance / squares)
-    slopes = Estimate(slope, slope - half, slope + half)
-    return BehaviourLaw(((1.0, slopes),), f"{len(points)} earlier cycles")
+    return BehaviourLaw(((1.0, Estimate(*law.slopes)),), f"{len(law.points)} earlier cycles")
 
 
 def of_checkpoints(measured: Sequence[tuple[float, Estimate]], prompts: int) -> BehaviourLaw | None:

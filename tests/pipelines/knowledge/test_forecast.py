@@ -20,16 +20,27 @@ from pipelines.knowledge.forecast import (
     log_probs,
 )
 from tests.support import tiny
+from tests.support.present import present
 
 
 def test_the_law_goes_through_the_origin() -> None:
-    assert LossPerKL().expected(0.3) is None
-    assert LossPerKL(((0.5, 0.25),)).expected(0.2) == pytest.approx(0.1)
-    # least squares by hand: (1 * 0.4 + 2 * 1.0) / (1 + 4) = 0.48
-    assert LossPerKL(((1.0, 0.4), (2.0, 1.0))).expected(1.0) == pytest.approx(0.48)
-    assert LossPerKL(((1.0, 0.9),)).expected(5.0) == 1.0
-    assert "2 earlier cycles" in LossPerKL(((1.0, 0.4), (2.0, 1.0))).words(1.0)
-    assert "the first cycle will tell" in LossPerKL().words(1.0)
+    law = LossPerKL(((1.0, 0.45), (2.0, 1.0), (1.0, 0.5)))
+    # least squares by hand: (1 * 0.45 + 2 * 1.0 + 1 * 0.5) / (1 + 4 + 1) = 0.4917
+    value, low, high = present(law.expected(1.0))
+    assert value == pytest.approx(0.4917, abs=1e-4)
+    # residuals -0.0417, 0.0167, 0.0083: variance 0.00104 of two degrees of freedom; t = 4.303
+    assert [low, high] == pytest.approx([0.435, 0.548], abs=1e-3)
+    assert "expected loss of IFEval 0.49 [0.43, 0.55], as in 3 earlier cycles" in law.words(1.0)
+    assert present(law.expected(5.0)) == (1.0, 1.0, 1.0)
+
+
+def test_no_loss_is_foretold_that_the_cycles_do_not_show() -> None:
+    for points in ((), ((0.5, 0.25),)):
+        assert LossPerKL(points).expected(0.3) is None
+        assert "a few cycles will tell" in LossPerKL(points).words(1.0)
+    doubtful = LossPerKL(((1.0, 0.02), (1.2, -0.01), (0.9, 0.0)))
+    assert doubtful.expected(1.0) is None
+    assert "3 earlier cycles do not show how much of IFEval it costs" in doubtful.words(1.0)
 
 
 def test_it_looks_at_the_same_rows_and_draws_nothing() -> None:
@@ -43,7 +54,7 @@ def test_it_looks_at_the_same_rows_and_draws_nothing() -> None:
         student,
         rows,
         log_probs(clean, rows),
-        LossPerKL(((1.0, 0.5),)),
+        LossPerKL(((1.0, 0.5), (2.0, 1.0))),
         every=2,
         steps=5,
         report=lambda step, metrics: told.append((step, metrics)),

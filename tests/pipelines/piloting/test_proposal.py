@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from pipelines.knowledge.forecast import LossPerKL
 from pipelines.piloting.proposal import (
     LENGTHS,
     RATES,
@@ -41,14 +42,15 @@ HALF = BehaviourLaw(((1.0, exactly(0.5)),), "hand")  # a nat costs half of the b
 
 def test_earlier_cycles_give_a_slope_with_students_interval() -> None:
     """Slope (0.4 + 2.0) / 5 = 0.48; residuals −0.08, 0.04: s² = 0.008, s / √5 = 0.04; t(1) = 12.7062."""
-    law = of_cycles([(1.0, 0.4), (2.0, 1.0)])
+    law = of_cycles(LossPerKL(((1.0, 0.4), (2.0, 1.0))))
     assert law is not None
     found = law.loss(exactly(1.0))
     assert found.value == pytest.approx(0.48)
     assert found.low == pytest.approx(0.48 - 12.7062 * 0.04, abs=1e-4)
     assert found.high == pytest.approx(0.48 + 12.7062 * 0.04, abs=1e-4)
     assert law.source == "2 earlier cycles"
-    assert of_cycles([(1.0, 0.4)]) is None and of_cycles([]) is None and of_cycles([(0, 0), (0, 1)]) is None
+    for points in (((1.0, 0.4),), (), ((0, 0), (0, 1))):
+        assert of_cycles(LossPerKL(points)) is None
 
 
 def test_measured_checkpoints_are_joined_by_lines() -> None:
