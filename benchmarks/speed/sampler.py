@@ -31,6 +31,7 @@ Answers = list[list[int]]
 Writer = Callable[[Answers, SamplingParams], Answers]  # prompts in, answers with their stop tokens out
 OURS, GENERATE, VLLM = "recover", "generate", "vLLM"
 WARM_UP_TOKENS, ROUNDS, REAL_ROUNDS = 4, 5, 3
+VLLM_SAID = " So does vLLM, its CPU build without compilation."  # where it is a peer
 GOAL = 2.0  # times the tokens a second of `generate`, on a real model
 
 
@@ -81,8 +82,8 @@ def measure(report: Report, asked: argparse.Namespace, of: Material) -> None:
     report.notes.append(
         f"{of.describe(chat)}, nothing truncated, at most {planned[0].new_tokens} new tokens, one seed a "
         "turn. Tokens are those up to and with the stop token. `generate` is transformers' with its own "
-        "settings, in a process of its own. The sampler and vLLM also return each token's exact "
-        "log-probability, `generate` does not. vLLM is its CPU build, without compilation. `times` is the "
+        "settings, in a process of its own. The sampler also returns each token's exact log-probability, "
+        f"`generate` does not.{VLLM_SAID if any(VLLM in row for row in rows) else ''} `times` is the "
         f"median over the {rounds} rounds, in brackets {SPREAD}. `same answers`: the share of prompts to "
         "which `generate` gives the same tokens at temperature 0. The limit is the matrix products alone, at "
         "the speed of a large one."

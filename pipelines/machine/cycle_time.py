@@ -73,7 +73,7 @@ class Forecast:
 
     def __str__(self) -> str:
         return (
-            f"about {_in_words(self.seconds)} on this machine: evaluations {_in_words(self.evaluations)}, "
+            f"about {_in_words(self.seconds)} on this machine, alone on it: evaluations {_in_words(self.evaluations)}, "
             f"midtraining {_in_words(self.midtraining)}, recovery {_in_words(self.recovery)}"
         )
 
