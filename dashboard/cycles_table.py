@@ -210,8 +210,6 @@ def _pick(number: int, picked: list[int], address: Address) -> Html:
         "☑" if on else "☐",
         href=link,
         class_="pick",
-        role="checkbox",
-        aria_checked="true" if on else "false",
         aria_label=words,
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 from dashboard.figures.markers import Style
 from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
-from dashboard.number_format import NONE, number
+from dashboard.number_format import number
 from db.cycle_names import STAGES
 
 Point = tuple[float, float | None]
@@ -17,10 +17,21 @@ WIDTH, HEIGHT = 960, 360
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 14, 42  # margins around the axes
 
 
-def svg(*children: object, label: str, width: int = WIDTH, height: int = HEIGHT, class_: str = "") -> Html:
-    """Return an SVG element that scales with its container; `label` is its text for screen readers."""
+def svg(
+    *children: object,
+    label: str,
+    width: int = WIDTH,
+    height: int = HEIGHT,
+    class_: str = "",
+    linked: bool = False,
+) -> Html:
+    """Return an SVG element that scales with its container; `label` is its text for screen readers.
+
+    They read no links within an image, so a `linked` figure is a group.
+    """
+    role = "group" if linked else "img"
     named = f"figure {'wide ' if width >= WIDTH else ''}{class_}".strip()
-    return tag("svg", *children, viewBox=f"0 0 {width} {height}", class_=named, role="img", aria_label=label)
+    return tag("svg", *children, viewBox=f"0 0 {width} {height}", class_=named, role=role, aria_label=label)
 
 
 def nothing(words: str) -> Html:
@@ -74,11 +85,6 @@ def scores_and_bounds(suite: Mapping[str, Any]) -> list[float | None]:
 def percent(share: float) -> str:
     """Format a tick of a percent axis: 0.25 -> 25; what no share can be gets no label."""
     return f"{100 * share:.4g}" if -1e-9 <= share <= 1 + 1e-9 else ""
-
-
-def percent_words(share: float | None) -> str:
-    """Format a share for a tooltip: 0.987 -> 98.7 %."""
-    return NONE if share is None else f"{100 * share:.1f} %"
 
 
 def whole(value: float) -> str:

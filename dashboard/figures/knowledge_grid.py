@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dashboard.figures.axes import percent_words, svg
+from dashboard.figures.axes import svg
 from dashboard.markup import Html, join, tag
+from dashboard.number_format import percent
 
 Row = Mapping[str, Any]
 SHADES = 8
@@ -45,6 +46,7 @@ def triangle(
         width=width,
         height=height,
         class_="grid-figure",
+        linked=link is not None,
     )
 
 
@@ -58,7 +60,7 @@ def _cell(value: float | None, number: int, whose: int, column: int, size: int) 
     """Return one cell: column, shade and tooltip, kept short because there are hundreds."""
     x = LEFT + column * size
     side = size - GAP
-    said = tag("title", f"cycle {whose}'s documents after cycle {number}: {percent_words(value)}")
+    said = tag("title", f"cycle {whose}'s documents after cycle {number}: {percent(value)}")
     shade = "k-none" if value is None else f"k{min(SHADES, int(value * (SHADES + 1)))}"
     square = tag("rect", said, x=x, width=side, height=side, class_=shade)
     if size < CELL or value is None:

@@ -53,7 +53,8 @@ def cycles_plane(
         _names(paths, link, x, y),
     )
     words = f"Knowledge against instruction following, {len(measured)} cycles"
-    return svg(drawn, label=words, width=WIDTH, height=HEIGHT, class_="plane")
+    linked = link is not None
+    return svg(drawn, label=words, width=WIDTH, height=HEIGHT, class_="plane", linked=linked)
 
 
 def _shared(rows: Sequence[Row], suite: str, start: float, end: float) -> Scale:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dashboard import number_format
 from dashboard.figures import axes
 from dashboard.figures.axes import (
     Point,
@@ -96,7 +97,7 @@ def lines(named: Mapping[str, Sequence[Point]]) -> Html:
 def _dot(style: Style, cycle: float, value: float | None, x: Scale, y: Scale) -> Html | None:
     if value is None:
         return None
-    words = tag("title", f"cycle {cycle:g}: {axes.percent_words(value)}")
+    words = tag("title", f"cycle {cycle:g}: {number_format.percent(value)}")
     return tag("g", words, marker(style, x(cycle), y(value)))
 
 

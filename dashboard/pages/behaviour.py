@@ -61,13 +61,17 @@ def build(context: PageContext, address: Address) -> Html:
         head,
         tag(
             "p",
-            "Share of prompts in which the instruction was followed. A cell opens the samples that fail it.",
+            f"Share of {_judged(suite)}. A cell opens the samples that fail it.",
             class_="soft",
         ),
         _grid(address, scores, suite, None if view == "cycles" else number),
         scale(),
         class_="card",
     )
+
+
+def _judged(suite: str) -> str:
+    return "prompts in which the instruction was followed" if suite == "ifeval" else "questions passed"
 
 
 def _grid(address: Address, scores: dict[tuple[int, str], Types], suite: str, number: int | None) -> Html:

@@ -35,7 +35,7 @@ def build(context: PageContext, address: Address) -> Html:
         return empty("No recovery has been run yet", "recover distill --teacher base --method opd")
     students = list(dict.fromkeys(str(row["student"]) for row in every))
     most = max(students, key=lambda name: sum(row["student"] == name for row in every))
-    chosen = address.choice("student", ["all", *students], most if len(students) > 1 else "all")
+    chosen = address.choice("student", ["all", *students], most)
     rows = [_labelled(row) for row in every if chosen in ("all", row["student"])]
     methods = sorted({row["method"] for row in rows})
     shown = _sorted(rows, address.choice("sort", SORTS, "newest"))

@@ -73,8 +73,9 @@ class Forecast:
 
     def __str__(self) -> str:
         return (
-            f"about {_in_words(self.seconds)} on this machine, alone on it: evaluations {_in_words(self.evaluations)}, "
-            f"midtraining {_in_words(self.midtraining)}, recovery {_in_words(self.recovery)}"
+            f"about {_in_words(self.seconds)} on this machine, alone on it: "
+            f"evaluations {_in_words(self.evaluations)}, midtraining {_in_words(self.midtraining)}, "
+            f"recovery {_in_words(self.recovery)}"
         )
 
 

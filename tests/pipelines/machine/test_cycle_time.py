@@ -60,7 +60,8 @@ def test_a_suite_of_unknown_length_takes_no_time() -> None:
 
 def test_words() -> None:
     assert str(Forecast(3600, 300, 65)) == (
-        "about 1 h 06 min on this machine, alone on it: evaluations 1 h 00 min, midtraining 5 min, recovery 1 min"
+        "about 1 h 06 min on this machine, alone on it: "
+        "evaluations 1 h 00 min, midtraining 5 min, recovery 1 min"
     )
 
 
