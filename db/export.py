@@ -11,7 +11,7 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 import sqlalchemy as sa
@@ -38,27 +38,25 @@ FORMULA = re.compile(
 Row = dict[str, Any]
 Source = Callable[[], Iterator[Row]]  # can be iterated more than once
 
-_items = sa.select(schema.Score.checkpoint_id, schema.Score.suite, schema.Item.__table__)
-QUERIES: dict[str, sa.Select[Any]] = {
-    "checkpoints": sa.select(schema.Checkpoint.__table__).order_by("created_at", "id"),
-    "runs": sa.select(schema.Run.__table__).order_by("ordinal", "id"),
-    "scores": sa.select(schema.Score.__table__).order_by("id"),
-    "items": _items.join(schema.Score, schema.Score.id == schema.Item.score_id).order_by(
-        schema.Item.score_id, schema.Item.key
-    ),
-    "metrics": sa.select(schema.Metric.__table__).order_by("run_id", "name", "step"),
-    "traces": sa.select(schema.Trace.__table__).order_by("run_id", "step", "place"),
-    "verdicts": sa.select(schema.Verdict.__table__).order_by("project", "cycle", "axis"),
-    "reviews": sa.select(schema.Review.__table__).order_by("id"),
-    "documents": sa.select(schema.Document.__table__).order_by("run_id", "path"),
-    "aliases": sa.select(schema.Alias.__table__).order_by("project", "name"),
-    "alias_moves": sa.select(schema.AliasMove.__table__).order_by("id"),
+ORDERS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "checkpoints": (schema.Checkpoint, ("created_at", "id")),
+    "runs": (schema.Run, ("ordinal", "id")),
+    "scores": (schema.Score, ("id",)),
+    "items": (schema.Item, ("score_id", "key")),
+    "metrics": (schema.Metric, ("run_id", "name", "step")),
+    "traces": (schema.Trace, ("run_id", "step", "place")),
+    "verdicts": (schema.Verdict, ("cycle", "axis")),
+    "reviews": (schema.Review, ("id",)),
+    "documents": (schema.Document, ("run_id", "path")),
+    "aliases": (schema.Alias, ("name",)),
+    "alias_moves": (schema.AliasMove, ("id",)),
 }
-TABLES = ("cycles", *QUERIES)
+TABLES = ("cycles", *ORDERS)
 
 
-def export(database: Database, table: str, kind: str) -> Iterator[bytes]:
-    """Yield a table as a file in chunks, secrets redacted; `cycles` are `recover show` documents."""
+def export(database: Database, table: str, kind: str) -> Generator[bytes]:
+    """Yield the project's rows of a table as a file in chunks, secrets redacted; `cycles` are `recover show`
+    documents."""
     if table not in TABLES:
         raise BadRequest(f"no table is called {table!r}: choose one of {', '.join(TABLES)}")
     if kind not in FORMATS:
@@ -68,10 +66,27 @@ def export(database: Database, table: str, kind: str) -> Iterator[bytes]:
     def rows() -> Iterator[Row]:
         if table == "cycles":
             return whole_cycles(connection, database.project, CYCLES_AT_ONCE)
-        return _rows(connection, QUERIES[table])
+        return _rows(connection, _query(table, database.project))
 
     with database.read() as connection:
         yield from write(lambda: map(redact, rows()))
+
+
+def _query(table: str, project: str) -> sa.Select[Any]:
+    """Select a project's rows: its own, those of its runs, and the checkpoints that it holds."""
+    entity, order = ORDERS[table]
+    query = sa.select(entity.__table__).order_by(*(getattr(entity, name) for name in order))
+    runs = sa.select(schema.Run.id).where(schema.Run.project == project)
+    if table == "items":
+        of_score = schema.Score.checkpoint_id, schema.Score.suite
+        query = query.add_columns(*of_score).join(schema.Score, schema.Score.id == schema.Item.score_id)
+        return query.where(schema.Score.run_id.in_(runs))
+    if table == "checkpoints":
+        place = schema.CheckpointPlace
+        held = sa.select(place.checkpoint_id).where(place.project == project)
+        return query.where(schema.Checkpoint.id.in_(held))
+    mine = entity.project == project if hasattr(entity, "project") else entity.run_id.in_(runs)
+    return query.where(mine)
 
 
 def _rows(connection: Connection, query: sa.Select[Any]) -> Iterator[Row]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 
@@ -37,10 +37,18 @@ def _writable(path: Path) -> bool:
 
 def _read_only(path: Path) -> URL:
     """Open read-only; a file without a write-ahead log is complete and opened as immutable."""
-    options = {"uri": "true", "mode": "ro"}
-    if not Path(f"{path}-wal").exists():
-        options["immutable"] = "1"
-    return URL.create("sqlite", database=f"file:{quote(str(path))}", query=options)
+    return URL.create("sqlite", database=f"file:{quote(str(path))}", query={"uri": "true", **_options(path)})
+
+
+def read_only_file(path: Path) -> str:
+    """Return the URI by which a file is read only, whether a file may be written beside it or not."""
+    options = {"mode": "ro"} if _writable(path) else _options(path)
+    return f"file:{quote(str(path))}?{urlencode(options)}"
+
+
+def _options(path: Path) -> dict[str, str]:
+    whole = not Path(f"{path}-wal").exists()
+    return {"mode": "ro", **({"immutable": "1"} if whole else {})}
 
 
 def _configure(connection: sqlite3.Connection, _: object) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from dashboard.address import Address
@@ -13,6 +15,8 @@ from db.export import FORMATS, TABLES, export
 TITLE = "Export"
 PATH = "/export"
 FILE = "/export/file"
+AT_ONCE = 2  # downloads: each holds a connection to the database, also while its reader is slow
+_free = threading.BoundedSemaphore(AT_ONCE)
 
 MEANINGS = {
     "cycles": "a cycle a row: scores, verdict, cost, review",
@@ -67,9 +71,37 @@ def serve(context: PageContext, address: Address) -> Any:
         return PlainTextResponse("This link is of an earlier launch: open the Export page again.", 403)
     if name not in TABLES or kind not in FORMATS:
         return PlainTextResponse("There is no such table or format.", 404)
+    if not _free.acquire(blocking=False):
+        return PlainTextResponse(f"{AT_ONCE} downloads are running: try again when one is done.", 503)
     headers = {"content-disposition": f'attachment; filename="{name}.{kind}"', "cache-control": "no-store"}
-    rows = export(context.db, name, kind)
+    rows = _Download(export(context.db, name, kind))
     return StreamingResponse(rows, media_type=FORMATS[kind], headers=headers)
+
+
+class _Download:
+    """The bytes of an export. It counts among those that run until it is read, given up or broken off."""
+
+    def __init__(self, pieces: Generator[bytes]) -> None:
+        self._pieces = pieces
+        self._release: Callable[[], None] | None = _free.release
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            return next(self._pieces)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        release, self._release = self._release, None
+        if release:
+            self._pieces.close()
+            release()
+
+    __del__ = close
 
 
 ROUTES = {FILE: serve}

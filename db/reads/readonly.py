@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
+from db import sqlite
 from db.errors import BadRequest, TrackerError, driver_code, explain, first_line
 from db.session import Database
 from db.values import plain
@@ -26,7 +26,7 @@ READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, 
 STOPPED = ("SQLITE_INTERRUPT", "57014")  # codes of a query that took too long
 
 # Codes that report a failure of the database; any other reports a faulty query.
-SQLITE_BROKEN = ("BUSY", "CANTOPEN", "CORRUPT", "FULL", "IOERR", "NOTADB")
+SQLITE_BROKEN = ("BUSY", "CANTOPEN", "CORRUPT", "FULL", "IOERR", "NOTADB", "READONLY")
 POSTGRES_BROKEN = ("08", "53", "57P", "58", "XX")  # connection, resources, shutdown, system, internal
 BROKEN = (*(f"SQLITE_{name}" for name in SQLITE_BROKEN), *POSTGRES_BROKEN)
 
@@ -56,7 +56,7 @@ def _sqlite(path: Path, sql: str) -> Rows:
 
 def _read_only(path: Path) -> sqlite3.Connection:
     """Open with three protections: read-only file, query_only connection, checked statements."""
-    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=10)
+    connection = sqlite3.connect(sqlite.read_only_file(path), uri=True, timeout=10)
     connection.isolation_level = None
     connection.execute("PRAGMA query_only=ON")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from dashboard.figures.plane import methods_plane
 from dashboard.page_context import PageContext
+from dashboard.pages import export
 from db.reads import overview
 from db.writes.tracker import Tracker
 from pipelines.compare import compare
@@ -232,6 +233,31 @@ def test_knowledge_is_a_triangle_by_cycle(home: Home) -> None:
 def test_an_empty_home_says_what_to_type(tmp_path: Path, path: str, command: str) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
         assert command in views.look(views.context(tracker), path).text
+
+
+def test_downloads_beyond_some_are_refused_until_one_has_ended(home: Home) -> None:
+    from starlette.testclient import TestClient
+
+    from dashboard import app
+
+    client = TestClient(app.make(home[0].tracker), base_url="http://127.0.0.1:7860")
+    page = views.Scan(client.get("/export").text)
+    link = next(given["href"] for given in page.all("a", "download") if given["download"] == "runs.csv")
+    for _ in range(export.AT_ONCE):
+        assert export._free.acquire(blocking=False)
+    assert client.get(link).status_code == 503
+    given_up = export._Download(one_by_one())
+    assert next(given_up) == b"1"
+    del given_up
+    assert [client.get(link).status_code for _ in range(export.AT_ONCE + 1)] == [200] * (export.AT_ONCE + 1)
+    export._free.release()
+    with pytest.raises(ValueError, match="released too many times"):
+        export._free.release()
+
+
+def one_by_one() -> Generator[bytes]:
+    yield b"1"
+    yield b"2"
 
 
 def test_the_export_page_gives_files_only_with_its_own_token(home: Home) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import sqlalchemy as sa
 from dashboard import page_frame
 from db import sqlite
 from db.errors import NotFound
+from db.export import TABLES, export
 from db.migrations import config
 from db.reads import queries, traces
 from db.schema import DEFAULT_PROJECT
@@ -48,6 +50,28 @@ def test_names_and_numbers_belong_to_a_project(two: tuple[Tracker, Tracker]) -> 
     assert len(queries.reviews(first.db)) == 0 and len(queries.reviews(second.db)) == 1
     with pytest.raises(NotFound):
         queries.cycle(second.db, 2)
+
+
+def test_an_export_holds_the_projects_rows(two: tuple[Tracker, Tracker]) -> None:
+    first, second = two
+    for tracker in (first, first, second):
+        databases.record_cycle(tracker, SCORES)
+        tracker.set_alias("base", "clean0")
+    found = {
+        (table, place): json.loads(b"".join(export(tracker.db, table, "json")))
+        for table in TABLES
+        for place, tracker in enumerate(two)
+    }
+    runs = [{row["id"] for row in found["runs", place]} for place in (0, 1)]
+    assert runs[0] and runs[1] and not runs[0] & runs[1]
+    for place in (0, 1):
+        assert {row["run_id"] for row in found["scores", place]} <= runs[place]
+        scores = {row["id"] for row in found["scores", place]}
+        assert {row["score_id"] for row in found["items", place]} <= scores
+        assert len(found["aliases", place]) == 1
+    assert (len(found["cycles", 0]), len(found["cycles", 1])) == (2, 1)
+    held = [{row["id"] for row in found["checkpoints", place]} for place in (0, 1)]
+    assert "rec2" in held[0] and "rec2" not in held[1] and "clean0" in held[0] & held[1]
 
 
 def test_what_is_read_is_the_projects(two: tuple[Tracker, Tracker]) -> None:

@@ -701,6 +701,7 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
     monkeypatch.setattr("os.access", lambda *_: False)
     assert recover("--home", fresh, "ls", "checkpoints", "--json").json[0]["kind"] == "reference"
     assert recover("--home", fresh, "show", "base").code == 0
+    assert recover("--home", fresh, "query", "SELECT 1 AS x", "--json").json == [{"x": 1}]
     assert sorted(path.name for path in fresh.iterdir()) == before  # not even SQLite's own files beside it
     refused = recover("--home", fresh, "review", 1, "--approve")
     assert refused.code in (1, 2)
