@@ -27,7 +27,7 @@ from pipelines.runs.workspace import Workspace
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
-    from recovery.sampling.protocol import Sampler
+    from recovery.sampling.protocol import AnsweringSampler
 
 Asking = CycleJob | ChooseJob | LocateJob | SweepJob
 
@@ -112,7 +112,7 @@ class _Evaluation:
         return found
 
     @cached_property
-    def model(self) -> tuple[ChatModel, Sampler]:
+    def model(self) -> tuple[ChatModel, AnsweringSampler]:
         """The loaded checkpoint and what samples from it, once a suite is asked."""
         checkpoint = self.ws.checkpoint(self.job.checkpoint)
         chat_model, settings = self.ws.load(checkpoint), self.job.settings

@@ -22,7 +22,6 @@ from typing import Any
 from benchmarks.ledger import Clock, Ledger, Line, markdown, put
 from benchmarks.outcomes import regime_picture
 from benchmarks.outcomes.arguments import home_parser
-from db.reads import queries
 from evals import jsonl
 from pipelines.config.jobs import EvalJob
 from pipelines.corpus.documents import read_corpus
@@ -171,12 +170,10 @@ def measured(ws: Workspace, material: Material, row: Row) -> Line:
     job = midtrain_job(ws, material.docs, "base", augment=augment, changes=changes)
     done = midtrain(ws, job, key=f"midtrain:{row.name}")
     moved = drift(ws, _drift(ws, material, done["checkpoint"]), key=f"drift:{row.name}")
-    run = queries.runs(ws.tracker.db, kind="midtrain", limit=1)[0]
     return {
         **_scores(ws, material, done["checkpoint"]),
         "tokens": done["tokens"],
         "kl": moved["kl"]["general"],
-        "seconds": run.get("seconds"),
     }
 
 

@@ -63,7 +63,7 @@ def compared(database: Database, a: str, b: str, *, suite: str | None = None) ->
 def paired_suites(
     database: Database, a: str, b: str, *, suite: str | None = None, earlier: bool = True
 ) -> list[Row]:
-    """Return suite, metric and item pairs (see `pairs`) per suite and metric on which both were scored, and
+    """Return suite, metric and item pairs per suite and metric on which both were scored, and
     `limits`, the most new tokens that an answer of each had (None where it was not recorded).
 
     Without `earlier`, leave out the suites on earlier cycles' documents, of which there may be hundreds."""
@@ -85,14 +85,6 @@ def _pairs_of(database: Database, scored: Row) -> list[Row]:
     joined = _join_items(scored["score_a"], scored["score_b"], one, other)
     sure = one.detail["confidence"].as_float().label("confidence_a")  # of multiple choice; None elsewhere
     return rows_of(database, joined.with_only_columns(*columns, sure, other.detail.label("detail_b")))
-
-
-def pairs(database: Database, a: str, b: str, suite: str, *, metric: str | None = None) -> list[Row]:
-    """Return (key, passed_a, passed_b, detail_b) of two checkpoints on the same prompts, sorted by key."""
-    one, other = aliased(Item), aliased(Item)
-    columns = (one.key, one.passed.label("passed_a"), other.passed.label("passed_b"))
-    query = _paired(database, a, b, suite, one, other, metric)
-    return rows_of(database, query.with_only_columns(*columns, other.detail.label("detail_b")))
 
 
 def flips(
@@ -121,17 +113,14 @@ def flips(
     )
 
 
-def _paired(
-    database: Database, a: str, b: str, suite: str, one: Any, other: Any, metric: str | None = None
-) -> sa.Select[Any]:
+def _paired(database: Database, a: str, b: str, suite: str, one: Any, other: Any) -> sa.Select[Any]:
     """Join the items of both scores by key; of several metrics, use the first recorded."""
     scores = _paired_scores(database, a, b, suite)
-    chosen = next((row for row in scores if metric in (None, row["metric"])), None)
-    if chosen is None:
+    if not scores:
         raise NotFound(
             f"{a} and {b} were never scored on the same {suite} prompts: run `recover eval` on both"
         )
-    return _join_items(chosen["score_a"], chosen["score_b"], one, other)
+    return _join_items(scores[0]["score_a"], scores[0]["score_b"], one, other)
 
 
 def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> list[Row]:

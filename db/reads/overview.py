@@ -13,7 +13,7 @@ from db.reads.rows import of_cycle
 from db.schema import Cycle, Run, Score
 from db.session import Database
 
-AXES = ("ifeval", "knowledge", "retention")
+SUITES = ("ifeval", "knowledge", "retention")
 TRAINING = ("midtrain", "distill")
 
 Row = dict[str, Any]
@@ -98,7 +98,7 @@ def headlines(database: Database, checkpoints: Iterable[str]) -> dict[str, Measu
     """Return the newest headline score of some checkpoints on each set of questions of the three axes."""
     columns = (Score.id, Score.checkpoint_id, Score.suite, Score.metric, Score.value)
     query = sa.select(*columns, Score.low, Score.high, Score.n, Score.item_set)
-    query = query.where(Score.checkpoint_id.in_(set(checkpoints)), Score.suite.in_(AXES))
+    query = query.where(Score.checkpoint_id.in_(set(checkpoints)), Score.suite.in_(SUITES))
     found: dict[str, Measured] = defaultdict(lambda: defaultdict(dict))
     shown: dict[tuple[str, str], str] = {}  # metric
     with database.read() as connection:

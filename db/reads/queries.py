@@ -27,7 +27,7 @@ from db.reads.checkpoints import (
 )
 from db.reads.curves import last_values, latest_metrics, metric_names, metric_series
 from db.reads.cycles import cycle, cycles, knowledge_kept, recovered_fraction
-from db.reads.flips import compared, flips, ledger, ledger_items, paired_suites, pairs
+from db.reads.flips import compared, flips, ledger, ledger_items, paired_suites
 from db.reads.readonly import select
 from db.reads.rows import Row, of_cycle, only, page_of, rows_of, runs_of
 from db.reads.stages import ItemFilter, cycle_numbers, flip_counts, side_by_side, stage_scores
@@ -62,7 +62,6 @@ __all__ = [
     "metric_names",
     "metric_series",
     "paired_suites",
-    "pairs",
     "project_home",
     "projects",
     "recovered_fraction",

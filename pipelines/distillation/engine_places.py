@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from recovery.engines.vllm_server import Server
     from recovery.methods.method import Method
     from recovery.models.chat_model import ChatModel
-    from recovery.sampling.protocol import Sampler
+    from recovery.sampling.protocol import AnsweringSampler, Sampler
     from recovery.storage.checkpoints import Checkpoint
     from recovery.teachers.teachers import Teacher
 
@@ -132,7 +132,7 @@ class Engines(ExitStack):
 
     def sampler(
         self, where: str, student: ChatModel, checkpoint: Checkpoint, *, follow: bool, batch_size: int = 256
-    ) -> Sampler:
+    ) -> AnsweringSampler:
         """Return the student's sampler; with `follow`, send it the new weights after each update."""
         from recovery.sampling.in_process import InProcessSampler
 

@@ -17,14 +17,14 @@ from recovery.errors import InputError
 if TYPE_CHECKING:
     from evals.scores import Asked, Generate, Message, Score
     from recovery.models.chat_model import ChatModel
-    from recovery.sampling.protocol import Sampler
+    from recovery.sampling.protocol import AnsweringSampler
 
 
 class ModelAnswers:
     """A model behind the functions that suites call: chats or texts in, answers out."""
 
     def __init__(
-        self, chat_model: ChatModel, sampler: Sampler, job: EvalJob, stage: Stage, suite: str
+        self, chat_model: ChatModel, sampler: AnsweringSampler, job: EvalJob, stage: Stage, suite: str
     ) -> None:
         self.chat_model = chat_model
         self.settings = job.settings

@@ -57,14 +57,6 @@ class _Started:
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
         return self.answers()
 
-    def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        params: SamplingParams,
-        on_progress: Callable[[int, int], None] | None = None,
-    ) -> list[list[int]]:
-        return self.answers().responses()
-
 
 def corrected(method: Method) -> Method:
     """Return the method with an importance clip; set the default if it has none."""

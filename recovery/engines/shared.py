@@ -19,8 +19,7 @@ from recovery.batches.rollouts import Rollouts
 from recovery.engines.canary import rollouts_of
 from recovery.engines.engine_sampler import EngineSampler
 from recovery.errors import EngineLost, RecoverError
-from recovery.sampling.in_process import without_stops
-from recovery.sampling.protocol import OnProgress, SamplingParams
+from recovery.sampling.protocol import SamplingParams
 
 if TYPE_CHECKING:
     from recovery.engines.protocol import SampledAnswer
@@ -42,15 +41,6 @@ class SharedSampler:
         """Sample one response to each of this process's prompts, from the same weights in all processes."""
         self.alone.check(prompts)
         return rollouts_of(self.student, prompts, self._sample(prompts, params))
-
-    def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        params: SamplingParams,
-        on_progress: OnProgress | None = None,
-    ) -> list[list[int]]:
-        """Sample as `sample` does; return token ids only, without the stop token."""
-        return without_stops(self.sample(prompts, params).responses(), self.student.stop_ids)
 
     def metrics(self) -> dict[str, float]:
         """Return the last sync's duration and the canary's gaps, on rank 0."""

@@ -38,6 +38,10 @@ class Sampler(Protocol):
         """Return a response to each prompt, with the log-probs of its tokens."""
         ...
 
+
+class AnsweringSampler(Sampler, Protocol):
+    """A sampler that also answers as users read it: for evaluation, and for texts that a model writes."""
+
     def generate(
         self,
         prompts: Sequence[Sequence[int]],

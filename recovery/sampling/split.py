@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from recovery.batches.rollouts import Rollouts, joined
 from recovery.distributed import gather, rank, share, world
-from recovery.sampling.protocol import OnProgress, Sampler, SamplingParams
+from recovery.sampling.protocol import Sampler, SamplingParams
 
 
 def in_parts(
@@ -43,15 +43,6 @@ class SplitSampler:
             return self.sampler.sample(prompts[part], params)
 
         return in_parts(len(prompts), write, params, self.pad_id)
-
-    def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        params: SamplingParams,
-        on_progress: OnProgress | None = None,
-    ) -> list[list[int]]:
-        """Return responses without their stop tokens; every process writes all of them."""
-        return self.sampler.generate(prompts, params, on_progress)
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics of the sampler that is split, if it has any."""

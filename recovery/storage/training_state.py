@@ -61,11 +61,6 @@ class TrainState:
             return step, sharded_state.read(directory), meta
         return None
 
-    def clear(self) -> None:
-        """Remove all states: the training is finished."""
-        for directory in self._steps():
-            atomic_dirs.remove(directory)
-
     def _forget(self, newest: Path) -> None:
         """Keep the last few states; remove those beyond `newest`, left by an abandoned attempt."""
         steps = self._steps()

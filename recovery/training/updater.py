@@ -142,7 +142,7 @@ class Updater:
         sums = RunningSums(updates=1)
         for microbatch in self._own(microbatches):
             loss = self._loss(microbatch, microbatches, loss_fn)
-            self.accelerator.backward(loss.value)
+            loss.value.backward()
             self._collect()
             sums = sums.plus(RunningSums.of(loss))
         if self.world > 1:

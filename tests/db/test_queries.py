@@ -308,11 +308,9 @@ def test_flips_pair_the_same_prompts_only(tracker: Tracker) -> None:
     ]
     assert (flips[0]["response_a"], flips[0]["response_b"]) == ("answer 1 True", "answer 1 False")
     assert [row["key"] for row in queries.flips(tracker.db, "a", "b", "ifeval", after="p1")] == ["p2"]
-    assert [(row["passed_a"], row["passed_b"]) for row in queries.pairs(tracker.db, "a", "b", "ifeval")] == [
-        (True, True),
-        (True, False),
-        (False, True),
-    ]
+    (suite,) = queries.paired_suites(tracker.db, "a", "b")
+    found = [(row["passed_a"], row["passed_b"]) for row in suite["pairs"]]
+    assert found == [(True, True), (True, False), (False, True)]
     other = score("ifeval", 0.5) | {
         "items": [item | {"prompt": "another"} for item in items(True, True, True)]
     }

@@ -13,14 +13,14 @@ import numpy as np
 from scipy import special
 
 from benchmarks.ledger import put
-from evals.verdict import AXES as AXES_OF_A_VERDICT
+from evals.verdict import AXES as VERDICT_AXES
 
 Row = dict[str, Any]
-AXES = ("ifeval", "knowledge", "retention")
+SUITES = ("ifeval", "knowledge", "retention")
 WORTH = ("ifeval", "knowledge")
 DISTILLATION, SAME = "opd", "not distinguishable"
 CORNER = 0.84  # lower limit of the enlarged corner
-MARGIN = AXES_OF_A_VERDICT[0].margin  # non-inferiority margin per axis
+MARGIN = VERDICT_AXES[0].margin  # non-inferiority margin per axis
 NAMES = {
     "hard": "Hard: documents only",
     "mild": "Mild: 30 % of midtraining is self-answered chat",
@@ -62,14 +62,14 @@ def table(rows: Sequence[Row]) -> str:
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for stage in ("clean", "midtrained"):
         once = list({row["seed"]: row[stage] for row in rows}.values())
-        cells = [_cell([row[axis] for row in once]) for axis in AXES]
+        cells = [_cell([row[axis] for row in once]) for axis in SUITES]
         lines.append(f"| *{stage}* | | {' | '.join(cells)} | | | | |")
     order = sorted(methods, key=lambda name: -sum(r["recovered"]["ifeval"] for r in methods[name]))
     return "\n".join(lines + [_line(name, methods[name]) for name in order])
 
 
 def _line(name: str, rows: Sequence[Row]) -> str:
-    scores = [_cell([row["recovered"][axis] for row in rows]) for axis in AXES]
+    scores = [_cell([row["recovered"][axis] for row in rows]) for axis in SUITES]
     stops = sum(bool(row.get("stopped")) for row in rows)
     method = f"{name} (stopped by an alarm in {stops} of {len(rows)})" if stops else name
     tuned = ", ".join(f"{one:g}" for one in sorted({row["tuned"] for row in rows}))
