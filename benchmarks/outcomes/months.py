@@ -158,10 +158,17 @@ def earlier_documents(answers: Answers) -> list[Line]:
         name, _, earlier = suite.partition(":")
         if name == KNOWLEDGE and earlier:
             now = stages[RECOVERED]
-            then = {seed: answers[int(earlier), KNOWLEDGE][RECOVERED][seed] for seed in now}
+            before = answers[int(earlier), KNOWLEDGE][RECOVERED]
+            then = {seed: _asked_again(before[seed], now[seed]) for seed in now}
             line = {"month": month, "documents of month": earlier, "n": _times(now), "then": _share(then)}
             found.append({**line, "now": _share(now), "difference": _difference(now, then)})
     return found
+
+
+def _asked_again(then: list[Item], now: list[Item]) -> list[Item]:
+    """Return the answers of then to the questions of now: later months ask some of an earlier month's."""
+    asked = {item.key for item in now}
+    return [item for item in then if item.key in asked]
 
 
 def _times(by_seed: dict[int, list[Item]]) -> str:

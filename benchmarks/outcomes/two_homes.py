@@ -68,7 +68,7 @@ def table(ones: Answers, others: Answers) -> list[Line]:
 
 def compared(after: Sequence[Item], before: Sequence[Item], *, otherwise: str) -> PairedComparison:
     """Compare two models' answers question by question; end with the message if the questions differ."""
-    if [item.key for item in after] != [item.key for item in before]:
+    if [(item.key, item.prompt) for item in after] != [(item.key, item.prompt) for item in before]:
         raise SystemExit(otherwise)
     passed_after = [item.passed for item in after]
     passed_before = [item.passed for item in before]

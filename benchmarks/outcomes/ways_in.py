@@ -178,7 +178,9 @@ def findings(lines: list[Line]) -> list[str]:
     for stage, when in ((MIDTRAINED, "As midtraining leaves them"), (RECOVERED, "After recovery")):
         good = [f"`{way}`" for way in WAYS if _is_sound(_pairs(lines, (way, stage), (CLEAN, CLEAN)))]
         named = ", ".join(good) or "none"
-        said.append(f"{when}, as good as the clean model within {margins}, with 95 % confidence: {named}.")
+        said.append(
+            f"{when}, as good as the clean model within {margins}, of these trainings each at 95 %: {named}."
+        )
     return said
 
 

@@ -133,7 +133,8 @@ def headline(rows: Sequence[Row]) -> str:
         return f"**No other method here is shown to be as good as distillation (`{DISTILLATION}`).**"
     return (
         f"**Distillation (`{DISTILLATION}`) is not the best choice here, but {', '.join(names)}:** worth "
-        f"more, or within {100 * MARGIN:.0f} points on both axes and cheaper or better, with 95 % confidence."
+        f"more, or within {100 * MARGIN:.0f} points on both axes and cheaper or better; each at 95 %, "
+        "uncorrected for their number."
     )
 
 
