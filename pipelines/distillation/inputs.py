@@ -15,7 +15,7 @@ from pipelines.distillation.lengths import checkpoint_limit, smallest
 from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.runs.workspace import is_file
 from recovery.errors import InputError
-from recovery.methods.choices import FROZEN
+from recovery.methods.choices import FROZEN, READ_STATES
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
@@ -58,7 +58,7 @@ def check_read(method: Method, **given: object) -> None:
 
 
 def _reads_pairs(method: Method) -> bool:
-    return method.state_kind in ("data", "mix") or method.context == "demonstrations"
+    return method.state_kind in READ_STATES or method.context == "demonstrations"
 
 
 def check_named(settings: DistillConfig, method: Method) -> None:

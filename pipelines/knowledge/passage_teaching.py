@@ -25,6 +25,7 @@ from pipelines.distillation.frozen_teachers import FrozenTeachers
 from pipelines.distillation.prompts import Prompt
 from pipelines.writing import gap_questions
 from recovery.errors import InputError
+from recovery.methods.choices import READ_STATES
 from recovery.methods.table import with_dials
 from recovery.training import preflight
 
@@ -45,7 +46,6 @@ CHARACTERS = 50_000_000  # of documents read for questions, evenly taken
 MOST_QUESTIONS = 200_000  # held in memory
 MEASURED = 256  # questions whose length is measured
 FORWARD = 1 / 3  # cost of a token without a backward pass
-MADE_UP = ("data", "mix")  # states that need an answer beside each prompt
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def check(settings: MidtrainConfig, augment: str | Path | None) -> None:
             "midtrain.method: passage makes its questions of the documents themselves: leave out --augment "
             "and mix.augmented"
         )
-    if settings.mix.chat and method.state_kind in MADE_UP:
+    if settings.mix.chat and method.state_kind in READ_STATES:
         raise InputError(
             f"mix.chat has no answers to read, which states={method.states} needs: set mix.chat to 0, or let "
             "a model write (states=teacher or student)"
@@ -195,7 +195,7 @@ def episodes(
     """Return the batches of every step: questions, answers and the teacher's distributions."""
     from recovery.sampling.in_process import InProcessSampler
     from recovery.teachers.contexts import Context
-    from recovery.training.step_data import READ_STATES, Episodes, StepConfig, Task
+    from recovery.training.step_data import Episodes, StepConfig, Task
 
     frozen = FrozenTeachers(ws, student, origin, made.settings.microbatch_tokens)
     teacher = frozen.teacher(ws.clean())

@@ -8,7 +8,14 @@ from dataclasses import MISSING, Field, fields
 from typing import Any, NoReturn
 
 from recovery.errors import InputError
-from recovery.methods.choices import EXACT, LABELS, SAMPLED_STATES, STATES, TEACHER_SIGNALS, TEACHER_WRITES
+from recovery.methods.choices import (
+    EXACT,
+    LABELS,
+    STATES,
+    STUDENT_STATES,
+    TEACHER_SIGNALS,
+    TEACHER_WRITES,
+)
 from recovery.methods.dials import Dials
 
 _K1 = (
@@ -65,7 +72,7 @@ READ_BY: dict[str, tuple[str, Test]] = {
     "kl_budget_of": ("kl_budget", lambda m: m.kl_budget is not None),
     "kl_budget_final": ("kl_budget", lambda m: m.kl_budget is not None),
     "ratio_clip": ("advantages (sampled_reverse_kl, reward, lam < 1)", lambda m: m.has_policy_gradient),
-    "importance_clip": ("sampled states", lambda m: m.state_kind in (*SAMPLED_STATES, "teacher-mix")),
+    "importance_clip": ("sampled states", lambda m: m.state_kind in STUDENT_STATES),
     "reward_baseline": ("a reward (signal=reward or lam < 1)", lambda m: m.reward_weight > 0),
     "teacher_baseline": ("signal=sampled_reverse_kl", lambda m: m.signal == "sampled_reverse_kl"),
     "anchor_kl": ("an anchor (anchor_beta above 0)", lambda m: m.anchor_beta > 0),

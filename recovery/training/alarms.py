@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recovery.errors import Unstable
-from recovery.methods.choices import EXACT, SAMPLED_STATES, TEACHER_SIGNALS
+from recovery.methods.choices import EXACT, STUDENT_STATES, TEACHER_SIGNALS
 from recovery.methods.method import Method
 from recovery.storage.atomic_dirs import write_text
 
@@ -108,7 +108,7 @@ def entropy_collapse(history: History, method: Method) -> Alarm | None:
 
     Skip methods whose tokens come from data or from a teacher: there low entropy is the aim.
     """
-    if method.state_kind not in (*SAMPLED_STATES, "teacher-mix"):
+    if method.state_kind not in STUDENT_STATES:
         return None
     first, last = _first(history, "entropy"), _last(history, "entropy")
     if first is None or last is None or last > 0.1 * first:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from recovery import distributed
 from recovery.errors import InputError
+from recovery.methods.choices import READ_STATES, STUDENT_STATES, TEACHER_STATES
 from recovery.methods.method import Method
 from recovery.objective.token_signals import NO_SIGNALS, TokenSignals
 from recovery.sampling.prefix_writers import WRITERS, StepInputs
@@ -38,10 +39,6 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import Sampler
     from recovery.teachers.teachers import Teacher
-
-READ_STATES = ("data", "mix")  # kinds that read pairs
-STUDENT_STATES = ("student", "student-kept", "mix", "teacher-mix")  # kinds with sampler log-probabilities
-TEACHER_STATES = ("teacher", "student-continued")  # kinds that the teacher samples
 
 
 @dataclass(frozen=True)
