@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -117,7 +117,8 @@ def train(  # noqa: PLR0913 - the one loop's parts
             report(step, metrics)
 
             try:
-                reason = distributed.share(should_stop(step, metrics) if should_stop else None)
+                with matmul_precision("highest"):  # as what the checks compare with was measured
+                    reason = distributed.share(should_stop(step, metrics) if should_stop else None)
             except Unstable:  # resuming goes on behind this step, without the alarm
                 saver.reach(progress)
                 raise
@@ -143,9 +144,15 @@ def fp32_on_tensor_cores(device: torch.device | str) -> Iterator[None]:
 
     Evaluation must run outside, so that checkpoints are compared at one precision.
     """
+    with matmul_precision("high") if torch.device(device).type == "cuda" else nullcontext():
+        yield
+
+
+@contextmanager
+def matmul_precision(precision: str) -> Iterator[None]:
+    """Set the precision of fp32 matrix products inside the block."""
     before = torch.get_float32_matmul_precision()
-    if torch.device(device).type == "cuda":
-        torch.set_float32_matmul_precision("high")
+    torch.set_float32_matmul_precision(precision)
     try:
         yield
     finally:

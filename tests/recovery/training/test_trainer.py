@@ -509,6 +509,19 @@ def test_training_sets_the_precision_of_its_device(monkeypatch: pytest.MonkeyPat
     assert devices == ["cpu"]
 
 
+def test_checks_measure_at_the_precision_of_what_they_compare_with() -> None:
+    seen: list[str] = []
+    with trainer.matmul_precision("high"):
+        train(
+            tiny.chat_model(),
+            Texts(),
+            LABELS,
+            replace(CONFIG, steps=1, save_every=0),
+            should_stop=lambda step, metrics: seen.append(torch.get_float32_matmul_precision()),
+        )
+        assert (seen, torch.get_float32_matmul_precision()) == (["highest"], "high")
+
+
 def test_step_seeds_differ() -> None:
     assert len({step_seed(seed, step) for seed in range(30) for step in range(30)}) == 900
     assert step_seed(3, 4) == step_seed(3, 4) < 2**56
