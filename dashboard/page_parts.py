@@ -7,7 +7,7 @@ from typing import Any
 
 from dashboard.address import Address
 from dashboard.markup import Html, join, tag
-from evals import learned
+from evals import learned, verdict
 
 LOOKED_BACK = 5  # newest cycles among which a measured one is looked for
 
@@ -54,6 +54,12 @@ def learned_line(knowledge: Mapping[str, Any]) -> Html | None:
     """Say what the recovered model knows of the documents more than the clean one, if it was compared."""
     found = (knowledge.get("details") or {}).get("learned")
     return tag("p", f"The documents: {learned.sentence(found)}.", class_="small") if found else None
+
+
+def nothing_to_lose_line(axis: Mapping[str, Any]) -> Html | None:
+    """Say where a pass claims nothing, as the standard passes no more than the margin."""
+    said = verdict.nothing_to_lose(axis.get("details") or {})
+    return tag("p", f"{said[:1].upper()}{said[1:]}.", class_="small") if said else None
 
 
 def newest_measured(numbers: Sequence[int], measured: Callable[[int], Any]) -> int:

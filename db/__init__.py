@@ -4,7 +4,7 @@ reads/           queries
 writes/          the tracker, the only code that changes rows
 schema.py        the tables; migrations/ creates and updates them when a database is opened
 session.py       opening a database, read and write transactions; sqlite.py has SQLite's settings
-export.py        whole tables as files, without secrets
+export.py        tables as files, without secrets
 redact.py        redaction of secrets
 errors.py        one-line errors
 cycle_names.py   the stages and axes of a cycle

@@ -1,4 +1,4 @@
-"""Export whole tables as CSV, JSON or Parquet in constant memory.
+"""Export a project's rows of any table as CSV, JSON or Parquet in constant memory.
 
 Nested values become separate columns (`cost.seconds`), lists become JSON in one cell. A first pass over the
 rows collects column names and types; both passes read the same snapshot of the database.
@@ -73,7 +73,7 @@ def export(database: Database, table: str, kind: str) -> Generator[bytes]:
 
 
 def _query(table: str, project: str) -> sa.Select[Any]:
-    """Select a project's rows: its own, those of its runs, and the checkpoints that it holds."""
+    """Select a project's rows: its own, those of its runs, and the checkpoints that it made or holds."""
     entity, order = ORDERS[table]
     query = sa.select(entity.__table__).order_by(*(getattr(entity, name) for name in order))
     runs = sa.select(schema.Run.id).where(schema.Run.project == project)
@@ -84,7 +84,7 @@ def _query(table: str, project: str) -> sa.Select[Any]:
     if table == "checkpoints":
         place = schema.CheckpointPlace
         held = sa.select(place.checkpoint_id).where(place.project == project)
-        return query.where(schema.Checkpoint.id.in_(held))
+        return query.where(schema.Checkpoint.id.in_(held) | schema.Checkpoint.run_id.in_(runs))
     mine = entity.project == project if hasattr(entity, "project") else entity.run_id.in_(runs)
     return query.where(mine)
 

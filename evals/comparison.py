@@ -6,6 +6,7 @@ Holm's adjustment over all compared suites decides the words.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Any
 
 from evals import statistics
@@ -96,7 +97,11 @@ def _parts(suite: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return a suite, or its kinds where each is judged alone: refusals of harmful and of benign requests."""
     rates = FAMILIES[suite["suite"]].rates if suite["suite"] in FAMILIES else ()
     kinds = {kind: [row for row in suite["pairs"] if row["detail_b"]["kind"] == kind] for kind in rates}
-    return [{**suite, "kind": kind, "pairs": found} for kind, found in kinds.items() if found] or [suite]
+    return [
+        {**suite, "kind": kind, "pairs": found, "of_all": len(suite["pairs"]) / len(found)}
+        for kind, found in kinds.items()
+        if found
+    ] or [suite]
 
 
 def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
@@ -106,6 +111,7 @@ def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
     before = [item for _, item in items]
     kept = measure.claim(items, _margin(name, margins), ALPHA)
     claimed = {key: kept[key] for key in ("outcome", "margin", "lower_bound", "upper_bound")}
+    needed = ceil(suite.get("of_all", 1) * kept["needed_n"])  # a family is asked for as a whole
     standard = measure.value(before)
     if not measure.can_be_lost(standard, kept["margin"]):
         claimed["outcome"] = NOTHING_TO_LOSE
@@ -116,7 +122,7 @@ def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
         "a_score": standard,
         "b_score": measure.value([after for after, _ in items]),
         **measure.compare(items, ALPHA),
-        "non_inferior": {**claimed, "needed_n": prompts_for(kept["needed_n"], before)},
+        "non_inferior": {**claimed, "needed_n": prompts_for(needed, before)},
         **(_stale_rates(pairs) if name == UPDATES else {}),
         **({"limits": suite["limits"]} if _unequal(suite.get("limits", ())) else {}),
     }

@@ -189,14 +189,16 @@ def _axis_sentence(axis: Axis, result: Mapping[str, Any]) -> str:
     return _sentence(row) if row else f"{axis.name}: {NOT_MEASURED} (no {axis.suite} scores)"
 
 
-def power_warning(items: Mapping[str, float], margins: Mapping[str, float] | None = None) -> list[str]:
+def power_warning(
+    items: Mapping[str, float], margins: Mapping[str, float] | None = None, families: int | None = None
+) -> list[str]:
     """Warn of each axis on which an equal checkpoint would mostly stay underpowered.
 
-    `items` maps the names of all axes that are judged to independent items (prompts, facts). One in ten is
-    supposed to flip.
+    `items` maps axis names to independent items (prompts, facts), of which one in ten is supposed to flip.
+    `families` are judged at once: as many as are among the items, unless more were asked for.
     """
     margin_of = margins_by_axis(margins)
-    families = len(set(items) & set(FAMILIES))
+    families = families or len(set(items) & set(FAMILIES))
     lines = []
     for name, count in items.items():
         margin = margin_of[name]
@@ -256,6 +258,14 @@ def _vacuous(axis: Axis, suites: Mapping[str, Stages], result: NonInferiority) -
         return {}
     standard = share([item.passed for item in _items(suites[axis.suite][axis.reference])])
     return {"nothing_to_lose": standard} if standard <= result.margin else {}
+
+
+def nothing_to_lose(details: Mapping[str, Any]) -> str:
+    """Say so of an axis whose standard passes no more than the margin; nothing of any other."""
+    if "nothing_to_lose" not in details:
+        return ""
+    passed = f"{100 * details['nothing_to_lose']:.1f} %"
+    return f"{details['reference']} passes {passed}, no more than the margin: nothing to lose"
 
 
 def _learned(stages: Stages) -> dict[str, Any]:
@@ -319,7 +329,5 @@ def _paired_sentence(row: Mapping[str, Any]) -> str:
         f"{row['gained']} gained, {row['lost']} lost of {row['n']}{of}{test}{at_once})"
     )
     needed = f"; it would take {row['needed_n']} prompts" if row["outcome"] == UNDERPOWERED else ""
-    if "nothing_to_lose" in row:
-        share_passed = f"{100 * row['nothing_to_lose']:.1f} %"
-        needed += f"; {row['reference']} passes {share_passed}, no more than the margin: nothing to lose"
+    needed += f"; {nothing}" if (nothing := nothing_to_lose(row)) else ""
     return line + needed + (f"; {learned.sentence(row['learned'])}" if "learned" in row else "")

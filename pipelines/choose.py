@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from evals import verdict
+from evals.families.table import FAMILIES
 from evals.scores import Item, cluster
 from pipelines.config.jobs import ChooseJob, DistillJob, MergeJob
 from pipelines.config.overrides import override
@@ -119,7 +120,8 @@ def _warn_of_small_halves(job: ChooseJob, stage: Stage, standards: Items) -> Non
     for name in (name for name, count in halves.items() if not count):
         stage.say(f"  choose       {name}: none of its questions is in the half that chooses")
     some = {name: count for name, count in halves.items() if count}
-    for line in verdict.power_warning(some, job.settings.eval.margins()):
+    families = len(set(job.suites) & set(FAMILIES))
+    for line in verdict.power_warning(some, job.settings.eval.margins(), families):
         stage.say(
             f"  choose       {line}: raise eval.samples or write more prompts (`recover prompts ifeval`)"
         )

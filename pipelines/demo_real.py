@@ -48,12 +48,9 @@ class HandbookWorld:
         self.changes = FULL if options.full else SHORT
 
     def check(self, cycles: int) -> None:
-        """Refuse a number of cycles for which there are no pages, and prompts that cannot be read."""
+        """Refuse a number of cycles for which there are no pages."""
         if not 1 <= cycles <= len(corpus.PAGES):
             raise InputError(f"--cycles {cycles}: the handbook has pages for {len(corpus.PAGES)} cycles")
-        corpus.require([page for pages in corpus.PAGES[:cycles] for page in pages])
-        if self.options.ifeval:
-            ifeval.rows(self.options.ifeval)
 
     def set_up(self, ws: Workspace) -> None:
         """Register the clean model: the one that was named, the installed package's, or the hub's."""
@@ -61,6 +58,8 @@ class HandbookWorld:
         there = (ws.home / CONFIG_NAME).exists()
         if there and not named and ws.config.model.path == MICROWORLD:
             raise InputError(TINY)
+        if not there:
+            self._require_inputs()
         if named or there:
             initialise(ws, model=named)
             return
@@ -71,6 +70,12 @@ class HandbookWorld:
             if installed:
                 raise
             raise InputError(f"SmolLM2 is neither installed nor on a hub in reach: {INSTALL}") from error
+
+    def _require_inputs(self) -> None:
+        """Refuse missing pages, and prompts that cannot be read, before a model is converted."""
+        corpus.require(corpus.PAGES[0])
+        if self.options.ifeval:
+            ifeval.rows(self.options.ifeval)
 
     def documents(self, stage: Stage, turn: int, seed: int) -> Path:
         """Write a cycle's pages and questions, and the prompts that were named, once; return the folder."""

@@ -15,9 +15,9 @@ from pipelines.config.jobs import DistillJob
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.corpus.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, TOKENS
 from pipelines.distillation import engine_places, inputs
-from pipelines.distillation.leaks import evaluation_prompts, kept_evaluation_prompts
+from pipelines.distillation.leaks import kept_evaluation_prompts
 from pipelines.distillation.lengths import answerable
-from pipelines.distillation.pool import Chosen, chosen_once, require_unasked, with_room, without_leaks
+from pipelines.distillation.pool import Chosen, chosen_once, with_room, without_leaks
 from pipelines.distillation.prompts import Prompt
 from pipelines.distillation.starting_model import starting_model
 from pipelines.knowledge import guards
@@ -35,8 +35,6 @@ from recovery.methods.method import Method
 from recovery.methods.table import with_dials
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from recovery.inspection.token_traces import Tracer
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import Sampler
@@ -80,31 +78,6 @@ def distill(
         key=key,
         seed=job.seed,
     )
-
-
-def check_settings(settings: DistillConfig) -> None:
-    """Refuse what the settings alone tell is wrong, and files that they name and that are not there."""
-    method = with_dials(settings.method, settings.dials)
-    engine_places.check(settings, method)
-    inputs.check_named(settings, method)
-
-
-def check_inputs(job: DistillJob, home: Path) -> None:
-    """Read all inputs of a distillation, so that errors surface before hours of midtraining.
-
-    The sample of a hub data set is kept in the home, where the distillation reads it.
-    """
-    from pipelines.distillation import early_stop
-
-    method = with_dials(job.settings.method, job.settings.dials)
-    data = inputs.read_data(job, method, home)
-    evaluated = evaluation_prompts(job.evaluation, lambda line: None)  # the run says what cannot be read
-    require_unasked(data, evaluated)
-    _, data = inputs.read_reward(job, method, data)
-    context = inputs.read_context(job, method, data.pairs)
-    if context is not None:
-        context.check(data.rows)
-    early_stop.hold_out(job, data, evaluated)
 
 
 def distill_alone(ws: Workspace, job: DistillJob, *, key: str) -> Result:

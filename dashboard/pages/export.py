@@ -41,7 +41,7 @@ def build(context: PageContext, address: Address) -> Html:
         tag("h1", "Export"),
         tag(
             "p",
-            "Whole tables, whatever their size. The same in a terminal: ",
+            "Tables of this project, whatever their size. The same in a terminal: ",
             tag("code", "recover export items --out items.parquet"),
         ),
         table(["table", "what is in it", "download"], lines),
@@ -98,8 +98,10 @@ class _Download:
     def close(self) -> None:
         release, self._release = self._release, None
         if release:
-            self._pieces.close()
-            release()
+            try:
+                self._pieces.close()
+            finally:
+                release()
 
     __del__ = close
 

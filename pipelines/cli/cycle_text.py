@@ -6,6 +6,7 @@ from typing import Any
 
 from db.cycle_names import AXES, BROKEN_OFF, STAGES
 from evals import learned
+from evals import verdict as verdicts
 from pipelines.cli.options import state_words, table
 
 
@@ -60,6 +61,7 @@ def axis_line(name: str, verdict: dict[str, Any]) -> str:
     bound = f"lower bound {100 * axis['lower_bound']:+.1f} points, {limit}"
     found = axis["details"].get("learned")
     said = f", {learned.sentence(found)}" if found else ""
+    said += f", {nothing}" if (nothing := verdicts.nothing_to_lose(axis["details"])) else ""
     return f"{name:<10} {verdict[name]} ({bound}{_needed(verdict[name], axis)}){said}"
 
 

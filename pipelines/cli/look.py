@@ -112,7 +112,7 @@ def record_text(row: dict[str, Any]) -> str:
 @shared
 @click.pass_obj
 def export_command(session: Session, what: str, kind: str | None, out: Path | None) -> None:
-    """Export a whole table as CSV, JSON or Parquet.
+    """Export a table of this home as CSV, JSON or Parquet.
 
     TABLE is cycles (the default), runs, checkpoints, scores, items, metrics, traces, verdicts, reviews,
     documents, aliases or alias_moves.

@@ -36,8 +36,10 @@ def anchored(config: Config, folder: Path) -> Config:
             section = section[part] or {}
         if isinstance(section.get(name), str):
             section[name] = _anchored(key, section[name], folder)
-    routes = data["distill"]["routes"]  # each a checkpoint, or the folder of a model
-    data["distill"]["routes"] = {name: anchored_source(place, folder) for name, place in routes.items()}
+    routes = data["distill"]["routes"]  # each a checkpoint, or a model's folder: any path with a slash
+    data["distill"]["routes"] = {
+        name: anchored_source(place, folder) if "/" in place else place for name, place in routes.items()
+    }
     return Config.model_validate(data)
 
 

@@ -15,6 +15,7 @@ from pipelines.config.settings import Config
 from pipelines.corpus.reading.superseded_list import beside
 
 Kind = Literal["linear", "slerp", "residual", "embeddings"]  # of merging
+AUGMENTED = "augmented.jsonl"
 DOCUMENTS_INPUT = "documents"  # among a job's sources: a folder of documents
 SUPERSEDED_INPUT = "superseded"  # among a job's sources: a file that may be missing
 
@@ -64,7 +65,7 @@ class CycleJob(Job):
     def sources(self) -> dict[str, str]:
         return {
             **_taught(self.docs),
-            **_named(prompts=self.prompts, augmented=self.augment),
+            **_named(prompts=self.prompts, augmented=_augmented(self.augment)),
             **_distillation(self.settings.distill),
             **_evaluation(self.settings.eval, self.earlier),
         }
@@ -85,8 +86,9 @@ class MidtrainJob(Job):
     seed: int = 0
 
     def sources(self) -> dict[str, str]:
-        files = _named(prompts=self.prompts, augmented=self.augment, **{"followed questions": self.asked})
-        return _taught(self.docs) | files | _questions(self.evaluation, self.earlier)
+        files = _named(prompts=self.prompts, augmented=_augmented(self.augment))
+        followed = _named(**{"followed questions": self.asked})
+        return _taught(self.docs) | files | followed | _questions(self.evaluation, self.earlier)
 
 
 class DistillJob(Job):
@@ -271,6 +273,12 @@ def _evaluation(settings: EvalConfig, earlier: dict[int, str]) -> dict[str, str]
 def _taught(docs: str) -> dict[str, str]:
     """Return the folder of documents, and the place beside it of a list of those that they supersede."""
     return _documents(docs) | {SUPERSEDED_INPUT: str(beside(Path(docs)))}
+
+
+def _augmented(place: str | None) -> str | None:
+    """Return the file of augmented texts, which may be named by its folder."""
+    inside = str(Path(place) / AUGMENTED) if place else ""
+    return inside if inside and Path(inside).is_file() else place
 
 
 def _documents(docs: str | None) -> dict[str, str]:

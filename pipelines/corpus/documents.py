@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipelines.corpus.latex_macros import STYLES, FolderMacros
+from pipelines.corpus.latex_macros import FolderMacros
 from pipelines.corpus.manifest import FileReport, skipped_by_reason
 from pipelines.corpus.reading import tree
 from pipelines.corpus.reading.formats import (
@@ -46,11 +46,6 @@ class Corpus:
     @property
     def characters(self) -> int:
         return sum(len(text) for text in self.texts)
-
-
-def is_opened(name: str) -> bool:
-    """Return whether a file of this name is opened: as a document, or for what it defines for documents."""
-    return format_of(name)[0] is not None or name.lower().endswith(STYLES)
 
 
 @dataclass

@@ -13,11 +13,10 @@ from pathlib import Path
 
 from pipelines.corpus.as_markdown.latex.macros import Macro, macros_of, names_defined, names_used
 from pipelines.corpus.as_markdown.latex.words import COMMANDS
-from pipelines.corpus.reading.formats import MIB, Limits, Unreadable, format_of
+from pipelines.corpus.reading.formats import MIB, STYLES, Limits, Unreadable, format_of
 from pipelines.corpus.reading.plain import FileFacts, Source, characters
 from pipelines.corpus.reading.tree import Entry, Tree
 
-STYLES = (".sty", ".cls")  # hold macros and no text
 LARGEST = 2 * MIB  # of a file that is looked through, unpacked
 MOST = 32 * MIB  # of all of them
 MOST_MACROS = 100_000  # one counts for each folder that it is looked for from

@@ -12,7 +12,7 @@ from pipelines.distillation.engine_places import INPROCESS
 from pipelines.distillation.frozen_teachers import FrozenTeachers
 from pipelines.distillation.instructions import followed, require_checkers
 from pipelines.distillation.lengths import checkpoint_limit, smallest
-from pipelines.distillation.prompts import Prompt, read_prompts
+from pipelines.distillation.prompts import HUB, Prompt, read_prompts
 from pipelines.runs.workspace import is_file
 from recovery.errors import InputError
 from recovery.methods.choices import FROZEN, READ_STATES
@@ -62,14 +62,14 @@ def _reads_pairs(method: Method) -> bool:
 
 
 def check_named(settings: DistillConfig, method: Method) -> None:
-    """Refuse what is named beside the prompts and is not there: pairs, a context, a reward, a probe."""
-    if settings.pairs and _reads_pairs(method):
+    """Refuse files and functions that are named beside the prompts and are not there."""
+    if settings.pairs and _reads_pairs(method) and not settings.pairs.startswith(HUB):
         read_prompts(settings.pairs)
     if method.context != "none":
         _context_file(settings.context)
     if method.needs_rewards:
         _named_reward(settings, method)
-    if settings.stop and settings.stop.probe:
+    if settings.stop and settings.stop.probe and not settings.stop.probe.startswith(HUB):
         read_prompts(settings.stop.probe)
 
 

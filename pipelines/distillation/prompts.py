@@ -32,6 +32,7 @@ from recovery.hub_data import one_try
 from recovery.storage.atomic_dirs import storage_errors, whole_file
 
 Rows = Iterator[tuple[Any, str]]  # a row and its location
+HUB = "hub:"  # what the source of a data set on the hub begins with
 HUB_LIMIT = 50_000
 HUB_EXAMPLE = "hub:allenai/tulu-3-sft-mixture:train:messages"
 KEPT = "prompts"  # folder in a home for samples of hub data sets
@@ -60,7 +61,7 @@ def read_prompts(source: str, seed: int = 0, home: Path | None = None) -> list[P
         from pipelines.microworld.world import prompt_rows
 
         return [_prompt(row, source) for row in prompt_rows(seed, 0)]
-    if source.startswith("hub:"):
+    if source.startswith(HUB):
         return _from_hub(source, seed, home)
     return _from_file(Path(source))
 

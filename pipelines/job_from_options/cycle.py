@@ -13,7 +13,7 @@ from pipelines.config.jobs import CycleJob
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
 from pipelines.cycle import distillation
-from pipelines.distill import check_inputs, check_settings
+from pipelines.distillation.input_checks import check_inputs, check_settings
 from pipelines.evaluation.suites import answerable_suites
 from pipelines.job_from_options.inputs import (
     NONE,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.jobs import DistillJob, MergeJob, MidtrainJob, Mixture, SweepJob
-from pipelines.distillation import engine_places
+from pipelines.distillation.input_checks import check_settings
 from pipelines.distillation.inputs import check_read
 from pipelines.job_from_options.inputs import (
     NONE,
@@ -80,8 +80,8 @@ def distill_job(
     require_rank(chosen, settings.distill.lora, typed="distill.lora" in changes)
     require_trainable(chosen, settings, "distill")
     distill = with_routes(ws, settings.distill)
+    check_settings(distill)
     method = with_dials(distill.method, distill.dials)
-    engine_places.check(distill, method)
     typed = {option: changes.get(key) for option, key in OPTIONS_OF_SOME_METHODS.items()}
     check_read(method, **typed)
     return DistillJob(

@@ -23,6 +23,7 @@ from pipelines.evaluation.suites import Suite, suites_of
 from pipelines.machine.fitting import mix_of
 from pipelines.machine.model_sizes import read_size
 from pipelines.machine.stage_tokens import (
+    EVALUATIONS,
     StageTokens,
     UsualLengths,
     evaluation_tokens,
@@ -117,8 +118,9 @@ class _Timed:
     speed: Speed
 
     def suite(self, suite: Suite) -> float:
-        """Return the time of a suite in all evaluations."""
-        return self.spent(evaluation_tokens(suite.answers, PROMPT_TOKENS, TYPICAL * suite.longest))
+        """Return the time of a suite in all evaluations; of earlier documents the last one alone asks."""
+        asked = 1 if ":" in suite.name else EVALUATIONS
+        return self.spent(evaluation_tokens(suite.answers, PROMPT_TOKENS, TYPICAL * suite.longest, asked))
 
     def midtraining(self, job: CycleJob, mix: Mix) -> float:
         settings = job.settings.midtrain

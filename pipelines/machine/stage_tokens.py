@@ -62,7 +62,9 @@ def recovery_tokens(settings: DistillConfig, usual: UsualLengths) -> StageTokens
     return StageTokens(rows, sampled, scored, read + rehearsed)
 
 
-def evaluation_tokens(answers: float, prompt: float, answer: float) -> StageTokens:
-    """Count all evaluations of a cycle, each with so many answers of one length."""
-    asked = EVALUATIONS * answers
+def evaluation_tokens(
+    answers: float, prompt: float, answer: float, evaluations: int = EVALUATIONS
+) -> StageTokens:
+    """Count evaluations, by default all of a cycle, each with so many answers of one length."""
+    asked = evaluations * answers
     return StageTokens(answers, asked * answer, asked * prompt)

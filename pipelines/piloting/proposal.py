@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from pipelines.knowledge.forecast import LossPerKL
-from pipelines.piloting.rate_curves import CONFIDENCE, Curve, Estimate
+from pipelines.knowledge.forecast import CONFIDENCE, LossPerKL
+from pipelines.piloting.rate_curves import Curve, Estimate
 
 RATES, LENGTHS = 9, 8  # of the grid: between the two rates measured, and in parts of the whole length
 

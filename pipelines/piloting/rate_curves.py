@@ -23,10 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from pipelines.knowledge.forecast import CONFIDENCE
+
 Floats = NDArray[np.float64]
 Kind = Literal["kl", "learned"]
 PARAMETERS = 3
-CONFIDENCE = 0.95
 FEWEST = 3  # points of each training
 WIDEST = 4.0  # most that the interval's upper bound may be, as a multiple of its lower bound
 MOST_CORRELATION = 0.9

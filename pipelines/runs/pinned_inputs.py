@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pipelines.config.jobs import DOCUMENTS_INPUT, SUPERSEDED_INPUT, Job
-from pipelines.corpus import documents
+from pipelines.corpus.reading.formats import is_opened
 from pipelines.corpus.reading.tree import Tree
 from recovery.errors import InputError
 
@@ -68,7 +68,7 @@ def hashes(sources: Mapping[str, str]) -> dict[str, str]:
             continue
         try:
             if path.is_dir():
-                read = documents.is_opened if name == DOCUMENTS_INPUT else _anything
+                read = is_opened if name == DOCUMENTS_INPUT else _anything
                 found[name] = _folder(path, read)
             elif path.is_file():
                 with path.open("rb") as file:

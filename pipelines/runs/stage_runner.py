@@ -15,6 +15,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from db.reads import queries
 from db.writes.live import LiveRun
@@ -212,14 +213,17 @@ def revision_of(file: Path) -> str | None:
     found = _git(file.parent, "describe", "--always", "--dirty", "--abbrev=12")
     if found is None or not found.endswith("-dirty"):
         return found
-    changes = _git(file.parent, "diff", "HEAD") or ""
-    return f"{found}-{hashlib.sha256(changes.encode()).hexdigest()[:8]}"
+    changes = _git(file.parent, "diff", "--no-ext-diff", "--no-color", "--no-relative", "HEAD")
+    told = (
+        hashlib.sha256(changes.encode()).hexdigest() if changes else uuid4().hex
+    )  # not known: like no other
+    return f"{found}-{told[:8]}"
 
 
 def _git(folder: Path, *words: str) -> str | None:
     command = ["git", "-C", str(folder), *words]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+        found = subprocess.run(command, capture_output=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip() or None
+    return found.stdout.decode("utf-8", "backslashreplace").strip() or None

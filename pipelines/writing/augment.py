@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals import jsonl
+from pipelines.config.jobs import AUGMENTED
 from pipelines.corpus.entities import Entities, entities
 from pipelines.corpus.passages import Passage, passages
 from pipelines.writing.filters import ProbeLeaks, first_of, pairs, question_flaw, text_flaw
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from evals.probes import Probe
     from pipelines.writing.writers import Writer
 
-AUGMENTED, WRITTEN = "augmented.jsonl", "written.jsonl"
+WRITTEN = "written.jsonl"
 REQUESTS = {
     "qa": "Read the text and write up to {n} questions that it answers, each with its short answer. Name in "
     "each question who or what it is about, so that it can be understood without the text. Write in "

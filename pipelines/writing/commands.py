@@ -12,6 +12,7 @@ from db.reads import queries
 from evals import jsonl, verdict
 from evals.probes import FACT_STATUSES, KNOWLEDGE, NEW, Probe, load_probes, parse_probes
 from evals.statistics import items_to_pass
+from pipelines.config.jobs import AUGMENTED
 from pipelines.corpus import documents
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace, companions
@@ -59,7 +60,7 @@ def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOpti
     unseen = [*(load_probes(probes_file) if probes_file else ()), *_earlier(ws)]
     if options.writer in (TEMPLATE, GAPS):
         found = _without_a_model(options.writer, texts, unseen)
-        jsonl.write(out / augmenting.AUGMENTED, found.rows)
+        jsonl.write(out / AUGMENTED, found.rows)
     else:
         writer = _writer(
             ws,
@@ -82,7 +83,7 @@ def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOpti
         raise InputError(
             f"{docs}: no written text is usable ({reasons or 'nothing was written'}): try another --writer"
         )
-    return {"path": str(out / augmenting.AUGMENTED), **found.summary()}
+    return {"path": str(out / AUGMENTED), **found.summary()}
 
 
 def _without_a_model(writer: str, texts: Any, unseen: Any) -> augmenting.Augmented:
@@ -185,8 +186,8 @@ def _is_endpoint(source: str) -> bool:
 def _writer(
     ws: Workspace, source: str, model: str | None, *, max_new_tokens: int, temperature: float
 ) -> Writer:
-    _require_writer(ws, source, model)
     if _is_endpoint(source):
+        _require_writer(ws, source, model)
         return EndpointWriter(source, str(model), max_new_tokens, temperature)
     checkpoint = ws.checkpoint(source)
     return LocalWriter(

@@ -55,8 +55,14 @@ def test_names_and_numbers_belong_to_a_project(two: tuple[Tracker, Tracker]) -> 
 def test_an_export_holds_the_projects_rows(two: tuple[Tracker, Tracker]) -> None:
     first, second = two
     for tracker in (first, first, second):
-        databases.record_cycle(tracker, SCORES)
+        number = databases.record_cycle(tracker, SCORES)
         tracker.set_alias("base", "clean0")
+        tracker.add_review(number, "approve", "good", "ann")
+        tracker.record_verdicts(number, {"behaviour": {"outcome": "kept"}})
+        run = tracker.start_run("distill", key=str(number)).id
+        tracker.record_metrics(run, 1, {"loss": 0.5})
+        tracker.record_documents(run, [{"path": "a.md", "status": "read"}])
+    first.forget_place("rec2")  # pruned: its lineage stays
     found = {
         (table, place): json.loads(b"".join(export(tracker.db, table, "json")))
         for table in TABLES
@@ -65,11 +71,14 @@ def test_an_export_holds_the_projects_rows(two: tuple[Tracker, Tracker]) -> None
     runs = [{row["id"] for row in found["runs", place]} for place in (0, 1)]
     assert runs[0] and runs[1] and not runs[0] & runs[1]
     for place in (0, 1):
-        assert {row["run_id"] for row in found["scores", place]} <= runs[place]
+        for table in ("scores", "metrics", "documents"):
+            of_runs = {row["run_id"] for row in found[table, place]}
+            assert of_runs and of_runs <= runs[place]
         scores = {row["id"] for row in found["scores", place]}
-        assert {row["score_id"] for row in found["items", place]} <= scores
-        assert len(found["aliases", place]) == 1
-    assert (len(found["cycles", 0]), len(found["cycles", 1])) == (2, 1)
+        assert {row["score_id"] for row in found["items", place]} == scores
+        for table in ("verdicts", "reviews", "cycles"):
+            assert len(found[table, place]) == (2, 1)[place]
+        assert {row["project"] for row in found["aliases", place]} == {("default", "notes")[place]}
     held = [{row["id"] for row in found["checkpoints", place]} for place in (0, 1)]
     assert "rec2" in held[0] and "rec2" not in held[1] and "clean0" in held[0] & held[1]
 

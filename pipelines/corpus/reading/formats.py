@@ -42,6 +42,7 @@ BY_SUFFIX = {suffix: format for format in FORMATS for suffix in format.suffixes}
 # Behind the suffix of what a template gives, as in page.html.md.erb.
 TEMPLATES = frozenset(("ejs", "erb", "eex", "gotmpl", "hbs", "heex", "in", "j2", "jinja", "jinja2", "liquid"))
 TEMPLATES |= {"mustache", "njk", "tmpl", "tpl", "twig"}
+STYLES = (".sty", ".cls")  # hold macros for LaTeX files, and no text
 TEMPLATED = ("text", "html", "man")
 KINDS = "txt, md, tex, html, ipynb, pdf, docx, pptx, jsonl or csv"
 
@@ -74,6 +75,11 @@ def format_of(name: str) -> tuple[Format | None, bool]:
     if found and ((packed and not found.packable) or (template and found.name not in TEMPLATED)):
         found = None
     return found, packed
+
+
+def is_opened(name: str) -> bool:
+    """Return whether a file of this name is opened: as a document, or for what it defines for documents."""
+    return format_of(name)[0] is not None or name.lower().endswith(STYLES)
 
 
 def suffixes(name: str) -> tuple[str, str]:

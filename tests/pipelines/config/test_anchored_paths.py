@@ -8,6 +8,7 @@ import pytest
 
 from pipelines.config import settings
 from pipelines.config.anchored_paths import FILES, anchored, anchored_changes
+from pipelines.config.overrides import changed
 
 TEXT = settings.preset_text("microworld")
 
@@ -39,6 +40,15 @@ def test_every_path_is_seen_from_the_folder_of_the_home(key: str, value: str, tm
 def test_a_folder_that_is_made_later_is_seen_from_there_too(tmp_path: Path) -> None:
     found = settings.parse(TEXT + "\nengine: {exchange: weights}\n", "recover.yaml")
     assert anchored(found, tmp_path).engine.exchange == str(tmp_path / "weights")
+
+
+def test_a_route_is_a_folder_where_it_has_a_slash_and_else_a_name(tmp_path: Path) -> None:
+    for name in ("base", "models"):
+        (tmp_path / name / "coder").mkdir(parents=True)
+    routes = {"distill.routes": {"a": "base", "b": "models/coder", "c": "cycle:1"}}
+    found = changed(settings.parse(settings.preset_text("cpu"), "preset"), routes)
+    place = str(tmp_path / "models/coder")
+    assert anchored(found, tmp_path).distill.routes == {"a": "base", "b": place, "c": "cycle:1"}
 
 
 def test_a_reward_file_is_seen_from_the_folder_of_the_home(tmp_path: Path) -> None:

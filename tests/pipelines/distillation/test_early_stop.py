@@ -15,8 +15,9 @@ from pipelines.config import settings as config
 from pipelines.config.jobs import DistillJob
 from pipelines.config.overrides import override
 from pipelines.config.sections.distill import StopConfig
-from pipelines.distill import check_inputs, distill
+from pipelines.distill import distill
 from pipelines.distillation.early_stop import BehaviourBack, hold_out
+from pipelines.distillation.input_checks import check_inputs
 from pipelines.distillation.inputs import read_data
 from pipelines.machine.init_home import initialise
 from pipelines.runs import training_run

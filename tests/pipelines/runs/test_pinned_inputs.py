@@ -107,6 +107,19 @@ def test_files_that_are_not_read_may_come_and_go(ws: Workspace, tmp_path: Path) 
         pinned(ws, begun)
 
 
+def test_of_augmented_texts_the_written_ones_are_pinned_and_not_the_cache_of_their_writer(
+    ws: Workspace, tmp_path: Path
+) -> None:
+    (tmp_path / "augmented.jsonl").write_text("as it was")
+    made = jobs(tmp_path)["cycle"].model_copy(update={"augment": str(tmp_path)})
+    begun = pinned(ws, made)
+    (tmp_path / "written.jsonl").write_text("more was asked for")
+    assert pinned(ws, begun) == begun
+    (tmp_path / "augmented.jsonl").write_text("as it is now")
+    with pytest.raises(InputError, match=r"augmented .*changed since the run began"):
+        pinned(ws, begun)
+
+
 def test_a_name_is_no_file_that_happens_to_lie_in_the_folder(
     ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evals.probes import Probe, load_probes
+from pipelines.config.jobs import AUGMENTED
 from pipelines.corpus.passages import passages
 from pipelines.microworld import people, templates, world
-from pipelines.writing.augment import AUGMENTED, WRITTEN, augment, load, named_kinds
+from pipelines.writing.augment import WRITTEN, augment, load, named_kinds
 from pipelines.writing.filters import ProbeLeaks, pairs, text_flaw
 from pipelines.writing.text_cache import Cache, written
 from pipelines.writing.writers import KEY_VARIABLE, EndpointWriter, LocalWriter

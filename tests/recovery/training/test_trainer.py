@@ -208,6 +208,20 @@ def test_the_gradient_is_that_of_the_mean_over_all_tokens() -> None:
     assert seen[0]["loss"] == pytest.approx(mean.item(), rel=1e-5)
 
 
+def test_gradients_are_not_rescaled_by_settings_of_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    norms: list[float] = []
+    for steps in ("1", "4"):
+        monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", steps)
+        train(
+            tiny.chat_model(),
+            Texts(),
+            LABELS,
+            replace(CONFIG, steps=1, save_every=0),
+            on_metrics=lambda _, metrics: norms.append(metrics["grad_norm"]),
+        )
+    assert norms[0] == norms[1]
+
+
 def bad_at(step: int, value: float) -> Callable[..., Loss]:
     """A loss function that turns non-finite at the `step`-th call."""
     calls = iter(range(1, 1000))
