@@ -6,7 +6,6 @@ from typing import Any
 
 from db.cycle_names import AXES, BROKEN_OFF, STAGES
 from evals import learned
-from evals import verdict as verdicts
 from pipelines.cli.options import state_words, table
 
 
@@ -53,6 +52,8 @@ def _families(verdict: dict[str, Any]) -> list[str]:
 
 def axis_line(name: str, verdict: dict[str, Any]) -> str:
     """Return an axis's word, the bound that it rests on, and how many prompts would decide."""
+    from evals.verdict import nothing_to_lose
+
     axis = verdict["axes"].get(name, {})
     if axis.get("lower_bound") is None:
         return f"{name:<10} {verdict[name]}"
@@ -61,7 +62,7 @@ def axis_line(name: str, verdict: dict[str, Any]) -> str:
     bound = f"lower bound {100 * axis['lower_bound']:+.1f} points, {limit}"
     found = axis["details"].get("learned")
     said = f", {learned.sentence(found)}" if found else ""
-    said += f", {nothing}" if (nothing := verdicts.nothing_to_lose(axis["details"])) else ""
+    said += f", {nothing}" if (nothing := nothing_to_lose(axis["details"])) else ""
     return f"{name:<10} {verdict[name]} ({bound}{_needed(verdict[name], axis)}){said}"
 
 

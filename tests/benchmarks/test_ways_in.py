@@ -57,8 +57,8 @@ def test_it_says_after_which_ways_nothing_was_lost() -> None:
         line(2, "adapter", "recovered", GOOD),  # no clean model of that seed to hold it against
     ]
     as_is, after = ways_in.findings(stored)
-    assert as_is.startswith("As midtraining leaves them") and as_is.endswith("confidence: `frozen`.")
-    assert after.endswith("confidence: `preset`.")
+    assert as_is.startswith("As midtraining leaves them") and as_is.endswith("each at 95 %: `frozen`.")
+    assert after.endswith("each at 95 %: `preset`.")
     assert "3 points of IFEval and 10 points of stable" in after
     assert ways_in.findings(stored[1:])[0].endswith("none.")
 

@@ -682,7 +682,7 @@ def test_a_home_remembers_its_database(
 def test_a_database_that_does_not_open_is_not_remembered(recover: Recover, tmp_path: Path) -> None:
     (tmp_path / "broken.db").write_text("no database")
     typo = recover("-q", "--home", tmp_path / "home", "--db", tmp_path / "broken.db", "init")
-    assert typo.code == 2
+    assert typo.code == 1
     made = recover("-q", "--home", tmp_path / "home", "--db", tmp_path / "right.db", "init")
     assert made.code == 0
     assert len(recover("--home", tmp_path / "home", "ls", "checkpoints", "--json").json) == 1
