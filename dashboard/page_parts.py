@@ -50,16 +50,15 @@ def empty(what: str, command: str, shows: str = "") -> Html:
     )
 
 
-def learned_line(knowledge: Mapping[str, Any]) -> Html | None:
-    """Say what the recovered model knows of the documents more than the clean one, if it was compared."""
-    found = (knowledge.get("details") or {}).get("learned")
-    return tag("p", f"The documents: {learned.sentence(found)}.", class_="small") if found else None
-
-
-def nothing_to_lose_line(axis: Mapping[str, Any]) -> Html | None:
-    """Say where a pass claims nothing, as the standard passes no more than the margin."""
-    said = verdict.nothing_to_lose(axis.get("details") or {})
-    return tag("p", f"{said[:1].upper()}{said[1:]}.", class_="small") if said else None
+def beside_claim(axis: Mapping[str, Any]) -> list[Html]:
+    """Say what an axis tells beside its claim: what was learned, and where a pass claims nothing."""
+    details = axis.get("details") or {}
+    nothing = verdict.nothing_to_lose(details)
+    said = [
+        f"The documents: {learned.sentence(details['learned'])}." if details.get("learned") else "",
+        f"{nothing[:1].upper()}{nothing[1:]}." if nothing else "",
+    ]
+    return [tag("p", words, class_="small") for words in said if words]
 
 
 def newest_measured(numbers: Sequence[int], measured: Callable[[int], Any]) -> int:

@@ -22,7 +22,7 @@ from dashboard.figures.plane import MARKS, cycles_plane
 from dashboard.figures.score_heatmap import Cell, heatmap, with_interval
 from dashboard.markup import Html, document, join, tag, text
 from dashboard.number_format import NONE, count, duration, moment, number, percent, points, share
-from dashboard.page_parts import failure, learned_line, nothing_to_lose_line, number_headers, table
+from dashboard.page_parts import beside_claim, failure, number_headers, table
 from dashboard.status_chips import chip
 from db.cycle_names import STAGES
 from db.errors import NotFound
@@ -150,8 +150,7 @@ def _verdicts(cycle: Row) -> Html:
     return _card(
         "Verdict",
         table(headers, lines) if lines else tag("p", "There is none yet."),
-        learned_line(axes.get("knowledge", {})),
-        [nothing_to_lose_line(axis) for axis in axes.values()],
+        [beside_claim(axis) for axis in axes.values()],
         tag(
             "p",
             "A claim is shown when the one-sided 95 % lower bound of the paired difference exceeds the value "

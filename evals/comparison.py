@@ -6,11 +6,10 @@ Holm's adjustment over all compared suites decides the words.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import ceil
 from typing import Any
 
 from evals import statistics
-from evals.families.claims import NOTHING_TO_LOSE
+from evals.families import claims
 from evals.families.measures import SHARE, measure_of
 from evals.families.table import FAMILIES
 from evals.knowledge import BESIDE
@@ -71,7 +70,7 @@ def claim(row: Row) -> str:
     result = row["non_inferior"]
     margin = f"{100 * result['margin']:g} points"
     lower = f"one-sided 95 % lower bound {100 * result['lower_bound']:+.1f}"
-    if result["outcome"] == NOTHING_TO_LOSE:
+    if result["outcome"] == claims.NOTHING_TO_LOSE:
         return f"nothing to lose: a passes {100 * row['a_score']:.1f} %, no more than the margin of {margin}"
     if result["outcome"] == "passed":
         return f"b is at most {margin} worse ({lower})"
@@ -95,13 +94,12 @@ def unlike(row: Row) -> str:
 
 def _parts(suite: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return a suite, or its kinds where each is judged alone: refusals of harmful and of benign requests."""
-    rates = FAMILIES[suite["suite"]].rates if suite["suite"] in FAMILIES else ()
-    kinds = {kind: [row for row in suite["pairs"] if row["detail_b"]["kind"] == kind] for kind in rates}
-    return [
-        {**suite, "kind": kind, "pairs": found, "of_all": len(suite["pairs"]) / len(found)}
-        for kind, found in kinds.items()
-        if found
-    ] or [suite]
+    family, pairs = FAMILIES.get(suite["suite"]), suite["pairs"]
+    apart = claims.judged_apart(family, pairs, lambda row: str(row["detail_b"]["kind"])) if family else {}
+    parts: list[Mapping[str, Any]] = [
+        {**suite, "kind": kind, "pairs": found, "asked": pairs} for kind, found in apart.items()
+    ]
+    return parts or [suite]
 
 
 def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
@@ -111,10 +109,10 @@ def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
     before = [item for _, item in items]
     kept = measure.claim(items, _margin(name, margins), ALPHA)
     claimed = {key: kept[key] for key in ("outcome", "margin", "lower_bound", "upper_bound")}
-    needed = ceil(suite.get("of_all", 1) * kept["needed_n"])  # a family is asked for as a whole
+    needed = claims.of_family(kept["needed_n"], pairs, suite.get("asked", pairs))
     standard = measure.value(before)
     if not measure.can_be_lost(standard, kept["margin"]):
-        claimed["outcome"] = NOTHING_TO_LOSE
+        claimed["outcome"] = claims.NOTHING_TO_LOSE
     return {
         "suite": name,
         "metric": suite["metric"],

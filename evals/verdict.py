@@ -328,6 +328,9 @@ def _paired_sentence(row: Mapping[str, Any]) -> str:
         f"{_bound(row)}, margin {100 * row['margin']:g}; "
         f"{row['gained']} gained, {row['lost']} lost of {row['n']}{of}{test}{at_once})"
     )
-    needed = f"; it would take {row['needed_n']} prompts" if row["outcome"] == UNDERPOWERED else ""
-    needed += f"; {nothing}" if (nothing := nothing_to_lose(row)) else ""
-    return line + needed + (f"; {learned.sentence(row['learned'])}" if "learned" in row else "")
+    further = [
+        f"it would take {row['needed_n']} prompts" if row["outcome"] == UNDERPOWERED else "",
+        nothing_to_lose(row),
+        learned.sentence(row["learned"]) if "learned" in row else "",
+    ]
+    return "; ".join([line, *filter(None, further)])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pipelines.config import fitted
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.sections.midtrain import MidtrainConfig
-from pipelines.corpus import superseded, text_file
+from pipelines.corpus import kept_texts, superseded
 from pipelines.corpus.entities import MOST_CHARACTERS
 from pipelines.corpus.kept_texts import (
     EARLIER_TOKENS,
@@ -38,7 +38,7 @@ from pipelines.knowledge.guards import say_absent
 from pipelines.machine.fitting import fitted_once
 from pipelines.runs import training_run
 from pipelines.runs.pinned_inputs import pinned
-from pipelines.runs.progress import counting, reading_progress
+from pipelines.runs.progress import counting
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from pipelines.writing import gap_questions
@@ -265,13 +265,10 @@ def _fitted_to_corpus(settings: MidtrainConfig, tokens: int, share: float, stage
 
 def _documents(job: MidtrainJob, stage: Stage) -> list[FileReport]:
     """Read the folder once; a resumed run trains on the texts that its first attempt kept."""
-    kept = stage.directory / KEPT_TEXTS
     reading = job.settings.reading
-    if not kept.exists():
-        folder = Path(job.docs)
-        superseded.keep(folder, stage.directory)
-        progress = reading_progress(stage.step, folder)
-        text_file.keep(folder, kept, reading.limits, strict=reading.strict, progress=progress)
+    if not (stage.directory / KEPT_TEXTS).exists():
+        superseded.keep(Path(job.docs), stage.directory)
+        kept_texts.keep(job.docs, stage.directory, reading, stage.step, strict=reading.strict)
     return load_manifest(stage.directory)
 
 

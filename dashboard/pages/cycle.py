@@ -12,7 +12,7 @@ from dashboard.figures.stage_scores import stage_scores
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import NONE, count, duration, moment, points, share, size
 from dashboard.page_context import PageContext
-from dashboard.page_parts import empty, learned_line, nothing_to_lose_line, table
+from dashboard.page_parts import beside_claim, empty, table
 from dashboard.pages.cycles import said
 from dashboard.status_chips import chip
 from db.cycle_names import AXES, STAGES
@@ -155,8 +155,7 @@ def _axis(name: str, axis: Mapping[str, Any]) -> Html:
     measured = axis.get("difference") is not None and not reason
     words = _numbers(axis) if measured else f"{reason or 'There is nothing to compare'}."
     numbers = tag("p", words, class_="small")
-    said = (learned_line(axis), nothing_to_lose_line(axis))
-    return tag("div", tag("h3", name), chip(axis["outcome"]), numbers, said, class_="axis-card")
+    return tag("div", tag("h3", name), chip(axis["outcome"]), numbers, beside_claim(axis), class_="axis-card")
 
 
 def _numbers(axis: Mapping[str, Any]) -> str:

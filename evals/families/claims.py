@@ -7,15 +7,16 @@ margin cannot be lost by more than it, so "kept" would claim nothing: such a fam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
-from typing import Any
+from typing import Any, TypeVar
 
 from evals.families.family import Family
 from evals.families.measures import measure_of
 from evals.scores import Item
 
 Row = dict[str, Any]
+T = TypeVar("T")
 Pairs = Sequence[tuple[Item, Item]]
 PASSED, FAILED, UNDERPOWERED, NOTHING_TO_LOSE = "passed", "failed", "underpowered", "nothing to lose"
 WORST_FIRST = (FAILED, UNDERPOWERED, NOTHING_TO_LOSE, PASSED)
@@ -25,15 +26,23 @@ def claim(family: Family, pairs: Pairs, margin: float, alpha: float) -> Row:
     """Return the family's outcome and numbers; under `rates` those of each kind that is judged alone."""
     if not family.rates:
         return _claim(family, pairs, margin, alpha)
-    kinds = {kind: [pair for pair in pairs if pair[1].detail["kind"] == kind] for kind in family.rates}
     rows = {}
-    for kind, found in kinds.items():
-        if found:
-            row = _claim(family, found, margin, alpha / len(kinds), f" {kind} items")
-            of_all = len(pairs) / len(found)  # the family is asked for as a whole
-            rows[kind] = row | {"kind": kind, "needed_n": ceil(of_all * row["needed_n"])}
+    for kind, found in judged_apart(family, pairs, lambda pair: pair[1].detail["kind"]).items():
+        row = _claim(family, found, margin, alpha / len(family.rates), f" {kind} items")
+        rows[kind] = row | {"kind": kind, "needed_n": of_family(row["needed_n"], found, pairs)}
     worst = min(rows.values(), key=lambda row: (WORST_FIRST.index(row["outcome"]), row["lower_bound"]))
     return worst | {"rates": rows}
+
+
+def judged_apart(family: Family, items: Sequence[T], kind: Callable[[T], str]) -> dict[str, list[T]]:
+    """Return the items of each kind that is judged alone, without kinds that have none."""
+    kinds = {name: [item for item in items if kind(item) == name] for name in family.rates}
+    return {name: found for name, found in kinds.items() if found}
+
+
+def of_family(needed: int, of_kind: Sequence[object], items: Sequence[object]) -> int:
+    """Return how many items of all kinds give so many of one: a family is asked for as a whole."""
+    return ceil(needed * len(items) / len(of_kind))
 
 
 def _claim(family: Family, pairs: Pairs, margin: float, alpha: float, of: str = " items") -> Row:

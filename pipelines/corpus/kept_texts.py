@@ -12,9 +12,11 @@ from pipelines.corpus import superseded, text_file
 from pipelines.corpus.entities import MOST_CHARACTERS
 from pipelines.corpus.reservoir import reservoir
 from pipelines.corpus.token_file import Tokens, join_tokens, write_tokens
+from pipelines.runs.progress import reading_progress
 from recovery.storage import atomic_dirs
 
 if TYPE_CHECKING:
+    from pipelines.config.sections.midtrain import ReadingConfig
     from pipelines.runs.workspace import Workspace
     from recovery.models.chat_model import ChatModel
 
@@ -29,6 +31,14 @@ class LearnedTexts:
 
     texts: list[str]
     absent: list[str]
+
+
+def keep(docs: str, run: Path, reading: ReadingConfig, step: Callable[..., None], *, strict: bool) -> None:
+    """Keep the texts of a folder in a run's folder, once: a resumed run reads what its first attempt kept."""
+    kept, folder = run / KEPT_TEXTS, Path(docs)
+    if not kept.exists():
+        progress = reading_progress(step, folder)
+        text_file.keep(folder, kept, reading.limits, strict=strict, progress=progress)
 
 
 def learned(ws: Workspace, student: str, most: int = MOST_CHARACTERS) -> LearnedTexts:

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.corpus import kept_texts, text_file
+from pipelines.corpus import kept_texts
 from pipelines.distillation.engine_places import INPROCESS
 from pipelines.distillation.inputs import PromptData
 from pipelines.knowledge.overlap import newness, overlap
 from pipelines.knowledge.tripwire import COUNT, Tripwire, new_gaps
-from pipelines.runs.progress import reading_progress
 from recovery.distributed import in_turn
 from recovery.errors import InputError
 from recovery.methods.choices import FROZEN
@@ -71,10 +70,7 @@ def texts_of(ws: Workspace, job: DistillJob, stage: Stage, wanted_by: str) -> li
 def named_documents(ws: Workspace, job: DistillJob, stage: Stage) -> Path:
     """Keep the texts of the folder that the job names in the run's own folder, once; return that one."""
     assert job.docs
-    kept, folder = stage.directory / kept_texts.KEPT_TEXTS, Path(job.docs)
-    if not kept.exists():
-        progress = reading_progress(stage.step, folder)
-        text_file.keep(folder, kept, ws.config.midtrain.reading.limits, progress=progress)
+    kept_texts.keep(job.docs, stage.directory, ws.config.midtrain.reading, stage.step, strict=False)
     return stage.directory
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from db.reads import queries
@@ -14,11 +13,11 @@ from pipelines.config.jobs import PilotJob
 from pipelines.config.narrow_midtraining import narrowed
 from pipelines.config.sections.base import Section
 from pipelines.config.sections.midtrain import MidtrainConfig
-from pipelines.corpus import document_sample, text_file
+from pipelines.corpus import document_sample, kept_texts
 from pipelines.corpus.kept_texts import KEPT_TEXTS, TOKENS, tokenised
 from pipelines.knowledge import answer_probability
 from pipelines.machine.fitting import fitted_once, mix_of
-from pipelines.runs.progress import duration, reading_progress
+from pipelines.runs.progress import duration
 from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -59,12 +58,8 @@ def planned(ws: Workspace, job: PilotJob, stage: Stage) -> Plan:
 
 def _new_plan(ws: Workspace, job: PilotJob, stage: Stage) -> Plan:
     settings = job.settings.midtrain
-    folder = Path(job.docs)
-    progress = reading_progress(stage.step, folder)
     reading = settings.reading
-    text_file.keep(
-        folder, stage.directory / KEPT_TEXTS, reading.limits, strict=reading.strict, progress=progress
-    )
+    kept_texts.keep(job.docs, stage.directory, reading, stage.step, strict=reading.strict)
     chat_model = ws.load(ws.checkpoint(job.student))
     tokens = tokenised(stage.directory, chat_model)
     sampled = _sampled(job, tokens, chat_model)

@@ -117,8 +117,7 @@ def train(  # noqa: PLR0913 - the one loop's parts
             report(step, metrics)
 
             try:
-                with matmul_precision("highest"):  # as what the checks compare with was measured
-                    reason = distributed.share(should_stop(step, metrics) if should_stop else None)
+                reason = _reason_to_stop(should_stop, step, metrics)
             except Unstable:  # resuming goes on behind this step, without the alarm
                 saver.reach(progress)
                 raise
@@ -130,6 +129,14 @@ def train(  # noqa: PLR0913 - the one loop's parts
                 break
     updater.finish(chat_model)
     return TrainReport(progress.steps, round(progress.tokens), progress.seconds, progress.stopped)
+
+
+def _reason_to_stop(
+    should_stop: Callable[[int, dict[str, float]], str | None] | None, step: int, metrics: dict[str, float]
+) -> str | None:
+    """Return rank 0's reason for an early end. Checks measure as what they compare with was measured."""
+    with matmul_precision("highest"):
+        return distributed.share(should_stop(step, metrics) if should_stop else None)
 
 
 def _reported(batches: Batches, survey: SignalSurvey | None) -> dict[str, float]:

@@ -62,14 +62,14 @@ def table(rows: Sequence[Row]) -> str:
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for stage in ("clean", "midtrained"):
         once = list({row["seed"]: row[stage] for row in rows}.values())
-        cells = [_cell([row[axis] for row in once]) for axis in SUITES]
+        cells = [_cell([row[suite] for row in once]) for suite in SUITES]
         lines.append(f"| *{stage}* | | {' | '.join(cells)} | | | | |")
     order = sorted(methods, key=lambda name: -sum(r["recovered"]["ifeval"] for r in methods[name]))
     return "\n".join(lines + [_line(name, methods[name]) for name in order])
 
 
 def _line(name: str, rows: Sequence[Row]) -> str:
-    scores = [_cell([row["recovered"][axis] for row in rows]) for axis in SUITES]
+    scores = [_cell([row["recovered"][suite] for row in rows]) for suite in SUITES]
     stops = sum(bool(row.get("stopped")) for row in rows)
     method = f"{name} (stopped by an alarm in {stops} of {len(rows)})" if stops else name
     tuned = ", ".join(f"{one:g}" for one in sorted({row["tuned"] for row in rows}))
