@@ -108,11 +108,11 @@ def _with_passages(
     for name, multihop in ((metric, False), (OF_MULTIHOP[metric], True)):
         chosen = [one for one in probes if one.id in passages and (one.kind == MULTIHOP) == multihop]
         if chosen:
-            prompts = [_after(passages[probe.id], probe) for probe in chosen]
+            prompts = [after_passages(passages[probe.id], probe) for probe in chosen]
             yield score(chosen, generate(prompts), suite, name)
 
 
-def _after(passages: Sequence[str], probe: Probe) -> list[Message]:
+def after_passages(passages: Sequence[str], probe: Probe) -> list[Message]:
     """Return a probe's chat with passages before the question."""
     *before, last = probe.chat
     text = "\n\n".join([*(passage.strip() for passage in passages), last["content"]])

@@ -269,6 +269,7 @@ def run(stage: Stage, made: Distillation) -> TrainReport:
     if settings.preflight and stage.first and (data.prompts or made.method.teacher != "none"):
         _preflight(stage, made)
     stage.say(f"  method       {_in_words(made)}")
+    stage.say(f"  plan         {_plan_in_words(made)}")
     if settings.ahead:
         clip = f"{made.method.importance_clip:g}"
         stage.say(f"  ahead        answers are one step old: importance weights up to {clip}")
@@ -319,10 +320,15 @@ def _in_words(made: Distillation) -> str:
     named = f" from {made.teachers.place}" if teacher in FROZEN else f" from {teacher}"
     source = "" if teacher == "none" else named
     seen = "" if method.context == "none" else f" seeing {method.context}"
-    counts = {
-        "prompts": len(made.data.prompts),
-        "pairs": len(made.data.pairs),
-        "steps": made.job.settings.steps,
-    }
+    counts = {"prompts": len(made.data.prompts), "pairs": len(made.data.pairs)}
     amounts = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     return f"{method.name}: {method.signal}{source}{seen} on {method.states} states; {amounts}"
+
+
+def _plan_in_words(made: Distillation) -> str:
+    settings = made.job.settings
+    return fitted.distillation_in_words(
+        settings,
+        sampled=made.method.state_kind != "data",
+        in_process=settings.sampler == engine_places.INPROCESS,
+    )

@@ -259,7 +259,7 @@ def _fitted_to_machine(job: MidtrainJob, stage: Stage) -> MidtrainJob:
 def _fitted_to_corpus(settings: MidtrainConfig, tokens: int, share: float, stage: Stage) -> MidtrainConfig:
     """Return the settings with every number set, and print them; a resumed run gets the same ones."""
     settings = fitted.fit_to_corpus(settings, tokens, share)
-    stage.say(f"  plan         {fitted.in_words(settings, tokens, share)}")
+    stage.say(f"  plan         {fitted.midtraining_in_words(settings, tokens, share)}")
     return settings
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import add, attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
-from sqlalchemy import CTE, ColumnElement, Connection, Row, RowMapping, Select, and_, case, func, select
+from sqlalchemy import ColumnElement, Connection, Row, RowMapping, Select, case, func, select
 
 from db.cycle_names import AXES, BROKEN_OFF, STAGES
 from db.errors import NotFound
 from db.reads.changes import stalled
+from db.reads.cycle_range import CycleRange, runs_of_cycles
+from db.reads.earlier_documents import EARLIER, Measured, earlier_suites, when_they_ended
 from db.schema import Cycle, JSONObject, Review, Run, Score, Verdict
 from db.session import Database
 
@@ -19,9 +21,6 @@ HEADLINE = {"ifeval": "prompt_strict"}  # the metric shown for a suite; default:
 NO_COST = {"tokens_sampled": 0, "tokens_scored": 0, "tokens_trained": 0, "seconds": 0.0}
 RECOVERY = ("distill", "merge")  # kinds of runs that recover behaviour
 UPDATES = "updates"  # suite on changed facts, whose scores have a stale rate
-EARLIER = "knowledge:"  # suite knowledge:K covers the documents of cycle K
-
-Measured = dict[str, dict[str, Row[Any]]]  # suite -> checkpoint id -> score row
 
 
 def cycle(database: Database, number: int) -> JSONObject:
@@ -91,11 +90,10 @@ def _read(connection: Connection, wanted: Select[Cycle], *, earlier: bool) -> li
     scores = _scores(connection, span, *which)
     verdicts = _verdicts(connection, span)
     costs, reviews = _costs(connection, span), _reviews(connection, span)
-    asked = {number for measured in scores.values() for number in _earlier_suites(measured)}
-    learned = _learned(connection, span.project, asked) if earlier else None
+    then = when_they_ended(connection, span.project, scores.values()) if earlier else None
     states = _states(connection, span)
     return [
-        _assemble(row, scores[number], verdicts[number], costs[number], learned)
+        _assemble(row, scores[number], verdicts[number], costs[number], then)
         | {"review": reviews.get(number), **states[number]}
         for row, number in zip(rows, map(_number, rows), strict=True)
     ]
@@ -106,7 +104,7 @@ def _assemble(
     scores: Measured,
     verdicts: Sequence[RowMapping],
     cost: Mapping[str, JSONObject],
-    learned: Mapping[int, float] | None,
+    then: Mapping[int, float] | None,
 ) -> JSONObject:
     number = row["number"]
     checkpoints = {stage: row[f"{stage}_id"] for stage in STAGES}
@@ -129,8 +127,8 @@ def _assemble(
         **_cost(cost, suites.get("ifeval")),
         "summary": row["summary"],
     }
-    if number > 1 and learned is not None:
-        document["knowledge_by_cycle"] = _earlier(scores, checkpoints["recovered"], learned)
+    if number > 1 and then is not None:
+        document["knowledge_by_cycle"] = _earlier(scores, checkpoints["recovered"], then)
     return document
 
 
@@ -196,47 +194,19 @@ def _verdict(rows: Iterable[RowMapping]) -> JSONObject | None:
     }
 
 
-def _earlier(scores: Measured, recovered: str | None, learned: Mapping[int, float]) -> list[JSONObject]:
-    """Return the recovered model's score on each earlier cycle's documents, and that cycle's score."""
+def _earlier(scores: Measured, recovered: str | None, before: Mapping[int, float]) -> list[JSONObject]:
+    """Return the recovered model's score on each earlier cycle's documents, and that cycle's own."""
     found = []
-    for earlier, suite in sorted(_earlier_suites(scores).items()):
+    for earlier, suite in sorted(earlier_suites(scores).items()):
         row = scores[suite].get(recovered or "")
         if row is not None:
-            then = learned.get(earlier)
+            then = before.get(row.id)
             kept = row.value / then if then and row.value is not None else None
             found.append({"cycle": earlier, "score": row.value, "n": row.n, "then": then, "kept": kept})
     return found
 
 
-def _earlier_suites(scores: Measured) -> dict[int, str]:
-    """Return the suites on earlier cycles' documents, by cycle."""
-    suites = [suite for suite in scores if suite.startswith(EARLIER) and suite[len(EARLIER) :].isdecimal()]
-    return {int(suite[len(EARLIER) :]): suite for suite in suites}
-
-
 # Rows of a range of cycles ----------------------------------------------------------------------------------
-
-
-class CycleRange(NamedTuple):
-    """A range of one project's cycles, both ends included."""
-
-    project: str
-    first: int
-    last: int
-
-    def holds(self, project: Any, number: Any) -> ColumnElement[bool]:
-        """Return the SQL condition that a table's project and number columns lie in the range."""
-        return and_(project == self.project, number.between(self.first, self.last))
-
-    def cycles(self) -> ColumnElement[bool]:
-        return self.holds(Cycle.project, Cycle.number)
-
-
-def runs_of_cycles(span: CycleRange) -> CTE:
-    """Select (cycle, run_id) of each cycle's run and of all its descendants."""
-    own = select(Cycle.number.label("cycle"), Cycle.run_id).where(span.cycles())
-    tree = own.cte("tree", recursive=True)
-    return tree.union_all(select(tree.c.cycle, Run.id).join(tree, Run.parent_id == tree.c.run_id))
 
 
 def _scores(connection: Connection, span: CycleRange, *which: ColumnElement[bool]) -> dict[int, Measured]:
@@ -252,25 +222,6 @@ def _scores(connection: Connection, span: CycleRange, *which: ColumnElement[bool
         if row.metric == headline.setdefault((row.cycle, row.suite), HEADLINE.get(row.suite, row.metric)):
             found[row.cycle][row.suite][row.checkpoint_id or ""] = row
     return found
-
-
-def _learned(connection: Connection, project: str, asked: set[int]) -> dict[int, float]:
-    """Return the recovered model's score on the documents of its cycle, for some cycles."""
-    if not asked:
-        return {}
-    span = CycleRange(project, min(asked), max(asked))
-    tree = runs_of_cycles(span)
-    own = {(number, run) for number, run in connection.execute(select(tree.c.cycle, tree.c.run_id))}
-    # Select by checkpoint, not by run: a late cycle's run has a score for every earlier cycle.
-    found = Score.checkpoint_id == Cycle.recovered_id, Score.suite == "knowledge"
-    query = select(Cycle.number, Score.id, Score.run_id, Score.metric, Score.value).join(Score, and_(*found))
-    query = query.where(span.cycles())
-    rows = [row for row in connection.execute(query).all() if (row.number, row.run_id) in own]
-    rows.sort(key=attrgetter("id"))
-    headline: dict[int, str] = {}
-    return {
-        row.number: row.value for row in rows if row.metric == headline.setdefault(row.number, row.metric)
-    }
 
 
 def _verdicts(connection: Connection, span: CycleRange) -> defaultdict[int, list[RowMapping]]:

@@ -14,7 +14,7 @@ from sqlalchemy.orm import aliased
 
 from db.cycle_names import STAGES
 from db.errors import NotFound
-from db.reads.cycles import CycleRange, runs_of_cycles
+from db.reads.cycle_range import CycleRange, runs_of_cycles
 from db.reads.rows import Row, rows_of
 from db.schema import Cycle, Item, Score
 from db.session import Database

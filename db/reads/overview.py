@@ -8,7 +8,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db.reads.cycles import EARLIER, HEADLINE, RECOVERY, CycleRange, runs_of_cycles
+from db.reads.cycle_range import CycleRange, runs_of_cycles
+from db.reads.cycles import HEADLINE, RECOVERY
+from db.reads.earlier_documents import EARLIER
 from db.reads.rows import of_cycle
 from db.schema import Cycle, Run, Score
 from db.session import Database

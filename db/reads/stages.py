@@ -24,7 +24,8 @@ from sqlalchemy import (
 from sqlalchemy.orm import aliased
 
 from db.cycle_names import STAGES
-from db.reads.cycles import HEADLINE, CycleRange, runs_of_cycles
+from db.reads.cycle_range import CycleRange, runs_of_cycles
+from db.reads.cycles import HEADLINE
 from db.schema import Cycle, Item, Score
 from db.session import Database
 

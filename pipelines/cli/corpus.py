@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from pipelines.cli.options import Session, shared, table
 
 if TYPE_CHECKING:
+    from pipelines.config.sections.midtrain import MidtrainConfig
     from pipelines.config.settings import Config
     from pipelines.corpus.preview import Encode, Preview
 
@@ -29,9 +30,8 @@ def corpus_command(
     What is read and skipped, and why; near-duplicates; the first documents; and, in a home, the length of
     the training. Nothing is trained or kept.
     """
-    from pipelines.config.fitted import fit_to_corpus
     from pipelines.config.home_settings import of_home
-    from pipelines.config.sections.midtrain import MidtrainConfig, ReadingConfig
+    from pipelines.config.sections.midtrain import ReadingConfig
     from pipelines.config.settings import CONFIG_NAME
     from pipelines.corpus import preview
     from pipelines.corpus.reading.tree import Tree
@@ -43,7 +43,7 @@ def corpus_command(
     # Only the tokenizer may bring code.
     implicit = tokens and session.home is None
     config = of_home(session.place, implicit=implicit) if tokens or there else None
-    settings: MidtrainConfig | None = config.midtrain if config else None
+    settings = config.midtrain if config else None
     reading = settings.reading if settings else ReadingConfig()
     with Tree(folder):
         pass  # what is no folder is refused before a tokenizer is loaded
@@ -55,8 +55,8 @@ def corpus_command(
         encode=_encoder(config) if config and tokens else None,
         progress=reading_progress(lambda *at, **said: shown.step("reading", *at, **said), folder),
     )
-    if settings:
-        settings = fit_to_corpus(settings, made.tokens, settings.mix.at_first.new)
+    if config:
+        settings = _fitted(config, made.tokens)
     session.show(preview.as_json(made, settings), lambda: _text(made, settings))
 
 
@@ -68,13 +68,22 @@ def _one_of(folder: Path | None, docs: Path | None) -> Path:
     return found
 
 
+def _fitted(config: Config, tokens: int) -> MidtrainConfig:
+    """Return the settings of a first midtraining with every number set."""
+    from pipelines.config.fitted import fit_midtraining, fit_to_corpus
+    from pipelines.machine.fitting import fitted_by_config
+
+    settings = fitted_by_config(config.model, config.midtrain, fit_midtraining)
+    return fit_to_corpus(settings, tokens, settings.mix.at_first.new)
+
+
 def _encoder(config: Config) -> Encode:
     from pipelines.machine.init_home import tokenizer_of
 
     return tokenizer_of(config.model).text_ids
 
 
-def _text(made: Preview, settings: Any) -> str:
+def _text(made: Preview, settings: MidtrainConfig | None) -> str:
     from pipelines.corpus import preview
 
     tokens = "tokens" if made.counted else "tokens (guess)"
@@ -93,12 +102,15 @@ def _text(made: Preview, settings: Any) -> str:
     first = [{"path": row["path"], "begins": preview.begins(row["text"])} for row in made.first]
     parts.append("the first documents\n" + table(first, ["path", "begins"]))
     if settings:
-        plan = preview.training(made, settings)
-        about = plan["share_of_questions"]
-        asked = f" and {about:.0%} questions about it" if about else ""
-        parts.append(
-            f"training: {plan['steps']:,} steps of {plan['tokens_per_step']:,} tokens, "
-            f"{plan['share_of_new']:.0%} of them this folder's{asked}: "
-            f"each document is seen {plan['passes']:,.1f} times"
-        )
+        parts.append(_plan(made, settings))
     return "\n\n".join(parts)
+
+
+def _plan(made: Preview, settings: MidtrainConfig) -> str:
+    """Describe the first midtraining as its own first lines do."""
+    from pipelines.config.fitted import midtraining_in_words
+
+    mix = settings.mix.at_first
+    asked = f" and {mix.questions:.0%} questions about it" if mix.questions else ""
+    plan = midtraining_in_words(settings, made.tokens, mix.new)
+    return f"training: {plan}; {mix.new:.0%} of the tokens are this folder's{asked}"

@@ -22,10 +22,14 @@ def cycle_text(row: dict[str, Any]) -> str:
         lines += [axis_line(axis, verdict) for axis in AXES if _shown(axis, verdict)]
         lines += [family_line(name, verdict["axes"][name]) for name in _families(verdict)]
     lines += stale_lines(row["scores"].get("updates", {}))
-    for earlier in row.get("knowledge_by_cycle", []):
-        then = f", {earlier['then']:.3f} when it ended" if earlier.get("then") is not None else ""
-        lines.append(f"cycle {earlier['cycle']}'s documents: {earlier['score']:.3f}{then}")
+    lines += map(_earlier_line, row.get("knowledge_by_cycle", []))
     return "\n".join([*lines, *cost_lines(row)])
+
+
+def _earlier_line(row: dict[str, Any]) -> str:
+    """Describe what is known of an earlier cycle's documents, and what was when that cycle ended."""
+    known = f"cycle {row['cycle']}'s documents: {row['score']:.3f} of {row['n']:,} questions"
+    return known if row.get("then") is None else f"{known}, {row['then']:.3f} of the same when it ended"
 
 
 def resume_lines(row: dict[str, Any]) -> list[str]:

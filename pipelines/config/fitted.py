@@ -113,17 +113,39 @@ def warmup_steps(asked: int, steps: int) -> int:
     return min(asked, steps // 10)
 
 
-def in_words(settings: MidtrainConfig, tokens: int, share: float) -> str:
-    """Format the fitted settings on one line."""
+def midtraining_in_words(settings: MidtrainConfig, tokens: int, share: float) -> str:
+    """Format the fitted settings of a midtraining on one line."""
     steps = settings.steps or 0
-    seen = steps * settings.tokens_per_step * share / tokens
+    seen = steps * settings.tokens_per_step * share / max(1, tokens)
+    return (
+        f"{steps:,} steps of {settings.tokens_per_step:,} tokens, {_warmup_in_words(settings, steps)}; each "
+        f"document is seen {seen:,.1f} times, in rows of {settings.row_tokens:,}; {_pass_in_words(settings)}"
+    )
+
+
+def distillation_in_words(settings: DistillConfig, *, sampled: bool, in_process: bool) -> str:
+    """Format the fitted settings of a distillation, whose answers are sampled or read, on one line."""
+    answers = settings.prompts_per_step * settings.samples_per_prompt
+    length = f" of at most {settings.max_new_tokens:,} tokens" if sampled else ""
+    at_once = f"{min(answers, LARGEST_BATCH):,} sampled at once if the memory holds them; "
+    return (
+        f"{settings.steps:,} steps of {answers:,} answers{length}, "
+        f"{_warmup_in_words(settings, settings.steps)}; {at_once if sampled and in_process else ''}"
+        f"{_pass_in_words(settings)}"
+    )
+
+
+def _warmup_in_words(settings: MidtrainConfig | DistillConfig, steps: int) -> str:
+    return f"warm-up of {warmup_steps(settings.optimizer.warmup_steps, steps)}"
+
+
+def _pass_in_words(settings: MidtrainConfig | DistillConfig) -> str:
+    """Format what is trained, and how much of it a forward pass holds."""
+    if settings.lora == "auto" or settings.microbatch_tokens == AUTO:
+        return "what is trained in a forward pass follows from the model"
     adapter = settings.adapter
     weights = f"an adapter of rank {adapter.rank}" if adapter else "all weights"
-    return (
-        f"{steps:,} steps of {settings.tokens_per_step:,} tokens, warm-up of "
-        f"{warmup_steps(settings.optimizer.warmup_steps, steps)}; each document is seen {seen:.1f} times, in "
-        f"rows of {settings.row_tokens:,}; {weights}, {settings.microbatch_tokens:,} tokens in a forward pass"
-    )
+    return f"{weights}, {settings.microbatch_tokens:,} tokens in a forward pass"
 
 
 def _lora(

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.fitted import steps_within
+from pipelines.config.fitted import steps_within, warmup_steps
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.corpus import documents
 from pipelines.corpus.manifest import FileReport, skipped_by_reason
@@ -95,6 +95,9 @@ def training(made: Preview, settings: MidtrainConfig) -> dict[str, Any]:
     return {
         "steps": steps,
         "tokens_per_step": settings.tokens_per_step,
+        "warmup_steps": warmup_steps(settings.optimizer.warmup_steps, steps),
+        "row_tokens": settings.row_tokens,
+        "microbatch_tokens": settings.microbatch_tokens or None,
         "share_of_new": mix.new,
         "share_of_questions": mix.questions,
         "passes": steps * share / max(1, made.tokens),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipelines.distillation.prompts import Prompt
 from recovery.errors import InputError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pipelines.runs.workspace import Workspace
     from recovery.models.chat_model import ChatModel
     from recovery.storage.checkpoints import Checkpoint
-    from recovery.teachers.contexts import Context, Messages
+    from recovery.teachers.contexts import Context
 
 SPARE = 4096  # tokens: more than a chat template writes of its own
 LOOKED_AT = 256  # prompts that the teacher's context is measured with
@@ -61,7 +61,7 @@ def readable_pairs(pairs: Sequence[Prompt], chat: ChatModel, stage: Stage, limit
 
     def tokens(pair: Prompt, most: float) -> int:
         answer = {"role": "assistant", "content": str(pair.fields["response"])}
-        return _tokens(lambda turns: chat.dialogue_ids(turns)[0], [*pair.messages, answer], most)
+        return tokens_if_long(lambda turns: chat.dialogue_ids(turns)[0], [*pair.messages, answer], most)
 
     why = f"are longer than what is read, {limit:,.0f} tokens"
     return _kept(pairs, tokens, limit, stage, "pairs", why)
@@ -78,7 +78,7 @@ def warn_of_context(
     """Say how many of some prompts the teacher may read beyond the length that it was made for."""
     most = limit - new_tokens
     some = prompts[:: max(1, len(prompts) // LOOKED_AT)]
-    if longer := sum(_tokens(chat.prompt_ids, context(prompt), most) > most for prompt in some):
+    if longer := sum(tokens_if_long(chat.prompt_ids, context(prompt), most) > most for prompt in some):
         stage.say(
             f"  context      {longer} of {len(some)} prompts, with what the teacher sees and an answer of "
             f"{new_tokens:,} tokens, exceed its {limit:,.0f}: shorten the context, or lower "
@@ -132,16 +132,16 @@ def _longest(chat: ChatModel, context: Context | None) -> Callable[[Prompt, floa
 
     def tokens(prompt: Prompt, most: float) -> int:
         seen = [prompt.messages] + ([context(prompt)] if context and not context.examples else [])
-        return max(_tokens(chat.prompt_ids, messages, most) for messages in seen)
+        return max(tokens_if_long(chat.prompt_ids, messages, most) for messages in seen)
 
     return tokens
 
 
-def _tokens(encode: Callable[[Messages], list[int]], messages: Messages, most: float) -> int:
-    """Return the tokens of a dialogue; 0 where it is surely not longer, or cannot be rendered."""
-    if len(json.dumps(messages)) + SPARE <= most:  # a token is at least a byte
+def tokens_if_long(encode: Callable[[Any], list[int]], asked: Any, most: float) -> int:
+    """Return the tokens of a text or dialogue; 0 where it is surely not longer, or cannot be rendered."""
+    if len(json.dumps(asked)) + SPARE <= most:  # a token is at least a byte
         return 0
     try:
-        return len(encode(messages))
+        return len(encode(asked))
     except InputError:  # refused before the first step, with all others like it
         return 0

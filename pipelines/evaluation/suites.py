@@ -11,13 +11,14 @@ from evals.families import measures
 from evals.families import suite as families
 from evals.families.table import FAMILIES
 from evals.probes import KNOWLEDGE, PROBE_SUITES, Probe, load_probes, suite_probes, without_superseded
+from evals.scores import chat
 from pipelines.config.ifeval_file import MICROWORLD, ifeval_path
 from pipelines.config.jobs import EvalJob
 from pipelines.config.sections.eval import EvalConfig
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
-    from evals.scores import Score
+    from evals.scores import Asked, Score
     from pipelines.evaluation.model_answers import ModelAnswers
 
 Scorer = Callable[["ModelAnswers"], "Iterator[Score | families.Unmeasured]"]
@@ -33,6 +34,7 @@ class Suite:
     name: str
     questions: Any
     score: Scorer  # the first score is the headline
+    prompts: Sequence[Asked] = ()  # all that may be asked; none if that is not known
     answers: int = 0  # written at most; 0 if that is not known
     longest: int = 0  # tokens of one
 
@@ -98,7 +100,8 @@ def _ifeval(settings: EvalConfig) -> Suite:
         yield found
 
     count = _answers(settings, len(rows))
-    return Suite("ifeval", [rows, sentences.name()], score, count, settings.max_new_tokens)
+    prompts = [chat(row["prompt"]) for row in rows]
+    return Suite("ifeval", [rows, sentences.name()], score, prompts, count, settings.max_new_tokens)
 
 
 def _family(settings: EvalConfig, name: str) -> Suite:
@@ -116,7 +119,8 @@ def _family(settings: EvalConfig, name: str) -> Suite:
         else:
             yield measures.evaluate(family, answers.calls(), questions, settings.max_new_tokens)
 
-    return Suite(name, questions, score, len(questions), settings.max_new_tokens)
+    prompts = [question.messages for question in questions]
+    return Suite(name, questions, score, prompts, len(questions), settings.max_new_tokens)
 
 
 def _ifbench(settings: EvalConfig) -> Suite:
@@ -126,7 +130,9 @@ def _ifbench(settings: EvalConfig) -> Suite:
         yield ifbench.evaluate(answers.chats(settings.max_new_tokens), settings.limit)
 
     count = _answers(settings, len(usable))
-    return Suite(task_names.IFBENCH, [usable, sentences.settle()], score, count, settings.max_new_tokens)
+    prompts = [chat(row["prompt"]) for row in usable]
+    questions = [usable, sentences.settle()]
+    return Suite(task_names.IFBENCH, questions, score, prompts, count, settings.max_new_tokens)
 
 
 def _task(settings: EvalConfig, name: str) -> Suite:
@@ -152,6 +158,17 @@ class ProbeQuestions:
     retrieved: Mapping[str, Sequence[str]] | None = None  # passages by the probe's id
     most: int | None = None  # bounds the questions, as `eval.limit` does
 
+    @property
+    def prompts(self) -> Iterator[Asked]:
+        """Yield each probe in every way in which it may be asked."""
+        retrieved = self.retrieved or {}
+        for probe in self.probes:
+            yield probe.chat if probe.in_chat else probe.prompt
+            if self.open_book and probe.in_chat and probe.passages:
+                yield knowledge.after_passages(probe.passages, probe)
+            if probe.id in retrieved:
+                yield knowledge.after_passages(retrieved[probe.id], probe)
+
 
 def _probes(settings: EvalConfig, name: str, asked: ProbeQuestions) -> Suite:
     probes, suite = asked.probes, name.partition(":")[0]
@@ -173,7 +190,7 @@ def _probes(settings: EvalConfig, name: str, asked: ProbeQuestions) -> Suite:
         if asked.retrieved:
             yield from knowledge.evaluate_retrieval(answers.greedy(limit), probes, asked.retrieved, suite)
 
-    return Suite(name, asked, score, _least(len(probes), most) or 0, limit)
+    return Suite(name, asked, score, list(asked.prompts), _least(len(probes), most) or 0, limit)
 
 
 def _answers(settings: EvalConfig, questions: int) -> int:

@@ -14,7 +14,9 @@ from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
 from pipelines.cycle import distillation
 from pipelines.distillation.input_checks import check_inputs, check_settings
-from pipelines.evaluation.suites import answerable_suites
+from pipelines.evaluate import evaluation_within
+from pipelines.evaluation.question_lengths import require_room
+from pipelines.evaluation.suites import answerable_suites, suites_of
 from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
@@ -85,6 +87,8 @@ def cycle_job(
         seed=settings.seed,
         recover_with=chosen_later,
     )
+    asked = evaluation_within(job, job.clean, "clean", settings.eval)
+    require_room(ws, ws.clean(), suites_of(asked))
     if distils:
         check_inputs(distillation(job, job.student), ws.home)
     return job

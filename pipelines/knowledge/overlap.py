@@ -71,7 +71,7 @@ def overlap(prompts: Sequence[Prompt], texts: Sequence[str], newness: Newness | 
     if newness is None:
         new = dict.fromkeys(named, float("inf"))
     else:
-        new = _new(_witnesses(named, found, texts, passages), newness)
+        new = _new(witnesses(named, found, texts, passages), newness)
     kept = []
     dropped = []
     known = 0
@@ -106,12 +106,12 @@ def _new(witnesses: dict[Term, list[Said]], newness: Newness) -> dict[Term, floa
     new = {}
     for term, said in witnesses.items():
         gained = [gains[one] for one in said]
-        if _teaches(gained):
+        if teaches(gained):
             new[term] = sum(gained) / len(gained)
     return new
 
 
-def _teaches(gains: Sequence[float]) -> bool:
+def teaches(gains: Sequence[float]) -> bool:
     """Return whether sentences with these gains are new about an entity, or contradict the teacher."""
     if not gains:
         return False
@@ -120,7 +120,7 @@ def _teaches(gains: Sequence[float]) -> bool:
     return changed or sum(gains) / len(gains) >= NEW
 
 
-def _witnesses(
+def witnesses(
     named: set[Term], known: Entities, texts: Sequence[str], passages: dict[Term, set[str]]
 ) -> dict[Term, list[Said]]:
     """Return what passages say that are asked about, and what a few sentences say about each entity."""

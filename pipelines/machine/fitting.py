@@ -35,18 +35,37 @@ def fitted_once(stage: Stage, checkpoint: str, settings: S, fit: Callable[[S, Mo
     """Return the fitted settings; a run resumed on another machine keeps those of its first start."""
 
     def fitted() -> dict[str, Any]:
-        found = fit(settings, model_size(stage, checkpoint), this_machine(stage.workspace.config.model))
-        return found.model_dump(mode="json")
+        ws = stage.workspace
+        return fitted_here(ws, ws.checkpoint(checkpoint), settings, fit).model_dump(mode="json")
 
     return type(settings).model_validate(stage.once(FITTED, fitted))
 
 
-def model_size(stage: Stage, checkpoint: str) -> ModelSize:
+def fitted_here(
+    ws: Workspace, checkpoint: Checkpoint, settings: S, fit: Callable[[S, ModelSize, Machine], S]
+) -> S:
+    """Return the settings fitted to a checkpoint's size and to this machine's memory."""
+    return fit(settings, model_size(ws, checkpoint), this_machine(ws.config.model))
+
+
+def fitted_by_config(model: ModelConfig, settings: S, fit: Callable[[S, ModelSize, Machine], S]) -> S:
+    """Return the settings fitted to a model by its config.json alone, and to this machine's memory.
+
+    They stay as they are where that file is not to be had."""
+    import torch
+
+    try:
+        size = model_sizes.read_size(model.path)
+    except InputError:
+        return settings
+    measured = model_sizes.model_size(size, model, torch.cuda.is_available())
+    return fit(settings, measured, this_machine(model))
+
+
+def model_size(ws: Workspace, found: Checkpoint) -> ModelSize:
     """Return the size of a checkpoint, or of an adapter's base model, from its config.json."""
     from recovery.models.adapters import adapter_rank
 
-    ws = stage.workspace
-    found: Checkpoint = ws.checkpoint(checkpoint)
     path = ws.checkpoint(found.base).path if found.base else found.path
     rank = adapter_rank(found.path) or 0
     try:

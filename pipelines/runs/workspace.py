@@ -20,7 +20,9 @@ from recovery.errors import InputError
 from recovery.storage import atomic_dirs
 
 if TYPE_CHECKING:
+    from recovery.models.chat_encoding import ChatEncoder
     from recovery.models.chat_model import ChatModel
+    from recovery.models.loading import ModelSpec
     from recovery.storage.checkpoints import Checkpoint, CheckpointStore
 
 
@@ -137,8 +139,20 @@ class Workspace:
         """Load a checkpoint with the template arguments and dtype of recover.yaml."""
         from recovery.models import loading
 
+        return loading.load(self._spec(checkpoint, **changes))
+
+    def encoder(self, checkpoint: Checkpoint) -> ChatEncoder:
+        """Load a checkpoint's tokenizer alone."""
+        from recovery.models import loading
+
+        whole = self.checkpoint(checkpoint.base) if checkpoint.base else checkpoint
+        return loading.load_encoder(self._spec(whole))
+
+    def _spec(self, checkpoint: Checkpoint, **changes: Any) -> ModelSpec:
+        from recovery.models import loading
+
         model = self.config.model
-        spec = loading.ModelSpec(
+        return loading.ModelSpec(
             path=str(checkpoint.path),
             dtype=model.dtype,
             trust_remote_code=model.trust_remote_code,
@@ -147,7 +161,6 @@ class Workspace:
             quantize=model.quantize,
             **changes,
         )
-        return loading.load(spec)
 
     def publish(
         self, chat_model: ChatModel, *, parent: Checkpoint, run_id: str | None, config: dict[str, Any]

@@ -132,10 +132,27 @@ def test_what_is_still_known_of_earlier_cycles(tracker: Tracker) -> None:
     assert [row["scores"] for row in queries.cycles(tracker.db)] == [
         row["scores"] for row in (first, second, third)
     ]
-    assert second["knowledge_by_cycle"] == [{"cycle": 1, "score": 0.44, "n": 100, "then": 0.88, "kept": 0.5}]
-    assert [row["kept"] for row in third["knowledge_by_cycle"]] == pytest.approx([0.75, 1.2])
+    assert second["knowledge_by_cycle"] == [{"cycle": 1, "score": 0.44, "n": 100, "then": 1.0, "kept": 0.44}]
+    assert [row["kept"] for row in third["knowledge_by_cycle"]] == pytest.approx([0.66, 0.6])
     assert set(third["scores"]) == {"ifeval", "knowledge", "retention"}
     assert queries.cycle(tracker.db, 3) == third
+
+
+def test_earlier_documents_are_compared_on_the_questions_that_are_asked_again(tracker: Tracker) -> None:
+    """A later cycle asks some of them: what was known of the others then does not count."""
+    record_cycle(tracker, {"ifeval": {"recovered": 0.9}})
+    record_cycle(tracker, {"ifeval": {"recovered": 0.9}})
+
+    def asked(number: int, suite: str, *passed: bool, first: int = 0) -> None:
+        work = tracker.start_run("eval", parent=queries.cycle(tracker.db, number)["run"], key=suite)
+        found = score(suite, sum(passed) / len(passed), *passed)
+        rows = [item | {"key": f"{key}"} for key, item in enumerate(found["items"], first)]
+        tracker.record_score(work.id, f"rec{number}", found | {"items": rows, "n": len(rows)})
+
+    asked(1, "knowledge", True, True, False, False, False)
+    asked(2, "knowledge:1", True, False, True, first=1)
+    row = {"cycle": 1, "score": pytest.approx(2 / 3), "n": 3, "then": pytest.approx(1 / 3)}
+    assert queries.cycle(tracker.db, 2)["knowledge_by_cycle"] == [row | {"kept": pytest.approx(2.0)}]
 
 
 def test_one_checkpoint_scored_in_two_cycles_is_not_mixed_up(tracker: Tracker) -> None:

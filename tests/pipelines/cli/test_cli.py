@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 import pytest
+import yaml
 
 from db.reads import changes
 from db.writes.tracker import Tracker
@@ -574,9 +575,14 @@ def test_fitted_settings_are_printed_on_one_line(recover: Recover, tmp_path: Pat
     home = tmp_path / "home"
     recover("-q", "--home", home, "init", "--model", tiny.save(tmp_path / "model"), "--preset", "real")
     planned = recover("--home", home, "corpus", world, "--tokens", "--json").json["training"]
-    said = recover("--home", home, "midtrain", "--docs", world, "--mix", "new=1.0")
+    changed = yaml.safe_load((home / "recover.yaml").read_text())
+    changed["midtrain"]["mix"] = {"new": 1.0}
+    (home / "recover.yaml").write_text(yaml.safe_dump(changed))
+    foreseen = recover("--home", home, "corpus", world, "--tokens")
+    said = recover("--home", home, "midtrain", "--docs", world)
     assert said.code == 0
     (plan,) = [line for line in said.err.splitlines() if line.startswith("  plan ")]
+    assert f"training: {plan.split(maxsplit=1)[1]}; 100% of the tokens are this folder's" in foreseen.out
     assert plan.startswith(
         "  plan         32 steps of 202 tokens, warm-up of 3; each document is seen 32.0 times"
     )

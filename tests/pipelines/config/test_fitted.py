@@ -149,11 +149,32 @@ def test_auto_is_a_word_of_the_settings_and_one_line_says_what_it_came_to() -> N
         130_000,
         0.7,
     )
-    said = fitted.in_words(found, 130_000, 0.7)
+    said = fitted.midtraining_in_words(found, 130_000, 0.7)
     assert said == (
         "200 steps of 2,785 tokens, warm-up of 20; each document is seen 3.0 times, in rows of 1,024; "
         f"an adapter of rank 128, {found.microbatch_tokens:,} tokens in a forward pass"
     )
+
+
+def test_a_line_says_what_a_distillation_came_to() -> None:
+    settings = DistillConfig(
+        prompts="self",
+        steps=60,
+        prompts_per_step=16,
+        samples_per_prompt=2,
+        max_new_tokens=256,
+        microbatch_tokens=4096,
+        optimizer=OPTIMIZER,
+    )
+    said = fitted.distillation_in_words(settings, sampled=True, in_process=True)
+    assert said == (
+        "60 steps of 32 answers of at most 256 tokens, warm-up of 6; 32 sampled at once if the memory holds "
+        "them; all weights, 4,096 tokens in a forward pass"
+    )
+    elsewhere = fitted.distillation_in_words(settings, sampled=True, in_process=False)
+    assert elsewhere == said.replace("32 sampled at once if the memory holds them; ", "")
+    read = fitted.distillation_in_words(settings, sampled=False, in_process=True)
+    assert read == elsewhere.replace(" of at most 256 tokens", "")
 
 
 def test_no_torch_is_needed() -> None:

@@ -1,0 +1,64 @@
+"""Read what is still known of earlier cycles' documents, beside what was when those cycles ended."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, case, func, select
+from sqlalchemy.orm import aliased
+
+from db.reads.cycle_range import CycleRange, runs_of_cycles
+from db.schema import Cycle, Item, Score
+
+EARLIER = "knowledge:"  # suite knowledge:K covers the documents of cycle K
+
+Measured = dict[str, dict[str, Row[Any]]]  # suite -> checkpoint id -> score row
+
+
+def earlier_suites(scores: Measured) -> dict[int, str]:
+    """Return the suites on earlier cycles' documents, by cycle."""
+    suites = [suite for suite in scores if suite.startswith(EARLIER) and suite[len(EARLIER) :].isdecimal()]
+    return {int(suite[len(EARLIER) :]): suite for suite in suites}
+
+
+def when_they_ended(connection: Connection, project: str, scores: Iterable[Measured]) -> dict[int, float]:
+    """Return what the model of an earlier cycle answered, when that ended, of the same questions.
+
+    By the id of the later score, which asks only some of the earlier cycle's questions."""
+    later: defaultdict[int, list[int]] = defaultdict(list)
+    for measured in scores:
+        for earlier, suite in earlier_suites(measured).items():
+            later[earlier] += [row.id for row in measured[suite].values()]
+    found: dict[int, float] = {}
+    for earlier, own in _learned(connection, project, set(later)).items():
+        found |= _share_of_same(connection, own, later[earlier])
+    return found
+
+
+def _share_of_same(connection: Connection, own: int, others: Sequence[int]) -> dict[int, float]:
+    """Return the share that passed in a score of the questions that each of other scores asks too."""
+    mine, asked = aliased(Item), aliased(Item)
+    same = and_(mine.score_id == own, mine.key == asked.key)
+    passed = func.avg(case((mine.passed, 1.0), else_=0.0))
+    query = select(asked.score_id, passed).join(mine, same).where(asked.score_id.in_(others))
+    return {number: float(share) for number, share in connection.execute(query.group_by(asked.score_id))}
+
+
+def _learned(connection: Connection, project: str, asked: set[int]) -> dict[int, int]:
+    """Return the id of the recovered model's score on the documents of its cycle, for some cycles."""
+    if not asked:
+        return {}
+    span = CycleRange(project, min(asked), max(asked))
+    tree = runs_of_cycles(span)
+    own = {(number, run) for number, run in connection.execute(select(tree.c.cycle, tree.c.run_id))}
+    # Select by checkpoint, not by run: a late cycle's run has a score for every earlier cycle.
+    found = Score.checkpoint_id == Cycle.recovered_id, Score.suite == "knowledge"
+    query = select(Cycle.number, Score.id, Score.run_id, Score.metric).join(Score, and_(*found))
+    query = query.where(span.cycles())
+    rows = [row for row in connection.execute(query).all() if (row.number, row.run_id) in own]
+    rows.sort(key=attrgetter("id"))
+    headline: dict[int, str] = {}
+    return {row.number: row.id for row in rows if row.metric == headline.setdefault(row.number, row.metric)}

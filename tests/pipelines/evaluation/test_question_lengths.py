@@ -1,0 +1,80 @@
+"""Questions that a model has no room for are refused before it is asked the first one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from db.reads import queries
+from pipelines.evaluate import evaluate
+from pipelines.job_from_options.cycle import cycle_job
+from pipelines.job_from_options.measure import eval_job
+from pipelines.machine.init_home import initialise
+from pipelines.runs.workspace import Workspace
+from pipelines.writing.instruction_prompts import generate, rows
+from recovery.errors import InputError
+from tests.support import papers, tiny
+
+LIMIT = 300  # tokens: a byte each, and the template's
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Workspace]:
+    model = tiny.save(tmp_path / "model", max_position_embeddings=LIMIT)
+    with Workspace.open(tmp_path / "home") as workspace:
+        initialise(workspace, model=str(model), preset="microworld")
+        yield workspace
+
+
+def probes(folder: Path, *asked: Mapping[str, object]) -> dict[str, object]:
+    """Write questions and return the settings that ask them."""
+    path = folder / "probes.jsonl"
+    rows = [{"id": str(number), "answer": "Ada", **one} for number, one in enumerate(asked)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return {"eval.probes": str(path), "eval.probe_max_new_tokens": 2}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"prompt": "Who wrote it? " * 30},
+        {"prompt": "It was written by " * 30, "kind": "cloze"},
+        {"messages": [{"role": "user", "content": "Who? " * 70}]},
+    ],
+)
+def test_a_question_without_room_is_named_before_the_first_is_asked(
+    ws: Workspace, tmp_path: Path, asked: Mapping[str, object]
+) -> None:
+    changes = probes(tmp_path, {"prompt": "Who?"}, asked)
+    with pytest.raises(
+        InputError, match=r"suite knowledge: the question '.*' has [345]\d\d tokens.*reads 300"
+    ):
+        evaluate(ws, eval_job(ws, "base", "knowledge", changes=changes), key=ws.new_key())
+    assert queries.items(ws.tracker.db, 1, limit=1) == []
+
+
+def test_a_question_that_just_leaves_room_is_asked(ws: Workspace, tmp_path: Path) -> None:
+    changes = probes(tmp_path, {"prompt": "?" * 200})
+    found = evaluate(ws, eval_job(ws, "base", "knowledge", changes=changes), key=ws.new_key())
+    assert found["scores"]["knowledge"]["n"] == 1
+
+
+def test_passages_in_front_of_a_question_count(ws: Workspace, tmp_path: Path) -> None:
+    closed = probes(tmp_path, {"prompt": "Who?", "passage": "Ada wrote it. " * 30})
+    evaluate(ws, eval_job(ws, "base", "knowledge", changes=closed), key=ws.new_key())
+    job = eval_job(ws, "base", "knowledge", changes={**closed, "eval.open_book": True})
+    with pytest.raises(InputError, match="the question 'Ada wrote it"):
+        evaluate(ws, job, key=ws.new_key())
+
+
+def test_a_cycle_refuses_it_before_anything_is_recorded(ws: Workspace, tmp_path: Path) -> None:
+    docs = papers.write(tmp_path / "docs", {"a.md": "Ada lives in Oslo.\n"})
+    ifeval = tmp_path / "ifeval.jsonl"
+    ifeval.write_text(json.dumps(rows(generate(1))[0]) + "\n", encoding="utf-8")
+    changes = probes(tmp_path, {"prompt": "Who wrote it? " * 30}) | {"eval.ifeval": str(ifeval)}
+    with pytest.raises(InputError, match="the question 'Who wrote it"):
+        cycle_job(ws, docs, suites="ifeval,knowledge", changes=changes)
+    assert queries.runs(ws.tracker.db) == []
