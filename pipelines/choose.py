@@ -18,7 +18,7 @@ from evals.scores import Item, cluster
 from pipelines.config.jobs import ChooseJob, DistillJob, MergeJob
 from pipelines.config.overrides import override
 from pipelines.distill import distill
-from pipelines.distillation.engine_places import INPROCESS
+from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
 from pipelines.merge import merge

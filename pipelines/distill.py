@@ -14,7 +14,7 @@ from pipelines.config import fitted
 from pipelines.config.jobs import DistillJob
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.corpus.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, TOKENS
-from pipelines.distillation import engine_places, inputs
+from pipelines.distillation import engine_checks, engine_places, inputs
 from pipelines.distillation.leaks import kept_evaluation_prompts
 from pipelines.distillation.lengths import answerable
 from pipelines.distillation.pool import Chosen, chosen_once, with_room, without_leaks
@@ -59,7 +59,7 @@ def distill(
     is resumed, and neither is lost.
     """
     # A wrong dial or engine is refused before anything is recorded.
-    engine_places.check(job.settings, with_dials(job.settings.method, job.settings.dials))
+    engine_checks.check(job.settings, with_dials(job.settings.method, job.settings.dials))
     job = pinned(ws, job)
 
     def distilled(stage: Stage) -> Result:
@@ -156,8 +156,8 @@ def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places
         return guards.guard(job, fitting, taught, stage)
 
     pool, recorded = chosen_once(stage, data, choose)
-    samples = engine_places.student_writes(method)
-    place = job.settings.sampler if samples else engine_places.INPROCESS
+    samples = engine_checks.student_writes(method)
+    place = job.settings.sampler if samples else engine_checks.INPROCESS
     sampler = engines.sampler(place, student, parent, follow=True)
     return Distillation(
         job=job,
@@ -330,5 +330,5 @@ def _plan_in_words(made: Distillation) -> str:
     return fitted.distillation_in_words(
         settings,
         sampled=made.method.state_kind != "data",
-        in_process=settings.sampler == engine_places.INPROCESS,
+        in_process=settings.sampler == engine_checks.INPROCESS,
     )

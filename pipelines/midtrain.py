@@ -31,7 +31,7 @@ from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, shares
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens
 from pipelines.distillation.lengths import answerable
-from pipelines.knowledge import answer_probability, embedding_shift, passage_teaching, replay
+from pipelines.knowledge import answer_probability, embedding_shift, held_out, passage_teaching, replay
 from pipelines.knowledge.answer_probability import AnswerProbability
 from pipelines.knowledge.forecast import forecast
 from pipelines.knowledge.guards import say_absent
@@ -269,6 +269,7 @@ def _documents(job: MidtrainJob, stage: Stage) -> list[FileReport]:
     if not (stage.directory / KEPT_TEXTS).exists():
         superseded.keep(Path(job.docs), stage.directory)
         kept_texts.keep(job.docs, stage.directory, reading, stage.step, strict=reading.strict)
+    held_out.hold_out(job, stage)
     return load_manifest(stage.directory)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.config.jobs import DistillJob
 from pipelines.distillation import engine_places, inputs
+from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.distillation.prompts import Prompt
 from pipelines.runs.workspace import Workspace
 from recovery.methods.table import with_dials
@@ -41,7 +42,7 @@ def _renderer(ws: Workspace, student: str) -> Callable[[Messages], str]:
 
 
 def preflight_report(
-    ws: Workspace, student: str, teacher: str, prompts: list[Prompt], sampler: str = engine_places.INPROCESS
+    ws: Workspace, student: str, teacher: str, prompts: list[Prompt], sampler: str = INPROCESS
 ) -> list[Any]:
     """Run all checks of a student, its teacher and its sampler, for `recover preflight`."""
     from recovery.training import preflight

@@ -13,108 +13,19 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.distillation.engine_checks import COLOCATED, INPROCESS, OWN_SERVER, check_place
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.errors import InputError
-from recovery.launch_env import launched
-from recovery.methods.choices import FROZEN, LABELS, TEACHER_WRITES
 
 if TYPE_CHECKING:
-    from pipelines.config.sections.distill import DistillConfig
     from pipelines.config.settings import Config
     from pipelines.runs.workspace import Workspace
     from recovery.engines.protocol import Engine, EngineSettings
     from recovery.engines.vllm_server import Server
-    from recovery.methods.method import Method
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import AnsweringSampler, Sampler
     from recovery.storage.checkpoints import Checkpoint
     from recovery.teachers.teachers import Teacher
-
-AHEAD_STATES = ("student", "student-kept")  # prefixes that need only the student's samples
-INPROCESS, COLOCATED, OWN_SERVER = "inprocess", "vllm", "server"
-
-
-def check(settings: DistillConfig, method: Method) -> None:
-    """Refuse combinations that cannot work before any model is loaded."""
-    if launched() > 1:
-        _check_several(settings)
-    if settings.ahead:
-        _check_ahead(settings, method)
-    if settings.sampler != INPROCESS and not student_writes(method):
-        raise InputError(
-            f"method {method.name!r} trains on no answers of the student's alone: keep --sampler {INPROCESS}"
-        )
-    check_place("sampler", settings.sampler)
-    if settings.offload_teacher:
-        _check_offload(settings, method)
-    where = settings.teacher_engine
-    check_place("teacher engine", where)
-    if where == INPROCESS:
-        return
-    if method.teacher not in (*FROZEN, "routed"):
-        raise InputError(f"method {method.name!r} has no separate teacher: keep --teacher-engine {INPROCESS}")
-    if method.scores == "dense":
-        raise InputError(
-            f"method {method.name!r} needs whole distributions, which only a teacher in this process gives: "
-            f"use opd-topk or opd-sampled, or --teacher-engine {INPROCESS}"
-        )
-    if method.teacher == "routed" and where != OWN_SERVER:
-        raise InputError(f"several teachers need an engine each: give --teacher-engine {OWN_SERVER}")
-
-
-def _check_ahead(settings: DistillConfig, method: Method) -> None:
-    if settings.sampler == INPROCESS:
-        raise InputError("ahead: the trainer's own model can't write while it is trained: give --sampler")
-    if method.state_kind not in AHEAD_STATES:
-        raise InputError(
-            f"ahead: method {method.name!r} trains on more than the student's answers: leave out --ahead"
-        )
-    if method.signal in LABELS and method.temperature != 1:
-        raise InputError("ahead: labels are weighed at temperature 1: set temperature=1")
-    if settings.save_every == 1:
-        raise InputError("ahead: the step after a saved state is not sampled ahead: raise save_every above 1")
-
-
-def _check_several(settings: DistillConfig) -> None:
-    if COLOCATED in (settings.sampler, settings.teacher_engine):
-        raise InputError(
-            f"several processes: {COLOCATED} runs inside one process: take {OWN_SERVER}, or start "
-            "servers with `recover serve` and give their URLs"
-        )
-    if settings.ahead:
-        raise InputError("ahead: works in one training process only: leave out --ahead, or train in one")
-
-
-def _check_offload(settings: DistillConfig, method: Method) -> None:
-    if method.teacher not in (*FROZEN, "routed") and not method.anchor_beta:
-        raise InputError(
-            f"offload_teacher: method {method.name!r} loads no teacher beside the student: leave it out"
-        )
-    if method.state_kind in TEACHER_WRITES:
-        raise InputError(
-            f"offload_teacher: too slow with method {method.name!r}, whose teacher samples: leave it out"
-        )
-    if settings.stop is not None:
-        raise InputError(
-            "offload_teacher: too slow with distill.stop, for which the clean model samples: leave one out"
-        )
-    if settings.teacher_engine != INPROCESS:
-        raise InputError("offload_teacher: the teacher is not in this process: leave out teacher_engine")
-
-
-def student_writes(method: Method) -> bool:
-    """Return whether the method trains on prefixes that the student samples."""
-    return method.state_kind in ("student", "student-kept", "student-continued", "mix")
-
-
-def check_place(name: str, where: str) -> None:
-    """Refuse an unknown engine, and an engine that is not installed."""
-    if where not in (INPROCESS, COLOCATED, OWN_SERVER) and not where.startswith(("http://", "https://")):
-        raise InputError(f"{name} {where!r}: give {INPROCESS}, {COLOCATED}, {OWN_SERVER} or a server's URL")
-    if where in (COLOCATED, OWN_SERVER):
-        from recovery.engines.vllm_local import require_vllm
-
-        require_vllm()
 
 
 class Engines(ExitStack):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.distillation import early_stop, engine_places, inputs
+from pipelines.distillation import early_stop, engine_checks, inputs
 from pipelines.distillation.leaks import evaluation_prompts
 from pipelines.distillation.pool import require_unasked
 from recovery.methods.table import with_dials
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def check_settings(settings: DistillConfig) -> None:
     """Refuse what the settings alone tell is wrong, and files that they name and that are not there."""
     method = with_dials(settings.method, settings.dials)
-    engine_places.check(settings, method)
+    engine_checks.check(settings, method)
     inputs.check_named(settings, method)
 
 

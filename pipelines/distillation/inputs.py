@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.distillation.engine_places import INPROCESS
+from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.distillation.frozen_teachers import FrozenTeachers
 from pipelines.distillation.instructions import followed, require_checkers
 from pipelines.distillation.lengths import checkpoint_limit, smallest

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pipelines.distillation.engine_places import INPROCESS
+from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.distillation.inputs import PromptData, Teachers, read_data
 from pipelines.distillation.leaks import drop_leaks
 from pipelines.distillation.lengths import (

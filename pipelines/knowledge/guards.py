@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.corpus import kept_texts
-from pipelines.distillation.engine_places import INPROCESS
+from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.distillation.inputs import PromptData
-from pipelines.knowledge.overlap import newness, overlap
+from pipelines.knowledge import held_out
+from pipelines.knowledge.overlap import Overlap, newness, overlap
 from pipelines.knowledge.tripwire import COUNT, Tripwire, new_gaps
 from recovery.distributed import in_turn
 from recovery.errors import InputError
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
     from recovery.teachers.likelihood import Scorer
 
 
-# Midtraining holds no sentences out, so what was memorised counts as new though the teacher knows it in
-# other words: the guard leaves out too many prompts rather than too few.
+# By sentences that it was trained on, what the student memorised counts as new though the teacher knows it in
+# other words: the guard then leaves out too many prompts rather than too few.
 TRAINED_ON = "measured on the sentences trained on, so rather too high"
+HELD_OUT = "measured on sentences held out of midtraining"
 UNMEASURED = "not measured: everything that the documents name counts as new"
 
 
@@ -38,6 +40,7 @@ class GuardInputs:
     texts: list[str]
     student: ChatModel
     teacher: Scorer | None  # None where it is remote: then every entity counts as new
+    held_out: list[str] = field(default_factory=list)  # sentences that it was not trained on
 
 
 def taught(
@@ -55,7 +58,8 @@ def taught(
     teacher = teachers.frozen(teachers.place, "sampled")
     if teacher.chat_model.tokenizer.get_vocab() != student.tokenizer.get_vocab():
         return None  # the preflight says so
-    return GuardInputs(texts, student, teacher.score)
+    runs, _ = ([], []) if job.docs else kept_texts.kept_runs(ws, job.student)
+    return GuardInputs(texts, student, teacher.score, held_out.sentences_of(runs))
 
 
 def texts_of(ws: Workspace, job: DistillJob, stage: Stage, wanted_by: str) -> list[str]:
@@ -95,9 +99,9 @@ def guard(
         if not rows:
             continue
         judge = newness(known.student, known.teacher) if known.teacher else None
-        result = overlap(rows, known.texts, judge)
+        result = overlap(rows, known.texts, judge, known.held_out)
         kept[name] = result.weighted(rows, weight) if weight else result.kept
-        measured = {"weight": weight, "newness": TRAINED_ON if judge else UNMEASURED}
+        measured = {"weight": weight, "newness": _by_what(result) if judge else UNMEASURED}
         summaries[name] = result.summary() | measured
         stage.say(_log_line(name, summaries[name]))
         if not result.kept:
@@ -105,6 +109,13 @@ def guard(
                 f"every one of the {name} is about the new documents: give other --{name}, or --overlap keep"
             )
     return PromptData(**kept), {"overlap": summaries}
+
+
+def _by_what(result: Overlap) -> str:
+    """Describe the sentences by which newness was measured."""
+    if result.unseen in (0, result.named):
+        return HELD_OUT if result.unseen else TRAINED_ON
+    return f"{result.unseen} of {result.named} names and terms {HELD_OUT}, the others {TRAINED_ON}"
 
 
 def _log_line(name: str, counts: dict[str, Any]) -> str:

@@ -30,6 +30,7 @@ NEW = 0.5  # nats a token; in eleven midtrained microworlds old things end at 0.
 CONTRADICTED = 1.0  # nats a token of one sentence: in a midtrained microworld unchanged facts end at 0.3
 CONTRADICTIONS = 1 / 6  # of the sentences, and at least two
 WITNESSES = 12  # sentences compared for an entity: of five, most may say what the teacher guesses
+FEWEST = 3  # held-out ones that are enough: an entity of fewer is compared by sentences trained on
 SHORTEST, LONGEST = 4, 300  # characters of what is said
 EXAMPLES = 5
 
@@ -43,6 +44,8 @@ class Overlap:
     entities: int
     known: int = 0  # prompts that touch only what the teacher knows too: kept
     new: dict[Term, float] = field(default_factory=dict)
+    named: int = 0  # entities that prompts touch
+    unseen: int = 0  # of these, measured on sentences held out of training
 
     def weighted(self, prompts: Sequence[Prompt], weight: float) -> list[Prompt]:
         """Return all prompts in their order; those that touch new entities get this weight."""
@@ -64,14 +67,23 @@ class Overlap:
         }
 
 
-def overlap(prompts: Sequence[Prompt], texts: Sequence[str], newness: Newness | None = None) -> Overlap:
-    """Split the prompts into those that are kept and those that touch new entities of the documents."""
+def overlap(
+    prompts: Sequence[Prompt],
+    texts: Sequence[str],
+    newness: Newness | None = None,
+    held_out: Sequence[str] = (),
+) -> Overlap:
+    """Split the prompts into those that are kept and those that touch new entities of the documents.
+
+    An entity is compared by sentences held out of training, if there are some about it, else by others.
+    """
     found, touched, passages = _touched([prompt.text for prompt in prompts], texts)
     named = set().union(*touched)
+    unseen = {t: said for t, said in witnesses(named, found, held_out, {}).items() if len(said) >= FEWEST}
     if newness is None:
         new = dict.fromkeys(named, float("inf"))
     else:
-        new = _new(witnesses(named, found, texts, passages), newness)
+        new = _new(witnesses(named - unseen.keys(), found, texts, passages) | unseen, newness)
     kept = []
     dropped = []
     known = 0
@@ -82,7 +94,7 @@ def overlap(prompts: Sequence[Prompt], texts: Sequence[str], newness: Newness | 
             dropped.append((prompt, new_terms))
         else:
             kept.append(prompt)
-    return Overlap(kept, dropped, len(found), known, new)
+    return Overlap(kept, dropped, len(found), known, new, len(named), len(unseen))
 
 
 def _touched(
@@ -125,8 +137,8 @@ def witnesses(
 ) -> dict[Term, list[Said]]:
     """Return what passages say that are asked about, and what a few sentences say about each entity."""
     found: dict[Term, list[Said]] = {term: [] for term in named}
-    for term, asked_about in passages.items():
-        found[term] = _said_by(asked_about)[:WITNESSES]
+    for term in passages.keys() & named:
+        found[term] = _said_by(passages[term])[:WITNESSES]
     wanted = Entities({term: known.weights[term] for term in named if term in known.weights})
     for text in sample(texts):
         missing = {term for term in wanted.within(text) if len(found[term]) < WITNESSES}

@@ -18,7 +18,7 @@ from pipelines.config import fitted
 from pipelines.config.jobs import CycleJob, EvalJob
 from pipelines.corpus.preview import CHARACTERS_PER_TOKEN
 from pipelines.corpus.reading.formats import format_of
-from pipelines.distillation.engine_places import INPROCESS
+from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.evaluation.suites import Suite, suites_of
 from pipelines.machine.fitting import mix_of
 from pipelines.machine.model_sizes import read_size

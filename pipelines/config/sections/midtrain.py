@@ -114,6 +114,13 @@ class MidtrainConfig(Section):
         "many as are read",
     )
     split_documents: float = SPLIT_DOCUMENTS
+    hold_out: float = Field(
+        default=0.02,
+        ge=0,
+        le=0.2,
+        description="share of the documents' sentences, at most, that is not trained on where many prompts "
+        "mention what they are about: by these recovery tells what of it is new",
+    )
     forecast_every: int = Field(
         default=10, ge=0, description="steps between looks at the KL to the clean model; 0: never"
     )
