@@ -13,6 +13,7 @@ from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, MidtrainJob
 from pipelines.distill import distill
 from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
+from pipelines.evaluation.suites import suites_of
 from pipelines.machine import cycle_time
 from pipelines.midtrain import midtrain
 from pipelines.runs import kept_probes
@@ -55,6 +56,7 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
             f"  verdict      {name} is {verdict.NOT_MEASURED}, so no acceptance: "
             "give --probes FILE (`recover probes` writes one), or --suite ifeval to judge by behaviour alone"
         )
+    _say_power(job, stage)
     _say_duration(ws, job, stage)
     clean = _evaluate(ws, job, stage, "clean", job.clean)
     unmeasured = _unmeasured(job, clean)
@@ -93,6 +95,17 @@ def _name_unfinished(ws: Workspace, job: CycleJob, stage: Stage) -> None:
                 f"`recover resume {run['id']}` goes on with it; this one begins anew"
             )
             return
+
+
+def _say_power(job: CycleJob, stage: Stage) -> None:
+    """Say which axes have too few questions: a cycle that loses nothing would mostly be rejected for it."""
+    if stage.resumed:
+        return
+    axes = {axis.suite: axis.name for axis in verdict.EVERY_AXIS}
+    suites = suites_of(evaluation_within(job, job.clean, "clean", job.settings.eval))
+    counts = {axes[suite.name]: suite.independent for suite in suites if suite.name in axes}
+    for line in verdict.power_warning(counts, job.settings.eval.margins()):
+        stage.say(f"  verdict      {line}")
 
 
 def _say_duration(ws: Workspace, job: CycleJob, stage: Stage) -> None:

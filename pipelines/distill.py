@@ -327,8 +327,11 @@ def _in_words(made: Distillation) -> str:
 
 def _plan_in_words(made: Distillation) -> str:
     settings = made.job.settings
+    rows = len(made.data.prompts or made.data.pairs)
+    prompts = min(settings.prompts_per_step, rows)
     return fitted.distillation_in_words(
         settings,
+        prompts * made.method.samples(settings.samples_per_prompt),
         sampled=made.method.state_kind != "data",
         in_process=settings.sampler == engine_checks.INPROCESS,
     )

@@ -46,6 +46,7 @@ from pipelines.writing.augment import load as rows_of
 from pipelines.writing.filters import ProbeLeaks
 from recovery.batches.rollouts import Dialogue
 from recovery.distributed import in_turn, once
+from recovery.forward.context_length import context_length
 from recovery.methods.table import get
 from recovery.printable import one_line
 from recovery.training import preflight
@@ -198,7 +199,7 @@ def _sources(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, 
             sources[EARLIER_QUESTIONS] = asked(_earlier_texts(ws, job, stage))
     if mix.chat:
         wanted = planned("chat")
-        sources["chat"] = once(lambda: replay.self_answered(ws, job, stage, new_texts(), wanted))
+        sources["chat"] = once(lambda: replay.self_answered(ws, job, stage, student, new_texts(), wanted))
     return sources
 
 
@@ -209,7 +210,8 @@ def _batches(
     packing = preflight.packing(student)
     stage.say(f"  packing      {packing.detail}")
     new_share = shares(job.settings.mix, sources)["new"]
-    settings = _fitted_to_corpus(job.settings, new_tokens, new_share, stage)
+    context = context_length(student.model.config)
+    settings = _fitted_to_corpus(job.settings, new_tokens, new_share, context, stage)
     splits = SentenceSplits.of(student, settings.split_documents)
     batches = MixedTokens(sources, settings, student.pad_id, job.seed, packing.ok, splits)
     stage.say(batches.summary())
@@ -256,9 +258,11 @@ def _fitted_to_machine(job: MidtrainJob, stage: Stage) -> MidtrainJob:
     return job.model_copy(update={"settings": settings})
 
 
-def _fitted_to_corpus(settings: MidtrainConfig, tokens: int, share: float, stage: Stage) -> MidtrainConfig:
+def _fitted_to_corpus(
+    settings: MidtrainConfig, tokens: int, share: float, context: int | None, stage: Stage
+) -> MidtrainConfig:
     """Return the settings with every number set, and print them; a resumed run gets the same ones."""
-    settings = fitted.fit_to_corpus(settings, tokens, share)
+    settings = fitted.fit_to_corpus(settings, tokens, share, context)
     stage.say(f"  plan         {fitted.midtraining_in_words(settings, tokens, share)}")
     return settings
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.outcomes.newness HOME 3 --held-out FOLDER
 
-The guard has only sentences that the student was trained on. FOLDER holds other documents about the same
-things, which no training has read: what a cycle's midtrained model gains over the clean one on their
-sentences is not memorised. Nothing is written.
+Where a cycle holds no sentences out, the guard has only those that the student was trained on. FOLDER holds
+other documents about the same things, which no training has read: what a cycle's midtrained model gains over
+the clean one on their sentences is not memorised. Nothing is written.
 """
 
 from __future__ import annotations
@@ -49,6 +49,10 @@ def main() -> None:
     chosen = parser.parse_args()
     with Workspace.open(chosen.home, progress=Progress(quiet=True)) as ws:
         found = gains(ws, f"cycle:{chosen.cycle}:midtrained", read(chosen.held_out))
+    if not found:
+        sys.exit(
+            "no name or term is spoken of in two sentences of both: give documents about the same things"
+        )
     sys.stdout.write(f"{markdown(table(found))}\n\n{in_words(found)}\n")
 
 

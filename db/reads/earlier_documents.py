@@ -27,7 +27,8 @@ def earlier_suites(scores: Measured) -> dict[int, str]:
 def when_they_ended(connection: Connection, project: str, scores: Iterable[Measured]) -> dict[int, float]:
     """Return what the model of an earlier cycle answered, when that ended, of the same questions.
 
-    By the id of the later score, which asks only some of the earlier cycle's questions."""
+    By the id of the later score, which asks only some of the earlier cycle's questions; one that asks others
+    as well has none."""
     later: defaultdict[int, list[int]] = defaultdict(list)
     for measured in scores:
         for earlier, suite in earlier_suites(measured).items():
@@ -39,12 +40,14 @@ def when_they_ended(connection: Connection, project: str, scores: Iterable[Measu
 
 
 def _share_of_same(connection: Connection, own: int, others: Sequence[int]) -> dict[int, float]:
-    """Return the share that passed in a score of the questions that each of other scores asks too."""
+    """Return the share that passed in a score of what each of other scores asks, if all of it is in both."""
     mine, asked = aliased(Item), aliased(Item)
     same = and_(mine.score_id == own, mine.key == asked.key)
     passed = func.avg(case((mine.passed, 1.0), else_=0.0))
-    query = select(asked.score_id, passed).join(mine, same).where(asked.score_id.in_(others))
-    return {number: float(share) for number, share in connection.execute(query.group_by(asked.score_id))}
+    counts = func.count(mine.key), func.count()
+    query = select(asked.score_id, passed, *counts).select_from(asked).outerjoin(mine, same)
+    found = connection.execute(query.where(asked.score_id.in_(others)).group_by(asked.score_id))
+    return {number: float(share) for number, share, shared, count in found if shared == count}
 
 
 def _learned(connection: Connection, project: str, asked: set[int]) -> dict[int, int]:

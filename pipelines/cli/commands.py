@@ -163,17 +163,22 @@ def main() -> None:
 
 
 def _end_on_request() -> None:
-    """Take a scheduler's or a container's request to end as Ctrl-C: what runs is recorded as interrupted.
+    """Take a scheduler's or a container's request to end, and the loss of the terminal, as Ctrl-C: what runs
+    is recorded as interrupted.
 
-    The first process of a container would ignore it otherwise.
+    The first process of a container would ignore it otherwise; nohup's wish to go on is respected.
     """
+    asked = [
+        number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL
+    ]
 
     def end(*_: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not cut the recording short
+        for number in asked:
+            signal.signal(number, signal.SIG_IGN)  # a second one must not cut the recording short
         raise KeyboardInterrupt(launch.BY_SIGTERM)
 
-    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, end)
+    for number in asked:
+        signal.signal(number, end)
 
 
 def _with_hint(error: click.ClickException) -> str:

@@ -87,7 +87,13 @@ def _kept(found: dict[str, Any]) -> str:
 
 @click.command("probes")
 @common.docs
-@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FILE", help="file to write")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="file to write",
+)
 @click.option(
     "--qa", type=click.Path(path_type=Path), metavar="FILE", help="questions of your own (default: qa.jsonl)"
 )

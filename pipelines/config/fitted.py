@@ -86,8 +86,12 @@ def fit_evaluation(settings: EvalConfig, model: ModelSize, machine: Machine) -> 
     return settings.model_copy(update={"batch_size": batch})
 
 
-def fit_to_corpus(settings: MidtrainConfig, tokens: int, share: float) -> MidtrainConfig:
-    """Set tokens of an update, length of a row and number of steps; documents are `share` of the tokens."""
+def fit_to_corpus(
+    settings: MidtrainConfig, tokens: int, share: float, context: int | None = None
+) -> MidtrainConfig:
+    """Set tokens of an update, length of a row and number of steps; documents are `share` of the tokens.
+
+    No row is longer than the model's context, where that is known."""
     one_pass = tokens / share  # with what the other sources add
     passes = settings.epochs or PASSES
     step = settings.tokens_per_step
@@ -99,6 +103,7 @@ def fit_to_corpus(settings: MidtrainConfig, tokens: int, share: float) -> Midtra
         passes = min(max(UPDATES * step / one_pass, PASSES), MOST_PASSES)
     steps = settings.steps or steps_within(passes, one_pass, step)
     row = settings.row_tokens or _row(min(step * share, settings.microbatch_tokens or LONGEST_ROW))
+    row = min(row, context or row)
     fitted = {"steps": steps, "epochs": None, "tokens_per_step": step, "row_tokens": row}
     return settings.model_copy(update=fitted)
 
@@ -123,9 +128,8 @@ def midtraining_in_words(settings: MidtrainConfig, tokens: int, share: float) ->
     )
 
 
-def distillation_in_words(settings: DistillConfig, *, sampled: bool, in_process: bool) -> str:
-    """Format the fitted settings of a distillation, whose answers are sampled or read, on one line."""
-    answers = settings.prompts_per_step * settings.samples_per_prompt
+def distillation_in_words(settings: DistillConfig, answers: int, *, sampled: bool, in_process: bool) -> str:
+    """Format a distillation's fitted settings, with so many answers a step, sampled or read, on one line."""
     length = f" of at most {settings.max_new_tokens:,} tokens" if sampled else ""
     at_once = f"{min(answers, LARGEST_BATCH):,} sampled at once if the memory holds them; "
     return (

@@ -74,11 +74,15 @@ class MixedTokens:
         return min(settings.row_tokens, max(1, int(self.shares[name] * settings.tokens_per_step)))
 
     def summary(self) -> str:
-        totals = {name: stream.total for name, stream in self.streams.items()}
-        parts = [f"{name} {self.shares[name]:.0%} (of {total:,} tokens)" for name, total in totals.items()]
+        parts = [self._part(name, stream.total) for name, stream in self.streams.items()]
         length = f"{self.steps} steps of {self.settings.tokens_per_step:,} tokens"
         none = f"; no {' or '.join(self.missing)} yet: its share goes to the others" if self.missing else ""
         return f"  mix          {', '.join(parts)}; {length}{none}"
+
+    def _part(self, name: str, total: int) -> str:
+        share = self.shares[name]
+        passes = share * self.steps * self.settings.tokens_per_step / total
+        return f"{name} {share:.0%} (of {total:,} tokens, {passes:,.1f} times)"
 
     def updates(self, step: int) -> Iterator[list[Microbatch]]:
         """Yield the microbatches of one optimizer update."""

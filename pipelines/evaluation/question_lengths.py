@@ -35,7 +35,9 @@ def require_room(ws: Workspace, checkpoint: Checkpoint, suites: Iterable[Suite])
 
 
 def _ids(encoder: ChatEncoder, asked: Asked) -> list[int]:
-    return encoder.text_ids(asked) if isinstance(asked, str) else encoder.prompt_ids(asked)
+    if isinstance(asked, str):
+        return [*encoder.opening_ids, *encoder.text_ids(asked)]
+    return encoder.prompt_ids(asked)
 
 
 def _shown(asked: Asked) -> str:

@@ -34,7 +34,8 @@ class Suite:
     name: str
     questions: Any
     score: Scorer  # the first score is the headline
-    prompts: Sequence[Asked] = ()  # all that may be asked; none if that is not known
+    prompts: Sequence[Asked] = ()  # all that may be asked, with a limit too; none if that is not known
+    independent: int = 0  # questions whose answers do not depend on each other; 0 if that is not known
     answers: int = 0  # written at most; 0 if that is not known
     longest: int = 0  # tokens of one
 
@@ -101,7 +102,8 @@ def _ifeval(settings: EvalConfig) -> Suite:
 
     count = _answers(settings, len(rows))
     prompts = [chat(row["prompt"]) for row in rows]
-    return Suite("ifeval", [rows, sentences.name()], score, prompts, count, settings.max_new_tokens)
+    asked, most = _least(settings.limit, len(rows)) or 0, settings.max_new_tokens
+    return Suite("ifeval", [rows, sentences.name()], score, prompts, asked, count, most)
 
 
 def _family(settings: EvalConfig, name: str) -> Suite:
@@ -120,7 +122,8 @@ def _family(settings: EvalConfig, name: str) -> Suite:
             yield measures.evaluate(family, answers.calls(), questions, settings.max_new_tokens)
 
     prompts = [question.messages for question in questions]
-    return Suite(name, questions, score, prompts, len(questions), settings.max_new_tokens)
+    count = len(questions)
+    return Suite(name, questions, score, prompts, count, count, settings.max_new_tokens)
 
 
 def _ifbench(settings: EvalConfig) -> Suite:
@@ -132,7 +135,8 @@ def _ifbench(settings: EvalConfig) -> Suite:
     count = _answers(settings, len(usable))
     prompts = [chat(row["prompt"]) for row in usable]
     questions = [usable, sentences.settle()]
-    return Suite(task_names.IFBENCH, questions, score, prompts, count, settings.max_new_tokens)
+    asked, most = _least(settings.limit, len(usable)) or 0, settings.max_new_tokens
+    return Suite(task_names.IFBENCH, questions, score, prompts, asked, count, most)
 
 
 def _task(settings: EvalConfig, name: str) -> Suite:
@@ -160,9 +164,11 @@ class ProbeQuestions:
 
     @property
     def prompts(self) -> Iterator[Asked]:
-        """Yield each probe in every way in which it may be asked."""
+        """Yield each probe in every way in which it may be asked; of an earlier cycle's what counts alone."""
         retrieved = self.retrieved or {}
         for probe in self.probes:
+            if self.most is not None and probe.in_chat and not probe.counts:
+                continue
             yield probe.chat if probe.in_chat else probe.prompt
             if self.open_book and probe.in_chat and probe.passages:
                 yield knowledge.after_passages(probe.passages, probe)
@@ -190,7 +196,9 @@ def _probes(settings: EvalConfig, name: str, asked: ProbeQuestions) -> Suite:
         if asked.retrieved:
             yield from knowledge.evaluate_retrieval(answers.greedy(limit), probes, asked.retrieved, suite)
 
-    return Suite(name, asked, score, list(asked.prompts), _least(len(probes), most) or 0, limit)
+    facts = {(probe.fact, probe.answers) for probe in probes if probe.counts}
+    independent, count = (_least(number, most) or 0 for number in (len(facts), len(probes)))
+    return Suite(name, asked, score, list(asked.prompts), independent, count, limit)
 
 
 def _answers(settings: EvalConfig, questions: int) -> int:

@@ -25,6 +25,7 @@ from pipelines.job_from_options.inputs import (
     recovery_prompts,
     require_trainable,
     resolved,
+    say_beside,
     with_ifeval,
     with_routes,
 )
@@ -67,6 +68,7 @@ def cycle_job(
         settings = settings.model_copy(update={"distill": with_routes(ws, settings.distill)})
     folder = readable_folder(docs, settings)
     settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment)})
+    say_beside(ws, docs, changes)
     settings = with_ifeval(ws, settings, changes)
     judged = _judged_suites(settings, suites, typed="eval.behaviours" in changes)
     settings = _measuring(settings, judged)
@@ -87,10 +89,10 @@ def cycle_job(
         seed=settings.seed,
         recover_with=chosen_later,
     )
-    asked = evaluation_within(job, job.clean, "clean", settings.eval)
+    asked = evaluation_within(job, job.clean, "clean", settings.eval, job.earlier)
     require_room(ws, ws.clean(), suites_of(asked))
     if distils:
-        check_inputs(distillation(job, job.student), ws.home)
+        check_inputs(ws, distillation(job, job.student))
     return job
 
 

@@ -12,8 +12,9 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
 from pipelines.corpus import documents
+from pipelines.corpus.reading.tree import is_document
 from pipelines.job_from_options import ifeval_prompts
-from pipelines.runs.workspace import Workspace, companions
+from pipelines.runs.workspace import Workspace, companions, is_file
 from pipelines.writing import self_prompts
 from recovery.errors import InputError
 
@@ -33,12 +34,28 @@ def resolved(ws: Workspace, docs: Path | None, changes: Changes = NONE) -> Confi
     return changed(ws.config, {**from_files, **changes})
 
 
+def say_beside(ws: Workspace, docs: Path, changes: Changes) -> None:
+    """Say which questions beside the documents take the place of those of recover.yaml."""
+    for name, path in companions(docs).items():
+        section, _, key = BESIDE[name].partition(".")
+        configured = getattr(getattr(ws.config, section), key)
+        if name != "prompts" and BESIDE[name] not in changes and path != configured:
+            ws.progress.say(f"  {name:<12} {path} beside the documents")
+
+
 # Documents -------------------------------------------------------------------------------------------------
 
 
 def readable_folder(docs: Path, settings: Config) -> str:
-    """Return the absolute path of a folder of documents; refuse one without a readable document."""
+    """Return the absolute path of a folder of documents; refuse one without a readable document, and one
+    that holds questions of the evaluation, which would be trained on."""
     documents.require(docs, settings.midtrain.reading.limits)
+    asked = {"eval.probes": settings.eval.probes, "eval.ifeval": settings.eval.ifeval}
+    for name, place in {**asked, "distill.prompts": settings.distill.prompts}.items():
+        if place and is_file(place) and is_document(docs, Path(place)):
+            raise InputError(
+                f"{name}: {place} lies in the folder of documents: it would be trained on: put it elsewhere"
+            )
     return absolute(docs)
 
 

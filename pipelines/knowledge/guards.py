@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.corpus import kept_texts
+from pipelines.corpus.entities import Term
 from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.distillation.inputs import PromptData
 from pipelines.knowledge import held_out
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 # By sentences that it was trained on, what the student memorised counts as new though the teacher knows it in
 # other words: the guard then leaves out too many prompts rather than too few.
 TRAINED_ON = "measured on the sentences trained on, so rather too high"
-HELD_OUT = "measured on sentences held out of midtraining"
+BY_HELD_OUT = "measured on sentences held out of midtraining"
 UNMEASURED = "not measured: everything that the documents name counts as new"
 
 
@@ -40,7 +41,7 @@ class GuardInputs:
     texts: list[str]
     student: ChatModel
     teacher: Scorer | None  # None where it is remote: then every entity counts as new
-    held_out: list[str] = field(default_factory=list)  # sentences that it was not trained on
+    held_out: dict[Term, list[str]] = field(default_factory=dict)  # sentences that it was not trained on
 
 
 def taught(
@@ -58,8 +59,7 @@ def taught(
     teacher = teachers.frozen(teachers.place, "sampled")
     if teacher.chat_model.tokenizer.get_vocab() != student.tokenizer.get_vocab():
         return None  # the preflight says so
-    runs, _ = ([], []) if job.docs else kept_texts.kept_runs(ws, job.student)
-    return GuardInputs(texts, student, teacher.score, held_out.sentences_of(runs))
+    return GuardInputs(texts, student, teacher.score, {} if job.docs else held_out.of_newest(ws, job.student))
 
 
 def texts_of(ws: Workspace, job: DistillJob, stage: Stage, wanted_by: str) -> list[str]:
@@ -114,8 +114,8 @@ def guard(
 def _by_what(result: Overlap) -> str:
     """Describe the sentences by which newness was measured."""
     if result.unseen in (0, result.named):
-        return HELD_OUT if result.unseen else TRAINED_ON
-    return f"{result.unseen} of {result.named} names and terms {HELD_OUT}, the others {TRAINED_ON}"
+        return BY_HELD_OUT if result.unseen else TRAINED_ON
+    return f"{result.unseen} of {result.named} names and terms {BY_HELD_OUT}, the others {TRAINED_ON}"
 
 
 def _log_line(name: str, counts: dict[str, Any]) -> str:

@@ -2,12 +2,12 @@
 
 What a student was trained on is more likely to it than to the teacher, whether or not the teacher knows it.
 Of a thing that prompts mention, one in six sentences is therefore not trained on, if the documents say enough
-about it. Where few prompts touch the documents none is held out: to leave these prompts out costs nothing.
+about it and no earlier ones mention it. Where few prompts mention what the documents are about none is held
+out: to leave these prompts out costs nothing.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections import Counter, defaultdict
@@ -15,64 +15,85 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from evals.probes import UPDATES, suite_probes
+from evals.probes import KNOWLEDGE, UPDATES, suite_probes
 from pipelines.corpus import text_file
 from pipelines.corpus.entities import MOST_CHARACTERS, Entities, Term, entities
-from pipelines.corpus.kept_texts import KEPT_TEXTS
+from pipelines.corpus.kept_texts import KEPT_TEXTS, TOKENS, kept_runs, read_evenly
 from pipelines.corpus.prose import prose_sentences
 from pipelines.distillation.prompts import read_prompts
-from pipelines.knowledge.overlap import FEWEST
+from pipelines.knowledge.overlap import said_about
+from recovery import untrusted_json
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import MidtrainJob
     from pipelines.runs.stage_runner import Stage
+    from pipelines.runs.workspace import Workspace
 
-HELD_OUT = "held_out.json"  # in a run's folder
+HELD_OUT = "held_out.json"  # in a run's folder: rows of a term and the places of its sentences
 ONE_IN = 6  # of the sentences about a thing
-MOST_ABOUT = 12  # sentences about one thing
+FEWEST, MOST = 3, 12  # sentences about one thing
 FEW = 0.05  # of the prompts
 SHORTEST = 20  # characters of a sentence
+TRIED = 4  # places looked at for each one that is taken: markup may stand in a sentence
 
-Places = dict[str, list[str]]  # sentences by the number of the text that they are taken from
-Place = tuple[int, str]  # the number of a text, and a sentence of it
+Place = tuple[int, str]  # the number of a kept text, and a sentence of it
 
 
 def hold_out(job: MidtrainJob, stage: Stage) -> None:
     """Choose the sentences once, and take them out of the texts that the run has kept."""
     kept = stage.directory / KEPT_TEXTS
-    chosen: Places = stage.once(HELD_OUT, lambda: _chosen(job, stage, kept))
-    if chosen:
-        text_file.rewrite(kept, lambda number, text: without(text, chosen.get(str(number), ())))
+    rows = stage.once(HELD_OUT, lambda: _rows(_chosen(job, stage, kept)))
+    taken: defaultdict[int, set[str]] = defaultdict(set)
+    for number, sentence in (place for row in rows for place in row["places"]):
+        taken[number].add(sentence)
+    if taken:
+        text_file.rewrite(kept, lambda number, text: without(text, taken.get(number, ())))
 
 
-def sentences_of(runs: Iterable[Path]) -> list[str]:
-    """Return the sentences that midtraining runs have held out."""
-    files = [run / HELD_OUT for run in runs]
-    kept: list[Places] = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
-    return [sentence for places in kept for sentences in places.values() for sentence in sentences]
-
-
-def _chosen(job: MidtrainJob, stage: Stage, kept: Path) -> Places:
-    """Return the choice; none where the mix has no chat, for then the prompts may not be at hand yet."""
-    share = job.settings.hold_out
-    if job.prompts is None or not share or not job.settings.mix.chat or _asks_about_changes(job):
+def of_newest(ws: Workspace, student: str) -> dict[Term, list[str]]:
+    """Return the sentences that a student's newest midtraining held out, by what they are about."""
+    runs, absent = kept_runs(ws, student)
+    if absent or not runs or not (runs[-1] / HELD_OUT).exists():
         return {}
-    prompts = [prompt.text for prompt in read_prompts(job.prompts, job.seed, stage.workspace.home)]
-    found = choose(_some_texts(kept), prompts, share, job.seed)
-    if found.places:
+    rows: Any = untrusted_json.parse((runs[-1] / HELD_OUT).read_text(encoding="utf-8"))
+    return {tuple(row["term"]): [sentence for _, sentence in row["places"]] for row in rows}
+
+
+def _rows(chosen: Mapping[Term, Sequence[Place]]) -> list[dict[str, Any]]:
+    return [{"term": term, "places": places} for term, places in chosen.items()]
+
+
+def _chosen(job: MidtrainJob, stage: Stage, kept: Path) -> dict[Term, list[Place]]:
+    """Return the choice; none where the mix has no chat, for then the prompts may not be at hand yet."""
+    share, ws = job.settings.hold_out, stage.workspace
+    begun = (stage.directory / TOKENS).exists()  # by a version that held nothing out
+    if job.prompts is None or not share or not job.settings.mix.chat or begun or _asks_about_changes(job):
+        return {}
+    prompts = [prompt.text for prompt in read_prompts(job.prompts, job.seed, ws.home)]
+    runs, _ = kept_runs(ws, job.student)
+    found = choose(_some_texts(kept), prompts, Excluded(read_evenly(runs), _asked(job)), share, job.seed)
+    found = _in_one_place(found, kept)
+    if found:
+        count = len({place for places in found.values() for place in places})
         stage.say(
-            f"  held out     {found.count} of {found.sentences:,} sentences, to tell whether {found.things} "
-            "of the names and terms that prompts mention are new"
+            f"  held out     {count} sentences, to tell whether {len(found)} of the names and terms that "
+            "prompts mention are new"
         )
-    return found.places
+    return found
 
 
 def _asks_about_changes(job: MidtrainJob) -> bool:
     """Return whether facts have changed: held-out sentences may not be those that contradict the teacher."""
     probes = job.evaluation.probes if job.evaluation else None
     return probes is not None and bool(suite_probes(probes, UPDATES))
+
+
+def _asked(job: MidtrainJob) -> str:
+    """Return the passages that the evaluation asks about, as one text."""
+    probes = suite_probes(job.evaluation.probes if job.evaluation else None, KNOWLEDGE)
+    return "\n".join(_one_line(passage) for probe in probes for passage in probe.passages)
 
 
 def _some_texts(kept: Path) -> dict[int, str]:
@@ -82,42 +103,56 @@ def _some_texts(kept: Path) -> dict[int, str]:
     return {number: piece.text for number, piece in pieces if number % step == 0}
 
 
+def _in_one_place(chosen: Mapping[Term, Sequence[Place]], kept: Path) -> dict[Term, list[Place]]:
+    """Leave out sentences that stand in other texts too, which are trained on, and things with few others."""
+    sentences = {sentence for places in chosen.values() for _, sentence in places}
+    times: Counter[str] = Counter()
+    for piece in text_file.load_pieces(kept) if sentences else ():
+        line = _one_line(piece.text)
+        times.update(sentence for sentence in sentences if sentence in line)
+    alone = {term: [one for one in places if times[one[1]] == 1] for term, places in chosen.items()}
+    return {term: places for term, places in alone.items() if len(places) >= FEWEST}
+
+
+# Choosing ---------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class Choice:
-    """Sentences to hold out, about how many things, of how many sentences."""
+class Excluded:
+    """What no sentence is held out of: things that earlier texts mention, and what is asked about."""
 
-    places: Places
-    things: int = 0
-    sentences: int = 0
-
-    @property
-    def count(self) -> int:
-        return sum(map(len, self.places.values()))
+    earlier: Sequence[str] = ()
+    asked: str = ""
 
 
-def choose(texts: Mapping[int, str], prompts: Sequence[str], share: float, seed: int) -> Choice:
+def choose(
+    texts: Mapping[int, str], prompts: Sequence[str], excluded: Excluded, share: float, seed: int
+) -> dict[Term, list[Place]]:
     """Choose sentences about what the prompts mention, the most mentioned first: at most a share of all."""
     known = entities(list(texts.values()), prompts)
     touched = [known.within(prompt) for prompt in prompts]
     if sum(map(bool, touched)) <= FEW * len(prompts):
-        return Choice({})
+        return {}
     mentioned = Counter(term for terms in touched for term in terms)
+    wanted = Entities({term: known.weights[term] for term in mentioned})
+    before = {term for text in excluded.earlier for term in wanted.within(text)}
     read = {number: prose_sentences(text) for number, text in texts.items()}
-    total = sum(map(len, read.values()))
-    draw = _Draw(texts, round(share * total), random.Random(seed))
-    about = _about(Entities({term: known.weights[term] for term in mentioned}), read)
-    things = sum(draw.add(about[term]) for term in sorted(about, key=lambda term: (-mentioned[term], term)))
-    return Choice(draw.places(), things, total)
+    about = _about(wanted, read, excluded.asked)
+    draw = _Draw(texts, round(share * sum(map(len, read.values()))), random.Random(seed))
+    order = sorted(about.keys() - before, key=lambda term: (-mentioned[term], term))
+    found = {term: draw.take(about[term]) for term in order}
+    return {term: places for term, places in found.items() if places}
 
 
-def _about(wanted: Entities, read: Mapping[int, Sequence[str]]) -> dict[Term, list[Place]]:
-    """Return the sentences about each thing; one that stands in several places is known from the others."""
-    times = Counter(sentence for sentences in read.values() for sentence in sentences)
+def _about(wanted: Entities, read: Mapping[int, Sequence[str]], asked: str) -> dict[Term, list[Place]]:
+    """Return the sentences that say something about each thing, and that no question is about."""
     found: defaultdict[Term, list[Place]] = defaultdict(list)
     for number, sentences in read.items():
         for sentence in sentences:
-            if len(sentence) >= SHORTEST and times[sentence] == 1:
-                for term in wanted.within(sentence):
+            if len(sentence) < SHORTEST or sentence in asked:
+                continue
+            for term in wanted.within(sentence):
+                if said_about(term, sentence):
                     found[term].append((number, sentence))
     return found
 
@@ -131,28 +166,30 @@ class _Draw:
     rng: random.Random
     taken: dict[Place, None] = field(default_factory=dict)
 
-    def add(self, about: Sequence[Place]) -> bool:
-        """Take some of the sentences about a thing, if there are enough of them and room for them."""
-        wanted = min(len(about) // ONE_IN, MOST_ABOUT)
+    def take(self, about: Sequence[Place]) -> list[Place]:
+        """Return some of the sentences about a thing; none where there are too few, or no room for them."""
+        wanted = min(len(about) // ONE_IN, MOST)
+        if wanted < FEWEST or len(self.taken) >= self.most:
+            return []
         there = [place for place in about if place in self.taken]
-        possible = (one for one in self.rng.sample(about, len(about)) if one not in there and self._fits(one))
-        drawn = [*there, *islice(possible, max(0, wanted - len(there)))]
-        if min(wanted, len(drawn)) < FEWEST or len({*self.taken, *drawn}) > self.most:
-            return False
+        some = self.rng.sample(about, min(len(about), TRIED * wanted))
+        others = (place for place in some if place not in there and self._fits(place))
+        drawn = [*there, *islice(others, max(0, wanted - len(there)))]
+        if len(drawn) < FEWEST or len({*self.taken, *drawn}) > self.most:
+            return []
         self.taken |= dict.fromkeys(drawn)
-        return True
+        return drawn
 
     def _fits(self, place: Place) -> bool:
-        """Return whether a sentence can be taken out of its text and leaves something there."""
+        """Return whether a sentence can be taken out of its text, beside others, and leaves no bare marks."""
         number, sentence = place
-        text = self.texts[number]
-        return 2 * len(sentence) < len(text) and len(_pattern(sentence).findall(text)) == 1
-
-    def places(self) -> Places:
-        found: Places = {}
-        for number, sentence in self.taken:
-            found.setdefault(str(number), []).append(sentence)
-        return found
+        text = without(self.texts[number], [one for at, one in self.taken if at == number])
+        matches = list(_pattern(sentence).finditer(text))
+        if len(matches) != 1 or 2 * len(sentence) > len(text):
+            return False
+        begins, ends = matches[0].span()
+        line = text[:begins].rpartition("\n")[2] + text[ends:].partition("\n")[0]
+        return not line.strip() or any(map(str.isalpha, line))
 
 
 def without(text: str, sentences: Iterable[str]) -> str:
@@ -164,3 +201,7 @@ def without(text: str, sentences: Iterable[str]) -> str:
 
 def _pattern(sentence: str) -> re.Pattern[str]:
     return re.compile(r"\s+".join(map(re.escape, sentence.split())) + r"[ \t]*")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -9,7 +9,7 @@ counts as new too: most of its sentences are as likely to both, so the few that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,6 @@ NEW = 0.5  # nats a token; in eleven midtrained microworlds old things end at 0.
 CONTRADICTED = 1.0  # nats a token of one sentence: in a midtrained microworld unchanged facts end at 0.3
 CONTRADICTIONS = 1 / 6  # of the sentences, and at least two
 WITNESSES = 12  # sentences compared for an entity: of five, most may say what the teacher guesses
-FEWEST = 3  # held-out ones that are enough: an entity of fewer is compared by sentences trained on
 SHORTEST, LONGEST = 4, 300  # characters of what is said
 EXAMPLES = 5
 
@@ -71,7 +70,7 @@ def overlap(
     prompts: Sequence[Prompt],
     texts: Sequence[str],
     newness: Newness | None = None,
-    held_out: Sequence[str] = (),
+    held_out: Mapping[Term, Sequence[str]] | None = None,
 ) -> Overlap:
     """Split the prompts into those that are kept and those that touch new entities of the documents.
 
@@ -79,7 +78,7 @@ def overlap(
     """
     found, touched, passages = _touched([prompt.text for prompt in prompts], texts)
     named = set().union(*touched)
-    unseen = {t: said for t, said in witnesses(named, found, held_out, {}).items() if len(said) >= FEWEST}
+    unseen = {term: _said_of(term, said) for term, said in (held_out or {}).items() if term in named}
     if newness is None:
         new = dict.fromkeys(named, float("inf"))
     else:
@@ -158,10 +157,21 @@ def _first_said(wanted: Entities, missing: set[Term], text: str) -> Iterator[tup
     """Yield the first sentence of a text that says something of a missing entity, for each."""
     for sentence in sentences(text):
         for term in wanted.within(sentence) & missing:
-            place = Entities({term: 1.0}).first(sentence)
-            if place and len(sentence) - place[1] >= SHORTEST:
+            if said := said_about(term, sentence):
                 missing.discard(term)
-                yield term, (sentence[: place[1]], sentence[place[1] :][:LONGEST])
+                yield term, said
+
+
+def said_about(term: Term, sentence: str) -> Said | None:
+    """Return a sentence, parted behind its first mention of an entity, if it says something there."""
+    place = Entities({term: 1.0}).first(sentence)
+    if place is None or len(sentence) - place[1] < SHORTEST:
+        return None
+    return sentence[: place[1]], sentence[place[1] :][:LONGEST]
+
+
+def _said_of(term: Term, about: Sequence[str]) -> list[Said]:
+    return [said for sentence in about if (said := said_about(term, sentence))]
 
 
 def newness(student: ChatModel, teacher: Scorer) -> Newness:

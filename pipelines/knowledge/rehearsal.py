@@ -20,6 +20,7 @@ from pipelines.knowledge import guards
 from pipelines.writing import gap_questions
 from pipelines.writing.filters import ProbeLeaks
 from recovery.distributed import in_turn
+from recovery.forward.context_length import context_length
 from recovery.methods.table import get
 from recovery.objective.objective import Loss, Objective
 from recovery.training import preflight
@@ -56,7 +57,8 @@ class Rehearsal:
     ) -> None:
         self.ratio = settings.rehearsal / (1 - settings.rehearsal)
         self.tokens_per_step = tokens_per_step(settings, method)  # at most; the next step's begin behind them
-        self.longest = settings.max_new_tokens  # as an answer: a row of documents takes no more memory
+        context = context_length(student.model.config) or settings.max_new_tokens
+        self.longest = min(settings.max_new_tokens, context)  # as an answer: no row takes more memory
         splits = SentenceSplits.of(student, settings.split_documents)
         self.streams: list[tuple[float, TokenStream]] = []
         for part in taught:

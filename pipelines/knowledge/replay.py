@@ -14,6 +14,7 @@ from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.knowledge.overlap import overlap
 from pipelines.runs.cost import Flops
 from pipelines.runs.progress import counting
+from recovery.distributed import world
 from recovery.errors import InputError
 from recovery.storage.atomic_dirs import storage_errors, write_text
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pipelines.runs.stage_runner import Stage
     from pipelines.runs.workspace import Workspace
     from recovery.batches.rollouts import Dialogue
+    from recovery.models.chat_model import ChatModel
 
 KEPT_CHAT = "chat.jsonl"
 ANSWERED_AT_ONCE = 64
@@ -31,7 +33,7 @@ Answered = tuple[list[int], int]
 
 
 def self_answered(
-    ws: Workspace, job: MidtrainJob, stage: Stage, texts: Sequence[str], wanted: int
+    ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, texts: Sequence[str], wanted: int
 ) -> list[Dialogue]:
     """Return chats answered by the clean model, of at least `wanted` tokens if the prompts suffice.
 
@@ -39,7 +41,8 @@ def self_answered(
     """
     kept = stage.directory / KEPT_CHAT
     if not kept.exists():
-        _save(kept, _answers(ws, job, stage, chat_prompts(job, stage, texts), wanted))
+        prompts = chat_prompts(job, stage, texts)
+        _save(kept, _answers(job, stage, _clean(ws, job, student), prompts, wanted))
     return [(ids, [False] * start + [True] * (len(ids) - start)) for ids, start in _load(kept)]
 
 
@@ -61,8 +64,17 @@ def chat_prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[P
     return random.Random(job.seed).sample(found.kept, min(job.settings.chat_prompts, len(found.kept)))
 
 
+def _clean(ws: Workspace, job: MidtrainJob, student: ChatModel) -> ChatModel:
+    """Return the clean model: the untrained student, if it is that one and whole in this process.
+
+    Two copies may not fit into the memory."""
+    clean = ws.clean()
+    untrained = job.student == clean.id and world() == 1
+    return student if untrained else ws.load(clean)
+
+
 def _answers(
-    ws: Workspace, job: MidtrainJob, stage: Stage, prompts: Sequence[Prompt], wanted: int
+    job: MidtrainJob, stage: Stage, clean: ChatModel, prompts: Sequence[Prompt], wanted: int
 ) -> list[Answered]:
     """Answer prompts until there are `wanted` tokens or no prompt is left.
 
@@ -71,7 +83,6 @@ def _answers(
     from recovery.sampling.in_process import InProcessSampler
     from recovery.sampling.protocol import SamplingParams
 
-    clean = ws.load(ws.clean())
     sampler, flops = InProcessSampler(clean), Flops.of(clean.model)
     prompts = answerable(prompts, clean, stage, name="chat")
     ids = [clean.prompt_ids(prompt.messages) for prompt in prompts]

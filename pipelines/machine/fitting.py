@@ -55,7 +55,7 @@ def fitted_by_config(model: ModelConfig, settings: S, fit: Callable[[S, ModelSiz
     import torch
 
     try:
-        size = model_sizes.read_size(model.path)
+        size = model_sizes.read_size_at_hand(model.path, model.revision)
     except InputError:
         return settings
     measured = model_sizes.model_size(size, model, torch.cuda.is_available())

@@ -14,8 +14,10 @@ import yaml
 
 from db.reads import queries
 from pipelines.config import settings as config
+from pipelines.machine.gpus import GIB
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
+from recovery.memory import main_memory
 
 if TYPE_CHECKING:
     from pipelines.config.sections.model import ModelConfig
@@ -177,6 +179,7 @@ def _register(ws: Workspace) -> Checkpoint:
     settings = ws.config.model
     location = str(microworld_checkpoint()) if settings.path == MICROWORLD else settings.path
     found, commit = locate(location, settings.revision)
+    _require_memory(found, settings)
     if settings.dtype == "auto" and _gains_by_bfloat16(found):
         _pin_bfloat16(ws)
         settings = ws.config.model
@@ -197,6 +200,25 @@ def _register(ws: Workspace) -> Checkpoint:
     ws.tracker.set_alias("current", checkpoint.id)
     ws.tracker.set_alias("base", checkpoint.id)  # last: a home that has `base` is set up
     return checkpoint
+
+
+def _require_memory(model: Path, settings: ModelConfig) -> None:
+    """Refuse weights that this machine's memory cannot hold: the system would end the process unexplained."""
+    import torch
+
+    from pipelines.machine.model_sizes import read_size
+
+    if torch.cuda.is_available():
+        return
+    try:
+        needed = read_size(str(model)).parameters * settings.number_bytes(gpu=False)
+    except InputError:  # an unknown family
+        return
+    if needed > main_memory():
+        raise InputError(
+            f"{settings.path}: its weights take {needed / GIB:,.1f} GiB, and the memory here is "
+            f"{main_memory() / GIB:,.1f} GiB: take a smaller model, or a machine with a GPU"
+        )
 
 
 def _gains_by_bfloat16(model: Path) -> bool:

@@ -61,6 +61,20 @@ def read_size(model: str) -> Size:
     return size_from_config(model, values)
 
 
+def read_size_at_hand(model: str, revision: str | None = None) -> Size:
+    """Read a model's size from its own files, or from the hub's cache; no hub is asked."""
+    from huggingface_hub import try_to_load_from_cache
+
+    from recovery.models.hub import names_a_place
+
+    if model == "microworld" or names_a_place(model):
+        return read_size(model)
+    cached = try_to_load_from_cache(model, "config.json", revision=revision)
+    if not isinstance(cached, str):
+        raise InputError(f"{model}: its config.json is not in the hub's cache")
+    return read_size(cached)
+
+
 def _from_hub(model: str) -> Path:
     try:
         from huggingface_hub import hf_hub_download

@@ -8,11 +8,10 @@ from typing import Any
 
 from db.reads import queries
 from pipelines.config.jobs import CycleJob
-from pipelines.runs.pinned_inputs import changed, hashes
+from pipelines.runs.pinned_inputs import changed, hashes, kept_questions
 from pipelines.runs.workspace import Workspace
 from recovery.storage import atomic_dirs
 
-FOLDER = "probes"  # of a home; a file is named by the SHA-256 of what it holds
 INPUT = "probes"  # among a job's inputs
 
 
@@ -20,7 +19,7 @@ def keep(ws: Workspace, job: CycleJob) -> None:
     """Copy the probes of a cycle, whose inputs are hashed, into the home."""
     if INPUT not in job.inputs or not job.settings.eval.probes:
         return
-    kept = _place(ws, job.inputs[INPUT])
+    kept = kept_questions(ws, job.inputs[INPUT])
     if not kept.exists():
         held = Path(job.settings.eval.probes).read_bytes()
         if hashlib.sha256(held).hexdigest() != job.inputs[INPUT]:
@@ -44,11 +43,7 @@ def _as_asked(ws: Workspace, job: dict[str, Any]) -> Path | None:
     named, digest = job["settings"]["eval"]["probes"], job.get("inputs", {}).get(INPUT)
     if not named:
         return None
-    if digest and _place(ws, digest).is_file():
-        return _place(ws, digest)
+    if digest and kept_questions(ws, digest).is_file():
+        return kept_questions(ws, digest)
     there = hashes({INPUT: named}).get(INPUT)
     return Path(named) if there and digest in (None, there) else None
-
-
-def _place(ws: Workspace, digest: str) -> Path:
-    return ws.home.absolute() / FOLDER / f"{digest}.jsonl"

@@ -31,15 +31,22 @@ def pinned(ws: Workspace, job: J) -> J:
     current[MODEL] = hashlib.sha256(ws.config.model.model_dump_json().encode()).hexdigest()
     _require_as_listed(job, current)
     for name, digest in current.items():
-        if job.inputs.get(name, digest) != digest:
-            raise changed(name, job.sources().get(name))
+        before = job.inputs.get(name, digest)
+        if before != digest:
+            raise changed(name, job.sources().get(name), kept_questions(ws, before))
     return job.model_copy(update={"inputs": current})
 
 
-def changed(name: str, source: str | None) -> InputError:
-    """Return the refusal of an input that is not as it was when the run began."""
+def changed(name: str, source: str | None, kept: Path | None = None) -> InputError:
+    """Return the refusal of an input that is not as it was when the run began; `kept` is a copy of that."""
     place = f" ({source})" if source is not None else ""
-    return InputError(f"{name}{place}: changed since the run began: restore it, or begin a new run")
+    copy = f" from {kept}" if kept and kept.is_file() else ""
+    return InputError(f"{name}{place}: changed since the run began: restore it{copy}, or begin a new run")
+
+
+def kept_questions(ws: Workspace, digest: str) -> Path:
+    """Return where a home keeps the questions that a cycle asks, by the SHA-256 of their file."""
+    return ws.home.absolute() / "probes" / f"{digest}.jsonl"
 
 
 def _require_as_listed(job: Job, current: Mapping[str, str]) -> None:

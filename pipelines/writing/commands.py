@@ -14,6 +14,7 @@ from evals.probes import FACT_STATUSES, KNOWLEDGE, NEW, Probe, load_probes, pars
 from evals.statistics import items_to_pass
 from pipelines.config.jobs import AUGMENTED
 from pipelines.corpus import documents
+from pipelines.corpus.reading.tree import is_document
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace, companions
 from pipelines.writing import augment as augmenting
@@ -103,6 +104,10 @@ def _without_a_model(writer: str, texts: Any, unseen: Any) -> augmenting.Augment
 def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> dict[str, Any]:
     """Write probes from the user's questions if there are any, else from the writer, else from gaps."""
     margins = ws.config.eval.margins()
+    if is_document(docs, out):
+        raise InputError(
+            f"--out {out}: lies in the folder of documents, so it would be trained on: put it elsewhere"
+        )
     rows, source = _rows_of(ws, docs, out, options, options.count or items_to_pass(margins[KNOWLEDGE]))
     rows = probes.compared_with_earlier(rows, _earlier(ws))
     made = parse_probes(rows, str(out))  # before `out` is written: an earlier file outlives a refusal

@@ -134,7 +134,12 @@ def _common(fact: str, passage: str) -> Row:
 def from_file(path: Path) -> list[Row]:
     """Read the user's questions: lines of {"question" or "prompt", "answer", ...}; other fields are kept."""
     rows = [
-        {"id": f"own-{number}", "kind": "direct", "suite": KNOWLEDGE, **_own(row, f"{path}, line {number}")}
+        {
+            "id": f"own-{number}",
+            "kind": "direct",
+            "suite": KNOWLEDGE,
+            **_own(row, f"{path}, question {number}"),
+        }
         for number, row in enumerate(jsonl.read(path, {"answer": str}), 1)
     ]
     parse_probes(rows, str(path))

@@ -153,6 +153,9 @@ def test_earlier_documents_are_compared_on_the_questions_that_are_asked_again(tr
     asked(2, "knowledge:1", True, False, True, first=1)
     row = {"cycle": 1, "score": pytest.approx(2 / 3), "n": 3, "then": pytest.approx(1 / 3)}
     assert queries.cycle(tracker.db, 2)["knowledge_by_cycle"] == [row | {"kept": pytest.approx(2.0)}]
+    asked(2, "knowledge:1", True, False, True, first=3)  # one that was not asked then
+    (row,) = queries.cycle(tracker.db, 2)["knowledge_by_cycle"]
+    assert (row["n"], row["then"], row["kept"]) == (3, None, None)
 
 
 def test_one_checkpoint_scored_in_two_cycles_is_not_mixed_up(tracker: Tracker) -> None:

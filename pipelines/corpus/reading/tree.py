@@ -21,9 +21,22 @@ LONGEST_SHOWN = 1000  # characters of a path: a database's index takes no more t
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 HIDDEN = "hidden: its name begins with a dot"
-ASKED = {"qa.jsonl", "probes.jsonl"}  # at the top: training on them would teach what the verdict asks
+ASKED = {
+    "qa.jsonl",
+    "probes.jsonl",
+    "ifeval.jsonl",
+}  # at the top: training on them would teach what the verdict asks
 QUESTIONS = "questions to be asked, not a document"
 LEFT_ALONE = (HIDDEN, QUESTIONS)  # reasons that nothing is wrong with
+
+
+def is_document(folder: Path, file: Path) -> bool:
+    """Return whether a file lies in a folder of documents where it would be read as one of them."""
+    inside, root = file.resolve(), folder.resolve()
+    if not inside.is_relative_to(root):
+        return False
+    parts = inside.relative_to(root).parts
+    return not any(part.startswith(".") for part in parts) and not (len(parts) == 1 and parts[0] in ASKED)
 
 
 @dataclass

@@ -21,6 +21,9 @@ from pipelines.runs.workspace import Workspace
 from tests.attacks.load import free_port, wait_for
 from tests.support.commands import Recover
 
+HEARD = signal.getsignal(signal.SIGHUP) == signal.SIG_DFL  # not below nohup
+REQUESTS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if HEARD else [])]
+
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
@@ -33,7 +36,7 @@ def interrupt(*_: object, **__: object) -> Any:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", REQUESTS)
 def test_it_is_the_way_to_end_the_dashboard(home: Path, number: signal.Signals) -> None:
     port = free_port()
     command = [sys.executable, "-m", "pipelines.cli", "--home", str(home), "dashboard", "--port", str(port)]
@@ -72,7 +75,7 @@ commands.main()
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", REQUESTS)
 def test_a_run_that_is_asked_to_end_is_recorded_as_interrupted(home: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-c", RUNNING, str(home)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:

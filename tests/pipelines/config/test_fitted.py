@@ -156,24 +156,29 @@ def test_auto_is_a_word_of_the_settings_and_one_line_says_what_it_came_to() -> N
     )
 
 
+@given(TOKENS, SHARE, st.integers(64, 8192), st.sampled_from([0, 256, 4096]))
+def test_no_row_is_longer_than_the_model_s_context(tokens: int, share: float, context: int, row: int) -> None:
+    free = fit_to_corpus(midtraining(row_tokens=row), tokens, share)
+    found = fit_to_corpus(midtraining(row_tokens=row), tokens, share, context)
+    assert found == free.model_copy(update={"row_tokens": min(free.row_tokens, context)})
+
+
 def test_a_line_says_what_a_distillation_came_to() -> None:
     settings = DistillConfig(
         prompts="self",
         steps=60,
-        prompts_per_step=16,
-        samples_per_prompt=2,
         max_new_tokens=256,
         microbatch_tokens=4096,
         optimizer=OPTIMIZER,
     )
-    said = fitted.distillation_in_words(settings, sampled=True, in_process=True)
+    said = fitted.distillation_in_words(settings, 32, sampled=True, in_process=True)
     assert said == (
         "60 steps of 32 answers of at most 256 tokens, warm-up of 6; 32 sampled at once if the memory holds "
         "them; all weights, 4,096 tokens in a forward pass"
     )
-    elsewhere = fitted.distillation_in_words(settings, sampled=True, in_process=False)
+    elsewhere = fitted.distillation_in_words(settings, 32, sampled=True, in_process=False)
     assert elsewhere == said.replace("32 sampled at once if the memory holds them; ", "")
-    read = fitted.distillation_in_words(settings, sampled=False, in_process=True)
+    read = fitted.distillation_in_words(settings, 32, sampled=False, in_process=True)
     assert read == elsewhere.replace(" of at most 256 tokens", "")
 
 

@@ -129,7 +129,7 @@ def test_nothing_to_check_by_is_said(prompts: Path) -> None:
 )
 @pytest.mark.parametrize("own_file", [True, False])
 def test_a_probe_that_no_checker_can_be_built_for_is_refused_before_training(
-    wrong: dict[str, Any], own_file: bool, prompts: Path
+    home: Workspace, wrong: dict[str, Any], own_file: bool, prompts: Path
 ) -> None:
     source = prompts.with_name("probe.jsonl") if own_file else prompts
     row = {"prompt": "Say a lot.", **NO_COMMA}
@@ -138,7 +138,7 @@ def test_a_probe_that_no_checker_can_be_built_for_is_refused_before_training(
     asked = job(prompts, probe=str(source) if own_file else None)
     where = str(source) if own_file else "the recovery prompts"
     with pytest.raises(InputError, match=f"{where}: distill.stop cannot check 'Say a lot") as refused:
-        check_inputs(asked, prompts.parent)
+        check_inputs(home, asked)
     assert "\n" not in str(refused.value)
 
 

@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.corpus import text_file
-from pipelines.corpus.kept_texts import KEPT_TEXTS
+from pipelines.corpus.entities import Term
+from pipelines.corpus.kept_texts import KEPT_TEXTS, TOKENS
 from pipelines.corpus.prose import prose_sentences
 from pipelines.distill import distill
 from pipelines.distillation.prompts import Prompt
 from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.knowledge import guards
-from pipelines.knowledge.held_out import HELD_OUT, Choice, choose, hold_out, sentences_of, without
+from pipelines.knowledge.held_out import Excluded, Place, choose, hold_out, of_newest, without
 from pipelines.knowledge.overlap import overlap
 from pipelines.midtrain import midtrain
 from tests.support import papers
@@ -33,34 +34,54 @@ ASKED = [f"Where does {name} live, and with whom {n}?" for name in NAMES for n i
 OTHERS = [f"Write {n} lines about the sea." for n in range(40)]
 
 
-def held(choice: Choice) -> list[str]:
-    return [sentence for sentences in choice.places.values() for sentence in sentences]
+NOTHING = Excluded()
+
+
+def chosen(prompts: list[str], share: float = 0.2, excluded: Excluded = NOTHING) -> dict[Term, list[Place]]:
+    return choose(TEXTS, prompts, excluded, share, seed=0)
+
+
+def said_by(found: dict[Term, list[Place]]) -> set[str]:
+    return {sentence for places in found.values() for _, sentence in places}
 
 
 def test_some_sentences_about_what_prompts_mention_are_chosen() -> None:
-    found = choose(TEXTS, ASKED + OTHERS, 0.2, seed=0)
-    assert (found.sentences, found.count) == (72, 12)  # one in six of 24 about each of three
-    assert {sentence.rpartition(" ")[0][:3] for sentence in held(found)} == {"Ada", "Zed", "Ida"}
-    for number, sentences in found.places.items():
-        assert set(sentences) < set(prose_sentences(TEXTS[int(number)]))
-    assert choose(TEXTS, ASKED + OTHERS, 0.2, seed=0) == found
+    found = chosen(ASKED + OTHERS)
+    assert {("ada", "horn"), ("zed", "klein"), ("ida", "stern")} <= found.keys()
+    assert len(said_by(found)) == 12  # one in six of 24 about each of three
+    for term, places in found.items():
+        assert len(places) >= 3 and all(term[-1] in sentence.casefold() for _, sentence in places)
+        assert all(sentence in prose_sentences(TEXTS[number]) for number, sentence in places)
+    assert chosen(ASKED + OTHERS) == found
 
 
 def test_never_more_than_the_share_and_no_thing_by_too_few() -> None:
-    found = choose(TEXTS, ASKED + OTHERS, 0.06, seed=0)
-    assert found.count == 4
-    assert choose(TEXTS, ASKED + OTHERS, 0.02, seed=0).places == {}
+    assert len(said_by(chosen(ASKED + OTHERS, 0.06))) == 4
+    assert chosen(ASKED + OTHERS, 0.02) == {}
     few = {0: "\n\n".join(SAID[:12])}  # two of twelve would tell too little
-    assert choose(few, ASKED + OTHERS, 0.2, seed=0).places == {}
+    assert choose(few, ASKED + OTHERS, NOTHING, 0.2, seed=0) == {}
 
 
-def test_nothing_is_chosen_where_few_prompts_touch_the_documents() -> None:
-    assert choose(TEXTS, ASKED[:2] + OTHERS, 0.2, seed=0).places == {}
+def test_nothing_is_chosen_where_few_prompts_mention_what_the_documents_are_about() -> None:
+    assert chosen(ASKED[:2] + OTHERS) == {}
 
 
-def test_what_stands_in_several_places_is_no_choice() -> None:
-    twice = {**TEXTS, 9: "\n\n".join(SAID)}
-    assert choose(twice, ASKED + OTHERS, 0.2, seed=0).places == {}
+def test_what_earlier_documents_mention_and_what_is_asked_about_is_no_choice() -> None:
+    found = chosen(ASKED + OTHERS, excluded=Excluded(["Ada Horn moved."], "\n".join(SAID[24:28])))
+    assert ("ada", "horn") not in found and ("zed", "klein") in found
+    assert not said_by(found) & set(SAID[24:28])
+
+
+def test_a_sentence_that_says_nothing_behind_the_name_is_no_choice() -> None:
+    texts = {0: "\n\n".join(f"Some {thing} once {verb} Ada Horn." for thing in THINGS for verb in VERBS)}
+    assert choose(texts, ASKED + OTHERS, NOTHING, 0.2, seed=0) == {}
+
+
+def test_no_bare_marks_and_no_empty_texts_are_left() -> None:
+    listed = {number: "\n".join(f"- {line}" for line in text.split("\n\n")) for number, text in TEXTS.items()}
+    assert choose(listed, ASKED + OTHERS, NOTHING, 0.2, seed=0) == {}
+    short = {number: f"{line}\n\nYes." for number, line in enumerate(SAID)}
+    assert choose(short, ASKED + OTHERS, NOTHING, 0.2, seed=0) == {}
 
 
 WORDS = st.lists(st.sampled_from(["sun", "moon", "red", "tall"]), min_size=3, max_size=6).map(" ".join)
@@ -89,9 +110,17 @@ def stage(tmp_path: Path) -> Any:
         return json.loads(kept.read_text())
 
     said: list[str] = []
-    workspace = SimpleNamespace(home=tmp_path)
     return SimpleNamespace(
-        directory=tmp_path / "run", workspace=workspace, once=once, say=said.append, said=said
+        directory=tmp_path / "run", workspace=home(tmp_path), once=once, say=said.append, said=said
+    )
+
+
+def home(folder: Path, *runs: str) -> Any:
+    """A home in which the student has taken some midtrainings."""
+    return SimpleNamespace(
+        home=folder,
+        midtraining_runs=lambda student: [{"id": name} for name in runs],
+        run_directory=lambda name: folder / name,
     )
 
 
@@ -99,7 +128,7 @@ def job(tmp_path: Path, share: float = 0.2, *prompts: str) -> Any:
     path = tmp_path / "prompts.jsonl"
     path.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in prompts or ASKED + OTHERS))
     settings = SimpleNamespace(hold_out=share, mix=SimpleNamespace(chat=0.3))
-    return SimpleNamespace(settings=settings, prompts=str(path), evaluation=None, seed=0)
+    return SimpleNamespace(settings=settings, prompts=str(path), evaluation=None, seed=0, student="base")
 
 
 def kept_sentences(stage: Any) -> list[str]:
@@ -107,14 +136,19 @@ def kept_sentences(stage: Any) -> list[str]:
     return [sentence for piece in pieces for sentence in prose_sentences(piece.text)]
 
 
+def held(stage: Any) -> set[str]:
+    found = of_newest(home(stage.directory.parent, "run"), "student")
+    return {sentence for said in found.values() for sentence in said}
+
+
 def test_they_leave_the_kept_texts_once_and_for_all(stage: Any, tmp_path: Path) -> None:
     hold_out(job(tmp_path), stage)
-    first = sentences_of([stage.directory])
-    assert len(first) == 12 and len(stage.said) == 1
-    assert sorted(kept_sentences(stage) + first) == sorted(SAID)
+    first = held(stage)
+    assert len(first) == 12 and len(stage.said) == 1 and "12 sentences" in stage.said[0]
+    assert sorted([*kept_sentences(stage), *first]) == sorted(SAID)
     hold_out(job(tmp_path, 0.2, "Something else?"), stage)  # resumed: the choice stands
-    assert sentences_of([stage.directory]) == first and len(stage.said) == 1
-    assert sorted(kept_sentences(stage) + first) == sorted(SAID)
+    assert held(stage) == first and len(stage.said) == 1
+    assert sorted([*kept_sentences(stage), *first]) == sorted(SAID)
 
 
 def test_a_run_killed_before_they_left_takes_them_out_when_it_goes_on(stage: Any, tmp_path: Path) -> None:
@@ -126,28 +160,65 @@ def test_a_run_killed_before_they_left_takes_them_out_when_it_goes_on(stage: Any
     assert (stage.directory / KEPT_TEXTS).read_bytes() == after != before
 
 
-def test_none_is_held_out_by_request_or_without_prompts(stage: Any, tmp_path: Path) -> None:
-    hold_out(job(tmp_path, 0.0), stage)
-    assert sentences_of([stage.directory]) == [] and sorted(kept_sentences(stage)) == sorted(SAID)
-    (stage.directory / HELD_OUT).unlink()
-    without_prompts = job(tmp_path)
-    without_prompts.prompts = None
-    hold_out(without_prompts, stage)
-    (stage.directory / HELD_OUT).unlink()
-    without_chat = job(tmp_path)
-    without_chat.settings.mix.chat, without_chat.prompts = 0, "self"
-    hold_out(without_chat, stage)
-    assert sentences_of([stage.directory, tmp_path]) == [] and stage.said == []
+def test_what_stands_in_another_document_too_stays(stage: Any, tmp_path: Path) -> None:
+    papers.write(tmp_path / "docs", {"again.md": "\n".join(f"{one} Yes." for one in SAID)})
+    text_file.keep(tmp_path / "docs", stage.directory / KEPT_TEXTS)
+    hold_out(job(tmp_path), stage)
+    assert held(stage) == set() and stage.said == []
 
 
-def test_none_is_held_out_where_facts_have_changed(stage: Any, tmp_path: Path) -> None:
+def by_request(asked: Any) -> None:
+    asked.settings.hold_out = 0.0
+
+
+def without_prompts(asked: Any) -> None:
+    asked.prompts = None
+
+
+def without_chat(asked: Any) -> None:
+    asked.settings.mix.chat = 0
+    asked.prompts = "self"  # not written yet
+
+
+def where_facts_have_changed(asked: Any) -> None:
     """The sentence that contradicts the teacher may not be among those held out."""
     probe = {"id": "a", "suite": "updates", "prompt": "Where?", "answer": "Rome", "was": "Oslo"}
-    (tmp_path / "probes.jsonl").write_text(json.dumps(probe) + "\n")
-    changed = job(tmp_path)
-    changed.evaluation = SimpleNamespace(probes=str(tmp_path / "probes.jsonl"))
-    hold_out(changed, stage)
-    assert sentences_of([stage.directory]) == []
+    path = Path(asked.prompts).parent / "probes.jsonl"
+    path.write_text(json.dumps(probe) + "\n")
+    asked.evaluation = SimpleNamespace(probes=str(path))
+
+
+def where_all_is_asked_about(asked: Any) -> None:
+    probe = {"id": "a", "prompt": "Where?", "answer": "Rome", "passage": "\n".join(SAID)}
+    path = Path(asked.prompts).parent / "probes.jsonl"
+    path.write_text(json.dumps(probe) + "\n")
+    asked.evaluation = SimpleNamespace(probes=str(path))
+
+
+@pytest.mark.parametrize(
+    "change", [by_request, without_prompts, without_chat, where_facts_have_changed, where_all_is_asked_about]
+)
+def test_none_is_held_out(stage: Any, tmp_path: Path, change: Any) -> None:
+    asked = job(tmp_path)
+    change(asked)
+    hold_out(asked, stage)
+    assert held(stage) == set() and sorted(kept_sentences(stage)) == sorted(SAID)
+
+
+def test_none_is_held_out_of_what_is_trained_on_already(stage: Any, tmp_path: Path) -> None:
+    """As of a run that an earlier version began."""
+    (stage.directory / TOKENS).mkdir()
+    hold_out(job(tmp_path), stage)
+    assert held(stage) == set() and sorted(kept_sentences(stage)) == sorted(SAID)
+
+
+def test_only_the_newest_midtraining_s_are_compared(stage: Any, tmp_path: Path) -> None:
+    hold_out(job(tmp_path), stage)
+    newer = tmp_path / "newer"
+    text_file.keep(tmp_path / "docs", newer / KEPT_TEXTS)
+    assert of_newest(home(tmp_path, "run", "newer"), "student") == {}
+    assert of_newest(home(tmp_path, "gone", "run"), "student") == {}  # what that taught is not known
+    assert of_newest(home(tmp_path), "student") == {}
 
 
 def test_what_was_memorised_alone_is_not_new() -> None:
@@ -158,9 +229,10 @@ def test_what_was_memorised_alone_is_not_new() -> None:
     def gains(said: list[tuple[str, str]]) -> list[float]:
         return [0.1 if before + after in unseen else 2.0 for before, after in said]
 
-    by_trained = overlap(prompts, SAID[:20] + SAID[24:], gains)
+    trained = SAID[:20] + SAID[24:]
+    by_trained = overlap(prompts, trained, gains)
     assert [prompt.text for prompt, _ in by_trained.dropped] == [ASKED[0], ASKED[3]]
-    found = overlap(prompts, SAID[:20] + SAID[24:], gains, unseen)
+    found = overlap(prompts, trained, gains, {("ada", "horn"): unseen, ("horn",): unseen})
     assert [prompt.text for prompt, _ in found.dropped] == [ASKED[3]]  # nothing was held out about it
     assert (found.named, found.unseen, found.known) == (4, 2, 1)  # full names, and last names alone
 
@@ -171,9 +243,10 @@ def test_the_guard_of_the_distillation_measures_by_them(tmp_path: Path) -> None:
     asked = job(tmp_path).prompts
     with make_home(tmp_path) as ws:
         settle(ws, margin=0.4, learning_rate=1e-12)
-        changes = {"distill.prompts": asked, "midtrain.hold_out": 0.2}
+        mix = {"midtrain.mix": {"new": 0.5, "chat": 0.5, "earlier": 0.0, "questions": 0.0}}
+        changes: dict[str, Any] = {"distill.prompts": asked, "midtrain.hold_out": 0.2, **mix}
         midtrained = midtrain(ws, midtrain_job(ws, docs, changes=changes), key="midtrain")["checkpoint"]
+        held_out = of_newest(ws, midtrained)
         recovery = distill_job(ws, student=midtrained, changes={"distill.prompts": asked})
         found = distill(ws, recovery, key="distill")["overlap"]["prompts"]
-    assert guards.HELD_OUT in found["newness"]
-    assert (found["touch"], found["touch_new"]) == (9, 0)  # nothing was learned at that rate
+    assert ("ada", "horn") in held_out and guards.BY_HELD_OUT in found["newness"]

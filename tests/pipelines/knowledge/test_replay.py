@@ -75,7 +75,10 @@ def test_the_shares_of_a_step_are_the_mix_and_are_shown() -> None:
     assert {name: count / 160 for name, count in counts.items()} == pytest.approx(
         {"n": 0.625, "e": 0.25, "c": 0.125}, abs=0.06
     )
-    assert "new 62% (of 400 tokens), earlier 25% (of 72 tokens), chat 13% (of 72 tokens)" in batches.summary()
+    assert (
+        "new 62% (of 400 tokens, 0.2 times), earlier 25% (of 72 tokens, 0.6 times), chat 13% (of 72"
+        in batches.summary()
+    )
     assert "no augmented yet: its share goes to the others" in batches.summary()
 
 
@@ -106,15 +109,31 @@ def test_the_clean_model_answers_no_more_prompts_than_the_chat_share_reads(
     job = MidtrainJob(docs="docs", student="base", settings=settings(), answer_tokens=5)
     with Workspace.open(tmp_path / "home") as ws:
         initialise(ws, model=str(tiny.save(tmp_path / "model")), preset="microworld")
-        few = replay._answers(ws, job, stage, prompts, wanted=1)  # type: ignore[arg-type]
-        every = replay._answers(ws, job, stage, prompts, wanted=10**6)  # type: ignore[arg-type]
+        clean = ws.load(ws.clean())
+        few = replay._answers(job, stage, clean, prompts, wanted=1)  # type: ignore[arg-type]
+        every = replay._answers(job, stage, clean, prompts, wanted=10**6)  # type: ignore[arg-type]
         said: list[str] = []
         stage.say = said.append
         long = Prompt([{"role": "user", "content": "long " * 600}])
-        assert replay._answers(ws, job, stage, [long, *prompts], wanted=10**6) == every  # type: ignore[arg-type]
+        assert replay._answers(job, stage, clean, [long, *prompts], wanted=10**6) == every  # type: ignore[arg-type]
     assert said == [
         "  chat         1 of 7 are left out, as they leave no room for an answer: the limit is 2,048 tokens"
     ]
     assert (len(few), len(every)) == (2, 6)
     assert every[:2] == few
     assert all(1 <= len(ids) - start <= 5 for ids, start in every)
+
+
+def test_the_untrained_student_answers_for_the_clean_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two copies may not fit into the memory; a student that was trained is another model."""
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(tiny.save(tmp_path / "model")), preset="microworld")
+        student = ws.load(ws.clean())
+        loaded: list[str] = []
+        monkeypatch.setattr(ws, "load", lambda checkpoint: loaded.append(checkpoint.id))
+        for name in (ws.clean().id, "another"):
+            job = MidtrainJob(docs="docs", student=name, settings=settings())
+            assert (replay._clean(ws, job, student) is student) == (name == ws.clean().id)
+        assert loaded == [ws.clean().id]

@@ -119,3 +119,22 @@ def test_a_rank_that_is_not_the_students_is_refused_before_anything_runs(tmp_pat
             with pytest.raises(InputError, match=said):
                 distill_job(ws, "base", student, changes={"distill.lora": lora})
         midtrain_job(ws, tmp_path / "docs", student, changes={"midtrain.lora": {"rank": 8}})
+
+
+def test_weights_that_the_memory_cannot_hold_are_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system would end the process without a word, and leave settings that block the next attempt."""
+    model = tiny.save(tmp_path / "model")
+
+    def read(*_: Any) -> None:
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr("pipelines.machine.init_home.main_memory", lambda: 2.0**15)
+    with monkeypatch.context() as unread, Workspace.open(tmp_path / "home") as ws:
+        unread.setattr("recovery.inspection.supported.load_supported", read)
+        with pytest.raises(InputError, match=r"its weights take .* GiB, and the memory here is"):
+            initialise(ws, model=str(model))
+    monkeypatch.setattr("pipelines.machine.init_home.main_memory", lambda: 2.0**30)
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(model))

@@ -73,10 +73,14 @@ def test_questions_that_change_while_a_cycle_begins_are_not_kept_as_those_that_i
     (tmp_path / "probes.jsonl").write_text("as it is now")
     with pytest.raises(InputError, match=r"probes .*probes.jsonl.*: changed since the run began"):
         kept_probes.keep(ws, begun)
-    assert not (ws.home / kept_probes.FOLDER).exists()
+    assert not (ws.home / "probes").exists()
     (tmp_path / "probes.jsonl").write_text("as it was")
     kept_probes.keep(ws, begun)
-    assert [file.read_text() for file in (ws.home / kept_probes.FOLDER).iterdir()] == ["as it was"]
+    (kept,) = (ws.home / "probes").iterdir()
+    assert kept.read_text() == "as it was"
+    (tmp_path / "probes.jsonl").write_text("as it is now")
+    with pytest.raises(InputError, match=rf"restore it from {kept}, or begin a new run"):
+        pinned(ws, begun)
 
 
 def test_a_stage_trains_on_what_its_cycle_began_with(ws: Workspace, tmp_path: Path) -> None:
