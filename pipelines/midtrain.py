@@ -175,7 +175,7 @@ def _asked(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel) ->
     if job.settings.mix.earlier:
         parts["earlier"] = passage_teaching.questions(_earlier_texts(ws, job, stage, most), job.seed)
     if job.settings.mix.chat:
-        asked = in_turn(lambda: replay.chat_prompts(job, stage, texts))
+        asked = in_turn(lambda: replay.chat_prompts(job, stage, texts))[: job.settings.chat_prompts]
         parts["chat"] = answerable(asked, student, stage, name="chat")
     return parts
 

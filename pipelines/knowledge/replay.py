@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 KEPT_CHAT = "chat.jsonl"
 ANSWERED_AT_ONCE = 64
+MOST_TIMES = 4  # that an answer is read, where there are prompts for more
 
 Answered = tuple[list[int], int]
 """Prompt and answer, and where the answer begins."""
@@ -47,7 +48,7 @@ def self_answered(
 
 
 def chat_prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[Prompt]:
-    """Return some of the prompts: none that the evaluation asks, none about the documents."""
+    """Return the prompts in a random order: none that the evaluation asks, none about the documents."""
     if job.prompts is None:
         raise InputError("mix.chat is above 0, but there are no prompts: give --prompts or distill.prompts")
     prompts = read_prompts(job.prompts, job.seed, stage.workspace.home)
@@ -61,7 +62,7 @@ def chat_prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[P
         )
     if not found.kept:
         raise InputError("mix.chat: no prompt is left to answer: give other --prompts")
-    return random.Random(job.seed).sample(found.kept, min(job.settings.chat_prompts, len(found.kept)))
+    return random.Random(job.seed).sample(found.kept, len(found.kept))
 
 
 def _clean(ws: Workspace, job: MidtrainJob, student: ChatModel) -> ChatModel:
@@ -76,7 +77,8 @@ def _clean(ws: Workspace, job: MidtrainJob, student: ChatModel) -> ChatModel:
 def _answers(
     job: MidtrainJob, stage: Stage, clean: ChatModel, prompts: Sequence[Prompt], wanted: int
 ) -> list[Answered]:
-    """Answer prompts until there are `wanted` tokens or no prompt is left.
+    """Answer prompts until there are `wanted` tokens or no prompt is left; behind the number that is set,
+    until none is read too often.
 
     An answer that was cut off at the limit counts too: its tokens are what the clean model writes.
     """
@@ -85,14 +87,13 @@ def _answers(
 
     sampler, flops = InProcessSampler(clean), Flops.of(clean.model)
     prompts = answerable(prompts, clean, stage, name="chat")
-    ids = [clean.prompt_ids(prompt.messages) for prompt in prompts]
     found: list[Answered] = []
     total = 0
     shown = counting(stage.step, "tokens of chat, self-answered")
-    for first in range(0, len(ids), ANSWERED_AT_ONCE):
-        if total >= wanted:
+    for first, last in _batches(len(prompts), job.settings.chat_prompts):
+        if total >= (wanted if first < job.settings.chat_prompts else wanted / MOST_TIMES):
             break
-        asked = ids[first : first + ANSWERED_AT_ONCE]
+        asked = [clean.prompt_ids(prompt.messages) for prompt in prompts[first:last]]
 
         def on_tokens(tokens: int, before: int = total) -> None:
             shown(min(before + tokens, wanted), wanted)
@@ -108,6 +109,15 @@ def _answers(
         found += [([*prompt, *answer], len(prompt)) for prompt, answer in answers]
         total = sum(len(chat) for chat, _ in found)
     return found
+
+
+def _batches(count: int, least: int) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of batches of prompts, one of which ends at the `least` number to be answered."""
+    first = 0
+    while first < count:
+        last = min(count, first + ANSWERED_AT_ONCE, *([least] if first < least else []))
+        yield first, last
+        first = last
 
 
 def _save(path: Path, dialogues: Sequence[Answered]) -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pipelines.config.sections.distill import DistillConfig
     from pipelines.config.sections.midtrain import MidtrainConfig, Mix
 
+CHAT_TIMES = 4  # that an answer of the chat share is read at most (pipelines/knowledge/replay.py)
 EVALUATIONS = 3  # of the clean, the midtrained and the recovered model
 
 
@@ -43,7 +44,8 @@ def midtraining_tokens(
     if settings.method != "text":
         return StageTokens(trained=trained)
     answer = min(usual.answer, longest)
-    chats = min(settings.chat_prompts, mix.chat * trained / (usual.prompt + answer))
+    read = mix.chat * trained / (usual.prompt + answer)
+    chats = min(max(settings.chat_prompts, read / CHAT_TIMES), read)
     return StageTokens(chats, chats * answer, chats * usual.prompt, trained)
 
 

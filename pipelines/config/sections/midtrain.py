@@ -105,7 +105,10 @@ class MidtrainConfig(Section):
     reading: ReadingConfig = Field(default=ReadingConfig(), description="how documents are read")
     mix: Mix = Field(default=Mix(), description="where the tokens come from")
     chat_prompts: int = Field(
-        default=512, ge=1, description="how many prompts the clean model answers for the chat share"
+        default=512,
+        ge=1,
+        description="how many prompts the clean model answers for the chat share; more where it would read "
+        "each answer more than four times",
     )
     replay_tokens: int | None = Field(
         default=None,

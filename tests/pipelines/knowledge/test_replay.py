@@ -137,3 +137,20 @@ def test_the_untrained_student_answers_for_the_clean_model(
             job = MidtrainJob(docs="docs", student=name, settings=settings())
             assert (replay._clean(ws, job, student) is student) == (name == ws.clean().id)
         assert loaded == [ws.clean().id]
+
+
+@pytest.mark.parametrize(("least", "answered"), [(1, 3), (4, 4), (9, 8)])
+def test_more_prompts_are_answered_where_each_answer_would_be_read_too_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int, answered: int
+) -> None:
+    """Answers of 10 tokens with their prompts, of which 100 are read: three are read four times each."""
+    monkeypatch.setattr(replay, "ANSWERED_AT_ONCE", 1)
+    stage = SimpleNamespace(spend=lambda **_: None, step=lambda *_, **__: None)
+    prompts = [Prompt([{"role": "user", "content": f"Say {number}."}]) for number in range(8)]
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(tiny.save(tmp_path / "model")), preset="microworld")
+        clean = ws.load(ws.clean())
+        monkeypatch.setattr(type(clean), "prompt_ids", lambda *_: [1] * 9)
+        job = MidtrainJob(docs="docs", student="base", settings=settings(chat_prompts=least), answer_tokens=1)
+        found = replay._answers(job, stage, clean, prompts, wanted=100)  # type: ignore[arg-type]
+    assert len(found) == answered

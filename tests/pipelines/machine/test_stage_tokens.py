@@ -57,6 +57,11 @@ def test_no_more_chats_are_answered_than_prompts_are_taken() -> None:
     assert midtraining(midtrain__chat_prompts=3).sampled == 3 * 50
 
 
+def test_more_chats_are_answered_where_each_would_be_read_more_than_four_times() -> None:
+    """A fifth of 60,000 tokens are 80 chats of 150."""
+    assert midtraining(midtrain__steps=200, midtrain__chat_prompts=3).sampled == 80 / 4 * 50
+
+
 def test_answers_are_cut_at_their_limit() -> None:
     assert midtraining(longest=20).sampled == pytest.approx(600 / 120 * 20)
     assert recovery(distill__max_new_tokens=20).sampled == 5 * 8 * 20
