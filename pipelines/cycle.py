@@ -10,7 +10,9 @@ from evals.scores import Item
 from pipelines import choose as choosing
 from pipelines.choose import choose
 from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, MidtrainJob
+from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.distill import distill
+from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
 from pipelines.evaluation.suites import suites_of
@@ -103,7 +105,9 @@ def _say_power(job: CycleJob, stage: Stage) -> None:
         return
     axes = {axis.suite: axis.name for axis in verdict.EVERY_AXIS}
     suites = suites_of(evaluation_within(job, job.clean, "clean", job.settings.eval))
-    counts = {axes[suite.name]: suite.independent for suite in suites if suite.name in axes}
+    counts = {axes[suite.name]: float(suite.independent) for suite in suites if suite.name in axes}
+    if job.recover_with:  # half of them choose the way
+        counts = {name: count / 2 for name, count in counts.items()}
     for line in verdict.power_warning(counts, job.settings.eval.margins()):
         stage.say(f"  verdict      {line}")
 
@@ -121,7 +125,7 @@ def midtraining(job: CycleJob) -> MidtrainJob:
     return MidtrainJob(
         docs=job.docs,
         student=job.student,
-        settings=job.settings.midtrain,
+        settings=_midtraining_settings(job),
         prompts=job.prompts,
         evaluation=job.settings.eval,
         earlier=job.earlier,
@@ -129,6 +133,15 @@ def midtraining(job: CycleJob) -> MidtrainJob:
         answer_tokens=job.settings.distill.max_new_tokens,
         seed=job.seed,
     )
+
+
+def _midtraining_settings(job: CycleJob) -> MidtrainConfig:
+    """Return the settings; no sentences are held out where no guard compares by them."""
+    settings, recovery = job.settings.midtrain, job.settings.distill
+    compares = recovery.overlap != "keep" and recovery.teacher_engine == INPROCESS
+    if compares and job.recover_with != "merge":
+        return settings
+    return settings.model_copy(update={"hold_out": 0.0})
 
 
 def distillation(job: CycleJob, midtrained: str) -> DistillJob:

@@ -22,6 +22,7 @@ from pipelines.corpus.reading.formats import (
     Limits,
     Unreadable,
     format_of,
+    is_opened,
     suffixes,
     unknown,
 )
@@ -111,6 +112,19 @@ class _Queue:
         """Return what a LaTeX file's parser needs to know of the others, which are looked through once."""
         self._macros = self._macros or FolderMacros(self._root, self._limits)
         return self._macros.context(entry)
+
+
+def is_document(folder: Path, file: Path) -> bool:
+    """Return whether a file lies in a folder of documents where it would be read as one of them."""
+    inside, root = file.resolve(), folder.resolve()
+    if not inside.is_relative_to(root):
+        return False
+    parts = inside.relative_to(root).parts
+    if not is_opened(file.name):
+        return False
+    return not any(part.startswith(".") for part in parts) and not (
+        len(parts) == 1 and parts[0] in tree.ASKED
+    )
 
 
 def read_folder(

@@ -29,7 +29,7 @@ def check_inputs(ws: Workspace, job: DistillJob) -> None:
     """Read all inputs of a distillation; the sample of a hub data set is kept in the home for it."""
     method = with_dials(job.settings.method, job.settings.dials)
     data = inputs.read_data(job, method, ws.home)
-    _require_askable(ws, job.student, data.prompts)
+    require_askable(ws, job.student, data.prompts)
     evaluated = evaluation_prompts(job.evaluation, lambda line: None)  # the run says what cannot be read
     require_unasked(data, evaluated)
     _, data = inputs.read_reward(job, method, data)
@@ -39,7 +39,7 @@ def check_inputs(ws: Workspace, job: DistillJob) -> None:
     early_stop.hold_out(job, data, evaluated)
 
 
-def _require_askable(ws: Workspace, student: str, prompts: Sequence[Prompt]) -> None:
+def require_askable(ws: Workspace, student: str, prompts: Sequence[Prompt]) -> None:
     """Refuse prompts that the chat template rejects, tried on one of each order of turns, and prompts of
     which none leaves room for an answer."""
     checkpoint = ws.checkpoint(student)

@@ -13,7 +13,8 @@ from pipelines.config.jobs import CycleJob
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
 from pipelines.cycle import distillation
-from pipelines.distillation.input_checks import check_inputs, check_settings
+from pipelines.distillation.input_checks import check_inputs, check_settings, require_askable
+from pipelines.distillation.prompts import read_prompts
 from pipelines.evaluate import evaluation_within
 from pipelines.evaluation.question_lengths import require_room
 from pipelines.evaluation.suites import answerable_suites, suites_of
@@ -93,6 +94,8 @@ def cycle_job(
     require_room(ws, ws.clean(), suites_of(asked))
     if distils:
         check_inputs(ws, distillation(job, job.student))
+    if settings.midtrain.mix.chat:
+        require_askable(ws, job.clean, read_prompts(job.prompts, job.seed, ws.home))
     return job
 
 

@@ -12,7 +12,6 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
 from pipelines.corpus import documents
-from pipelines.corpus.reading.tree import is_document
 from pipelines.job_from_options import ifeval_prompts
 from pipelines.runs.workspace import Workspace, companions, is_file
 from pipelines.writing import self_prompts
@@ -52,7 +51,7 @@ def readable_folder(docs: Path, settings: Config) -> str:
     documents.require(docs, settings.midtrain.reading.limits)
     asked = {"eval.probes": settings.eval.probes, "eval.ifeval": settings.eval.ifeval}
     for name, place in {**asked, "distill.prompts": settings.distill.prompts}.items():
-        if place and is_file(place) and is_document(docs, Path(place)):
+        if place and is_file(place) and documents.is_document(docs, Path(place)):
             raise InputError(
                 f"{name}: {place} lies in the folder of documents: it would be trained on: put it elsewhere"
             )

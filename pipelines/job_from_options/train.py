@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.jobs import DistillJob, MergeJob, MidtrainJob, Mixture, SweepJob
-from pipelines.distillation.input_checks import check_settings
+from pipelines.distillation.input_checks import check_settings, require_askable
 from pipelines.distillation.inputs import check_read
+from pipelines.distillation.prompts import read_prompts
 from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
@@ -53,6 +54,9 @@ def midtrain_job(
     require_trainable(chosen, settings, "midtrain")
     midtrain = with_augmented(settings.midtrain, augment)
     passage_teaching.check(midtrain, augment)
+    prompts = midtraining_prompts(ws, settings, changes)
+    if midtrain.mix.chat:
+        require_askable(ws, ws.clean().id, read_prompts(prompts, settings.seed, ws.home))
     return MidtrainJob(
         docs=folder,
         student=chosen.id,
@@ -61,7 +65,7 @@ def midtrain_job(
         earlier=earlier_probes(ws, chosen.id),
         augment=absolute(augment) if augment else None,
         answer_tokens=settings.distill.max_new_tokens,
-        prompts=midtraining_prompts(ws, settings, changes),
+        prompts=prompts,
         seed=settings.seed,
     )
 

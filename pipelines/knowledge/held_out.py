@@ -13,7 +13,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from pipelines.runs.stage_runner import Stage
     from pipelines.runs.workspace import Workspace
 
-HELD_OUT = "held_out.json"  # in a run's folder: rows of a term and the places of its sentences
+HELD_OUT = "held_out_sentences.json"  # in a run's folder: rows of a term and the places of its sentences
 ONE_IN = 6  # of the sentences about a thing
 FEWEST, MOST = 3, 12  # sentences about one thing
 FEW = 0.05  # of the prompts
@@ -45,11 +44,18 @@ def hold_out(job: MidtrainJob, stage: Stage) -> None:
     """Choose the sentences once, and take them out of the texts that the run has kept."""
     kept = stage.directory / KEPT_TEXTS
     rows = stage.once(HELD_OUT, lambda: _rows(_chosen(job, stage, kept)))
-    taken: defaultdict[int, set[str]] = defaultdict(set)
+    taken: defaultdict[int, dict[str, None]] = defaultdict(dict)
     for number, sentence in (place for row in rows for place in row["places"]):
-        taken[number].add(sentence)
-    if taken:
+        taken[number][sentence] = None
+    if taken and _are_there(taken, kept):
         text_file.rewrite(kept, lambda number, text: without(text, taken.get(number, ())))
+
+
+def _are_there(taken: Mapping[int, Iterable[str]], kept: Path) -> bool:
+    """Return whether a sentence is still in its text: another process, or attempt, may have taken all out."""
+    pieces = enumerate(text_file.load_pieces(kept))
+    some = ((piece.text, taken[number]) for number, piece in pieces if number in taken)
+    return any(without(text, sentences) != text for text, sentences in some)
 
 
 def of_newest(ws: Workspace, student: str) -> dict[Term, list[str]]:
@@ -72,8 +78,11 @@ def _chosen(job: MidtrainJob, stage: Stage, kept: Path) -> dict[Term, list[Place
     if job.prompts is None or not share or not job.settings.mix.chat or begun or _asks_about_changes(job):
         return {}
     prompts = [prompt.text for prompt in read_prompts(job.prompts, job.seed, ws.home)]
-    runs, _ = kept_runs(ws, job.student)
-    found = choose(_some_texts(kept), prompts, Excluded(read_evenly(runs), _asked(job)), share, job.seed)
+    runs, absent = kept_runs(ws, job.student)
+    asked = _asked(job)
+    if absent or asked is None:  # what earlier documents mention, or which sentences are asked about
+        return {}
+    found = choose(_some_texts(kept), prompts, Excluded(read_evenly(runs), asked), share, job.seed)
     found = _in_one_place(found, kept)
     if found:
         count = len({place for places in found.values() for place in places})
@@ -90,9 +99,11 @@ def _asks_about_changes(job: MidtrainJob) -> bool:
     return probes is not None and bool(suite_probes(probes, UPDATES))
 
 
-def _asked(job: MidtrainJob) -> str:
-    """Return the passages that the evaluation asks about, as one text."""
+def _asked(job: MidtrainJob) -> str | None:
+    """Return the passages that the evaluation asks about, as one text; None if a question names none."""
     probes = suite_probes(job.evaluation.probes if job.evaluation else None, KNOWLEDGE)
+    if not all(probe.passages for probe in probes):
+        return None
     return "\n".join(_one_line(passage) for probe in probes for passage in probe.passages)
 
 
@@ -105,13 +116,21 @@ def _some_texts(kept: Path) -> dict[int, str]:
 
 def _in_one_place(chosen: Mapping[Term, Sequence[Place]], kept: Path) -> dict[Term, list[Place]]:
     """Leave out sentences that stand in other texts too, which are trained on, and things with few others."""
-    sentences = {sentence for places in chosen.values() for _, sentence in places}
-    times: Counter[str] = Counter()
-    for piece in text_file.load_pieces(kept) if sentences else ():
-        line = _one_line(piece.text)
-        times.update(sentence for sentence in sentences if sentence in line)
-    alone = {term: [one for one in places if times[one[1]] == 1] for term, places in chosen.items()}
+    by_opening: defaultdict[str, list[Place]] = defaultdict(list)
+    for place in {place for places in chosen.values() for place in places}:
+        by_opening[place[1].split()[0]].append(place)
+    twice: set[Place] = set()
+    for number, piece in enumerate(text_file.load_pieces(kept) if by_opening else ()):
+        words = piece.text.split()
+        for at in (at for at, word in enumerate(words) if word in by_opening):
+            others = (place for place in by_opening[words[at]] if place[0] != number)
+            twice.update(place for place in others if _stands(place[1].split(), words, at))
+    alone = {term: [one for one in places if one not in twice] for term, places in chosen.items()}
     return {term: places for term, places in alone.items() if len(places) >= FEWEST}
+
+
+def _stands(sentence: Sequence[str], words: Sequence[str], at: int) -> bool:
+    return list(sentence) == words[at : at + len(sentence)]
 
 
 # Choosing ---------------------------------------------------------------------------------------------------
@@ -171,19 +190,19 @@ class _Draw:
         wanted = min(len(about) // ONE_IN, MOST)
         if wanted < FEWEST or len(self.taken) >= self.most:
             return []
-        there = [place for place in about if place in self.taken]
-        some = self.rng.sample(about, min(len(about), TRIED * wanted))
-        others = (place for place in some if place not in there and self._fits(place))
-        drawn = [*there, *islice(others, max(0, wanted - len(there)))]
-        if len(drawn) < FEWEST or len({*self.taken, *drawn}) > self.most:
+        drawn = {place: None for place in about if place in self.taken}
+        for place in self.rng.sample(about, min(len(about), TRIED * wanted)):
+            if len(drawn) < wanted and place not in drawn and self._fits(place, {**self.taken, **drawn}):
+                drawn[place] = None
+        if len(drawn) < FEWEST or len({**self.taken, **drawn}) > self.most:
             return []
-        self.taken |= dict.fromkeys(drawn)
-        return drawn
+        self.taken |= drawn
+        return list(drawn)
 
-    def _fits(self, place: Place) -> bool:
+    def _fits(self, place: Place, others: Iterable[Place]) -> bool:
         """Return whether a sentence can be taken out of its text, beside others, and leaves no bare marks."""
         number, sentence = place
-        text = without(self.texts[number], [one for at, one in self.taken if at == number])
+        text = without(self.texts[number], [one for at, one in others if at == number])
         matches = list(_pattern(sentence).finditer(text))
         if len(matches) != 1 or 2 * len(sentence) > len(text):
             return False

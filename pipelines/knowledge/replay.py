@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipelines.config.sections.midtrain import CHAT_TIMES
 from pipelines.distillation.leaks import drop_leaks, kept_evaluation_prompts
 from pipelines.distillation.lengths import answerable
 from pipelines.distillation.prompts import Prompt, read_prompts
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 KEPT_CHAT = "chat.jsonl"
 ANSWERED_AT_ONCE = 64
-MOST_TIMES = 4  # that an answer is read, where there are prompts for more
 
 Answered = tuple[list[int], int]
 """Prompt and answer, and where the answer begins."""
@@ -90,13 +90,16 @@ def _answers(
     found: list[Answered] = []
     total = 0
     shown = counting(stage.step, "tokens of chat, self-answered")
-    for first, last in _batches(len(prompts), job.settings.chat_prompts):
-        if total >= (wanted if first < job.settings.chat_prompts else wanted / MOST_TIMES):
+    least = job.settings.chat_prompts
+    for first, last in _batches(len(prompts), least):
+        enough = wanted if first < least else wanted / CHAT_TIMES
+        if total >= enough:
             break
+        expected = min(wanted, max(wanted // CHAT_TIMES, least * total // first)) if first else wanted
         asked = [clean.prompt_ids(prompt.messages) for prompt in prompts[first:last]]
 
-        def on_tokens(tokens: int, before: int = total) -> None:
-            shown(min(before + tokens, wanted), wanted)
+        def on_tokens(tokens: int, before: int = total, all_of_them: int = expected) -> None:
+            shown(min(before + tokens, all_of_them), all_of_them)
 
         params = SamplingParams(job.answer_tokens, seed=job.seed, first=first, on_tokens=on_tokens)
         rollouts = sampler.sample(asked, params)

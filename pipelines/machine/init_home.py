@@ -178,8 +178,8 @@ def _register(ws: Workspace) -> Checkpoint:
 
     settings = ws.config.model
     location = str(microworld_checkpoint()) if settings.path == MICROWORLD else settings.path
+    _require_memory(location, settings)
     found, commit = locate(location, settings.revision)
-    _require_memory(found, settings)
     if settings.dtype == "auto" and _gains_by_bfloat16(found):
         _pin_bfloat16(ws)
         settings = ws.config.model
@@ -202,17 +202,19 @@ def _register(ws: Workspace) -> Checkpoint:
     return checkpoint
 
 
-def _require_memory(model: Path, settings: ModelConfig) -> None:
+def _require_memory(model: str, settings: ModelConfig) -> None:
     """Refuse weights that this machine's memory cannot hold: the system would end the process unexplained."""
     import torch
 
     from pipelines.machine.model_sizes import read_size
+    from recovery.cpu.matrix_products import multiplies_bfloat16
 
     if torch.cuda.is_available():
         return
+    halved = settings.dtype == "auto" and multiplies_bfloat16()
     try:
-        needed = read_size(str(model)).parameters * settings.number_bytes(gpu=False)
-    except InputError:  # an unknown family
+        needed = read_size(model).parameters * (2 if halved else settings.number_bytes(gpu=False))
+    except InputError:  # an unknown family, or a hub that is away
         return
     if needed > main_memory():
         raise InputError(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pipelines.config.sections.midtrain import CHAT_TIMES
 from recovery.methods.table import with_dials
 
 if TYPE_CHECKING:
     from pipelines.config.sections.distill import DistillConfig
     from pipelines.config.sections.midtrain import MidtrainConfig, Mix
 
-CHAT_TIMES = 4  # that an answer of the chat share is read at most (pipelines/knowledge/replay.py)
 EVALUATIONS = 3  # of the clean, the midtrained and the recovered model
 
 

@@ -14,7 +14,6 @@ from evals.probes import FACT_STATUSES, KNOWLEDGE, NEW, Probe, load_probes, pars
 from evals.statistics import items_to_pass
 from pipelines.config.jobs import AUGMENTED
 from pipelines.corpus import documents
-from pipelines.corpus.reading.tree import is_document
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace, companions
 from pipelines.writing import augment as augmenting
@@ -104,10 +103,7 @@ def _without_a_model(writer: str, texts: Any, unseen: Any) -> augmenting.Augment
 def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> dict[str, Any]:
     """Write probes from the user's questions if there are any, else from the writer, else from gaps."""
     margins = ws.config.eval.margins()
-    if is_document(docs, out):
-        raise InputError(
-            f"--out {out}: lies in the folder of documents, so it would be trained on: put it elsewhere"
-        )
+    _refuse_among(docs, [out] if options.writer in (None, GAPS) else [out, _answers_beside(out)])
     rows, source = _rows_of(ws, docs, out, options, options.count or items_to_pass(margins[KNOWLEDGE]))
     rows = probes.compared_with_earlier(rows, _earlier(ws))
     made = parse_probes(rows, str(out))  # before `out` is written: an earlier file outlives a refusal
@@ -116,6 +112,20 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
     counted = {(probe.fact, probe.answers) for probe in made if probe.counts and probe.suite == KNOWLEDGE}
     few = verdict.power_warning({KNOWLEDGE: len(counted)}, margins)
     return {"path": str(out), "made_from": source, **_counts(made), "power": few[0] if few else None}
+
+
+def _refuse_among(docs: Path, files: Sequence[Path]) -> None:
+    """Refuse to write what would be read as a document."""
+    for file in files:
+        if documents.is_document(docs, file):
+            raise InputError(
+                f"--out: {file} lies in the folder of documents, so it would be trained on: put it elsewhere"
+            )
+
+
+def _answers_beside(out: Path) -> Path:
+    """Return where a writer's answers are kept."""
+    return out.with_suffix(".written.jsonl")
 
 
 def _rows_of(
@@ -139,7 +149,7 @@ def _written(ws: Workspace, docs: Path, out: Path, writer: Writer, count: int, s
     return probes.from_writer(
         _texts(ws, docs),
         writer,
-        Cache(out.with_suffix(".written.jsonl")),
+        Cache(_answers_beside(out)),
         count,
         seed,
         on_progress=lambda done, total: ws.progress.step("probes", done, total),

@@ -76,6 +76,9 @@ class ReadingConfig(Section):
         return Limits(**shared, keep_near_duplicates=self.near_duplicates == "keep")
 
 
+CHAT_TIMES = 4  # that an answer of the chat share is read, where there are prompts for more
+
+
 class MidtrainConfig(Section):
     """Teaching documents: as text, or by answers of the clean model that sees them."""
 

@@ -30,15 +30,6 @@ QUESTIONS = "questions to be asked, not a document"
 LEFT_ALONE = (HIDDEN, QUESTIONS)  # reasons that nothing is wrong with
 
 
-def is_document(folder: Path, file: Path) -> bool:
-    """Return whether a file lies in a folder of documents where it would be read as one of them."""
-    inside, root = file.resolve(), folder.resolve()
-    if not inside.is_relative_to(root):
-        return False
-    parts = inside.relative_to(root).parts
-    return not any(part.startswith(".") for part in parts) and not (len(parts) == 1 and parts[0] in ASKED)
-
-
 @dataclass
 class Entry:
     """One name in the folder: an open file, or the reason for skipping it."""

@@ -48,7 +48,7 @@ def test_questions_that_would_be_trained_on_are_refused(
             build(ws, docs, changes={setting: str(inside)})
 
 
-@pytest.mark.parametrize("place", ["probes.jsonl", ".hidden/probes.jsonl"])
+@pytest.mark.parametrize("place", ["probes.jsonl", ".hidden/probes.jsonl", "../world/probes.jsonl"])
 def test_questions_that_are_no_documents_may_lie_there(ws: Workspace, docs: Path, place: str) -> None:
     inside = docs / place
     inside.parent.mkdir(exist_ok=True)
@@ -57,8 +57,10 @@ def test_questions_that_are_no_documents_may_lie_there(ws: Workspace, docs: Path
 
 
 def test_probes_are_not_written_among_the_documents(ws: Workspace, docs: Path) -> None:
-    with pytest.raises(InputError, match=r"--out .*mine\.jsonl: lies in the folder of documents"):
-        make_probes(ws, docs, docs / "mine.jsonl", ProbeOptions())
+    refused = (("mine.jsonl", None, "mine"), ("probes.jsonl", "base", r"probes\.written"))
+    for name, writer, said in refused:
+        with pytest.raises(InputError, match=rf"--out: .*{said}\.jsonl lies in the folder of documents"):
+            make_probes(ws, docs, docs / name, ProbeOptions(writer=writer))
     assert [path.name for path in docs.iterdir()] == ["ada.md"]
 
 

@@ -80,6 +80,9 @@ def test_a_sentence_that_says_nothing_behind_the_name_is_no_choice() -> None:
 def test_no_bare_marks_and_no_empty_texts_are_left() -> None:
     listed = {number: "\n".join(f"- {line}" for line in text.split("\n\n")) for number, text in TEXTS.items()}
     assert choose(listed, ASKED + OTHERS, NOTHING, 0.2, seed=0) == {}
+    two = {n: f"- {a} {b}" for n, (a, b) in enumerate(zip(SAID[::2], SAID[1::2], strict=True))}
+    for places in choose(two, ASKED + OTHERS, NOTHING, 0.5, seed=0).values():
+        assert len({number for number, _ in places}) == len(places)  # one of the two stays
     short = {number: f"{line}\n\nYes." for number, line in enumerate(SAID)}
     assert choose(short, ASKED + OTHERS, NOTHING, 0.2, seed=0) == {}
 
@@ -195,8 +198,23 @@ def where_all_is_asked_about(asked: Any) -> None:
     asked.evaluation = SimpleNamespace(probes=str(path))
 
 
+def where_a_question_names_no_passage(asked: Any) -> None:
+    """Which sentence answers it is not known."""
+    path = Path(asked.prompts).parent / "probes.jsonl"
+    path.write_text(json.dumps({"id": "a", "prompt": "Where?", "answer": "Rome"}) + "\n")
+    asked.evaluation = SimpleNamespace(probes=str(path))
+
+
 @pytest.mark.parametrize(
-    "change", [by_request, without_prompts, without_chat, where_facts_have_changed, where_all_is_asked_about]
+    "change",
+    [
+        by_request,
+        without_prompts,
+        without_chat,
+        where_facts_have_changed,
+        where_all_is_asked_about,
+        where_a_question_names_no_passage,
+    ],
 )
 def test_none_is_held_out(stage: Any, tmp_path: Path, change: Any) -> None:
     asked = job(tmp_path)

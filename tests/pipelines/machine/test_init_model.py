@@ -130,6 +130,7 @@ def test_weights_that_the_memory_cannot_hold_are_refused_before_they_are_read(
     def read(*_: Any) -> None:
         raise AssertionError("weights were read")
 
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("pipelines.machine.init_home.main_memory", lambda: 2.0**15)
     with monkeypatch.context() as unread, Workspace.open(tmp_path / "home") as ws:
         unread.setattr("recovery.inspection.supported.load_supported", read)
