@@ -1,7 +1,7 @@
 """The story on a real model: SmolLM2 learns this repository's own handbook, cycle by cycle.
 
-Its cycles are those of `recover cycle` with the shipped settings, its answers shorter, so that one ends
-within an hour on two fast cores; a cycle says what it takes on others. `full` has the sizes of a measurement.
+Its cycles are those of `recover cycle` with the shipped settings, its answers shorter and fewer, so that one
+ends in about an hour on two cores; a cycle says what it takes. `full` has the sizes of a measurement.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ TINY = "this home holds the tiny model: give another --home, as in `recover --ho
 STORY = """the story   a real model learns this handbook; its behaviour suffers and is brought back
             clean -> midtrained on new pages -> recovered by distillation from the clean model"""
 GAPS, FULL_GAPS = 200, 400  # facts of a cycle's pages that are asked at most: these are all that there are
-SHORT: Mapping[str, Any] = {"eval.max_new_tokens": 128, "distill.max_new_tokens": 128}
+SHORT: Mapping[str, Any] = {
+    "distill.prompts_per_step": 8,
+    "distill.max_new_tokens": 128,
+    "eval.max_new_tokens": 128,
+}
 FULL: Mapping[str, Any] = {
     "midtrain.chat_prompts": 512,
     "distill.prompts_per_step": 64,

@@ -69,7 +69,6 @@ def cycle_job(
         settings = settings.model_copy(update={"distill": with_routes(ws, settings.distill)})
     folder = readable_folder(docs, settings)
     settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment)})
-    say_beside(ws, docs, changes)
     settings = with_ifeval(ws, settings, changes)
     judged = _judged_suites(settings, suites, typed="eval.behaviours" in changes)
     settings = _measuring(settings, judged)
@@ -96,6 +95,7 @@ def cycle_job(
         check_inputs(ws, distillation(job, job.student))
     if settings.midtrain.mix.chat:
         require_askable(ws, job.clean, read_prompts(job.prompts, job.seed, ws.home))
+    say_beside(ws, docs, changes)
     return job
 
 

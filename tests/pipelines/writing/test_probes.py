@@ -139,7 +139,7 @@ def test_a_users_own_questions_come_first(tmp_path: Path) -> None:
     assert [(p.id, p.kind) for p in found] == [("own-1", "heldout"), ("own-2", "direct")]
     assert [p.prompt for p in found] == ["Who?", "Why?"]
     (tmp_path / "qa.jsonl").write_text('{"answer": "x"}\n')
-    with pytest.raises(InputError, match="line 1: no `question`"):
+    with pytest.raises(InputError, match="question 1: no `question`"):
         probes.from_file(tmp_path / "qa.jsonl")
 
 
