@@ -28,8 +28,10 @@ def cycle_text(row: dict[str, Any]) -> str:
 
 def _earlier_line(row: dict[str, Any]) -> str:
     """Describe what is known of an earlier cycle's documents, and what was when that cycle ended."""
-    known = f"cycle {row['cycle']}'s documents: {row['score']:.3f} of {row['n']:,} questions"
-    return known if row.get("then") is None else f"{known}, {row['then']:.3f} of the same when it ended"
+    known = f"cycle {row['cycle']}'s documents: {row['score']:.3f} (n = {row['n']:,})"
+    if row.get("then") is None:
+        return known
+    return f"{known}; {row['then']:.3f} on the same questions when it ended"
 
 
 def resume_lines(row: dict[str, Any]) -> list[str]:
