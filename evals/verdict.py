@@ -190,9 +190,12 @@ def _axis_sentence(axis: Axis, result: Mapping[str, Any]) -> str:
 
 
 def power_warning(
-    items: Mapping[str, float], margins: Mapping[str, float] | None = None, families: int | None = None
+    items: Mapping[str, float],
+    margins: Mapping[str, float] | None = None,
+    families: int | None = None,
+    least: float = WANTED_POWER,
 ) -> list[str]:
-    """Warn of each axis on which an equal checkpoint would mostly stay underpowered.
+    """Warn of each axis on which an equal checkpoint would pass with a chance below `least`.
 
     `items` maps axis names to independent items (prompts, facts), of which one in ten is supposed to flip.
     `families` are judged at once: as many as are among the items, unless more were asked for.
@@ -205,7 +208,7 @@ def power_warning(
         rates = max(1, len(FAMILIES[name].rates)) if name in FAMILIES else 1  # each on its part of the items
         alpha = ALPHA / (families * rates) if name in FAMILIES else ALPHA
         chance = chance_to_pass(count / rates, margin, alpha)
-        if chance < WANTED_POWER:
+        if chance < least:
             enough = rates * items_to_pass(margin, alpha)
             perfect = "lost nothing" if margin > 0 else "gives new answers only"
             lines.append(

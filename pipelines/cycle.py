@@ -24,6 +24,8 @@ from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage, worked_on
 from pipelines.runs.workspace import Workspace
 
+EVEN = 0.5  # chance of passing below which a cycle warns of too few questions
+
 
 def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Run a cycle, or go on with it; returns {"cycle": number, "status": ...}."""
@@ -108,7 +110,7 @@ def _say_power(job: CycleJob, stage: Stage) -> None:
     counts = {axes[suite.name]: float(suite.independent) for suite in suites if suite.name in axes}
     if job.recover_with:  # half of them choose the way
         counts = {name: count / 2 for name, count in counts.items()}
-    for line in verdict.power_warning(counts, job.settings.eval.margins()):
+    for line in verdict.power_warning(counts, job.settings.eval.margins(), least=EVEN):
         stage.say(f"  verdict      {line}")
 
 

@@ -177,12 +177,28 @@ def measured(hidden: int, number_bytes: int) -> Speed:
     device = "cuda" if _on_gpu() else "cpu"
     rows = torch.ones(ROWS, hidden, dtype=dtype, device=device)
     wide = torch.ones(4 * hidden, hidden, dtype=dtype, device=device)
-    product = _seconds(lambda: torch.nn.functional.linear(rows, wide))
+    product = _uncrowded(lambda: torch.nn.functional.linear(rows, wide))
     many = wide.repeat(-(-COPIED // wide.numel()), 1)
     there = torch.ones_like(many)  # new memory would be slow to touch
     copy = _seconds(lambda: there.copy_(many))
     share = TRAINING_SHARE if number_bytes == 4 or _on_gpu() else TRAINING_SHARE_BF16
     return Speed(2 * ROWS * wide.numel() / product, many.numel() / copy, share)
+
+
+def _uncrowded(compute: Callable[[], torch.Tensor]) -> float:
+    """Return the least time of a computation, as if nothing else ran here.
+
+    Where other work holds a core, threads that wait for each other take longer together than one alone."""
+    import torch
+
+    threads = torch.get_num_threads()
+    together = _seconds(compute)
+    torch.set_num_threads(1)
+    try:
+        alone = _seconds(compute)
+    finally:
+        torch.set_num_threads(threads)
+    return together if together <= alone else alone / threads
 
 
 def _seconds(compute: Callable[[], torch.Tensor]) -> float:

@@ -143,3 +143,18 @@ def said_by_a_cycle(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(ws.progress, "say", said.append)
     cycle(ws, cycle_job(ws, make_docs(folder)))
     return said
+
+
+@pytest.mark.parametrize(
+    ("together", "alone", "taken"), [(2.0, 3.0, 2.0), (160.0, 3.0, 1.5), (3.0, 3.0, 3.0)]
+)
+def test_a_crowded_machine_is_measured_by_one_thread(
+    monkeypatch: pytest.MonkeyPatch, together: float, alone: float, taken: float
+) -> None:
+    """Two threads that are slower than one wait for a core that other work holds."""
+    threads = [2]
+    monkeypatch.setattr("torch.get_num_threads", lambda: threads[-1])
+    monkeypatch.setattr("torch.set_num_threads", threads.append)
+    monkeypatch.setattr(cycle_time, "_seconds", lambda _: together if threads[-1] == 2 else alone)
+    assert cycle_time._uncrowded(lambda: None) == taken  # type: ignore[arg-type, return-value]
+    assert threads == [2, 1, 2]
