@@ -114,7 +114,15 @@ class _Queue:
         return self._macros.context(entry)
 
 
-def is_document(folder: Path, file: Path) -> bool:
+def refuse_among(folder: Path, file: Path, what: str) -> None:
+    """Refuse a file of questions or prompts that lies where it would be read as a document."""
+    if _is_document(folder, file):
+        raise InputError(
+            f"{what}: {file} lies in the folder of documents, so it would be trained on: put it elsewhere"
+        )
+
+
+def _is_document(folder: Path, file: Path) -> bool:
     """Return whether a file lies in a folder of documents where it would be read as one of them."""
     inside, root = file.resolve(), folder.resolve()
     if not inside.is_relative_to(root):

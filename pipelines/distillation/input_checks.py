@@ -25,8 +25,8 @@ def check_settings(settings: DistillConfig) -> None:
     inputs.check_named(settings, method)
 
 
-def check_inputs(ws: Workspace, job: DistillJob) -> None:
-    """Read all inputs of a distillation; the sample of a hub data set is kept in the home for it."""
+def check_inputs(ws: Workspace, job: DistillJob) -> inputs.PromptData:
+    """Read all inputs of a distillation and return its rows; the home keeps the sample of a hub data set."""
     method = with_dials(job.settings.method, job.settings.dials)
     data = inputs.read_data(job, method, ws.home)
     require_askable(ws, job.student, data.prompts)
@@ -37,6 +37,7 @@ def check_inputs(ws: Workspace, job: DistillJob) -> None:
     if context is not None:
         context.check(data.rows)
     early_stop.hold_out(job, data, evaluated)
+    return data
 
 
 def require_askable(ws: Workspace, student: str, prompts: Sequence[Prompt]) -> None:

@@ -91,9 +91,8 @@ def cycle_job(
     )
     asked = evaluation_within(job, job.clean, "clean", settings.eval, job.earlier)
     require_room(ws, ws.clean(), suites_of(asked))
-    if distils:
-        check_inputs(ws, distillation(job, job.student))
-    if settings.midtrain.mix.chat:
+    checked = check_inputs(ws, distillation(job, job.student)).prompts if distils else []
+    if settings.midtrain.mix.chat and not checked:
         require_askable(ws, job.clean, read_prompts(job.prompts, job.seed, ws.home))
     say_beside(ws, docs, changes)
     return job

@@ -51,10 +51,8 @@ def readable_folder(docs: Path, settings: Config) -> str:
     documents.require(docs, settings.midtrain.reading.limits)
     asked = {"eval.probes": settings.eval.probes, "eval.ifeval": settings.eval.ifeval}
     for name, place in {**asked, "distill.prompts": settings.distill.prompts}.items():
-        if place and is_file(place) and documents.is_document(docs, Path(place)):
-            raise InputError(
-                f"{name}: {place} lies in the folder of documents: it would be trained on: put it elsewhere"
-            )
+        if place and is_file(place):
+            documents.refuse_among(docs, Path(place), name)
     return absolute(docs)
 
 

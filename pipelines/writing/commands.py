@@ -103,7 +103,8 @@ def _without_a_model(writer: str, texts: Any, unseen: Any) -> augmenting.Augment
 def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> dict[str, Any]:
     """Write probes from the user's questions if there are any, else from the writer, else from gaps."""
     margins = ws.config.eval.margins()
-    _refuse_among(docs, [out] if options.writer in (None, GAPS) else [out, _answers_beside(out)])
+    for file in [out] if options.writer in (None, GAPS) else [out, _answers_beside(out)]:
+        documents.refuse_among(docs, file, "--out")
     rows, source = _rows_of(ws, docs, out, options, options.count or items_to_pass(margins[KNOWLEDGE]))
     rows = probes.compared_with_earlier(rows, _earlier(ws))
     made = parse_probes(rows, str(out))  # before `out` is written: an earlier file outlives a refusal
@@ -112,15 +113,6 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
     counted = {(probe.fact, probe.answers) for probe in made if probe.counts and probe.suite == KNOWLEDGE}
     few = verdict.power_warning({KNOWLEDGE: len(counted)}, margins)
     return {"path": str(out), "made_from": source, **_counts(made), "power": few[0] if few else None}
-
-
-def _refuse_among(docs: Path, files: Sequence[Path]) -> None:
-    """Refuse to write what would be read as a document."""
-    for file in files:
-        if documents.is_document(docs, file):
-            raise InputError(
-                f"--out: {file} lies in the folder of documents, so it would be trained on: put it elsewhere"
-            )
 
 
 def _answers_beside(out: Path) -> Path:

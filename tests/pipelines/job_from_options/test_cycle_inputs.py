@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,7 @@ from pipelines.runs.workspace import Workspace
 from pipelines.writing.commands import ProbeOptions, make_probes
 from recovery.errors import InputError
 from tests.support import tiny
-from tests.support.small_cycles import lines, make_docs, make_home, settle
-
-
-@pytest.fixture
-def docs(tmp_path: Path) -> Path:
-    return make_docs(tmp_path)
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    with make_home(tmp_path) as workspace:
-        settle(workspace, margin=0.4, learning_rate=1e-12)
-        yield workspace
+from tests.support.small_cycles import lines, settle
 
 
 @pytest.mark.parametrize(
