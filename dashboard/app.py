@@ -12,6 +12,7 @@ import getpass
 import os
 import secrets
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -124,7 +125,10 @@ def serve(
     print(f"dashboard on http://{shown}:{port} (Ctrl-C ends it)", flush=True)
     with suppress(KeyboardInterrupt):
         app = make(tracker, hosts=(*LOOPBACK, *_names(host), *names), password=password or None)
-        server(app, host, port).run()
+        serving = server(app, host, port)
+        if callable(signal.getsignal(signal.SIGHUP)):  # the command's way to end; below nohup there is none
+            signal.signal(signal.SIGHUP, serving.handle_exit)  # uvicorn hears only the other two
+        serving.run()
 
 
 def server(app: Any, host: str, port: int, **options: Any) -> Any:
