@@ -47,7 +47,7 @@ def text(value: Any, limit: int = LONGEST) -> Html:
 
 
 def visible(value: Any, limit: int | None = None) -> str:
-    """Like `text` without the escaping, for output other than HTML (JSON, an image)."""
+    """Return it as `text` does without the escaping, for output other than HTML (JSON, an image)."""
     plain = str(value)
     rest = len(plain) - limit if limit is not None else 0
     if limit is not None and rest > 0:

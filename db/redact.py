@@ -134,7 +134,7 @@ def redact_text(text: str) -> str:
 
 
 def redact_error(text: str) -> str:
-    """Like redact_text, and also redact the environment's secrets, whole or broken across lines."""
+    """Redact as redact_text does, and also the environment's secrets, whole or broken across lines."""
     for name, value in os.environ.items():
         if names_a_secret(name) and name not in FOLDERS:
             for part in {value, *value.split(), repr(value)[1:-1], quote(value, safe="")}:

@@ -74,7 +74,7 @@ def centroid_distance(x: Floats, y: Floats) -> float:
 
 
 def sliced_wasserstein(x: Floats, y: Floats, directions: int = 128, seed: int = 0) -> float:
-    """Mean over random directions of the Wasserstein-1 distance of the projections (Rabin et al. 2012)."""
+    """Return the mean Wasserstein-1 distance of projections on random directions (Rabin et al. 2012)."""
     x, y = _same_width(x, y)
     arrows = np.random.default_rng(seed).standard_normal((x.shape[1], directions))
     arrows /= np.linalg.norm(arrows, axis=0)

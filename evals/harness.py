@@ -33,7 +33,9 @@ HUB_PROMPTS = "google/IFEval"
 _IFEVAL_FOLDER = Path(lm_eval.tasks.__file__).parent / "ifeval"
 PROMPT_FIELDS = ("key", "prompt", "instruction_id_list", "kwargs")
 MESSAGES = "messages"  # of a local row with several turns, as JSON; its prompt is then their text
+_COLUMNS = (*PROMPT_FIELDS, MESSAGES)
 _FIELDS = {"instruction_id_list": list, "kwargs": list}
+Arguments = Sequence[Mapping[str, Any] | None]  # of each instruction
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ def _run(answering: Callable[[Task], LM], prompts_path: str | Path | None, limit
     with quiet() as undetected:
         task = _drawn(_load_task(prompts_path), limit)
         _check_docs(task, str(prompts_path or HUB_PROMPTS))
+        undetected.count = 0  # made-up answers aside
         results = lm_eval.evaluate(
             answering(task),
             {"tasks": {"ifeval": task}},
@@ -99,13 +102,11 @@ def _run(answering: Callable[[Task], LM], prompts_path: str | Path | None, limit
 
 def prompts(prompts_path: str | Path | None = None) -> list[str]:
     """Return the task's prompts, to be excluded from training."""
-    sentences.settle()
-    docs = _load_task(prompts_path).eval_docs
-    return [dialogues.contents(json.loads(doc.get(MESSAGES) or "0") or chat(doc["prompt"])) for doc in docs]
+    return [dialogues.contents(row.get(MESSAGES) or chat(row["prompt"])) for row in rows(prompts_path)]
 
 
 def require_prompts(prompts_path: str | Path) -> None:
-    """Refuse a file that holds no prompts, or prompts whose instructions no checker knows."""
+    """Refuse a file that holds no prompts, or instructions and arguments that no checker can use."""
     sentences.settle()
     _check_docs(_load_task(prompts_path), str(prompts_path))
 
@@ -131,9 +132,7 @@ def _turns(task: Task) -> dict[str, list[Message]]:
     return found
 
 
-def check(
-    response: str, prompt: str, instructions: Sequence[str], kwargs: Sequence[Mapping[str, Any] | None]
-) -> list[bool]:
+def check(response: str, prompt: str, instructions: Sequence[str], kwargs: Arguments) -> list[bool]:
     """Check each instruction on one response with the strict checkers."""
     _settled()
     from lm_eval.tasks.ifeval.utils import InputExample, test_instruction_following_strict
@@ -142,6 +141,14 @@ def check(
         random.seed(0)
         asked = InputExample(0, list(instructions), prompt, [dict(arguments or {}) for arguments in kwargs])
         return list(test_instruction_following_strict(asked, response).follow_instruction_list)
+
+
+def try_checkers(prompt: str, instructions: Sequence[str], kwargs: Arguments) -> None:
+    """Raise what the checkers raise for wrong arguments, before the first real answer."""
+    values = [value for arguments in kwargs for value in (arguments or {}).values() if value]
+    words = [str(one) for value in values for one in (value if isinstance(value, list) else [value])]
+    for answer in ("x", " ".join(["x", *words])):  # some are looked at only where it holds those before
+        check(answer, prompt, instructions, kwargs)
 
 
 @cache
@@ -183,9 +190,7 @@ class _GenerateLM(LM):
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
         texts = self._generate([json.loads(request.args[0]) for request in requests])
         if len(texts) != len(requests):
-            raise RecoverError(
-                f"IFEval: {len(texts)} answers to {len(requests)} prompts: each needs exactly one"
-            )
+            raise RecoverError(f"IFEval: {len(texts)} answers to {len(requests)} prompts: each needs one")
         # A checker whose argument is null or 0 draws one at random: the same draw in every run.
         random.seed(0)
         return list(texts)
@@ -225,9 +230,7 @@ def _drawn(task: Task, limit: int | None) -> Task:
     docs = list(task.eval_docs)
     if limit is None or limit >= len(docs):
         return task
-    rows = [
-        {name: doc[name] for name in (*PROMPT_FIELDS, MESSAGES) if name in doc} for doc in drawn(docs, limit)
-    ]
+    rows = [{name: doc[name] for name in _COLUMNS if name in doc} for doc in drawn(docs, limit)]
     return _task_over(rows, HUB_PROMPTS)
 
 
@@ -277,23 +280,19 @@ def dataset(rows: list[dict[str, Any]], path: str | Path) -> Any:
 
 def _check_docs(task: Task, where: str) -> None:
     """Check every instruction's name and arguments, so that a wrong file fails before generation."""
-    from lm_eval.tasks.ifeval.instructions_registry import INSTRUCTION_DICT
-
+    known = instruction_types()
     for doc in task.eval_docs:
         names, arguments = doc["instruction_id_list"], doc["kwargs"]
+        place = f"{where}, key {doc['key']}"
         if not names or len(names) != len(arguments):
-            raise InputError(
-                f"{where}, key {doc['key']}: {len(names)} instructions with {len(arguments)} kwargs"
-            )
+            raise InputError(f"{place}: {len(names)} instructions with {len(arguments)} kwargs")
+        if unknown := [name for name in names if name not in known]:
+            raise InputError(f"{place}: unknown instruction {unknown[0]!r}: see IFEval's types")
         for name, kwargs in zip(names, arguments, strict=True):
-            if name not in INSTRUCTION_DICT:
-                raise InputError(
-                    f"{where}, key {doc['key']}: unknown instruction {name!r}: see IFEval's types"
-                )
             try:
-                INSTRUCTION_DICT[name](name).build_description(**{k: v for k, v in kwargs.items() if v})
-            except (TypeError, ValueError, AttributeError) as error:
-                raise InputError(f"{where}, key {doc['key']}, {name}: {first_line(error)}") from error
+                try_checkers(doc["prompt"], [name], [kwargs])
+            except Exception as error:  # the checkers raise many classes for wrong arguments
+                raise InputError(f"{place}, {name}: {first_line(error)}") from error
 
 
 def _checked(sample: dict[str, Any]) -> CheckedAnswer:

@@ -97,6 +97,13 @@ def followed(response: str, prompt: str, instructions: Sequence[str], kwargs: Se
     return share(harness.check(response, prompt, instructions, kwargs))
 
 
+def try_checkers(prompt: str, instructions: Sequence[str], kwargs: Sequence[Any]) -> None:
+    """Raise, before the first answer, what the checkers raise for arguments that they cannot use."""
+    from evals import harness
+
+    harness.try_checkers(prompt, instructions, kwargs)
+
+
 class _Recorded:
     """Look up answers by prompt; a prompt that occurs more than once gets its answers in the file's order.
 

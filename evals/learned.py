@@ -21,13 +21,12 @@ WORDS = {
 
 def learned(both: Sequence[tuple[Item, Item]]) -> dict[str, Any]:
     """Compare answers about the documents, the recovered model's with the clean model's, pair by pair."""
-    from evals.scores import cluster
     from evals.statistics import compare
 
     found = compare(
         [after.passed for after, _ in both],
         [before.passed for _, before in both],
-        clusters=[cluster(before.key, before.detail) for _, before in both],
+        clusters=[before.cluster for _, before in both],
     )
     return {"words": WORDS[found.words], "difference": found.difference, "interval": list(found.interval)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from math import ceil
 from typing import Any, TypeVar
@@ -38,6 +38,11 @@ class Item:
     passed: bool
     detail: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def cluster(self) -> str:
+        """The item's cluster: samples of one prompt, or questions about one fact, have the same."""
+        return str(self.detail.get("cluster") or self.detail.get("fact") or self.key)
+
 
 @dataclass(frozen=True)
 class Score:
@@ -55,11 +60,6 @@ class Score:
         """Return nested dicts and lists, for JSON and for the database."""
         row = asdict(self)
         return row | {"interval": list(self.interval), "items": list(row["items"])}
-
-
-def cluster(key: str, detail: Mapping[str, Any]) -> str:
-    """Return an item's cluster: samples of one prompt, or questions about one fact, have the same."""
-    return str(detail.get("cluster") or detail.get("fact") or key)
 
 
 def prompts_for(answers: int, items: Sequence[Item]) -> int:

@@ -77,7 +77,7 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class PairedComparison(Comparison):
-    """Comparison of two shares of passes, with this number of items and this discordance."""
+    """Comparison of two shares of passes, by McNemar's exact test."""
 
     p_mcnemar: float
     design_effect: float
@@ -200,12 +200,12 @@ def _planned_pairs(discordance: float, margin: float, alpha: float) -> int:
 def chance_to_pass(
     items: float, margin: float = 0.03, alpha: float = 0.05, discordance: float = PLANNED_DISCORDANCE
 ) -> float:
-    """Return the probability that a checkpoint passes as planned on this many independent items."""
+    """Return the probability that a checkpoint that lost nothing passes on this many independent items."""
     return _planned_power(max(1, int(items)), discordance, margin, alpha)
 
 
 def items_to_pass(margin: float = 0.03, alpha: float = 0.05, discordance: float = PLANNED_DISCORDANCE) -> int:
-    """Return the number of independent items on which such a checkpoint passes with a power of 80 %."""
+    """Return on how many independent items a checkpoint that lost nothing passes with a power of 80 %."""
     return _planned_pairs(discordance, margin, alpha)
 
 

@@ -100,7 +100,9 @@ def prepare(name: str, folder: str | Path | None = None, seed: int = 0) -> Prepa
     empty = [leaf for leaf, count in docs.items() if not count]
     if empty or not docs:
         raise InputError(f"{(empty or [name])[0]}: no row to ask: give it data")
-    for task in loaded["tasks"].values():
+    for leaf, task in loaded["tasks"].items():
+        if task.OUTPUT_TYPE == "loglikelihood_rolling":
+            raise InputError(f"{leaf}: gives the perplexity of texts, not answers: it cannot be paired")
         task.set_fewshot_seed(seed)
     return PreparedTask(name, loaded)
 

@@ -29,7 +29,7 @@ from evals import learned
 from evals.families import claims
 from evals.families.table import FAMILIES, MARGIN
 from evals.probes import NEW, OLD, UPDATES
-from evals.scores import Item, Score, cluster, prompts_for, share
+from evals.scores import Item, Score, prompts_for, share
 from evals.statistics import (
     WANTED_POWER,
     NonInferiority,
@@ -250,7 +250,7 @@ def _judge(axis: Axis, stages: Stages, margin: float, alpha: float) -> NonInferi
         [before.passed for _, before in both],
         margin=margin,
         alpha=alpha,
-        clusters=[cluster(before.key, before.detail) for _, before in both],
+        clusters=[before.cluster for _, before in both],
     )
     return replace(found, needed_n=prompts_for(found.needed_n, before))
 
@@ -285,7 +285,7 @@ def _lead(items: Sequence[Item], margin: float, alpha: float) -> NonInferiority 
         [one == OLD for one in answered],
         lead=-margin,
         alpha=alpha,
-        clusters=[cluster(item.key, item.detail) for item in items],
+        clusters=[item.cluster for item in items],
     )
     return replace(found, needed_n=prompts_for(found.needed_n, items))
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 from evals import verdict
 from evals.families.table import FAMILIES
-from evals.scores import Item, cluster
+from evals.scores import Item
 from pipelines.config.jobs import ChooseJob, DistillJob, MergeJob
 from pipelines.config.overrides import override
 from pipelines.distill import distill
@@ -113,7 +113,7 @@ def _tried(
 def _warn_of_small_halves(job: ChooseJob, stage: Stage, standards: Items) -> None:
     """Say before any candidate is made that half of the evaluation may be too small to show anything."""
     halves = {
-        axis.name: len({cluster(item.key, item.detail) for item in standards[axis.suite]["clean"]})
+        axis.name: len({item.cluster for item in standards[axis.suite]["clean"]})
         for axis in verdict.EVERY_AXIS
         if standards.get(axis.suite)
     }
@@ -140,7 +140,7 @@ def _names(job: ChooseJob) -> Iterator[str]:
 
 
 def _made(ws: Workspace, job: ChooseJob, stage: Stage, name: str) -> str:
-    """Train a candidate and return its checkpoint."""
+    """Make a candidate and return its checkpoint."""
     if name == "none":
         return job.student
     if name == EMBEDDINGS:
@@ -210,5 +210,5 @@ def _on_probe(items: Sequence[Item], seed: int) -> list[Item]:
 
 def on_probe(item: Item, seed: int) -> bool:
     """Return whether an item is in the probe split; items of one cluster are always in the same half."""
-    label = f"{seed}:{cluster(item.key, item.detail)}"
+    label = f"{seed}:{item.cluster}"
     return hashlib.sha256(label.encode()).digest()[0] < 128

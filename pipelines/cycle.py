@@ -15,7 +15,7 @@ from pipelines.distill import distill
 from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
-from pipelines.evaluation.suites import suites_of
+from pipelines.evaluation.suites import Suite, suites_of
 from pipelines.machine import cycle_time
 from pipelines.midtrain import midtrain
 from pipelines.runs import kept_probes
@@ -33,7 +33,7 @@ def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str |
     return run_stage(
         ws,
         "cycle",
-        lambda stage: _marked(ws, job, stage),
+        lambda stage: _failure_recorded(ws, job, stage),
         config=job.model_dump(),
         parent=parent,
         key=key,
@@ -41,7 +41,7 @@ def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str |
     )
 
 
-def _marked(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
+def _failure_recorded(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
     """Record a cycle that fails, for whatever reason, as failed; resuming sets it to running again."""
     try:
         return _work(ws, job, stage)
@@ -60,8 +60,8 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
             f"  verdict      {name} is {verdict.NOT_MEASURED}, so no acceptance: "
             "give --probes FILE (`recover probes` writes one), or --suite ifeval to judge by behaviour alone"
         )
-    _say_power(job, stage)
-    _say_duration(ws, job, stage)
+    if not stage.resumed:
+        _say_outlook(ws, job, stage)
     clean = _evaluate(ws, job, stage, "clean", job.clean)
     unmeasured = _unmeasured(job, clean)
     for name, why in unmeasured.items():
@@ -101,12 +101,16 @@ def _name_unfinished(ws: Workspace, job: CycleJob, stage: Stage) -> None:
             return
 
 
-def _say_power(job: CycleJob, stage: Stage) -> None:
+def _say_outlook(ws: Workspace, job: CycleJob, stage: Stage) -> None:
+    """Say what is known before anything is measured: axes with too few questions, and the time."""
+    suites = suites_of(evaluation_within(job, job.clean, "clean", job.settings.eval, job.earlier))
+    _say_power(job, suites, stage)
+    _say_duration(ws, job, suites, stage)
+
+
+def _say_power(job: CycleJob, suites: list[Suite], stage: Stage) -> None:
     """Say which axes have too few questions: a cycle that loses nothing would mostly be rejected for it."""
-    if stage.resumed:
-        return
     axes = {axis.suite: axis.name for axis in verdict.EVERY_AXIS}
-    suites = suites_of(evaluation_within(job, job.clean, "clean", job.settings.eval))
     counts = {axes[suite.name]: float(suite.independent) for suite in suites if suite.name in axes}
     if job.recover_with:  # half of them choose the way
         counts = {name: count / 2 for name, count in counts.items()}
@@ -114,9 +118,9 @@ def _say_power(job: CycleJob, stage: Stage) -> None:
         stage.say(f"  verdict      {line}")
 
 
-def _say_duration(ws: Workspace, job: CycleJob, stage: Stage) -> None:
+def _say_duration(ws: Workspace, job: CycleJob, suites: list[Suite], stage: Stage) -> None:
     """Say how long a cycle of more than some minutes takes on this machine."""
-    found = None if stage.resumed else cycle_time.forecast(ws, job)
+    found = cycle_time.forecast(ws, job, suites)
     if found and found.seconds >= cycle_time.WORTH_SAYING:
         stage.say(f"  time         {found}")
         if why := cycle_time.without_kernels():

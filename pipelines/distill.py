@@ -17,7 +17,7 @@ from pipelines.corpus.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, TOKENS
 from pipelines.distillation import engine_checks, engine_places, inputs
 from pipelines.distillation.leaks import kept_evaluation_prompts
 from pipelines.distillation.lengths import answerable
-from pipelines.distillation.pool import Chosen, chosen_once, with_room, without_leaks
+from pipelines.distillation.pool import Chosen, chosen_once, read_without_leaks, with_room
 from pipelines.distillation.prompts import Prompt
 from pipelines.distillation.starting_model import starting_model
 from pipelines.knowledge import guards
@@ -59,7 +59,8 @@ def distill(
     is resumed, and neither is lost.
     """
     # A wrong dial or engine is refused before anything is recorded.
-    engine_checks.check(job.settings, with_dials(job.settings.method, job.settings.dials))
+    method = with_dials(job.settings.method, job.settings.dials)
+    engine_checks.check(job.settings, method, sharded=ws.config.model.shard)
     job = pinned(ws, job)
 
     def distilled(stage: Stage) -> Result:
@@ -143,13 +144,13 @@ def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places
 
     method = _method(job.settings)
     evaluated = in_turn(lambda: kept_evaluation_prompts(job.evaluation, stage))
-    data = in_turn(lambda: without_leaks(job, method, stage, evaluated))
-    data, probe = early_stop.hold_out(job, data, evaluated)
+    data = in_turn(lambda: read_without_leaks(job, method, stage, evaluated))
+    data, probe = early_stop.hold_out(job, data, evaluated, ws.home)
     reward, data = inputs.read_reward(job, method, data)
     context = inputs.read_context(job, method, data.pairs)
     parent, student = starting_model(ws, job, stage)
     teachers = inputs.Teachers(ws, job, method, parent, student, engines)
-    taught = guards.taught(ws, job, method, student, teachers, stage)
+    taught = guards.guard_inputs(ws, job, method, student, teachers, stage)
 
     def choose() -> Chosen:
         fitting = with_room(data, teachers, context, stage)
@@ -192,7 +193,6 @@ def _episodes(
 ) -> Episodes:
     from pipelines.knowledge.rehearsal import rehearsal
     from recovery.engines.lookahead import Lookahead
-    from recovery.sampling.split import SplitSampler
     from recovery.training.step_data import Episodes, StepConfig, Task
 
     settings = job.settings
@@ -204,7 +204,7 @@ def _episodes(
         ahead = Lookahead(sampler, settings.steps, settings.save_every)  # type: ignore[arg-type]
     episodes = Episodes(
         student,
-        SplitSampler.of(engine_places.in_step(sampler), student.pad_id),
+        engine_places.in_step(sampler),
         Task(
             method,
             data.prompts,

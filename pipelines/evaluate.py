@@ -19,7 +19,7 @@ from pipelines.distillation.engine_checks import check_place
 from pipelines.distillation.engine_places import Engines
 from pipelines.evaluation.conditions import conditions
 from pipelines.evaluation.model_answers import ModelAnswers
-from pipelines.evaluation.question_lengths import require_room
+from pipelines.evaluation.question_checks import require_answerable
 from pipelines.evaluation.recorded_scores import recorded
 from pipelines.evaluation.suites import Suite, suites_of
 from pipelines.machine.fitting import fitted_once
@@ -66,7 +66,7 @@ def evaluation_within(
 
 def _work(ws: Workspace, job: EvalJob, stage: Stage) -> Result:
     suites = suites_of(job)  # a missing input ends the stage before a model is loaded
-    require_room(ws, ws.checkpoint(job.checkpoint), suites)
+    require_answerable(ws, ws.checkpoint(job.checkpoint), suites)
     settings = fitted_once(stage, job.checkpoint, job.settings, fitted.fit_evaluation)
     job = job.model_copy(update={"settings": settings})
     with Engines(ws, stage.directory) as engines:

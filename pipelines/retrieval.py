@@ -26,7 +26,7 @@ from evals import jsonl, statistics
 from evals.answer_matching import matches
 from evals.knowledge import LENIENT, OF_MULTIHOP, OPEN_BOOK, RETRIEVAL
 from evals.probes import KNOWLEDGE, MULTIHOP, Probe, load_probes
-from evals.scores import Item, cluster, drawn, share
+from evals.scores import Item, drawn, share
 from pipelines.config.jobs import EvalJob, RetrievalJob
 from pipelines.config.overrides import override
 from pipelines.corpus import documents
@@ -169,7 +169,7 @@ def _paired(after: Sequence[Item], before: Sequence[Item], margin: float) -> Row
     others = {item.key: item for item in after}
     pairs = [(others[item.key], item) for item in before]
     passed = [one.passed for one, _ in pairs], [other.passed for _, other in pairs]
-    groups = [cluster(item.key, item.detail) for _, item in pairs]
+    groups = [item.cluster for _, item in pairs]
     difference = statistics.compare(*passed, clusters=groups)
     kept = statistics.non_inferiority(*passed, margin=margin, clusters=groups)
     return asdict(difference) | {

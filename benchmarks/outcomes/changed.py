@@ -34,7 +34,7 @@ from benchmarks.outcomes.arguments import ways_parser
 from benchmarks.outcomes.old_odds import old_odds
 from evals import intervals, statistics
 from evals.probes import ANSWERED, NEW, OLD
-from evals.scores import Item, cluster
+from evals.scores import Item
 from pipelines.distill import distill
 from pipelines.evaluate import evaluate
 from pipelines.evaluation.recorded_scores import recorded_items
@@ -179,8 +179,7 @@ def _measured(world: World, name: str, cycles: int, ledger: Ledger) -> Iterator[
 def line(items: dict[str, list[Item]]) -> Line:
     """Return each suite's outcomes by question: [key, fact, passed]; of changed facts also which answer."""
     return {
-        suite: [[item.key, cluster(item.key, item.detail), item.passed] for item in found]
-        for suite, found in items.items()
+        suite: [[item.key, item.cluster, item.passed] for item in found] for suite, found in items.items()
     } | {"answered": [item.detail["answered"] for item in items["updates"]]}
 
 

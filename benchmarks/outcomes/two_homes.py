@@ -18,7 +18,7 @@ from benchmarks.ledger import Line, markdown, paired
 from db.cycle_names import STAGES
 from db.reads import queries
 from evals import intervals, statistics
-from evals.scores import Item, cluster, share
+from evals.scores import Item, share
 from evals.statistics import PairedComparison
 from pipelines.evaluation.recorded_scores import recorded_items
 from pipelines.runs.progress import Progress
@@ -83,7 +83,7 @@ def scored(items: Sequence[Item]) -> str:
 
 
 def clusters(items: Sequence[Item]) -> list[str]:
-    return [cluster(item.key, item.detail) for item in items]
+    return [item.cluster for item in items]
 
 
 def _row(name: str, ones: list[Item], others: list[Item]) -> Line:

@@ -10,7 +10,7 @@ from evals import intervals, statistics
 from evals.families import calibration_error
 from evals.families.family import Family, Question
 from evals.intervals import Interval
-from evals.scores import Item, ModelCalls, Score, cluster, share
+from evals.scores import Item, ModelCalls, Score, share
 
 Row = dict[str, Any]
 Pairs = Sequence[tuple[Item, Item]]
@@ -31,7 +31,7 @@ class Measure:
 
 
 def clusters(items: Sequence[Item]) -> list[str]:
-    return [cluster(item.key, item.detail) for item in items]
+    return [item.cluster for item in items]
 
 
 def _share(items: Sequence[Item]) -> float:

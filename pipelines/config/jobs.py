@@ -79,7 +79,7 @@ class MidtrainJob(Job):
     settings: MidtrainConfig
     prompts: str | None = None  # answered by the clean model, for the chat share
     evaluation: EvalConfig | None = None  # whose prompts must not be among them
-    earlier: dict[int, str] = Field(default_factory=dict)  # probes of earlier cycles, as little
+    earlier: dict[int, str] = Field(default_factory=dict)  # probes of earlier cycles, never trained on
     augment: str | None = None  # folder of augmented.jsonl
     answer_tokens: int = 2048  # longest answer of the clean model, for the chat share
     asked: str | None = None  # file of questions whose answers' probability is followed
@@ -99,7 +99,7 @@ class DistillJob(Job):
     prompts: str
     settings: DistillConfig
     evaluation: EvalConfig  # whose prompts must not be trained on
-    earlier: dict[int, str] = Field(default_factory=dict)  # probes of earlier cycles, as little
+    earlier: dict[int, str] = Field(default_factory=dict)  # probes of earlier cycles, never trained on
     docs: str | None = None  # what the student was taught; default: what its midtraining read
     seed: int = 0
 

@@ -255,15 +255,17 @@ def read_corpus(directory: Path, limits: Limits | None = None, *, strict: bool =
     return Corpus(tuple(manifest), tuple(texts))
 
 
-def require(directory: Path, limits: Limits | None = None) -> None:
-    """Refuse a folder without a document before a run starts; reads up to the first document."""
-    skipped: list[FileReport] = []
-    with closing(read_folder(directory, limits)) as items:  # type: ignore[type-var]
+def require(directory: Path, limits: Limits | None = None, *, strict: bool = False) -> None:
+    """Refuse a folder without a document before a run starts; reads up to the first document, and in a strict
+    run to the end, where a file that cannot be read is refused."""
+    manifest: list[FileReport] = []
+    with closing(read_folder(directory, limits, strict=strict)) as items:  # type: ignore[type-var]
         for item in items:
-            if isinstance(item, TextPiece):
+            if isinstance(item, FileReport):
+                manifest.append(item)
+            elif not strict:
                 return
-            skipped.append(item)
-    refuse_nothing(directory, skipped)
+    refuse_nothing(directory, manifest)
 
 
 def refuse_nothing(directory: Path, manifest: list[FileReport]) -> None:

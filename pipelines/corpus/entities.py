@@ -181,7 +181,8 @@ class _Own:
         return times >= TERM_TIMES and self.documents[term] <= most
 
     def has_name(self, name: Term, times: int) -> bool:
-        """Names of three words and more are never ordinary, nor are two that rarely follow each other."""
+        """Return whether it is a name here, not ordinary words: three words and more always are, and two that
+        rarely follow each other elsewhere."""
         if self.general is None:
             return True
         return self._share(times) >= NAME_KEYNESS * self.general.highest_share(" ".join(name))

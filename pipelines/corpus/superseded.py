@@ -25,6 +25,13 @@ def keep(docs: Path, run: Path) -> None:
             write_text(run / SUPERSEDED, "".join(f"{line}\n" for line in patterns(path)))
 
 
+def check(docs: Path) -> None:
+    """Refuse a list beside the documents that cannot be read."""
+    path = listed(docs)
+    if path is not None:
+        patterns(path)
+
+
 def left_out(runs: Sequence[Path]) -> list[frozenset[int]]:
     """Return, for each run (oldest first), the numbers of its documents that a later run has superseded.
 

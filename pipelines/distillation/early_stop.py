@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from db.reads import curves
@@ -35,15 +36,17 @@ ALPHA = 0.05  # of each check
 PASSED = "probe_passed"
 
 
-def hold_out(job: DistillJob, data: PromptData, asked: Sequence[str]) -> tuple[PromptData, list[Prompt]]:
+def hold_out(
+    job: DistillJob, data: PromptData, asked: Sequence[str], home: Path | None = None
+) -> tuple[PromptData, list[Prompt]]:
     """Split the rows into training rows and the probe, taken from a file or from the recovery prompts.
 
-    `asked` are the evaluation's prompts, which the probe leaves out."""
+    `asked` are the evaluation's prompts, which the probe leaves out; the home keeps a sample from the hub."""
     settings = job.settings.stop
     if settings is None:
         return data, []
     source = settings.probe or "the recovery prompts"
-    rows = read_prompts(settings.probe) if settings.probe else data.rows
+    rows = read_prompts(settings.probe, job.seed, home) if settings.probe else data.rows
     checkable, _ = drop_leaks([row for row in rows if row.fields.get("instruction_id_list")], asked)
     if not checkable:
         raise InputError(

@@ -16,10 +16,10 @@ AHEAD_STATES = ("student", "student-kept")  # prefixes that need only the studen
 INPROCESS, COLOCATED, OWN_SERVER = "inprocess", "vllm", "server"
 
 
-def check(settings: DistillConfig, method: Method) -> None:
+def check(settings: DistillConfig, method: Method, *, sharded: bool = False) -> None:
     """Refuse combinations that cannot work before any model is loaded."""
     if launched() > 1:
-        _check_several(settings)
+        _check_several(settings, method, sharded)
     if settings.ahead:
         _check_ahead(settings, method)
     if settings.sampler != INPROCESS and not student_writes(method):
@@ -42,6 +42,11 @@ def check(settings: DistillConfig, method: Method) -> None:
         )
     if method.teacher == "routed" and where != OWN_SERVER:
         raise InputError(f"several teachers need an engine each: give --teacher-engine {OWN_SERVER}")
+    if settings.sampler == where == COLOCATED:
+        raise InputError(
+            "sampler and teacher cannot both be in this process: start a server for the teacher "
+            "(recover serve)"
+        )
 
 
 def _check_ahead(settings: DistillConfig, method: Method) -> None:
@@ -57,7 +62,9 @@ def _check_ahead(settings: DistillConfig, method: Method) -> None:
         raise InputError("ahead: the step after a saved state is not sampled ahead: raise save_every above 1")
 
 
-def _check_several(settings: DistillConfig) -> None:
+def _check_several(settings: DistillConfig, method: Method, sharded: bool) -> None:
+    if sharded and method.teacher == "self-ema":
+        raise InputError(f"method {method.name!r} needs the student unsharded: set model.shard to false")
     if COLOCATED in (settings.sampler, settings.teacher_engine):
         raise InputError(
             f"several processes: {COLOCATED} runs inside one process: take {OWN_SERVER}, or start "

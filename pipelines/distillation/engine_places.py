@@ -39,7 +39,6 @@ class Engines(ExitStack):
         self.ws = ws
         self.directory = directory
         self.together = together
-        self._colocated = ""
 
     def sampler(
         self, where: str, student: ChatModel, checkpoint: Checkpoint, *, follow: bool, batch_size: int = 256
@@ -52,7 +51,7 @@ class Engines(ExitStack):
         from recovery.engines.engine_sampler import EngineSampler
         from recovery.forward.hidden_states import is_adapter
 
-        rank = adapter_rank(student.model) if is_adapter(student.model) else 0
+        rank = trained_rank(student.model) if is_adapter(student.model) else 0
         base = self.ws.checkpoint(checkpoint.base) if checkpoint.base else checkpoint
         engine = self._engine("sampler", where, base, dtype_of(student), rank)
         sampler = EngineSampler(engine, student, follow=follow)
@@ -79,12 +78,6 @@ class Engines(ExitStack):
         settings = engine_settings(self.ws.config)
         engine: Any
         if where == COLOCATED:
-            if self._colocated:
-                raise InputError(
-                    f"{self._colocated} and {role} cannot both be in this process: start a server for the "
-                    "teacher (recover serve)"
-                )
-            self._colocated = role
             engine = VllmEngine(checkpoint.path, settings, dtype=dtype, rank=rank)
         elif where == OWN_SERVER:
             log = self.directory / f"{role}.log"
@@ -157,6 +150,15 @@ def make_server(
     )
 
 
+def require_place(name: str, where: str, config: Config) -> None:
+    """Refuse an unknown engine, one that is not installed, and URLs at which no server answers."""
+    from recovery.engines.vllm_http import ServerEngine
+
+    check_place(name, where)
+    if where not in (INPROCESS, COLOCATED, OWN_SERVER):
+        ServerEngine(where.split(","), engine_settings(config)).close()
+
+
 def engine_settings(config: Config) -> EngineSettings:
     from recovery.engines.protocol import EngineSettings
 
@@ -168,7 +170,7 @@ def dtype_of(student: ChatModel) -> str:
     return str(student.model.dtype).removeprefix("torch.")
 
 
-def adapter_rank(model: Any) -> int:
+def trained_rank(model: Any) -> int:
     return max(config.r for config in model.peft_config.values())
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipelines.distillation import early_stop, engine_checks, inputs, lengths
-from pipelines.distillation.leaks import evaluation_prompts
+from evals import dialogues
+from pipelines.distillation import early_stop, engine_checks, engine_places, inputs, lengths
+from pipelines.distillation.leaks import drop_leaks, evaluation_prompts
 from pipelines.distillation.pool import require_unasked
 from pipelines.distillation.prompts import Prompt
 from recovery.errors import InputError
@@ -15,52 +16,77 @@ from recovery.methods.table import with_dials
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
     from pipelines.config.sections.distill import DistillConfig
+    from pipelines.config.settings import Config
     from pipelines.runs.workspace import Workspace
 
 
-def check_settings(settings: DistillConfig) -> None:
-    """Refuse what the settings alone tell is wrong, and files that they name and that are not there."""
+def check_settings(settings: DistillConfig, config: Config) -> None:
+    """Refuse what the settings alone tell is wrong, and files and servers that they name and that are not
+    there."""
     method = with_dials(settings.method, settings.dials)
-    engine_checks.check(settings, method)
-    inputs.check_named(settings, method)
+    engine_checks.check(settings, method, sharded=config.model.shard)
+    for name, where in (("sampler", settings.sampler), ("teacher engine", settings.teacher_engine)):
+        engine_places.require_place(name, where, config)
+    inputs.require_named(settings, method)
 
 
 def check_inputs(ws: Workspace, job: DistillJob) -> inputs.PromptData:
     """Read all inputs of a distillation and return its rows; the home keeps the sample of a hub data set."""
     method = with_dials(job.settings.method, job.settings.dials)
     data = inputs.read_data(job, method, ws.home)
+    _require_teachers_room(ws, job, data)
     require_askable(ws, job.student, data.prompts)
+    require_askable(ws, job.student, data.pairs, name="pairs")
     evaluated = evaluation_prompts(job.evaluation, lambda line: None)  # the run says what cannot be read
     require_unasked(data, evaluated)
-    _, data = inputs.read_reward(job, method, data)
-    context = inputs.read_context(job, method, data.pairs)
+    by_row = method.needs_rewards or method.context != "none" or method.teacher == "routed"
+    trained = _trained_on(data, evaluated) if by_row or job.settings.stop else data
+    inputs.require_routes(job, method, trained.rows)
+    trained, probe = early_stop.hold_out(job, trained, evaluated, ws.home)
+    require_askable(ws, job.student, probe, name="rows of distill.stop.probe")
+    _, trained = inputs.read_reward(job, method, trained)
+    context = inputs.read_context(job, method, trained.pairs)
     if context is not None:
-        context.check(data.rows)
-    early_stop.hold_out(job, data, evaluated)
+        context.check(trained.rows)
     return data
 
 
-def require_askable(ws: Workspace, student: str, prompts: Sequence[Prompt]) -> None:
+def _require_teachers_room(ws: Workspace, job: DistillJob, data: inputs.PromptData) -> None:
+    """Refuse an engine of the teacher that has no room for an answer behind any prompt."""
+    settings, limit = job.settings, ws.config.engine.max_length
+    if not data.prompts or settings.teacher_engine == engine_checks.INPROCESS or limit is None:
+        return
+    own = lengths.checkpoint_limit(ws, ws.checkpoint(job.student))
+    if limit <= settings.max_new_tokens and (own is None or limit < own):
+        raise InputError(
+            f"engine.max_length {limit:,} leaves no room for a prompt before answers of "
+            f"{settings.max_new_tokens:,} tokens: raise it, or lower distill.max_new_tokens"
+        )
+
+
+def _trained_on(data: inputs.PromptData, evaluated: Sequence[str]) -> inputs.PromptData:
+    """Return the rows without those that the evaluation asks."""
+    return inputs.PromptData(*(drop_leaks(rows, evaluated)[0] for rows in (data.prompts, data.pairs)))
+
+
+def require_askable(ws: Workspace, student: str, prompts: Sequence[Prompt], *, name: str = "prompts") -> None:
     """Refuse prompts that the chat template rejects, tried on one of each order of turns, and prompts of
     which none leaves room for an answer."""
+    if not prompts:
+        return
     checkpoint = ws.checkpoint(student)
     encoder = ws.encoder(checkpoint)
-    for prompt in {_turns(prompt): prompt for prompt in reversed(prompts)}.values():
+    for prompt in {dialogues.order(prompt.messages): prompt for prompt in reversed(prompts)}.values():
         try:
             encoder.check(prompt.messages)
         except InputError as error:
-            raise InputError(f"prompts: {prompt.text[:60]!r}: {error}: change or drop such rows") from error
+            raise InputError(f"{name}: {prompt.text[:60]!r}: {error}: change or drop such rows") from error
     limit = lengths.checkpoint_limit(ws, checkpoint)
-    if not prompts or limit is None:
+    if limit is None:
         return
     counts = (lengths.tokens_if_long(encoder.prompt_ids, prompt.messages, limit) for prompt in prompts)
     if all(count >= limit for count in counts):
         raise InputError(
-            f"all prompts leave no room for an answer: the limit is {limit:,} tokens; shorten them, such as "
+            f"all {name} leave no room for an answer: the limit is {limit:,} tokens; shorten them, such as "
             f"{prompts[0].text[:60]!r}"
         )
-
-
-def _turns(prompt: Prompt) -> tuple[tuple[str, ...], ...]:
-    """Return the roles of a prompt's turns with what each holds: by these a template takes or rejects it."""
-    return tuple((str(turn.get("role")), *sorted(turn)) for turn in prompt.messages)

@@ -44,7 +44,7 @@ class PromptData:
         return [*self.prompts, *self.pairs]
 
 
-def check_read(method: Method, **given: object) -> None:
+def refuse_ignored(method: Method, **given: object) -> None:
     """Refuse an option that this method would ignore."""
     readers = {
         "pairs": (_reads_pairs(method), "data states or demonstrations"),
@@ -61,7 +61,7 @@ def _reads_pairs(method: Method) -> bool:
     return method.state_kind in READ_STATES or method.context == "demonstrations"
 
 
-def check_named(settings: DistillConfig, method: Method) -> None:
+def require_named(settings: DistillConfig, method: Method) -> None:
     """Refuse files and functions that are named beside the prompts and are not there."""
     if settings.pairs and _reads_pairs(method) and not settings.pairs.startswith(HUB):
         read_prompts(settings.pairs)
@@ -87,6 +87,17 @@ def read_data(job: DistillJob, method: Method, home: Path | None = None) -> Prom
             f"{source}: no row has a 'response' to learn from: set distill.pairs (`recover distill --pairs`)"
         )
     return PromptData([] if method.state_kind == "data" else prompts, pairs)
+
+
+def require_routes(job: DistillJob, method: Method, rows: list[Prompt]) -> None:
+    """Refuse rows whose route names no teacher."""
+    known = {DEFAULT_ROUTE, *job.settings.routes}
+    unknown = sorted(set(map(_route, rows)) - known) if method.teacher == "routed" else []
+    if unknown:
+        raise InputError(
+            f"no teacher for the route {unknown[0]!r} of a row: there are {', '.join(sorted(known))} "
+            "(distill.routes)"
+        )
 
 
 def _answered(rows: list[Prompt]) -> list[Prompt]:

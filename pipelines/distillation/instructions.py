@@ -22,7 +22,7 @@ def require_checkers(source: str, rows: Sequence[Prompt], reader: str) -> None:
     for row in rows:
         asked = prompt(row)
         try:
-            followed("", {**row.fields, "prompt": asked})
+            ifeval.try_checkers(asked, row.fields["instruction_id_list"], row.fields["kwargs"])
         except Exception as error:  # the checkers raise many classes for wrong arguments
             said = " ".join(str(error).split())[:120]
             raise InputError(

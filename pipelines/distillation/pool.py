@@ -31,7 +31,7 @@ AT_ONCE = 1000  # rows that are looked through before it is known whether one ma
 Chosen = tuple[PromptData, dict[str, Any]]
 
 
-def without_leaks(job: DistillJob, method: Method, stage: Stage, evaluated: Sequence[str]) -> PromptData:
+def read_without_leaks(job: DistillJob, method: Method, stage: Stage, evaluated: Sequence[str]) -> PromptData:
     """Read the prompts and pairs that the method needs; drop those that the evaluation asks."""
     data = read_data(job, method, stage.workspace.home)
     kept = {}

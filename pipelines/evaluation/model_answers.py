@@ -163,6 +163,5 @@ class ModelAnswers:
         self.limit = max(max_new_tokens, self.limit or 0)
         self.tokens_read += read
         self.tokens_written += written
-        flops = self.flops.forward(read + written, (read + written / 2) / len(prompts))
-        self.stage.spend(tokens_sampled=written, flops=flops)
+        self.stage.spend(tokens_sampled=written, flops=self.flops.answered(read, written, len(prompts)))
         return responses

@@ -101,7 +101,7 @@ def _ifeval(settings: EvalConfig) -> Suite:
         yield found
 
     count = _answers(settings, len(rows))
-    prompts = [chat(row["prompt"]) for row in rows]
+    prompts = [row.get("messages") or chat(row["prompt"]) for row in rows]
     asked, most = _least(settings.limit, len(rows)) or 0, settings.max_new_tokens
     return Suite("ifeval", [rows, sentences.name()], score, prompts, asked, count, most)
 

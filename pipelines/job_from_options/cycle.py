@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from evals.families.table import FAMILIES
 from evals.task_names import require_families
 from evals.verdict import EVERY_AXIS, required_axes
 from pipelines.choose import CHOICES
 from pipelines.config.jobs import CycleJob
-from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
 from pipelines.cycle import distillation
+from pipelines.distillation.engine_places import require_place
 from pipelines.distillation.input_checks import check_inputs, check_settings, require_askable
 from pipelines.distillation.prompts import read_prompts
 from pipelines.evaluate import evaluation_within
-from pipelines.evaluation.question_lengths import require_room
+from pipelines.evaluation.question_checks import require_answerable
 from pipelines.evaluation.suites import answerable_suites, suites_of
 from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
     absolute,
-    readable_folder,
     recovery_prompts,
-    require_trainable,
     resolved,
     say_beside,
+    training_folder,
     with_ifeval,
     with_routes,
 )
 from pipelines.job_from_options.measure import suites_of_verdict
+from pipelines.job_from_options.trained_weights import require_both_trainable
 from pipelines.knowledge import passage_teaching
 from pipelines.midtrain import with_augmented
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-
-if TYPE_CHECKING:
-    from recovery.storage.checkpoints import Checkpoint
 
 BEHAVIOUR = "ifeval"  # the suite without which no cycle is accepted
 
@@ -65,23 +61,23 @@ def cycle_job(
     settings = resolved(ws, docs, changes)
     distils = chosen_later != "merge"  # auto does where nothing cheaper passes
     if distils:
-        check_settings(settings.distill)
+        check_settings(settings.distill, ws.config)
         settings = settings.model_copy(update={"distill": with_routes(ws, settings.distill)})
-    folder = readable_folder(docs, settings)
+    require_place("sampler", settings.eval.sampler, ws.config)
+    chosen = ws.checkpoint(student)
+    require_both_trainable(ws, chosen, settings, distils=distils)
+    folder = training_folder(docs, settings)
     settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment)})
     settings = with_ifeval(ws, settings, changes)
     judged = _judged_suites(settings, suites, typed="eval.behaviours" in changes)
     settings = _measuring(settings, judged)
-    chosen = ws.checkpoint(student)
-    _require_one_rank(chosen, settings)
-    require_trainable(chosen, settings, "midtrain")
     passage_teaching.check(settings.midtrain, augment)
     job = CycleJob(
         docs=folder,
         student=chosen.id,
         clean=ws.clean().id,
         settings=settings,
-        prompts=recovery_prompts(ws, settings, changes),
+        prompts=settings.distill.prompts,
         suites=judged,
         required=_required(judged, named=bool(suites)),
         earlier=earlier_probes(ws, chosen.id),
@@ -90,28 +86,13 @@ def cycle_job(
         recover_with=chosen_later,
     )
     asked = evaluation_within(job, job.clean, "clean", settings.eval, job.earlier)
-    require_room(ws, ws.clean(), suites_of(asked))
+    require_answerable(ws, ws.clean(), suites_of(asked))
+    job = job.model_copy(update={"prompts": recovery_prompts(ws, settings, changes)})  # may be written first
     checked = check_inputs(ws, distillation(job, job.student)).prompts if distils else []
     if settings.midtrain.mix.chat and not checked:
         require_askable(ws, job.clean, read_prompts(job.prompts, job.seed, ws.home))
     say_beside(ws, docs, changes)
     return job
-
-
-def _require_one_rank(student: Checkpoint, settings: Config) -> None:
-    """Refuse ranks that a later stage cannot train: an adapter keeps the rank that it was made with."""
-    from recovery.models.adapters import adapter_rank
-
-    rank = adapter_rank(student.path)
-    for stage, lora in (("midtrain", settings.midtrain.lora), ("distill", settings.distill.lora)):
-        if not isinstance(lora, LoraConfig):
-            continue
-        if rank not in (None, lora.rank):
-            raise InputError(
-                f"{stage}.lora: the adapter to train will be of rank {rank}, one of rank {lora.rank} cannot "
-                f"take its place: give rank {rank} or auto"
-            )
-        rank = lora.rank
 
 
 def _judged_suites(settings: Config, suites: str | None, *, typed: bool) -> tuple[str, ...]:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from db.reads import queries
 from pipelines.config.overrides import changed
 from pipelines.config.sections.distill import DistillConfig
-from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
-from pipelines.corpus import documents
+from pipelines.corpus import documents, superseded
+from pipelines.distillation.input_checks import require_askable
+from pipelines.distillation.prompts import read_prompts
 from pipelines.job_from_options import ifeval_prompts
 from pipelines.runs.workspace import Workspace, companions, is_file
 from pipelines.writing import self_prompts
 from recovery.errors import InputError
-
-if TYPE_CHECKING:
-    from recovery.storage.checkpoints import Checkpoint
 
 Changes = Mapping[str, Any]  # settings by their key in recover.yaml: {"distill.steps": 20}
 NONE: Changes = {}
@@ -54,6 +52,15 @@ def readable_folder(docs: Path, settings: Config) -> str:
         if place and is_file(place):
             documents.refuse_among(docs, Path(place), name)
     return absolute(docs)
+
+
+def training_folder(docs: Path, settings: Config) -> str:
+    """Return the absolute path of a folder that a midtraining can read, to the end where it is strict."""
+    superseded.check(docs)
+    reading = settings.midtrain.reading
+    if reading.strict:
+        documents.require(docs, reading.limits, strict=True)
+    return readable_folder(docs, settings)
 
 
 def absolute(path: Path) -> str:
@@ -92,10 +99,13 @@ def recovery_prompts(ws: Workspace, settings: Config, changes: Changes) -> str:
 
 
 def midtraining_prompts(ws: Workspace, settings: Config, changes: Changes) -> str:
-    """Return the source of the prompts for midtraining's chat share; as configured if it has none."""
+    """Return the source of the prompts for midtraining's chat share, which the clean model can be asked; as
+    configured if it has none."""
     if not settings.midtrain.mix.chat:
         return settings.distill.prompts
-    return recovery_prompts(ws, settings, changes)
+    prompts = recovery_prompts(ws, settings, changes)
+    require_askable(ws, ws.clean().id, read_prompts(prompts, settings.seed, ws.home))
+    return prompts
 
 
 def _most_prompts(settings: Config) -> int:
@@ -120,22 +130,3 @@ def with_routes(ws: Workspace, distill: DistillConfig) -> DistillConfig:
     """Return the settings with the id of each checkpoint that the routes name; refuse one that is missing."""
     routes = {name: ws.checkpoint(place).id for name, place in distill.routes.items()}
     return distill.model_copy(update={"routes": routes})
-
-
-def require_rank(student: Checkpoint, lora: LoraConfig | str | None, *, typed: bool) -> None:
-    """Refuse a rank that is not that of the student's adapter; no rank at all, where it was typed."""
-    if isinstance(lora, LoraConfig) or (typed and lora is None):
-        from recovery.models import adapters
-
-        adapters.require_rank(student.path, lora.rank if lora else 0)
-
-
-def require_trainable(student: Checkpoint, settings: Config, stage: str) -> None:
-    """Refuse a stage that would train weights in 4 bits: only an adapter on them can be."""
-    from recovery.models.adapters import adapter_rank
-
-    lora = getattr(settings, stage).lora
-    if settings.model.quantize and lora is None and adapter_rank(student.path) is None:
-        raise InputError(
-            f"{stage}.lora: weights in 4 bits (model.quantize) can't be trained: set it, as to {{rank: 32}}"
-        )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from evals.families.table import FAMILIES
 from evals.task_names import OURS, listed, require_families
 from evals.verdict import required_axes
-from pipelines.config.ifeval_file import HUB_IFEVAL
 from pipelines.config.jobs import DriftJob, EvalJob, LocateJob, RetrievalJob
 from pipelines.config.settings import Config
+from pipelines.distillation.engine_places import require_place
 from pipelines.evaluation.suites import answerable_suites
 from pipelines.job_from_options.inputs import (
     NONE,
@@ -37,16 +38,29 @@ def eval_job(
     """Build an evaluation; without suites, on all for which there are questions."""
     chosen = ws.checkpoint(checkpoint or "current").id
     settings = resolved(ws, taught_folder(ws, chosen), changes)
+    require_place("sampler", settings.eval.sampler, ws.config)
     asked = listed(suites) or _answerable(settings, changes)
-    if "ifeval" in asked and settings.eval.ifeval == HUB_IFEVAL:
+    if "ifeval" in asked and settings.eval.ifeval:
         settings = with_ifeval(ws, settings, changes)
     return EvalJob(
         checkpoint=chosen,
         suites=asked,
         settings=settings.eval,
-        output=absolute(Path(output)) if output else None,
+        output=_writable_folder(Path(output)) if output else None,
         seed=settings.seed,
     )
+
+
+def _writable_folder(path: Path) -> str:
+    """Make the folder of lm-eval's files, which lm-eval itself would leave out without a word."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        writable = os.access(path, os.W_OK)
+    except OSError as error:
+        raise InputError(f"--output {path}: {error.strerror}: give a folder that can be written") from error
+    if not writable:
+        raise InputError(f"--output {path}: may not be written: give another folder")
+    return absolute(path)
 
 
 def _answerable(settings: Config, changes: Changes) -> tuple[str, ...]:

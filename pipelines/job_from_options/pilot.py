@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines.config.jobs import PilotJob
+from pipelines.config.jobs import EvalJob, PilotJob
+from pipelines.config.settings import Config
+from pipelines.distillation.engine_places import require_place
+from pipelines.evaluation.question_checks import require_answerable
+from pipelines.evaluation.suites import suites_of
 from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
     midtraining_prompts,
-    readable_folder,
     resolved,
+    training_folder,
     with_ifeval,
 )
+from pipelines.job_from_options.trained_weights import require_trainable
+from pipelines.piloting.narrow_runs import known_law
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
@@ -39,9 +45,12 @@ def pilot_job(
     tried = parse_rates(rates) if rates else (rate / 4, rate)
     if settings.midtrain.method != "text":
         raise InputError("a pilot foretells training on text: set midtrain.method to text, or run the cycle")
-    folder = readable_folder(docs, settings)
     chosen = ws.checkpoint(student)
+    require_trainable(ws, chosen, settings, "midtrain", changes)
+    folder = training_folder(docs, settings)
     settings = with_ifeval(ws, settings, changes)
+    if known_law(ws) is None:
+        _require_behaviour(ws, settings)
     return PilotJob(
         docs=folder,
         student=chosen.id,
@@ -55,6 +64,13 @@ def pilot_job(
         changes=dict(changes),
         seed=settings.seed,
     )
+
+
+def _require_behaviour(ws: Workspace, settings: Config) -> None:
+    """Refuse what stands in the way of asking IFEval's prompts."""
+    require_place("sampler", settings.eval.sampler, ws.config)
+    asked = EvalJob(checkpoint=ws.clean().id, suites=("ifeval",), settings=settings.eval)
+    require_answerable(ws, ws.clean(), suites_of(asked))
 
 
 def parse_rates(text: str) -> tuple[float, float]:

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.jobs import DistillJob, MergeJob, MidtrainJob, Mixture, SweepJob
-from pipelines.distillation.input_checks import check_settings, require_askable
-from pipelines.distillation.inputs import check_read
-from pipelines.distillation.prompts import read_prompts
+from pipelines.distillation.input_checks import check_settings
+from pipelines.distillation.inputs import refuse_ignored
 from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
@@ -17,13 +16,13 @@ from pipelines.job_from_options.inputs import (
     newest_midtrained,
     readable_folder,
     recovery_prompts,
-    require_rank,
-    require_trainable,
     resolved,
     taught_folder,
+    training_folder,
     with_routes,
 )
 from pipelines.job_from_options.measure import eval_job
+from pipelines.job_from_options.trained_weights import require_trainable
 from pipelines.knowledge import passage_teaching
 from pipelines.midtrain import with_augmented
 from pipelines.runs.kept_probes import earlier_probes
@@ -48,15 +47,11 @@ def midtrain_job(
     changes: Changes = NONE,
 ) -> MidtrainJob:
     settings = resolved(ws, docs, changes)
-    folder = readable_folder(docs, settings)
     chosen = ws.checkpoint(student)
-    require_rank(chosen, settings.midtrain.lora, typed="midtrain.lora" in changes)
-    require_trainable(chosen, settings, "midtrain")
+    require_trainable(ws, chosen, settings, "midtrain", changes)
+    folder = training_folder(docs, settings)
     midtrain = with_augmented(settings.midtrain, augment)
     passage_teaching.check(midtrain, augment)
-    prompts = midtraining_prompts(ws, settings, changes)
-    if midtrain.mix.chat:
-        require_askable(ws, ws.clean().id, read_prompts(prompts, settings.seed, ws.home))
     return MidtrainJob(
         docs=folder,
         student=chosen.id,
@@ -65,7 +60,7 @@ def midtrain_job(
         earlier=earlier_probes(ws, chosen.id),
         augment=absolute(augment) if augment else None,
         answer_tokens=settings.distill.max_new_tokens,
-        prompts=prompts,
+        prompts=midtraining_prompts(ws, settings, changes),
         seed=settings.seed,
     )
 
@@ -81,13 +76,12 @@ def distill_job(
     """Build a distillation; without a student, of the newest midtrained checkpoint."""
     chosen = ws.checkpoint(student or newest_midtrained(ws))
     settings = resolved(ws, docs or taught_folder(ws, chosen.id), changes)
-    require_rank(chosen, settings.distill.lora, typed="distill.lora" in changes)
-    require_trainable(chosen, settings, "distill")
+    require_trainable(ws, chosen, settings, "distill", changes)
     distill = with_routes(ws, settings.distill)
-    check_settings(distill)
+    check_settings(distill, ws.config)
     method = with_dials(distill.method, distill.dials)
     typed = {option: changes.get(key) for option, key in OPTIONS_OF_SOME_METHODS.items()}
-    check_read(method, **typed)
+    refuse_ignored(method, **typed)
     return DistillJob(
         student=chosen.id,
         teacher=ws.checkpoint(teacher).id,

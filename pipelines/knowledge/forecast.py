@@ -19,10 +19,10 @@ from scipy import special
 from db.reads import queries
 from recovery.batches.rollouts import Rollouts
 from recovery.distributed import gathered
+from recovery.forward.eval_mode import evaluating
 from recovery.forward.hidden_states import is_adapter, logits_of, states_at
 from recovery.models.adapters import adapter_off
 from recovery.objective.divergences import exact_forward_kl
-from recovery.teachers.teachers import evaluating
 
 if TYPE_CHECKING:
     from db.session import Database

@@ -44,7 +44,7 @@ class GuardInputs:
     held_out: dict[Term, list[str]] = field(default_factory=dict)  # sentences that it was not trained on
 
 
-def taught(
+def guard_inputs(
     ws: Workspace, job: DistillJob, method: Method, student: ChatModel, teachers: Teachers, stage: Stage
 ) -> GuardInputs | None:
     """Return None where the student learned no documents, or is its own teacher."""
@@ -104,7 +104,7 @@ def guard(
         measured = {"weight": weight, "newness": _by_what(result) if judge else UNMEASURED}
         summaries[name] = result.summary() | measured
         stage.say(_log_line(name, summaries[name]))
-        if not result.kept:
+        if not kept[name]:
             raise InputError(
                 f"every one of the {name} is about the new documents: give other --{name}, or --overlap keep"
             )

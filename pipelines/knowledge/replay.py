@@ -105,9 +105,7 @@ def _answers(
         rollouts = sampler.sample(asked, params)
         read = sum(map(len, asked))
         written = rollouts.n_tokens
-        stage.spend(
-            tokens_sampled=written, flops=flops.forward(read + written, (read + written / 2) / len(asked))
-        )
+        stage.spend(tokens_sampled=written, flops=flops.answered(read, written, len(asked)))
         answers = zip(asked, rollouts.responses(), strict=True)
         found += [([*prompt, *answer], len(prompt)) for prompt, answer in answers]
         total = sum(len(chat) for chat, _ in found)

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from evals import task_names
 from pipelines.config import fitted
-from pipelines.config.jobs import CycleJob, EvalJob
+from pipelines.config.jobs import CycleJob
 from pipelines.corpus.preview import CHARACTERS_PER_TOKEN
 from pipelines.corpus.reading.formats import format_of
 from pipelines.distillation.engine_checks import INPROCESS
-from pipelines.evaluation.suites import Suite, suites_of
+from pipelines.evaluation.suites import Suite
 from pipelines.machine.fitting import mix_of
 from pipelines.machine.model_sizes import read_size
 from pipelines.machine.stage_tokens import (
@@ -80,10 +79,9 @@ class Forecast:
         )
 
 
-def forecast(ws: Workspace, job: CycleJob) -> Forecast | None:
-    """Return how long a cycle takes; None where that cannot be told, as of a server elsewhere.
-
-    lm-eval's tasks are left out: what they ask is known once they are loaded."""
+def forecast(ws: Workspace, job: CycleJob, suites: Iterable[Suite]) -> Forecast | None:
+    """Return how long a cycle that asks these suites takes; None where that cannot be told, as of a server
+    elsewhere."""
     settings = job.settings
     places = {settings.eval.sampler, settings.distill.sampler, settings.distill.teacher_engine}
     if places != {INPROCESS} or job.recover_with:
@@ -93,13 +91,8 @@ def forecast(ws: Workspace, job: CycleJob) -> Forecast | None:
     except InputError:
         return None
     timed = _Timed(size, measured(size.hidden, settings.model.number_bytes(_on_gpu())))
-    counted = tuple(name for name in job.suites if name in (*task_names.OURS, task_names.IFBENCH))
-    evaluation = EvalJob(
-        checkpoint=job.clean, suites=counted, settings=settings.eval, earlier=job.earlier, seed=job.seed
-    )
     mix = mix_of(ws, job.student, settings.midtrain.mix)
-    evaluations = sum(map(timed.suite, suites_of(evaluation)))
-    return Forecast(evaluations, timed.midtraining(job, mix), timed.recovery(job))
+    return Forecast(sum(map(timed.suite, suites)), timed.midtraining(job, mix), timed.recovery(job))
 
 
 def without_kernels() -> str:

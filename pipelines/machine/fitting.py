@@ -45,7 +45,7 @@ def fitted_here(
     ws: Workspace, checkpoint: Checkpoint, settings: S, fit: Callable[[S, ModelSize, Machine], S]
 ) -> S:
     """Return the settings fitted to a checkpoint's size and to this machine's memory."""
-    return fit(settings, model_size(ws, checkpoint), this_machine(ws.config.model))
+    return fit(settings, checkpoint_size(ws, checkpoint), this_machine(ws.config.model))
 
 
 def fitted_by_config(model: ModelConfig, settings: S, fit: Callable[[S, ModelSize, Machine], S]) -> S:
@@ -62,7 +62,7 @@ def fitted_by_config(model: ModelConfig, settings: S, fit: Callable[[S, ModelSiz
     return fit(settings, measured, this_machine(model))
 
 
-def model_size(ws: Workspace, found: Checkpoint) -> ModelSize:
+def checkpoint_size(ws: Workspace, found: Checkpoint) -> ModelSize:
     """Return the size of a checkpoint, or of an adapter's base model, from its config.json."""
     from recovery.models.adapters import adapter_rank
 

@@ -78,8 +78,10 @@ def asked_people() -> tuple[Person, ...]:
 
 @cache
 def new_names() -> tuple[str, ...]:
-    """Names for new people. Recovery prompts hold several people of each first name: names without recovery
-    prompts can no longer be copied from a question, and a single surname would be given to every Georg."""
+    """Return names for new people, of whose first names recovery prompts hold several people each.
+
+    Names without recovery prompts can no longer be copied from a question, and a single surname would be
+    given to every Georg."""
     asked = Counter(_first(who.name) for who in asked_people())
     return tuple(name for name in all_names()[KNOWN_COUNT:] if asked[_first(name)] > 1)
 
@@ -127,7 +129,7 @@ def passage(who: Person, rng: random.Random) -> str:
 def documents(
     people: tuple[Person, ...], rng: random.Random, known: tuple[Person, ...] | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Pairs of file name and text: several markdown profiles and plain-text notes about each new person, and
+    """Yield file names and texts: several markdown profiles and plain-text notes about each new person, and
     notes about known people, since most of a company's documents are about what is known. `known`: as of now,
     where their facts have changed."""
     yield from profiles(people, rng)
@@ -137,7 +139,7 @@ def documents(
 
 
 def profiles(people: tuple[Person, ...], rng: random.Random) -> Iterator[tuple[str, str]]:
-    """Pairs of file name and text: several documents about each person. Order and phrasing do not depend on
+    """Yield file names and texts: several documents about each person. Order and phrasing do not depend on
     what is true of them, so that a changed fact changes its sentences alone."""
     for who in people:
         for variant in range(VARIANTS_PER_PERSON):

@@ -101,8 +101,9 @@ def rotated(things: Sequence[T], count: int, rng: random.Random) -> list[T]:
 
 
 def _known_questions(count: int, rng: random.Random) -> list[dict[str, object]]:
-    """Questions about known people, each person once per round: a surname that is more frequent than others
-    with the same first name would be given to all of them."""
+    """Return questions about known people, each person once per round.
+
+    A surname that is more frequent than others with the same first name would be given to all of them."""
     asked = people.asked_people()
     drawn = dict[str, dict[str, object]]()
     while len(drawn) < count:
@@ -197,7 +198,7 @@ def _with_passages(
 
 
 def _roundabout(seed: int, cycle: int, changed: float) -> list[dict[str, object]]:
-    """Questions from facts to the only person who has them, among all people of the world so far."""
+    """Return questions from facts to the only person who has them, among all people of the world so far."""
     rng = random.Random(f"microworld:roundabout:{seed}:{cycle}")
     new = people.new_people(seed, cycle)
     others = (*changes.state(seed, cycle, changed).people, *new)
@@ -211,8 +212,8 @@ def _roundabout(seed: int, cycle: int, changed: float) -> list[dict[str, object]
 
 
 def _multihop(seed: int, cycle: int, changed: float, documents: Mapping[str, str]) -> list[dict[str, object]]:
-    """Questions that take two documents of the cycle: a new person's, and that of the only person of the
-    world so far who shares two facts with them."""
+    """Return questions that take two documents of the cycle: a new person's, and that of the only person of
+    the world so far who shares two facts with them."""
     rng = random.Random(f"microworld:multihop:{seed}:{cycle}")
     new = people.new_people(seed, cycle)
     others = (*changes.state(seed, cycle, changed).people, *new)

@@ -102,11 +102,16 @@ def _series(ws: Workspace, run: str, name: str) -> Series:
     return {int(row["step"]): float(row["value"]) for row in rows if row["value"] is not None}
 
 
+def known_law(ws: Workspace) -> BehaviourLaw | None:
+    """Return what a nat costs in behaviour by earlier cycles; None where too few were run."""
+    return proposal.of_cycles(forecast.learned_law(ws.tracker.db))
+
+
 def behaviour_law(
     ws: Workspace, job: PilotJob, stage: Stage, trained: Sequence[Trained]
 ) -> tuple[BehaviourLaw | None, list[Estimate | None]]:
     """Return what a nat costs by earlier cycles; else measure it, with the loss of each checkpoint."""
-    known = proposal.of_cycles(forecast.learned_law(ws.tracker.db))
+    known = known_law(ws)
     if known is not None:
         return known, [None] * len(trained)
     stage.say(

@@ -111,6 +111,10 @@ class Flops:
     def forward(self, tokens: float, context: float = 0.0) -> float:
         return tokens * (2 * self.weights + 4 * self.attention_width * context)
 
+    def answered(self, read: int, written: int, answers: int) -> float:
+        """Return the FLOPs of reading prompts and writing answers, so many tokens each in all."""
+        return self.forward(read + written, (read + written / 2) / answers)
+
     def trained(self, tokens: float, context: float = 0.0) -> float:
         return 3 * self.forward(tokens, context)
 

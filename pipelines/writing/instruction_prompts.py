@@ -7,9 +7,7 @@ set are excluded by hashes of their words.
 
 from __future__ import annotations
 
-import hashlib
 import random
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from evals import harness
+from evals.families.family import fingerprint
 from pipelines.writing.instruction_types import (
     ARGUMENTS,
     CONSTRAINED,
@@ -72,12 +71,6 @@ def generate(count: int, seed: int = 0, exclude: Iterable[str] = ()) -> list[Ins
 def rows(prompts: Sequence[InstructionPrompt], seed: int = 0) -> list[dict[str, Any]]:
     """Return the prompts as rows in IFEval's format, with keys that depend on the seed."""
     return [prompt.row(seed * 1_000_000 + number) for number, prompt in enumerate(prompts, 1)]
-
-
-def fingerprint(text: str) -> str:
-    """Return a hash of a prompt's words; case, punctuation and spacing do not count."""
-    words = re.findall(r"\w+", text.casefold())
-    return hashlib.sha256(" ".join(words).encode()).hexdigest()[:16]
 
 
 @cache

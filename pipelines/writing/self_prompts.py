@@ -19,9 +19,9 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from evals import jsonl
+from evals.families.family import fingerprint
 from pipelines.distillation.prompts import HubAway, read_prompts
 from pipelines.writing import instruction_prompts
-from pipelines.writing.instruction_prompts import fingerprint
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def write(
 
 
 def mixed_rows(turns: Sequence[str], instructions: int, seed: int) -> list[dict[str, Any]]:
-    """Self-written turns and generated instruction prompts as rows of a prompts file, shuffled."""
+    """Return self-written turns and generated instruction prompts as shuffled rows of a prompts file."""
     written = [{"prompt": turn, "kind": SELF} for turn in turns]
     generated = instruction_prompts.generate(instructions, seed + SEED_OFFSET, exclude=turns)
     rows = [*written, *instruction_prompts.rows(generated, seed + SEED_OFFSET)]

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import EngineLost
+from recovery.forward.eval_mode import evaluating
 from recovery.forward.hidden_states import logits_of
 from recovery.sampling.protocol import SamplingParams
-from recovery.teachers.teachers import evaluating, score
+from recovery.teachers.teachers import score
 
 if TYPE_CHECKING:
     from recovery.engines.protocol import Engine, SampledAnswer, TokenScore

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from recovery.forward.common_beginning import SAVED
 from recovery.forward.decoder import Decoder
+from recovery.forward.eval_mode import evaluating
 from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import row_sharing, unwrap
 from recovery.forward.isolation import PADDING, Rows, Sharing, rows_stay_apart
@@ -71,15 +72,9 @@ def decoding(model: Any) -> Iterator[Any]:
     are not compiled again for single tokens.
     """
     inner = unwrap(model)
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.inference_mode(), _uncompiled(inner):
-            with _attention(inner, decoding_way(inner).attention):
-                yield inner
-    finally:
-        for module, training in modes:
-            module.training = training
+    with evaluating(model), torch.inference_mode(), _uncompiled(inner):
+        with _attention(inner, decoding_way(inner).attention):
+            yield inner
 
 
 def decoding_way(model: Any) -> Way:

@@ -20,8 +20,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from recovery.forward.context_length import context_length
 from recovery.forward.equality import NOT_APPLICABLE, close_per_token, first_tokens
+from recovery.forward.eval_mode import evaluating
 from recovery.forward.packed import Packed, PackedReader, Read
-from recovery.forward.packing_check import embeddings_as_leaves, evaluating, reach_others
+from recovery.forward.packing_check import embeddings_as_leaves, reach_others
 
 LENGTHS = (5, 9, 9)  # of the rows in a trial: one is padded, two are not
 PADDING = 0  # the id of padding in a trial

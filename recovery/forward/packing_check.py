@@ -16,6 +16,7 @@ from torch import Tensor
 
 from recovery.errors import InputError
 from recovery.forward.equality import close_per_token, first_tokens
+from recovery.forward.eval_mode import evaluating
 
 Read = Callable[[Any, Tensor, Tensor | None, Tensor | None], Tensor]  # tokens, attention, positions -> states
 Embeddings = list[tuple[Tensor, Tensor]]  # token ids and embeddings of each pass
@@ -74,14 +75,3 @@ def embeddings_as_leaves(model: Any) -> Iterator[Embeddings]:
         yield collected
     finally:
         hook.remove()
-
-
-@contextmanager
-def evaluating(model: Any) -> Iterator[None]:
-    """Put the model into eval mode inside the block."""
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)

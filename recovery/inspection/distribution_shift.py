@@ -75,13 +75,7 @@ def texts_as_rollouts(chat_model: ChatModel, texts: Sequence[str], longest: int 
     rows = [ids for ids in rows if len(ids) > 1]
     if not rows:
         raise InputError("drift: no text of two tokens or more to read: give other documents")
-    return Rollouts.from_samples(
-        [ids[:1] for ids in rows],
-        [ids[1:] for ids in rows],
-        [[0.0] * (len(ids) - 1) for ids in rows],
-        [True] * len(rows),
-        chat_model.pad_id,
-    )
+    return Rollouts.from_dialogues([(ids, [True] * len(ids)) for ids in rows], chat_model.pad_id)
 
 
 def _states(chat_model: ChatModel, part: Rollouts) -> Tensor:

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from recovery.distributed import gathered
+from recovery.forward.eval_mode import evaluating
 from recovery.forward.hidden_states import logits_of, states_at
 from recovery.objective import divergences
 from recovery.objective.token_signals import TokenSignals
-from recovery.teachers.teachers import evaluating
 from recovery.training.updater import Microbatch
 
 if TYPE_CHECKING:

@@ -82,7 +82,7 @@ def _same_bytes(one: Tensor, other: Tensor) -> bool:
 
 
 def _left_out(core: Any) -> set[str]:
-    """Names that transformers leaves out on purpose, because they are computed."""
+    """Return the names that transformers leaves out on purpose, because they are computed."""
     return set(getattr(core, "_keys_to_ignore_on_save", None) or ())
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from recovery.errors import RecoverError
 from recovery.forward.decoder import Decoder, Responses
+from recovery.sampling.budget import Budget, in_batches
 from recovery.sampling.draw import draw_tokens
 from recovery.sampling.loops import WINDOW, loop_ends
 from recovery.sampling.protocol import SamplingParams
@@ -21,6 +22,22 @@ LOOK_EVERY = 8  # steps between two looks at which rows have finished, on an acc
 LOOPS_EVERY = 16  # steps between two looks for loops
 REPORT_SECONDS = 0.5  # between two reports of progress
 Written = tuple[list[list[int]], list[list[float]]]  # each row's tokens, up to its stop token, and log-probs
+
+
+def written_in_batches(
+    lengths: Sequence[int], budget: Budget, write: Callable[[list[int]], Written]
+) -> Written:
+    """Write all rows, of so many tokens each, in batches within the budget; return them in their order."""
+    responses: list[list[int]] = [[] for _ in lengths]
+    logprobs: list[list[float]] = [[] for _ in lengths]
+
+    def run(rows: list[int]) -> None:
+        for row, tokens, scores in zip(rows, *write(rows), strict=True):
+            responses[row] = tokens
+            logprobs[row] = scores
+
+    in_batches(lengths, budget, run)
+    return responses, logprobs
 
 
 class DecodeBatch:

@@ -16,8 +16,8 @@ from recovery.batches.rollouts import Rollouts
 from recovery.distributed import gathered
 from recovery.errors import InputError
 from recovery.forward.decoder_choice import decoder_of, decoding
-from recovery.sampling.budget import Budget, check_prompts, in_batches, room_behind
-from recovery.sampling.decode_batch import DecodeBatch
+from recovery.sampling.budget import Budget, check_prompts, room_behind
+from recovery.sampling.decode_batch import DecodeBatch, Written, written_in_batches
 from recovery.sampling.protocol import OnProgress, SamplingParams
 
 if TYPE_CHECKING:
@@ -55,31 +55,26 @@ class InProcessSampler:
 
     def _sample(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, on_progress: OnProgress | None
-    ) -> tuple[list[list[int]], list[list[float]]]:
+    ) -> Written:
         if not prompts:
             raise InputError("sampling: no prompts: give at least one")
         chat, limit = self.chat_model, params.max_new_tokens
-        responses: list[list[int]] = [[] for _ in prompts]
-        logprobs: list[list[float]] = [[] for _ in prompts]
         numbers_RT = uniform_numbers(len(prompts), params)
         progress = Progress(len(prompts), on_progress, params.on_tokens)
 
-        def run(rows: list[int]) -> None:
+        def write(rows: list[int]) -> Written:
             decoder = decoder_of(model, chat.pad_id, limit)
             chosen = [prompts[row] for row in rows]
             room = room_behind(chosen, model, limit)
             batch = DecodeBatch(decoder, chosen, numbers_RT[rows], params, chat.stop_ids, room)
             written = batch.run(progress.during)
-            for row, tokens, scores in zip(rows, *written, strict=True):
-                responses[row] = tokens
-                logprobs[row] = scores
             progress.after(len(rows), sum(map(len, written[0])))
+            return written
 
         with gathered(chat.model), decoding(chat.model) as model:
             budget = Budget.of([model], self.batch_size, self.cache_tokens)
             check_prompts(prompts, model, limit, budget, params.first)
-            in_batches([len(prompt) + limit for prompt in prompts], budget, run)
-        return responses, logprobs
+            return written_in_batches([len(prompt) + limit for prompt in prompts], budget, write)
 
 
 class Progress:

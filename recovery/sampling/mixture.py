@@ -18,8 +18,8 @@ from recovery.batches.rollouts import Rollouts
 from recovery.distributed import gathered
 from recovery.forward.decoder import Decoder
 from recovery.forward.decoder_choice import decoder_of, decoding
-from recovery.sampling.budget import Budget, check_prompts, in_batches, room_behind
-from recovery.sampling.decode_batch import DecodeBatch
+from recovery.sampling.budget import Budget, check_prompts, room_behind
+from recovery.sampling.decode_batch import DecodeBatch, Written, written_in_batches
 from recovery.sampling.in_process import uniform_numbers
 from recovery.sampling.protocol import SamplingParams
 
@@ -44,11 +44,9 @@ class MixedSampler:
     ) -> Rollouts:
         """Return responses with the mixture's log-probs; the teacher reads `contexts` as its prompts."""
         limit, student, teacher = params.max_new_tokens, self.student, self.teacher.chat_model
-        responses: list[list[int]] = [[] for _ in prompts]
-        logprobs: list[list[float]] = [[] for _ in prompts]
         numbers_RT = uniform_numbers(len(prompts), params)
 
-        def run(rows: list[int]) -> None:
+        def write(rows: list[int]) -> Written:
             mixed = MixedDecoder(
                 decoder_of(model, student.pad_id, limit),
                 decoder_of(other, teacher.pad_id, limit),
@@ -60,10 +58,7 @@ class MixedSampler:
             ours = room_behind(chosen, model, limit)
             theirs = room_behind(mixed.contexts, other, limit)
             room = list(map(min, ours, theirs))
-            batch = DecodeBatch(mixed, chosen, numbers_RT[rows], params, student.stop_ids, room)
-            for row, tokens, scores in zip(rows, *batch.run(), strict=True):
-                responses[row] = tokens
-                logprobs[row] = scores
+            return DecodeBatch(mixed, chosen, numbers_RT[rows], params, student.stop_ids, room).run()
 
         with (
             gathered(student.model),
@@ -72,16 +67,16 @@ class MixedSampler:
             decoding(teacher.model) as other,
         ):
             budget = Budget.of([model, other], self.batch_size)
-            check_prompts(prompts, model, limit, budget)
-            check_prompts(contexts, other, limit, budget)
-            pairs = zip(prompts, contexts, strict=True)
-            in_batches([max(map(len, pair)) + limit for pair in pairs], budget, run)
+            check_prompts(prompts, model, limit, budget, params.first)
+            check_prompts(contexts, other, limit, budget, params.first)
+            lengths = [max(map(len, pair)) + limit for pair in zip(prompts, contexts, strict=True)]
+            responses, logprobs = written_in_batches(lengths, budget, write)
         finished = [response[-1] in student.stop_ids for response in responses]
         return Rollouts.from_samples(prompts, responses, logprobs, finished, student.pad_id)
 
 
 class MixedDecoder(Decoder):
-    """Decode the same tokens by both models and mixes their distributions."""
+    """Decode the same tokens by both models and mix their distributions."""
 
     def __init__(
         self,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from recovery.batches.rollouts import Rollouts
 from recovery.batches.teacher_scores import TeacherScores
 from recovery.forward.context_length import context_length
-from recovery.teachers.teachers import evaluating, score
+from recovery.forward.eval_mode import evaluating
+from recovery.teachers.teachers import score
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel

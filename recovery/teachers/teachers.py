@@ -24,6 +24,7 @@ from recovery.batches.rollouts import Rollouts
 from recovery.batches.teacher_scores import TeacherScores
 from recovery.distributed import gathered
 from recovery.errors import InputError
+from recovery.forward.eval_mode import evaluating
 from recovery.forward.hidden_states import logits_of, read_at_once, states_at
 from recovery.models.adapters import adapter_off
 
@@ -275,15 +276,3 @@ def _answers(
 @torch.no_grad()
 def _frozen_head(model: Any, hidden: Tensor) -> Tensor:
     return logits_of(model, hidden)
-
-
-@contextmanager
-def evaluating(model: Any) -> Iterator[None]:
-    """Set eval mode inside the block; restore each module's mode afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training

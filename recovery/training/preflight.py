@@ -16,6 +16,7 @@ from torch import Tensor
 
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import GateError, InputError
+from recovery.forward.eval_mode import evaluating
 from recovery.forward.hidden_states import (
     can_pack,
     hidden_states,
@@ -30,7 +31,7 @@ from recovery.objective.objective import Objective
 from recovery.objective.token_signals import TokenSignals
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import Sampler, SamplingParams
-from recovery.teachers.teachers import evaluating, score
+from recovery.teachers.teachers import score
 from recovery.training.trainer import TokenLoss
 from recovery.training.updater import Microbatch
 

@@ -122,7 +122,7 @@ class Saver:
 
     @contextmanager
     def saving_whole_steps(self) -> Iterator[None]:
-        """Where the block fails or is interrupted, save the last step if the weights are still its own."""
+        """Save the last step where the block fails or is interrupted, if the weights are still its own."""
         try:
             yield
         except BaseException as error:

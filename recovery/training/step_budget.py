@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from recovery import distributed
+from recovery.forward.eval_mode import evaluating
 from recovery.forward.hidden_states import logits_of, states_at
 from recovery.objective.divergences import share_within
 from recovery.objective.objective import Objective
-from recovery.teachers.teachers import evaluating
 from recovery.training.updater import Microbatch
 
 if TYPE_CHECKING:

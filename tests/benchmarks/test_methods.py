@@ -13,7 +13,7 @@ from benchmarks.outcomes import forgetting, methods
 from benchmarks.outcomes.lab import Lab
 from benchmarks.outcomes.method_rows import ROWS, Outcome, Row
 from evals import ifeval
-from pipelines.distillation.inputs import check_read
+from pipelines.distillation.inputs import refuse_ignored
 from recovery.methods.table import METHODS, with_dials
 
 BY_LABEL = {row.label: row for row in ROWS}
@@ -38,7 +38,9 @@ def test_every_method_is_put_to_the_test() -> None:
 def test_settings_are_read_by_their_methods(row: Any) -> None:
     method = with_dials(row.method, row.settings.get("dials", {}))
     routes = getattr(row, "routes", {})
-    check_read(method, context=row.settings.get("context"), reward=row.settings.get("reward"), route=routes)
+    refuse_ignored(
+        method, context=row.settings.get("context"), reward=row.settings.get("reward"), route=routes
+    )
     assert bool(row.settings.get("reward")) == method.needs_rewards
 
 

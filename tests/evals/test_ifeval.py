@@ -255,6 +255,7 @@ def never(chats: Chats) -> list[str]:
     raise AssertionError("generated before the prompts were checked")
 
 
+KEYWORDS, LANGUAGE = "keywords:existence", "language:response_language"
 GOOD = {"key": 1, "prompt": "p", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
 
 
@@ -265,6 +266,9 @@ GOOD = {"key": 1, "prompt": "p", "instruction_id_list": ["punctuation:no_comma"]
         ({"kwargs": []}, "1 instructions with 0 kwargs"),
         ({"instruction_id_list": [], "kwargs": []}, "0 instructions"),
         ({"kwargs": [{"num_words": 3}]}, "num_words"),
+        ({"instruction_id_list": [KEYWORDS], "kwargs": [{"keywords": ["fine", "z(x"]}]}, "subpattern"),
+        ({"instruction_id_list": [KEYWORDS], "kwargs": [{"keywords": [2024]}]}, KEYWORDS),
+        ({"instruction_id_list": [LANGUAGE], "kwargs": [{"language": "english"}]}, LANGUAGE),
         ({"kwargs": "none"}, "`kwargs`"),
         ({"kwargs": [0.5]}, "`kwargs` must hold an object or null"),
         ({"instruction_id_list": [["punctuation:no_comma"]]}, "`instruction_id_list` must hold texts"),

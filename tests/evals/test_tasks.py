@@ -102,6 +102,15 @@ def test_choices_and_written_answers_are_scored_by_the_tasks_own_rules(folder: P
     ]
 
 
+def test_perplexities_of_texts_are_refused_before_any_is_computed(folder: Path) -> None:
+    rolling = CHOICE.replace("multiple_choice", "loglikelihood_rolling").replace(
+        "task: colours", "task: read"
+    )
+    (folder / "read.yaml").write_text(rolling)
+    with pytest.raises(InputError, match="read: gives the perplexity of texts, not answers"):
+        tasks.prepare("read", folder)
+
+
 def test_a_limit_draws_rows_of_all_leaves_together(folder: Path) -> None:
     prepared = tasks.prepare("colours", folder)
     score, _ = tasks.evaluate(prepared, canned("green"), limit=3)

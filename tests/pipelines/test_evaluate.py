@@ -17,6 +17,7 @@ from pipelines.evaluation.suites import answerable_suites
 from pipelines.job_from_options.measure import eval_job
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
 from tests.support import tiny
 
 
@@ -63,3 +64,25 @@ def test_answers_that_only_repeat_themselves_end_if_asked_for_and_the_score_says
         lengths.append(sum(len(item["response"]) for item in items))
     assert found == [None, True]
     assert lengths[1] < lengths[0]
+
+
+def test_prompts_that_no_checker_can_judge_are_refused_before_the_first_suite(
+    ws: Workspace, tmp_path: Path
+) -> None:
+    row = {
+        "prompt": "Say it.",
+        "instruction_id_list": ["keywords:existence"],
+        "kwargs": [{"keywords": ["(a"]}],
+    }
+    path = tmp_path / "ifeval.jsonl"
+    path.write_text(json.dumps(row), encoding="utf-8")
+    with pytest.raises(InputError, match=r"keywords:existence: .*unterminated subpattern"):
+        eval_job(ws, "base", "retention,ifeval", changes={"eval.ifeval": str(path)})
+
+
+def test_a_folder_for_lm_evals_files_that_cannot_be_made_is_refused(ws: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"--output .*file/out: "):
+        eval_job(ws, "base", "retention", output=str(tmp_path / "file" / "out"))
+    made = eval_job(ws, "base", "retention", output=str(tmp_path / "new" / "out"))
+    assert made.output == str(tmp_path / "new" / "out") and Path(made.output).is_dir()

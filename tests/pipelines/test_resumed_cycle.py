@@ -1,7 +1,8 @@
-"""What `current` names after a resumed cycle: its model, unless `current` was moved since the cycle began."""
+"""Cycles that were interrupted, failed or resumed: what is said of them, and what `current` then names."""
 
 from __future__ import annotations
 
+import fcntl
 import re
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from pipelines.job_from_options.cycle import cycle_job
 from pipelines.resume import resume
 from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from tests.support.small_cycles import turned
 
 
 def begin(ws: Workspace, docs: Path, student: str = "current") -> dict[str, Any]:
@@ -109,3 +112,55 @@ def test_a_resumed_demo_goes_on_with_the_job_that_its_cycle_began_with(
             ws.__dict__.pop("config")
         assert ws.config.distill.max_new_tokens == 7
     assert jobs[0] == jobs[1] and jobs[0].settings.distill.max_new_tokens != 7
+
+
+def test_the_same_command_again_names_the_cycle_that_was_interrupted(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.cycle.evaluate", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            turned(ws, docs)
+    [interrupted] = queries.unfinished_runs(ws.tracker.db)
+    with (ws.run_directory(interrupted["id"]) / "lock").open("w") as lock, monkeypatch.context() as patched:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as if another process worked on it now
+        with pytest.raises(InputError, match="another process works on what is unfinished"):
+            resume(ws)
+        patched.setattr("pipelines.cycle.evaluate", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            turned(ws, docs)
+    second = queries.unfinished_runs(ws.tracker.db)[0]
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.cycle.evaluate", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            cycle(ws, cycle_job(ws, docs), key=second["key"])
+    assert said and not any("unfinished" in line for line in said)
+    said.clear()
+    turned(ws, docs)
+    assert any(f"`recover resume {second['id']}` goes on with it" in line for line in said)
+    assert cycle(ws, cycle_job(ws, docs), key=second["key"])["cycle"] == 2
+    assert cycle(ws, cycle_job(ws, docs), key=interrupted["key"])["cycle"] == 1
+    said.clear()
+    turned(ws, docs)
+    assert said and not any("unfinished" in line for line in said)
+
+
+def test_a_cycle_that_breaks_is_recorded_as_failed(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by an error that is none of this project's, such as a GPU out of memory."""
+
+    def out_of_memory(*_: Any, **__: Any) -> None:
+        raise MemoryError("no memory left")
+
+    job = cycle_job(ws, docs)
+    monkeypatch.setattr("pipelines.cycle.midtrain", out_of_memory)
+    with pytest.raises(MemoryError):
+        cycle(ws, job, key="one")
+    assert queries.cycle(ws.tracker.db, 1)["status"] == "failed"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from db.reads import queries
+from evals.probes import load_probes
 from pipelines.cycle import cycle
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.machine.init_home import initialise
@@ -15,6 +16,7 @@ from pipelines.runs.workspace import Workspace
 from tests.support import tiny
 
 PROMPTS = 36
+PLAIN = {"distill.merge": 0.0, "distill.rehearsal": 0.0}  # recovery by distillation alone
 ASKED = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
 
 
@@ -65,6 +67,20 @@ def settle(ws: Workspace, margin: float, learning_rate: float) -> None:
     text = re.sub(r"learning_rate: [\d.e-]+", f"learning_rate: {learning_rate:.1e}", text)
     path.write_text(text.replace("eval:\n", f"eval:\n  margin: {margin}\n  retention_margin: {margin}\n"))
     vars(ws).pop("config", None)
+
+
+def turned(
+    ws: Workspace, docs: Path, changes: dict[str, Any] | None = None, **options: Any
+) -> dict[str, Any]:
+    """Turn a cycle that recovers by distillation alone; return what is recorded of it."""
+    job = cycle_job(ws, docs, changes=PLAIN | (changes or {}), **options)
+    return queries.cycle(ws.tracker.db, cycle(ws, job, key=ws.new_key())["cycle"])
+
+
+def keep_probes(docs: Path, suite: str) -> None:
+    """Leave the probes of one suite beside the documents."""
+    path = docs.parent / "probes.jsonl"
+    lines(path, [probe.row() for probe in load_probes(path, suite)])
 
 
 def tried(ws: Workspace, docs: Path, **options: Any) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from db.errors import NotFound
 from db.reads import queries
 from pipelines.cycle import cycle
 from pipelines.job_from_options.cycle import cycle_job
@@ -16,8 +18,9 @@ from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
 from pipelines.writing.commands import ProbeOptions, make_probes
 from recovery.errors import InputError
+from tests.attacks.load import free_port
 from tests.support import tiny
-from tests.support.small_cycles import lines, settle
+from tests.support.small_cycles import ASKED, PLAIN, lines, settle
 
 
 @pytest.mark.parametrize(
@@ -51,18 +54,40 @@ def test_probes_are_not_written_among_the_documents(ws: Workspace, docs: Path) -
     assert [path.name for path in docs.iterdir()] == ["ada.md"]
 
 
-def test_prompts_that_the_template_rejects_are_refused(tmp_path: Path, docs: Path) -> None:
-    odd = {"messages": [{"role": "user", "content": "One."}, {"role": "user", "content": "Two?"}]}
-    lines(docs.parent / "prompts.jsonl", [*({"prompt": f"Say {number}."} for number in range(9)), odd])
+NOWHERE = f"http://127.0.0.1:{free_port()}"
+TWO_TURNS = {"messages": [{"role": "user", "content": "One."}, {"role": "user", "content": "Two?"}]}
+
+
+@pytest.fixture
+def strict(tmp_path: Path) -> Iterator[Workspace]:
+    """A home whose model's chat template takes one turn only."""
     template = tiny.save(tmp_path / "strict") / "chat_template.jinja"
     rejecting = "{% if messages|length > 1 %}{{ raise_exception('one turn only') }}{% endif %}"
     template.write_text(rejecting + template.read_text())
     with Workspace.open(tmp_path / "home") as ws:
         initialise(ws, model=str(template.parent), preset="microworld")
         settle(ws, margin=0.4, learning_rate=1e-12)
-        with pytest.raises(InputError, match=r"prompts: 'One.*one turn only.*: change or drop such rows"):
-            cycle_job(ws, docs)
-        assert queries.runs(ws.tracker.db) == []
+        yield ws
+
+
+def test_prompts_that_the_template_rejects_are_refused(strict: Workspace, docs: Path) -> None:
+    plain = [{"prompt": f"Say {number}."} for number in range(9)]
+    lines(docs.parent / "prompts.jsonl", [*plain, TWO_TURNS])
+    with pytest.raises(InputError, match=r"prompts: 'One.*one turn only.*: change or drop such rows"):
+        cycle_job(strict, docs)
+    assert queries.runs(strict.tracker.db) == []
+
+
+def test_pairs_and_questions_that_the_template_rejects_are_refused(strict: Workspace, docs: Path) -> None:
+    pairs = lines(docs.parent / "pairs.jsonl", [TWO_TURNS | {"response": "Three."}])
+    with pytest.raises(InputError, match=r"pairs: 'One.*one turn only"):
+        cycle_job(strict, docs, changes={"distill.method": "sft", "distill.pairs": str(pairs)})
+    probes = docs.parent / "probes.jsonl"
+    lines(
+        probes, [{"id": "one", "prompt": "Who?", "answer": "Ada"}, TWO_TURNS | {"id": "two", "answer": "B"}]
+    )
+    with pytest.raises(InputError, match=r"suite knowledge: .*One.*one turn only"):
+        cycle_job(strict, docs)
 
 
 def test_prompts_of_which_none_leaves_room_are_refused(ws: Workspace, docs: Path) -> None:
@@ -104,3 +129,168 @@ def test_questions_beside_the_documents_are_named(
     said.clear()
     cycle_job(ws, docs, changes={"eval.probes": str(docs.parent / "probes.jsonl")})
     assert [line.split()[0] for line in said if line.endswith("beside the documents")] == ["ifeval"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"suites": "ifeval,mmlu"}, "a cycle is judged by ifeval, knowledge, retention"),
+        ({"suites": "knowledge,retention"}, "no cycle is accepted without behaviour.*--suite ifeval,know"),
+        ({"suites": "json"}, "no cycle is accepted without behaviour"),
+        ({"changes": {"distill.method": "sft"}}, "no row has a 'response'"),
+        (
+            {"changes": PLAIN | {"distill.prompts": "typo.jsonl"}, "recover_with": "auto"},
+            "typo.jsonl: prompts",
+        ),
+        ({"changes": PLAIN | {"distill.dials": {"sgnal": "jsd"}}, "recover_with": "auto"}, "sgnal"),
+        ({"changes": {"distill.method": "opcd", "distill.context": "gone.txt"}}, "there is no such file"),
+        ({"changes": {"distill.stop": {}}}, "no row has an 'instruction_id_list'"),
+        ({"changes": {"distill.method": "rl"}}, r"needs a reward: set distill\.reward"),
+        ({"recover_with": "opd-reward"}, "needs a reward"),
+        ({"changes": {"distill.method": "opcd"}}, "context system: nothing to show"),
+        ({"changes": {"distill.prompts": "hub:a/b:train:text"}}, "the data set cannot be loaded"),
+        ({"changes": {"midtrain.dials": {"signal": "jsd"}}}, "belongs to midtrain.method: passage"),
+        (
+            {"changes": {"midtrain.method": "passage", "midtrain.dials": {"teacher": "self"}}},
+            "the clean model teaches and sees the passage",
+        ),
+        ({"changes": {"model.quantize": "nf4"}}, r"midtrain\.lora: weights in 4 bits"),
+        ({"changes": {"eval.ifeval": "microworld"}}, "IFEval prompts of its own"),
+        ({"changes": {"eval.probes": "gone.jsonl"}}, "gone.jsonl: cannot be read"),
+    ],
+)
+def test_what_a_later_stage_needs_is_refused_before_the_first(
+    ws: Workspace, docs: Path, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        cycle_job(ws, docs, **options)
+    assert [run for run in queries.runs(ws.tracker.db) if run["kind"] == "cycle"] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"distill.stop": {"probe": "gone.jsonl"}}, "gone.jsonl"),
+        ({"distill.stop": {}}, "no row has an 'instruction_id_list'"),
+        ({"distill.pairs": "gone.jsonl", "distill.method": "sdft"}, "gone.jsonl"),
+        ({"distill.method": "rl"}, "needs a reward"),
+        ({"distill.method": "opcd"}, "context system: nothing to show"),
+    ],
+)
+def test_inputs_beside_prompts_of_the_hub_are_read_before_the_first_stage(
+    ws: Workspace, docs: Path, changes: dict[str, Any], said: str
+) -> None:
+    kept = ws.home / "prompts" / "a--b@0123-train-text-seed0.jsonl"
+    kept.parent.mkdir()
+    (docs.parent / "prompts.jsonl").rename(kept)
+    hub = {"distill.prompts": "hub:a/b:train:text"}
+    cycle_job(ws, docs, changes=hub)
+    with pytest.raises(InputError, match=said):
+        cycle_job(ws, docs, changes=hub | changes)
+
+
+def test_prompts_of_which_the_evaluation_asks_every_one_are_refused_before_the_first_stage(
+    ws: Workspace, docs: Path
+) -> None:
+    asked = {"distill.prompts": str(docs.parent / "ifeval.jsonl")}
+    with pytest.raises(InputError, match="every one of the prompts is an evaluation prompt"):
+        cycle_job(ws, docs, changes=asked)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"distill.stop": {"probe": "gone.jsonl"}}, "gone.jsonl"),
+        ({"distill.pairs": "gone.jsonl", "distill.method": "sdft"}, "gone.jsonl"),
+        ({"distill.method": "rl", "distill.reward": "gone.py:judge"}, "gone"),
+        ({"distill.method": "opcd", "distill.context": "gone.txt"}, "there is no such file"),
+        ({"distill.method": "opd", "distill.ahead": 1}, "ahead"),
+        ({"distill.sampler": NOWHERE}, "no vLLM server answers there"),
+        ({"eval.sampler": NOWHERE}, "no vLLM server answers there"),
+        ({"midtrain.dials": {"signal": "jsd"}}, "belongs to midtrain.method: passage"),
+    ],
+)
+def test_what_needs_no_prompts_is_refused_before_a_model_writes_them(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], said: str
+) -> None:
+    def written(*_: Any) -> str:
+        raise AssertionError("prompts were written")
+
+    monkeypatch.setattr("pipelines.job_from_options.cycle.recovery_prompts", written)
+    with pytest.raises(InputError, match=said):
+        cycle_job(ws, docs, changes=changes)
+
+
+def test_mixtures_alone_need_no_input_of_a_distillation(ws: Workspace, docs: Path) -> None:
+    unread = {"distill.prompts": "typo.jsonl", "distill.routes": {"code": "gone"}}
+    assert cycle_job(ws, docs, recover_with="merge", changes=unread).recover_with == "merge"
+
+
+def test_a_cycle_records_the_checkpoints_that_its_routes_named(ws: Workspace, docs: Path) -> None:
+    job = cycle_job(ws, docs, recover_with="opd-multi", changes={"distill.routes": {"code": "base"}})
+    assert job.settings.distill.routes == {"code": ws.clean().id}
+    gone = {"distill.routes": {"code": "gone"}}
+    for chosen in ("opd-multi", "auto"):
+        with pytest.raises(NotFound, match="'gone' is not recorded"):
+            cycle_job(ws, docs, recover_with=chosen, changes=gone)
+
+
+def test_a_route_without_a_teacher_is_refused(ws: Workspace, docs: Path) -> None:
+    lines(docs.parent / "prompts.jsonl", [{"prompt": "Add.", "route": "maths"}, {"prompt": "Say."}])
+    with pytest.raises(InputError, match="no teacher for the route 'maths' of a row: there are base, code"):
+        cycle_job(ws, docs, recover_with="opd-multi", changes={"distill.routes": {"code": "base"}})
+    cycle_job(ws, docs, recover_with="opd-multi", changes={"distill.routes": {"maths": "base"}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"distill.sampler": NOWHERE}, "no vLLM server answers there"),
+        ({"distill.method": "opd-topk", "distill.teacher_engine": NOWHERE}, "no vLLM server answers there"),
+        (
+            {"distill.method": "opd-topk", "distill.sampler": "vllm", "distill.teacher_engine": "vllm"},
+            "sampler and teacher cannot both be in this process",
+        ),
+    ],
+)
+def test_engines_that_cannot_work_are_refused(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setattr("recovery.engines.vllm_local.require_vllm", lambda: None)
+    with pytest.raises(InputError, match=said):
+        cycle_job(ws, docs, changes=changes)
+
+
+def test_an_engine_of_a_teacher_has_room_for_an_answer(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = ws.home / "recover.yaml"
+    path.write_text(path.read_text() + "\nengine: {max_length: 4}\n")
+    vars(ws).pop("config", None)
+    changes = {"distill.method": "opd-topk", "distill.teacher_engine": NOWHERE}
+    monkeypatch.setattr("recovery.engines.vllm_http.ServerEngine._model", lambda engine, url: "clean")
+    with pytest.raises(InputError, match=r"engine\.max_length 4 leaves no room .*answers of 4 tokens"):
+        cycle_job(ws, docs, changes=changes)
+    pairs = lines(docs.parent / "pairs.jsonl", [{"prompt": "Say.", "response": "Said."}])
+    data = {"distill.dials": {"states": "data"}, "distill.pairs": str(pairs)}
+    cycle_job(ws, docs, changes=changes | data)  # writes no answers
+
+
+def test_a_list_of_superseded_documents_that_cannot_be_read_is_refused(ws: Workspace, docs: Path) -> None:
+    (docs.parent / "superseded.txt").write_bytes(b"\xff\xfe\n")
+    with pytest.raises(InputError, match="the list of superseded documents cannot be read"):
+        cycle_job(ws, docs)
+
+
+def test_a_strict_cycle_reads_every_document_first(ws: Workspace, docs: Path) -> None:
+    (docs / "late.md").write_bytes(b"\x00\x01")
+    cycle_job(ws, docs)
+    with pytest.raises(InputError, match=r"late\.md"):
+        cycle_job(ws, docs, changes={"midtrain.reading.strict": True})
+
+
+def test_turns_of_ifevals_rows_are_tried(strict: Workspace, docs: Path) -> None:
+    rows = [{"key": "one", **TWO_TURNS, **ASKED}, {"key": "two", "prompt": "Say.", **ASKED}]
+    lines(docs.parent / "ifeval.jsonl", rows)
+    with pytest.raises(InputError, match=r"suite ifeval: .*One.*one turn only"):
+        cycle_job(strict, docs)

@@ -268,5 +268,7 @@ def test_a_distillation_leaves_out_what_would_wipe_and_says_so() -> None:
     assert [prompt.weight for prompt in data.rows] == [1.0, 0.2, 1.0, 1.0]
     assert told["overlap"]["prompts"]["weight"] == 0.2
     assert "1 of 4 prompts touch what the documents taught: weighed 0.2" in said[-1]
+    data, _ = guard(job, PromptData(PROMPTS[1:2], []), known, stage)
+    assert [prompt.weight for prompt in data.rows] == [0.2]
     job.settings.overlap = "keep"
     assert guard(job, PromptData(PROMPTS, []), known, stage) == (PromptData(PROMPTS, []), {})

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.config.jobs import CycleJob
 from pipelines.cycle import cycle
-from pipelines.evaluation.suites import Suite
+from pipelines.evaluate import evaluation_within
+from pipelines.evaluation.suites import Suite, suites_of
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.machine import cycle_time
 from pipelines.machine.cycle_time import Forecast, Speed, _Timed
+from pipelines.runs.workspace import Workspace
 from recovery.models.size import Size
 from tests.support.small_cycles import make_docs, make_home, settle
 
@@ -66,6 +69,12 @@ def test_words() -> None:
     )
 
 
+def forecast(ws: Workspace, job: CycleJob) -> Forecast | None:
+    return cycle_time.forecast(
+        ws, job, suites_of(evaluation_within(job, job.clean, "clean", job.settings.eval))
+    )
+
+
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cycle_time, "measured", lambda hidden, number_bytes: Speed(1e4, 1e12))
@@ -90,9 +99,9 @@ def test_twice_the_questions_take_twice_as_long(tmp_path: Path) -> None:
     ws = make_home(tmp_path)
     settle(ws, margin=0.99, learning_rate=1e-9)
     job = cycle_job(ws, make_docs(tmp_path))
-    whole = cycle_time.forecast(ws, job)
+    whole = forecast(ws, job)
     half = job.settings.model_copy(update={"eval": job.settings.eval.model_copy(update={"limit": 18})})
-    halved = cycle_time.forecast(ws, job.model_copy(update={"settings": half}))
+    halved = forecast(ws, job.model_copy(update={"settings": half}))
     assert whole
     assert halved
     assert halved == replace(whole, evaluations=halved.evaluations)
@@ -106,7 +115,7 @@ def test_dials_of_the_method_count(tmp_path: Path) -> None:
     sampled = job.settings.distill.model_copy(update={"dials": {"states": "data"}})
     settings = job.settings.model_copy(update={"distill": sampled})
     whole, without_sampling = (
-        cycle_time.forecast(ws, one) for one in (job, job.model_copy(update={"settings": settings}))
+        forecast(ws, one) for one in (job, job.model_copy(update={"settings": settings}))
     )
     assert whole
     assert without_sampling
@@ -128,7 +137,7 @@ def test_a_server_elsewhere_is_not_forecast(tmp_path: Path) -> None:
     job = cycle_job(ws, make_docs(tmp_path))
     distill = job.settings.distill.model_copy(update={"sampler": "http://127.0.0.1:9"})
     settings = job.settings.model_copy(update={"distill": distill})
-    assert cycle_time.forecast(ws, job.model_copy(update={"settings": settings})) is None
+    assert forecast(ws, job.model_copy(update={"settings": settings})) is None
 
 
 def test_a_short_cycle_is_not_forecast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,11 @@ from click.testing import CliRunner
 from lm_eval.tasks.ifeval import utils
 
 from evals import harness, ifeval
+from evals.families.family import fingerprint
 from pipelines.cli.commands import cli
 from pipelines.cli.options import Session
 from pipelines.writing import instruction_prompts, instruction_types
-from pipelines.writing.instruction_prompts import InstructionPrompt, fingerprint, generate
+from pipelines.writing.instruction_prompts import InstructionPrompt, generate
 
 SEEDS = (3, 2024)
 

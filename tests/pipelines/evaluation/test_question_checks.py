@@ -1,4 +1,4 @@
-"""Questions that a model has no room for are refused before it is asked the first one."""
+"""Questions that a model cannot be asked are refused before it is asked the first one."""
 
 from __future__ import annotations
 

@@ -1,0 +1,67 @@
+"""Refuse questions that a model cannot be asked before it is asked the first one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from evals import dialogues
+from evals.families.table import FAMILIES
+from pipelines.distillation.lengths import checkpoint_limit, tokens_if_long
+from pipelines.evaluation.suites import Suite
+from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from evals.scores import Asked, Message
+    from pipelines.runs.workspace import Workspace
+    from recovery.models.chat_encoding import ChatEncoder
+    from recovery.storage.checkpoints import Checkpoint
+
+
+def require_answerable(ws: Workspace, checkpoint: Checkpoint, suites: Iterable[Suite]) -> None:
+    """Refuse a question that leaves no room for an answer, or whose turns the chat template rejects.
+
+    The tokenizer is loaded for long questions and for those of several turns alone."""
+    limit = checkpoint_limit(ws, checkpoint)
+    encoder = cache(lambda: ws.encoder(checkpoint))
+    for suite in suites:
+        if suite.name not in FAMILIES:  # a family that cannot be asked is not measured
+            _require_turns(suite, encoder)
+        if limit is not None:
+            _require_room(suite, encoder, limit)
+
+
+def _require_room(suite: Suite, encoder: Callable[[], ChatEncoder], limit: int) -> None:
+    for prompt in suite.prompts:
+        tokens = tokens_if_long(lambda asked: _ids(encoder(), asked), prompt, limit)
+        if tokens >= limit:
+            raise InputError(
+                f"suite {suite.name}: the question {_shown(prompt)[:60]!r} has {tokens:,} tokens, the "
+                f"model reads {limit:,}, answers included: shorten it or leave it out"
+            )
+
+
+def _require_turns(suite: Suite, encoder: Callable[[], ChatEncoder]) -> None:
+    """Refuse questions that the template rejects, tried on one of each order of turns."""
+    chats = (asked for asked in suite.prompts if not isinstance(asked, str) and not _is_plain(asked))
+    for messages in {dialogues.order(messages): messages for messages in chats}.values():
+        try:
+            encoder().check(messages)
+        except InputError as error:
+            raise InputError(f"suite {suite.name}: {_shown(messages)[:60]!r}: {error}") from error
+
+
+def _is_plain(messages: Sequence[Message]) -> bool:
+    """Return whether it is one user turn without tools, which every template takes."""
+    return len(messages) == 1 and messages[0]["role"] == "user" and not messages[0].get("tools")
+
+
+def _ids(encoder: ChatEncoder, asked: Asked) -> list[int]:
+    if isinstance(asked, str):
+        return [*encoder.opening_ids, *encoder.text_ids(asked)]
+    return encoder.prompt_ids(asked)
+
+
+def _shown(asked: Asked) -> str:
+    return asked if isinstance(asked, str) else dialogues.shown(asked)

@@ -1,0 +1,99 @@
+"""Refuse weights that a stage's settings cannot train, before any stage begins; no weights are loaded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipelines.config import fitted
+from pipelines.config.sections.training import LoraConfig
+from pipelines.machine import model_sizes
+from pipelines.machine.fitting import fitted_here
+from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from pipelines.config.settings import Config
+    from pipelines.job_from_options.inputs import Changes
+    from pipelines.runs.workspace import Workspace
+    from recovery.storage.checkpoints import Checkpoint
+
+
+def require_trainable(
+    ws: Workspace, student: Checkpoint, settings: Config, stage: str, changes: Changes
+) -> None:
+    """Refuse a stage that cannot train the student: another rank, unknown modules, or weights in 4 bits."""
+    from recovery.models.adapters import require_rank
+
+    lora = getattr(settings, stage).lora
+    if isinstance(lora, LoraConfig) or (lora is None and f"{stage}.lora" in changes):
+        require_rank(student.path, lora.rank if lora else 0)
+    _require_modules(student, stage, lora)
+    _require_whole_numbers(student, settings, stage)
+
+
+def require_both_trainable(ws: Workspace, student: Checkpoint, settings: Config, *, distils: bool) -> None:
+    """Refuse a cycle whose midtraining cannot train the student, or whose recovery what that leaves."""
+    from recovery.models.adapters import adapter_rank
+
+    rank = adapter_rank(student.path)
+    midtrained = settings.midtrain.lora
+    if isinstance(midtrained, str):
+        midtrained = fitted_here(ws, student, settings.midtrain, fitted.fit_midtraining).lora
+    stages = {"midtrain": midtrained} | ({"distill": settings.distill.lora} if distils else {})
+    for stage, lora in stages.items():
+        if not isinstance(lora, LoraConfig):
+            continue
+        if rank not in (None, lora.rank):
+            raise InputError(
+                f"{stage}.lora: the adapter to train will be of rank {rank}, one of rank {lora.rank} cannot "
+                f"take its place: give rank {rank} or auto"
+            )
+        if rank is None:  # else the adapter keeps its modules
+            _require_modules(student, stage, lora)
+        rank = lora.rank
+    _require_whole_numbers(student, settings, "midtrain")
+    if distils and settings.distill.merge and (midtrained or student.base):
+        _require_mixable(student, ws.clean())
+
+
+def _require_mixable(student: Checkpoint, clean: Checkpoint) -> None:
+    """Refuse to mix the clean model into an adapter on another one."""
+    if (student.base or student.id) == clean.id:
+        return
+    otherwise = (
+        "merge the adapter first (`recover merge --weight 0`)"
+        if student.base
+        else "train all weights (midtrain.lora: null)"
+    )
+    raise InputError(
+        "distill.merge: the adapter to recover will be on another model than the clean one: set it to 0, or "
+        + otherwise
+    )
+
+
+def _require_modules(student: Checkpoint, stage: str, lora: LoraConfig | str | None) -> None:
+    """Refuse names of modules that the model does not have, tried on the model without its numbers."""
+    if not isinstance(lora, LoraConfig) or student.base:
+        return
+    from recovery.models.adapters import ALL_LINEAR, LoraSpec, with_adapter
+    from recovery.models.hub import explained
+
+    if lora.targets == ALL_LINEAR:
+        return
+    try:
+        empty = model_sizes.read_size(str(student.path)).empty
+    except InputError:  # an unknown family
+        return
+    targets = lora.targets if isinstance(lora.targets, str) else tuple(lora.targets)
+    if empty is not None:
+        with explained(f"{stage}.lora", "adapter"):
+            with_adapter(empty(), LoraSpec(rank=1, targets=targets))
+
+
+def _require_whole_numbers(student: Checkpoint, settings: Config, stage: str) -> None:
+    from recovery.models.adapters import adapter_rank
+
+    lora = getattr(settings, stage).lora
+    if settings.model.quantize and lora is None and adapter_rank(student.path) is None:
+        raise InputError(
+            f"{stage}.lora: weights in 4 bits (model.quantize) can't be trained: set it, as to {{rank: 32}}"
+        )

@@ -1,0 +1,138 @@
+"""What a cycle knows of earlier ones: their questions, what they held out, and documents that are gone."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from db.reads import queries
+from evals.probes import load_probes
+from pipelines.config.jobs import EvalJob
+from pipelines.cycle import cycle
+from pipelines.evaluate import evaluate
+from pipelines.job_from_options.cycle import cycle_job
+from pipelines.runs.kept_probes import earlier_probes
+from pipelines.runs.workspace import Workspace
+from pipelines.writing import gap_questions
+from pipelines.writing.commands import ProbeOptions, make_probes
+from recovery.batches.rollouts import Dialogue
+from recovery.models.chat_model import ChatModel
+from tests.support.small_cycles import keep_probes, lines, turned
+
+
+def test_next_months_questions_know_what_the_accepted_cycle_asked(ws: Workspace, docs: Path) -> None:
+    keep_probes(docs, "knowledge")
+    assert turned(ws, docs, suites="ifeval,knowledge")["status"] == "accepted"
+    asked = [{"question": f"Where is {n}?", "answer": answer} for n, answer in ((1, "Rome"), (2, "Oslo"))]
+    lines(docs / "qa.jsonl", [*asked, {"question": "Who is new?", "answer": "Bo"}])
+    out = docs.parent / "next.jsonl"
+    found = make_probes(ws, docs, out, ProbeOptions())
+    assert found["by_fact_status"] == {"new": 1, "changed": 1, "stable": 1}
+    assert "on 2 items" in found["power"]  # the changed fact is judged apart
+    assert [(probe.suite, probe.was) for probe in load_probes(out, "updates")] == [("updates", ("Oslo",))]
+
+
+def test_a_fact_that_changed_later_is_no_question_about_the_earlier_cycle(ws: Workspace, docs: Path) -> None:
+    first = docs.parent / "probes.jsonl"
+    moved = [{"id": "moved", "prompt": "Where is 3?", "answer": "Rome", "was": "Oslo"}]
+    second = lines(docs.parent / "second.jsonl", moved)
+    settings = ws.config.eval.model_copy(update={"probes": str(second)})
+    job = EvalJob(checkpoint=ws.clean().id, suites=("updates",), settings=settings, earlier={1: str(first)})
+    found = evaluate(ws, job, key="later")["scores"]
+    asked = sum(probe.counts for probe in load_probes(first, "knowledge"))
+    assert (found["updates"]["n"], found["knowledge:1"]["n"]) == (1, asked - 1)
+
+
+ASKED = {"id": "asked", "prompt": "Where is Ada?", "answer": "Oslo"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ASKED,
+        ASKED | {"was": "Bonn"},
+        ASKED | {"suite": "retention"},
+        ASKED | {"kind": "cloze"},
+        ASKED | {"kind": "reverse"},
+    ],
+    ids=["superseded", "updates", "retention", "cloze", "apart"],
+)
+def test_an_earlier_cycle_of_which_no_question_is_left_is_left_out(
+    ws: Workspace, docs: Path, row: dict[str, Any]
+) -> None:
+    none_left = lines(docs.parent / "first.jsonl", [row])
+    moved = lines(docs.parent / "third.jsonl", [{**ASKED, "id": "moved", "answer": "Rome", "was": "Oslo"}])
+    settings = ws.config.eval.model_copy(update={"probes": str(moved), "earlier_questions": 20})
+    earlier = {1: str(none_left), 2: str(docs.parent / "probes.jsonl")}
+    job = EvalJob(checkpoint=ws.clean().id, suites=(), settings=settings, earlier=earlier)
+    found = evaluate(ws, job, key="third")["scores"]
+    assert set(found) == {"knowledge:2"}
+    assert found["knowledge:2"]["n"] == 20  # none is set aside for the cycle that is left out
+
+
+def test_a_cycle_after_one_that_asked_nothing_about_its_documents_is_finished(
+    ws: Workspace, docs: Path
+) -> None:
+    general = docs.parent / "general.jsonl"
+    lines(general, [probe.row() for probe in load_probes(docs.parent / "probes.jsonl", "retention")])
+    assert turned(ws, docs, {"eval.probes": str(general)}, suites="ifeval")["status"] == "accepted"
+    second = turned(ws, docs)
+    assert (second["status"], second["knowledge_by_cycle"]) == ("accepted", [])
+
+
+def test_a_cycle_is_asked_its_own_questions_after_the_file_was_rewritten(ws: Workspace, docs: Path) -> None:
+    keep_probes(docs, "knowledge")
+    before = (docs.parent / "probes.jsonl").read_text()
+    student = turned(ws, docs, suites="ifeval,knowledge")["checkpoints"]["recovered"]
+    keep_probes(docs, "retention")
+    (kept,) = earlier_probes(ws, student).values()
+    assert Path(kept).read_text() == before
+    Path(kept).unlink()
+    assert earlier_probes(ws, student) == {}
+    (docs.parent / "probes.jsonl").write_text(before)
+    assert earlier_probes(ws, student) == {1: str(docs.parent / "probes.jsonl")}
+
+
+def test_a_cycle_goes_on_without_documents_whose_run_was_removed(ws: Workspace, docs: Path) -> None:
+    mix = {"new": 0.5, "earlier": 0.5, "questions": 0.0, "chat": 0.0}
+    mixed = {"distill.merge": 0.0, "distill.rehearsal": 0.0, "midtrain.mix": mix}
+    first = cycle(ws, cycle_job(ws, docs, suites="ifeval", changes=mixed), key="first")["cycle"]
+    student = queries.cycle(ws.tracker.db, first)["checkpoints"]["recovered"]
+    (midtrained,) = ws.midtraining_runs(student)
+    shutil.rmtree(ws.run_directory(midtrained["id"]))
+    job = cycle_job(ws, docs, student=student, suites="ifeval", changes=mixed)
+    assert cycle(ws, job, key="second")["status"] == "accepted"
+
+
+def test_later_cycles_are_taught_nothing_that_earlier_ones_held_out(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Midtraining and recovery train on questions about earlier documents too."""
+    (docs / "ada.md").write_text(
+        "Ada Bell lives in Oslo with nine cats. Bob Reed lives in Rome with two dogs."
+    )
+    where = {"kind": "direct", "prompt": "Ada Bell lives with nine cats in which town?", "answer": "Oslo"}
+    lines(docs.parent / "probes.jsonl", [{"id": "ada", "heldout_fact": True, **where}])
+    plain = {"distill.rehearsal": 0.3, "distill.rehearsal_questions": 0.5, "distill.max_new_tokens": 200}
+    only = {"suites": "ifeval,knowledge"}
+    ws.tracker.set_alias("current", turned(ws, docs, plain, **only)["checkpoints"]["recovered"])
+    second = docs.parent / "second"
+    second.mkdir()
+    (second / "cy.md").write_text("Cy Moss lives in Bonn with six hens.")
+    lines(docs.parent / "probes.jsonl", [{"id": "cy", **where, "answer": "Bonn"}])
+    taught: list[str] = []
+    dialogue = gap_questions.dialogue
+
+    def seen(chat_model: ChatModel, row: dict[str, str]) -> Dialogue:
+        taught.append(row["response"])
+        return dialogue(chat_model, row)
+
+    monkeypatch.setattr(gap_questions, "dialogue", seen)
+    turned(ws, second, plain, **only)
+    told = {
+        name: sum(name in response for response in taught) for name in ("Ada Bell", "Bob Reed", "Cy Moss")
+    }
+    assert told["Bob Reed"] == told["Cy Moss"] == 2 and not told["Ada Bell"]  # once in each stage
