@@ -93,7 +93,10 @@ def test_without_families_nothing_is_asked_beyond_the_axes(ws: Workspace, docs: 
     assert configured.suites[-2:] == ("refusals", "json") and {"refusals", "json"} <= set(configured.required)
     named = cycle_job(ws, docs, suites="ifeval,json")
     assert (named.suites, named.settings.eval.behaviours) == (("ifeval", "json"), ("json",))
-    assert eval_job(ws, changes={"eval.behaviours": ["json"]}).suites[-1] == "json"
+    path = ws.home / "recover.yaml"
+    path.write_text(path.read_text().replace("ifeval: microworld", f"ifeval: {docs.parent}/ifeval.jsonl"))
+    vars(ws).pop("config", None)
+    assert eval_job(ws, changes={"eval.behaviours": ["json"]}).suites == ("ifeval", "retention", "json")
 
 
 @pytest.mark.parametrize("suites", [None, "ifeval"])
