@@ -23,7 +23,7 @@ from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
 from pipelines.merge import merge
 from pipelines.runs.pinned_inputs import inherited, pinned
-from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import RecoverError
 
@@ -52,15 +52,7 @@ def choose(ws: Workspace, job: ChooseJob, *, parent: str | None = None, key: str
     A candidate that cannot be made is left out with its reason ("left_out"); the last one's error is raised.
     """
     job = pinned(ws, job)
-    return run_stage(
-        ws,
-        "choose",
-        lambda stage: _work(ws, job, stage),
-        config=job.model_dump(),
-        parent=parent,
-        key=key,
-        seed=job.seed,
-    )
+    return run_job(ws, "choose", _work, job, parent=parent, key=key)
 
 
 def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:

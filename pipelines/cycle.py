@@ -11,6 +11,7 @@ from pipelines import choose as choosing
 from pipelines.choose import choose
 from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, MidtrainJob
 from pipelines.config.sections.midtrain import MidtrainConfig
+from pipelines.corpus.kept_texts import kept_before
 from pipelines.distill import distill
 from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.evaluate import evaluate, evaluation_within
@@ -21,24 +22,18 @@ from pipelines.midtrain import midtrain
 from pipelines.runs import kept_probes
 from pipelines.runs.current import make_current
 from pipelines.runs.pinned_inputs import inherited, pinned
-from pipelines.runs.stage_runner import Result, Stage, run_stage, worked_on
+from pipelines.runs.stage_runner import Result, Stage, run_job, worked_on
 from pipelines.runs.workspace import Workspace
 
+MIDTRAIN = "midtrain"  # key of that stage
 EVEN = 0.5  # chance of passing below which a cycle warns of too few questions
 
 
 def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Run a cycle, or go on with it; returns {"cycle": number, "status": ...}."""
-    job = pinned(ws, job)
-    return run_stage(
-        ws,
-        "cycle",
-        lambda stage: _failure_recorded(ws, job, stage),
-        config=job.model_dump(),
-        parent=parent,
-        key=key,
-        seed=job.seed,
-    )
+    begun = queries.run_of_key(ws.tracker.db, key, parent=parent) if key else None
+    job = pinned(ws, job, texts_kept=begun is not None and kept_before(ws, begun["id"], MIDTRAIN))
+    return run_job(ws, "cycle", _failure_recorded, job, parent=parent, key=key)
 
 
 def _failure_recorded(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
@@ -71,7 +66,7 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
         )
     scores = {"clean": clean["score_ids"]}
 
-    midtrained = midtrain(ws, inherited(midtraining(job), job), parent=stage.id, key="midtrain")["checkpoint"]
+    midtrained = midtrain(ws, inherited(midtraining(job), job), parent=stage.id, key=MIDTRAIN)["checkpoint"]
     ws.tracker.record_cycle(stage.id, midtrained_id=midtrained)
     scores["midtrained"] = _evaluate(ws, job, stage, "midtrained", midtrained)["score_ids"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from pipelines.demo_real import HandbookWorld
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.machine.init_home import initialise
 from pipelines.microworld.world import write_world
-from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.storage import atomic_dirs
@@ -64,15 +65,7 @@ def demo(ws: Workspace, job: DemoJob, *, parent: str | None = None, key: str | N
     """Run or resume the cycles of a demo; return {"cycles": [...]}, each as `show` prints it."""
     world: World = HandbookWorld(job.real) if job.real else Microworld()
     world.check(job.cycles)
-    result = run_stage(
-        ws,
-        "demo",
-        lambda stage: _work(ws, job, world, stage),
-        config=job.model_dump(),
-        parent=parent,
-        key=key,
-        seed=job.seed,
-    )
+    result = run_job(ws, "demo", partial(_work, world), job, parent=parent, key=key)
     return {**result, "cycles": [queries.cycle(ws.tracker.db, number) for number in result["cycles"]]}
 
 
@@ -81,7 +74,7 @@ def resumable_key(job: DemoJob) -> str:
     return "demo:" + hashlib.sha256(job.model_dump_json().encode()).hexdigest()[:16]
 
 
-def _work(ws: Workspace, job: DemoJob, world: World, stage: Stage) -> Result:
+def _work(world: World, ws: Workspace, job: DemoJob, stage: Stage) -> Result:
     stage.say(world.story)
     world.set_up(ws)
     numbers: list[int] = []
@@ -102,8 +95,8 @@ def _asked(ws: Workspace, world: World, docs: Path, seed: int) -> CycleJob:
 
 def _begun(ws: Workspace, stage: Stage, key: str) -> CycleJob | None:
     """Return the job of a cycle that began before a kill: settings and `current` may have changed since."""
-    runs = queries.runs(ws.tracker.db, kind="cycle", parent=stage.id)
-    return next((CycleJob(**run["config"]) for run in runs if run["key"] == key), None)
+    run = queries.run_of_key(ws.tracker.db, key, parent=stage.id)
+    return CycleJob(**run["config"]) if run else None
 
 
 def _over_budget(ws: Workspace, job: DemoJob, done: list[int]) -> bool:

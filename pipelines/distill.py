@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from pipelines.config import fitted
 from pipelines.config.jobs import DistillJob
 from pipelines.config.sections.distill import DistillConfig
-from pipelines.corpus.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, TOKENS
+from pipelines.corpus.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, TOKENS, kept_before
 from pipelines.distillation import engine_checks, engine_places, inputs
-from pipelines.distillation.leaks import kept_evaluation_prompts
+from pipelines.distillation.leaks import AskedPrompts, kept_evaluation_prompts
 from pipelines.distillation.lengths import answerable
 from pipelines.distillation.pool import Chosen, chosen_once, read_without_leaks, with_room
 from pipelines.distillation.prompts import Prompt
@@ -26,7 +26,7 @@ from pipelines.runs import training_run
 from pipelines.runs.current import make_current
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.progress import counting
-from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
 from recovery.distributed import in_turn
 from recovery.errors import InputError
@@ -61,24 +61,16 @@ def distill(
     # A wrong dial or engine is refused before anything is recorded.
     method = with_dials(job.settings.method, job.settings.dials)
     engine_checks.check(job.settings, method, sharded=ws.config.model.shard)
-    job = pinned(ws, job)
+    job = pinned(ws, job, texts_kept=kept_before(ws, parent, key))
 
-    def distilled(stage: Stage) -> Result:
+    def distilled(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
         found = work(ws, job, stage)
         if becomes_current:
             named = f"`--student {found['checkpoint']}` names this run's model"
             make_current(stage, found["checkpoint"], otherwise=named)
         return found
 
-    return run_stage(
-        ws,
-        "distill",
-        distilled,
-        config=job.model_dump(),
-        parent=parent,
-        key=key,
-        seed=job.seed,
-    )
+    return run_job(ws, "distill", distilled, job, parent=parent, key=key)
 
 
 def distill_alone(ws: Workspace, job: DistillJob, *, key: str) -> Result:
@@ -143,9 +135,9 @@ def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places
     from pipelines.distillation import early_stop
 
     method = _method(job.settings)
-    evaluated = in_turn(lambda: kept_evaluation_prompts(job.evaluation, stage))
-    data = in_turn(lambda: read_without_leaks(job, method, stage, evaluated))
-    data, probe = early_stop.hold_out(job, data, evaluated, ws.home)
+    asked = AskedPrompts(in_turn(lambda: kept_evaluation_prompts(job.evaluation, stage)))
+    data = in_turn(lambda: read_without_leaks(job, method, stage, asked))
+    data, probe = early_stop.hold_out(job, data, asked, ws.home)
     reward, data = inputs.read_reward(job, method, data)
     context = inputs.read_context(job, method, data.pairs)
     parent, student = starting_model(ws, job, stage)

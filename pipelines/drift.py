@@ -12,7 +12,7 @@ from pipelines.config.jobs import DriftJob
 from pipelines.corpus.kept_texts import KEPT_TEXTS, read_evenly
 from pipelines.distillation.prompts import read_prompts
 from pipelines.runs.pinned_inputs import pinned
-from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -23,15 +23,7 @@ if TYPE_CHECKING:
 def drift(ws: Workspace, job: DriftJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Return {"states": distances, "floor": those of a to itself, "kl": ..., "forgetting": ...}."""
     job = pinned(ws, job)
-    return run_stage(
-        ws,
-        "drift",
-        lambda stage: _work(ws, job, stage),
-        config=job.model_dump(),
-        parent=parent,
-        key=key,
-        seed=job.seed,
-    )
+    return run_job(ws, "drift", _work, job, parent=parent, key=key)
 
 
 def _work(ws: Workspace, job: DriftJob, stage: Stage) -> Result:

@@ -24,7 +24,7 @@ from pipelines.evaluation.recorded_scores import recorded
 from pipelines.evaluation.suites import Suite, suites_of
 from pipelines.machine.fitting import fitted_once
 from pipelines.runs.pinned_inputs import inherited, pinned
-from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -38,14 +38,7 @@ def evaluate(ws: Workspace, job: EvalJob, *, parent: str | None = None, key: str
     """Score a checkpoint on every suite of the job; return {"checkpoint", "scores": {suite: ...}}."""
     check_place("sampler", job.settings.sampler)
     job = pinned(ws, job)
-    return run_stage(
-        ws,
-        "eval",
-        lambda stage: _work(ws, job, stage),
-        config=job.model_dump(),
-        parent=parent,
-        key=key,
-    )
+    return run_job(ws, "eval", _work, job, parent=parent, key=key)
 
 
 def evaluation_within(

@@ -18,7 +18,7 @@ from pipelines.config.jobs import LocateJob
 from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
 from pipelines.runs.pinned_inputs import pinned
-from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.stage_runner import Result, Stage, run_job, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
@@ -34,9 +34,7 @@ def locate(ws: Workspace, job: LocateJob, *, parent: str | None = None, key: str
     if "ifeval" not in job.suites:
         raise InputError("--suite needs ifeval: the parts are compared by the behaviour that they bring back")
     job = pinned(ws, job)
-    return run_stage(
-        ws, "locate", lambda stage: _work(ws, job, stage), config=job.model_dump(), parent=parent, key=key
-    )
+    return run_job(ws, "locate", _work, job, parent=parent, key=key)
 
 
 def _work(ws: Workspace, job: LocateJob, stage: Stage) -> Result:

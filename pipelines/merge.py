@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipelines.config.jobs import MergeJob, Mixture
-from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
@@ -12,9 +12,7 @@ def merge(ws: Workspace, job: MergeJob, *, parent: str | None = None, key: str |
     """Merge `weight` of the other checkpoint into the student; return {"checkpoint": id, "weight": ...}."""
     require_share(job.weight)
     require(job)
-    return run_stage(
-        ws, "merge", lambda stage: _work(ws, job, stage), config=job.model_dump(), parent=parent, key=key
-    )
+    return run_job(ws, "merge", _work, job, parent=parent, key=key)
 
 
 def require_share(weight: float) -> None:

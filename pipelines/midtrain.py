@@ -39,7 +39,7 @@ from pipelines.machine.fitting import fitted_once
 from pipelines.runs import training_run
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.progress import counting
-from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
 from pipelines.writing import gap_questions
 from pipelines.writing.augment import load as rows_of
@@ -79,16 +79,8 @@ class Material:
 def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Train the student on the documents; return {"checkpoint": id, ...}."""
     passage_teaching.check(job.settings, job.augment)
-    job = pinned(ws, job)
-    return run_stage(
-        ws,
-        "midtrain",
-        lambda stage: work(ws, job, stage),
-        config=job.model_dump(),
-        parent=parent,
-        key=key,
-        seed=job.seed,
-    )
+    job = pinned(ws, job, texts_kept=kept_texts.kept_before(ws, parent, key))
+    return run_job(ws, "midtrain", work, job, parent=parent, key=key)
 
 
 def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:

@@ -18,22 +18,14 @@ from pipelines.piloting.proposal import Forecasts
 from pipelines.piloting.proposed_cycle import lengths, proposed
 from pipelines.piloting.rate_curves import Curve, Kind, Point
 from pipelines.runs.pinned_inputs import pinned
-from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
 
 
 def pilot(ws: Workspace, job: PilotJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Return {"pilots": one row each, "planned", "proposal", "command", "words", ...}."""
     job = pinned(ws, job)
-    return run_stage(
-        ws,
-        "pilot",
-        lambda stage: _work(ws, job, stage),
-        config=job.model_dump(),
-        parent=parent,
-        key=key,
-        seed=job.seed,
-    )
+    return run_job(ws, "pilot", _work, job, parent=parent, key=key)
 
 
 def _work(ws: Workspace, job: PilotJob, stage: Stage) -> Result:

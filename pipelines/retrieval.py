@@ -36,7 +36,7 @@ from pipelines.corpus.retriever import Retriever
 from pipelines.evaluate import evaluate
 from pipelines.evaluation.recorded_scores import recorded_items
 from pipelines.runs.pinned_inputs import inherited, pinned
-from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
@@ -52,9 +52,7 @@ def retrieval(
     """Return {"ways": one row each, "found": share of answers retrieved, "comparisons", "verdict",
     "multihop": the first three for multihop questions, None without such, ...}."""
     job = pinned(ws, job)
-    return run_stage(
-        ws, "retrieval", lambda stage: _work(ws, job, stage), config=job.model_dump(), parent=parent, key=key
-    )
+    return run_job(ws, "retrieval", _work, job, parent=parent, key=key)
 
 
 def _work(ws: Workspace, job: RetrievalJob, stage: Stage) -> Result:

@@ -9,7 +9,7 @@ from pipelines.config.jobs import MergeJob, Mixture, SweepJob
 from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.merge import merge, require, require_share
 from pipelines.runs.pinned_inputs import pinned
-from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
@@ -27,9 +27,7 @@ def sweep(ws: Workspace, job: SweepJob, *, parent: str | None = None, key: str |
         require_share(weight)
     require(job)
     job = pinned(ws, job)
-    return run_stage(
-        ws, "sweep", lambda stage: _work(ws, job, stage), config=job.model_dump(), parent=parent, key=key
-    )
+    return run_job(ws, "sweep", _work, job, parent=parent, key=key)
 
 
 def _work(ws: Workspace, job: SweepJob, stage: Stage) -> Result:

@@ -109,6 +109,12 @@ def runs(
     return runs_of(database, query if parents is None else query.where(Run.parent_id.in_(parents)))
 
 
+def run_of_key(database: Database, key: str, *, parent: str | None = None) -> Row | None:
+    """Return the run named `key` under a parent, or at the top."""
+    named = Run.project == database.project, Run.parent_id.is_not_distinct_from(parent), Run.key == key
+    return next(iter(runs_of(database, sa.select(Run).where(*named))), None)
+
+
 def unfinished_runs(database: Database) -> list[Row]:
     """Return the runs that `recover resume` may continue: without a parent and not done, newest first."""
     mine = Run.project == database.project, Run.parent_id.is_(None), Run.status != "done"

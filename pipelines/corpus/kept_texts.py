@@ -8,6 +8,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from db.reads import queries
 from pipelines.corpus import superseded, text_file
 from pipelines.corpus.entities import MOST_CHARACTERS
 from pipelines.corpus.reservoir import reservoir
@@ -39,6 +40,12 @@ def keep(docs: str, run: Path, reading: ReadingConfig, step: Callable[..., None]
     if not kept.exists():
         progress = reading_progress(step, folder)
         text_file.keep(folder, kept, reading.limits, strict=strict, progress=progress)
+
+
+def kept_before(ws: Workspace, parent: str | None, key: str | None) -> bool:
+    """Return whether a run of this name was interrupted after it had kept its texts."""
+    run = queries.run_of_key(ws.tracker.db, key, parent=parent) if key else None
+    return run is not None and (ws.run_directory(run["id"]) / KEPT_TEXTS).exists()
 
 
 def learned(ws: Workspace, student: str, most: int = MOST_CHARACTERS) -> LearnedTexts:

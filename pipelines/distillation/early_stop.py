@@ -17,7 +17,7 @@ from db.reads import curves
 from evals.exact import exact_p
 from pipelines.config.sections.distill import StopConfig
 from pipelines.distillation.instructions import followed, require_checkers
-from pipelines.distillation.leaks import drop_leaks
+from pipelines.distillation.leaks import AskedPrompts
 from pipelines.distillation.prompts import Prompt, read_prompts
 from recovery.errors import InputError
 from recovery.sampling.prefix_writers import writes
@@ -37,7 +37,7 @@ PASSED = "probe_passed"
 
 
 def hold_out(
-    job: DistillJob, data: PromptData, asked: Sequence[str], home: Path | None = None
+    job: DistillJob, data: PromptData, asked: AskedPrompts, home: Path | None = None
 ) -> tuple[PromptData, list[Prompt]]:
     """Split the rows into training rows and the probe, taken from a file or from the recovery prompts.
 
@@ -47,7 +47,7 @@ def hold_out(
         return data, []
     source = settings.probe or "the recovery prompts"
     rows = read_prompts(settings.probe, job.seed, home) if settings.probe else data.rows
-    checkable, _ = drop_leaks([row for row in rows if row.fields.get("instruction_id_list")], asked)
+    checkable = asked.kept_out_of([row for row in rows if row.fields.get("instruction_id_list")])
     if not checkable:
         raise InputError(
             f"{source}: no row has an 'instruction_id_list' to check "
@@ -55,9 +55,8 @@ def hold_out(
         )
     require_checkers(source, checkable, "distill.stop")
     probe = random.Random(f"probe:{job.seed}").sample(checkable, min(settings.prompts, len(checkable)))
-    texts = [row.text for row in probe]
-    prompts, _ = drop_leaks(data.prompts, texts)
-    pairs, _ = drop_leaks(data.pairs, texts)
+    probed = AskedPrompts([row.text for row in probe])
+    prompts, pairs = probed.kept_out_of(data.prompts), probed.kept_out_of(data.pairs)
     if (data.prompts and not prompts) or (data.pairs and not pairs):
         raise InputError(f"a probe of {len(probe)} leaves nothing to train on: lower distill.stop.prompts")
     return replace(data, prompts=prompts, pairs=pairs), probe

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from evals import dialogues
 from pipelines.distillation import early_stop, engine_checks, engine_places, inputs, lengths
-from pipelines.distillation.leaks import drop_leaks, evaluation_prompts
+from pipelines.distillation.leaks import AskedPrompts, evaluation_prompts
 from pipelines.distillation.pool import require_unasked
 from pipelines.distillation.prompts import Prompt
 from recovery.errors import InputError
@@ -37,12 +37,12 @@ def check_inputs(ws: Workspace, job: DistillJob) -> inputs.PromptData:
     _require_teachers_room(ws, job, data)
     require_askable(ws, job.student, data.prompts)
     require_askable(ws, job.student, data.pairs, name="pairs")
-    evaluated = evaluation_prompts(job.evaluation, lambda line: None)  # the run says what cannot be read
-    require_unasked(data, evaluated)
+    asked = AskedPrompts(evaluation_prompts(job.evaluation, lambda line: None))  # the run says what is unread
+    require_unasked(data, asked)
     by_row = method.needs_rewards or method.context != "none" or method.teacher == "routed"
-    trained = _trained_on(data, evaluated) if by_row or job.settings.stop else data
+    trained = _trained_on(data, asked) if by_row or job.settings.stop else data
     inputs.require_routes(job, method, trained.rows)
-    trained, probe = early_stop.hold_out(job, trained, evaluated, ws.home)
+    trained, probe = early_stop.hold_out(job, trained, asked, ws.home)
     require_askable(ws, job.student, probe, name="rows of distill.stop.probe")
     _, trained = inputs.read_reward(job, method, trained)
     context = inputs.read_context(job, method, trained.pairs)
@@ -64,9 +64,9 @@ def _require_teachers_room(ws: Workspace, job: DistillJob, data: inputs.PromptDa
         )
 
 
-def _trained_on(data: inputs.PromptData, evaluated: Sequence[str]) -> inputs.PromptData:
+def _trained_on(data: inputs.PromptData, asked: AskedPrompts) -> inputs.PromptData:
     """Return the rows without those that the evaluation asks."""
-    return inputs.PromptData(*(drop_leaks(rows, evaluated)[0] for rows in (data.prompts, data.pairs)))
+    return inputs.PromptData(*map(asked.kept_out_of, (data.prompts, data.pairs)))
 
 
 def require_askable(ws: Workspace, student: str, prompts: Sequence[Prompt], *, name: str = "prompts") -> None:

@@ -62,21 +62,27 @@ def normalised(text: str) -> str:
     return " ".join(_COMPARED.findall(text.lower()))
 
 
-def drop_leaks(prompts: Sequence[Prompt], evaluation: Sequence[str]) -> tuple[list[Prompt], int]:
-    """Drop prompts that equal an evaluation prompt or contain one of at least eight words."""
-    normal = [normalised(text) for text in evaluation]
-    openings: dict[str, list[str]] = {}
-    for text, whole in zip(evaluation, normal, strict=True):
-        if len(compared_words(text, normalised)) >= OPENING_WORDS:
-            openings.setdefault(" ".join(whole.split()[:OPENING_WORDS]), []).append(whole)
-    exact = set(normal)
-    kept = [prompt for prompt in prompts if not _leaks(normalised(prompt.text), exact, openings)]
-    return kept, len(prompts) - len(kept)
+class AskedPrompts:
+    """Prompts that training rows may not give away: equal, or, of at least eight words, contained."""
 
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._whole = set(map(normalised, texts))
+        self._by_opening: dict[str, list[str]] = {}
+        for text in texts:
+            if len(compared_words(text, normalised)) >= OPENING_WORDS:
+                whole = normalised(text)
+                opening = " ".join(whole.split()[:OPENING_WORDS])
+                self._by_opening.setdefault(opening, []).append(whole)
 
-def _leaks(text: str, exact: set[str], openings: dict[str, list[str]]) -> bool:
-    if text in exact:
-        return True
-    words = text.split()
-    windows = (" ".join(words[i : i + OPENING_WORDS]) for i in range(len(words) - OPENING_WORDS + 1))
-    return any(whole in text for window in windows for whole in openings.get(window, ()))
+    def given_away_by(self, row: Prompt) -> bool:
+        """Return whether a row gives away one of the prompts."""
+        text = normalised(row.text)
+        if text in self._whole:
+            return True
+        words = text.split()
+        windows = (" ".join(words[i : i + OPENING_WORDS]) for i in range(len(words) - OPENING_WORDS + 1))
+        return any(whole in text for window in windows for whole in self._by_opening.get(window, ()))
+
+    def kept_out_of(self, rows: Sequence[Prompt]) -> list[Prompt]:
+        """Return the rows that give away none of the prompts."""
+        return [row for row in rows if not self.given_away_by(row)]

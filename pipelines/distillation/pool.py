@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.distillation.inputs import PromptData, Teachers, read_data
-from pipelines.distillation.leaks import drop_leaks
+from pipelines.distillation.leaks import AskedPrompts
 from pipelines.distillation.lengths import (
     answerable,
     model_limit,
@@ -27,28 +27,26 @@ if TYPE_CHECKING:
     from recovery.teachers.contexts import Context
 
 KEPT_POOL = "pool.json"  # in a run's folder: the weight of each row that was read, null where it is left out
-AT_ONCE = 1000  # rows that are looked through before it is known whether one may be trained on
 Chosen = tuple[PromptData, dict[str, Any]]
 
 
-def read_without_leaks(job: DistillJob, method: Method, stage: Stage, evaluated: Sequence[str]) -> PromptData:
+def read_without_leaks(job: DistillJob, method: Method, stage: Stage, asked: AskedPrompts) -> PromptData:
     """Read the prompts and pairs that the method needs; drop those that the evaluation asks."""
     data = read_data(job, method, stage.workspace.home)
     kept = {}
     for name, rows in (("prompts", data.prompts), ("pairs", data.pairs)):
-        kept[name], leaked = drop_leaks(rows, evaluated)
-        if leaked:
+        kept[name] = asked.kept_out_of(rows)
+        if leaked := len(rows) - len(kept[name]):
             stage.say(f"  {name:<12} {leaked} of {len(rows):,} are evaluation prompts: left out")
         if rows and not kept[name]:
             raise _all_asked(name)
     return PromptData(**kept)
 
 
-def require_unasked(data: PromptData, evaluated: Sequence[str]) -> None:
+def require_unasked(data: PromptData, asked: AskedPrompts) -> None:
     """Refuse prompts or pairs of which the evaluation asks every one."""
     for name, rows in (("prompts", data.prompts), ("pairs", data.pairs)):
-        parts = (rows[first : first + AT_ONCE] for first in range(0, len(rows), AT_ONCE))
-        if rows and not any(drop_leaks(part, evaluated)[0] for part in parts):
+        if rows and all(map(asked.given_away_by, rows)):
             raise _all_asked(name)
 
 

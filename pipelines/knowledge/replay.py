@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.config.sections.midtrain import CHAT_TIMES
-from pipelines.distillation.leaks import drop_leaks, kept_evaluation_prompts
+from pipelines.distillation.leaks import AskedPrompts, kept_evaluation_prompts
 from pipelines.distillation.lengths import answerable
 from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.knowledge.overlap import overlap
@@ -53,8 +53,8 @@ def chat_prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[P
         raise InputError("mix.chat is above 0, but there are no prompts: give --prompts or distill.prompts")
     prompts = read_prompts(job.prompts, job.seed, stage.workspace.home)
     asked = kept_evaluation_prompts(job.evaluation, stage) if job.evaluation else []
-    clear, leaked = drop_leaks(prompts, asked)
-    found = overlap(clear, texts)
+    clear = AskedPrompts(asked).kept_out_of(prompts)
+    leaked, found = len(prompts) - len(clear), overlap(clear, texts)
     if leaked or found.dropped:
         stage.say(
             f"  chat         of {len(prompts):,} prompts left out: {leaked} that the evaluation asks, "

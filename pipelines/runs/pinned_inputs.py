@@ -22,12 +22,17 @@ if TYPE_CHECKING:
 
 J = TypeVar("J", bound=Job)
 MODEL = "model section of recover.yaml"
+TAUGHT = (DOCUMENTS_INPUT, SUPERSEDED_INPUT)  # what a training reads once, and keeps
 BLOCK = 2**20
 
 
-def pinned(ws: Workspace, job: J) -> J:
-    """Return the job with its inputs hashed; refuse one that has changed since it was first hashed."""
-    current = hashes(job.sources())
+def pinned(ws: Workspace, job: J, *, texts_kept: bool = False) -> J:
+    """Return the job with its inputs hashed; refuse one that has changed since it was first hashed.
+
+    Documents may change once their texts are kept: a resumed run reads those."""
+    current = hashes({n: place for n, place in job.sources().items() if not (texts_kept and n in TAUGHT)})
+    if texts_kept:
+        current |= {name: job.inputs[name] for name in TAUGHT if name in job.inputs}
     current[MODEL] = hashlib.sha256(ws.config.model.model_dump_json().encode()).hexdigest()
     _require_as_listed(job, current)
     for name, digest in current.items():

@@ -11,14 +11,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from db.reads import queries
 from db.writes.live import LiveRun
+from pipelines.config.sections.base import Section
 from pipelines.runs import launch
 from pipelines.runs.cost import Ledger
 from pipelines.runs.workspace import Workspace
@@ -26,6 +27,7 @@ from recovery.errors import RecoverError
 from recovery.storage import atomic_dirs
 
 Result = dict[str, Any]
+Job = TypeVar("Job", bound=Section)
 PACKAGES = (
     "recover-llm",
     "torch",
@@ -79,6 +81,27 @@ class Stage:
         if not kept.exists():
             atomic_dirs.write_text(kept, json.dumps(make()))
         return json.loads(kept.read_text(encoding="utf-8"))
+
+
+def run_job(
+    ws: Workspace,
+    kind: str,
+    work: Callable[[Workspace, Job, Stage], Result],
+    job: Job,
+    *,
+    parent: str | None = None,
+    key: str | None = None,
+) -> Result:
+    """Do a job as a stage that is recorded with all its settings."""
+    return run_stage(
+        ws,
+        kind,
+        partial(work, ws, job),
+        config=job.model_dump(),
+        parent=parent,
+        key=key,
+        seed=getattr(job, "seed", None),
+    )
 
 
 def run_stage(

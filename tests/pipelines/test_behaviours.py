@@ -18,7 +18,7 @@ from pipelines.cli.cycle_text import cycle_text
 from pipelines.compare import compare, compare_text
 from pipelines.config.jobs import EvalJob
 from pipelines.cycle import cycle
-from pipelines.distillation.leaks import drop_leaks, evaluation_prompts
+from pipelines.distillation.leaks import AskedPrompts, evaluation_prompts
 from pipelines.distillation.prompts import read_prompts
 from pipelines.evaluate import evaluate
 from pipelines.flips import flips
@@ -129,9 +129,9 @@ def test_questions_of_a_suite_are_left_out_of_training(ws: Workspace, docs: Path
     questions = [one for name in ("json", "multi-turn") for one in suite.suite(FAMILIES[name], 5)]
     prompts = [one for name in ("json", "multi-turn") for one in suite.recovery(FAMILIES[name], 5)]
     path = lines(tmp_path / "p.jsonl", [suite.row(one) for one in (*questions, *prompts)])
-    asked = evaluation_prompts(settings, Silent().say)
-    kept, dropped = drop_leaks(read_prompts(str(path)), asked)
-    assert dropped == 10 and [one.text for one in kept] == [one.text for one in prompts]
+    asked = AskedPrompts(evaluation_prompts(settings, Silent().say))
+    kept = asked.kept_out_of(read_prompts(str(path)))
+    assert len(questions) == 10 and [one.text for one in kept] == [one.text for one in prompts]
 
 
 def test_a_source_that_cannot_be_read_leaves_the_others_out_of_training_still(

@@ -13,6 +13,8 @@ import torch
 from db.reads import queries
 from pipelines.config.jobs import CycleJob, DemoJob
 from pipelines.config.settings import CONFIG_NAME
+from pipelines.corpus.kept_texts import learned
+from pipelines.corpus.reading.superseded_list import beside
 from pipelines.cycle import cycle
 from pipelines.demo import demo
 from pipelines.distill import distill
@@ -29,14 +31,20 @@ def begin(ws: Workspace, docs: Path, student: str = "current") -> dict[str, Any]
     return cycle(ws, cycle_job(ws, docs, student=student, changes=changes), key=ws.new_key())
 
 
-def interrupted(ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch, student: str = "current") -> None:
-    """Begin a cycle and interrupt it after its midtraining."""
+def interrupted(
+    ws: Workspace,
+    docs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    student: str = "current",
+    at: str = "pipelines.cycle.distill",
+) -> None:
+    """Begin a cycle and interrupt it where it calls a function: after its midtraining."""
 
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.cycle.distill", interrupt)
+        patched.setattr(at, interrupt)
         with pytest.raises(KeyboardInterrupt):
             begin(ws, docs, student)
 
@@ -77,6 +85,27 @@ def test_a_resumed_cycle_of_any_student_becomes_current_where_that_is_as_it_was(
         ws.tracker.set_alias("current", before)
     assert resume(ws)["status"] == "accepted"
     assert queries.resolve(ws.tracker.db, "current") == queries.resolve(ws.tracker.db, "cycle:1") != before
+
+
+@pytest.mark.parametrize("at", ["pipelines.midtrain.training_run.run_training", "pipelines.cycle.distill"])
+def test_documents_may_change_once_their_texts_are_kept(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    interrupted(ws, docs, monkeypatch, at=at)
+    (docs / "later.md").write_text("Zanzibar was written about after the cycle had begun.\n")
+    beside(docs).write_text("*.md\n")
+    assert resume(ws)["status"] == "accepted"
+    texts = learned(ws, queries.resolve(ws.tracker.db, "cycle:1")).texts
+    assert texts and not any("Zanzibar" in text for text in texts)
+
+
+def test_documents_that_change_before_they_are_read_are_refused(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(ws, docs, monkeypatch, at="pipelines.midtrain.superseded.keep")
+    (docs / "later.md").write_text("Zanzibar was written about after the cycle had begun.\n")
+    with pytest.raises(InputError, match=r"documents .*changed since the run began"):
+        resume(ws)
 
 
 def test_an_uninterrupted_cycle_becomes_current_whatever_was_made_so_meanwhile(

@@ -19,6 +19,7 @@ from pipelines.distill import distill
 from pipelines.distillation.early_stop import BehaviourBack, hold_out
 from pipelines.distillation.input_checks import check_inputs
 from pipelines.distillation.inputs import read_data
+from pipelines.distillation.leaks import AskedPrompts
 from pipelines.machine.init_home import initialise
 from pipelines.runs import training_run
 from pipelines.runs.stage_runner import Stage, run_stage
@@ -99,24 +100,24 @@ def test_the_clean_model_is_kept_only_where_it_teaches(
 def test_the_probe_is_kept_from_training_and_from_the_evaluation(prompts: Path) -> None:
     asked = job(prompts)
     data = read_data(asked, get("opd"))
-    kept, probe = hold_out(asked, data, ["Say 3 words."])
+    kept, probe = hold_out(asked, data, AskedPrompts(["Say 3 words."]))
     texts = {row.text for row in probe}
     assert len(probe) == 15 and "Say 3 words." not in texts
     assert texts.isdisjoint(row.text for row in kept.prompts) and len(kept.prompts) == 24 - 15
-    assert hold_out(asked, data, ["Say 3 words."])[1] == probe  # the same in a resumed run
+    assert hold_out(asked, data, AskedPrompts(["Say 3 words."]))[1] == probe  # the same in a resumed run
     other = prompts.with_name("probe.jsonl")
     other.write_text(json.dumps({"prompt": "Say a lot.", **NO_COMMA}))
-    kept, probe = hold_out(job(prompts, probe=str(other)), data, [])
+    kept, probe = hold_out(job(prompts, probe=str(other)), data, AskedPrompts([]))
     assert [row.text for row in probe] == ["Say a lot."] and kept.prompts == data.prompts
 
 
 def test_nothing_to_check_by_is_said(prompts: Path) -> None:
     data = read_data(job(prompts), get("opd"))
     with pytest.raises(InputError, match="no row has an 'instruction_id_list'"):
-        hold_out(job(prompts), data, [row.text for row in data.prompts[:20]])
+        hold_out(job(prompts), data, AskedPrompts([row.text for row in data.prompts[:20]]))
     prompts.write_text("".join(prompts.read_text().splitlines(keepends=True)[:15]))
     with pytest.raises(InputError, match="leaves nothing to train on"):
-        hold_out(job(prompts), read_data(job(prompts), get("opd")), [])
+        hold_out(job(prompts), read_data(job(prompts), get("opd")), AskedPrompts([]))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.distillation.leaks import drop_leaks, normalised
+from pipelines.distillation.leaks import AskedPrompts, normalised
 from pipelines.distillation.prompts import Prompt
 
 
@@ -30,8 +30,7 @@ QUESTION = "Write a short poem about the sea without commas"  # nine words
     ],
 )
 def test_an_evaluation_prompt_leaks_as_itself_and_long_ones_inside_others(text: str, leaks: bool) -> None:
-    kept, dropped = drop_leaks([prompt(text), prompt("Something else")], [QUESTION, "Name a color."])
-    assert dropped == leaks
+    kept = AskedPrompts([QUESTION, "Name a color."]).kept_out_of([prompt(text), prompt("Something else")])
     assert [p.text for p in kept] == ([] if leaks else [text]) + ["Something else"]
 
 
@@ -56,7 +55,7 @@ def test_evaluation_prompts_leak_in_scripts_without_spaces_too(text: str, leaks:
         "ช่วยเขียนบทกวีสั้นเกี่ยวกับทะเลโดยไม่ใช้เครื่องหมาย",
         "สวัสดีครับ",
     ]
-    assert drop_leaks([prompt(text)], evaluation)[1] == leaks
+    assert AskedPrompts(evaluation).given_away_by(prompt(text)) == leaks
 
 
 words = st.sampled_from(list("abcdefgh"))
@@ -69,9 +68,8 @@ def test_leaks_are_found_as_by_looking_for_each_in_each(found: list[str], evalua
         long = [other for other in evaluation if len(other.split()) >= 8]
         return text in evaluation or any(f" {other} " in f" {text} " for other in long)
 
-    kept, dropped = drop_leaks([prompt(text) for text in found], evaluation)
+    kept = AskedPrompts(evaluation).kept_out_of([prompt(text) for text in found])
     assert [p.text for p in kept] == [text for text in found if not leaks(text)]
-    assert dropped == len(found) - len(kept)
 
 
 def test_normalised_keeps_words_alone() -> None:
