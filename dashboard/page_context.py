@@ -20,10 +20,10 @@ MOST_CACHED = 256  # most cached values
 
 @dataclass
 class CachedValue:
-    """A cached value, computed once under its lock."""
+    """A cached value, computed once under its lock, and the row version that it was computed of."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    made: bool = False
+    rows: tuple[Any, ...] | None = None
     value: Any = None
 
 
@@ -67,17 +67,17 @@ class PageContext:
         """Return make()'s result, cached until a score, verdict, review, cycle or run changes.
 
         `name` is the hashable cache key. Don't cache what changes while a stage runs (progress, metrics)."""
-        key = (name, self.db.project, self._structure())
+        key, rows = (name, self.db.project), self._structure()
         with self._lock:
             answer = self._cached.setdefault(key, CachedValue())
             self._cached.move_to_end(key)
             while len(self._cached) > MOST_CACHED:
                 self._cached.popitem(last=False)
         with answer.lock:  # concurrent requests compute the value once
-            if not answer.made:
+            if answer.rows != rows:  # replace it: a value holds whole tables, and every score is a change
                 answer.value = make()
-                answer.made = True
-        return cast(T, answer.value)
+                answer.rows = rows
+            return cast(T, answer.value)
 
     def _structure(self) -> tuple[Any, ...]:
         return queries.structure_version(self.db) if self._rows is None else self._rows

@@ -112,7 +112,7 @@ def record(context: PageContext, address: Address, fields: Mapping[str, str]) ->
 def _now(context: PageContext, number: int, decision: str) -> str:
     """Say where `current` points: a repeated click may come after somebody's later approval."""
     current = {row["name"]: row["checkpoint_id"] for row in queries.aliases(context.db)}.get("current")
-    recovered = queries.cycle(context.db, number)["checkpoints"].get("recovered")
+    recovered = queries.cycle(context.db, number, earlier=False)["checkpoints"].get("recovered")
     if decision == "approve":
         same = current == recovered
         return "; current is its model now" if same else "; current has moved on to another model since"

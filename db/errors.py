@@ -71,7 +71,7 @@ def explain(error: BaseException, where: str) -> TrackerError:
         return TrackerError(
             f"database {where} cannot be reached ({first_line(error)}): check the URL and the server"
         )
-    if isinstance(error, OverflowError):
+    if isinstance(error, OverflowError) or code == "22003":  # PostgreSQL: out of range
         return BadRequest("a number is larger than any that is recorded: give a smaller one")
     if isinstance(error, OSError):
         return TrackerError(

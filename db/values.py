@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import Dialect, Text
@@ -36,10 +37,17 @@ def special_name(number: float) -> str | None:
     return None
 
 
+def finite(value: float | None) -> float | None:
+    """Return None for NaN and infinity: such a value is undefined, and databases store it differently."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
 def plain(value: Any) -> Any:
     """Convert to JSON types: NaN and infinity by name, tuples as lists, numpy scalars as numbers."""
     if isinstance(value, str):
         return storable(value)
+    if isinstance(value, Decimal):
+        value = _binary(value)
     if isinstance(value, float):
         return special_name(value) or float(value)
     if value is None or isinstance(value, bool | int):
@@ -53,6 +61,13 @@ def plain(value: Any) -> Any:
     if isinstance(value, bytes | memoryview):
         return bytes(value).hex()
     return plain(value.item()) if hasattr(value, "item") else storable(str(value))
+
+
+def _binary(value: Decimal) -> int | float:
+    """Return a whole number as one, else a float: PostgreSQL sums BIGINT, and averages, as NUMERIC."""
+    # Python refuses to write integers of more than some thousands of digits.
+    whole = value.is_finite() and value.adjusted() < 300 and value == value.to_integral_value()
+    return int(value) if whole else float(value)
 
 
 class SafeText(TypeDecorator[str]):

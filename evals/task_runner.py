@@ -25,6 +25,7 @@ from evals.scores import Asked, ModelCalls, drawn
 from recovery.errors import InputError
 
 _PACKAGED = ("json", "csv", "parquet", "text")  # datasets' own readers of local files
+_FEWSHOT_SEED = 0  # every checkpoint gets the same examples
 _MAX_NEW_TOKENS = 256  # lm-eval's own, where a task names none
 
 
@@ -81,7 +82,7 @@ class PreparedTask:
         return {name: sorted(chosen) or [0] for name, chosen in found.items()}
 
 
-def prepare(name: str, folder: str | Path | None = None, seed: int = 0) -> PreparedTask:
+def prepare(name: str, folder: str | Path | None = None) -> PreparedTask:
     """Load a task with its data, or raise an error that names what is missing; nothing is generated."""
     manager = _manager(folder, name)
     if name not in manager.all_tasks:
@@ -103,7 +104,7 @@ def prepare(name: str, folder: str | Path | None = None, seed: int = 0) -> Prepa
     for leaf, task in loaded["tasks"].items():
         if task.OUTPUT_TYPE == "loglikelihood_rolling":
             raise InputError(f"{leaf}: gives the perplexity of texts, not answers: it cannot be paired")
-        task.set_fewshot_seed(seed)
+        task.set_fewshot_seed(_FEWSHOT_SEED)
     return PreparedTask(name, loaded)
 
 

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _KEPT = 2000  # characters of a prompt that are stored; few-shot examples come before
 
 
-def prepare(name: str, folder: str | Path | None = None, seed: int = 0) -> PreparedTask:
+def prepare(name: str, folder: str | Path | None = None) -> PreparedTask:
     """Load the task and its data, or raise an error that names what is missing."""
     from evals import task_runner  # a slow import, deferred until a task is used
 
-    return task_runner.prepare(name, folder, seed)
+    return task_runner.prepare(name, folder)
 
 
 def evaluate(

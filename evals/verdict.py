@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import ceil
 from typing import Any
 
 from evals import learned
@@ -194,11 +195,13 @@ def power_warning(
     margins: Mapping[str, float] | None = None,
     families: int | None = None,
     least: float = WANTED_POWER,
+    judged: float = 1.0,
 ) -> list[str]:
     """Warn of each axis on which an equal checkpoint would pass with a chance below `least`.
 
     `items` maps axis names to independent items (prompts, facts), of which one in ten is supposed to flip.
-    `families` are judged at once: as many as are among the items, unless more were asked for.
+    `families` are judged at once: as many as are among the items, unless more were asked for. Only the
+    share `judged` of the items is judged on.
     """
     margin_of = margins_by_axis(margins)
     families = families or len(set(items) & set(FAMILIES))
@@ -207,12 +210,13 @@ def power_warning(
         margin = margin_of[name]
         rates = max(1, len(FAMILIES[name].rates)) if name in FAMILIES else 1  # each on its part of the items
         alpha = ALPHA / (families * rates) if name in FAMILIES else ALPHA
-        chance = chance_to_pass(count / rates, margin, alpha)
+        chance = chance_to_pass(count * judged / rates, margin, alpha)
         if chance < least:
-            enough = rates * items_to_pass(margin, alpha)
+            enough = ceil(rates * items_to_pass(margin, alpha) / judged)
+            part = f", {judged:.0%} of which are judged," if judged < 1 else ""
             perfect = "lost nothing" if margin > 0 else "gives new answers only"
             lines.append(
-                f"{name}: on {count:g} items a checkpoint that {perfect} passes with a chance of "
+                f"{name}: on {count:g} items{part} a checkpoint that {perfect} passes with a chance of "
                 f"{chance:.0%} only (margin {100 * margin:g}%); {enough} items give {WANTED_POWER:.0%}"
             )
     return lines

@@ -32,6 +32,7 @@ WEIGHTS = (0.3, 0.5, 0.7)  # of the clean checkpoint, the least first
 EMBEDDINGS = "embeddings"  # and head: the clean model's, all else as it is
 SELF_ANSWERED = "seqkd"  # the row whose data are the clean model's own answers
 
+HALF = 0.5  # of the questions choose, the others decide
 Items = Mapping[str, Mapping[str, Sequence[Item]]]  # suite -> stage -> items
 
 
@@ -111,9 +112,9 @@ def _warn_of_small_halves(job: ChooseJob, stage: Stage, standards: Items) -> Non
     }
     for name in (name for name, count in halves.items() if not count):
         stage.say(f"  choose       {name}: none of its questions is in the half that chooses")
-    some = {name: count for name, count in halves.items() if count}
+    whole = {name: count / HALF for name, count in halves.items() if count}
     families = len(set(job.suites) & set(FAMILIES))
-    for line in verdict.power_warning(some, job.settings.eval.margins(), families):
+    for line in verdict.power_warning(whole, job.settings.eval.margins(), families, judged=HALF):
         stage.say(
             f"  choose       {line}: raise eval.samples or write more prompts (`recover prompts ifeval`)"
         )

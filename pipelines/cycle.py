@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import ceil
+
 from db.reads import queries
 from evals import verdict
 from evals.families.measures import measure_of
@@ -78,7 +81,7 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
     decision = _decide(ws, job, stage, number, scores, unmeasured)
     if decision["status"] == "accepted":
         approve = f"`recover review cycle:{number} --approve` makes this cycle's model current"
-        make_current(stage, recovered, otherwise=approve)
+        make_current(stage, recovered, otherwise=approve, cycle=number)
     return decision
 
 
@@ -107,9 +110,8 @@ def _say_power(job: CycleJob, suites: list[Suite], stage: Stage) -> None:
     """Say which axes have too few questions: a cycle that loses nothing would mostly be rejected for it."""
     axes = {axis.suite: axis.name for axis in verdict.EVERY_AXIS}
     counts = {axes[suite.name]: float(suite.independent) for suite in suites if suite.name in axes}
-    if job.recover_with:  # half of them choose the way
-        counts = {name: count / 2 for name, count in counts.items()}
-    for line in verdict.power_warning(counts, job.settings.eval.margins(), least=EVEN):
+    judged = choosing.HALF if job.recover_with else 1.0
+    for line in verdict.power_warning(counts, job.settings.eval.margins(), least=EVEN, judged=judged):
         stage.say(f"  verdict      {line}")
 
 
@@ -213,13 +215,21 @@ def _decide(
     unmeasured: dict[str, str],
 ) -> Result:
     """Judge every axis; accept the cycle if all measured axes pass and none that is required is missing."""
-    suites = {
-        suite: {label: _deciding(ws, job, ids[suite]) for label, ids in scores.items() if suite in ids}
+    asked = {
+        suite: {label: recorded_items(ws, ids[suite]) for label, ids in scores.items() if suite in ids}
         for suite in job.suites
     }
-    for suite, stages in suites.items():
+    for suite, stages in asked.items():
         require_same_questions(suite, stages)
-    found = verdict.verdict(suites, job.settings.eval.margins(), unmeasured=unmeasured)
+    judged = {
+        suite: {label: _deciding(job, items) for label, items in stages.items()}
+        for suite, stages in asked.items()
+    }
+    found = verdict.verdict(judged, job.settings.eval.margins(), unmeasured=unmeasured)
+    for axis in found["axes"].values():
+        if axis.get("needed_n"):
+            share = len(judged[axis["suite"]]["recovered"]) / len(asked[axis["suite"]]["recovered"])
+            axis["needed_n"] = ceil(axis["needed_n"] / share)
     ws.tracker.record_verdicts(number, found["axes"])
     for line in verdict.short_summary(found, job.required):
         stage.say(f"  verdict      {line}")
@@ -234,7 +244,6 @@ def _missing_axes(job: CycleJob) -> list[str]:
     return [name for name in job.required if name not in measured]
 
 
-def _deciding(ws: Workspace, job: CycleJob, score_id: int) -> list[Item]:
+def _deciding(job: CycleJob, items: Sequence[Item]) -> list[Item]:
     """Return the items of the verdict: all, or the confirmation split where items chose the method."""
-    items = recorded_items(ws, score_id)
     return [item for item in items if job.recover_with is None or not choosing.on_probe(item, job.seed)]

@@ -61,11 +61,11 @@ class Microworld:
         return world_once(stage.directory / "worlds", turn, seed)
 
 
-def demo(ws: Workspace, job: DemoJob, *, parent: str | None = None, key: str | None = None) -> Result:
+def demo(ws: Workspace, job: DemoJob, *, key: str | None = None) -> Result:
     """Run or resume the cycles of a demo; return {"cycles": [...]}, each as `show` prints it."""
     world: World = HandbookWorld(job.real) if job.real else Microworld()
     world.check(job.cycles)
-    result = run_job(ws, "demo", partial(_work, world), job, parent=parent, key=key)
+    result = run_job(ws, "demo", partial(_work, world), job, key=key)
     return {**result, "cycles": [queries.cycle(ws.tracker.db, number) for number in result["cycles"]]}
 
 
@@ -103,7 +103,7 @@ def _over_budget(ws: Workspace, job: DemoJob, done: list[int]) -> bool:
     """Return whether one more cycle of average length would exceed the budget, interruptions aside."""
     if job.minutes_budget is None:
         return False
-    spent = sum(queries.cycle(ws.tracker.db, number)["cost"]["seconds"] for number in done)
+    spent = sum(queries.cycle(ws.tracker.db, number, earlier=False)["cost"]["seconds"] for number in done)
     return spent + spent / len(done) > job.minutes_budget * 60
 
 

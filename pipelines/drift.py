@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 
-def drift(ws: Workspace, job: DriftJob, *, parent: str | None = None, key: str | None = None) -> Result:
+def drift(ws: Workspace, job: DriftJob, *, key: str | None = None) -> Result:
     """Return {"states": distances, "floor": those of a to itself, "kl": ..., "forgetting": ...}."""
     job = pinned(ws, job)
-    return run_job(ws, "drift", _work, job, parent=parent, key=key)
+    return run_job(ws, "drift", _work, job, key=key)
 
 
 def _work(ws: Workspace, job: DriftJob, stage: Stage) -> Result:

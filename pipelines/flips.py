@@ -23,7 +23,7 @@ def flips(
         raise InputError("flips: give cycle:N, two checkpoints, or nothing for all cycles")
     number = cycle_number(references[0]) if references else None
     if number is not None:
-        queries.cycle(ws.tracker.db, number)  # says so where there is no such cycle
+        queries.cycle(ws.tracker.db, number, earlier=False)  # says so where there is no such cycle
     counts = queries.ledger(ws.tracker.db, cycle=number, suite=suite)
     if suite and not counts:
         _refuse_unasked(queries.ledger(ws.tracker.db, cycle=number), suite)

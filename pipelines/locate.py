@@ -29,12 +29,12 @@ ALPHA = 0.05
 Row = dict[str, Any]
 
 
-def locate(ws: Workspace, job: LocateJob, *, parent: str | None = None, key: str | None = None) -> Result:
+def locate(ws: Workspace, job: LocateJob, *, key: str | None = None) -> Result:
     """Return {"parts": one row each, "sets": rows of several, "offered": the smallest that is enough}."""
     if "ifeval" not in job.suites:
         raise InputError("--suite needs ifeval: the parts are compared by the behaviour that they bring back")
     job = pinned(ws, job)
-    return run_job(ws, "locate", _work, job, parent=parent, key=key)
+    return run_job(ws, "locate", _work, job, key=key)
 
 
 def _work(ws: Workspace, job: LocateJob, stage: Stage) -> Result:

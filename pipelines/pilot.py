@@ -22,10 +22,10 @@ from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
 
 
-def pilot(ws: Workspace, job: PilotJob, *, parent: str | None = None, key: str | None = None) -> Result:
+def pilot(ws: Workspace, job: PilotJob, *, key: str | None = None) -> Result:
     """Return {"pilots": one row each, "planned", "proposal", "command", "words", ...}."""
     job = pinned(ws, job)
-    return run_job(ws, "pilot", _work, job, parent=parent, key=key)
+    return run_job(ws, "pilot", _work, job, key=key)
 
 
 def _work(ws: Workspace, job: PilotJob, stage: Stage) -> Result:

@@ -46,13 +46,11 @@ Row = dict[str, Any]
 Measured = Mapping[str, Mapping[str, Row]]  # "clean" or "trained" -> way -> its score with items
 
 
-def retrieval(
-    ws: Workspace, job: RetrievalJob, *, parent: str | None = None, key: str | None = None
-) -> Result:
+def retrieval(ws: Workspace, job: RetrievalJob, *, key: str | None = None) -> Result:
     """Return {"ways": one row each, "found": share of answers retrieved, "comparisons", "verdict",
     "multihop": the first three for multihop questions, None without such, ...}."""
     job = pinned(ws, job)
-    return run_job(ws, "retrieval", _work, job, parent=parent, key=key)
+    return run_job(ws, "retrieval", _work, job, key=key)
 
 
 def _work(ws: Workspace, job: RetrievalJob, stage: Stage) -> Result:

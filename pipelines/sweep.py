@@ -18,7 +18,7 @@ JUDGED = ("behaviour", "knowledge")  # criteria of the Pareto front
 WHOLE = ("linear", "slerp")  # kinds that are the other checkpoint itself at weight 1
 
 
-def sweep(ws: Workspace, job: SweepJob, *, parent: str | None = None, key: str | None = None) -> Result:
+def sweep(ws: Workspace, job: SweepJob, *, key: str | None = None) -> Result:
     """Return {"points": [{"weight", "checkpoint", "behaviour", "knowledge", ..., "pareto"}]} by weight.
 
     Both ends are measured: the student (weight 0) and, but for a residual, weight 1: the other checkpoint, or
@@ -27,7 +27,7 @@ def sweep(ws: Workspace, job: SweepJob, *, parent: str | None = None, key: str |
         require_share(weight)
     require(job)
     job = pinned(ws, job)
-    return run_job(ws, "sweep", _work, job, parent=parent, key=key)
+    return run_job(ws, "sweep", _work, job, key=key)
 
 
 def _work(ws: Workspace, job: SweepJob, stage: Stage) -> Result:

@@ -14,9 +14,14 @@ MOST = 400  # most tokens on a page
 BAR = 220
 
 
+def distance(value: float) -> float:
+    """Return how far apart a divergence says that the two are; one that is no number is the farthest."""
+    return math.inf if math.isnan(value) else abs(value)
+
+
 def level(value: float) -> int:
     """Return the shade of a divergence in nats, from 0 (agreement) to 6."""
-    return sum(abs(value) >= edge for edge in LEVELS)
+    return sum(distance(value) >= edge for edge in LEVELS)
 
 
 def rollout(
@@ -72,6 +77,8 @@ def either(piece: str, student: float, teacher: float | None) -> str:
 
 
 def percent(logprob: float) -> str:
+    if math.isnan(logprob):
+        return "no number"
     share = 100 * math.exp(min(logprob, 0.0))
     return f"{share:.0f} %" if share >= 99.5 or share == 0 else f"{share:.2g} %"
 
@@ -86,7 +93,7 @@ def top(title: str, entries: Sequence[Sequence[Any]] | None, written: str, kind:
         return tag("div", tag("h3", title), tag("p", "It sent no distribution of this token.", class_="soft"))
     rows = []
     for piece, logprob in entries:
-        share = math.exp(min(float(logprob), 0.0))
+        share = 0.0 if math.isnan(logprob) else math.exp(min(logprob, 0.0))
         bar = tag(
             "rect", x=0, y=1, width=f"{max(share * BAR, 1):.1f}", height=12, rx=3, class_=f"c-{kind} fill"
         )
@@ -95,7 +102,7 @@ def top(title: str, entries: Sequence[Sequence[Any]] | None, written: str, kind:
                 "tr",
                 tag("td", tag("bdi", _visible(str(piece))), class_="mono piece"),
                 tag("td", tag("svg", bar, viewBox=f"0 0 {BAR} 14", class_="figure part", aria_hidden="true")),
-                tag("td", percent(float(logprob)), class_="n"),
+                tag("td", percent(logprob), class_="n"),
                 tag("td", "written" if piece == written else "", class_="soft small"),
             )
         )

@@ -109,7 +109,9 @@ def _head(context: PageContext, address: Address, row: Row, run: Row) -> Html:
 def _verdict(row: Row) -> Html:
     axes = (row["verdict"] or {}).get("axes") or {}
     if not axes:
-        return tag("p", "The verdict comes when the recovered model has been measured.", class_="soft")
+        ended = "No axis could be judged: the half of the questions that decides holds none."
+        coming = "The verdict comes when the recovered model has been measured."
+        return tag("p", ended if row["status"] == "rejected" else coming, class_="soft")
     families = [name for name in axes if name not in AXES]
     lines = [
         _axis(name, axes[name]) if name in axes else _unmeasured(name, row) for name in (*AXES, *families)

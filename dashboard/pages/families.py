@@ -33,7 +33,7 @@ def build(context: PageContext, address: Address) -> Html:
     number = address.number("n") or numbers[-1]
     first = max(numbers[0], number - SHOWN + 1)
     found = context.cached(("families", first, number), lambda: scores(context, first, number))
-    cycle = context.cached(("cycle", number), lambda: queries.cycle(context.db, number))
+    cycle = context.cached(("judged", number), lambda: queries.cycle(context.db, number, earlier=False))
     head = tag(
         "div",
         tag("h1", f"Families of behaviour up to cycle {number}"),

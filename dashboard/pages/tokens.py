@@ -50,7 +50,7 @@ def _rollout(address: Address, runs: Sequence[Row], chosen: str, listed: Sequenc
     values = told["divergence"] or [-value for value in told["student"]]
     at = address.number("at")
     if at is None or at >= len(values):
-        at = max(range(len(values)), key=lambda place: abs(values[place]), default=0)
+        at = max(range(len(values)), key=lambda place: token_divergence.distance(values[place]), default=0)
     named = {run["id"]: run_names.long_name(_named(run)) for run in runs}
     ending = "It ended by itself." if told["finished"] else "It did not end within what was kept."
     mean = f" {row['mean']:.3f} nats a token on average." if row["mean"] is not None else ""

@@ -23,10 +23,10 @@ RECOVERY = ("distill", "merge")  # kinds of runs that recover behaviour
 UPDATES = "updates"  # suite on changed facts, whose scores have a stale rate
 
 
-def cycle(database: Database, number: int) -> JSONObject:
-    """Return the document that `recover show cycle:N` prints."""
+def cycle(database: Database, number: int, *, earlier: bool = True) -> JSONObject:
+    """Return the document that `recover show cycle:N` prints; `earlier` as for cycles()."""
     with database.read() as connection:
-        found = _read(connection, _of(database.project).where(Cycle.number == number), earlier=True)
+        found = _read(connection, _of(database.project).where(Cycle.number == number), earlier=earlier)
     if not found:
         raise NotFound(f"cycle {number} is not recorded: `recover ls` lists those that are")
     return found[0]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, case, func, select
+from sqlalchemy import BigInteger, Connection, Row, and_, case, column, func, select, text
 from sqlalchemy.orm import aliased
 
 from db.reads.cycle_range import CycleRange, runs_of_cycles
 from db.schema import Cycle, Item, Score
 
 EARLIER = "knowledge:"  # suite knowledge:K covers the documents of cycle K
+PAIRS_AT_ONCE = 5000  # in a query: SQLite reads no statement of a million characters
 
 Measured = dict[str, dict[str, Row[Any]]]  # suite -> checkpoint id -> score row
 
@@ -33,20 +35,27 @@ def when_they_ended(connection: Connection, project: str, scores: Iterable[Measu
     for measured in scores:
         for earlier, suite in earlier_suites(measured).items():
             later[earlier] += [row.id for row in measured[suite].values()]
+    own = _learned(connection, project, set(later))
+    pairs = ((number, own[earlier]) for earlier in own for number in later[earlier])
     found: dict[int, float] = {}
-    for earlier, own in _learned(connection, project, set(later)).items():
-        found |= _share_of_same(connection, own, later[earlier])
+    while batch := list(islice(pairs, PAIRS_AT_ONCE)):
+        found |= _shares_of_same(connection, batch)
     return found
 
 
-def _share_of_same(connection: Connection, own: int, others: Sequence[int]) -> dict[int, float]:
-    """Return the share that passed in a score of what each of other scores asks, if all of it is in both."""
+def _shares_of_same(connection: Connection, pairs: Sequence[tuple[int, int]]) -> dict[int, float]:
+    """Return the share that passed in a pair's second score of what the first asks, by the first's id.
+
+    A pair has none unless all that the first asks is in both."""
+    # Both kinds of databases name the columns of VALUES so.
+    rows = text(f"VALUES {', '.join(f'({later}, {own})' for later, own in pairs)}")
+    paired = rows.columns(column("column1", BigInteger), column("column2", BigInteger)).cte("paired")
     mine, asked = aliased(Item), aliased(Item)
-    same = and_(mine.score_id == own, mine.key == asked.key)
+    same = and_(mine.score_id == paired.c.column2, mine.key == asked.key)
     passed = func.avg(case((mine.passed, 1.0), else_=0.0))
-    counts = func.count(mine.key), func.count()
-    query = select(asked.score_id, passed, *counts).select_from(asked).outerjoin(mine, same)
-    found = connection.execute(query.where(asked.score_id.in_(others)).group_by(asked.score_id))
+    query = select(asked.score_id, passed, func.count(mine.key), func.count()).select_from(paired)
+    query = query.join(asked, asked.score_id == paired.c.column1).outerjoin(mine, same)
+    found = connection.execute(query.group_by(asked.score_id))
     return {number: float(share) for number, share, shared, count in found if shared == count}
 
 

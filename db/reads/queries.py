@@ -133,7 +133,8 @@ def documents(
 
 def document_totals(database: Database, run_id: str) -> dict[str, Row]:
     """Return the number of documents and tokens of a run's corpus by status (read, skipped)."""
-    columns = Document.status, sa.func.count().label("n"), sa.func.sum(Document.tokens).label("tokens")
+    tokens = sa.cast(sa.func.sum(Document.tokens), sa.BigInteger)  # PostgreSQL sums BIGINT as NUMERIC
+    columns = Document.status, sa.func.count().label("n"), tokens.label("tokens")
     query = sa.select(*columns).where(Document.run_id == run_id).group_by(Document.status)
     return {row["status"]: row for row in rows_of(database, query)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import RowMapping, select
 
 from db.errors import NotFound
 from db.reads.rows import of_cycle
@@ -13,6 +13,8 @@ from db.session import Database
 
 Row = dict[str, Any]
 LISTED = (Trace.step, Trace.place, Trace.estimator, Trace.mean, Trace.n, Trace.prompt)
+PER_TOKEN = ("student", "teacher", "divergence")  # among the `tokens` of a trace: a number a token
+LIKELIEST = ("student_top", "teacher_top")  # the likeliest tokens, each with its log-probability
 
 
 def traced_runs(database: Database, *, limit: int = 100) -> list[Row]:
@@ -33,7 +35,7 @@ def traces(database: Database, run_id: str) -> list[Row]:
     """Return a run's rollouts in order of their steps, without tokens."""
     query = select(*LISTED).where(Trace.run_id == run_id).order_by(Trace.step, Trace.place)
     with database.read() as connection:
-        return [dict(row) for row in connection.execute(query).mappings()]
+        return [_with_numbers(row) for row in connection.execute(query).mappings()]
 
 
 def trace(database: Database, run_id: str, step: int, place: int) -> Row:
@@ -43,4 +45,23 @@ def trace(database: Database, run_id: str, step: int, place: int) -> Row:
         row = connection.execute(select(Trace.__table__).where(*here)).mappings().first()
     if row is None:
         raise NotFound(f"run {run_id} has no rollout {place} at step {step}: choose another")
-    return dict(row)
+    return _with_numbers(row)
+
+
+def _with_numbers(row: RowMapping) -> Row:
+    """Return a rollout in which NaN and infinity, which JSON stores by name, are numbers again."""
+    found = {**row, "mean": _number(row["mean"])}
+    if "tokens" not in row:
+        return found
+    told = dict(row["tokens"])
+    for name in PER_TOKEN:
+        told[name] = told.get(name) and [_number(value) for value in told[name]]
+    for name in LIKELIEST:
+        told[name] = told.get(name) and [
+            top and [[piece, _number(logprob)] for piece, logprob in top] for top in told[name]
+        ]
+    return found | {"tokens": told}
+
+
+def _number(value: Any) -> Any:
+    return float(value) if isinstance(value, str) else value

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from db.errors import BadRequest
 from db.schema import Run, Trace
 from db.session import Database
-from db.values import now, plain
+from db.values import finite, now, plain
 from db.writes.points import Point, store
 from db.writes.upsert import upsert
 
@@ -101,7 +101,8 @@ class LiveRun:
 
     def traces(self, step: int, traces: Iterable[Mapping[str, Any]]) -> None:
         """Log one step's rollouts token by token: rows of prompt, estimator, mean and `tokens` lists."""
-        rows = {(step, place): plain(trace) for place, trace in enumerate(traces)}
+        told = [plain({**trace, "mean": finite(trace.get("mean"))}) for trace in traces]
+        rows = {(step, place): trace for place, trace in enumerate(told)}
         self._add(PendingWrites(traces=rows))
 
     def flush(self, timeout: float = 60.0) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import secrets
 import socket
@@ -17,7 +16,7 @@ from db.errors import BadRequest
 from db.redact import redact_error
 from db.schema import DEFAULT_PROJECT, Base, Checkpoint, CheckpointPlace, Document, Run, Verdict
 from db.session import Database
-from db.values import now, plain
+from db.values import finite, now, plain
 from db.writes import transactions
 from db.writes.live import LiveRun
 from db.writes.points import Point, store
@@ -174,6 +173,11 @@ class Tracker:
 
     # Scores --------------------------------------------------------------------------------------------
 
+    def set_current_unless_rejected(self, cycle: int, checkpoint_id: str) -> bool:
+        """Point `current` at a cycle's model, unless the newest review refuses it; return whether."""
+        work = transactions.set_current_unless_rejected
+        return self.db.write(lambda session: work(session, self.db.project, cycle, checkpoint_id))
+
     def record_score(self, run_id: str, checkpoint_id: str | None, score: Mapping[str, Any]) -> int:
         """Record a score (suite, metric, value, n, interval, items, details) atomically.
 
@@ -253,20 +257,15 @@ def _owner() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def _finite(value: float | None) -> float | None:
-    """Return None for NaN: such a score is undefined."""
-    return float(value) if value is not None and math.isfinite(value) else None
-
-
 def _score(score: Mapping[str, Any], items: list[dict[str, Any]]) -> dict[str, Any]:
     low, high = score.get("interval") or (None, None)
     return {
         "suite": score["suite"],
         "metric": score["metric"],
-        "value": _finite(score["value"]),
+        "value": finite(score["value"]),
         "n": score["n"],
-        "low": _finite(low),
-        "high": _finite(high),
+        "low": finite(low),
+        "high": finite(high),
         "item_set": _item_set(items),
         "details": dict(score.get("details") or {}),
     }

@@ -88,6 +88,16 @@ def set_alias(session: Session, project: str, name: str, checkpoint_id: str) -> 
     session.add(AliasMove(**row))
 
 
+def set_current_unless_rejected(session: Session, project: str, cycle: int, checkpoint_id: str) -> bool:
+    """Point `current` at a cycle's model, unless the newest review refuses it; return whether."""
+    of_cycle = Review.project == project, Review.cycle == cycle
+    newest = session.scalar(select(Review).where(*of_cycle).order_by(Review.id.desc()).limit(1))
+    if newest is not None and newest.decision == "reject":
+        return False
+    set_alias(session, project, "current", checkpoint_id)
+    return True
+
+
 def put_score(session: Session, columns: dict[str, Any], items: list[dict[str, Any]]) -> int:
     name = {column: columns[column] for column in ("run_id", "checkpoint_id", "suite", "metric")}
     same = [getattr(Score, column).is_not_distinct_from(value) for column, value in name.items()]

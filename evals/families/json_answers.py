@@ -20,7 +20,8 @@ from evals.families.family import Question, user
 from recovery import untrusted_json
 
 Schema = Any
-FENCED = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
+FENCE = "```"
+OPENING = re.compile(r"```(?:json|JSON)?[ \t]*\n")
 TYPES: dict[str, Callable[[Any], bool]] = {
     "string": lambda value: isinstance(value, str),
     "integer": lambda value: _is_integer(value),
@@ -168,13 +169,19 @@ def _key(key: str, schema: Schema) -> str:
 
 def judge(question: Question, answer: str) -> str:
     """Return what is wrong with the answer as JSON of the asked schema."""
-    text = answer.strip()
-    fenced = FENCED.fullmatch(text)
     try:
-        value = untrusted_json.parse(fenced[1] if fenced else text)
+        value = untrusted_json.parse(_unfenced(answer.strip()))
     except ValueError as error:
         return f"not JSON alone: {error}"
     return fault(value, question.expected["schema"])
+
+
+def _unfenced(text: str) -> str:
+    """Return what stands between the fences, if they are all around a text."""
+    opening = OPENING.match(text)
+    if opening is None or not text.endswith(FENCE) or len(text) < opening.end() + len(FENCE):
+        return text
+    return text[opening.end() : -len(FENCE)]
 
 
 def fault(value: Any, schema: Schema, where: str = "the value") -> str:

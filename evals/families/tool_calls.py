@@ -24,6 +24,8 @@ from recovery import untrusted_json
 Arguments = dict[str, Any]
 Call = tuple[str, Arguments]
 LONGEST = 20_000  # characters of an answer that are searched for calls
+MOST_IN_VAIN = 50 * LONGEST  # characters read of values that turn out to be none, before giving up
+OPENING = re.compile(r"[\[{](?:\s*[\[{])*")
 FUNCTION = re.compile(r"<function=([\w.-]+)>(.*?)</function>", re.DOTALL)
 PARAMETER = re.compile(r"<parameter=([\w.-]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
 
@@ -217,24 +219,28 @@ def calls(answer: str, offered: Sequence[str]) -> list[Call]:
 
 def _json_calls(text: str) -> Iterator[Call]:
     """Read objects with a name and arguments, alone or in an array."""
-    for value in _json_values(text):
+    for _, value in _json_values(text):
         for entry in value if isinstance(value, list) else [value]:
             call = _call(entry)
             if call:
                 yield call
 
 
-def _json_values(text: str) -> Iterator[Any]:
-    """Read every outermost JSON object or array in a text."""
-    decoder = json.JSONDecoder()
-    place = 0
-    while opening := re.compile(r"[\[{]").search(text, place):
+def _json_values(text: str, place: int = 0) -> Iterator[tuple[int, Any]]:
+    """Read every outermost JSON object or array from a place on, each with where it begins."""
+    decoder, in_vain = json.JSONDecoder(), 0
+    while in_vain < MOST_IN_VAIN and (opening := OPENING.search(text, place)):
+        start = opening.start()
         try:
-            value, place = decoder.raw_decode(text, opening.start())
-        except (ValueError, RecursionError):
+            value, place = decoder.raw_decode(text, start)
+        except ValueError as error:
+            place = start + 1
+            in_vain += getattr(error, "pos", len(text)) - start
+        except RecursionError:  # each of thousands of brackets in a row would be followed as deeply
             place = opening.end()
+            in_vain += len(text) - start
         else:
-            yield value
+            yield start, value
 
 
 def _call(value: Any) -> Call | None:
@@ -256,7 +262,9 @@ def _function_calls(text: str) -> Iterator[Call]:
 def _named_calls(text: str, offered: Sequence[str]) -> Iterator[Call]:
     """Read an offered tool's name with nothing but marks between it and an object."""
     names = "|".join(re.escape(name) for name in offered)
+    start, value = -1, None
     for found in re.finditer(rf"\b({names})\b(?:\W|ARGS|json)*?(?=\{{)", text):
-        value = next(_json_values(text[found.end() :]), None)
+        if start < found.end():  # else no object is nearer than the one that was read for the name before
+            start, value = next(_json_values(text, found.end()), (len(text), None))
         if isinstance(value, dict):
             yield found[1], value

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pipelines.config.jobs import RealDemo
     from pipelines.runs.workspace import Workspace
 
+NOTHING_MEASURED = "no axis was judged, as the half of the questions that decides holds none: ask more"
+
 
 @click.command("demo")
 @click.option(
@@ -185,6 +187,8 @@ def _why(ws: Workspace, row: dict[str, Any]) -> str:
     from db.reads import queries
     from evals.verdict import blocking
 
+    if not row["verdict"]:
+        return NOTHING_MEASURED
     required = queries.run(ws.tracker.db, row["run"])["config"].get("required")
     axes: dict[str, list[str]] = {}
     for axis, word in blocking(row["verdict"], required).items():
@@ -207,6 +211,8 @@ def verdict_command(session: Session, cycle: int) -> None:
     with session.workspace() as ws:
         row = queries.cycle(ws.tracker.db, cycle)
         if not row["verdict"]:
+            if row["status"] == "rejected":
+                raise GateError(f"cycle {cycle} is rejected: {NOTHING_MEASURED}")
             onward = f"; `recover resume {row['run']}` goes on with it" if broke_off(row) else ""
             raise GateError(f"cycle {cycle} has no verdict yet: it is {state_words(row)}{onward}")
         session.show({"cycle": cycle, "status": row["status"], **row["verdict"]}, lambda: cycle_text(row))

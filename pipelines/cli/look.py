@@ -124,9 +124,8 @@ def export_command(session: Session, what: str, kind: str | None, out: Path | No
     from recovery.printable import printable
 
     ending = out.suffix[1:] if out else ""
-    chosen = kind or (ending if ending in FORMATS else "csv")
-    if session.json:
-        chosen = "json"
+    named = kind or (ending if ending in FORMATS else None)
+    chosen = named or ("json" if session.json else "csv")
     if chosen == "parquet" and out is None and sys.stdout.isatty():
         raise click.UsageError("parquet is not text: give --out FILE")
     with session.workspace() as ws:
@@ -136,7 +135,10 @@ def export_command(session: Session, what: str, kind: str | None, out: Path | No
                 click.echo(printable(piece.decode()) if sys.stdout.isatty() else piece, nl=False)
         else:
             write_whole(out, pieces)
-            click.echo(out, err=True)
+            if session.json:
+                session.show({"file": str(out)}, str(out))
+            else:
+                click.echo(out, err=True)
 
 
 def write_whole(path: Path, pieces: Iterable[bytes]) -> None:

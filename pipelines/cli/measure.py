@@ -51,6 +51,7 @@ def eval_command(
     if responses:
         from pipelines.evaluate import score_responses
 
+        _refuse_beside_responses(session, checkpoint=checkpoint, suite=suites, output=output)
         scores = score_responses(responses, changes.get("eval.ifeval"))
         session.show({"scores": scores}, lambda: score_table(scores))
         return
@@ -65,6 +66,17 @@ def eval_command(
         job = eval_job(ws, checkpoint, suites, output=output, changes=changes)
         found = evaluate(ws, job, key=ws.new_key())
         session.show(found, lambda: score_table(found["scores"]))
+
+
+def _refuse_beside_responses(session: Session, *, checkpoint: str | None, **options: str | None) -> None:
+    """Refuse what the scoring of recorded responses would ignore: it asks no model, and scores every row."""
+    from recovery.errors import InputError
+
+    typed = [key.rpartition(".")[2].replace("_", "-") for key in session.changes if key != "eval.ifeval"]
+    ignored = [*(name for name, value in options.items() if value), *typed]
+    words = [*([f"CHECKPOINT {checkpoint!r}"] if checkpoint else []), *(f"--{name}" for name in ignored)]
+    if words:
+        raise InputError(f"{words[0]} has no effect with --responses: give --responses and --ifeval alone")
 
 
 def score_table(scores: dict[str, Any]) -> str:

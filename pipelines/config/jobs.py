@@ -230,7 +230,7 @@ class PilotJob(Job):
     seed: int = 0
 
     def sources(self) -> dict[str, str]:
-        files = _documents(self.docs) | _named(prompts=self.prompts)
+        files = _taught(self.docs) | _named(prompts=self.prompts)
         return files | _evaluation(self.settings.eval, {})
 
 

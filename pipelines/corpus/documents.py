@@ -122,17 +122,28 @@ def refuse_among(folder: Path, file: Path, what: str) -> None:
         )
 
 
+def refuse_home_among(folder: Path, home: Path) -> None:
+    """Refuse a home whose own files would be read as documents."""
+    if _parts_below(folder, home) is not None:
+        raise InputError(
+            f"the home {home} lies in the folder of documents, so its files would be read: put it elsewhere, "
+            "or under a name that begins with a dot"
+        )
+
+
 def _is_document(folder: Path, file: Path) -> bool:
     """Return whether a file lies in a folder of documents where it would be read as one of them."""
-    inside, root = file.resolve(), folder.resolve()
+    parts = _parts_below(folder, file)
+    return parts is not None and is_opened(file.name) and parts not in {(name,) for name in tree.ASKED}
+
+
+def _parts_below(folder: Path, place: Path) -> tuple[str, ...] | None:
+    """Return the names that lead from a folder to a place in it; None outside, and where one is hidden."""
+    inside, root = place.resolve(), folder.resolve()
     if not inside.is_relative_to(root):
-        return False
+        return None
     parts = inside.relative_to(root).parts
-    if not is_opened(file.name):
-        return False
-    return not any(part.startswith(".") for part in parts) and not (
-        len(parts) == 1 and parts[0] in tree.ASKED
-    )
+    return None if any(part.startswith(".") for part in parts) else parts
 
 
 def read_folder(

@@ -78,7 +78,12 @@ def _listings(lists: Sequence[Sequence[str]]) -> dict[str, _Listing]:
 
 
 def _holds(manifest: Sequence[FileReport], line: str) -> bool:
-    return any(report.documents and fnmatchcase(report.path, line) for report in manifest)
+    return any(report.documents and _names(line, report) for report in manifest)
+
+
+def _names(line: str, report: FileReport) -> bool:
+    """Return whether a line is a file's path, which may hold brackets, or a pattern of it."""
+    return line == report.path or fnmatchcase(report.path, line)
 
 
 def _numbers(manifest: Sequence[FileReport], lines: Sequence[str]) -> frozenset[int]:
@@ -86,7 +91,7 @@ def _numbers(manifest: Sequence[FileReport], lines: Sequence[str]) -> frozenset[
     numbers: set[int] = set()
     first = 0
     for report in manifest if lines else ():
-        if any(fnmatchcase(report.path, line) for line in lines):
+        if any(_names(line, report) for line in lines):
             numbers.update(range(first, first + report.documents))
         first += report.documents
     return frozenset(numbers)

@@ -16,6 +16,7 @@ from pipelines.distillation.prompts import HUB, Prompt, read_prompts
 from pipelines.runs.workspace import is_file
 from recovery.errors import InputError
 from recovery.methods.choices import FROZEN, READ_STATES
+from recovery.methods.table import with_dials
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
@@ -57,6 +58,11 @@ def refuse_ignored(method: Method, **given: object) -> None:
             raise InputError(f"--{name} has no effect with method {method.name!r}: it belongs to {whose}")
 
 
+def reads_prompts(settings: DistillConfig) -> bool:
+    """Return whether the prompts are read: not where the method reads pairs alone, and they are given."""
+    return not (settings.pairs and with_dials(settings.method, settings.dials).state_kind == "data")
+
+
 def _reads_pairs(method: Method) -> bool:
     return method.state_kind in READ_STATES or method.context == "demonstrations"
 
@@ -75,8 +81,7 @@ def require_named(settings: DistillConfig, method: Method) -> None:
 
 def read_data(job: DistillJob, method: Method, home: Path | None = None) -> PromptData:
     """Return the method's rows; without --pairs, the pairs are the prompts that have a response."""
-    only_pairs = method.state_kind == "data" and job.settings.pairs
-    prompts = [] if only_pairs else read_prompts(job.prompts, job.seed, home)
+    prompts = read_prompts(job.prompts, job.seed, home) if reads_prompts(job.settings) else []
     rows = prompts if _reads_pairs(method) else []
     if rows is prompts and job.settings.pairs:
         rows = read_prompts(job.settings.pairs, job.seed, home)

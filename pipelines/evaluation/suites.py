@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from evals import ifbench, ifeval, jsonl, knowledge, sentences, task_names, tasks
 from evals.families import measures
 from evals.families import suite as families
 from evals.families.table import FAMILIES
-from evals.probes import KNOWLEDGE, PROBE_SUITES, Probe, load_probes, suite_probes, without_superseded
+from evals.probes import (
+    APART,
+    KNOWLEDGE,
+    MULTIHOP,
+    PROBE_SUITES,
+    Probe,
+    load_probes,
+    suite_probes,
+    without_superseded,
+)
 from evals.scores import chat
 from pipelines.config.ifeval_file import MICROWORLD, ifeval_path
 from pipelines.config.jobs import EvalJob
@@ -41,10 +51,13 @@ class Suite:
 
 
 def suites_of(job: EvalJob) -> list[Suite]:
-    """Return the suites of a job: those that it names, and the probes of each earlier cycle."""
+    """Return the suites of a job: those that it names, and the probes of each earlier cycle.
+
+    Of more earlier cycles than questions about them, the newest are asked about."""
     named = [_suite(job, name) for name in job.suites]
-    earlier = _earlier_probes(job)
-    most = max(1, job.settings.earlier_questions // max(1, len(earlier)))
+    bound = job.settings.earlier_questions
+    earlier = dict(list(_earlier_probes(job).items())[-bound:])
+    most = bound // max(1, len(earlier))
     return named + [
         _probes(job.settings, f"{KNOWLEDGE}:{cycle}", ProbeQuestions(probes, most=most))
         for cycle, probes in earlier.items()
@@ -122,8 +135,8 @@ def _family(settings: EvalConfig, name: str) -> Suite:
             yield measures.evaluate(family, answers.calls(), questions, settings.max_new_tokens)
 
     prompts = [question.messages for question in questions]
-    count = len(questions)
-    return Suite(name, questions, score, prompts, count, count, settings.max_new_tokens)
+    independent = len({question.cluster or question.key for question in questions})
+    return Suite(name, questions, score, prompts, independent, len(questions), settings.max_new_tokens)
 
 
 def _ifbench(settings: EvalConfig) -> Suite:
@@ -160,7 +173,18 @@ class ProbeQuestions:
     probes: Sequence[Probe]
     open_book: bool = False
     retrieved: Mapping[str, Sequence[str]] | None = None  # passages by the probe's id
-    most: int | None = None  # bounds the questions, as `eval.limit` does
+    most: int | None = None  # bounds the questions in chat and the texts to go on with together
+
+    def limits(self, limit: int | None) -> tuple[int | None, int | None]:
+        """Return how many are asked in chat, and how many as texts to go on with.
+
+        Of `most`, each way gets half, or what the other leaves; `limit` bounds each by itself."""
+        if self.most is None:
+            return limit, limit
+        counted = sum(probe.counts for probe in self.probes)
+        cloze = sum(not probe.in_chat for probe in self.probes)
+        in_chat = max(self.most - cloze, ceil(self.most / 2))
+        return _least(limit, in_chat), _least(limit, self.most - min(in_chat, counted))
 
     @property
     def prompts(self) -> Iterator[Asked]:
@@ -181,24 +205,42 @@ def _probes(settings: EvalConfig, name: str, asked: ProbeQuestions) -> Suite:
     if not any(probe.counts for probe in probes):
         fields = "id, suite, kind, prompt, answer"
         raise InputError(f"suite {suite} needs probes: give --probes FILE (lines of {fields})")
-    limit = settings.probe_max_new_tokens
-    most = _least(settings.limit, asked.most)
+    longest = settings.probe_max_new_tokens
+    limit, (in_chat, cloze) = settings.limit, asked.limits(settings.limit)
+    own = name == suite  # not the probes of an earlier cycle
 
     def score(answers: ModelAnswers) -> Iterator[Score]:
-        yield knowledge.evaluate(answers.chats(limit), probes, suite, most)
-        cloze = knowledge.evaluate_cloze(answers.continuation(limit), probes, suite, most)
-        if cloze is not None:
-            yield cloze
-        if name == suite:  # once: not for the probes of earlier cycles
-            yield from knowledge.evaluate_apart(answers.greedy(limit), probes, suite, most)
+        yield knowledge.evaluate(answers.chats(longest), probes, suite, in_chat)
+        continued = knowledge.evaluate_cloze(answers.continuation(longest), probes, suite, cloze)
+        if continued is not None:
+            yield continued
+        if own:
+            yield from knowledge.evaluate_apart(answers.greedy(longest), probes, suite, limit)
         if asked.open_book:
-            yield from knowledge.evaluate_open_book(answers.greedy(limit), probes, suite, most)
+            yield from knowledge.evaluate_open_book(answers.greedy(longest), probes, suite, limit)
         if asked.retrieved:
-            yield from knowledge.evaluate_retrieval(answers.greedy(limit), probes, asked.retrieved, suite)
+            yield from knowledge.evaluate_retrieval(answers.greedy(longest), probes, asked.retrieved, suite)
 
     facts = {(probe.fact, probe.answers) for probe in probes if probe.counts}
-    independent, count = (_least(number, most) or 0 for number in (len(facts), len(probes)))
-    return Suite(name, asked, score, list(asked.prompts), independent, count, limit)
+    independent = _least(len(facts), in_chat) or 0
+    count = _answers_to_probes(settings, asked, apart=own)
+    return Suite(name, asked, score, list(asked.prompts), independent, count, longest)
+
+
+def _answers_to_probes(settings: EvalConfig, asked: ProbeQuestions, *, apart: bool) -> int:
+    """Return how many answers are written at most: to each question in chat several, to any other one."""
+    probes, retrieved = asked.probes, asked.retrieved or {}
+    in_chat, cloze = asked.limits(settings.limit)
+    once = [(cloze, [not one.in_chat for one in probes])]
+    if apart:
+        once += [(settings.limit, [one.kind == kind for one in probes]) for kind in APART]
+    if asked.open_book:
+        with_passages = [one for one in probes if one.passages]
+        once.append((settings.limit, [one.counts for one in with_passages]))
+        once.append((settings.limit, [one.kind == MULTIHOP for one in with_passages]))
+    once.append((None, [one.id in retrieved for one in probes]))
+    sampled = settings.samples * (_least(in_chat, sum(one.counts for one in probes)) or 0)
+    return sampled + sum(_least(most, sum(chosen)) or 0 for most, chosen in once)
 
 
 def _answers(settings: EvalConfig, questions: int) -> int:

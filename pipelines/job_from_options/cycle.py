@@ -12,8 +12,8 @@ from pipelines.config.jobs import CycleJob
 from pipelines.config.settings import Config
 from pipelines.cycle import distillation
 from pipelines.distillation.engine_places import require_place
-from pipelines.distillation.input_checks import check_inputs, check_settings, require_askable
-from pipelines.distillation.prompts import read_prompts
+from pipelines.distillation.input_checks import check_inputs, check_settings
+from pipelines.distillation.inputs import reads_prompts
 from pipelines.evaluate import evaluation_within
 from pipelines.evaluation.question_checks import require_answerable
 from pipelines.evaluation.suites import answerable_suites, suites_of
@@ -22,6 +22,7 @@ from pipelines.job_from_options.inputs import (
     Changes,
     absolute,
     recovery_prompts,
+    require_chat,
     resolved,
     say_beside,
     training_folder,
@@ -66,7 +67,7 @@ def cycle_job(
     require_place("sampler", settings.eval.sampler, ws.config)
     chosen = ws.checkpoint(student)
     require_both_trainable(ws, chosen, settings, distils=distils)
-    folder = training_folder(docs, settings)
+    folder = training_folder(ws, docs, settings)
     settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment)})
     settings = with_ifeval(ws, settings, changes)
     judged = _judged_suites(settings, suites, typed="eval.behaviours" in changes)
@@ -87,10 +88,13 @@ def cycle_job(
     )
     asked = evaluation_within(job, job.clean, "clean", settings.eval, job.earlier)
     require_answerable(ws, ws.clean(), suites_of(asked))
-    job = job.model_copy(update={"prompts": recovery_prompts(ws, settings, changes)})  # may be written first
+    chat = bool(settings.midtrain.mix.chat)
+    if chat or (distils and reads_prompts(settings.distill)):
+        prompts = recovery_prompts(ws, settings, changes)  # written first, if the clean model writes them
+        job = job.model_copy(update={"prompts": prompts})
     checked = check_inputs(ws, distillation(job, job.student)).prompts if distils else []
-    if settings.midtrain.mix.chat and not checked:
-        require_askable(ws, job.clean, read_prompts(job.prompts, job.seed, ws.home))
+    if chat and not checked:
+        require_chat(ws, job.prompts, settings)
     say_beside(ws, docs, changes)
     return job
 

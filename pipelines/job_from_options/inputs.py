@@ -12,6 +12,9 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.settings import Config
 from pipelines.corpus import documents, superseded
 from pipelines.distillation.input_checks import require_askable
+from pipelines.distillation.inputs import PromptData
+from pipelines.distillation.leaks import AskedPrompts, evaluation_prompts
+from pipelines.distillation.pool import require_unasked
 from pipelines.distillation.prompts import read_prompts
 from pipelines.job_from_options import ifeval_prompts
 from pipelines.runs.workspace import Workspace, companions, is_file
@@ -43,9 +46,10 @@ def say_beside(ws: Workspace, docs: Path, changes: Changes) -> None:
 # Documents -------------------------------------------------------------------------------------------------
 
 
-def readable_folder(docs: Path, settings: Config) -> str:
+def readable_folder(ws: Workspace, docs: Path, settings: Config) -> str:
     """Return the absolute path of a folder of documents; refuse one without a readable document, and one
-    that holds questions of the evaluation, which would be trained on."""
+    that holds the home, or questions of the evaluation, which would be trained on."""
+    documents.refuse_home_among(docs, ws.home)
     documents.require(docs, settings.midtrain.reading.limits)
     asked = {"eval.probes": settings.eval.probes, "eval.ifeval": settings.eval.ifeval}
     for name, place in {**asked, "distill.prompts": settings.distill.prompts}.items():
@@ -54,13 +58,13 @@ def readable_folder(docs: Path, settings: Config) -> str:
     return absolute(docs)
 
 
-def training_folder(docs: Path, settings: Config) -> str:
+def training_folder(ws: Workspace, docs: Path, settings: Config) -> str:
     """Return the absolute path of a folder that a midtraining can read, to the end where it is strict."""
     superseded.check(docs)
     reading = settings.midtrain.reading
     if reading.strict:
         documents.require(docs, reading.limits, strict=True)
-    return readable_folder(docs, settings)
+    return readable_folder(ws, docs, settings)
 
 
 def absolute(path: Path) -> str:
@@ -104,8 +108,16 @@ def midtraining_prompts(ws: Workspace, settings: Config, changes: Changes) -> st
     if not settings.midtrain.mix.chat:
         return settings.distill.prompts
     prompts = recovery_prompts(ws, settings, changes)
-    require_askable(ws, ws.clean().id, read_prompts(prompts, settings.seed, ws.home))
+    require_chat(ws, prompts, settings)
     return prompts
+
+
+def require_chat(ws: Workspace, prompts: str, settings: Config) -> None:
+    """Refuse prompts of which the clean model can answer none for midtraining's chat share."""
+    read = read_prompts(prompts, settings.seed, ws.home)
+    require_askable(ws, ws.clean().id, read)
+    asked = AskedPrompts(evaluation_prompts(settings.eval, lambda line: None))  # the run says what is unread
+    require_unasked(PromptData(read, []), asked)
 
 
 def _most_prompts(settings: Config) -> int:

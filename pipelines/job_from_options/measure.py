@@ -120,7 +120,7 @@ def retrieval_job(
         clean=clean,
         trained=None if chosen == clean else chosen,
         settings=settings.eval,
-        docs=readable_folder(docs, settings) if docs else None,
+        docs=readable_folder(ws, docs, settings) if docs else None,
         passages=passages,
     )
 

@@ -47,7 +47,7 @@ def pilot_job(
         raise InputError("a pilot foretells training on text: set midtrain.method to text, or run the cycle")
     chosen = ws.checkpoint(student)
     require_trainable(ws, chosen, settings, "midtrain", changes)
-    folder = training_folder(docs, settings)
+    folder = training_folder(ws, docs, settings)
     settings = with_ifeval(ws, settings, changes)
     if known_law(ws) is None:
         _require_behaviour(ws, settings)

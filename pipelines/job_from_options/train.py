@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.jobs import DistillJob, MergeJob, MidtrainJob, Mixture, SweepJob
-from pipelines.distillation.input_checks import check_settings
-from pipelines.distillation.inputs import refuse_ignored
+from pipelines.distillation.input_checks import check_inputs, check_settings
+from pipelines.distillation.inputs import reads_prompts, refuse_ignored
 from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
@@ -49,7 +49,7 @@ def midtrain_job(
     settings = resolved(ws, docs, changes)
     chosen = ws.checkpoint(student)
     require_trainable(ws, chosen, settings, "midtrain", changes)
-    folder = training_folder(docs, settings)
+    folder = training_folder(ws, docs, settings)
     midtrain = with_augmented(settings.midtrain, augment)
     passage_teaching.check(midtrain, augment)
     return MidtrainJob(
@@ -82,16 +82,21 @@ def distill_job(
     method = with_dials(distill.method, distill.dials)
     typed = {option: changes.get(key) for option, key in OPTIONS_OF_SOME_METHODS.items()}
     refuse_ignored(method, **typed)
-    return DistillJob(
+    folder = readable_folder(ws, docs, settings) if docs else None
+    job = DistillJob(
         student=chosen.id,
         teacher=ws.checkpoint(teacher).id,
         settings=distill,
-        prompts=recovery_prompts(ws, settings, changes),
+        prompts=settings.distill.prompts,
         evaluation=settings.eval,
         earlier=earlier_probes(ws, chosen.id),
-        docs=readable_folder(docs, settings) if docs else None,
+        docs=folder,
         seed=settings.seed,
     )
+    if reads_prompts(distill):
+        job = job.model_copy(update={"prompts": recovery_prompts(ws, settings, changes)})
+    check_inputs(ws, job)
+    return job
 
 
 def merge_job(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 KEPT_CHAT = "chat.jsonl"
+BEGUN_CHAT = "chat_begun.jsonl"  # the batches that are answered, while others are not
 ANSWERED_AT_ONCE = 64
 
 Answered = tuple[list[int], int]
@@ -44,6 +45,7 @@ def self_answered(
     if not kept.exists():
         prompts = chat_prompts(job, stage, texts)
         _save(kept, _answers(job, stage, _clean(ws, job, student), prompts, wanted))
+        (stage.directory / BEGUN_CHAT).unlink(missing_ok=True)
     return [(ids, [False] * start + [True] * (len(ids) - start)) for ids, start in _load(kept)]
 
 
@@ -78,7 +80,7 @@ def _answers(
     job: MidtrainJob, stage: Stage, clean: ChatModel, prompts: Sequence[Prompt], wanted: int
 ) -> list[Answered]:
     """Answer prompts until there are `wanted` tokens or no prompt is left; behind the number that is set,
-    until none is read too often.
+    until none is read too often. A resumed run asks only what its first attempt had not kept.
 
     An answer that was cut off at the limit counts too: its tokens are what the clean model writes.
     """
@@ -87,11 +89,14 @@ def _answers(
 
     sampler, flops = InProcessSampler(clean), Flops.of(clean.model)
     prompts = answerable(prompts, clean, stage, name="chat")
-    found: list[Answered] = []
-    total = 0
+    begun = stage.directory / BEGUN_CHAT
+    found = _load(begun) if begun.exists() else []
+    total = _tokens(found)
     shown = counting(stage.step, "tokens of chat, self-answered")
     least = job.settings.chat_prompts
     for first, last in _batches(len(prompts), least):
+        if last <= len(found):
+            continue
         enough = wanted if first < least else wanted / CHAT_TIMES
         if total >= enough:
             break
@@ -108,8 +113,13 @@ def _answers(
         stage.spend(tokens_sampled=written, flops=flops.answered(read, written, len(asked)))
         answers = zip(asked, rollouts.responses(), strict=True)
         found += [([*prompt, *answer], len(prompt)) for prompt, answer in answers]
-        total = sum(len(chat) for chat, _ in found)
+        total = _tokens(found)
+        _save(begun, found)
     return found
+
+
+def _tokens(chats: Sequence[Answered]) -> int:
+    return sum(len(chat) for chat, _ in chats)
 
 
 def _batches(count: int, least: int) -> Iterator[tuple[int, int]]:

@@ -17,6 +17,7 @@ from pipelines.config import fitted
 from pipelines.config.jobs import CycleJob
 from pipelines.corpus.preview import CHARACTERS_PER_TOKEN
 from pipelines.corpus.reading.formats import format_of
+from pipelines.corpus.reading.tree import ASKED
 from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.evaluation.suites import Suite
 from pipelines.machine.fitting import mix_of
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 WORTH_SAYING = 600.0  # seconds: a shorter cycle is waited for
 PROMPT_TOKENS = 80
 TYPICAL = 0.7  # of an answer's longest length
+TEXT_SHARES = {"pdf": 0.1, "docx": 0.2, "pptx": 0.05, "html": 0.4, "ipynb": 0.3}  # of a file's bytes, roughly
+UNPACKED = 3.0  # times the bytes of a packed text, roughly
 ROWS = 64  # of the product whose speed is measured, and that are decoded at once at most
 MEASURED_SECONDS = 0.1
 COPIED = 2**24  # numbers, at least: more than caches hold
@@ -117,7 +120,7 @@ class _Timed:
 
     def midtraining(self, job: CycleJob, mix: Mix) -> float:
         settings = job.settings.midtrain
-        tokens = max(1, _document_bytes(job.docs) // CHARACTERS_PER_TOKEN)
+        tokens = max(1, _text_bytes(job.docs) // CHARACTERS_PER_TOKEN)
         planned = fitted.fit_to_corpus(settings, tokens, mix.new)
         longest = job.settings.distill.max_new_tokens
         return self.spent(midtraining_tokens(planned, mix, tokens, _usual(job), longest))
@@ -147,10 +150,18 @@ def _usual(job: CycleJob) -> UsualLengths:
     return UsualLengths(PROMPT_TOKENS, TYPICAL * job.settings.distill.max_new_tokens)
 
 
-def _document_bytes(folder: str) -> int:
-    """Return the size of the files that look like documents; none is opened."""
-    files = (os.path.join(place, name) for place, _, names in os.walk(folder) for name in names)  # noqa: PTH118
-    return sum(_bytes(file) for file in files if format_of(file)[0])
+def _text_bytes(folder: str) -> int:
+    """Return about how much text a folder's documents hold, by their names and sizes; none is opened."""
+    total = 0.0
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        asked = ASKED if place == folder else ()
+        for name in names:
+            format, packed = format_of(name)
+            if format and not name.startswith(".") and name not in asked:
+                share = TEXT_SHARES.get(format.name, 1.0) * (UNPACKED if packed else 1.0)
+                total += share * _bytes(os.path.join(place, name))  # noqa: PTH118
+    return round(total)
 
 
 def _bytes(file: str) -> int:

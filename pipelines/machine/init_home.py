@@ -85,18 +85,23 @@ def _as_seen_from_here(model: str) -> str:
 
 def _keep_settings(ws: Workspace, model: str | None, revision: str | None, preset: str | None) -> None:
     """Refuse another model for settings that exist; say that a preset changes none of them."""
-    path = _settings(ws)
-    named = ws.config.model
-    for what, asked, has in (("model", model, named.path), ("revision", revision, named.revision)):
-        if asked and asked != has:
-            raise InputError(
-                f"{path} already names the {what} {has!r}, not {asked!r}: use another --home, or edit it"
-            )
+    _require_same(ws, model, revision)
+    path, named = _settings(ws), ws.config.model
     if preset:
         words = ["recover", "--home", str(ws.home), "init", "--model", named.path, "--preset", preset]
         words += ["--revision", named.revision] if named.revision else []
         anew = f"{shlex.join(['mv', str(path), f'{path}.old'])} && {shlex.join(words)}"
         ws.progress.say(f"{path} exists and is kept, without preset {preset}; to write it anew: {anew}")
+
+
+def _require_same(ws: Workspace, model: str | None, revision: str | None) -> None:
+    """Refuse another model than that of the settings."""
+    path, named = _settings(ws), ws.config.model
+    for what, asked, has in (("model", model, named.path), ("revision", revision, named.revision)):
+        if asked and asked != has:
+            raise InputError(
+                f"{path} already names the {what} {has!r}, not {asked!r}: use another --home, or edit it"
+            )
 
 
 def _converted(ws: Workspace, model: str | None) -> ConvertedModel | None:
@@ -108,8 +113,11 @@ def _converted(ws: Workspace, model: str | None) -> ConvertedModel | None:
     source = gguf.find(model)
     if source is None:
         return None
+    root = ws.home.absolute() / "models"
+    if _settings(ws).exists():  # of another model: refused before a minute of reading
+        _require_same(ws, str(gguf.converted_folder(source, root)), None)
     ws.progress.say(f"reading {source.name}, {source.stat().st_size / 1e6:,.0f} MB: a minute or more")
-    return gguf.convert(source, ws.home.absolute() / "models")
+    return gguf.convert(source, root)
 
 
 def _clean(ws: Workspace) -> Checkpoint:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from db.reads import queries
@@ -13,7 +14,7 @@ from pipelines.config.jobs import PilotJob
 from pipelines.config.narrow_midtraining import narrowed
 from pipelines.config.sections.base import Section
 from pipelines.config.sections.midtrain import MidtrainConfig
-from pipelines.corpus import document_sample, kept_texts
+from pipelines.corpus import document_sample, kept_texts, superseded
 from pipelines.corpus.kept_texts import KEPT_TEXTS, TOKENS, tokenised
 from pipelines.knowledge import answer_probability
 from pipelines.machine.fitting import fitted_once, mix_of
@@ -59,6 +60,7 @@ def planned(ws: Workspace, job: PilotJob, stage: Stage) -> Plan:
 def _new_plan(ws: Workspace, job: PilotJob, stage: Stage) -> Plan:
     settings = job.settings.midtrain
     reading = settings.reading
+    superseded.keep(Path(job.docs), stage.directory)  # there it lies beside the sample
     kept_texts.keep(job.docs, stage.directory, reading, stage.step, strict=reading.strict)
     chat_model = ws.load(ws.checkpoint(job.student))
     tokens = tokenised(stage.directory, chat_model)

@@ -6,8 +6,9 @@ from db.reads import queries
 from pipelines.runs.stage_runner import Stage
 
 
-def make_current(stage: Stage, checkpoint: str, *, otherwise: str) -> None:
-    """Make a checkpoint `current`; `otherwise` says how to go on with it where another one stays current."""
+def make_current(stage: Stage, checkpoint: str, *, otherwise: str, cycle: int | None = None) -> None:
+    """Make a checkpoint `current`, that of a cycle unless it was rejected meanwhile; `otherwise` says how to
+    go on with it where another one stays current."""
     tracker = stage.workspace.tracker
     began = queries.run(tracker.db, stage.id)["started_at"]
     before = queries.alias_at(tracker.db, "current", began)
@@ -15,4 +16,7 @@ def make_current(stage: Stage, checkpoint: str, *, otherwise: str) -> None:
     if stage.resumed and now not in (before, checkpoint):
         stage.say(f"  current      stays {now}, to which it was moved after this run began: {otherwise}")
         return
-    tracker.set_alias("current", checkpoint)
+    if cycle is None:
+        tracker.set_alias("current", checkpoint)
+    elif not tracker.set_current_unless_rejected(cycle, checkpoint):
+        stage.say(f"  current      stays {now}: a review has rejected this cycle: {otherwise}")

@@ -53,6 +53,8 @@ class ProbeOptions:
 def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOptions) -> dict[str, Any]:
     """Write augmented.jsonl for a folder of documents; return the counts of kept and refused rows."""
     kinds = augmenting.named_kinds(options.kinds)
+    for name in (AUGMENTED, augmenting.WRITTEN):
+        documents.refuse_among(docs, out / name, "--out")
     if options.writer not in (TEMPLATE, GAPS):
         _require_writer(ws, options.writer or "base", options.name)
     texts = _texts(ws, docs)
@@ -149,6 +151,7 @@ def _written(ws: Workspace, docs: Path, out: Path, writer: Writer, count: int, s
 
 
 def _texts(ws: Workspace, docs: Path) -> Sequence[str]:
+    documents.refuse_home_among(docs, ws.home)
     return documents.read_corpus(docs, ws.config.midtrain.reading.limits).texts
 
 

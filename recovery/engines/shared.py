@@ -77,6 +77,7 @@ class SharedSampler:
         with _whole_weights(self.student):
             problem = _on_rank_0(lambda: self.engine.update_weights(self.student))
         self.engine.models = distributed.share(self.engine.models)
+        self.engine.lengths = distributed.share(self.engine.lengths)  # rank 0 alone restarts servers
         if problem is not None:
             return problem
         with distributed.gathered(self.student.model):

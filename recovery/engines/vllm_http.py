@@ -61,18 +61,33 @@ class ServerEngine:
         self.keys = dict(keys or {})
         self.most_requests = max(1, MOST_REQUESTS // world()) * len(self.urls)
         self.client = JsonClient(self.most_requests)
-        self.models = [self._model(url) for url in self.urls]
+        described = [self._described(url) for url in self.urls]
+        self.models = [model for model, _ in described]
+        self.lengths = [length for _, length in described]  # tokens of prompt and answer; None: it says none
         self.version = 0  # of the weights that the servers hold
         self.closed = False
         self._token = secrets.token_hex(3)  # makes this run's adapter names unique on a shared server
 
-    def _model(self, url: str) -> str:
+    def _described(self, url: str) -> tuple[str, int | None]:
+        """Return the name of a server's model, and how many tokens of prompt and answer it reads."""
         try:
-            return str(self._get(url, "/v1/models")["data"][0]["id"])
+            entry = self._get(url, "/v1/models")["data"][0]
+            model, length = str(entry["id"]), entry.get("max_model_len")
         except (EngineLost, NotFound, KeyError, IndexError, TypeError) as error:
             raise InputError(
                 f"{url}: no vLLM server answers there ({error}): start one with `recover serve CHECKPOINT`"
             ) from error
+        return model, length if type(length) is int and length > 0 else None
+
+    def _room_behind(self, prompt: Sequence[int], most: int) -> int:
+        """Return how many tokens to ask for behind a prompt, `most` at most.
+
+        A server refuses to write more than it reads, where a model in this process writes up to its end.
+        The smallest length holds for all, so that an answer does not depend on the server. Where a prompt
+        leaves no room, its server says so.
+        """
+        room = min((length - len(prompt) for length in self.lengths if length is not None), default=most)
+        return min(most, room) if room > 0 else most
 
     def sample(
         self,
@@ -84,7 +99,7 @@ class ServerEngine:
         bodies = [
             {
                 "prompt": list(prompt),
-                "max_tokens": params.max_new_tokens,
+                "max_tokens": self._room_behind(prompt, params.max_new_tokens),
                 "temperature": params.temperature,
                 "top_p": 1.0,
                 "top_k": -1,
@@ -233,8 +248,9 @@ class ServerEngine:
                     raise EngineLost(f"{url} did not come back")
                 time.sleep(0.5)
                 self._require_open()
+            model, self.lengths[place] = self._described(url)
             if self.models[place].startswith("student-"):
-                self.models[place] = self._model(url)
+                self.models[place] = model
 
     def close(self) -> None:
         """Cancel queued requests, stop the servers started by this process, close the connections."""

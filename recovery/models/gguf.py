@@ -53,14 +53,19 @@ def find(path: str) -> Path | None:
     return _whole(found[0]) if found else None
 
 
+def converted_folder(source: Path, root: Path) -> Path:
+    """Return where `convert` writes the checkpoint: a folder named by the file's name and content."""
+    with source.open("rb") as stream:
+        content = hashlib.file_digest(stream, "sha256").hexdigest()
+    return root / f"{source.stem}-{content[:12]}"
+
+
 def convert(source: Path, root: Path) -> ConvertedModel:
-    """Write the checkpoint to a folder of `root` named by the file's name and content, unless it is there."""
+    """Write the checkpoint to its folder below `root`, unless it is there."""
     _require_package(source)
     with explained(str(source), "GGUF file"):
         metadata = _Metadata.of(source)
-    with source.open("rb") as stream:
-        content = hashlib.file_digest(stream, "sha256").hexdigest()
-    target = root / f"{source.stem}-{content[:12]}"
+    target = converted_folder(source, root)
     if not target.is_dir():
         with quiet(), contextlib.redirect_stderr(io.StringIO()):  # a bar for every tensor
             tokenizer = _tokenizer(source, metadata)

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from recovery.errors import InputError, RecoverError
 from recovery.teachers.contexts import has
+from recovery.teachers.same_answer import same_answer
 
 Reward = Callable[[str, Mapping[str, Any]], float]
 
@@ -35,7 +36,7 @@ _MARK = re.compile(  # what introduces a final answer; no number may stand betwe
     r"""\#{4}
     | \\boxed\{
     | (?<!this\s)\banswer\b [^.\n\d\#]{0,60}? (?: \b(?:is|equals|be|comes\s+to)\b | [:=] )
-    | ^[^\w\n]{0,20}(?:final\s+)?answer\W{1,20}
+    | ^[^\w\n]{0,20}(?:final\s+)?answer(?:(?!\.\d)[^\w+\-(\[{<>\\]){1,20}  # up to a sign or a bracket
     """,
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
@@ -47,8 +48,8 @@ _HEDGES = re.compile(
 def exact_answer(response: str, item: Mapping[str, Any]) -> float:
     """Return 1 if the response's final answer is the item's `answer`, else 0 (GSM8K).
 
-    Numbers compare by value. The final answer follows "####", "\\boxed{" or "the answer is"; without such a
-    mark it is the last number.
+    Numbers compare by value, other answers by their words, operators, signs and brackets. The final answer
+    follows "####", "\\boxed{" or "the answer is"; without such a mark it is the last number, or line.
     """
     if item.get("answer") is None:
         raise InputError(
@@ -61,7 +62,7 @@ def exact_answer(response: str, item: Mapping[str, Any]) -> float:
     given = final_answer(_plain(response), numeric=number is not None)
     if given is None:
         return 0.0
-    return float(_number(given) == number if number is not None else _words(given) == _words(wanted))
+    return float(_number(given) == number if number is not None else same_answer(given, wanted))
 
 
 def _plain(text: str) -> str:
@@ -121,10 +122,6 @@ def _number(text: str) -> Decimal | None:
     except InvalidOperation:
         return None
     return number if number.is_finite() else None
-
-
-def _words(text: str) -> str:
-    return " ".join(re.findall(r"\w+", text.lower()))
 
 
 def resolve(name: str, known: Mapping[str, Reward] | None = None) -> Reward:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -46,6 +46,7 @@ class Progress:
     seconds: float = 0.0
     recent: tuple[tuple[float, float], ...] = ()  # (tokens, seconds) of the last steps
     stopped: str | None = None  # reason for an early end; such a state is not trained further
+    unchecked: Mapping[str, float] | None = None  # the last step's metrics, until its checks are done
 
     def plus(self, tokens: float, seconds: float) -> Progress:
         recent = (*self.recent, (tokens, seconds))[-ETA_STEPS:]
@@ -67,16 +68,14 @@ class Saver:
         batches: object,
         config: TrainConfig,
         state: TrainState | None,
-        on_state: Callable[[int], None] | None,
     ) -> None:
         self.updater = updater
         self.batches = batches
         self.state = state
-        self.on_state = on_state
         # Sharding does not change the result, so a run may resume with another value of `shard`.
         settings = {k: v for k, v in asdict(config).items() if k != "shard"}
         self.config = {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
-        self.saved = 0
+        self.kept: Progress | None = None  # what the newest state was saved with
         self.whole: Progress | None = None  # the step that the weights are those of; None within one
 
     def resume(self) -> Progress:
@@ -84,7 +83,7 @@ class Saver:
         loaded = self.state.load() if self.state else None
         if loaded is None:
             return Progress()
-        self.saved, tensors, meta = loaded
+        steps, tensors, meta = loaded
         for name, value in self.config.items():
             if meta["config"].get(name) != value:
                 raise InputError(
@@ -94,14 +93,21 @@ class Saver:
         self.updater.load_state_tensors(tensors)
         if isinstance(self.batches, Stateful):
             self.batches.load_state_tensors(unprefixed("batches", tensors))
-        return Progress(self.saved, meta["tokens"], meta["seconds"], stopped=meta.get("stopped"))
+        self.kept = Progress(
+            steps,
+            meta["tokens"],
+            meta["seconds"],
+            stopped=meta.get("stopped"),
+            unchecked=meta.get("unchecked"),
+        )
+        return self.kept
 
     def leave_whole_step(self) -> None:
         """Note that the weights are about to change within a step."""
         self.whole = None
 
     def reach(self, progress: Progress) -> None:
-        """Note that a step is whole: its metrics are reported, its checks done."""
+        """Note that a step is whole: its metrics are reported; its checks are done, or to be done."""
         self.whole = progress
 
     def save(self, progress: Progress) -> None:
@@ -114,11 +120,10 @@ class Saver:
                 "tokens": progress.tokens,
                 "seconds": progress.seconds,
                 "stopped": progress.stopped,
+                "unchecked": progress.unchecked and {k: float(v) for k, v in progress.unchecked.items()},
             }
             self.state.save(progress.steps, tensors, meta)
-            self.saved = progress.steps
-            if self.on_state and self.updater.rank == 0:
-                self.on_state(progress.steps)
+            self.kept = progress
 
     @contextmanager
     def saving_whole_steps(self) -> Iterator[None]:
@@ -126,7 +131,7 @@ class Saver:
         try:
             yield
         except BaseException as error:
-            if self.whole and self.whole.steps > self.saved and self._resumable_after(error):
+            if self.whole and self.whole is not self.kept and self._resumable_after(error):
                 self._try_to_save(self.whole)
             raise
 

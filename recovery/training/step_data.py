@@ -227,6 +227,8 @@ class Episodes:
         """Return all microbatches; only those that this process trains on have signals."""
         parts = self._scored(rollouts)
         own = set(distributed.mine(len(parts), self.method.minibatches))
+        if self.task.anchor is not None:
+            self.tokens_scored += rollouts.n_tokens  # by all processes, as the teacher's are counted
         with whole(self.task.anchor):
             return [
                 Microbatch(part, self._signals(part, scores) if i in own else NO_SIGNALS)
@@ -267,7 +269,6 @@ class Episodes:
             signals["weights_N"] = part.per_token(self.weights[part.index_B.cpu()])
         if self.task.anchor is not None:
             signals["anchor"] = self.task.anchor.score(part)
-            self.tokens_scored += part.n_tokens
         return TokenSignals(**signals)
 
     def _behaviour(self, rollouts: Rollouts) -> dict[str, float]:

@@ -26,7 +26,7 @@ from recovery.objective.signal_survey import SignalSurvey
 from recovery.seeds import step_seed
 from recovery.training.config import TrainConfig
 from recovery.training.learning_rate import learning_rate_at
-from recovery.training.resumption import Saver, Stateful
+from recovery.training.resumption import Progress, Saver, Stateful
 from recovery.training.updater import LossFunction, Microbatch, RunningSums, Updater
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class TrainReport:
     stopped: str | None = None
 
 
-def train(  # noqa: PLR0913 - the one loop's parts
+def train(
     chat_model: ChatModel,
     batches: Batches,
     loss_fn: LossFunction,
@@ -71,29 +71,30 @@ def train(  # noqa: PLR0913 - the one loop's parts
     *,
     state: TrainState | None = None,
     on_metrics: Callable[[int, dict[str, float]], None] | None = None,
-    on_state: Callable[[int], None] | None = None,
     should_stop: Callable[[int, dict[str, float]], str | None] | None = None,
 ) -> TrainReport:
     """Train `chat_model` in place, resuming from the saved `state` if there is one. Steps count from 1.
 
     Training that fails or is interrupted saves its last whole step, where the weights are still its own.
-    `on_metrics` receives every step's metrics, `on_state` the number of each saved step; `should_stop` may
-    return a reason to end early. With several processes, `on_metrics` and `on_state` are called on rank 0
-    only, and rank 0's result of `should_stop` counts. What it reads of a sharded model it reads inside
-    `distributed.gathered`.
+    `on_metrics` receives every step's metrics; `should_stop` may return a reason to end early. A training
+    that ended while a step was checked resumes with that step's checks. With several processes, `on_metrics`
+    is called on rank 0 only, and rank 0's result of `should_stop` counts. What it reads of a sharded model
+    it reads inside `distributed.gathered`.
     """
     updater = Updater(chat_model, config)
     if updater.sharded and isinstance(batches, Stateful):
         raise InputError(
             "training: a moving-average teacher needs the student unsharded: set model.shard: false"
         )
-    saver = Saver(updater, batches, config, state, on_state)
+    saver = Saver(updater, batches, config, state)
     survey = loss_fn.survey if isinstance(loss_fn, TokenLoss) else None
     progress = saver.resume()
     report = _tolerant(on_metrics if updater.rank == 0 else None)
-    last = progress.steps if progress.stopped else config.steps
     chat_model.model.train()
     with fp32_on_tensor_cores(chat_model.device), saver.saving_whole_steps():
+        if progress.unchecked is not None:
+            progress = _checked(saver, progress, should_stop)
+        last = progress.steps if progress.stopped else config.steps
         for step in range(progress.steps + 1, last + 1):
             begun = time.perf_counter()
             rate = learning_rate_at(step, config)
@@ -116,27 +117,35 @@ def train(  # noqa: PLR0913 - the one loop's parts
             metrics |= sums.means() | progress.rates(config.steps) | _reported(batches, survey)
             report(step, metrics)
 
-            try:
-                reason = _reason_to_stop(should_stop, step, metrics)
-            except Unstable:  # resuming goes on behind this step, without the alarm
-                saver.reach(progress)
-                raise
-            progress = replace(progress, stopped=reason)
-            saver.reach(progress)
-            if reason or config.saves_after(step):
-                saver.save(progress)
-            if reason:
+            progress = _checked(saver, replace(progress, unchecked=metrics), should_stop)
+            if progress.stopped:
                 break
+            if config.saves_after(step):
+                saver.save(progress)
     updater.finish(chat_model)
     return TrainReport(progress.steps, round(progress.tokens), progress.seconds, progress.stopped)
 
 
-def _reason_to_stop(
-    should_stop: Callable[[int, dict[str, float]], str | None] | None, step: int, metrics: dict[str, float]
-) -> str | None:
-    """Return rank 0's reason for an early end. Checks measure as what they compare with was measured."""
-    with matmul_precision("highest"):
-        return distributed.share(should_stop(step, metrics) if should_stop else None)
+def _checked(
+    saver: Saver, progress: Progress, should_stop: Callable[[int, dict[str, float]], str | None] | None
+) -> Progress:
+    """Ask whether to end behind a whole step: rank 0's reason counts. Save the state where there is one.
+
+    Checks measure as what they compare with was measured.
+    """
+    saver.reach(progress)
+    checked = replace(progress, unchecked=None)
+    try:
+        with matmul_precision("highest"):
+            reason = should_stop(progress.steps, dict(progress.unchecked or {})) if should_stop else None
+            checked = replace(checked, stopped=distributed.share(reason))
+    except Unstable:  # resuming goes on behind this step, without the alarm
+        saver.reach(checked)
+        raise
+    saver.reach(checked)
+    if checked.stopped:
+        saver.save(checked)
+    return checked
 
 
 def _reported(batches: Batches, survey: SignalSurvey | None) -> dict[str, float]:

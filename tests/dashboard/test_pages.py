@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +25,7 @@ from db.errors import NotFound
 from db.reads import changes, queries
 from db.writes.tracker import Tracker
 from tests.support.dashboards import KINDS, SECRET, fill
-from tests.support.databases import record_cycle, score
+from tests.support.databases import BACKENDS, new_database, record_cycle, score
 
 
 @pytest.fixture
@@ -90,6 +92,19 @@ def test_a_cycle_is_told_in_words_with_what_changed_and_no_secret(context: PageC
     assert "50 read, 150 tokens" in page
     assert "broken.bin" in page_frame.render(context, "/cycle?n=2&documents=skipped")
     assert "cycle 9 is not recorded" in page_frame.render(context, "/cycle?n=9").replace("Cycle", "cycle")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_thousands_of_tokens_of_documents_are_counted_on_each_kind_of_database(
+    backend: str, tmp_path: Path
+) -> None:
+    with new_database(backend, tmp_path) as where, Tracker(where) as tracker:
+        fill(tracker, cycles=1)
+        rows = [{"path": "thick.md", "status": "read", "tokens": 2**33}]
+        [midtrain] = queries.runs(tracker.db, kind="midtrain")
+        tracker.record_documents(midtrain["id"], rows)
+        page = page_frame.render(PageContext(tracker, token="t"), "/cycle?n=1")
+        assert "51 read, 8.59 G tokens" in page
 
 
 def test_a_long_list_of_documents_comes_in_pages_and_only_when_asked_for(context: PageContext) -> None:
@@ -496,6 +511,26 @@ def test_an_answer_is_kept_until_rows_change(context: PageContext) -> None:
     assert context.cached("x", make) == context.cached("x", make) == 1
     context.tracker.add_review(1, "reject", "", "ann")
     assert context.cached("x", make) == 2
+
+
+def test_an_answer_that_rows_have_outdated_is_not_kept_beside_its_successor(context: PageContext) -> None:
+    made: list[weakref.ref[Table]] = []
+
+    def make() -> Table:
+        table = Table()
+        made.append(weakref.ref(table))
+        return table
+
+    for number in range(3):
+        context.cached("x", make)
+        context.tracker.add_review(1, "reject", str(number), "ann")
+    context.cached("x", make)
+    gc.collect()
+    assert [table() is not None for table in made] == [False, False, False, True]
+
+
+class Table:
+    """Something large that a page keeps."""
 
 
 def test_the_queries_for_stages(context: PageContext) -> None:

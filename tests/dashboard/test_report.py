@@ -132,6 +132,21 @@ def test_a_failed_cycle_says_why(tmp_path: Path) -> None:
     assert "Unstable: " in views.Scan(page).text and views.HOSTILE not in page
 
 
+def test_a_trace_of_broken_numbers_has_a_report(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        run = tracker.start_run("cycle").id
+        number = tracker.record_cycle(run)
+        distilled = tracker.start_run("distill", parent=run, key="recover").id
+        with tracker.live(distilled) as live:
+            live.traces(1, [views.broken_trace()])
+        page = report.report(tracker.db, number)
+    assert [given["class"] for given in views.Scan(page).all("span", "tok") if "title" in given] == [
+        "tok d2",
+        "tok d6",
+        "tok d6",
+    ]
+
+
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium to open the file with")
 def test_a_browser_opens_it_from_disk_in_both_themes(page: str, tmp_path: Path) -> None:
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from dashboard.figures import token_divergence
 from dashboard.page_context import PageContext
@@ -81,3 +82,25 @@ def test_shades_grow_with_the_distance() -> None:
     values = [0.0, 0.02, 0.1, 0.3, 0.7, 1.5, 9.0]
     assert [token_divergence.level(value) for value in values] == list(range(len(token_divergence.WORDS)))
     assert token_divergence.level(-3.0) == 6
+
+
+def test_numbers_that_broke_are_drawn_as_the_farthest(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        run = tracker.start_run("distill", config={"settings": {"method": "opd"}}).id
+        with tracker.live(run) as live:
+            live.traces(1, [views.broken_trace()])
+        page = views.look(views.context(tracker), "/tokens")
+        shades = [given["class"] for given in page.all("a", "tok") if "at=" in given["href"]]
+        assert shades == ["tok d2", "tok d6 chosen", "tok d6"]
+        assert "The student gave “b” 0 %, the teacher no number." in page.text
+        first = views.look(views.context(tracker), "/tokens?at=0").text
+        assert "The student gave “nan” no number, the teacher 90 %." in first
+
+
+def test_a_mean_that_an_older_version_stored_by_name_is_drawn(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        run = tracker.start_run("distill", config={"settings": {"method": "opd"}}).id
+        with tracker.live(run) as live:
+            live.traces(1, [views.broken_trace()])
+        tracker.db.write(lambda session: session.execute(sa.text("UPDATE traces SET mean = 'nan'")))
+        assert "nan nats a token on average" in views.look(views.context(tracker), "/tokens").text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import threading
@@ -13,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from db.errors import TrackerError
-from db.reads import changes, queries
+from db.export import export
+from db.reads import changes, queries, traces
 from db.session import Database
 from db.writes import live as live_module
 from db.writes.tracker import Tracker
+from tests.support import views
 from tests.support.databases import BACKENDS, new_database
 
 
@@ -148,6 +151,20 @@ def test_points_that_could_never_be_written_are_counted(
             live.metrics(step, {"loss": 1.0})
         assert not live.flush()
     assert "8 metric points of run nobody could not be written and are lost" in caplog.text
+
+
+def test_a_trace_of_broken_numbers_comes_back_as_it_was_and_can_be_exported(tracker: Tracker) -> None:
+    run = tracker.start_run("distill").id
+    broken = views.broken_trace()
+    with tracker.live(run) as live:
+        live.traces(1, [broken])
+    found = traces.trace(tracker.db, run, 1, 0)
+    assert {name: repr(one) for name, one in found["tokens"].items()} == {
+        name: repr(one) for name, one in broken["tokens"].items()
+    }  # as text, since no NaN equals another
+    assert found["mean"] is None and traces.traces(tracker.db, run)[0]["mean"] is None
+    [row] = json.loads(b"".join(export(tracker.db, "traces", "json")))
+    assert row["tokens"]["divergence"] == [0.1, "nan", "inf"]
 
 
 def test_traces_that_could_never_be_written_are_bounded_and_counted(

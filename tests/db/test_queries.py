@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from db.errors import BadRequest, NotFound
-from db.reads import overview, queries
+from db.reads import earlier_documents, overview, queries
 from db.writes.points import Point, store
 from db.writes.tracker import Tracker
 from tests.support.databases import BACKENDS, items, new_database, record_cycle, score
@@ -156,6 +159,54 @@ def test_earlier_documents_are_compared_on_the_questions_that_are_asked_again(tr
     asked(2, "knowledge:1", True, False, True, first=3)  # one that was not asked then
     (row,) = queries.cycle(tracker.db, 2)["knowledge_by_cycle"]
     assert (row["n"], row["then"], row["kept"]) == (3, None, None)
+
+
+@pytest.mark.parametrize("at_once", [2, 5000])
+def test_earlier_documents_take_as_many_queries_after_many_cycles_as_after_few(
+    tracker: Tracker, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(earlier_documents, "PAIRS_AT_ONCE", at_once)
+    few, many = 3, 9
+    drawn = random.Random(0)
+    known = {number: [drawn.random() < 0.5 for _ in range(4)] for number in range(1, many)}
+    asked_of = {number: drawn.randint(1, 4) for number in known}
+    for number in range(1, many + 1):
+        run = tracker.start_run("cycle").id
+        tracker.record_checkpoint(f"rec{number}", path="/c", kind="full", sha256=f"{number}")
+        tracker.record_cycle(run, recovered_id=f"rec{number}")
+        again = [
+            score(f"knowledge:{earlier}", 0.5, *[True] * asked_of[earlier]) for earlier in range(1, number)
+        ]
+        own = score("knowledge", 0.5, *known.get(number, ()))
+        tracker.record_scores(run, f"rec{number}", [*again, own])
+    with statements(tracker) as after_few:
+        queries.cycle(tracker.db, few)
+    with statements(tracker) as after_many:
+        found = queries.cycle(tracker.db, many)["knowledge_by_cycle"]
+    expected = {n: sum(known[n][: asked_of[n]]) / asked_of[n] for n in known}
+    assert {row["cycle"]: row["then"] for row in found} == pytest.approx(expected)
+    batches = -(-(many - 1) // at_once) - 1
+    assert len(after_many) == len(after_few) + batches
+    with statements(tracker) as without:
+        assert "knowledge_by_cycle" not in queries.cycle(tracker.db, many, earlier=False)
+    assert len(without) < len(after_few)
+    both = queries.cycles(tracker.db, earlier=True)
+    assert both[-1]["knowledge_by_cycle"] == found
+
+
+@contextmanager
+def statements(tracker: Tracker) -> Iterator[list[str]]:
+    """The statements that are executed meanwhile."""
+    found: list[str] = []
+
+    def note(_: object, __: object, statement: str, *___: object) -> None:
+        found.append(statement)
+
+    sa.event.listen(tracker.db.engine, "before_cursor_execute", note)
+    try:
+        yield found
+    finally:
+        sa.event.remove(tracker.db.engine, "before_cursor_execute", note)
 
 
 def test_one_checkpoint_scored_in_two_cycles_is_not_mixed_up(tracker: Tracker) -> None:
@@ -421,6 +472,18 @@ def test_curves_are_found_by_their_key(tmp_path: Path) -> None:
         plans += [row[3] for row in raw.execute(f"EXPLAIN QUERY PLAN {sql}") if "metrics" in row[3].lower()]
     assert len(plans) >= 6
     assert [plan for plan in plans if not plan.startswith("SEARCH")] == []
+
+
+def test_the_documents_of_a_run_are_counted_in_whole_numbers(tracker: Tracker) -> None:
+    run = tracker.start_run("midtrain").id
+    read = [{"path": f"{i}.md", "status": "read", "tokens": 2**31} for i in range(3)]
+    tracker.record_documents(run, [*read, {"path": "x.bin", "status": "skipped", "reason": "odd"}])
+    totals = queries.document_totals(tracker.db, run)
+    assert totals == {
+        "read": {"status": "read", "n": 3, "tokens": 3 * 2**31},
+        "skipped": {"status": "skipped", "n": 1, "tokens": None},
+    }
+    assert type(totals["read"]["tokens"]) is int
 
 
 # Knowledge by documents -----------------------------------------------------------------------------------

@@ -35,6 +35,8 @@ def is_sqlite(tracker: Tracker) -> bool:
         ("select count(*) as n from scores where suite = 'ifeval';  ", [{"n": 3}]),
         ("WITH best AS (SELECT max(value) AS value FROM scores) SELECT * FROM best", [{"value": 0.9}]),
         ("SELECT 1 AS x, 2 AS x, 3 AS x", [{"x": 1, "x_2": 2, "x_3": 3}]),
+        ("SELECT avg(n) AS mean, sum(n * 0.5) AS half FROM scores", [{"mean": 100, "half": 150}]),
+        ("SELECT avg(number + 0.5) AS mean FROM cycles", [{"mean": 1.5}]),
         ("SELECT 'a%b' AS x -- a comment", [{"x": "a%b"}]),
         ("SELECT id FROM runs WHERE kind LIKE 'none%'", []),
         (

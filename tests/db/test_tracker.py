@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -434,6 +436,20 @@ def test_values_become_plain() -> None:
         "bytes": "ff",
         "none": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("numeric", "expected"),
+    [("3000", 3000), ("2.5", 2.5), ("2.0", 2), ("-1e3", -1000), ("NaN", "nan"), ("-Infinity", "-inf")],
+)
+def test_a_numeric_of_the_server_becomes_a_number(numeric: str, expected: Any) -> None:
+    found = plain([Decimal(numeric)])
+    assert found == [expected] and type(found[0]) is type(expected)
+
+
+@pytest.mark.parametrize("numeric", ["1e299", "1e5000", "1e-5000", "7" * 5000])
+def test_a_numeric_of_any_size_can_be_written_as_json(numeric: str) -> None:
+    assert json.dumps(plain(Decimal(numeric)), allow_nan=False)
 
 
 def test_a_write_that_fails_leaves_nothing(tracker: Tracker) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from typing import Any
 
 import pytest
@@ -150,6 +151,15 @@ def test_the_answer_is_json_alone_or_in_one_fence(answer: str, passes: bool) -> 
     assert (json_answers.judge(asked({"a": "string"}), answer) == "") == passes
 
 
+@pytest.mark.parametrize("inside", [" " * 200_000, "\n" * 200_000, "```\n" * 50_000])
+def test_a_long_fence_is_judged_at_once(inside: str) -> None:
+    begun = time.process_time()
+    assert json_answers.judge(asked({"a": "string"}), f"```json\n{{{inside}x```").startswith("not JSON alone")
+    fenced = f'```json\n{{"a": "b"}}{inside.replace("`", " ")}```'
+    assert json_answers.judge(asked({"a": "string"}), fenced) == ""
+    assert time.process_time() - begun < 1
+
+
 def test_a_number_that_json_cannot_spell_is_none() -> None:
     assert json_answers.judge(asked({"a": "number"}), '{"a": NaN}') == "a is no number"
     huge = "1" + 400 * "0"  # no float holds it
@@ -205,6 +215,39 @@ def test_calls_are_read_in_the_forms_that_templates_teach(answer: str) -> None:
 )
 def test_wrong_calls_are_told_apart(answer: str, fault: str) -> None:
     assert tool_calls.judge(WEATHER, answer) == fault
+
+
+@pytest.mark.parametrize(
+    "opened",
+    ["[", "[ ", "[1,", '{"a":', '[{"a":', "get_weather{", 'get_weather{"a":1,', "[" * 900 + "1," * 9000],
+)
+def test_an_answer_of_values_that_never_end_is_judged_at_once(opened: str) -> None:
+    begun = time.process_time()
+    answer = opened * (tool_calls.LONGEST // len(opened) + 1)
+    assert tool_calls.calls(answer, ["get_weather"]) == []
+    assert time.process_time() - begun < 1
+
+
+CALL = '{"name": "set_timer", "arguments": {"minutes": 5}}'
+
+
+@pytest.mark.parametrize(
+    "before", ["[" * 5000, "[" * 5000 + "]" * 5000, "[ " * 300, "{x} [1, {2 " * 20, '["' * 50]
+)
+def test_a_call_behind_what_is_no_value_is_found(before: str) -> None:
+    assert tool_calls.calls(f"{before} so: {CALL}", ["set_timer"]) == [("set_timer", {"minutes": 5})]
+
+
+def test_each_name_takes_the_nearest_object_behind_it() -> None:
+    first = 'set_timer {x} {"minutes": 5} get_weather: {"city": "get_weather{"}'
+    answer = f'{first} set_timer {{"minutes": 6}} set_timer {{'
+    found = tool_calls.calls(answer, ["set_timer", "get_weather"])
+    assert found == [
+        ("set_timer", {"minutes": 5}),
+        ("get_weather", {"city": "get_weather{"}),
+        ("get_weather", {"minutes": 6}),
+        ("set_timer", {"minutes": 6}),
+    ]
 
 
 # Refusals --------------------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from evals import comparison
+from evals.families import refusals, suite
+from evals.families.table import FAMILIES
 from evals.scores import Item
 from evals.statistics import items_to_pass
 from evals.verdict import accepted, power_warning, summary, verdict
@@ -171,3 +173,17 @@ def test_families_are_warned_of_at_the_level_at_which_they_are_judged() -> None:
 def test_the_number_of_questions_that_the_documentation_states() -> None:
     assert items_to_pass(0.05, alpha=0.05 / 5) == 448
     assert 2 * items_to_pass(0.05, alpha=0.05 / 10) == 1044
+
+
+@pytest.mark.parametrize(("number", "different"), [(500, 224), (2000, 260)])
+def test_the_number_of_acts_that_the_documentation_states(number: int, different: int) -> None:
+    asked = suite.suite(FAMILIES["refusals"], number)
+    assert len({question.cluster for question in asked}) == different
+    assert len(refusals.acts(refusals.HARMFUL)) + len(refusals.acts(refusals.BENIGN)) == 260
+
+
+@pytest.mark.parametrize(("families", "points"), [(1, 9), (5, 12)])
+def test_the_margins_that_the_documentation_states_for_all_acts(families: int, points: int) -> None:
+    alpha = 0.05 / (2 * families)
+    needed = [2 * items_to_pass(margin / 100, alpha) for margin in (points - 1, points)]
+    assert needed[0] > 260 >= needed[1]

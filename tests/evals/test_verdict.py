@@ -167,6 +167,14 @@ def test_power_warning_names_the_axes_that_are_too_small() -> None:
     assert power_warning({"behaviour": 800}) == []
 
 
+def test_power_warning_asks_for_more_where_only_a_part_is_judged() -> None:
+    """725 items give 80 %: twice as many where half of them choose the way back."""
+    (line,) = power_warning({"behaviour": 800}, judged=0.5)
+    assert line.startswith("behaviour: on 800 items, 50% of which are judged, a checkpoint")
+    assert line.endswith("1450 items give 80%")
+    assert power_warning({"behaviour": 1600}, judged=0.5) == []
+
+
 def test_a_pass_says_where_there_was_nothing_to_lose() -> None:
     found = verdict({"retention": {"clean": items(20, 400), "recovered": items(0, 400)}})
     assert found["retention"] == "kept"

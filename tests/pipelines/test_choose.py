@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from db.reads import overview, queries
+from evals.statistics import non_inferiority
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -52,6 +54,12 @@ def test_where_nothing_cheaper_is_shown_to_do_it_distillation_is_tried_last(
     assert not any(one["passed"] for one in found["tried"])
     assert found["chosen"] == "distill"
     assert found["cycle"]["status"] == "rejected"
+    axis = found["cycle"]["verdict"]["axes"]["behaviour"]
+    gained, lost, n = axis["gained"], axis["lost"], axis["n"]
+    same = [False] * (n - gained - lost)
+    now, before = [True] * gained + [False] * lost + same, [False] * gained + [True] * lost + same
+    needed = non_inferiority(now, before, margin=0.001).needed_n
+    assert axis["needed_n"] == ceil(needed * PROMPTS / n) > needed  # half of the prompts decide
     assert {"merge", "distill"} <= set(found["cycle"]["cost_by_stage"])
     methods = [run["result"]["method"] for run in queries.runs(ws.tracker.db, kind="distill")]
     assert sorted(methods) == ["opd", "seqkd"]

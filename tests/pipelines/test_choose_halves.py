@@ -12,8 +12,10 @@ from db.reads import queries
 from evals.probes import load_probes
 from evals.scores import Item
 from pipelines.choose import on_probe
+from pipelines.cli.cycles import require_accepted
 from pipelines.runs.workspace import Workspace
-from tests.support.small_cycles import PROMPTS, lines, tried
+from recovery.errors import GateError
+from tests.support.small_cycles import ASKED, PROMPTS, lines, tried
 
 
 def judged_on(words: str) -> int:
@@ -90,6 +92,15 @@ def test_the_only_fact_is_in_one_half(ws: Workspace, docs: Path, chooses: bool) 
     assert found["tried"][0]["passed"] is not chooses
     assert found["cycle"]["verdict"]["knowledge"] == ("not measured" if chooses else "underpowered")
     assert found["cycle"]["status"] == "rejected"
+
+
+def test_where_no_question_decides_the_cycle_is_rejected_and_says_so(ws: Workspace, docs: Path) -> None:
+    (name,) = facts(ws, 1, chooses=True)
+    lines(docs.parent / "ifeval.jsonl", [{"key": name, "prompt": "Line 1.", **ASKED}])
+    found = tried(ws, docs, suites="ifeval", recover_with="merge")["cycle"]
+    assert (found["status"], found["verdict"]) == ("rejected", None)
+    with pytest.raises(GateError, match="rejected: no axis was judged"):
+        require_accepted(ws, [found])
 
 
 def test_the_halves_share_no_fact_and_depend_on_the_seed() -> None:

@@ -15,6 +15,7 @@ from pipelines.config.jobs import PilotJob
 from pipelines.config.narrow_midtraining import effective_passes, narrowed
 from pipelines.config.sections.midtrain import MidtrainConfig, Mix
 from pipelines.config.sections.training import OptimizerConfig
+from pipelines.corpus.reading.superseded_list import SUPERSEDED, patterns
 from pipelines.job_from_options.inputs import newest_midtrained
 from pipelines.job_from_options.pilot import parse_rates, pilot_job
 from pipelines.midtrain import midtrain
@@ -45,6 +46,7 @@ def ws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
     lines(world / "probes.jsonl", probes)
     lines(world / "prompts.jsonl", [{"prompt": f"Say {number} words."} for number in range(4)])
     lines(world / "ifeval.jsonl", [{"key": n, "prompt": f"Line {n}.", **ASKED} for n in range(24)])
+    (world / SUPERSEDED).write_text("moved/away.txt\n")
     with Workspace.open(tmp_path / "home") as workspace:
         initialise(workspace, model=str(tiny.save(tmp_path / "model")), preset="microworld")
         settle(workspace, margin=0.4, learning_rate=4e-3)
@@ -143,6 +145,8 @@ def test_a_pilot_moves_nothing_and_repeats_nothing(ws: Workspace, found: dict[st
     runs = queries.runs(ws.tracker.db, kind="midtrain")
     assert len(runs) == 2 and {run["status"] for run in runs} == {"done"}
     assert {str(run["parent_id"]) for run in runs} == {found["run"]}
+    for run in runs:  # what the whole midtraining would not replay, they do not either
+        assert patterns(ws.run_directory(run["id"]) / SUPERSEDED) == ["moved/away.txt"]
     with pytest.raises(InputError, match="nothing was midtrained yet"):
         newest_midtrained(ws)
 

@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from db.reads import queries
-from pipelines.config.jobs import CycleJob, DemoJob
+from pipelines.config.jobs import CycleJob, DemoJob, EvalJob
 from pipelines.config.settings import CONFIG_NAME
 from pipelines.corpus.kept_texts import learned
 from pipelines.corpus.reading.superseded_list import beside
 from pipelines.cycle import cycle
 from pipelines.demo import demo
 from pipelines.distill import distill
+from pipelines.evaluate import evaluate
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.resume import resume
 from pipelines.runs.stage_runner import Stage
@@ -120,6 +121,24 @@ def test_an_uninterrupted_cycle_becomes_current_whatever_was_made_so_meanwhile(
     monkeypatch.setattr("pipelines.cycle.distill", moved)
     assert begin(ws, docs)["status"] == "accepted"
     assert queries.resolve(ws.tracker.db, "current") == queries.resolve(ws.tracker.db, "cycle:1") != later
+
+
+def test_a_cycle_that_is_rejected_while_its_model_is_measured_leaves_current_alone(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    before = queries.resolve(ws.tracker.db, "current")
+
+    def reviewed(ws: Workspace, job: EvalJob, **named: Any) -> dict[str, Any]:
+        if job.label == "recovered":
+            ws.tracker.add_review(1, "reject", "it rambles", "ada")
+        return evaluate(ws, job, **named)
+
+    monkeypatch.setattr("pipelines.cycle.evaluate", reviewed)
+    assert begin(ws, docs)["status"] == "accepted"
+    assert queries.resolve(ws.tracker.db, "current") == before
+    assert any(f"stays {before}: a review has rejected this cycle" in line for line in said)
 
 
 def test_a_resumed_demo_goes_on_with_the_job_that_its_cycle_began_with(

@@ -107,12 +107,14 @@ class FakeServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    lock = threading.Lock()  # of all servers: in one process, models compute one after the other
     request_queue_size = 256  # of five, the default, a busy machine refuses some of many who ask at once
 
     def __init__(self, engine: TinyEngine, port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
-        self.engine, self.fault, self.lock = engine, "", threading.Lock()
+        self.engine, self.fault = engine, ""
         self.pause = 0.0  # seconds before each part of a streamed answer
+        self.length: int | None = None  # tokens of prompt and answer; a server refuses to be asked for more
         self.served: list[dict[str, Any]] = []
         self.updates: list[str] = []  # the folders from which it took weights
 
@@ -129,10 +131,13 @@ class FakeServer(ThreadingHTTPServer):
         if self.fault == "fails":
             return 500, {"error": "EngineCore encountered an issue"}
         if path == "/v1/models":
-            return 200, {"data": [{"id": "tiny"}]}
+            said = {} if self.length is None else {"max_model_len": self.length}
+            return 200, {"data": [{"id": "tiny", **said}]}
         if path == "/v1/completions" and self.fault == "loses a row" and not _of_canary(body):
             self.fault = ""
             return 500, {"error": "once"}
+        if path == "/v1/completions" and self.length and _tokens(body) > self.length:
+            return 400, {"error": f"This model's maximum context length is {self.length} tokens"}
         if path == "/v1/completions":
             with self.lock:
                 return 200, {"choices": [self.complete(body)]}
@@ -162,6 +167,10 @@ class FakeServer(ThreadingHTTPServer):
         logprobs = {"token_logprobs": sampled.logprobs}
         answer = {"token_ids": sampled.tokens, "logprobs": logprobs, "finish_reason": "stop"}
         return {"prompt_token_ids": echo, **answer}
+
+
+def _tokens(body: dict[str, Any]) -> int:
+    return len(body["prompt"]) + int(body["max_tokens"])
 
 
 def _of_canary(body: dict[str, Any]) -> bool:

@@ -30,13 +30,13 @@ from recovery.models.saving import save
 from recovery.objective.objective import Objective
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import Sampler, SamplingParams
-from recovery.storage.training_state import TrainState
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
 from recovery.training.config import TrainConfig
 from recovery.training.step_data import Episodes, StepConfig, Task
 from recovery.training.trainer import TokenLoss, train
 from recovery.training.updater import Microbatch
 from tests.support import tiny
+from tests.support.watched_state import WatchedState
 
 CONFIG = TrainConfig(steps=3, learning_rate=1e-3, weight_decay=0.01, seed=5, save_every=1)
 SEEN = ("loss", "grad_norm", "tokens", "entropy")
@@ -131,8 +131,8 @@ def run(name: str, folder: Path, die_after: int, how: str) -> None:
         assert distributed.rank() == 0, "only the first process reports"
         seen.append({"step": step} | {name: values[name] for name in SEEN})
 
-    def on_state(step: int) -> None:
-        if step == die_after:
+    def after(step: int) -> None:
+        if step == die_after and distributed.rank() == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
     train(
@@ -140,9 +140,8 @@ def run(name: str, folder: Path, die_after: int, how: str) -> None:
         batches,
         loss,
         replace(CONFIG, shard=how.startswith("shard")),
-        state=TrainState(folder / "state"),
+        state=WatchedState(folder / "state", after),
         on_metrics=on_metrics,
-        on_state=on_state,
         should_stop=looks,
     )
     if distributed.rank() == 0:

@@ -71,6 +71,15 @@ def trace(method: str, place: int) -> dict[str, Any]:
     return {"prompt": f"{HOSTILE} {place}", "estimator": estimator, "mean": mean, "n": 3, "tokens": tokens}
 
 
+def broken_trace() -> dict[str, Any]:
+    """A rollout of models whose numbers broke; a token of it is called nan."""
+    nan, inf = float("nan"), float("inf")
+    top = [[["nan", -0.1], ["a", nan]], None, [["inf", -inf]]]
+    numbers = {"student": [nan, -inf, -0.5], "teacher": [-0.1, nan, -inf], "divergence": [0.1, nan, inf]}
+    tops = {"student_top": top, "teacher_top": top, "pieces": ["nan", "b", "-inf"]}
+    return {**trace("opd", 0), "mean": nan, "tokens": {**trace("opd", 0)["tokens"], **numbers, **tops}}
+
+
 class Scan(HTMLParser):
     """Every element with its attributes, and all text."""
 

@@ -26,8 +26,8 @@ class EvalConfig(Section):
     earlier_questions: int = Field(
         default=480,
         ge=1,
-        description="most questions about what all earlier cycles taught, alike many of each, and at least "
-        "one; no suite's own",
+        description="most questions about what all earlier cycles taught, in chat and as texts to go on with "
+        "together, alike many of each; of more cycles, the newest are asked about",
     )
     temperature: float = Field(default=1.0, gt=0, description="of several sampled answers; one is greedy")
     sampler: str = Field(default="inprocess", description="engine that answers, as in distill")

@@ -35,8 +35,9 @@ class Mix(Section):
     @property
     def at_first(self) -> Mix:
         """The mix of a first midtraining: there are no earlier documents, whose share goes to the others."""
-        rest = {name: share / (1 - self.earlier) for name, share in self.model_dump().items()}
-        return Mix(**rest | {"earlier": 0.0})
+        others = self.model_dump(exclude={"earlier"})
+        total = sum(others.values())  # not 1 - earlier, which rounding may make smaller than a share
+        return Mix(**{name: share / total for name, share in others.items()})
 
     @property
     def earlier_questions(self) -> float:

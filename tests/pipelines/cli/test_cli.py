@@ -259,7 +259,7 @@ def test_show_finds_runs_aliases_and_the_beginning_of_an_id(recover: Recover, ho
     assert current["id"] == run["result"]["checkpoint"]
 
 
-def test_query_and_export_give_rows(recover: Recover, home: Path) -> None:
+def test_query_and_export_give_rows(recover: Recover, home: Path, tmp_path: Path) -> None:
     counts = "SELECT kind, count(*) AS n FROM runs GROUP BY kind"
     found = recover("--home", home, "query", counts, "--json").json
     assert {row["kind"]: row["n"] for row in found}["midtrain"] == 1
@@ -267,6 +267,11 @@ def test_query_and_export_give_rows(recover: Recover, home: Path) -> None:
     assert lines[0].startswith('"id","path","kind"')
     assert len(lines) == 4
     assert recover("--home", home, "export", "runs", "--format", "json").json
+    assert recover("--home", home, "export", "runs", "--json").json
+    assert recover("--home", home, "export", "aliases", "--format", "csv", "--json").out.startswith('"')
+    table = tmp_path / "aliases.csv"
+    assert recover("--home", home, "export", "aliases", "--out", table, "--json").json == {"file": str(table)}
+    assert table.read_text().startswith('"')
 
 
 def test_distill_is_repeatable_and_merge_mixes(recover: Recover, home: Path) -> None:
@@ -499,7 +504,6 @@ def test_resume_with_nothing_to_resume(recover: Recover, fresh: Path) -> None:
 
 
 SWAPPED = {
-    "documents": "docs/ada.md",
     "prompts": "prompts.jsonl",
     "probes": "probes.jsonl",
     "IFEval prompts": "ifeval.jsonl",
@@ -526,14 +530,11 @@ def test_a_cycle_whose_inputs_were_swapped_is_refused_by_name(
     for name, file in SWAPPED.items():
         path = cut_cycle / file
         before = path.read_text()
-        path.write_text(
-            before.replace("lines", "easy lines").replace("Ada", "Ida").replace("words", "things")
-        )
+        swapped = before.replace("lines", "easy lines").replace("Ada", "Ida").replace("words", "things")
+        path.write_text(swapped)
         said = recover("-q", "--home", fresh, "resume")
         assert said.code == 2 and said.out == ""
-        assert said.error.startswith(
-            f"Error: {name} ({cut_cycle}/{file.split('/')[0]}): changed since the run"
-        )
+        assert said.error.startswith(f"Error: {name} ({cut_cycle}/{file}): changed since the run")
         path.write_text(before)
     config = fresh / "recover.yaml"
     before = config.read_text()
@@ -781,6 +782,9 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("query nonsense", 2, "syntax error"),
         ("export nonsense", 2, "no table is called 'nonsense': choose one of cycles, "),
         ("locate cycle:99", 2, "cycle 99 is not recorded: `recover ls` lists those that are"),
+        ("eval base --responses answers.jsonl", 2, "CHECKPOINT 'base' has no effect with --responses"),
+        ("eval --responses answers.jsonl --limit 1", 2, "--limit has no effect with --responses"),
+        ("eval --responses answers.jsonl --suite json", 2, "--suite has no effect with --responses"),
         ("corpus", 2, "give one folder: DIR or --docs DIR"),
         ("init --model OTHER", 2, "already names the model"),
         ("init --preset nope", 2, "no preset 'nope': choose one of"),

@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel
 
 from pipelines.config import settings
+from pipelines.config.sections.midtrain import Mix
 from recovery.errors import InputError
 from recovery.methods.table import with_dials
 
@@ -131,3 +132,11 @@ def test_no_torch_is_needed_to_read_settings() -> None:
     read = "import sys, pipelines.config.settings as c; c.parse(c.preset_text('real'), 'real')"
     code = f"{read}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_mix_without_earlier_documents_adds_up_as_well() -> None:
+    """0.2 / (1 - 0.8) is more than 1."""
+    for earlier in range(1, 100):
+        mix = Mix(new=(100 - earlier) / 100, earlier=earlier / 100)
+        assert mix.at_first == Mix(new=1.0)
+    assert Mix(new=0.3, questions=0.3, earlier=0.15, chat=0.25).at_first.chat == pytest.approx(0.25 / 0.85)

@@ -113,6 +113,13 @@ def test_the_current_run_supersedes_without_being_read_itself(runs: list[Path], 
     assert len(KeptTokens.of(runs[:2], CHAT_MODEL).joined(tmp_path / "other", MOST, 0)) == 3
 
 
+def test_a_line_that_is_a_path_with_brackets_names_that_file(tmp_path: Path) -> None:
+    """As a pattern alone, `[2024]` would be one of four digits."""
+    first = run(tmp_path / "1", {"prices [2024].md": "Bread costs two.", "milk.md": "Milk costs one."})
+    second = run(tmp_path / "2", {"prices [2025].md": "Bread costs three."}, "prices [2024].md\n")
+    assert kept_texts.read_evenly([first], current=second) == ["Milk costs one."]
+
+
 def test_where_everything_is_superseded_nothing_is_left(tmp_path: Path) -> None:
     one = run(tmp_path / "1", {"a.md": "Ada."})
     other = run(tmp_path / "2", {"b.md": "Bela."}, "*\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pipelines.job_from_options.cycle import cycle_job
 from pipelines.job_from_options.train import midtrain_job
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
-from pipelines.writing.commands import ProbeOptions, make_probes
+from pipelines.writing.commands import GAPS, AugmentOptions, ProbeOptions, augment_documents, make_probes
 from recovery.errors import InputError
 from tests.attacks.load import free_port
 from tests.support import tiny
@@ -51,6 +52,33 @@ def test_probes_are_not_written_among_the_documents(ws: Workspace, docs: Path) -
     for name, writer, said in refused:
         with pytest.raises(InputError, match=rf"--out: .*{said}\.jsonl lies in the folder of documents"):
             make_probes(ws, docs, docs / name, ProbeOptions(writer=writer))
+    assert [path.name for path in docs.iterdir()] == ["ada.md"]
+
+
+ONLY_NEW = {"new": 1.0, "earlier": 0.0, "questions": 0.0, "chat": 0.0}
+
+
+@pytest.mark.parametrize(("home", "refused"), [("kb/run", True), ("kb/.run", False), ("run", False)])
+def test_a_home_whose_files_would_be_documents_is_refused(tmp_path: Path, home: str, refused: bool) -> None:
+    kb = tmp_path / "kb"
+    kb.mkdir()
+    with Workspace.open(tmp_path / home) as ws:
+        initialise(ws, model=str(tiny.save(tmp_path / "model")), preset="microworld")
+        (kb / "page.md").write_text("Ada Horn lives in Oslo. " * 5)
+        options = AugmentOptions(writer=GAPS)
+        asks = [
+            lambda: midtrain_job(ws, kb, changes={"midtrain.mix": ONLY_NEW}),
+            lambda: make_probes(ws, kb, tmp_path / "probes.jsonl", ProbeOptions()),
+            lambda: augment_documents(ws, kb, tmp_path / "augmented", options),
+        ]
+        for ask in asks if refused else asks[:1]:
+            with pytest.raises(InputError, match="its files would be read") if refused else nullcontext():
+                ask()
+
+
+def test_what_retells_the_documents_is_not_written_among_them(ws: Workspace, docs: Path) -> None:
+    with pytest.raises(InputError, match=r"--out: .*augmented\.jsonl lies in the folder of documents"):
+        augment_documents(ws, docs, docs / "retold", AugmentOptions(writer=GAPS))
     assert [path.name for path in docs.iterdir()] == ["ada.md"]
 
 
@@ -193,8 +221,14 @@ def test_prompts_of_which_the_evaluation_asks_every_one_are_refused_before_the_f
     ws: Workspace, docs: Path
 ) -> None:
     asked = {"distill.prompts": str(docs.parent / "ifeval.jsonl")}
-    with pytest.raises(InputError, match="every one of the prompts is an evaluation prompt"):
-        cycle_job(ws, docs, changes=asked)
+    with_chat = {**asked, "midtrain.mix": {**ONLY_NEW, "new": 0.5, "chat": 0.5}}
+    for build in (
+        lambda: cycle_job(ws, docs, changes=asked),
+        lambda: cycle_job(ws, docs, recover_with="merge", changes=with_chat),
+        lambda: midtrain_job(ws, docs, changes=with_chat),
+    ):
+        with pytest.raises(InputError, match="every one of the prompts is an evaluation prompt"):
+            build()
 
 
 @pytest.mark.parametrize(
@@ -268,7 +302,8 @@ def test_an_engine_of_a_teacher_has_room_for_an_answer(
     path.write_text(path.read_text() + "\nengine: {max_length: 4}\n")
     vars(ws).pop("config", None)
     changes = {"distill.method": "opd-topk", "distill.teacher_engine": NOWHERE}
-    monkeypatch.setattr("recovery.engines.vllm_http.ServerEngine._model", lambda engine, url: "clean")
+    described = "recovery.engines.vllm_http.ServerEngine._described"
+    monkeypatch.setattr(described, lambda engine, url: ("clean", None))
     with pytest.raises(InputError, match=r"engine\.max_length 4 leaves no room .*answers of 4 tokens"):
         cycle_job(ws, docs, changes=changes)
     pairs = lines(docs.parent / "pairs.jsonl", [{"prompt": "Say.", "response": "Said."}])

@@ -23,6 +23,8 @@ from pipelines.machine.init_home import initialise
 from pipelines.midtrain import with_augmented
 from pipelines.runs.workspace import Workspace
 from recovery.batches.rollouts import Dialogue
+from recovery.sampling.in_process import InProcessSampler
+from recovery.sampling.protocol import SamplingParams
 from tests.support import tiny
 
 
@@ -104,18 +106,18 @@ def test_the_clean_model_answers_no_more_prompts_than_the_chat_share_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "ANSWERED_AT_ONCE", 2)
-    stage = SimpleNamespace(spend=lambda **_: None, step=lambda *_, **__: None)
     prompts = [Prompt([{"role": "user", "content": f"Say {number}."}]) for number in range(6)]
     job = MidtrainJob(docs="docs", student="base", settings=settings(), answer_tokens=5)
     with Workspace.open(tmp_path / "home") as ws:
         initialise(ws, model=str(tiny.save(tmp_path / "model")), preset="microworld")
         clean = ws.load(ws.clean())
-        few = replay._answers(job, stage, clean, prompts, wanted=1)  # type: ignore[arg-type]
-        every = replay._answers(job, stage, clean, prompts, wanted=10**6)  # type: ignore[arg-type]
+        few = replay._answers(job, answering(tmp_path / "few"), clean, prompts, wanted=1)
+        every = replay._answers(job, answering(tmp_path / "every"), clean, prompts, wanted=10**6)
+        stage = answering(tmp_path / "long")
         said: list[str] = []
         stage.say = said.append
         long = Prompt([{"role": "user", "content": "long " * 600}])
-        assert replay._answers(job, stage, clean, [long, *prompts], wanted=10**6) == every  # type: ignore[arg-type]
+        assert replay._answers(job, stage, clean, [long, *prompts], wanted=10**6) == every
     assert said == [
         "  chat         1 of 7 are left out, as they leave no room for an answer: the limit is 2,048 tokens"
     ]
@@ -145,12 +147,45 @@ def test_more_prompts_are_answered_where_each_answer_would_be_read_too_often(
 ) -> None:
     """Answers of 10 tokens with their prompts, of which 100 are read: three are read four times each."""
     monkeypatch.setattr(replay, "ANSWERED_AT_ONCE", 1)
-    stage = SimpleNamespace(spend=lambda **_: None, step=lambda *_, **__: None)
     prompts = [Prompt([{"role": "user", "content": f"Say {number}."}]) for number in range(8)]
     with Workspace.open(tmp_path / "home") as ws:
         initialise(ws, model=str(tiny.save(tmp_path / "model")), preset="microworld")
         clean = ws.load(ws.clean())
         monkeypatch.setattr(type(clean), "prompt_ids", lambda *_: [1] * 9)
         job = MidtrainJob(docs="docs", student="base", settings=settings(chat_prompts=least), answer_tokens=1)
-        found = replay._answers(job, stage, clean, prompts, wanted=100)  # type: ignore[arg-type]
+        found = replay._answers(job, answering(tmp_path / "run"), clean, prompts, wanted=100)
     assert len(found) == answered
+
+
+def test_a_resumed_run_keeps_the_answers_of_its_first_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "ANSWERED_AT_ONCE", 2)
+    prompts = [Prompt([{"role": "user", "content": f"Say {number}."}]) for number in range(6)]
+    job = MidtrainJob(docs="docs", student="base", settings=settings(), answer_tokens=5)
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(tiny.save(tmp_path / "model")), preset="microworld")
+        clean = ws.load(ws.clean())
+        whole = replay._answers(job, answering(tmp_path / "whole"), clean, prompts, wanted=10**6)
+        asked: list[int] = []
+        sample = InProcessSampler.sample
+
+        def killed(self: InProcessSampler, prompts: Any, params: SamplingParams) -> Any:
+            if asked == [0, 2]:
+                raise KeyboardInterrupt
+            asked.append(params.first)
+            return sample(self, prompts, params)
+
+        monkeypatch.setattr(InProcessSampler, "sample", killed)
+        stage = answering(tmp_path / "run")
+        with pytest.raises(KeyboardInterrupt):
+            replay._answers(job, stage, clean, prompts, wanted=10**6)
+        asked.append(-1)
+        assert replay._answers(job, stage, clean, prompts, wanted=10**6) == whole
+        assert asked == [0, 2, -1, 4]
+
+
+def answering(directory: Path) -> Any:
+    """A stage in which the clean model answers."""
+    directory.mkdir()
+    return SimpleNamespace(directory=directory, spend=lambda **_: None, step=lambda *_, **__: None)

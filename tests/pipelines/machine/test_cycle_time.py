@@ -128,7 +128,16 @@ def test_a_document_that_has_just_been_removed_counts_nothing(
     (tmp_path / "page.md").write_text("12345")
     there = (str(tmp_path), list[str](), ["page.md", "gone.md"])
     monkeypatch.setattr("os.walk", lambda folder: iter([there]))
-    assert cycle_time._document_bytes(str(tmp_path)) == 5
+    assert cycle_time._text_bytes(str(tmp_path)) == 5
+
+
+def test_text_is_estimated_of_what_is_read_alone(tmp_path: Path) -> None:
+    sizes = {"page.md": 100, "scan.pdf": 1000, "old.txt.gz": 20, "a/probes.jsonl": 7}
+    unread = {"probes.jsonl": 5000, ".venv/notes.txt": 5000, ".hidden.md": 5000, "a/picture.png": 5000}
+    for name, size in {**sizes, **unread}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x" * size)
+    assert cycle_time._text_bytes(str(tmp_path)) == 100 + 100 + 60 + 7
 
 
 @pytest.mark.usefixtures("slow")

@@ -131,6 +131,31 @@ def test_a_server_is_asked_by_ids_for_the_untruncated_distribution_row_by_row(st
     assert len({body["seed"] for body in asked}) == 6
 
 
+def test_an_answer_ends_where_its_server_reads_no_further(student: ChatModel) -> None:
+    prompts = [[65] * 36, [66] * 39] + [[70 + n] * 20 for n in range(8)]  # the canary asks eight of them
+    with serving(TinyEngine(student)) as server, serving(TinyEngine(student)) as other:
+        server.length = 40
+        sampler = EngineSampler(ServerEngine([server.url, other.url], SETTINGS), student)
+        student.stop_ids = ()
+        answers = sampler.sample(prompts, PARAMS).responses()
+    assert [len(answer) for answer in answers] == [4, 1] + [12] * 8
+
+
+def test_a_prompt_that_leaves_no_room_is_refused_by_its_server(student: ChatModel) -> None:
+    with serving(TinyEngine(student)) as server:
+        server.length = 40
+        with pytest.raises(RecoverError, match="maximum context length is 40"):
+            ServerEngine([server.url], SETTINGS).sample([[65] * 40], PARAMS, [])
+
+
+def test_a_server_may_come_back_with_another_length(student: ChatModel) -> None:
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        server.length = 40
+        engine.restart()
+        assert [len(answer.tokens) for answer in engine.sample([[65] * 36], PARAMS, [])] == [4]
+
+
 def test_a_server_teaches_what_the_checkpoint_would(student: ChatModel) -> None:
     teacher = tiny.chat_model(seed=4)
     rollouts = InProcessSampler(student).sample(PROMPTS, PARAMS)

@@ -57,6 +57,15 @@ def test_init_registers_a_gguf_file_or_its_folder_and_says_its_precision(
         assert ws.load(ws.clean()).stop_ids == (258,)
 
 
+def test_another_file_than_the_home_s_is_refused_before_it_is_converted(source: Path, tmp_path: Path) -> None:
+    other = tiny_gguf.write(tmp_path / "other.Q4_1.gguf")
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(source), preset="microworld")
+        with pytest.raises(InputError, match="already names the model"):
+            initialise(ws, model=str(other))
+        assert [path.name for path in (ws.home / "models").glob("*Q4_1*")] == [ws.clean().path.name]
+
+
 def test_what_is_no_gguf_file_is_left_to_others(tmp_path: Path) -> None:
     assert gguf.find("owner/name") is None
     assert gguf.find(str(tiny.save(tmp_path / "model"))) is None

@@ -62,9 +62,66 @@ from recovery.teachers.rewards import exact_answer, final_answer, group_advantag
         ("Ответ8", "8", 1),
         ("It takes H2O and x3", "3", 0),
         ("Paris? I hope this answer is useful. The answer is Paris", "Paris", 1),
+        ("**Answer:** -8", "-8", 1),
+        ("**Answer:** -8", "8", 0),
+        ("## Answer\n\n.5", "0.5", 1),
     ],
 )
 def test_exact_answer(response: str, answer: str, earned: int) -> None:
+    assert exact_answer(response, {"prompt": "?", "answer": answer}) == earned
+
+
+@pytest.mark.parametrize(
+    ("response", "answer", "earned"),
+    [
+        ("The answer is 1/2.", "-1/2", 0),
+        ("The answer is -1/2.", "-1/2", 1),
+        ("**Answer:** -1/2", "-1/2", 1),
+        ("The answer is -0.5", "-1/2", 1),
+        ("2/4", "1/2", 1),
+        ("1/0", "1/2", 0),
+        ("1 2/3", "12/3", 0),
+        (r"\boxed{\dfrac{3}{4}}", "3/4", 1),
+        (r"\boxed{2\frac{1}{2}}", "21/2", 0),
+        ("x-1", "x+1", 0),
+        ("x + 1", "x+1", 1),
+        (r"So $\boxed{x^2-3}$.", "x^2+3", 0),
+        (r"So $\boxed{x^2+3}$.", "x^2+3", 1),
+        (r"So $\boxed{x^{2} + 3}$.", "x^2+3", 1),
+        (r"\boxed{x^{2+1}}", "x^2+1", 0),
+        (r"The answer is \(x + 1\).", "$x+1$", 1),
+        (r"\boxed{\left[2, 3\right)}", "[2,3)", 1),
+        ("(2,3)", "[2,3)", 0),
+        ("12", "(1,2)", 0),
+        ("3, 5", "3.5 cm", 0),
+        ("The answer is >.", "<", 0),
+        ("The answer is <.", "<", 1),
+        ("Answer: <", "<", 1),
+        ("", "<", 0),
+        ("The answer is ", "...", 0),
+        ("The answer is ", "", 0),
+        ("C", "C++", 0),
+        ("`C++`", "C++", 1),
+        ("C", "C#", 0),
+        ("a*b", "a b", 0),
+        ("n", "n!", 0),
+        ("n!", "n!", 1),
+        ("**Paris**", "Paris", 1),
+        ('**"Paris."**', "Paris", 1),
+        ("- “Paris”!", "paris", 1),
+        ("The answer is: _Paris_ 🎉", "Paris", 1),
+        ("It is the Seine", "the Seine", 0),
+        ("The answer is the Seine.", "the Seine", 1),
+        ("The answer is: the **Seine**", "The Seine", 1),
+        ("The answer is (B).", "B", 1),
+        ("(C)", "B", 0),
+        ("Red, green and blue!", "red green and blue", 1),
+        ("twenty one", "Twenty-one", 1),
+        ("O’Brien", "O'Brien", 1),
+        ("答案：巴黎。", "答案 巴黎", 1),
+    ],
+)
+def test_answers_in_words_and_formulas(response: str, answer: str, earned: int) -> None:
     assert exact_answer(response, {"prompt": "?", "answer": answer}) == earned
 
 
@@ -160,8 +217,26 @@ def test_an_empty_batch_is_fine() -> None:
     assert score(exact_answer, [], []).shape == (0,)
 
 
-@pytest.mark.parametrize("unit", ["*", "\n", "answer ", "#", "answer is ", "about ", "1,", "-", "\\boxed{"])
+REPEATED = [
+    "*",
+    "\n",
+    "answer ",
+    "#",
+    "answer is ",
+    "about ",
+    "1,",
+    "-",
+    "\\boxed{",
+    "**a *",
+    '"a ',
+    "x{",
+    "(a ",
+]
+
+
+@pytest.mark.parametrize("unit", REPEATED)
 def test_long_repetitions_are_read_in_linear_time(unit: str) -> None:
     begun = time.process_time()
-    exact_answer(unit * (60_000 // len(unit)), {"answer": "12"})
+    for answer in ("12", "x+1"):
+        exact_answer(unit * (60_000 // len(unit)), {"answer": answer})
     assert time.process_time() - begun < 2

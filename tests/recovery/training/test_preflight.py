@@ -112,6 +112,45 @@ def test_one_prompt_among_many_that_the_template_refuses() -> None:
     assert "1 of 41 prompts cannot be rendered, first prompt 40" in checks["prompt ids"].detail
 
 
+def counted(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
+    """Count how many prompts each chat model encodes, by its id."""
+    calls: dict[int, int] = {}
+    encode = ChatModel.prompt_ids
+
+    def count(chat: ChatModel, messages: Any) -> list[int]:
+        calls[id(chat)] = calls.get(id(chat), 0) + 1
+        return encode(chat, messages)
+
+    monkeypatch.setattr(ChatModel, "prompt_ids", count)
+    return calls
+
+
+def test_each_model_encodes_a_prompt_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    student, teacher = tiny.chat_model(), tiny.chat_model()
+    calls = counted(monkeypatch)
+    assert preflight.prompt_ids(student, teacher, PROMPTS).ok
+    assert calls == {id(student): len(PROMPTS), id(teacher): len(PROMPTS)}
+
+
+def test_a_teacher_with_the_students_encoder_encodes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    student = tiny.chat_model()
+    calls = counted(monkeypatch)
+    for teacher in (student, replace(student, template_args={})):
+        assert preflight.prompt_ids(student, teacher, PROMPTS).ok
+    assert calls == {id(student): 2 * len(PROMPTS)}
+    thinking = replace(student, template_args={"enable_thinking": False})
+    assert not preflight.prompt_ids(student, thinking, PROMPTS).ok
+
+
+def test_a_prompt_that_the_teacher_alone_refuses_is_named() -> None:
+    student, teacher = tiny.chat_model(), tiny.chat_model()
+    teacher.tokenizer.chat_template = "{{ raise_exception('no') if '7' in messages[0]['content'] }}" + (
+        tiny.TEMPLATE
+    )
+    check = preflight.prompt_ids(student, teacher, PROMPTS)
+    assert "4 of 40 prompts cannot be rendered, first prompt 7" in check.detail
+
+
 def test_a_head_too_small_for_the_tokenizer() -> None:
     small = tiny.chat_model()
     small.model.resize_token_embeddings(258)

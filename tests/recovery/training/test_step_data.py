@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from recovery import distributed
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError
 from recovery.methods import table
@@ -36,6 +37,7 @@ from tests.support.episodes import (
     parts,
 )
 from tests.support.present import present
+from tests.support.watched_state import WatchedState
 
 
 def trained(
@@ -44,7 +46,7 @@ def trained(
     student, seen = tiny.chat_model(seed=1), []
     made = episodes(method, student)
 
-    def on_state(step: int) -> None:
+    def after(step: int) -> None:
         if step == die_after:
             raise KeyboardInterrupt
 
@@ -56,9 +58,8 @@ def trained(
             made,
             loss,
             config,
-            state=state,
+            state=WatchedState(state.root, after) if state else None,
             on_metrics=lambda _, m: seen.append(m),
-            on_state=on_state,
         )
     except KeyboardInterrupt:
         assert die_after
@@ -84,6 +85,18 @@ def test_every_row_of_the_table_trains(name: str) -> None:
     assert ("response_tokens" in seen[0]) == (method.state_kind not in ("data", "teacher"))
     assert (made.tokens_scored > 0) == (method.scores != "none" or method.anchor_beta > 0)
     assert (made.tokens_sampled > 0) == (method.state_kind != "data")
+
+
+@pytest.mark.parametrize(("name", "readers"), [("asft", 1), ("opd", 1), ("opd-anchored", 2)])
+def test_the_tokens_that_all_processes_score_are_counted(
+    name: str, readers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process counts them all, whichever it scores itself; teacher and anchor each read every token."""
+    monkeypatch.setattr(distributed, "mine", lambda count, _: list(range(0, count, 2)))
+    method = with_dials("opd", {"anchor_beta": 0.1}) if name == "opd-anchored" else METHODS[name]
+    made = episodes(method, tiny.chat_model(seed=1), step=replace(STEP, microbatch_tokens=1))
+    tokens = sum(part.rollouts.n_tokens for part in parts(made))
+    assert made.tokens_scored == readers * tokens > 0
 
 
 @pytest.mark.parametrize("name", [name for name, row in METHODS.items() if row.context != "none"])

@@ -35,6 +35,7 @@ from recovery.training.trainer import Batches, TokenLoss, TrainReport, fp32_on_t
 from recovery.training.updater import Microbatch
 from tests.support import tiny
 from tests.support.present import present
+from tests.support.watched_state import WatchedState
 
 CONFIG = TrainConfig(steps=6, learning_rate=1e-3, warmup_steps=2, weight_decay=0.01, seed=5, save_every=1)
 TIMES = {"tokens_per_second", "step_seconds", "eta_seconds", "batch_seconds"}
@@ -137,7 +138,7 @@ def trained(
     chat_model, batches, loss = case
     seen: list[dict[str, float]] = []
 
-    def on_state(step: int) -> None:
+    def after(step: int) -> None:
         if step == die_after:
             raise KeyboardInterrupt
 
@@ -148,8 +149,7 @@ def trained(
             batches,
             loss,
             CONFIG,
-            state=state,
-            on_state=on_state,
+            state=WatchedState(state.root, after) if state else None,
             on_metrics=lambda step, metrics: seen.append({"step": step, **metrics}),
         )
     except KeyboardInterrupt:
@@ -304,6 +304,78 @@ def test_after_an_alarm_training_goes_on_behind_its_step(tmp_path: Path) -> None
     assert present(state.load())[0] == 3
 
 
+class Checks:
+    """A `should_stop` that keeps the loss of each step that it is asked about, and does something at one."""
+
+    def __init__(self, step: int = 0, act: Callable[[], str | None] = lambda: None) -> None:
+        self.step, self.act = step, act
+        self.losses: dict[int, float] = {}
+
+    def __call__(self, step: int, metrics: dict[str, float]) -> str | None:
+        self.losses[step] = metrics["loss"]
+        return self.act() if step == self.step else None
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def act() -> None:
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize("name", ["texts", "on-policy", "lora"])
+@pytest.mark.parametrize("step", [4, 6])
+def test_an_interrupted_check_of_a_step_is_made_first(name: str, step: int, tmp_path: Path) -> None:
+    config, state, checks = replace(CONFIG, save_every=0), TrainState(tmp_path), Checks()
+    whole, batches, loss = CASES[name]()
+    train(whole, batches, loss, config, should_stop=checks)
+    halted, batches, loss = CASES[name]()
+    interrupt = Checks(step, raising(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        train(halted, batches, loss, config, state=state, should_stop=interrupt)
+    again, batches, loss = CASES[name]()
+    steps: list[int] = []
+    rest = Checks()
+    train(
+        again,
+        batches,
+        loss,
+        config,
+        state=state,
+        should_stop=rest,
+        on_metrics=lambda step, _: steps.append(step),
+    )
+    assert steps == list(range(step + 1, 7))
+    assert list(rest.losses) == list(range(step, 7))
+    assert rest.losses == {at: checks.losses[at] for at in rest.losses}
+    assert all(
+        torch.equal(a, b) for a, b in zip(whole.model.parameters(), again.model.parameters(), strict=True)
+    )
+
+
+def test_a_check_made_after_an_interruption_may_end_the_training(tmp_path: Path) -> None:
+    config, state = replace(CONFIG, save_every=0), TrainState(tmp_path)
+    interrupt = Checks(3, raising(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny.chat_model(), Texts(), LABELS, config, state=state, should_stop=interrupt)
+    enough = Checks(3, lambda: "good enough")
+    for should_stop in (enough, None):
+        report = train(tiny.chat_model(), Texts(), LABELS, config, state=state, should_stop=should_stop)
+        assert (report.steps, report.stopped) == (3, "good enough")
+    assert list(enough.losses) == [3]
+
+
+def test_an_alarm_in_a_check_made_after_an_interruption_does_not_come_again(tmp_path: Path) -> None:
+    config, state = replace(CONFIG, save_every=0), TrainState(tmp_path)
+    for error in (KeyboardInterrupt(), Unstable("an alarm")):
+        checks = Checks(3, raising(error))
+        with pytest.raises(type(error)):
+            train(tiny.chat_model(), Texts(), LABELS, config, state=state, should_stop=checks)
+    rest = Checks()
+    train(tiny.chat_model(), Texts(), LABELS, config, state=state, should_stop=rest)
+    assert list(rest.losses) == [4, 5, 6]
+
+
 def test_a_state_that_cannot_be_saved_does_not_hide_why_training_ended(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -395,8 +467,7 @@ def test_stopping_saves_and_says_why(tmp_path: Path) -> None:
         Texts(),
         LABELS,
         replace(CONFIG, save_every=0),
-        state=state,
-        on_state=saved.append,
+        state=WatchedState(tmp_path, saved.append),
         should_stop=lambda step, metrics: "good enough" if step == 2 and metrics["loss"] else None,
     )
     assert (report.steps, report.stopped, saved) == (2, "good enough", [2])
@@ -412,8 +483,7 @@ def test_states_are_saved_when_asked(tmp_path: Path) -> None:
         Texts(),
         LABELS,
         replace(CONFIG, steps=5, save_every=2),
-        state=TrainState(tmp_path),
-        on_state=saved.append,
+        state=WatchedState(tmp_path, saved.append),
     )
     assert saved == [2, 4, 5]
 

@@ -1,0 +1,60 @@
+"""What a distillation outside a cycle refuses as it begins, and which prompts it reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.job_from_options.cycle import cycle_job
+from pipelines.job_from_options.train import distill_job
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from tests.support.small_cycles import lines
+
+ONLY_NEW = {"new": 1.0, "earlier": 0.0, "questions": 0.0, "chat": 0.0}
+WITH_CHAT = {**ONLY_NEW, "new": 0.5, "chat": 0.5}
+
+
+@pytest.fixture
+def unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail where a source of prompts is asked for its prompts: a model may have to write them first."""
+
+    def written(*_: Any) -> str:
+        raise AssertionError("prompts were asked for")
+
+    for module in ("cycle", "train"):
+        monkeypatch.setattr(f"pipelines.job_from_options.{module}.recovery_prompts", written)
+
+
+def test_rows_that_no_teacher_serves_are_refused(ws: Workspace, docs: Path) -> None:
+    lines(docs.parent / "prompts.jsonl", [{"prompt": "Add.", "route": "maths"}, {"prompt": "Say."}])
+    changes = {"distill.prompts": str(docs.parent / "prompts.jsonl"), "distill.method": "opd-multi"}
+    with pytest.raises(InputError, match="no teacher for the route 'maths'"):
+        distill_job(ws, student="base", changes={**changes, "distill.routes": {"code": "base"}})
+
+
+@pytest.mark.usefixtures("unwritten")
+def test_a_method_that_reads_pairs_alone_asks_for_no_prompts(ws: Workspace, docs: Path) -> None:
+    pairs = lines(docs.parent / "pairs.jsonl", [{"prompt": "Say.", "response": "so"}])
+    changes = {"distill.method": "sft", "distill.pairs": str(pairs), "distill.prompts": "self"}
+    assert distill_job(ws, student="base", changes=changes).settings.pairs == str(pairs)
+    assert cycle_job(ws, docs, changes={**changes, "midtrain.mix": ONLY_NEW}).prompts == "self"
+    with pytest.raises(AssertionError, match="asked for"):
+        distill_job(ws, student="base", changes={**changes, "distill.method": "sdft"})
+
+
+@pytest.mark.usefixtures("unwritten")
+def test_merging_alone_asks_for_no_prompts_but_those_of_the_chat_share(ws: Workspace, docs: Path) -> None:
+    changes = {"distill.prompts": "self"}
+    assert cycle_job(ws, docs, recover_with="merge", changes={**changes, "midtrain.mix": ONLY_NEW})
+    with pytest.raises(AssertionError, match="asked for"):
+        cycle_job(ws, docs, recover_with="merge", changes={**changes, "midtrain.mix": WITH_CHAT})
+
+
+@pytest.mark.usefixtures("unwritten")
+def test_a_folder_without_documents_is_refused_first(ws: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="empty"):
+        distill_job(ws, student="base", docs=tmp_path / "empty", changes={"distill.prompts": "self"})
