@@ -9,8 +9,9 @@ the choice and gives the cycle's verdict.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import ceil
 
 from evals import verdict
 from evals.families.table import FAMILIES
@@ -32,7 +33,7 @@ WEIGHTS = (0.3, 0.5, 0.7)  # of the clean checkpoint, the least first
 EMBEDDINGS = "embeddings"  # and head: the clean model's, all else as it is
 SELF_ANSWERED = "seqkd"  # the row whose data are the clean model's own answers
 
-HALF = 0.5  # of the questions choose, the others decide
+HALF = 0.5  # of the questions choose, the others decide; clusters fall into either alike
 Items = Mapping[str, Mapping[str, Sequence[Item]]]  # suite -> stage -> items
 
 
@@ -58,7 +59,7 @@ def choose(ws: Workspace, job: ChooseJob, *, parent: str | None = None, key: str
 
 def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
     standards = _standards(ws, job)
-    _warn_of_small_halves(job, stage, standards)
+    _warn_of_small_halves(ws, job, stage, standards)
     tried, left_out = _tried(ws, job, stage, standards)
     last = tried[-1]
     chosen = last if last.passed or job.how == "auto" else max(tried, key=_behaviour)
@@ -103,7 +104,7 @@ def _tried(
     return tried, left_out
 
 
-def _warn_of_small_halves(job: ChooseJob, stage: Stage, standards: Items) -> None:
+def _warn_of_small_halves(ws: Workspace, job: ChooseJob, stage: Stage, standards: Items) -> None:
     """Say before any candidate is made that half of the evaluation may be too small to show anything."""
     halves = {
         axis.name: len({item.cluster for item in standards[axis.suite]["clean"]})
@@ -112,7 +113,11 @@ def _warn_of_small_halves(job: ChooseJob, stage: Stage, standards: Items) -> Non
     }
     for name in (name for name, count in halves.items() if not count):
         stage.say(f"  choose       {name}: none of its questions is in the half that chooses")
-    whole = {name: count / HALF for name, count in halves.items() if count}
+    whole = {
+        axis.name: len({item.cluster for item in recorded_items(ws, job.scores["clean"][axis.suite])})
+        for axis in verdict.EVERY_AXIS
+        if halves.get(axis.name)
+    }
     families = len(set(job.suites) & set(FAMILIES))
     for line in verdict.power_warning(whole, job.settings.eval.margins(), families, judged=HALF):
         stage.say(
@@ -169,9 +174,17 @@ def _judged(
     for suite, stages in suites.items():
         require_same_questions(suite, stages)
     found = verdict.verdict(suites, job.settings.eval.margins())
+    count_all(found, lambda suite: HALF)
     behaviour = found["axes"].get("behaviour", {}).get("difference")
     passed = verdict.accepted(found, _required(job, standards))
     return Candidate(name, checkpoint, passed, behaviour, verdict.summary(found))
+
+
+def count_all(found: Result, judged: Callable[[str], float]) -> None:
+    """Let a verdict say how many questions it would take in all, where a share of each suite's is judged."""
+    for axis in found["axes"].values():
+        if axis.get("needed_n"):
+            axis["needed_n"] = ceil(axis["needed_n"] / judged(axis["suite"]))
 
 
 def _asked(ws: Workspace, job: ChooseJob, stage: Stage, name: str, checkpoint: str) -> dict[str, int]:

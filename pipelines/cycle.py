@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
 
 from db.reads import queries
 from evals import verdict
@@ -226,10 +225,7 @@ def _decide(
         for suite, stages in asked.items()
     }
     found = verdict.verdict(judged, job.settings.eval.margins(), unmeasured=unmeasured)
-    for axis in found["axes"].values():
-        if axis.get("needed_n"):
-            share = len(judged[axis["suite"]]["recovered"]) / len(asked[axis["suite"]]["recovered"])
-            axis["needed_n"] = ceil(axis["needed_n"] / share)
+    choosing.count_all(found, lambda suite: len(judged[suite]["recovered"]) / len(asked[suite]["recovered"]))
     ws.tracker.record_verdicts(number, found["axes"])
     for line in verdict.short_summary(found, job.required):
         stage.say(f"  verdict      {line}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipelines.config.jobs import PilotJob
+from pipelines.corpus.kept_texts import kept_before
 from pipelines.piloting import narrow_runs, plan, rate_curves
 from pipelines.piloting.narrow_runs import Trained
 from pipelines.piloting.proposal import Forecasts
@@ -24,7 +25,7 @@ from pipelines.runs.workspace import Workspace
 
 def pilot(ws: Workspace, job: PilotJob, *, key: str | None = None) -> Result:
     """Return {"pilots": one row each, "planned", "proposal", "command", "words", ...}."""
-    job = pinned(ws, job)
+    job = pinned(ws, job, texts_kept=kept_before(ws, None, key, plan.PLAN))
     return run_job(ws, "pilot", _work, job, key=key)
 
 

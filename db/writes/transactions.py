@@ -90,6 +90,7 @@ def set_alias(session: Session, project: str, name: str, checkpoint_id: str) -> 
 
 def set_current_unless_rejected(session: Session, project: str, cycle: int, checkpoint_id: str) -> bool:
     """Point `current` at a cycle's model, unless the newest review refuses it; return whether."""
+    session.get(Cycle, (project, cycle), with_for_update=True)  # no review comes in between
     of_cycle = Review.project == project, Review.cycle == cycle
     newest = session.scalar(select(Review).where(*of_cycle).order_by(Review.id.desc()).limit(1))
     if newest is not None and newest.decision == "reject":
@@ -130,7 +131,7 @@ def add_review(session: Session, columns: dict[str, Any]) -> int:
     sent = session.scalar(select(Review).where(Review.token == columns["token"]))
     if sent is not None:
         return _same_review(sent, columns)
-    cycle = session.get(Cycle, (columns["project"], columns["cycle"]))
+    cycle = session.get(Cycle, (columns["project"], columns["cycle"]), with_for_update=True)
     if cycle is None:
         raise NotFound(f"cycle {columns['cycle']} is not recorded: `recover ls` lists those that are")
     if columns["decision"] == "approve":

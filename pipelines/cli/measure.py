@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import Session, shared, table
+from pipelines.cli.options import SHARED, Session, shared, table
 
 
 @click.command("eval")
@@ -51,7 +52,7 @@ def eval_command(
     if responses:
         from pipelines.evaluate import score_responses
 
-        _refuse_beside_responses(session, checkpoint=checkpoint, suite=suites, output=output)
+        _refuse_beside_responses()
         scores = score_responses(responses, changes.get("eval.ifeval"))
         session.show({"scores": scores}, lambda: score_table(scores))
         return
@@ -68,15 +69,17 @@ def eval_command(
         session.show(found, lambda: score_table(found["scores"]))
 
 
-def _refuse_beside_responses(session: Session, *, checkpoint: str | None, **options: str | None) -> None:
+def _refuse_beside_responses() -> None:
     """Refuse what the scoring of recorded responses would ignore: it asks no model, and scores every row."""
     from recovery.errors import InputError
 
-    typed = [key.rpartition(".")[2].replace("_", "-") for key in session.changes if key != "eval.ifeval"]
-    ignored = [*(name for name, value in options.items() if value), *typed]
-    words = [*([f"CHECKPOINT {checkpoint!r}"] if checkpoint else []), *(f"--{name}" for name in ignored)]
-    if words:
-        raise InputError(f"{words[0]} has no effect with --responses: give --responses and --ifeval alone")
+    context = click.get_current_context()
+    read = ("responses", "ifeval", *SHARED)
+    for param in context.command.params:
+        name = str(param.name)
+        if name not in read and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            typed = param.opts[-1] if isinstance(param, click.Option) else name.upper()
+            raise InputError(f"{typed} has no effect with --responses: give --responses and --ifeval alone")
 
 
 def score_table(scores: dict[str, Any]) -> str:

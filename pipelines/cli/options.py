@@ -103,6 +103,9 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     setattr(session, name, value)
 
 
+SHARED = ("home", "db", "json", "quiet", "debug")
+
+
 def shared(command: F) -> F:
     """Add --home, --db, --json, -q and --debug; given twice, the later one counts."""
     kept: dict[str, Any] = {"expose_value": False, "callback": _remember}

@@ -42,10 +42,10 @@ def keep(docs: str, run: Path, reading: ReadingConfig, step: Callable[..., None]
         text_file.keep(folder, kept, reading.limits, strict=strict, progress=progress)
 
 
-def kept_before(ws: Workspace, parent: str | None, key: str | None) -> bool:
-    """Return whether a run of this name was interrupted after it had kept its texts."""
+def kept_before(ws: Workspace, parent: str | None, key: str | None, file: str = KEPT_TEXTS) -> bool:
+    """Return whether a run of this name was interrupted once it had kept its texts, or another file."""
     run = queries.run_of_key(ws.tracker.db, key, parent=parent) if key else None
-    return run is not None and (ws.run_directory(run["id"]) / KEPT_TEXTS).exists()
+    return run is not None and (ws.run_directory(run["id"]) / file).exists()
 
 
 def learned(ws: Workspace, student: str, most: int = MOST_CHARACTERS) -> LearnedTexts:

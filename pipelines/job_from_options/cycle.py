@@ -88,12 +88,13 @@ def cycle_job(
     )
     asked = evaluation_within(job, job.clean, "clean", settings.eval, job.earlier)
     require_answerable(ws, ws.clean(), suites_of(asked))
-    chat = bool(settings.midtrain.mix.chat)
-    if chat or (distils and reads_prompts(settings.distill)):
+    # Of the ways that auto tries, some are asked them whatever the configured one reads.
+    asked_by_clean = bool(settings.midtrain.mix.chat) or chosen_later == "auto"
+    if asked_by_clean or (distils and reads_prompts(settings.distill)):
         prompts = recovery_prompts(ws, settings, changes)  # written first, if the clean model writes them
         job = job.model_copy(update={"prompts": prompts})
     checked = check_inputs(ws, distillation(job, job.student)).prompts if distils else []
-    if chat and not checked:
+    if asked_by_clean and not checked:
         require_chat(ws, job.prompts, settings)
     say_beside(ws, docs, changes)
     return job

@@ -83,11 +83,12 @@ class ServerEngine:
         """Return how many tokens to ask for behind a prompt, `most` at most.
 
         A server refuses to write more than it reads, where a model in this process writes up to its end.
-        The smallest length holds for all, so that an answer does not depend on the server. Where a prompt
-        leaves no room, its server says so.
+        The smallest length holds for all, so that an answer does not depend on the server. One token is left
+        over: a server that scores the answer is asked for one more. Where a prompt leaves no room, its server
+        says so.
         """
-        room = min((length - len(prompt) for length in self.lengths if length is not None), default=most)
-        return min(most, room) if room > 0 else most
+        room = min((length - len(prompt) for length in self.lengths if length is not None), default=most + 1)
+        return min(most, max(1, room - 1)) if room > 0 else most
 
     def sample(
         self,

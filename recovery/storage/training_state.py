@@ -26,9 +26,8 @@ class TrainState:
         self.keep = keep
 
     def save(self, step: int, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
-        """Write the state of `step` atomically. The disk holds `keep` states at most, the new one included.
+        """Write the state of `step` atomically; then remove the older ones beyond the last `keep`.
 
-        Of those before it, the newest stays until the new one is whole: a kill at any moment leaves one.
         If tensors are sharded, every process calls this and writes its own shards.
         """
         from recovery import distributed
@@ -37,14 +36,13 @@ class TrainState:
         if sharded_state.spread(tensors) and distributed.rank():
             sharded_state.write_along(tensors)
             return
-        target = self.root / f"step-{step:09d}"
         with atomic_dirs.new_directory(self.root) as scratch:
-            self._make_room(target)
             sharded_state.write(scratch, tensors)
             atomic_dirs.write_json(scratch / "meta.json", meta)
             atomic_dirs.write_sealed(
                 scratch / MANIFEST, {"step": step, "files": atomic_dirs.file_table(scratch)}
             )
+            target = self.root / f"step-{step:09d}"
             atomic_dirs.remove(target)
             atomic_dirs.publish(scratch, target)
             self._forget(target)
@@ -62,12 +60,6 @@ class TrainState:
             meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
             return step, sharded_state.read(directory), meta
         return None
-
-    def _make_room(self, target: Path) -> None:
-        """Remove the oldest states before another one is written: each may be as large as three models."""
-        earlier = [directory for directory in self._steps() if directory < target]
-        for directory in earlier[max(self.keep - 1, 1) :]:
-            atomic_dirs.remove(directory)
 
     def _forget(self, newest: Path) -> None:
         """Keep the last few states; remove those beyond `newest`, left by an abandoned attempt."""

@@ -1,65 +1,103 @@
-r"""Compare two answers that are no numbers: words, formulas, signs, intervals.
+r"""Compare two answers that are no numbers: by words, operators, signs, and the brackets around formulas.
 
-**Paris!** is paris, x^{2} + 3 is x^2+3; x-1 is not x+1, C is not C++, (2,3) is not [2,3).
+**Paris!** is paris, (B) is B., x^{2} + 3 is x^2+3; x-1 is not x+1, C is not C++, (2,3) is not [2,3).
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from fractions import Fraction
+from itertools import accumulate
 
-_PLAIN = str.maketrans("−–‐‑“”„«»「」『』《》‘’", "-" * 4 + '"' * 11 + "'" * 2)
-_LAYOUT = re.compile(r"\\(?:left|right)(?![a-z])|\\[()\[\],;:! ]")  # of LaTeX, without a meaning
+_DASHES = str.maketrans("−–‐‑", "----")
+_LAYOUT = re.compile(r"\\(?:left|right|text|mathrm|mathbf)(?![a-z])|\\[()\[\],;:! ]|\$")  # of LaTeX
 _FRACTION = re.compile(r"(?<![\w)}])\\[dt]?frac\{(\d+)\}\{(\d+)\}")
-_GROUP = re.compile(r"(?<=[A-Za-z}^_])\{([^{}]*)\}")  # LaTeX's; braces elsewhere are those of a set
-_BEFORE = re.compile(  # the mark of a heading or an item
-    r"""\s*(?:#{1,6}\s+|[-*•]\s+(?=["'*_`]{0,3}[^\W\d_]{2}))"""
-)
-_EMPHASIS = re.compile(r"""(?<![\w*])(\*{1,3}|_{1,3}|`{1,3}|["'])(?=\S)((?:(?!\1).)+)(?<=\S)\1(?![\w*])""")
-_PROSE = re.compile(r"(?<=[^\W\d_]{2})-(?=[^\W\d_]{2})|(?<!\S):|:(?!\S)")  # "well-known", "so: yes"
-_WORD = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2}|\b[A-Z]\b")  # behind one, "!" is no factorial
-_ALONE = re.compile(r"\(\s*(\w+)\s*\)")  # "(B)" is B
-_SYMBOL = re.compile(r"\d+(?:\.\d+)?|(?<!\w)\.\d+|[^\W\d]+|[^\w\s]")
-_MEANING = {"Sm", "Ps", "Pe", "Pd", "Mn", "Mc"}  # Unicode's mathematical signs, brackets, dashes, accents
-_OPERATORS = frozenset("*/^#%&@!:'\"")
-_VALUE = re.compile(r"(-?) ?(\d{0,20}\.?\d{1,20})(?: / (\d{1,20}))?")
-DEPTH = 3  # how many dresses, one within another, are taken off
+_EXPONENT = re.compile(r"(?<=[\^_])\{([+-]?[^\W_]*)\}")
+_BEFORE = re.compile(r"\A\s*(?:#{1,6}\s|[-*•]\s|>\s(?=\s*[^\W\d_]{2}))")  # a heading, an item, a quotation
+_POWER = re.compile(r"(?<=[\w)\]}])(\s?)\*\*\1(?=[\w(\[{])")  # emphasis has a space on one side alone
+_TIMES = re.compile(r"(?<=[\w)\]}])(\s?)\*\1(?=[\w(\[{])")
+_PROSE = re.compile(r"[^\W\d_]{2}|\b[A-Z]\b")  # behind a word or an option, "!" is no factorial
+_TOKEN = re.compile(r"[^\W_]+|[^\w\s]")
+_NO_OPERATORS = "~|"  # roughly, or the edge of a table
+_VALUE = re.compile(r"(-?)\s?(\d{0,20}\.?\d{1,20})(?:\s?/\s?(\d{1,20}))?")
 
 
 def same_answer(given: str, wanted: str) -> bool:
-    """Return whether two answers have the same words, numbers, operators, signs and brackets.
-
-    Fractions compare by value. An empty answer is the same as none.
-    """
-    ours, theirs = _symbols(given), _symbols(wanted)
-    value = _value(theirs)
-    return bool(theirs) and (ours == theirs or (value is not None and _value(ours) == value))
+    """Return whether two answers say the same; fractions compare by value, and nothing is no answer."""
+    theirs, value = _symbols(wanted), _value(wanted)
+    return bool(theirs) and (_symbols(given) == theirs or (value is not None and _value(given) == value))
 
 
 def _symbols(text: str) -> list[str]:
-    """Return what an answer consists of, without what only dresses it: case, white space, currencies,
-    punctuation, Markdown, LaTeX's layout. Of an answer that is nothing else, return its characters."""
-    found = _SYMBOL.findall(_undressed(text).lower())
-    return [symbol for symbol in found if _means_something(symbol)] or list(text.strip())
+    """Return an answer's words, operators and the brackets that group something, in order.
+
+    Case, white space, punctuation, emphasis and LaTeX's layout are left out.
+    """
+    plain = _undressed(text)
+    tokens = _TOKEN.findall(plain.lower())
+    factorials = not _PROSE.search(plain)
+    operators = [_operates(tokens, at, factorials) for at in range(len(tokens))]
+    grouping = _grouping(tokens, operators)
+    return [t for at, t in enumerate(tokens) if _is_word(t) or operators[at] or at in grouping]
 
 
 def _undressed(text: str) -> str:
-    text = _LAYOUT.sub(" ", _BEFORE.sub("", text.translate(_PLAIN), count=1))
-    text = _FRACTION.sub(r"\1/\2", text)
-    for _ in range(DEPTH):
-        text = _EMPHASIS.sub(r"\2", _GROUP.sub(r"(\1)", text))
-    text = text.replace("!", " ") if _WORD.search(text) else text
-    return _ALONE.sub(r" \1 ", _PROSE.sub(" ", text))
+    text = unicodedata.normalize("NFC", text).translate(_DASHES)
+    text = _FRACTION.sub(r"\1/\2", _LAYOUT.sub(" ", _BEFORE.sub("", text, count=1)))
+    return _TIMES.sub("×", _POWER.sub("^", _EXPONENT.sub(r"\1", text)))
 
 
-def _means_something(symbol: str) -> bool:
-    last = symbol[-1]  # a number may begin with its point
-    return last.isalnum() or last == "_" or last in _OPERATORS or unicodedata.category(last) in _MEANING
+def _is_word(token: str) -> bool:
+    """Return whether a token is of letters or digits, or a mark that belongs to a letter."""
+    return token[0].isalnum() or unicodedata.category(token[0]).startswith("M")
 
 
-def _value(symbols: list[str]) -> Fraction | None:
+def _operates(tokens: Sequence[str], at: int, factorials: bool) -> bool:
+    """Return whether a token is an operator or a sign, by its neighbours."""
+    token = tokens[at]
+    if token in "-/":
+        return _stands_in_a_formula(tokens, at)
+    if token in "#!":  # C#, n!
+        return at > 0 and (token == "#" or factorials)
+    arrow = "←" <= token <= "⇿"
+    mathematical = unicodedata.category(token[0]) == "Sm" and token not in _NO_OPERATORS and not arrow
+    return token == "^" or mathematical
+
+
+def _stands_in_a_formula(tokens: Sequence[str], at: int) -> bool:
+    """Return whether a hyphen or slash is a minus or a division: not in COVID-19, km/h, or at the end."""
+    around = [*tokens[max(0, at - 1) : at], *tokens[at + 1 : at + 2]]
+    behind = tokens[at + 1] if at + 1 < len(tokens) else "."
+    formula = _is_word(behind) or behind in "([{\\" or unicodedata.category(behind[0]) == "Sm"
+    return formula and not any(len(token) > 1 and token.isalpha() for token in around)
+
+
+def _grouping(tokens: Sequence[str], operators: Sequence[bool]) -> set[int]:
+    """Return the places of the brackets that group: around operators or, as an interval's, commas.
+
+    Those around one word, and around a whole formula, say nothing.
+    """
+    inner = list(accumulate(map(int, operators), initial=0))
+    commas = list(accumulate((int(token == ",") for token in tokens), initial=0))
+    kept = (_is_word(token) or operators[at] for at, token in enumerate(tokens))
+    said = list(accumulate(map(int, kept), initial=0))
+    found: set[int] = set()
+    opened: list[int] = []
+    for at, token in enumerate(tokens):
+        if token in "([{":
+            opened.append(at)
+        elif token in ")]}" and opened:
+            first = opened.pop()
+            whole = said[first] == 0 and said[at] == said[-1]
+            if commas[at] > commas[first] or (inner[at] > inner[first] and not whole):
+                found |= {first, at}
+    return found
+
+
+def _value(text: str) -> Fraction | None:
     """Return the value of a number or a fraction of two."""
-    found = _VALUE.fullmatch(" ".join(symbols))
+    found = _VALUE.fullmatch(_undressed(text).strip(" \t.,;:!*_`\"'"))
     divisor = int(found[3] or 1) if found else 0
     return Fraction(found[1] + found[2]) / divisor if found and divisor else None

@@ -20,6 +20,6 @@ def test_another_cycle_has_to_fit_beside_those_that_are_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: float | None, over: bool
 ) -> None:
     seconds = {1: 8 * 60.0, 2: 12 * 60.0}
-    monkeypatch.setattr(queries, "cycle", lambda _, number: {"cost": {"seconds": seconds[number]}})
+    monkeypatch.setattr(queries, "cycle", lambda _, number, **__: {"cost": {"seconds": seconds[number]}})
     with make_home(tmp_path) as ws:
         assert demo._over_budget(ws, DemoJob(cycles=5, minutes_budget=minutes), [1, 2]) is over

@@ -43,6 +43,9 @@ def test_a_method_that_reads_pairs_alone_asks_for_no_prompts(ws: Workspace, docs
     assert cycle_job(ws, docs, changes={**changes, "midtrain.mix": ONLY_NEW}).prompts == "self"
     with pytest.raises(AssertionError, match="asked for"):
         distill_job(ws, student="base", changes={**changes, "distill.method": "sdft"})
+    of_settings = {"distill.pairs": str(pairs), "distill.prompts": "self", "midtrain.mix": ONLY_NEW}
+    with pytest.raises(AssertionError, match="asked for"):  # by the way `seqkd`, which auto tries too
+        cycle_job(ws, docs, recover_with="auto", changes=of_settings)
 
 
 @pytest.mark.usefixtures("unwritten")

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from recovery.errors import DamagedCheckpoint, InputError, RecoverError
-from recovery.storage import atomic_dirs, checkpoints, sharded_state
+from recovery.storage import atomic_dirs, checkpoints
 from recovery.storage.checkpoints import CheckpointStore
 from recovery.storage.training_state import TrainState, load_optimizer_tensors, optimizer_tensors
 from recovery.storage.weights_hash import weights_sha256
@@ -343,23 +343,6 @@ def test_a_state_beyond_the_newest_saved_is_of_a_course_given_up(tmp_path: Path)
     for step in (10, 20, 15):
         state.save(step, {"w": torch.tensor(step)}, {})
     assert [path.name for path in state._steps()] == ["step-000000015", "step-000000010"]
-
-
-def test_no_third_state_lies_on_the_disk_while_one_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state, there = TrainState(tmp_path), []
-    write = sharded_state.write
-
-    def watched(directory: Path, tensors: Any) -> None:
-        there.append([path.name for path in state._steps()])
-        write(directory, tensors)
-
-    monkeypatch.setattr(sharded_state, "write", watched)
-    for step in (1, 2, 3, 3):
-        state.save(step, {"w": torch.tensor(step)}, {})
-    names = [f"step-00000000{step}" for step in range(4)]
-    assert there == [[], names[1:2], names[2:3], [names[3], names[2]]]
 
 
 def test_a_full_disk_keeps_the_last_good_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
