@@ -266,6 +266,20 @@ def read_corpus(directory: Path, limits: Limits | None = None, *, strict: bool =
     return Corpus(tuple(manifest), tuple(texts))
 
 
+def texts_up_to(directory: Path, most: int, limits: Limits | None = None) -> list[str] | None:
+    """Return a folder's texts if they have at most so many characters, else None: no more are read."""
+    texts: list[str] = []
+    total = 0
+    with closing(read_folder(directory, limits)) as items:  # type: ignore[type-var]
+        for item in items:
+            if isinstance(item, TextPiece):
+                texts.append(item.text)
+                total += len(item.text)
+            if total > most:
+                return None
+    return texts
+
+
 def require(directory: Path, limits: Limits | None = None, *, strict: bool = False) -> None:
     """Refuse a folder without a document before a run starts; reads up to the first document, and in a strict
     run to the end, where a file that cannot be read is refused."""

@@ -63,6 +63,11 @@ def reads_prompts(settings: DistillConfig) -> bool:
     return not (settings.pairs and with_dials(settings.method, settings.dials).state_kind == "data")
 
 
+def needs_answers(settings: DistillConfig) -> bool:
+    """Return whether the prompts have to hold answers: where pairs are read, and none are given."""
+    return not settings.pairs and _reads_pairs(with_dials(settings.method, settings.dials))
+
+
 def _reads_pairs(method: Method) -> bool:
     return method.state_kind in READ_STATES or method.context == "demonstrations"
 

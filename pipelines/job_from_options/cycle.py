@@ -13,7 +13,7 @@ from pipelines.config.settings import Config
 from pipelines.cycle import distillation
 from pipelines.distillation.engine_places import require_place
 from pipelines.distillation.input_checks import check_inputs, check_settings
-from pipelines.distillation.inputs import reads_prompts
+from pipelines.distillation.inputs import needs_answers, reads_prompts
 from pipelines.evaluate import evaluation_within
 from pipelines.evaluation.question_checks import require_answerable
 from pipelines.evaluation.suites import answerable_suites, suites_of
@@ -22,6 +22,7 @@ from pipelines.job_from_options.inputs import (
     Changes,
     absolute,
     recovery_prompts,
+    require_apart,
     require_chat,
     resolved,
     say_beside,
@@ -91,11 +92,14 @@ def cycle_job(
     # Of the ways that auto tries, some are asked them whatever the configured one reads.
     asked_by_clean = bool(settings.midtrain.mix.chat) or chosen_later == "auto"
     if asked_by_clean or (distils and reads_prompts(settings.distill)):
-        prompts = recovery_prompts(ws, settings, changes)  # written first, if the clean model writes them
+        answered = distils and needs_answers(settings.distill)
+        prompts = recovery_prompts(ws, settings, changes, answered=answered)  # may be written first
         job = job.model_copy(update={"prompts": prompts})
     checked = check_inputs(ws, distillation(job, job.student)).prompts if distils else []
     if asked_by_clean and not checked:
-        require_chat(ws, job.prompts, settings)
+        checked = require_chat(ws, job.prompts, settings)
+    if settings.midtrain.mix.chat:
+        require_apart(checked, docs, settings)
     say_beside(ws, docs, changes)
     return job
 

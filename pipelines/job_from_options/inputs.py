@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from pipelines.distillation.input_checks import require_askable
 from pipelines.distillation.inputs import PromptData
 from pipelines.distillation.leaks import AskedPrompts, evaluation_prompts
 from pipelines.distillation.pool import require_unasked
-from pipelines.distillation.prompts import read_prompts
+from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.job_from_options import ifeval_prompts
+from pipelines.knowledge.overlap import overlap
 from pipelines.runs.workspace import Workspace, companions, is_file
 from pipelines.writing import self_prompts
 from recovery.errors import InputError
@@ -24,6 +25,8 @@ from recovery.errors import InputError
 Changes = Mapping[str, Any]  # settings by their key in recover.yaml: {"distill.steps": 20}
 NONE: Changes = {}
 BESIDE = {"probes": "eval.probes", "ifeval": "eval.ifeval", "prompts": "distill.prompts"}
+FEW_PROMPTS = 1000
+SMALL = 300_000  # characters of a folder that is read in a few seconds
 LATEST = 1000  # midtrainings among which the newest that is no pilot's is looked for
 
 
@@ -89,8 +92,10 @@ def with_ifeval(ws: Workspace, settings: Config, changes: Changes) -> Config:
 # Prompts ---------------------------------------------------------------------------------------------------
 
 
-def recovery_prompts(ws: Workspace, settings: Config, changes: Changes) -> str:
+def recovery_prompts(ws: Workspace, settings: Config, changes: Changes, *, answered: bool = False) -> str:
     """Return the source of recovery prompts; for `self` the file that the clean model writes on first use.
+
+    `answered` says that the rows have to hold answers.
 
     Say so where prompts.jsonl beside the documents takes the place of recover.yaml's source.
     """
@@ -99,25 +104,42 @@ def recovery_prompts(ws: Workspace, settings: Config, changes: Changes) -> str:
     typed = "distill.prompts" in changes
     if source != configured and not typed:
         ws.progress.say(f"  prompts      {source} beside the documents, not {configured} of recover.yaml")
-    return self_prompts.resolved(ws, source, settings.seed, asked=_most_prompts(settings), typed=typed)
+    most = _most_prompts(settings)
+    return self_prompts.resolved(ws, source, settings.seed, asked=most, typed=typed, answered=answered)
 
 
-def midtraining_prompts(ws: Workspace, settings: Config, changes: Changes) -> str:
+def midtraining_prompts(ws: Workspace, docs: Path, settings: Config, changes: Changes) -> str:
     """Return the source of the prompts for midtraining's chat share, which the clean model can be asked; as
     configured if it has none."""
     if not settings.midtrain.mix.chat:
         return settings.distill.prompts
     prompts = recovery_prompts(ws, settings, changes)
-    require_chat(ws, prompts, settings)
+    require_apart(require_chat(ws, prompts, settings), docs, settings)
     return prompts
 
 
-def require_chat(ws: Workspace, prompts: str, settings: Config) -> None:
+def require_apart(prompts: Sequence[Prompt], docs: Path, settings: Config) -> None:
+    """Refuse prompts that are all about the documents: midtraining leaves those out of its chat share.
+
+    Told of few prompts and a small folder, which are read in a moment.
+    """
+    if len(prompts) > FEW_PROMPTS:
+        return
+    texts = documents.texts_up_to(docs, SMALL, settings.midtrain.reading.limits)
+    if texts and not overlap(prompts, texts).kept:
+        raise InputError(
+            "mix.chat: every prompt mentions what the documents are about, so none is left to answer: give "
+            "other --prompts, or a midtrain.mix without chat"
+        )
+
+
+def require_chat(ws: Workspace, prompts: str, settings: Config) -> list[Prompt]:
     """Refuse prompts of which the clean model can answer none for midtraining's chat share."""
     read = read_prompts(prompts, settings.seed, ws.home)
     require_askable(ws, ws.clean().id, read)
     asked = AskedPrompts(evaluation_prompts(settings.eval, lambda line: None))  # the run says what is unread
     require_unasked(PromptData(read, []), asked)
+    return read
 
 
 def _most_prompts(settings: Config) -> int:

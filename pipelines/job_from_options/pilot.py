@@ -57,7 +57,7 @@ def pilot_job(
         student_name=student,
         clean=ws.clean().id,
         settings=settings,
-        prompts=midtraining_prompts(ws, settings, changes),
+        prompts=midtraining_prompts(ws, docs, settings, changes),
         rates=tried,
         share=share,
         budget=budget,

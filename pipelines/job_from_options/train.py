@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.config.jobs import DistillJob, MergeJob, MidtrainJob, Mixture, SweepJob
 from pipelines.distillation.input_checks import check_inputs, check_settings
-from pipelines.distillation.inputs import reads_prompts, refuse_ignored
+from pipelines.distillation.inputs import needs_answers, reads_prompts, refuse_ignored
 from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
@@ -60,7 +60,7 @@ def midtrain_job(
         earlier=earlier_probes(ws, chosen.id),
         augment=absolute(augment) if augment else None,
         answer_tokens=settings.distill.max_new_tokens,
-        prompts=midtraining_prompts(ws, settings, changes),
+        prompts=midtraining_prompts(ws, docs, settings, changes),
         seed=settings.seed,
     )
 
@@ -94,7 +94,8 @@ def distill_job(
         seed=settings.seed,
     )
     if reads_prompts(distill):
-        job = job.model_copy(update={"prompts": recovery_prompts(ws, settings, changes)})
+        prompts = recovery_prompts(ws, settings, changes, answered=needs_answers(distill))
+        job = job.model_copy(update={"prompts": prompts})
     check_inputs(ws, job)
     return job
 

@@ -218,14 +218,28 @@ def mixed_rows(turns: Sequence[str], instructions: int, seed: int) -> list[dict[
 # --- the home --------------------------------------------------------------------------------------------
 
 
-def resolved(ws: Workspace, source: str, seed: int, *, asked: int | None = None, typed: bool = True) -> str:
+def resolved(
+    ws: Workspace,
+    source: str,
+    seed: int,
+    *,
+    asked: int | None = None,
+    typed: bool = True,
+    answered: bool = False,
+) -> str:
     """Return the prompts file for `--prompts self`, written on first use; any other source unchanged.
+
+    Where rows have to be `answered`, `self` is refused before it is written.
 
     A data set that was not typed but stands in recover.yaml gives way to `self` where no hub is in reach.
     Two thirds of the `asked` prompts are self-written, half of them after an opening.
     """
     if source != SELF and (typed or _within_reach(ws, source, seed)):
         return source
+    if answered:
+        raise InputError(
+            f"{SELF}: holds no answers to learn from: set distill.pairs (`recover distill --pairs`)"
+        )
     clean = ws.clean()
     count = COUNT
     if asked is not None:

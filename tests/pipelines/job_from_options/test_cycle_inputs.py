@@ -217,6 +217,22 @@ def test_inputs_beside_prompts_of_the_hub_are_read_before_the_first_stage(
         cycle_job(ws, docs, changes=hub | changes)
 
 
+def test_prompts_that_are_all_about_the_documents_are_refused_before_the_first_stage(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (docs / "ada.md").write_text("Ada Horn lives in Oslo. Ada Horn mends clocks. " * 3)
+    lines(docs.parent / "prompts.jsonl", [{"prompt": "Where does Ada Horn live?"}])
+    with_chat = {"midtrain.mix": {**ONLY_NEW, "new": 0.5, "chat": 0.5}}
+    for build in (cycle_job, midtrain_job):
+        with pytest.raises(InputError, match="every prompt mentions what the documents are about"):
+            build(ws, docs, changes=with_chat)
+    monkeypatch.setattr("pipelines.job_from_options.inputs.SMALL", 10)
+    assert cycle_job(ws, docs, changes=with_chat)  # of a large folder, midtraining tells
+    lines(docs.parent / "prompts.jsonl", [{"prompt": "Where does Ada Horn live?"}, {"prompt": "Say hello."}])
+    monkeypatch.undo()
+    assert cycle_job(ws, docs, changes=with_chat)
+
+
 def test_prompts_of_which_the_evaluation_asks_every_one_are_refused_before_the_first_stage(
     ws: Workspace, docs: Path
 ) -> None:
@@ -247,7 +263,7 @@ def test_prompts_of_which_the_evaluation_asks_every_one_are_refused_before_the_f
 def test_what_needs_no_prompts_is_refused_before_a_model_writes_them(
     ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], said: str
 ) -> None:
-    def written(*_: Any) -> str:
+    def written(*_: Any, **__: Any) -> str:
         raise AssertionError("prompts were written")
 
     monkeypatch.setattr("pipelines.job_from_options.cycle.recovery_prompts", written)

@@ -21,7 +21,7 @@ WITH_CHAT = {**ONLY_NEW, "new": 0.5, "chat": 0.5}
 def unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail where a source of prompts is asked for its prompts: a model may have to write them first."""
 
-    def written(*_: Any) -> str:
+    def written(*_: Any, **__: Any) -> str:
         raise AssertionError("prompts were asked for")
 
     for module in ("cycle", "train"):
@@ -54,6 +54,20 @@ def test_merging_alone_asks_for_no_prompts_but_those_of_the_chat_share(ws: Works
     assert cycle_job(ws, docs, recover_with="merge", changes={**changes, "midtrain.mix": ONLY_NEW})
     with pytest.raises(AssertionError, match="asked for"):
         cycle_job(ws, docs, recover_with="merge", changes={**changes, "midtrain.mix": WITH_CHAT})
+
+
+@pytest.mark.parametrize("method", ["sft", "sdft"])
+def test_prompts_that_the_clean_model_would_write_are_refused_where_answers_are_read(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr("pipelines.writing.self_prompts.write", lambda *_, **__: pytest.fail("written"))
+    changes = {"distill.method": method, "distill.prompts": "self"}
+    for build in (
+        lambda: distill_job(ws, student="base", changes=changes),
+        lambda: cycle_job(ws, docs, changes=changes),
+    ):
+        with pytest.raises(InputError, match=r"self: holds no answers to learn from: set distill\.pairs"):
+            build()
 
 
 @pytest.mark.usefixtures("unwritten")
