@@ -95,9 +95,8 @@ def with_ifeval(ws: Workspace, settings: Config, changes: Changes) -> Config:
 def recovery_prompts(ws: Workspace, settings: Config, changes: Changes, *, answered: bool = False) -> str:
     """Return the source of recovery prompts; for `self` the file that the clean model writes on first use.
 
-    `answered` says that the rows have to hold answers.
-
-    Say so where prompts.jsonl beside the documents takes the place of recover.yaml's source.
+    Say so where prompts.jsonl beside the documents takes the place of recover.yaml's source. Where the rows
+    have to be `answered`, `self` is refused.
     """
     source = settings.distill.prompts
     configured = ws.config.distill.prompts
