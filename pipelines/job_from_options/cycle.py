@@ -89,18 +89,26 @@ def cycle_job(
     )
     asked = evaluation_within(job, job.clean, "clean", settings.eval, job.earlier)
     require_answerable(ws, ws.clean(), suites_of(asked))
-    # Of the ways that auto tries, some are asked them whatever the configured one reads.
-    asked_by_clean = bool(settings.midtrain.mix.chat) or chosen_later == "auto"
-    if asked_by_clean or (distils and reads_prompts(settings.distill)):
+    job = _with_prompts(ws, job, docs, changes, distils=distils)
+    say_beside(ws, docs, changes)
+    return job
+
+
+def _with_prompts(ws: Workspace, job: CycleJob, docs: Path, changes: Changes, *, distils: bool) -> CycleJob:
+    """Return the job with the prompts that its stages read, written first if the clean model writes them, and
+    all inputs of recovery checked."""
+    settings = job.settings
+    # Of the ways that auto tries, one reads them whatever the configured one does.
+    answered_by_clean = bool(settings.midtrain.mix.chat) or job.recover_with == "auto"
+    if answered_by_clean or (distils and reads_prompts(settings.distill)):
         answered = distils and needs_answers(settings.distill)
-        prompts = recovery_prompts(ws, settings, changes, answered=answered)  # may be written first
+        prompts = recovery_prompts(ws, settings, changes, answered=answered)
         job = job.model_copy(update={"prompts": prompts})
     checked = check_inputs(ws, distillation(job, job.student)).prompts if distils else []
-    if asked_by_clean and not checked:
+    if answered_by_clean and not checked:
         checked = require_chat(ws, job.prompts, settings)
     if settings.midtrain.mix.chat:
         require_apart(checked, docs, settings)
-    say_beside(ws, docs, changes)
     return job
 
 
