@@ -171,12 +171,12 @@ class Tracker:
         """Point an alias at a checkpoint and record the move."""
         self.db.write(lambda session: transactions.set_alias(session, self.db.project, name, checkpoint_id))
 
-    # Scores --------------------------------------------------------------------------------------------
-
     def set_current_unless_rejected(self, cycle: int, checkpoint_id: str) -> bool:
         """Point `current` at a cycle's model, unless the newest review refuses it; return whether."""
         work = transactions.set_current_unless_rejected
         return self.db.write(lambda session: work(session, self.db.project, cycle, checkpoint_id))
+
+    # Scores --------------------------------------------------------------------------------------------
 
     def record_score(self, run_id: str, checkpoint_id: str | None, score: Mapping[str, Any]) -> int:
         """Record a score (suite, metric, value, n, interval, items, details) atomically.

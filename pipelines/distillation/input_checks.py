@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from evals import dialogues
 from pipelines.distillation import early_stop, engine_checks, engine_places, inputs, lengths
-from pipelines.distillation.leaks import AskedPrompts, evaluation_prompts
+from pipelines.distillation.leaks import AskedPrompts, asked_prompts
 from pipelines.distillation.pool import require_unasked
 from pipelines.distillation.prompts import Prompt
 from recovery.errors import InputError
@@ -37,7 +37,7 @@ def check_inputs(ws: Workspace, job: DistillJob) -> inputs.PromptData:
     _require_teachers_room(ws, job, data)
     require_askable(ws, job.student, data.prompts)
     require_askable(ws, job.student, data.pairs, name="pairs")
-    asked = AskedPrompts(evaluation_prompts(job.evaluation, lambda line: None))  # the run says what is unread
+    asked = asked_prompts(job.evaluation)
     require_unasked(data, asked)
     by_row = method.needs_rewards or method.context != "none" or method.teacher == "routed"
     trained = _trained_on(data, asked) if by_row or job.settings.stop else data

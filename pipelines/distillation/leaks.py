@@ -58,6 +58,11 @@ def kept_evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
     return list(stage.once(KEPT_PROMPTS, lambda: evaluation_prompts(settings, stage.say)))
 
 
+def asked_prompts(settings: EvalConfig) -> AskedPrompts:
+    """Return the evaluation's prompts, to look for them; a run itself says which cannot be read."""
+    return AskedPrompts(evaluation_prompts(settings, lambda line: None))
+
+
 def normalised(text: str) -> str:
     return " ".join(_COMPARED.findall(text.lower()))
 

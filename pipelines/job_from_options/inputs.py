@@ -13,7 +13,7 @@ from pipelines.config.settings import Config
 from pipelines.corpus import documents, superseded
 from pipelines.distillation.input_checks import require_askable
 from pipelines.distillation.inputs import PromptData
-from pipelines.distillation.leaks import AskedPrompts, evaluation_prompts
+from pipelines.distillation.leaks import asked_prompts
 from pipelines.distillation.pool import require_unasked
 from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.job_from_options import ifeval_prompts
@@ -136,8 +136,7 @@ def require_chat(ws: Workspace, prompts: str, settings: Config) -> list[Prompt]:
     """Refuse prompts of which the clean model can answer none for midtraining's chat share."""
     read = read_prompts(prompts, settings.seed, ws.home)
     require_askable(ws, ws.clean().id, read)
-    asked = AskedPrompts(evaluation_prompts(settings.eval, lambda line: None))  # the run says what is unread
-    require_unasked(PromptData(read, []), asked)
+    require_unasked(PromptData(read, []), asked_prompts(settings.eval))
     return read
 
 

@@ -25,6 +25,11 @@ def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
+# Mixes of midtraining.
+ONLY_NEW = {"new": 1.0, "earlier": 0.0, "questions": 0.0, "chat": 0.0}
+WITH_CHAT = {**ONLY_NEW, "new": 0.5, "chat": 0.5}
+
+
 def make_docs(folder: Path) -> Path:
     """Documents beside their prompts, IFEval prompts and probes; returns the folder of documents."""
     folder = folder / "world" / "docs"

@@ -21,7 +21,7 @@ from pipelines.writing.commands import GAPS, AugmentOptions, ProbeOptions, augme
 from recovery.errors import InputError
 from tests.attacks.load import free_port
 from tests.support import tiny
-from tests.support.small_cycles import ASKED, PLAIN, lines, settle
+from tests.support.small_cycles import ASKED, ONLY_NEW, PLAIN, WITH_CHAT, lines, settle
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,6 @@ def test_probes_are_not_written_among_the_documents(ws: Workspace, docs: Path) -
         with pytest.raises(InputError, match=rf"--out: .*{said}\.jsonl lies in the folder of documents"):
             make_probes(ws, docs, docs / name, ProbeOptions(writer=writer))
     assert [path.name for path in docs.iterdir()] == ["ada.md"]
-
-
-ONLY_NEW = {"new": 1.0, "earlier": 0.0, "questions": 0.0, "chat": 0.0}
 
 
 @pytest.mark.parametrize(("home", "refused"), [("kb/run", True), ("kb/.run", False), ("run", False)])
@@ -222,7 +219,7 @@ def test_prompts_that_are_all_about_the_documents_are_refused_before_the_first_s
 ) -> None:
     (docs / "ada.md").write_text("Ada Horn lives in Oslo. Ada Horn mends clocks. " * 3)
     lines(docs.parent / "prompts.jsonl", [{"prompt": "Where does Ada Horn live?"}])
-    with_chat = {"midtrain.mix": {**ONLY_NEW, "new": 0.5, "chat": 0.5}}
+    with_chat = {"midtrain.mix": WITH_CHAT}
     for build in (cycle_job, midtrain_job):
         with pytest.raises(InputError, match="every prompt mentions what the documents are about"):
             build(ws, docs, changes=with_chat)
@@ -237,7 +234,7 @@ def test_prompts_of_which_the_evaluation_asks_every_one_are_refused_before_the_f
     ws: Workspace, docs: Path
 ) -> None:
     asked = {"distill.prompts": str(docs.parent / "ifeval.jsonl")}
-    with_chat = {**asked, "midtrain.mix": {**ONLY_NEW, "new": 0.5, "chat": 0.5}}
+    with_chat = {**asked, "midtrain.mix": WITH_CHAT}
     for build in (
         lambda: cycle_job(ws, docs, changes=asked),
         lambda: cycle_job(ws, docs, recover_with="merge", changes=with_chat),

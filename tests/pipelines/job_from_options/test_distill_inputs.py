@@ -11,10 +11,7 @@ from pipelines.job_from_options.cycle import cycle_job
 from pipelines.job_from_options.train import distill_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from tests.support.small_cycles import lines
-
-ONLY_NEW = {"new": 1.0, "earlier": 0.0, "questions": 0.0, "chat": 0.0}
-WITH_CHAT = {**ONLY_NEW, "new": 0.5, "chat": 0.5}
+from tests.support.small_cycles import ONLY_NEW, WITH_CHAT, lines
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from pipelines.machine.init_home import initialise
 from pipelines.midtrain import with_augmented
 from pipelines.runs.workspace import Workspace
 from recovery.batches.rollouts import Dialogue
+from recovery.models.chat_model import ChatModel
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from tests.support import tiny
@@ -102,22 +104,30 @@ def test_retold_documents_share_the_tokens_of_the_new_ones(tmp_path: Path) -> No
     assert with_augmented(settings(mix=Mix(new=0.9, augmented=0.1)), tmp_path).mix.augmented == 0.1
 
 
-def test_the_clean_model_answers_no_more_prompts_than_the_chat_share_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(replay, "ANSWERED_AT_ONCE", 2)
-    prompts = [Prompt([{"role": "user", "content": f"Say {number}."}]) for number in range(6)]
-    job = MidtrainJob(docs="docs", student="base", settings=settings(), answer_tokens=5)
+@pytest.fixture
+def clean(tmp_path: Path) -> Iterator[ChatModel]:
     with Workspace.open(tmp_path / "home") as ws:
         initialise(ws, model=str(tiny.save(tmp_path / "model")), preset="microworld")
-        clean = ws.load(ws.clean())
-        few = replay._answers(job, answering(tmp_path / "few"), clean, prompts, wanted=1)
-        every = replay._answers(job, answering(tmp_path / "every"), clean, prompts, wanted=10**6)
-        stage = answering(tmp_path / "long")
-        said: list[str] = []
-        stage.say = said.append
-        long = Prompt([{"role": "user", "content": "long " * 600}])
-        assert replay._answers(job, stage, clean, [long, *prompts], wanted=10**6) == every
+        yield ws.load(ws.clean())
+
+
+def turns(count: int) -> list[Prompt]:
+    return [Prompt([{"role": "user", "content": f"Say {number}."}]) for number in range(count)]
+
+
+def test_the_clean_model_answers_no_more_prompts_than_the_chat_share_reads(
+    clean: ChatModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "ANSWERED_AT_ONCE", 2)
+    prompts = turns(6)
+    job = MidtrainJob(docs="docs", student="base", settings=settings(), answer_tokens=5)
+    few = replay._answers(job, answering(tmp_path / "few"), clean, prompts, wanted=1)
+    every = replay._answers(job, answering(tmp_path / "every"), clean, prompts, wanted=10**6)
+    stage = answering(tmp_path / "long")
+    said: list[str] = []
+    stage.say = said.append
+    long = Prompt([{"role": "user", "content": "long " * 600}])
+    assert replay._answers(job, stage, clean, [long, *prompts], wanted=10**6) == every
     assert said == [
         "  chat         1 of 7 are left out, as they leave no room for an answer: the limit is 2,048 tokens"
     ]
@@ -143,46 +153,40 @@ def test_the_untrained_student_answers_for_the_clean_model(
 
 @pytest.mark.parametrize(("least", "answered"), [(1, 3), (4, 4), (9, 8)])
 def test_more_prompts_are_answered_where_each_answer_would_be_read_too_often(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int, answered: int
+    clean: ChatModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int, answered: int
 ) -> None:
     """Answers of 10 tokens with their prompts, of which 100 are read: three are read four times each."""
     monkeypatch.setattr(replay, "ANSWERED_AT_ONCE", 1)
-    prompts = [Prompt([{"role": "user", "content": f"Say {number}."}]) for number in range(8)]
-    with Workspace.open(tmp_path / "home") as ws:
-        initialise(ws, model=str(tiny.save(tmp_path / "model")), preset="microworld")
-        clean = ws.load(ws.clean())
-        monkeypatch.setattr(type(clean), "prompt_ids", lambda *_: [1] * 9)
-        job = MidtrainJob(docs="docs", student="base", settings=settings(chat_prompts=least), answer_tokens=1)
-        found = replay._answers(job, answering(tmp_path / "run"), clean, prompts, wanted=100)
+    prompts = turns(8)
+    monkeypatch.setattr(type(clean), "prompt_ids", lambda *_: [1] * 9)
+    job = MidtrainJob(docs="docs", student="base", settings=settings(chat_prompts=least), answer_tokens=1)
+    found = replay._answers(job, answering(tmp_path / "run"), clean, prompts, wanted=100)
     assert len(found) == answered
 
 
 def test_a_resumed_run_keeps_the_answers_of_its_first_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clean: ChatModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "ANSWERED_AT_ONCE", 2)
-    prompts = [Prompt([{"role": "user", "content": f"Say {number}."}]) for number in range(6)]
+    prompts = turns(6)
     job = MidtrainJob(docs="docs", student="base", settings=settings(), answer_tokens=5)
-    with Workspace.open(tmp_path / "home") as ws:
-        initialise(ws, model=str(tiny.save(tmp_path / "model")), preset="microworld")
-        clean = ws.load(ws.clean())
-        whole = replay._answers(job, answering(tmp_path / "whole"), clean, prompts, wanted=10**6)
-        asked: list[int] = []
-        sample = InProcessSampler.sample
+    whole = replay._answers(job, answering(tmp_path / "whole"), clean, prompts, wanted=10**6)
+    asked: list[int] = []
+    sample = InProcessSampler.sample
 
-        def killed(self: InProcessSampler, prompts: Any, params: SamplingParams) -> Any:
-            if asked == [0, 2]:
-                raise KeyboardInterrupt
-            asked.append(params.first)
-            return sample(self, prompts, params)
+    def killed(self: InProcessSampler, prompts: Any, params: SamplingParams) -> Any:
+        if asked == [0, 2]:
+            raise KeyboardInterrupt
+        asked.append(params.first)
+        return sample(self, prompts, params)
 
-        monkeypatch.setattr(InProcessSampler, "sample", killed)
-        stage = answering(tmp_path / "run")
-        with pytest.raises(KeyboardInterrupt):
-            replay._answers(job, stage, clean, prompts, wanted=10**6)
-        asked.append(-1)
-        assert replay._answers(job, stage, clean, prompts, wanted=10**6) == whole
-        assert asked == [0, 2, -1, 4]
+    monkeypatch.setattr(InProcessSampler, "sample", killed)
+    stage = answering(tmp_path / "run")
+    with pytest.raises(KeyboardInterrupt):
+        replay._answers(job, stage, clean, prompts, wanted=10**6)
+    asked.append(-1)
+    assert replay._answers(job, stage, clean, prompts, wanted=10**6) == whole
+    assert asked == [0, 2, -1, 4]
 
 
 def answering(directory: Path) -> Any:
