@@ -16,7 +16,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
-demo: $(READY) ## two cycles on the microworld: a few minutes, no GPU, no network
+demo: $(READY) ## two cycles on the microworld: five to fifteen minutes, no GPU, no network
 	@$(BIN)/recover demo
 
 demo-real: $(READY) ## a cycle of SmolLM2 on this handbook: an hour or more, no GPU; repeat to resume

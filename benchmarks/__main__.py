@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from benchmarks import page
 from benchmarks.common import VLLM_PYTHON, Report, in_own_process
@@ -18,20 +17,18 @@ WITH_VLLM = {"lookahead"}  # benchmarks that run entirely in vLLM's environment
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"of {', '.join(ALL)}; default: all there are"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ALL)}; default: all")
     parser.add_argument("--quick", action="store_true", help="a few turns of each, and no page is written")
     parser.add_argument("--write-docs", action="store_true", help="of some: replace their parts of the page")
     asked = parser.parse_args()
-    there = [
-        name for name in asked.names or ALL if (Path(__file__).parent / "speed" / f"{name}.py").is_file()
-    ]
-    found = [report for name in there if (report := one(name, quick=asked.quick)) is not None]
+    names = asked.names or ALL
+    if unknown := [name for name in names if name not in ALL]:
+        parser.error(f"{unknown[0]!r} is none of {', '.join(ALL)}")
+    found = [report for name in names if (report := one(name, quick=asked.quick)) is not None]
     if not asked.quick and (asked.write_docs or not asked.names):
         page.write(found)
         sys.stdout.write(f"{page.PAGE} is written\n")
-    sys.exit(0 if len(found) == len(there) else 1)
+    sys.exit(0 if len(found) == len(names) else 1)
 
 
 def one(name: str, *, quick: bool) -> Report | None:

@@ -28,7 +28,7 @@ def forgetting(base: float, post: float) -> float:
 
 
 def retention_ratio(base: float, post: float) -> float | None:
-    """Score after training / base score; None for a base score of 0."""
+    """Return the share of the base score that is left; None for a base score of 0."""
     return post / base if base else None
 
 

@@ -28,7 +28,9 @@ NOTHING_MEASURED = "no axis was judged, as the half of the questions that decide
     help="number of cycles (default: 2; with --real 1, with --full 3)",
 )
 @common.seed("draws the people, the facts and the prompts")
-@click.option("--minutes-budget", type=float, metavar="N", help="start no cycle that would end later")
+@click.option(
+    "--minutes-budget", type=float, metavar="N", help="do not start a cycle that would run past N minutes"
+)
 @click.option(
     "--real", is_flag=True, help="use SmolLM2 and the repository's pages; the same command again resumes"
 )
@@ -109,6 +111,7 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
 @setting_options.strict
 @setting_options.midtrain_method("--midtrain-method")
 @setting_options.midtrain_rate
+@setting_options.midtrain_epochs
 @setting_options.midtrain_steps
 @setting_options.midtrain_tokens
 @setting_options.mix

@@ -96,8 +96,9 @@ def _mixture(row: Row) -> Row:
 def retrieval_command(session: Session, checkpoint: str, docs: Path | None, passages: int) -> None:
     """Compare training with looking answers up in the documents.
 
-    Asks the trained checkpoint without passages, and the clean model without passages, with those that BM25
-    finds, and with the true one. Before any training, --docs and --probes measure the clean model alone.
+    Asks the trained checkpoint without passages and with those that BM25 finds, and the clean model without
+    passages, with those, and with the true one. Before any training, --docs and --probes measure the clean
+    model alone.
     """
     with session.workspace(docs=docs) as ws:
         from pipelines.job_from_options.measure import retrieval_job

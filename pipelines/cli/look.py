@@ -258,7 +258,7 @@ def methods_command(session: Session) -> None:
     "names",
     multiple=True,
     metavar="NAME",
-    help="further host name under which browsers reach this machine; several allowed",
+    help="further host name under which browsers reach this machine; may be repeated",
 )
 @click.option(
     "--picture", metavar="FILE", help="write the plot of knowledge against behaviour as SVG instead"

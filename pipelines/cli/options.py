@@ -139,8 +139,8 @@ docs = click.option(
 augment = click.option(
     "--augment",
     type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="folder written by `recover augment`, to train on as well",
+    metavar="DIR|FILE",
+    help="folder written by `recover augment`, or its augmented.jsonl, to train on as well",
 )
 
 

@@ -30,7 +30,7 @@ def drawing(command: F) -> F:
             "--avoid",
             multiple=True,
             metavar="FILE",
-            help="prompts to leave out, in any format that --prompts reads; several allowed",
+            help="prompts to leave out, in any format that --prompts reads; may be repeated",
         ),
         click.option(
             "--out",

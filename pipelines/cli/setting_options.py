@@ -110,7 +110,7 @@ mix = setting(
     "midtrain.mix",
     shares,
     metavar="NAME=SHARE,...",
-    help="share of each source in the tokens, as in new=0.6,earlier=0.3,chat=0.1",
+    help="share of each source in the tokens, as in new=0.4,questions=0.3,earlier=0.15,chat=0.15",
 )
 strict = setting(
     "--strict", "midtrain.reading.strict", is_flag=True, help="stop at the first file that cannot be read"
@@ -145,6 +145,13 @@ midtrain_steps = setting(
     metavar="N",
     help="optimizer steps of midtraining",
 )
+midtrain_epochs = setting(
+    "--midtrain-epochs",
+    "midtrain.epochs",
+    type=float,
+    metavar="N",
+    help="passes of midtraining over the documents, instead of --midtrain-steps",
+)
 midtrain_tokens = setting(
     "--midtrain-tokens",
     "midtrain.tokens_per_step",
@@ -161,7 +168,7 @@ dials = setting(
     pairs,
     multiple=True,
     metavar="DIAL=VALUE",
-    help="set a dial of the method (docs/methods.md lists them); several allowed",
+    help="set a dial of the method (docs/methods.md lists them); may be repeated",
 )
 overlap = setting(
     "--overlap", "distill.overlap", type=OVERLAP, help="what to do with prompts about the new documents"
@@ -210,7 +217,7 @@ routes = setting(
     pairs,
     multiple=True,
     metavar="NAME=CHECKPOINT",
-    help="teacher of the prompts with this route; several allowed",
+    help="teacher of the prompts with this route; may be repeated",
 )
 stop_when_recovered = setting(
     "--stop-when-recovered",
@@ -286,7 +293,7 @@ ask_anew = setting(
     "eval.reuse",
     lambda typed: not typed,
     is_flag=True,
-    help="ask every suite, also where an earlier run recorded the same evaluation",
+    help="ask every suite again, even where an earlier run recorded the same evaluation",
 )
 
 stop_loops = setting(

@@ -17,7 +17,7 @@ FREE_GIB = 2
 
 
 def examine(home: Path, db_url: str | None) -> list[dict[str, Any]]:
-    """Return one row per check: name, ok, required, detail, remedy."""
+    """Return one row per check: name, ok, needed, detail, remedy."""
     packages = map(_package, ("transformers", "peft", "accelerate", "lm_eval"))
     of_home = [_disk(home), _settings(home), _database(home, db_url)]
     return [_torch(), _kernels(), *packages, _names(), _vllm(), *of_home]

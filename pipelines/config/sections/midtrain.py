@@ -60,10 +60,14 @@ class ReadingConfig(Section):
         default=4096, ge=1, description="largest text, jsonl or csv file, unpacked; they are streamed"
     )
     largest_file_mib: int = Field(
-        default=256, ge=1, description="largest html, pdf, docx or pptx file, and the most text it may give"
+        default=256,
+        ge=1,
+        description="largest html, man, latex, ipynb, pdf, docx or pptx file, and the most text it may give",
     )
     seconds_per_file: int = Field(
-        default=60, ge=1, description="processor time for such a file, parsed by a limited process"
+        default=60,
+        ge=1,
+        description="processor time for 64 MiB of such a file's text, parsed by a limited process",
     )
     memory_mib: int = Field(default=1024, ge=256, description="memory of that process")
     workers: int = Field(default=0, ge=0, description="such processes; 0: one a core, at most 4")

@@ -21,12 +21,9 @@ LONGEST_SHOWN = 1000  # characters of a path: a database's index takes no more t
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 HIDDEN = "hidden: its name begins with a dot"
-ASKED = {
-    "qa.jsonl",
-    "probes.jsonl",
-    "ifeval.jsonl",
-}  # at the top: training on them would teach what the verdict asks
-QUESTIONS = "questions to be asked, not a document"
+# At the top: training on them would teach what the verdict asks, or what recovery asks.
+ASKED = {"qa.jsonl", "probes.jsonl", "prompts.jsonl", "ifeval.jsonl"}
+QUESTIONS = "questions or prompts to be asked, not a document"
 LEFT_ALONE = (HIDDEN, QUESTIONS)  # reasons that nothing is wrong with
 
 
