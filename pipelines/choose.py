@@ -9,7 +9,7 @@ the choice and gives the cycle's verdict.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from math import ceil
 
@@ -21,7 +21,7 @@ from pipelines.config.overrides import override
 from pipelines.distill import distill
 from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.evaluate import evaluate, evaluation_within
-from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
+from pipelines.evaluation.recorded_scores import Items, items_by_suite, require_same_questions
 from pipelines.merge import merge
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job
@@ -34,7 +34,6 @@ EMBEDDINGS = "embeddings"  # and head: the clean model's, all else as it is
 SELF_ANSWERED = "seqkd"  # the row whose data are the clean model's own answers
 
 HALF = 0.5  # of the questions choose, the others decide; clusters fall into either alike
-Items = Mapping[str, Mapping[str, Sequence[Item]]]  # suite -> stage -> items
 
 
 @dataclass(frozen=True)
@@ -58,25 +57,14 @@ def choose(ws: Workspace, job: ChooseJob, *, parent: str | None = None, key: str
 
 
 def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
-    standards = _standards(ws, job)
-    _warn_of_small_halves(ws, job, stage, standards)
+    asked = items_by_suite(ws, job.scores, job.suites)
+    standards = _on_probe(asked, job.seed)
+    _warn_of_small_halves(job, stage, asked, standards)
     tried, left_out = _tried(ws, job, stage, standards)
     last = tried[-1]
     chosen = last if last.passed or job.how == "auto" else max(tried, key=_behaviour)
     result = {"checkpoint": chosen.checkpoint, "chosen": chosen.name, "tried": [asdict(one) for one in tried]}
     return result | ({"left_out": left_out} if left_out else {})
-
-
-def _standards(ws: Workspace, job: ChooseJob) -> Items:
-    """Return what the clean and the midtrained model answered on the probe split."""
-    return {
-        suite: {
-            label: _on_probe(recorded_items(ws, ids[suite]), job.seed)
-            for label, ids in job.scores.items()
-            if suite in ids
-        }
-        for suite in job.suites
-    }
 
 
 def _tried(
@@ -104,7 +92,7 @@ def _tried(
     return tried, left_out
 
 
-def _warn_of_small_halves(ws: Workspace, job: ChooseJob, stage: Stage, standards: Items) -> None:
+def _warn_of_small_halves(job: ChooseJob, stage: Stage, asked: Items, standards: Items) -> None:
     """Say before any candidate is made that half of the evaluation may be too small to show anything."""
     halves = {
         axis.name: len({item.cluster for item in standards[axis.suite]["clean"]})
@@ -114,7 +102,7 @@ def _warn_of_small_halves(ws: Workspace, job: ChooseJob, stage: Stage, standards
     for name in (name for name, count in halves.items() if not count):
         stage.say(f"  choose       {name}: none of its questions is in the half that chooses")
     whole = {
-        axis.name: len({item.cluster for item in recorded_items(ws, job.scores["clean"][axis.suite])})
+        axis.name: len({item.cluster for item in asked[axis.suite]["clean"]})
         for axis in verdict.EVERY_AXIS
         if halves.get(axis.name)
     }
@@ -165,14 +153,9 @@ def _judged(
 ) -> Candidate:
     """Return the verdict on the probe split."""
     ids = _asked(ws, job, stage, name, checkpoint)
-    suites = {
-        suite: {**standards[suite], "recovered": _on_probe(recorded_items(ws, ids[suite]), job.seed)}
-        if suite in ids
-        else {}
-        for suite in job.suites
-    }
-    for suite, stages in suites.items():
-        require_same_questions(suite, stages)
+    answered = _on_probe(items_by_suite(ws, {"recovered": ids}, job.suites), job.seed)
+    suites = {suite: {**standards[suite], **stages} if stages else {} for suite, stages in answered.items()}
+    require_same_questions(suites)
     found = verdict.verdict(suites, job.settings.eval.margins())
     count_all(found, lambda suite: HALF)
     behaviour = found["axes"].get("behaviour", {}).get("difference")
@@ -210,8 +193,12 @@ def _behaviour(tried: Candidate) -> float:
 # The two halves --------------------------------------------------------------------------------------------
 
 
-def _on_probe(items: Sequence[Item], seed: int) -> list[Item]:
-    return [item for item in items if on_probe(item, seed)]
+def _on_probe(asked: Items, seed: int) -> Items:
+    """Return the items that are in the probe split."""
+    return {
+        suite: {stage: [item for item in items if on_probe(item, seed)] for stage, items in stages.items()}
+        for suite, stages in asked.items()
+    }
 
 
 def on_probe(item: Item, seed: int) -> bool:

@@ -17,7 +17,7 @@ from pipelines.corpus.kept_texts import kept_before
 from pipelines.distill import distill
 from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.evaluate import evaluate, evaluation_within
-from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
+from pipelines.evaluation.recorded_scores import items_by_suite, require_same_questions
 from pipelines.evaluation.suites import Suite, suites_of
 from pipelines.machine import cycle_time
 from pipelines.midtrain import midtrain
@@ -146,17 +146,13 @@ def _midtraining_settings(job: CycleJob) -> MidtrainConfig:
     return settings.model_copy(update={"hold_out": 0.0})
 
 
-def distillation(job: CycleJob, midtrained: str) -> DistillJob:
-    return DistillJob.of(job, midtrained, job.settings.distill)
-
-
 def _recover(
     ws: Workspace, job: CycleJob, stage: Stage, midtrained: str, scores: dict[str, dict[str, int]]
 ) -> str:
     """Recover by the configured method, or by the cheapest that passes; return the checkpoint."""
     if job.recover_with is None:
-        wanted_of_method = inherited(distillation(job, midtrained), job)
-        return str(distill(ws, wanted_of_method, parent=stage.id, key="distill")["checkpoint"])
+        by_method = inherited(DistillJob.of(job, midtrained, job.settings.distill), job)
+        return str(distill(ws, by_method, parent=stage.id, key="distill")["checkpoint"])
     wanted = ChooseJob(
         how=job.recover_with,
         student=midtrained,
@@ -214,12 +210,8 @@ def _decide(
     unmeasured: dict[str, str],
 ) -> Result:
     """Judge every axis; accept the cycle if all measured axes pass and none that is required is missing."""
-    asked = {
-        suite: {label: recorded_items(ws, ids[suite]) for label, ids in scores.items() if suite in ids}
-        for suite in job.suites
-    }
-    for suite, stages in asked.items():
-        require_same_questions(suite, stages)
+    asked = items_by_suite(ws, scores, job.suites)
+    require_same_questions(asked)
     judged = {
         suite: {label: _deciding(job, items) for label, items in stages.items()}
         for suite, stages in asked.items()

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evals import verdict
-from pipelines.choose import Items
 from pipelines.config.jobs import LocateJob
 from pipelines.evaluate import evaluate, evaluation_within
-from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
+from pipelines.evaluation.recorded_scores import Items, items_by_suite, require_same_questions
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job, run_stage
 from pipelines.runs.workspace import Workspace
@@ -70,14 +69,7 @@ def _work(ws: Workspace, job: LocateJob, stage: Stage) -> Result:
 def _ends(ws: Workspace, job: LocateJob, evaluated: dict[str, Result]) -> Items:
     """Return the items of the clean model and the checkpoint, by suite; the verdict calls it midtrained."""
     stages = {"clean": evaluated["clean"], "midtrained": evaluated["checkpoint"]}
-    return {
-        suite: {
-            label: recorded_items(ws, found["score_ids"][suite])
-            for label, found in stages.items()
-            if suite in found["score_ids"]
-        }
-        for suite in job.suites
-    }
+    return items_by_suite(ws, {label: found["score_ids"] for label, found in stages.items()}, job.suites)
 
 
 def _evaluated(ws: Workspace, job: LocateJob, stage: Stage, checkpoint: str, label: str) -> Result:
@@ -111,13 +103,9 @@ class _Search:
         label = "+".join(names)
         checkpoint = self._mixed(chosen, f"put back:{label}")
         found = _evaluated(self.ws, self.job, self.stage, checkpoint, label)
-        suites = {
-            suite: {**stages, "recovered": recorded_items(self.ws, found["score_ids"][suite])}
-            for suite, stages in self.ends.items()
-            if suite in found["score_ids"]
-        }
-        for suite, stages in suites.items():
-            require_same_questions(suite, stages)
+        mixed = items_by_suite(self.ws, {"recovered": found["score_ids"]}, self.ends)
+        suites = {suite: {**self.ends[suite], **stages} for suite, stages in mixed.items() if stages}
+        require_same_questions(suites)
         judged = verdict.verdict(suites, self.job.settings.margins(), self.alpha)
         return {
             "parts": names,

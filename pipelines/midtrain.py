@@ -325,15 +325,3 @@ def _questions(
     """Encode questions made of the documents' own sentences; none that gives away a probe."""
     encode = partial(gap_questions.dialogue, student)
     return gap_questions.chats(texts, encode, leaks, most=most, seed=job.seed)
-
-
-def with_augmented(settings: MidtrainConfig, augment: Path | None) -> MidtrainConfig:
-    """Give retold documents a share of the mix: half of the new documents', unless the mix sets one."""
-    if augment is None:
-        return settings
-    rows_of(augment)
-    mix = settings.mix
-    if mix.augmented:
-        return settings
-    half = mix.model_copy(update={"new": mix.new / 2, "augmented": mix.new / 2})
-    return settings.model_copy(update={"mix": half})

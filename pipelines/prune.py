@@ -12,14 +12,13 @@ from db.reads import queries
 from pipelines.runs.workspace import Workspace
 
 CYCLES = 2  # newest cycles whose checkpoints are kept: the next one may start or be taught from them
-EVERY = 1_000_000  # more rows than a home has
 
 Row = dict[str, Any]
 
 
 def prune(ws: Workspace, *, cycles: int = CYCLES, remove: bool = False) -> Row:
     """Find the checkpoints that nothing needs, and remove their files where asked to."""
-    rows = queries.checkpoints(ws.tracker.db, limit=EVERY)[::-1]  # oldest first
+    rows = queries.checkpoints(ws.tracker.db, limit=None)[::-1]  # oldest first
     turned = queries.cycles(ws.tracker.db)
     needed = _needed(ws, rows, turned[max(0, len(turned) - cycles) :])
     names = _names(turned)
@@ -57,7 +56,7 @@ def _needed(ws: Workspace, rows: list[Row], newest: list[Row]) -> set[str]:
 def _by_hand(ws: Workspace, rows: list[Row]) -> set[str]:
     """Return all that the newest result of each kind of stage names, of those that were run by themselves."""
     newest: dict[str, set[str]] = {}
-    for run in queries.runs(ws.tracker.db, status="done", limit=EVERY):
+    for run in queries.runs(ws.tracker.db, status="done", limit=None):
         if not run["parent_id"] and not newest.get(run["kind"]):
             newest[run["kind"]] = _named_in(run["result"], rows)
     return set().union(*newest.values())
@@ -85,7 +84,7 @@ def _unfinished(ws: Workspace) -> list[Row]:
     level = queries.unfinished_runs(db)
     while level:
         found += level
-        level = queries.runs(db, parents=[run["id"] for run in level], limit=EVERY)
+        level = queries.runs(db, parents=[run["id"] for run in level], limit=None)
     return found
 
 

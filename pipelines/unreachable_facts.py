@@ -87,13 +87,13 @@ def _recorded(ws: Workspace, checkpoint: str, suite: str, questions: Questions) 
     db = ws.tracker.db
     rows = [row for row in queries.scores(db, checkpoint_id=checkpoint) if row["suite"] == suite]
     newest = next((row for row in rows if row["metric"] == "lenient"), None)
-    items = queries.items(db, newest["id"], limit=2**31) if newest else []
+    items = queries.items(db, newest["id"], limit=None) if newest else []
     return {row["key"]: bool(row["passed"]) for row in items if questions.get(row["key"]) == row["prompt"]}
 
 
 def _recovered(ws: Workspace, checkpoint: Checkpoint, suite: str, questions: Questions) -> dict[str, bool]:
     """Return the answers of a model distilled from this checkpoint, if one was evaluated."""
-    for row in queries.checkpoints(ws.tracker.db, limit=2**31 - 1):
+    for row in queries.checkpoints(ws.tracker.db, limit=None):
         config = row["config"]
         child = config.get("stage") == "distill" and config.get("student") == checkpoint.id
         if child and (found := _recorded(ws, row["id"], suite, questions)):

@@ -148,7 +148,7 @@ class Lab:
         return found
 
     def _runs(self, kind: str) -> list[dict[str, Any]]:
-        return queries.runs(self.ws.tracker.db, kind=kind, limit=10_000)
+        return queries.runs(self.ws.tracker.db, kind=kind, limit=None)
 
     def _metrics(self, run: str) -> dict[str, list[float]]:
         """Return the mean of each metric's first fifth and of its last fifth."""

@@ -127,7 +127,7 @@ def _generated(ws: Workspace) -> dict[str, int]:
     """Return the scores of the checkpoints that were asked the generated instructions."""
     return {
         run["config"]["checkpoint"]: run["result"]["score_ids"]["ifeval"]
-        for run in queries.runs(ws.tracker.db, kind="eval", status="done", limit=10_000)
+        for run in queries.runs(ws.tracker.db, kind="eval", status="done", limit=None)
         if (run["key"] or "").startswith(f"{GENERATED}:")
     }
 

@@ -31,9 +31,9 @@ from benchmarks.ledger import Line, markdown, paired, put
 from benchmarks.outcomes.two_homes import FINISHED, compared, headlines, scored
 from db.reads import queries
 from evals.scores import Item
-from pipelines.config.jobs import CycleJob, EvalJob, Kind, MergeJob, MidtrainJob
+from pipelines.config.jobs import CycleJob, DistillJob, EvalJob, Kind, MergeJob, MidtrainJob
 from pipelines.config.overrides import override
-from pipelines.cycle import distillation, midtraining
+from pipelines.cycle import midtraining
 from pipelines.distill import distill
 from pipelines.evaluate import evaluate
 from pipelines.evaluation.recorded_scores import recorded_items
@@ -106,7 +106,7 @@ class Finished:
             return str(merge(self.ws, mixture, key=key)["checkpoint"])
         if way == REPLAY:
             return str(midtrain(self.ws, self._replaying(), key=key)["checkpoint"])
-        job = inherited(distillation(self.job, midtrained), self.job)
+        job = inherited(DistillJob.of(self.job, midtrained, self.job.settings.distill), self.job)
         steps = job.settings.steps * (2 if way == "longer" else 1)
         update: dict[str, Any] = {"settings": override(job.settings, {"steps": steps, **TRAININGS[way]})}
         if way == SELF:

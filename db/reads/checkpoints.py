@@ -21,7 +21,7 @@ def checkpoint(database: Database, reference: str) -> Row:
     return row | {"aliases": named}
 
 
-def checkpoints(database: Database, *, before: str | None = None, limit: int = 50) -> list[Row]:
+def checkpoints(database: Database, *, before: str | None = None, limit: int | None = 50) -> list[Row]:
     """Return checkpoints, newest first; `before` is the id of the previous page's last checkpoint."""
     mine = sa.select(CheckpointPlace.checkpoint_id).where(CheckpointPlace.project == database.project)
     query = page_of(Checkpoint, Checkpoint.created_at, before).where(Checkpoint.id.in_(mine))

@@ -100,7 +100,7 @@ def runs(
     parent: str | None = None,
     parents: Sequence[str] | None = None,
     before: str | None = None,
-    limit: int = 50,
+    limit: int | None = 50,
 ) -> list[Row]:
     """Return runs, newest first; `before` is the id of the previous page's last run."""
     query = page_of(Run, Run.ordinal, before).where(Run.project == database.project).limit(limit)
@@ -183,7 +183,7 @@ def items(
     passed: bool | None = None,
     search: str = "",
     after: str = "",
-    limit: int = 100,
+    limit: int | None = 100,
 ) -> list[Row]:
     """Return a score's items by key; `search` matches prompts and responses, `after` is the last key seen."""
     query = sa.select(Item).where(Item.score_id == score_id, Item.key > after).order_by(Item.key).limit(limit)

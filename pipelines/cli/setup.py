@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -55,13 +56,10 @@ def doctor_command(session: Session) -> None:
     """
     from pipelines.machine.doctor import examine
     from pipelines.runs.workspace import remembered_database
-    from recovery.errors import GateError
 
     rows = examine(session.place, session.db or remembered_database(session.place))
     session.show(rows, lambda: report(rows))
-    failed = [row for row in rows if not row["ok"] and row["needed"]]
-    if failed:
-        raise GateError(f"{failed[0]['name']}: {failed[0]['detail']}: {failed[0]['remedy']}")
+    _require_passed(row for row in rows if row["needed"])
 
 
 @click.command("settings")
@@ -120,7 +118,6 @@ def preflight_command(session: Session, student: str, teacher: str) -> None:
     from pipelines.distillation.dry_run import preflight_report
     from pipelines.distillation.prompts import read_prompts
     from pipelines.job_from_options.inputs import recovery_prompts, resolved, taught_folder
-    from recovery.errors import GateError
 
     with session.workspace() as ws:
         settings = resolved(ws, taught_folder(ws, ws.checkpoint(student).id), session.changes)
@@ -129,9 +126,16 @@ def preflight_command(session: Session, student: str, teacher: str) -> None:
         checks = preflight_report(ws, student, teacher, prompts, settings.distill.sampler)
         rows = [asdict(check) for check in checks]
         session.show(rows, lambda: report(rows))
-        failed = [row for row in rows if not row["ok"]]
-        if failed:
-            raise GateError(f"{failed[0]['name']}: {failed[0]['detail']}: {failed[0]['remedy']}")
+        _require_passed(rows)
+
+
+def _require_passed(rows: Iterable[dict[str, Any]]) -> None:
+    """End with exit code 3 at the first check that failed."""
+    from recovery.errors import GateError
+
+    for row in rows:
+        if not row["ok"]:
+            raise GateError(f"{row['name']}: {row['detail']}: {row['remedy']}")
 
 
 def report(rows: list[dict[str, Any]]) -> str:

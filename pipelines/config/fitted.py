@@ -15,6 +15,7 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.sections.training import LoraConfig
+from recovery.training.config import warmup_within
 
 UPDATES = 200  # aimed at, and the least unless a document would be seen more than MOST_PASSES times
 PASSES, MOST_PASSES = 3.0, 32.0
@@ -113,11 +114,6 @@ def steps_within(passes: float, one_pass: float, tokens_per_step: int) -> int:
     return max(1, int(passes * one_pass / tokens_per_step + 1e-9))
 
 
-def warmup_steps(asked: int, steps: int) -> int:
-    """Return the steps of linear rise that take effect: never more than a tenth of the run."""
-    return min(asked, steps // 10)
-
-
 def midtraining_in_words(settings: MidtrainConfig, tokens: int, share: float) -> str:
     """Format the fitted settings of a midtraining on one line."""
     steps = settings.steps or 0
@@ -140,7 +136,7 @@ def distillation_in_words(settings: DistillConfig, answers: int, *, sampled: boo
 
 
 def _warmup_in_words(settings: MidtrainConfig | DistillConfig, steps: int) -> str:
-    return f"warm-up of {warmup_steps(settings.optimizer.warmup_steps, steps)}"
+    return f"warm-up of {warmup_within(settings.optimizer.warmup_steps, steps)}"
 
 
 def _pass_in_words(settings: MidtrainConfig | DistillConfig) -> str:

@@ -8,12 +8,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.fitted import steps_within, warmup_steps
+from pipelines.config.fitted import steps_within
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.corpus import documents
 from pipelines.corpus.manifest import FileReport, skipped_by_reason
 from pipelines.corpus.reading.formats import Limits
 from pipelines.corpus.reading.plain import TextPiece
+from recovery.training.config import warmup_within
 
 CHARACTERS_PER_TOKEN = 4  # an estimate, without a tokenizer
 SHOWN, SHOWN_LENGTH = 5, 120  # number of documents whose beginning is shown, and its characters
@@ -95,7 +96,7 @@ def training(made: Preview, settings: MidtrainConfig) -> dict[str, Any]:
     return {
         "steps": steps,
         "tokens_per_step": settings.tokens_per_step,
-        "warmup_steps": warmup_steps(settings.optimizer.warmup_steps, steps),
+        "warmup_steps": warmup_within(settings.optimizer.warmup_steps, steps),
         "row_tokens": settings.row_tokens,
         "microbatch_tokens": settings.microbatch_tokens or None,
         "share_of_new": mix.new,

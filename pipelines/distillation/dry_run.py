@@ -28,17 +28,8 @@ def show_prompts(ws: Workspace, job: DistillJob, count: int) -> list[dict[str, s
 
 def _renderer(ws: Workspace, student: str) -> Callable[[Messages], str]:
     """Return a function that renders messages with the student's chat template."""
-    from transformers import AutoTokenizer
-
-    from recovery.models.chat_encoding import ChatEncoder
-
-    directory = ws.checkpoint(student).path
-    model = ws.config.model
-    tokenizer = AutoTokenizer.from_pretrained(
-        directory, local_files_only=True, trust_remote_code=model.trust_remote_code
-    )
-    encoder = ChatEncoder(tokenizer, model.template_args)
-    return lambda messages: str(tokenizer.decode(encoder.prompt_ids(messages)))
+    encoder = ws.encoder(ws.checkpoint(student))
+    return lambda messages: str(encoder.tokenizer.decode(encoder.prompt_ids(messages)))
 
 
 def preflight_report(

@@ -30,7 +30,7 @@ def check_settings(settings: DistillConfig, config: Config) -> None:
     inputs.require_named(settings, method)
 
 
-def check_inputs(ws: Workspace, job: DistillJob) -> inputs.PromptData:
+def checked_inputs(ws: Workspace, job: DistillJob) -> inputs.PromptData:
     """Read all inputs of a distillation and return its rows; the home keeps the sample of a hub data set."""
     method = with_dials(job.settings.method, job.settings.dials)
     data = inputs.read_data(job, method, ws.home)

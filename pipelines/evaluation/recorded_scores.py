@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,8 @@ from evals.scores import Item, Score
 from pipelines.config.jobs import EvalJob
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
+
+Items = Mapping[str, Mapping[str, Sequence[Item]]]  # suite -> stage -> items
 
 
 @dataclass(frozen=True)
@@ -57,20 +59,28 @@ def _number(value: float | None) -> float:
 
 def recorded_items(ws: Workspace, score_id: int) -> list[Item]:
     """Return the items of a recorded score."""
-    found = queries.items(ws.tracker.db, score_id, limit=2**31)
+    found = queries.items(ws.tracker.db, score_id, limit=None)
     return [
         Item(row["key"], row["prompt"], row["response"], bool(row["passed"]), row["detail"]) for row in found
     ]
 
 
-def require_same_questions(suite: str, stages: Mapping[str, Sequence[Item]]) -> None:
+def items_by_suite(ws: Workspace, scores: Mapping[str, Mapping[str, int]], suites: Iterable[str]) -> Items:
+    """Return what each stage answered, by suite; a stage that was not asked is absent."""
+    return {
+        suite: {stage: recorded_items(ws, ids[suite]) for stage, ids in scores.items() if suite in ids}
+        for suite in suites
+    }
+
+
+def require_same_questions(asked: Items) -> None:
     """Refuse to compare answers to different questions, even under the same keys."""
-    if not stages:
-        return
-    first, *others = stages
-    asked = {(item.key, item.prompt) for item in stages[first]}
-    for other in others:
-        if {(item.key, item.prompt) for item in stages[other]} != asked:
-            raise InputError(
-                f"{suite}: {first} and {other} answered different questions: begin a new run to evaluate both"
-            )
+    for suite, stages in asked.items():
+        questions = {stage: {(item.key, item.prompt) for item in items} for stage, items in stages.items()}
+        first = next(iter(questions), "")
+        for other in questions:
+            if questions[other] != questions[first]:
+                raise InputError(
+                    f"{suite}: {first} and {other} answered different questions: "
+                    "begin a new run to evaluate both"
+                )

@@ -8,11 +8,10 @@ from evals.families.table import FAMILIES
 from evals.task_names import require_families
 from evals.verdict import EVERY_AXIS, required_axes
 from pipelines.choose import CHOICES
-from pipelines.config.jobs import CycleJob
+from pipelines.config.jobs import CycleJob, DistillJob
 from pipelines.config.settings import Config
-from pipelines.cycle import distillation
 from pipelines.distillation.engine_places import require_place
-from pipelines.distillation.input_checks import check_inputs, check_settings
+from pipelines.distillation.input_checks import check_settings, checked_inputs
 from pipelines.distillation.inputs import needs_answers, reads_prompts
 from pipelines.evaluate import evaluation_within
 from pipelines.evaluation.question_checks import require_answerable
@@ -27,13 +26,13 @@ from pipelines.job_from_options.inputs import (
     resolved,
     say_beside,
     training_folder,
+    with_augmented,
     with_ifeval,
     with_routes,
 )
 from pipelines.job_from_options.measure import suites_of_verdict
 from pipelines.job_from_options.trained_weights import require_both_trainable
 from pipelines.knowledge import passage_teaching
-from pipelines.midtrain import with_augmented
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -55,11 +54,7 @@ def cycle_job(
 
     Without suites: all that have questions, behaviour and knowledge being required for acceptance.
     """
-    if recover_with and "distill.method" in changes:
-        raise InputError("--method and --recover-with say the same thing: give one of them")
-    chosen_later = recover_with if recover_with in CHOICES else None
-    if recover_with and not chosen_later:
-        changes = {**changes, "distill.method": recover_with}
+    chosen_later, changes = _recovery(recover_with, changes)
     settings = resolved(ws, docs, changes)
     distils = chosen_later != "merge"  # auto does where nothing cheaper passes
     if distils:
@@ -87,11 +82,25 @@ def cycle_job(
         seed=settings.seed,
         recover_with=chosen_later,
     )
-    asked = evaluation_within(job, job.clean, "clean", settings.eval, job.earlier)
-    require_answerable(ws, ws.clean(), suites_of(asked))
+    _require_answerable(ws, job)
     job = _with_prompts(ws, job, docs, changes, distils=distils)
     say_beside(ws, docs, changes)
     return job
+
+
+def _recovery(recover_with: str | None, changes: Changes) -> tuple[str | None, Changes]:
+    """Return the choice that is left to the cycle, if any, and the changes, with a method that is named."""
+    if recover_with and "distill.method" in changes:
+        raise InputError("--method and --recover-with say the same thing: give one of them")
+    if recover_with is None or recover_with in CHOICES:
+        return recover_with, changes
+    return None, {**changes, "distill.method": recover_with}
+
+
+def _require_answerable(ws: Workspace, job: CycleJob) -> None:
+    """Refuse an evaluation that the clean model could not answer."""
+    asked = evaluation_within(job, job.clean, "clean", job.settings.eval, job.earlier)
+    require_answerable(ws, ws.clean(), suites_of(asked))
 
 
 def _with_prompts(ws: Workspace, job: CycleJob, docs: Path, changes: Changes, *, distils: bool) -> CycleJob:
@@ -104,7 +113,7 @@ def _with_prompts(ws: Workspace, job: CycleJob, docs: Path, changes: Changes, *,
         answered = distils and needs_answers(settings.distill)
         prompts = recovery_prompts(ws, settings, changes, answered=answered)
         job = job.model_copy(update={"prompts": prompts})
-    checked = check_inputs(ws, distillation(job, job.student)).prompts if distils else []
+    checked = checked_inputs(ws, DistillJob.of(job, job.student, settings.distill)).prompts if distils else []
     if answered_by_clean and not checked:
         checked = require_chat(ws, job.prompts, settings)
     if settings.midtrain.mix.chat:

@@ -9,6 +9,7 @@ from typing import Any
 from db.reads import queries
 from pipelines.config.overrides import changed
 from pipelines.config.sections.distill import DistillConfig
+from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.settings import Config
 from pipelines.corpus import documents, superseded
 from pipelines.distillation.input_checks import require_askable
@@ -20,6 +21,7 @@ from pipelines.job_from_options import ifeval_prompts
 from pipelines.knowledge.overlap import overlap
 from pipelines.runs.workspace import Workspace, companions, is_file
 from pipelines.writing import self_prompts
+from pipelines.writing.augment import load as rows_of
 from recovery.errors import InputError
 
 Changes = Mapping[str, Any]  # settings by their key in recover.yaml: {"distill.steps": 20}
@@ -162,3 +164,15 @@ def with_routes(ws: Workspace, distill: DistillConfig) -> DistillConfig:
     """Return the settings with the id of each checkpoint that the routes name; refuse one that is missing."""
     routes = {name: ws.checkpoint(place).id for name, place in distill.routes.items()}
     return distill.model_copy(update={"routes": routes})
+
+
+def with_augmented(settings: MidtrainConfig, augment: Path | None) -> MidtrainConfig:
+    """Give retold documents a share of the mix: half of the new documents', unless the mix sets one."""
+    if augment is None:
+        return settings
+    rows_of(augment)
+    mix = settings.mix
+    if mix.augmented:
+        return settings
+    half = mix.model_copy(update={"new": mix.new / 2, "augmented": mix.new / 2})
+    return settings.model_copy(update={"mix": half})

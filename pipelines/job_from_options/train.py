@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.jobs import DistillJob, MergeJob, MidtrainJob, Mixture, SweepJob
-from pipelines.distillation.input_checks import check_inputs, check_settings
+from pipelines.distillation.input_checks import check_settings, checked_inputs
 from pipelines.distillation.inputs import needs_answers, reads_prompts, refuse_ignored
 from pipelines.job_from_options.inputs import (
     NONE,
@@ -19,12 +19,12 @@ from pipelines.job_from_options.inputs import (
     resolved,
     taught_folder,
     training_folder,
+    with_augmented,
     with_routes,
 )
 from pipelines.job_from_options.measure import eval_job
 from pipelines.job_from_options.trained_weights import require_trainable
 from pipelines.knowledge import passage_teaching
-from pipelines.midtrain import with_augmented
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from pipelines.sweep import parse_weights
@@ -96,7 +96,7 @@ def distill_job(
     if reads_prompts(distill):
         prompts = recovery_prompts(ws, settings, changes, answered=needs_answers(distill))
         job = job.model_copy(update={"prompts": prompts})
-    check_inputs(ws, job)
+    checked_inputs(ws, job)
     return job
 
 

@@ -135,11 +135,11 @@ class Workspace:
         """Return the clean checkpoint, verified against the hash pinned when it was registered."""
         return self.checkpoint("base")
 
-    def load(self, checkpoint: Checkpoint, **changes: Any) -> ChatModel:
+    def load(self, checkpoint: Checkpoint, *, gradient_checkpointing: bool = False) -> ChatModel:
         """Load a checkpoint with the template arguments and dtype of recover.yaml."""
         from recovery.models import loading
 
-        return loading.load(self._spec(checkpoint, **changes))
+        return loading.load(self._spec(checkpoint, gradient_checkpointing=gradient_checkpointing))
 
     def encoder(self, checkpoint: Checkpoint) -> ChatEncoder:
         """Load a checkpoint's tokenizer alone."""
@@ -148,7 +148,7 @@ class Workspace:
         whole = self.checkpoint(checkpoint.base) if checkpoint.base else checkpoint
         return loading.load_encoder(self._spec(whole))
 
-    def _spec(self, checkpoint: Checkpoint, **changes: Any) -> ModelSpec:
+    def _spec(self, checkpoint: Checkpoint, *, gradient_checkpointing: bool = False) -> ModelSpec:
         from recovery.models import loading
 
         model = self.config.model
@@ -159,7 +159,7 @@ class Workspace:
             template_args=model.template_args,
             attention=model.attention,
             quantize=model.quantize,
-            **changes,
+            gradient_checkpointing=gradient_checkpointing,
         )
 
     def publish(

@@ -10,6 +10,11 @@ from recovery.errors import InputError
 SCHEDULES = ("cosine", "linear", "constant")
 
 
+def warmup_within(asked: int, steps: int) -> int:
+    """Return the warm-up steps of so many: at most a tenth, as a short run could otherwise be all warm-up."""
+    return min(asked, steps // 10)
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """Settings of the training loop; data and objective are passed as batches and a loss function."""
@@ -42,8 +47,8 @@ class TrainConfig:
 
     @property
     def effective_warmup(self) -> int:
-        """Return the warm-up steps, capped at a tenth of all: a short run could otherwise be all warm-up."""
-        return min(self.warmup_steps, self.steps // 10)
+        """Return the warm-up steps that take effect."""
+        return warmup_within(self.warmup_steps, self.steps)
 
     def saves_after(self, step: int) -> bool:
         """Return whether the training state is saved after a step."""

@@ -250,7 +250,7 @@ class Race:
         return self.ws.config
 
     def _cost(self, keys: Sequence[str]) -> Row:
-        runs = [run for run in queries.runs(self.ws.tracker.db, limit=10_000) if run["key"] in keys]
+        runs = [run for run in queries.runs(self.ws.tracker.db, limit=None) if run["key"] in keys]
         costs = [spent(self.ws.run_directory(run["id"])) for run in runs]
         return {name: sum(cost.get(name, 0.0) for cost in costs) for name in COSTS}
 

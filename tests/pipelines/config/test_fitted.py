@@ -20,6 +20,7 @@ from pipelines.config.sections.model import ModelConfig
 from pipelines.config.sections.training import LoraConfig, OptimizerConfig
 from pipelines.machine.model_sizes import SIZES, model_size, read_size
 from pipelines.machine.stage_memory import PlannedWork, tokens_of_a_pass
+from recovery.training.config import warmup_within
 from tests.support.stages import PRESET
 
 OPTIMIZER = OptimizerConfig(learning_rate=1e-4)
@@ -54,7 +55,7 @@ def test_every_folder_gets_enough_small_updates(tokens: int, share: float) -> No
     assert steps >= fitted.UPDATES - 1 or seen >= 0.95 * fitted.MOST_PASSES
     assert seen <= fitted.MOST_PASSES
     assert found.tokens_per_step <= min(fitted.LARGEST_STEP, tokens / share)
-    assert fitted.warmup_steps(20, steps) <= steps / 10
+    assert warmup_within(20, steps) <= steps / 10
     # A row fits into an update, so that each update holds documents.
     assert fitted.SHORTEST_ROW <= found.row_tokens <= max(fitted.SHORTEST_ROW, found.tokens_per_step * share)
 

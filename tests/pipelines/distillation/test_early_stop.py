@@ -17,7 +17,7 @@ from pipelines.config.overrides import override
 from pipelines.config.sections.distill import StopConfig
 from pipelines.distill import distill
 from pipelines.distillation.early_stop import BehaviourBack, hold_out
-from pipelines.distillation.input_checks import check_inputs
+from pipelines.distillation.input_checks import checked_inputs
 from pipelines.distillation.inputs import read_data
 from pipelines.distillation.leaks import AskedPrompts
 from pipelines.machine.init_home import initialise
@@ -139,7 +139,7 @@ def test_a_probe_that_no_checker_can_be_built_for_is_refused_before_training(
     asked = job(prompts, probe=str(source) if own_file else None)
     where = str(source) if own_file else "the recovery prompts"
     with pytest.raises(InputError, match=f"{where}: distill.stop cannot check 'Say a lot") as refused:
-        check_inputs(home, asked)
+        checked_inputs(home, asked)
     assert "\n" not in str(refused.value)
 
 

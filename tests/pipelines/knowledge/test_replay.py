@@ -19,9 +19,9 @@ from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, shares
 from pipelines.corpus.reservoir import reservoir
 from pipelines.corpus.token_file import Tokens
 from pipelines.distillation.prompts import Prompt
+from pipelines.job_from_options.inputs import with_augmented
 from pipelines.knowledge import replay
 from pipelines.machine.init_home import initialise
-from pipelines.midtrain import with_augmented
 from pipelines.runs.workspace import Workspace
 from recovery.batches.rollouts import Dialogue
 from recovery.models.chat_model import ChatModel
