@@ -23,12 +23,17 @@ def compare(ws: Workspace, a: str, b: str, suite: str | None = None) -> Row:
     first, second = queries.resolve(db, a), queries.resolve(db, b)
     found = queries.paired_suites(db, first, second, suite=suite)
     if not found:
-        asked = f"the same {suite} prompts" if suite else "the same prompts"
-        both = f"{a} and {b}" if first != second else f"{a} and {b} (both are {first})"
-        raise InputError(f"{both} were never scored on {asked}: run `recover eval` on both")
+        raise never_scored((a, first), (b, second), suite)
     found.sort(key=lambda row: row["suite"] != HEADLINE)
     rows = comparison.compare(found, _margins(ws))
     return {"a": first, "b": second, **rows[0], "suites": rows, "verdict": comparison.in_words(second, rows)}
+
+
+def never_scored(a: tuple[str, str], b: tuple[str, str], suite: str | None) -> InputError:
+    """Return the refusal of two checkpoints, each named and with its id, that share no score."""
+    asked = f"the same {suite} prompts" if suite else "the same prompts"
+    both = f"{a[0]} and {b[0]}" + (f" (both are {a[1]})" if a[1] == b[1] else "")
+    return InputError(f"{both} were never scored on {asked}: run `recover eval` on both")
 
 
 def _margins(ws: Workspace) -> dict[str, float]:

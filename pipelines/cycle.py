@@ -13,7 +13,6 @@ from pipelines import choose as choosing
 from pipelines.choose import choose
 from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, MidtrainJob
 from pipelines.config.sections.midtrain import MidtrainConfig
-from pipelines.corpus.kept_texts import kept_before
 from pipelines.distill import distill
 from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.evaluate import evaluate, evaluation_within
@@ -23,6 +22,7 @@ from pipelines.machine import cycle_time
 from pipelines.midtrain import midtrain
 from pipelines.runs import kept_probes
 from pipelines.runs.current import make_current
+from pipelines.runs.kept_texts import kept_before
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job, worked_on
 from pipelines.runs.workspace import Workspace

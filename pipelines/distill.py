@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from pipelines.config import fitted
 from pipelines.config.jobs import DistillJob
 from pipelines.config.sections.distill import DistillConfig
-from pipelines.corpus.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, TOKENS, kept_before
 from pipelines.distillation import engine_checks, engine_places, inputs
 from pipelines.distillation.leaks import AskedPrompts, kept_evaluation_prompts
 from pipelines.distillation.lengths import answerable
@@ -24,6 +23,7 @@ from pipelines.knowledge import guards
 from pipelines.machine.fitting import fitted_once
 from pipelines.runs import training_run
 from pipelines.runs.current import make_current
+from pipelines.runs.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, TOKENS, kept_before
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.progress import counting
 from pipelines.runs.stage_runner import Result, Stage, run_job

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from db.reads import queries
+from pipelines.compare import never_scored
 from pipelines.runs.recorded import cycle_number
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -40,8 +41,7 @@ def _between(ws: Workspace, a: str, b: str, suite: str | None, direction: str | 
     first, second = queries.resolve(db, a), queries.resolve(db, b)
     counts = queries.compared(db, first, second, suite=suite)
     if not counts:
-        asked = f"the same {suite} prompts" if suite else "the same prompts"
-        raise InputError(f"{a} and {b} were never scored on {asked}: run `recover eval` on both")
+        raise never_scored((a, first), (b, second), suite)
     items = []
     for name in dict.fromkeys(row["suite"] for row in counts):
         found = queries.flips(db, first, second, name, direction=direction, limit=limit)

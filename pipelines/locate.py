@@ -141,7 +141,7 @@ class _Search:
 
         student, clean = self.ws.checkpoint(self.job.checkpoint), self.ws.checkpoint(self.job.clean)
         tensors = frozenset[str]().union(*(part.tensors for part in chosen))
-        checkpoint = self.ws.store.publish(
+        return self.ws.publish_files(
             lambda target: put_back(
                 student.path,
                 clean.path,
@@ -150,12 +150,10 @@ class _Search:
                 on_tensor=stage.step,
                 trust_remote_code=self.ws.config.model.trust_remote_code,
             ),
-            kind="full",
-            parent=student.id,
+            parent=student,
+            run_id=stage.id,
             config={"stage": "merge", **settings},
-        )
-        self.ws.record(checkpoint, stage.id)
-        return checkpoint.id
+        ).id
 
 
 def _bounds(axis: Row) -> Row:

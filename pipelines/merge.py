@@ -51,7 +51,7 @@ def merged(ws: Workspace, job: MergeJob, stage: Stage) -> str:
         residual = Residual(ws.checkpoint(job.origin).path, job.keep, job.elect_signs)
     if ws.config.model.quantize and (student.base or other.base):
         stage.say("  the adapter goes into the stored weights, not into the 4-bit ones it was trained on")
-    checkpoint = ws.store.publish(
+    return ws.publish_files(
         lambda target: merge_weights(
             student.path,
             other.path,
@@ -62,9 +62,7 @@ def merged(ws: Workspace, job: MergeJob, stage: Stage) -> str:
             on_tensor=stage.step,
             trust_remote_code=ws.config.model.trust_remote_code,
         ),
-        kind="full",
-        parent=student.id,
+        parent=student,
+        run_id=stage.id,
         config={"stage": "merge", **job.model_dump()},
-    )
-    ws.record(checkpoint, stage.id)
-    return checkpoint.id
+    ).id

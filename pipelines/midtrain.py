@@ -16,16 +16,8 @@ from typing import TYPE_CHECKING
 from pipelines.config import fitted
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.sections.midtrain import MidtrainConfig
-from pipelines.corpus import kept_texts, superseded
+from pipelines.corpus import superseded
 from pipelines.corpus.entities import MOST_CHARACTERS
-from pipelines.corpus.kept_texts import (
-    EARLIER_TOKENS,
-    KEPT_TEXTS,
-    KeptTokens,
-    kept_runs,
-    read_evenly,
-    tokenised,
-)
 from pipelines.corpus.manifest import FileReport, load_manifest, manifest_rows, summary
 from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, shares
 from pipelines.corpus.sentence_splits import SentenceSplits
@@ -36,7 +28,15 @@ from pipelines.knowledge.answer_probability import AnswerProbability
 from pipelines.knowledge.forecast import forecast
 from pipelines.knowledge.guards import say_absent
 from pipelines.machine.fitting import fitted_once
-from pipelines.runs import training_run
+from pipelines.runs import kept_texts, training_run
+from pipelines.runs.kept_texts import (
+    EARLIER_TOKENS,
+    KEPT_TEXTS,
+    KeptTokens,
+    kept_runs,
+    read_evenly,
+    tokenised,
+)
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.progress import counting
 from pipelines.runs.stage_runner import Result, Stage, run_job

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipelines.config.jobs import PilotJob
-from pipelines.corpus.kept_texts import kept_before
 from pipelines.piloting import narrow_runs, plan, rate_curves
 from pipelines.piloting.narrow_runs import Trained
 from pipelines.piloting.proposal import Forecasts
 from pipelines.piloting.proposed_cycle import lengths, proposed
 from pipelines.piloting.rate_curves import Curve, Kind, Point
+from pipelines.runs.kept_texts import kept_before
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace

@@ -30,11 +30,11 @@ from evals.scores import Item, drawn, share
 from pipelines.config.jobs import EvalJob, RetrievalJob
 from pipelines.config.overrides import override
 from pipelines.corpus import documents
-from pipelines.corpus.kept_texts import learned
 from pipelines.corpus.passages import passages
 from pipelines.corpus.retriever import Retriever
 from pipelines.evaluate import evaluate
 from pipelines.evaluation.recorded_scores import recorded_items
+from pipelines.runs.kept_texts import learned
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace

@@ -19,10 +19,11 @@ from statistics import fmean, median
 
 from benchmarks.ledger import Line, markdown
 from evals.intervals import wilson_interval
-from pipelines.corpus import documents, kept_texts
+from pipelines.corpus import documents
 from pipelines.corpus.entities import Term, entities
 from pipelines.corpus.reading.plain import TextPiece
 from pipelines.knowledge.overlap import Said, newness, teaches, witnesses
+from pipelines.runs import kept_texts
 from pipelines.runs.progress import Progress
 from pipelines.runs.workspace import Workspace
 from recovery.teachers.teachers import CheckpointTeacher

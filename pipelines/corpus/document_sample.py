@@ -15,12 +15,12 @@ from pipelines.corpus.token_file import Tokens
 STRETCHES = 4
 
 
-def stretches(total: int, share: float, count: int = STRETCHES) -> list[tuple[int, int]]:
+def stretches(total: int, share: float) -> list[tuple[int, int]]:
     """Return where stretches of tokens begin and end, each in the middle of its part of the corpus."""
-    width = max(1, round(total * share / count))
-    if share >= 1 or width * count >= total:
+    width = max(1, round(total * share / STRETCHES))
+    if share >= 1 or width * STRETCHES >= total:
         return [(0, total)]
-    starts = [round((number + 0.5) / count * total - width / 2) for number in range(count)]
+    starts = [round((number + 0.5) / STRETCHES * total - width / 2) for number in range(STRETCHES)]
     return [(start, start + width) for start in starts]
 
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.corpus import kept_texts
 from pipelines.corpus.entities import Term
 from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.distillation.inputs import PromptData
 from pipelines.knowledge import held_out
 from pipelines.knowledge.overlap import Overlap, newness, overlap
 from pipelines.knowledge.tripwire import COUNT, Tripwire, new_gaps
+from pipelines.runs import kept_texts
 from recovery.distributed import in_turn
 from recovery.errors import InputError
 from recovery.methods.choices import FROZEN

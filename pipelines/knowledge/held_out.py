@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 from evals.probes import KNOWLEDGE, UPDATES, suite_probes
 from pipelines.corpus import text_file
 from pipelines.corpus.entities import MOST_CHARACTERS, Entities, Term, entities
-from pipelines.corpus.kept_texts import KEPT_TEXTS, TOKENS, kept_runs, read_evenly
 from pipelines.corpus.prose import prose_sentences
 from pipelines.distillation.prompts import read_prompts
 from pipelines.knowledge.overlap import said_about
+from pipelines.runs.kept_texts import KEPT_TEXTS, TOKENS, kept_runs, read_evenly
 from recovery import untrusted_json
 
 if TYPE_CHECKING:

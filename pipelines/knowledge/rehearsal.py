@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pipelines.corpus import kept_texts, mixed_tokens
-from pipelines.corpus.kept_texts import EARLIER_TOKENS, read_evenly
+from pipelines.corpus import mixed_tokens
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Dialogue, Tokens, TokenStream
 from pipelines.knowledge import guards
+from pipelines.runs import kept_texts
+from pipelines.runs.kept_texts import EARLIER_TOKENS, read_evenly
 from pipelines.writing import gap_questions
 from pipelines.writing.filters import ProbeLeaks
 from recovery.distributed import in_turn

@@ -14,10 +14,11 @@ from pipelines.config.jobs import PilotJob
 from pipelines.config.narrow_midtraining import narrowed
 from pipelines.config.sections.base import Section
 from pipelines.config.sections.midtrain import MidtrainConfig
-from pipelines.corpus import document_sample, kept_texts, superseded
-from pipelines.corpus.kept_texts import KEPT_TEXTS, TOKENS, tokenised
+from pipelines.corpus import document_sample, superseded
 from pipelines.knowledge import answer_probability
 from pipelines.machine.fitting import fitted_once, mix_of
+from pipelines.runs import kept_texts
+from pipelines.runs.kept_texts import KEPT_TEXTS, TOKENS, tokenised
 from pipelines.runs.progress import duration
 from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -178,6 +179,14 @@ class Workspace:
             base=base,
             config=config,
         )
+        self.record(checkpoint, run_id)
+        return checkpoint
+
+    def publish_files(
+        self, write: Callable[[Path], None], *, parent: Checkpoint, run_id: str, config: dict[str, Any]
+    ) -> Checkpoint:
+        """Publish a whole checkpoint that `write` puts into a folder, and record it."""
+        checkpoint = self.store.publish(write, kind="full", parent=parent.id, config=config)
         self.record(checkpoint, run_id)
         return checkpoint
 

@@ -181,7 +181,6 @@ def write(
     chat_model: ChatModel,
     count: int,
     seed: int,
-    limits: Limits = Limits(),
     on_progress: Callable[[int, int, int], None] | None = None,
 ) -> Filtered:
     """Sample turns until `count` are usable, or MOST_BATCHES batches have been sampled.
@@ -198,7 +197,7 @@ def write(
         if len(found.kept) >= count:
             break
         turns = sampled_turns(chat_model, BATCH, seed, first=batch * BATCH, on_tokens=report)
-        new = usable(turns, limits, kept=found.kept)
+        new = usable(turns, kept=found.kept)
         found.kept += new.kept
         found.dropped += new.dropped
         report(0)

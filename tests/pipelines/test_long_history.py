@@ -14,13 +14,14 @@ from db.reads import queries
 from evals.probes import KNOWLEDGE
 from evals.scores import Score
 from pipelines.config.jobs import EvalJob
-from pipelines.corpus import kept_texts, text_file
-from pipelines.corpus.kept_texts import KEPT_TEXTS, KeptTokens
+from pipelines.corpus import text_file
 from pipelines.corpus.token_file import IDS
 from pipelines.evaluation.suites import suites_of
 from pipelines.knowledge.forecast import METRIC, learned_law
 from pipelines.machine.init_home import initialise
+from pipelines.runs import kept_texts
 from pipelines.runs.kept_probes import earlier_probes
+from pipelines.runs.kept_texts import KEPT_TEXTS, KeptTokens
 from pipelines.runs.workspace import Workspace
 from recovery.models.chat_model import ChatModel
 from tests.support import tiny

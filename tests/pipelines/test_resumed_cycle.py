@@ -13,7 +13,6 @@ import torch
 from db.reads import queries
 from pipelines.config.jobs import CycleJob, DemoJob, EvalJob
 from pipelines.config.settings import CONFIG_NAME
-from pipelines.corpus.kept_texts import learned
 from pipelines.corpus.reading.superseded_list import beside
 from pipelines.cycle import cycle
 from pipelines.demo import demo
@@ -21,6 +20,7 @@ from pipelines.distill import distill
 from pipelines.evaluate import evaluate
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.resume import resume
+from pipelines.runs.kept_texts import learned
 from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError

@@ -10,13 +10,14 @@ import pytest
 
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.overrides import override
-from pipelines.corpus import kept_texts, superseded, text_file
-from pipelines.corpus.kept_texts import KeptTokens
+from pipelines.corpus import superseded, text_file
 from pipelines.corpus.reading.superseded_list import SUPERSEDED, patterns
 from pipelines.corpus.token_file import Tokens
 from pipelines.distill import distill
 from pipelines.machine.init_home import initialise
 from pipelines.midtrain import midtrain
+from pipelines.runs import kept_texts
+from pipelines.runs.kept_texts import KeptTokens
 from pipelines.runs.pinned_inputs import hashes, inherited, pinned
 from pipelines.runs.workspace import Workspace
 from pipelines.writing import gap_questions

@@ -241,8 +241,9 @@ def test_kept_texts_become_tokens_by_file(tmp_path: Path) -> None:
 def test_tokens_of_a_run_are_written_once_and_joined_without_encoding_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipelines.corpus import kept_texts, text_file
+    from pipelines.corpus import text_file
     from pipelines.corpus.manifest import MANIFEST
+    from pipelines.runs import kept_texts
 
     runs, chat_model = [tmp_path / "one", tmp_path / "two"], tiny.chat_model()
     for n, run in enumerate(runs):

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from pipelines.corpus import text_file
 from pipelines.corpus.entities import Term
-from pipelines.corpus.kept_texts import KEPT_TEXTS, TOKENS
 from pipelines.corpus.prose import prose_sentences
 from pipelines.distill import distill
 from pipelines.distillation.prompts import Prompt
@@ -22,6 +21,7 @@ from pipelines.knowledge import guards
 from pipelines.knowledge.held_out import Excluded, Place, choose, hold_out, of_newest, without
 from pipelines.knowledge.overlap import overlap
 from pipelines.midtrain import midtrain
+from pipelines.runs.kept_texts import KEPT_TEXTS, TOKENS
 from tests.support import papers
 from tests.support.small_cycles import make_home, settle
 

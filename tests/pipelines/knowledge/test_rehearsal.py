@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from db.reads import curves, queries
 from pipelines.config.jobs import DistillJob, MidtrainJob
 from pipelines.config.overrides import override
-from pipelines.corpus import kept_texts, text_file
+from pipelines.corpus import text_file
 from pipelines.corpus.token_file import Dialogue, Tokens
 from pipelines.distill import distill
 from pipelines.knowledge.rehearsal import METRIC, Rehearsal, Taught
 from pipelines.machine.init_home import initialise
 from pipelines.midtrain import midtrain
-from pipelines.runs import training_run
+from pipelines.runs import kept_texts, training_run
 from pipelines.runs.training_run import any_of
 from pipelines.runs.workspace import Workspace
 from pipelines.writing import gap_questions
