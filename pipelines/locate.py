@@ -24,7 +24,6 @@ from recovery.errors import InputError
 if TYPE_CHECKING:
     from recovery.inspection.weight_parts import Part
 
-ALPHA = 0.05
 Row = dict[str, Any]
 
 
@@ -49,7 +48,7 @@ def _work(ws: Workspace, job: LocateJob, stage: Stage) -> Result:
         "clean": _evaluated(ws, job, stage, job.clean, "clean"),
         "checkpoint": _evaluated(ws, job, stage, job.checkpoint, "checkpoint"),
     }
-    search = _Search(ws, job, stage, _ends(ws, job, evaluated), ALPHA / trials)
+    search = _Search(ws, job, stage, _ends(ws, job, evaluated), verdict.ALPHA / trials)
     singles = [search.row((part,)) for part in moved]
     passing = [row for row in singles if row["passed"]]
     sets = [] if passing else search.growing(moved, singles)
