@@ -46,7 +46,7 @@ TYPICAL = 0.7  # of an answer's longest length
 TEXT_SHARES = {"pdf": 0.1, "docx": 0.2, "pptx": 0.05, "html": 0.4, "ipynb": 0.3}  # of a file's bytes, roughly
 UNPACKED = 3.0  # times the bytes of a packed text, roughly
 ROWS = 64  # of the product whose speed is measured, and that are decoded at once at most
-MEASURED_SECONDS = 0.1
+MEASURED_SECONDS = 0.3  # of each: shorter moments told twice the time that a cycle took
 COPIED = 2**24  # numbers, at least: more than caches hold
 # Shares of that product's speed that whole passes of SmolLM2-135M reach in fp32 on a processor with AVX2.
 TRAINING_SHARE, READING_SHARE, WRITING_SHARE = 0.8, 0.8, 0.6
