@@ -44,7 +44,7 @@ def pilot_job(
     rate = settings.midtrain.optimizer.learning_rate
     tried = parse_rates(rates) if rates else (rate / 4, rate)
     if settings.midtrain.method != "text":
-        raise InputError("a pilot foretells training on text: set midtrain.method to text, or run the cycle")
+        raise InputError("a pilot predicts training on text: set midtrain.method to text, or run the cycle")
     chosen = ws.checkpoint(student)
     require_trainable(ws, chosen, settings, "midtrain", changes)
     folder = training_folder(ws, docs, settings)

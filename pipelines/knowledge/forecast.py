@@ -2,7 +2,7 @@
 
 KL(clean || student) on the new task's inputs predicts forgetting (RL's Razor: R2 0.96 on a toy, 0.71 on a
 language model). How much a nat costs differs from model to model, so the slope comes from earlier cycles of
-this home. A loss is foretold only where these show that there is one; else the KL alone is shown.
+this home. A loss is predicted only where these show that there is one; else the KL alone is shown.
 """
 
 from __future__ import annotations
