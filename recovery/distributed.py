@@ -18,9 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from recovery.errors import InputError
 from recovery.forward.decoder_choice import decoding_way
-from recovery.forward.hidden_states import hidden_states, logits_of, unwrap
+from recovery.forward.hidden_states import hidden_states, logits_of, require_layers, unwrap
 from recovery.launch_env import RENDEZVOUS, launch_rank, launched
 from recovery.objective.objective import Loss
 
@@ -127,7 +126,7 @@ def shard(model: Any, *, device: str) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    core, layers = unwrap(model), _layers(model)
+    core, layers = unwrap(model), require_layers(model, "model.shard")
     decoding_way(core)  # its trial takes gradients, which a sharded model has only in a collective
     frozen = next((p.dtype for p in core.parameters() if not p.requires_grad), None)
     for parameter in core.parameters() if frozen is not None else ():
@@ -145,15 +144,6 @@ def shard(model: Any, *, device: str) -> None:
         unit.set_modules_to_backward_prefetch([ahead])
     # Make the core the root now: else the first forward pass below it, such as a sampler's, makes a layer so.
     core._get_fsdp_state()._lazy_init()
-
-
-def _layers(model: Any) -> Any:
-    """Return the decoder's layers: its longest ModuleList."""
-    lists = [m for m in unwrap(model).get_decoder().modules() if isinstance(m, torch.nn.ModuleList)]
-    if not lists:
-        name = type(unwrap(model)).__name__
-        raise InputError(f"shard: {name} has no list of layers: train it data parallel (model.shard: false)")
-    return max(lists, key=len)
 
 
 def is_sharded(model: Any) -> bool:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 TIMEOUT_SECONDS = 10.0
+OVERLOADED = (408, 429)  # the statuses below 500 that say nothing about what was asked for
 
 
 @contextmanager
@@ -26,15 +27,18 @@ def one_try(name: str) -> Iterator[str | None]:
 def asked_once(name: str, kind: str) -> str | None:
     """Return the commit of a "model" or "dataset"; None where the hub is out of reach.
 
-    An answer of the hub itself, such as "no such model", is raised as it is.
+    An answer of the hub itself, such as "no such model", is raised as it is; a hub that is overloaded or
+    broken is out of reach.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
         found = HfApi().repo_info(name, repo_type=kind, timeout=TIMEOUT_SECONDS)
-    except HfHubHTTPError:
-        raise
+    except HfHubHTTPError as error:
+        if error.response.status_code < 500 and error.response.status_code not in OVERLOADED:
+            raise
+        return None
     except Exception:  # noqa: BLE001 - each way of being out of reach is another class
         return None
     return found.sha

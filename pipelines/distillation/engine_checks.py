@@ -27,18 +27,39 @@ def check(settings: DistillConfig, method: Method, *, sharded: bool = False) -> 
             f"method {method.name!r} trains on no answers of the student's alone: keep --sampler {INPROCESS}"
         )
     check_place("sampler", settings.sampler)
+    if settings.sampler != INPROCESS:
+        _check_adapter(settings)
     if settings.offload_teacher:
         _check_offload(settings, method)
+    check_place("teacher engine", settings.teacher_engine)
+    if settings.teacher_engine != INPROCESS:
+        _check_teacher_engine(settings, method)
+
+
+def _check_adapter(settings: DistillConfig) -> None:
+    """Refuse an adapter of a rank that vLLM does not take."""
+    from recovery.engines.vllm_local import lora_rank
+
+    if settings.lora is not None and settings.lora != "auto":
+        lora_rank(settings.lora.rank)
+
+
+def _check_teacher_engine(settings: DistillConfig, method: Method) -> None:
+    """Refuse methods that need more of a teacher than its engine gives."""
+    from recovery.engines.vllm_local import MAX_ENTRIES
+
     where = settings.teacher_engine
-    check_place("teacher engine", where)
-    if where == INPROCESS:
-        return
     if method.teacher not in (*FROZEN, "routed"):
         raise InputError(f"method {method.name!r} has no separate teacher: keep --teacher-engine {INPROCESS}")
     if method.scores == "dense":
         raise InputError(
             f"method {method.name!r} needs whole distributions, which only a teacher in this process gives: "
             f"use opd-topk or opd-sampled, or --teacher-engine {INPROCESS}"
+        )
+    if method.scores == "topk" and method.k > MAX_ENTRIES:
+        raise InputError(
+            f"k={method.k}: an engine sends at most {MAX_ENTRIES} entries a token: set k to that or less, or "
+            f"keep --teacher-engine {INPROCESS}"
         )
     if method.teacher == "routed" and where != OWN_SERVER:
         raise InputError(f"several teachers need an engine each: give --teacher-engine {OWN_SERVER}")

@@ -159,6 +159,18 @@ def require_place(name: str, where: str, config: Config) -> None:
         ServerEngine(where.split(","), engine_settings(config)).close()
 
 
+def engine_lengths(where: str, config: Config) -> list[int | None]:
+    """Return how many tokens of prompt and answer an engine reads, as configured and as its servers say."""
+    from recovery.engines.vllm_http import ServerEngine
+
+    lengths = [config.engine.max_length]
+    if where not in (INPROCESS, COLOCATED, OWN_SERVER):
+        running = ServerEngine(where.split(","), engine_settings(config))
+        running.close()
+        lengths += running.lengths
+    return lengths
+
+
 def engine_settings(config: Config) -> EngineSettings:
     from recovery.engines.protocol import EngineSettings
 

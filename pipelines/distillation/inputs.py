@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.distillation.engine_checks import INPROCESS
+from pipelines.distillation.engine_places import engine_lengths
 from pipelines.distillation.frozen_teachers import FrozenTeachers
 from pipelines.distillation.instructions import followed, require_checkers
 from pipelines.distillation.lengths import checkpoint_limit, smallest
@@ -216,15 +217,23 @@ class Teachers:
         return self.named(self.place, kind) if self.method.teacher in FROZEN else None
 
     def limit(self, items: list[Prompt]) -> float:
-        """Return the fewest tokens that a frozen teacher, or the anchor, of these rows reads."""
-        refs = {self.job.teacher} if self.method.anchor_beta else set()
+        """Return the fewest tokens that a frozen teacher, or the anchor, of these rows reads.
+
+        An engine reads one token fewer than its length: it is asked to write one behind what it scores.
+        """
+        refs: set[str] = set()
         if self.method.teacher == "routed":
-            refs |= set(self._used(items).values())
+            refs = set(self._used(items).values())
         elif self.method.teacher in FROZEN:
-            refs.add(self.place)
-        engine = self.ws.config.engine.max_length
-        most = None if self.job.settings.teacher_engine == INPROCESS else engine
-        return smallest(most, *(checkpoint_limit(self.ws, self.ws.checkpoint(ref)) for ref in refs))
+            refs = {self.place}
+        limit = self._made_for(refs)
+        where = self.job.settings.teacher_engine
+        if where != INPROCESS:
+            limit = smallest(limit, *engine_lengths(where, self.ws.config)) - 1
+        return smallest(limit, self._made_for({self.job.teacher})) if self.method.anchor_beta else limit
+
+    def _made_for(self, refs: set[str]) -> float:
+        return smallest(*(checkpoint_limit(self.ws, self.ws.checkpoint(ref)) for ref in refs))
 
     def _used(self, items: list[Prompt]) -> dict[str, str]:
         """Return the checkpoint of each route that a row takes."""

@@ -58,15 +58,17 @@ def with_room(data: PromptData, teachers: Teachers, context: Context | None, sta
     """Drop rows that the student or the teacher cannot read to the end of an answer; say how many.
 
     A context that is too long for the student's own length is only said, as answers may be short; but a
-    teacher that goes on with an answer refuses one that fills its length, in the middle of a training.
+    teacher on an engine, or one that goes on with an answer, refuses one that fills its length, in the middle
+    of a training.
     """
     settings, student, engine = teachers.job.settings, teachers.student, stage.workspace.config.engine
     most = None if settings.sampler == INPROCESS else engine.max_length
     prompts = answerable(data.prompts, student, stage, context=context, most=most)
     own, limit = model_limit(student), teachers.limit(data.rows)
     read, new_tokens = min(own, limit), settings.max_new_tokens
-    if limit < own or (context and teachers.method.state_kind == "student-continued"):
-        prompts = within_teacher(prompts, student, context, stage, read, new_tokens)
+    continued = teachers.method.state_kind == "student-continued"
+    if limit < own or (context and (continued or settings.teacher_engine != INPROCESS)):
+        prompts = within_teacher(prompts, student, context, stage, read if continued else limit, new_tokens)
     if context:
         warn_of_context(prompts, student, context, stage, read, new_tokens)
     return PromptData(prompts, readable_pairs(data.pairs, student, stage, read))

@@ -60,6 +60,26 @@ def unwrap(model: Any) -> Any:
             return model
 
 
+def decoder_layers(model: Any) -> tuple[str, torch.nn.ModuleList]:
+    """Return the decoder's layers and their name in it; an empty name and list where it has none.
+
+    They are its longest list of modules. A list inside a layer, such as its experts, may be longer.
+    """
+    named = unwrap(model).get_decoder().named_modules()
+    lists = [(name, one) for name, one in named if isinstance(one, torch.nn.ModuleList)]
+    outermost = min((name.count(".") for name, _ in lists), default=0)
+    own = [(name, one) for name, one in lists if name.count(".") == outermost]
+    return max(own, key=lambda found: len(found[1]), default=("", torch.nn.ModuleList()))
+
+
+def require_layers(model: Any, setting: str) -> torch.nn.ModuleList:
+    """Return the decoder's layers; raise InputError, naming the setting that needs them, if it has none."""
+    layers = decoder_layers(model)[1]
+    if not len(layers):
+        raise InputError(f"{setting}: {type(unwrap(model)).__name__} has no list of layers: set it to false")
+    return layers
+
+
 def hidden_states(
     model: Any,
     tokens_BT: torch.Tensor,

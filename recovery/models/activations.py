@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
 
+from recovery.forward.hidden_states import decoder_layers
 from recovery.forward.unpadded import CACHES
 from recovery.models.adapters import LoraSpec, with_adapter
 
@@ -70,27 +71,20 @@ def _over_depths(
 
     Of repeated layers only a few are run: what one more period of them adds is counted and multiplied.
     """
-    name, layers = _layers(model)
+    name, layers = decoder_layers(model)
     depths, more = _depths(layers)
     model.config._attn_implementation = ATTENTION
     found: list[tuple[float, ...]] = []
     with _unread_masks(), torch.device("meta"):
         for depth in reversed(depths):
             if name:
-                setattr(model.get_decoder(), name, _layers(model)[1][:depth])
+                model.get_decoder().set_submodule(name, decoder_layers(model)[1][:depth])
             if rank and not found:
                 with_adapter(model, LoraSpec(rank=rank))
             found.append(count(model))
     last = found[0]
     first = found[-1]
     return tuple(b + more * (b - a) for a, b in zip(first, last, strict=True))
-
-
-def _layers(model: Any) -> tuple[str, Any]:
-    """Return the name and the list of the decoder's layers; an empty name where there is no such list."""
-    named = model.get_decoder().named_children()
-    lists = [(name, one) for name, one in named if isinstance(one, torch.nn.ModuleList)]
-    return max(lists, key=lambda found: len(found[1]), default=("", ()))
 
 
 def _depths(layers: Any) -> tuple[tuple[int, ...], float]:

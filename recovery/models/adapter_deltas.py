@@ -51,14 +51,12 @@ class Experts:
     count: int
     inputs_last: bool
 
-    def whole(self) -> Tensor:
-        a_ERI = self.low_rank.a.reshape(self.count, -1, self.low_rank.a.shape[-1])
-        b_ORE = self.low_rank.b.reshape(self.low_rank.b.shape[0], -1, self.count)
+    def rows(self, rows: slice) -> Tensor:
+        """Compute the experts that are asked for, and no other."""
+        a_ERI = self.low_rank.a.reshape(self.count, -1, self.low_rank.a.shape[-1])[rows]
+        b_ORE = self.low_rank.b.reshape(self.low_rank.b.shape[0], -1, self.count)[..., rows]
         order = "ore,eri->eoi" if self.inputs_last else "ore,eri->eio"
         return self.low_rank.scale * torch.einsum(order, b_ORE, a_ERI)
-
-    def rows(self, rows: slice) -> Tensor:
-        return self.whole()[rows]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from recovery.errors import InputError
 from recovery.models.control_tokens import special_tokens, spells_end_of_text
 from recovery.models.template_limits import TemplateTooLong, bounded, require_bounded
-from recovery.models.thinking import ends_inside, is_mark, split_thinking
+from recovery.models.thinking import closing_between, ends_inside, is_mark, split_thinking
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -94,7 +94,8 @@ class ChatEncoder:
         prompt = self._render(guarded[:-1], opening=True)
         whole = self._render(guarded, opening=False)
         if not whole.startswith(prompt):  # the template renders past turns differently from the current one
-            whole = prompt + (guarded[-1].get("content") or "")
+            answer = guarded[-1].get("content") or ""
+            whole = prompt + (closing_between(prompt, answer) if self.opens_thinking else "") + answer
         prompt_ids, ids = self._ids(prompt), self._ids(whole)
         if ids[: len(prompt_ids)] != prompt_ids:  # a token would straddle the border
             ids = prompt_ids + self._ids(whole[len(prompt) :])

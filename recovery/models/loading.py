@@ -19,6 +19,7 @@ from recovery.forward.hidden_states import (
     embedding_weights,
     logits_of,
     plain_states,
+    require_layers,
     unwrap,
 )
 from recovery.models.adapters import LoraSpec, add_lora
@@ -91,7 +92,7 @@ def compile_layers(chat_model: ChatModel) -> None:
 
     The CPU engine does not use the compiled layers.
     """
-    for layer in unwrap(chat_model.model).get_decoder().layers:
+    for layer in require_layers(chat_model.model, "model.compile"):
         layer.compile(dynamic=True)
 
 
@@ -158,8 +159,7 @@ def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> Pre
     model = model.eval() if placed else model.to(device).eval()
     if device.type == "cpu" and not spec.quantize:
         fast_path().configure(model)
-    if spec.attention == "auto":
-        varlen.use_varlen(model)
+    _settle_attention(spec, model)
     return model
 
 
@@ -203,6 +203,22 @@ def settle_architecture(model: PreTrainedModel) -> None:
         model.base_model_prefix = "model"
     if getattr(model.config, "rescale_every", 0):  # RWKV divides weights in eval mode, and would save them so
         model.config.rescale_every = 0
+
+
+def _settle_attention(spec: ModelSpec, model: PreTrainedModel) -> None:
+    """Read without padding where no attention was named; eagerly where attention scores are capped (Gemma 2).
+
+    transformers' sdpa leaves the cap out without saying so, and so does reading without padding.
+    """
+    if not getattr(model.config.get_text_config(), "attn_logit_softcapping", None):
+        if spec.attention == "auto":
+            varlen.use_varlen(model)
+    elif spec.attention == "sdpa":
+        raise InputError(
+            f"{spec.path}: sdpa leaves out the cap on its attention scores: set model.attention to auto"
+        )
+    elif spec.attention == "auto":
+        model.set_attn_implementation("eager")
 
 
 def _freeze_unused(model: PreTrainedModel) -> None:

@@ -184,7 +184,18 @@ class StoredWeights:
         self.files = weight_files(self.base)
         self.slots = {slot.name: slot for file in self.files for slot in tensor_slots(file)}
         self.added = deltas(directory, self.base, trust_remote_code) if adapter else {}
+        self._require_places(directory)
         self._open: dict[Path, Any] = {}
+
+    def _require_places(self, adapter: Path) -> None:
+        """Refuse an adapter on a tensor that the base stores quantised, or not at all (a tied head)."""
+        floating = {name for name, slot in self.slots.items() if DTYPES[slot.dtype].is_floating_point}
+        lost = sorted(self.added.keys() - floating)
+        if lost:
+            raise InputError(
+                f"merge: {adapter}: its adapter changes {lost[0]}, which {self.base} does not store in "
+                "floating point: merge it on a base that does"
+            )
 
     def read(self, name: str, rows: slice) -> Tensor:
         """Return rows of a tensor: fractions in fp32 (a single number has no rows: pass any slice)."""

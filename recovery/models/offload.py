@@ -8,15 +8,16 @@ import torch
 from torch import Tensor
 
 from recovery.forward.decoder_choice import decoding_way
-from recovery.forward.hidden_states import unwrap
+from recovery.forward.hidden_states import require_layers, unwrap
 from recovery.models.chat_model import ChatModel
 
 
 def rest_on_host(chat_model: ChatModel) -> None:
     """Move the layers' weights to host memory; embeddings and head stay on the device."""
-    core = unwrap(chat_model.model)
-    decoding_way(core)  # its trials take gradients, which need the weights after their layer has computed
-    for layer in core.get_decoder().layers:
+    layers = require_layers(chat_model.model, "distill.offload_teacher")
+    # Its trials take gradients, which need the weights after their layer has computed: make them now.
+    decoding_way(unwrap(chat_model.model))
+    for layer in layers:
         weights = [(parameter, _resting(parameter.data)) for parameter in layer.parameters()]
         layer.register_forward_pre_hook(_Fetch(weights, chat_model.device))
         layer.register_forward_hook(_Release(weights))

@@ -44,6 +44,26 @@ def ends_inside(prompt: str) -> bool:
     return bool(openings) and (not closings or closings[-1].start() < openings[-1].start())
 
 
+def closing_between(prompt: str, answer: str) -> str:
+    """Return what closes the thinking block that a prompt leaves open, before an answer that closes none.
+
+    Empty where the prompt leaves none open, or the answer closes it itself.
+    """
+    if not ends_inside(prompt) or _CLOSING.search(answer):
+        return ""
+    opening = [*_OPENING.finditer(prompt)][-1].group()
+    return f"\n{_closing_of(opening)}\n\n"
+
+
+def _closing_of(opening: str) -> str:
+    """Return the mark that closes what this one opens: </think> for <think>, <|end_x|> for <|start_x|>."""
+    if not opening.startswith("<|"):
+        return f"{opening[0]}/{opening[1:]}"
+    if not opening.endswith("|>"):
+        return f"<{opening[2:-1]}|>"  # <channel|> for <|channel>
+    return re.sub("start|begin", lambda word: "END" if word[0].isupper() else "end", opening, flags=re.I)
+
+
 def split_thinking(text: str, opened: bool = False) -> tuple[str, str]:
     """Return (thinking, answer); a text without thinking is all answer, unchanged.
 

@@ -162,11 +162,12 @@ def share_within(shares: Sequence[float], distances: Sequence[float], budget: fl
     """Return the largest share whose distance is within the budget; both rise, and the last share is 1.
 
     Between two shares the distance is taken as a power of the share; below the first, as its square, which
-    KL(q||p) is for small shares.
+    KL(q||p) is for small shares. Of distances that are not numbers return 1: the loss is not one either, and
+    says so.
     """
-    if distances[-1] <= budget:
+    above = next((i for i, distance in enumerate(distances) if distance > budget), None)
+    if above is None or distances[-1] <= budget:
         return 1.0
-    above = next(i for i, distance in enumerate(distances) if distance > budget)
     if above == 0:
         return shares[0] * math.sqrt(budget / distances[0])
     low, high = shares[above - 1], shares[above]

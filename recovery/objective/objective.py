@@ -211,11 +211,9 @@ class Objective:
 
     def _anchor(self, view: ChunkLogprobs) -> Tensor:
         """Return KL(p||anchor) of each token, or KL(anchor||p) if the method says so."""
-        anchor: Any = view.part.signals.anchor
-        anchor_NV = teacher_logits(anchor)
-        if anchor_NV is None:
-            return divergences.topk_reverse_kl(view.student_NV, anchor.ids_NK, anchor.logprobs_NK)
-        anchor_NV = self._logprobs.log_probs(anchor_NV)
+        logits_NV = teacher_logits(view.part.signals.anchor)
+        assert logits_NV is not None  # `require` has seen a dense anchor
+        anchor_NV = self._logprobs.log_probs(logits_NV)
         student_NV, anchor_NV = same_vocabulary(view.student_NV, anchor_NV, view.part.tokens_N)
         if self.method.anchor_kl == "forward":
             return divergences.exact_forward_kl(student_NV, anchor_NV)
@@ -241,7 +239,8 @@ class Objective:
             stats["teacher_logprob"] = view.teacher_N.float()
             stats["k1_reverse_kl"] = divergences.k1_reverse_kl(view.student_N, view.teacher_N)
             stats["k3_reverse_kl"] = divergences.k3_reverse_kl(view.student_N, view.teacher_N)
-        if view.part.signals.behaviour_N is not None and self.method.state_kind in SAMPLED_STATES:
+        sampled = view.part.signals.behaviour_N is not None and self.method.state_kind in SAMPLED_STATES
+        if sampled and self._logprobs.temperature == self.method.temperature:  # labels are read at 1
             stats["sampler_gap"] = (view.student_N - view.behaviour_N).abs()
         return stats
 

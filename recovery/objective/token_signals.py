@@ -23,7 +23,7 @@ class TokenSignals:
     behaviour_N: Tensor | None = None  # the sampler's log-probabilities; 0 where no sampler wrote the token
     advantages_N: Tensor | None = None  # from rewards
     weights_N: Tensor | None = None  # in the loss and in the count that divides it; 0 masks a token
-    anchor: TeacherScores | None = None  # the clean model's, for the anchor term
+    anchor: TeacherScores | None = None  # the clean model's, dense, for the anchor term
     budget_N: Tensor | None = None  # the KL budget of this step; None: the method's
     share_N: Tensor | None = None  # the teacher's share in a teacher moved for the whole step
     rows_N: Tensor | None = None  # the sequence of each token; tokens of a sequence are consecutive
@@ -32,11 +32,6 @@ class TokenSignals:
         """Return the same signals on a device."""
         moved = {f.name: getattr(self, f.name) for f in fields(self)}
         return TokenSignals(**{k: None if v is None else v.to(device) for k, v in moved.items()})
-
-    def take(self, index: Any) -> TokenSignals:
-        """Return the signals of these tokens, in this order."""
-        taken: TokenSignals = take(self, index)
-        return taken
 
 
 def take(value: Any, index: Any) -> Any:
@@ -76,10 +71,9 @@ def require(method: Method, signals: TokenSignals) -> None:
         raise InputError(
             f"objective: method {method.name!r} needs a reward: name one (exact, module:function)"
         )
-    anchor = "dense" if method.anchor_kl == "forward" else "topk"
-    if method.anchor_beta and not _gives(signals.anchor, anchor):
+    if method.anchor_beta and not _gives(signals.anchor, "dense"):
         raise InputError(
-            f"objective: method {method.name!r} has anchor_beta={method.anchor_beta:g} but no anchor "
+            f"objective: method {method.name!r} has anchor_beta={method.anchor_beta:g} but no dense anchor "
             f"scores: score the tokens with the clean model, or set anchor_beta=0"
         )
 

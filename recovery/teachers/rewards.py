@@ -36,10 +36,13 @@ _MARK = re.compile(  # what introduces a final answer; no number may stand betwe
     r"""\#{4}
     | \\boxed\{
     | (?<!this\s)\banswer\b [^.\n\d\#]{0,60}? (?: \b(?:is|equals|be|comes\s+to)\b | [:=] )
-    | ^[^\w\n]{0,20}(?:final\s+)?answer(?:(?!\.\d)[^\w+\-(\[{<>\\]){1,20}  # up to a sign or a bracket
+    | ^[^\w\n]{0,20}(?:final\s+)?answer
+      (?:\s+(?:is|equals|(?:would|will|should|must)\s+be|comes\s+to)\b)?
+      (?:(?!\.\d)[^\w+\-(\[{<>\\]){1,20}  # up to a sign or a bracket
     """,
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
+_CONTENT = re.compile(r"[^\s:*]")
 _HEDGES = re.compile(
     r"(?:[\W_]|\b(?:about|approximately|roughly|exactly|only|just|simply|then|thus)\b)*", re.I
 )
@@ -73,7 +76,7 @@ def _plain(text: str) -> str:
 def final_answer(response: str, numeric: bool = True) -> str | None:
     """Return the last marked answer of a response, else its last number, or its last line."""
     marks = deque(_MARK.finditer(response), maxlen=MAX_MARKS)
-    marked = [_marked_text(response, mark) for mark in marks]
+    marked = [_marked_text(response, mark, numeric) for mark in marks]
     if not numeric:
         lines = marked or response.strip().splitlines()
         return lines[-1] if lines else None
@@ -85,12 +88,16 @@ def final_answer(response: str, numeric: bool = True) -> str | None:
     return numbers[-1] if numbers else None
 
 
-def _marked_text(response: str, mark: re.Match[str]) -> str:
-    """Return what follows a mark: up to the closing brace of a box, else to the end of the line."""
+def _marked_text(response: str, mark: re.Match[str], numeric: bool) -> str:
+    """Return what follows a mark: up to the closing brace of a box, else to the end of the line.
+
+    An answer in words may stand on a later line ("The answer is:"); below a number's, it may be worked out.
+    """
     rest = response[mark.end() : mark.end() + MAX_ANSWER]
     if mark.group().endswith("{"):
         return _braced(rest)
-    return rest.lstrip(" \t").partition("\n")[0]
+    lines = rest.lstrip(" \t").split("\n")
+    return lines[0] if numeric else next(filter(_CONTENT.search, lines), lines[0])
 
 
 def _braced(text: str) -> str:

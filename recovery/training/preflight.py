@@ -72,13 +72,13 @@ def checks(
     found += [stop_tokens(student, teacher), turn_end(student, teacher), padded_vocabulary(student, teacher)]
     if not all(check.ok for check in found):
         return found
-    prompts = prompts[:max_prompts]
-    found.append(head("student", student, prompts))
+    ids = [student.prompt_ids(messages) for messages in prompts[:max_prompts]]
+    shortest = min(ids, key=len)
+    found.append(head("student", student, shortest))
     with _teaching(student, teacher):
-        found.append(head("teacher", teacher, prompts))
+        found.append(head("teacher", teacher, shortest))
     if not all(check.ok for check in found):
         return found
-    ids = [student.prompt_ids(messages) for messages in prompts]
     most = len(ids) * max_new_tokens
 
     def params(before: int) -> SamplingParams:
@@ -208,9 +208,12 @@ def packing(chat: ChatModel) -> Check:
 
 
 @torch.no_grad()
-def head(whose: str, chat: ChatModel, prompts: Sequence[Messages]) -> Check:
-    """Check that logits computed from hidden states, as in the loss, equal those of the full forward pass."""
-    tokens_BT = torch.tensor([chat.prompt_ids(prompts[0])], device=chat.device)
+def head(whose: str, chat: ChatModel, prompt: Sequence[int]) -> Check:
+    """Check that logits computed from hidden states, as in the loss, equal those of the full forward pass.
+
+    The forward pass gives logits of the whole prompt: take a short one.
+    """
+    tokens_BT = torch.tensor([list(prompt)], device=chat.device)
     with evaluating(chat.model):
         own = chat.model(input_ids=tokens_BT).logits.float()
         states_BTD = plain_states(unwrap(chat.model), tokens_BT, torch.ones_like(tokens_BT))
@@ -249,19 +252,25 @@ def same_stops(name: str, student: ChatModel, teacher: ChatModel, rollouts: Roll
 
 def _stop_masses(chat: ChatModel, stop_ids: Sequence[int], rollouts: Rollouts) -> dict[int, float]:
     """Return the mean probability of each stop token at the position where the responses ended."""
-    before_last_B = (rollouts.lengths_B - 2).to(chat.device)  # the state that predicts the last token
-    hidden_BTD = hidden_states(chat.model, *rollouts.to(chat.device).model_inputs[:2])
-    states_BD = hidden_BTD[torch.arange(len(rollouts)), before_last_B]
-    probabilities_V = logits_of(chat.model, states_BD).float().softmax(-1).mean(0)
-    return {stop: float(probabilities_V[stop]) for stop in stop_ids}
+    sums = dict.fromkeys(stop_ids, 0.0)
+    for part in rollouts.to(chat.device).split(MAX_TOKENS):
+        before_last_B = part.lengths_B - 2  # the state that predicts the last token
+        hidden_BTD = hidden_states(chat.model, *part.model_inputs[:2])
+        states_BD = hidden_BTD[torch.arange(len(part)), before_last_B]
+        probabilities_V = logits_of(chat.model, states_BD).float().softmax(-1).sum(0)
+        for stop in sums:
+            sums[stop] += float(probabilities_V[stop])
+    return {stop: mass / len(rollouts) for stop, mass in sums.items()}
 
 
 def teacher_is_itself(teacher: ChatModel, rollouts: Rollouts) -> Check:
     """Check that the training loss of the teacher against itself is zero."""
-    scores = score(teacher, rollouts, max_tokens=1)
-    objective = Objective(table.get("opd"), teacher.stop_ids)
-    loss = TokenLoss(objective)(teacher.model, Microbatch(rollouts, TokenSignals(scores)))
-    kl = float(loss.value) / max(1.0, loss.tokens)
+    loss_of = TokenLoss(Objective(table.get("opd"), teacher.stop_ids))
+    total = 0.0
+    for part in rollouts.split(MAX_TOKENS):
+        scores = score(teacher, part, max_tokens=1)
+        total += float(loss_of(teacher.model, Microbatch(part, TokenSignals(scores))).value)
+    kl = total / max(1, rollouts.n_tokens)
     ok = abs(kl) < _tolerance(teacher, 1e-4, 0.01)
     return Check(
         "self-KL", ok, f"teacher against itself {kl:.1g} nats a token", "its scores and tokens don't line up"

@@ -32,7 +32,8 @@ class ModelConfig(Section):
     )
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3"] = Field(
         default="auto",
-        description="auto: PyTorch's own, without padding where that gives the same; or one of transformers'",
+        description="auto: PyTorch's own, without padding where that gives the same, and eager where a model "
+        "caps attention scores; or one of transformers'",
     )
     gradient_checkpointing: bool | Literal["auto"] = Field(
         default=False, description="less memory in training for more time; auto: on a GPU"

@@ -22,6 +22,7 @@ from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from tests.support import tiny
+from tests.support.engine_fakes import TinyEngine, serving
 from tests.support.small_cycles import ASKED, lines, make_home
 from tests.support.stages import PRESET
 
@@ -89,6 +90,30 @@ def test_what_a_shorter_teacher_cannot_read_is_left_out(
         InputError, match=r"all prompts leave no room for an answer of 60 tokens: .* reads 80"
     ):
         distill(ws, job(tmp_path, *texts, max_new_tokens=60).model_copy(update={"teacher": short}))
+
+
+@pytest.mark.parametrize("context", [False, True])
+def test_what_would_fill_the_length_of_a_teacher_s_server_is_left_out(
+    ws: Workspace, tmp_path: Path, said: list[str], context: bool
+) -> None:
+    """A server is asked for one token behind the answer that it scores."""
+    texts = "Say one word.", "Say three more words."
+    seen = {"dials": {"context": "system"}, "context": "Be brief."} if context else {}
+    turns = [{"role": "system", "content": "Be brief."}] if context else []
+    longest = tiny.chat_model().prompt_ids([*turns, {"role": "user", "content": texts[1]}])
+    with serving(TinyEngine(tiny.chat_model())) as server:
+        server.length = len(longest) + 4
+        settings = {"method": "opd-topk", "teacher_engine": server.url, **seen}
+        assert distill(ws, job(tmp_path, *texts, **settings))["tokens"] > 0
+        line = (
+            "  prompts      1 of 2 are left out, as they leave no room for an answer of 4 tokens: the "
+            f"teacher reads {server.length - 1}"
+        )
+        assert said.count(line) == 1
+        server.length += 1
+        said.clear()
+        assert distill(ws, job(tmp_path, *texts, **settings))["tokens"] > 0
+        assert not [line for line in said if "are left out" in line]
 
 
 def test_every_teacher_that_a_route_names_is_looked_at(

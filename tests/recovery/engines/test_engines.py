@@ -457,6 +457,19 @@ def test_a_distant_teacher_is_refused_where_it_cannot_give_what_is_needed(method
     check(settings(teacher_engine="http://teacher:8000"), table.get("opd-topk"))
 
 
+def test_more_entries_or_a_larger_adapter_than_an_engine_takes_are_refused() -> None:
+    distant = settings(teacher_engine="http://teacher:8000")
+    check(distant, table.with_dials("opd-topk", {"k": 128}))
+    with pytest.raises(InputError, match="k=129: an engine sends at most 128 entries a token"):
+        check(distant, table.with_dials("opd-topk", {"k": 129}))
+    check(settings(), table.with_dials("opd-topk", {"k": 129}))
+    for rank, where in ((512, "http://a:1"), (513, "inprocess")):
+        check(settings(sampler=where, lora={"rank": rank}), table.get("opd"))
+    check(settings(sampler="http://a:1", lora="auto"), table.get("opd"))
+    with pytest.raises(InputError, match="an adapter of rank 513: it takes at most 512"):
+        check(settings(sampler="http://a:1", lora={"rank": 513}), table.get("opd"))
+
+
 @pytest.mark.parametrize("where", ["vllm", "server", "http://a:1"])
 @pytest.mark.parametrize("method", ["sft", "seqkd", "minillm"])
 def test_a_sampler_that_would_not_be_asked_is_refused(where: str, method: str) -> None:

@@ -92,6 +92,39 @@ def test_an_answer_whose_past_form_differs_from_its_opening_is_still_prompt_then
     assert mask.index(True) == len(prompt)
 
 
+OPENS = tiny.TEMPLATE.replace("{%- if enable_thinking", "{{- '<think>\\n' }}{%- if enable_thinking")
+
+
+@pytest.mark.parametrize(
+    ("question", "said", "trained"),
+    [
+        ("hi", "yes", "\n</think>\n\nyes"),
+        ("What is <thinking>?", "yes", "\n</think>\n\nyes"),
+        ("hi", "Hm.\n</think>\n\nyes", "Hm.\n</think>\n\nyes"),
+    ],
+)
+def test_an_answer_stands_outside_the_thinking_block_that_the_prompt_opens(
+    question: str, said: str, trained: str
+) -> None:
+    # as templates of DeepSeek-R1's distillations do: past turns hold no block, the open turn begins one
+    opening = encoder(tiny.tokenizer(chat_template=OPENS))
+    ids, mask = opening.dialogue_ids(say(question, said))
+    prompt = opening.prompt_ids(say(question))
+    assert opening.opens_thinking and bytes(prompt[-8:]) == b"<think>\n"
+    assert ids == [*prompt, *trained.encode(), 257]
+    assert mask.index(True) == len(prompt)
+    assert opening.answer(ids[len(prompt) :])[1] == "yes"
+
+
+def test_a_question_that_spells_an_opening_mark_opens_no_block() -> None:
+    quiet = encoder(tiny.tokenizer(), enable_thinking=False)  # its past turns differ from the open one too
+    messages = say("What does <think> do?", "yes")
+    assert quiet.dialogue_ids(messages)[0] == [*quiet.prompt_ids(messages[:1]), *b"yes", 257]
+    bare = tiny.TEMPLATE.replace("assistant\\n' }}", "assistant: ' }}")
+    differing = encoder(tiny.tokenizer(chat_template=bare))
+    assert differing.dialogue_ids(messages)[0] == [*differing.prompt_ids(messages[:1]), *b"yes", 257]
+
+
 def test_only_the_last_turn_is_trained() -> None:
     ids, mask = TINY.dialogue_ids(say("a", "b", "c", "d"))
     assert [i for i, trained in zip(ids, mask, strict=True) if trained] == [ord("d"), 257]

@@ -15,9 +15,10 @@ import huggingface_hub
 import pytest
 import torch
 from huggingface_hub import errors
+from transformers import AutoModelForCausalLM
 
 from recovery.errors import InputError, RecoverError
-from recovery.forward.hidden_states import can_pack, hidden_states, logits_of, unwrap
+from recovery.forward.hidden_states import can_pack, decoder_layers, hidden_states, logits_of, unwrap
 from recovery.models import loading
 from recovery.models.adapters import LoraSpec, adapter_off, add_lora
 from recovery.models.chat_model import ChatModel
@@ -25,8 +26,9 @@ from recovery.models.loading import ModelSpec
 from recovery.models.saving import save
 from recovery.storage.checkpoints import CheckpointStore
 from recovery.storage.weights_hash import weights_sha256
-from tests.support import tiny
+from tests.support import families, tiny
 from tests.support.architectures import ARCHITECTURES, TOKENS, architecture
+from tests.support.families import Family
 
 
 @pytest.fixture
@@ -129,6 +131,41 @@ def test_gradient_checkpointing_changes_no_gradient(saved: Path) -> None:
         gradients.append([p.grad for p in chat.model.parameters() if p.grad is not None])
     assert gradients[0]
     assert all(torch.allclose(a, b) for a, b in zip(*gradients, strict=True))
+
+
+def test_attention_scores_stay_capped(tmp_path: Path) -> None:
+    settings = {**families.named("Gemma 2").settings, "attn_logit_softcapping": 0.5}
+    saved = families.save(Family("capped", "gemma2", settings), tmp_path)
+    found = logits(load(saved))
+    with torch.inference_mode():
+        capped, uncapped = (
+            AutoModelForCausalLM.from_pretrained(saved, attn_implementation=name)(TOKENS).logits
+            for name in ("eager", "sdpa")
+        )
+    assert torch.equal(found, capped)
+    assert not torch.allclose(found, uncapped, atol=1e-2)
+    assert "sdpa leaves out the cap" in refused(saved, attention="sdpa")
+
+
+@pytest.mark.parametrize("name", ["GPT-2", "RWKV"])
+def test_layers_are_compiled_under_any_name(name: str) -> None:
+    model = families.model(families.named(name))
+    loading.compile_layers(ChatModel.of(model, tiny.tokenizer(), path=name))
+    layers = decoder_layers(model)[1]
+    assert len(layers) == 2 and all(layer._compiled_call_impl is not None for layer in layers)
+
+
+def test_experts_in_a_layer_are_no_layers(tiny_chat_model: ChatModel) -> None:
+    first = unwrap(tiny_chat_model.model).model.layers[0]
+    first.mlp.experts = torch.nn.ModuleList(torch.nn.Identity() for _ in range(5))
+    name, layers = decoder_layers(tiny_chat_model.model)
+    assert (name, len(layers)) == ("layers", 2)
+
+
+def test_a_model_without_a_list_of_layers_is_refused(tiny_chat_model: ChatModel) -> None:
+    del unwrap(tiny_chat_model.model).model.layers
+    with pytest.raises(InputError, match=r"model\.compile: Qwen3ForCausalLM has no list of layers"):
+        loading.compile_layers(tiny_chat_model)
 
 
 # What goes wrong, in one line

@@ -25,6 +25,7 @@ from pipelines.sweep import pareto, sweep
 from recovery.errors import InputError
 from recovery.forward.hidden_states import is_adapter
 from recovery.models import merging
+from recovery.models.adapter_deltas import Experts, LowRank
 from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.loading import ModelSpec, load
 from recovery.models.merging import arc_shares, merge_weights
@@ -135,6 +136,40 @@ def test_an_adapter_counts_with_its_base(tmp_path: Path) -> None:
     for name, parameter in made.model.named_parameters():
         expected = 0.75 * wanted.get_parameter(name) + 0.25 * theirs.get_parameter(name)
         torch.testing.assert_close(parameter, expected)
+
+
+def test_an_adapter_on_a_tensor_that_the_base_stores_quantised_is_refused(tmp_path: Path) -> None:
+    base = tiny.save(tmp_path / "base")
+    save(add_lora(load(ModelSpec(str(base))), LoraSpec(rank=2)), tmp_path / "adapter")
+    tensors = load_file(base / "model.safetensors")
+    name = "model.layers.1.mlp.up_proj.weight"
+    tensors[f"{name}_blocks"] = tensors.pop(name).to(torch.uint8)  # as GPT-OSS stores its experts
+    save_file(tensors, base / "model.safetensors", {"format": "pt"})
+    with pytest.raises(InputError, match=rf"its adapter changes {name}, which .*base does not store"):
+        merge_weights(tmp_path / "adapter", tmp_path / "adapter", tmp_path, 0.5)
+
+
+@pytest.mark.parametrize("inputs_last", [True, False])
+def test_only_the_experts_that_are_asked_for_are_computed(
+    inputs_last: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    a_RI, b_OR = torch.randn(3 * 2, 5), torch.randn(4, 2 * 3)  # three experts of rank two
+    experts = Experts(LowRank(a_RI, b_OR, 0.5), 3, inputs_last)
+    by_hand = torch.stack([0.5 * b_OR[:, e::3] @ a_RI[2 * e : 2 * e + 2] for e in range(3)])
+    whole = by_hand if inputs_last else by_hand.mT
+    made: list[int] = []
+    einsum = torch.einsum
+
+    def counted(*given: Any) -> torch.Tensor:
+        found: torch.Tensor = einsum(*given)
+        made.append(len(found))
+        return found
+
+    monkeypatch.setattr(torch, "einsum", counted)
+    for rows in (slice(None), slice(0, 1), slice(1, 3)):
+        torch.testing.assert_close(experts.rows(rows), whole[rows])
+    assert made == [3, 1, 2]
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -17,7 +17,7 @@ from recovery.methods.table import METHODS, with_dials
 from recovery.models import offload
 from recovery.models.chat_model import ChatModel
 from recovery.teachers.teachers import CheckpointTeacher
-from tests.support import tiny
+from tests.support import families, tiny
 
 ROWS = Rollouts.from_dialogues(
     [(list(range(65, 65 + n)), [False] + [True] * (n - 1)) for n in (5, 9, 3)], 258
@@ -57,6 +57,17 @@ def test_it_scores_as_before_with_one_layer_at_a_time(kind: str, monkeypatch: py
         assert [pointers(layer) for layer in layers(resting)] == at_rest
     assert away == [[True, False], [False, True]] * 2
     assert not any(map(torch.isnan, (parameter.sum() for parameter in resting.model.parameters())))
+
+
+def test_layers_rest_under_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offload, "fetched", lambda resting, device: resting.clone())
+    plain, resting = (
+        ChatModel.of(families.model(families.named("GPT-2")), tiny.tokenizer(), path="gpt2") for _ in range(2)
+    )
+    offload.rest_on_host(resting)
+    found, expected = CheckpointTeacher(resting).score(ROWS), CheckpointTeacher(plain).score(ROWS)
+    assert found.hidden_ND is not None and expected.hidden_ND is not None
+    torch.testing.assert_close(found.hidden_ND, expected.hidden_ND, rtol=1e-4, atol=1e-5)
 
 
 def test_rows_share_a_pass_as_before(monkeypatch: pytest.MonkeyPatch) -> None:

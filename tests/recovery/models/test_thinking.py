@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.models.chat_encoding import ChatEncoder
-from recovery.models.thinking import ends_inside, split_thinking
+from recovery.models.thinking import closing_between, ends_inside, split_thinking
 from tests.support import tiny
 from tests.support.chat_families import FAMILIES
 
@@ -39,6 +39,27 @@ def test_the_answer_is_what_comes_after_the_thinking(block: str) -> None:
     thinking, answer = split_thinking(block.format(ANSWER))
     assert answer == ANSWER
     assert ANSWER not in thinking and "<" not in thinking
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [
+        ("<think>", "</think>"),
+        ("<seed:think>", "</seed:think>"),
+        ("[THINK]", "[/THINK]"),
+        ("◁think▷", "◁/think▷"),
+        ("<|channel>", "<channel|>"),
+        ("<|START_THINKING|>", "<|END_THINKING|>"),
+        ("<|begin_of_thought|>", "<|end_of_thought|>"),
+        ("<|think_start|>", "<|think_end|>"),
+    ],
+)
+def test_an_open_block_is_closed_in_its_own_spelling(opening: str, closing: str) -> None:
+    prompt = f"user: hi\nassistant: {opening}\n"
+    assert closing_between(prompt, ANSWER) == f"\n{closing}\n\n"
+    assert split_thinking(closing_between(prompt, ANSWER) + ANSWER, opened=True) == ("", ANSWER)
+    assert closing_between(prompt, f"Hm.{closing}{ANSWER}") == ""
+    assert closing_between(prompt + closing, ANSWER) == closing_between("user: hi", ANSWER) == ""
 
 
 @pytest.mark.parametrize(

@@ -497,6 +497,10 @@ def test_the_share_within_a_budget_by_hand(budget: float, share: float) -> None:
     assert dv.share_within((0.5, 1.0), (0.04, 0.16), budget) == pytest.approx(share)
 
 
+def test_distances_that_are_no_numbers_leave_the_teacher_and_so_a_loss_that_says_so() -> None:
+    assert dv.share_within((0.5, 1.0), (math.nan, math.nan), 0.1) == 1.0
+
+
 def test_one_share_for_all_is_the_nearest_teacher() -> None:
     """Of two tokens' shares that spend the same on average, the equal ones leave least KL(q||teacher)."""
     student, teacher = pair(vocabulary=6, rows=2, scale=1.5)

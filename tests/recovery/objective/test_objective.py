@@ -390,6 +390,15 @@ def test_sampler_gap_is_seen(world: World) -> None:
     assert loss.maxima["sampler_gap_max"] == pytest.approx(0.5, abs=1e-4)
 
 
+def test_no_gap_is_told_between_two_temperatures(world: World) -> None:
+    """Labels are read at temperature 1, whatever they were sampled at."""
+    for temperature, told in ((1.0, True), (0.7, False)):
+        loss, _ = world.run(with_dials("rft", {"temperature": temperature}), behaviour_N=-torch.ones(N))
+        assert ("sampler_gap" in loss.metrics) == ("sampler_gap_max" in loss.maxima) == told
+    loss, _ = world.run(with_dials("opd", {"temperature": 0.7}), behaviour_N=-torch.ones(N))
+    assert loss.metrics["sampler_gap"] > 0
+
+
 def test_stop_mass_of_a_remote_teacher(world: World) -> None:
     loss, _ = world.run("opd-topk", scores=world.topk(V))
     expected = world.teacher_NV[:, list(STOP)].exp().sum()
@@ -494,13 +503,10 @@ def test_scores_of_the_wrong_kind_are_named(world: World) -> None:
         Objective(get("opd"), chunk=0)
 
 
-def test_topk_anchor_will_do_for_the_reverse_kl(world: World) -> None:
-    reverse = with_dials("asft", {"anchor_kl": "reverse"})
-    dense, _ = world.run(reverse)
-    top, _ = world.run(reverse, anchor=_topk_of(world))
-    assert 0 < top.metrics["anchor_kl"] <= dense.metrics["anchor_kl"] + 1e-4
-    with pytest.raises(InputError, match="anchor"):
-        world.run("asft", anchor=_topk_of(world))
+@pytest.mark.parametrize("direction", ["forward", "reverse"])
+def test_an_anchor_gives_whole_distributions(world: World, direction: str) -> None:
+    with pytest.raises(InputError, match="no dense anchor scores"):
+        world.run(with_dials("asft", {"anchor_kl": direction}), anchor=world.topk(16))
 
 
 def test_asft_is_a_dft_label_and_a_tenth_of_the_forward_kl(world: World) -> None:
@@ -510,8 +516,3 @@ def test_asft_is_a_dft_label_and_a_tenth_of_the_forward_kl(world: World) -> None
     anchor_NV = world.teacher_head(world.anchor.hidden_ND).log_softmax(-1)
     forward_N = (anchor_NV.exp() * (anchor_NV - student_NV)).sum(-1)
     torch.testing.assert_close(loss.value, (-label_N * label_N.exp() + 0.1 * forward_N).sum())
-
-
-def _topk_of(world: World) -> TeacherScores:
-    top = world.teacher_head(world.anchor.hidden_ND).log_softmax(-1).detach().topk(16)
-    return TeacherScores(ids_NK=top.indices, logprobs_NK=top.values)

@@ -65,6 +65,8 @@ from recovery.teachers.rewards import exact_answer, final_answer, group_advantag
         ("**Answer:** -8", "-8", 1),
         ("**Answer:** -8", "8", 0),
         ("## Answer\n\n.5", "0.5", 1),
+        ("Final answer is -8.", "-8", 1),
+        ("The answer is:\n\nFirst add 3 and 4, which is 7.\n\nTwice that is 14.", "14", 1),
     ],
 )
 def test_exact_answer(response: str, answer: str, earned: int) -> None:
@@ -142,6 +144,21 @@ def test_exact_answer(response: str, answer: str, earned: int) -> None:
         ("(2x+1)*3", "2x+1*3", 0),
         ("x > 3", "x < 3", 0),
         ("(-∞, 3]", "(∞, 3]", 0),
+        ("Answer:\nParis", "Paris", 1),
+        ("Answer:\n\n**Paris**", "Paris", 1),
+        ("The answer is:\n\nParis", "Paris", 1),
+        ("The answer is:\n\nParis\n\nIt lies on the Seine.", "Paris", 1),
+        ("**The answer is:**\n**Paris**", "Paris", 1),
+        ("The answer is\r\n\r\nParis", "Paris", 1),
+        ("The answer is:\nLondon\nParis", "Paris", 0),
+        ("The answer is:", "Paris", 0),
+        ("####\nParis", "Paris", 1),
+        ("Final answer is Paris.", "Paris", 1),
+        ("**Final answer is:** Paris", "Paris", 1),
+        ("## Final answer would be\n\nParis", "Paris", 1),
+        ("Final answer is -1/2", "-1/2", 1),
+        ("Final answer is -1/2", "1/2", 0),
+        ("Final answer island", "island", 1),
     ],
 )
 def test_answers_in_words_and_formulas(response: str, answer: str, earned: int) -> None:

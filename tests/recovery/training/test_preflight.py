@@ -212,6 +212,39 @@ def test_a_student_whose_template_ends_turns_otherwise_is_no_damage() -> None:
         assert not preflight.same_stops("stops", other, ending_with(TURN_END), rollouts).ok
 
 
+def test_the_head_is_compared_on_the_shortest_prompt() -> None:
+    teacher = ending_with(TURN_END)
+    prompts = [[{"role": "user", "content": text}] for text in ("long " * 40, "hi", "a longer one")]
+    read: list[int] = []
+
+    def watch(module: Any, args: Any, given: dict[str, Any]) -> None:
+        if "input_ids" in given:
+            read.append(given["input_ids"].numel())
+
+    teacher.model.register_forward_pre_hook(watch, with_kwargs=True)
+    checks = preflight.checks(ending_with(TURN_END), teacher, prompts, max_new_tokens=2)
+    assert [check.name for check in checks if not check.ok] == []
+    assert read[0] == len(teacher.prompt_ids(prompts[1]))
+
+
+def test_answers_are_read_in_passes_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = tiny.chat_model(seed=1), tiny.chat_model()
+    answers = InProcessSampler(pair[1]).sample([[5] * n for n in range(20, 60)], SamplingParams(64))
+    with torch.no_grad():
+        at_once = preflight.same_stops("stops", *pair, answers)
+        monkeypatch.setattr(preflight, "MAX_TOKENS", 128)
+        sizes: list[int] = []
+
+        def watched(model: Any, tokens_BT: torch.Tensor, *more: Any) -> torch.Tensor:
+            sizes.append(tokens_BT.numel())
+            return plain_states(unwrap(model), tokens_BT, *more)
+
+        monkeypatch.setattr(preflight, "hidden_states", watched)
+        assert preflight.same_stops("stops", *pair, answers) == at_once
+        assert preflight.teacher_is_itself(pair[1], answers).ok
+    assert len(sizes) > 2 and max(sizes) <= 128
+
+
 def adapter_ending_with(adapted_stop: int, base_stop: int) -> ChatModel:
     """An adapter under which every turn ends with one stop token, on a base that ends it with another.
 

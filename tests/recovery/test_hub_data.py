@@ -1,0 +1,44 @@
+"""What counts as an answer of the hub, and what as a hub out of reach."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from huggingface_hub import HfApi, errors
+
+from recovery.hub_data import asked_once, one_try
+
+
+def says(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    """Let the hub answer every question with this status, in its client's own response class."""
+    kind: Any = getattr(errors, "Response")  # noqa: B009 - imported there under whichever library is used
+    web = sys.modules[kind.__module__.partition(".")[0]]
+    response = kind(status, request=web.Request("GET", "https://example.org"))
+
+    def answer(*_: Any, **__: Any) -> None:
+        raise errors.HfHubHTTPError(f"status {status}", response=response)
+
+    monkeypatch.setattr(HfApi, "repo_info", answer)
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_an_overloaded_or_broken_hub_is_out_of_reach(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    says(monkeypatch, status)
+    assert asked_once("owner/name", "model") is None
+    with one_try("owner/name") as revision:
+        assert revision is None
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_what_the_hub_says_of_a_repository_is_raised(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    says(monkeypatch, status)
+    with pytest.raises(errors.HfHubHTTPError, match=f"status {status}"):
+        asked_once("owner/name", "model")
+
+
+def test_the_commit_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HfApi, "repo_info", lambda *_, **__: SimpleNamespace(sha="0123abc"))
+    assert asked_once("owner/name", "dataset") == "0123abc"
