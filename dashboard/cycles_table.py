@@ -37,12 +37,12 @@ REVIEWS = {
 Row = dict[str, Any]
 
 
-def section(rows: list[Row], address: Address) -> Html:
-    """Show the cycles that match the address, with the controls of the table."""
+def section(rows: list[Row], address: Address, recorded: int) -> Html:
+    """Show the cycles that match the address, with the controls of the table; so many cycles are recorded."""
     found = _sorted([row for row in rows if _wanted(row, address)], address)
     return tag(
         "section",
-        _controls(address, len(found), len(rows)),
+        _controls(address, len(found), len(rows), recorded),
         _table(found, picked(address, rows), address),
         _pages(found, address),
         class_="card",
@@ -125,11 +125,12 @@ def _sorted(rows: list[Row], address: Address) -> list[Row]:
 # The table --------------------------------------------------------------------------------------------------
 
 
-def _controls(address: Address, found: int, total: int) -> Html:
+def _controls(address: Address, found: int, total: int, recorded: int) -> Html:
     counted = f" {found} of {total}" if found < total else f" {total}"
+    title = "All cycles" if recorded <= total else f"The newest {total:,} of {recorded:,} cycles:"
     return tag(
         "div",
-        tag("h2", "All cycles", tag("span", counted, class_="soft")),
+        tag("h2", title, tag("span", counted, class_="soft")),
         tag(
             "div",
             search_field("number, note, name"),
@@ -197,7 +198,13 @@ def _shift(row: Row, suite: str) -> Html:
     value = _score(row, suite, "recovered")
     way = " → ".join(share(_score(row, suite, stage)) for stage in STAGES)
     below = tag("div", way, class_="soft small") if value is not None else None
-    return tag("td", percent(value), below, class_="n")
+    return tag("td", percent(value), below, class_="n", title=_interval(row, suite))
+
+
+def _interval(row: Row, suite: str) -> str | None:
+    """Return the 95 % interval of the recovered model's score, for a tooltip."""
+    low, high = (row["scores"].get(suite, {}).get("intervals") or {}).get("recovered") or (None, None)
+    return None if low is None or high is None else f"95 % interval {share(low)} to {share(high)} %"
 
 
 def _pick(number: int, picked: list[int], address: Address) -> Html:

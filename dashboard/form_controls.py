@@ -43,6 +43,7 @@ def text_field(label: str, parameter: str, placeholder: str, suggestions: Sequen
         "input",
         type="text",
         data_param=parameter,
+        data_reset="page after",
         placeholder=placeholder,
         list=names,
         spellcheck="false",

@@ -55,8 +55,8 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(at: str | None) -> str:
-    """Format a timestamp: 2026-11-20T08:21:07.123Z -> 2026-11-20 08:21."""
-    return NONE if not at else at[:16].replace("T", " ")
+    """Format a timestamp: 2026-11-20T08:21:07.123Z -> 2026-11-20 08:21 UTC."""
+    return NONE if not at else f"{at[:16].replace('T', ' ')} UTC"
 
 
 def number(value: float | None) -> str:

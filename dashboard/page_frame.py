@@ -25,7 +25,7 @@ def render(context: PageContext, url: str, notice: str = "", *, done: bool = Fal
     address = Address.of(url)
     context = _of_project(_holding(context), address)
     page = BY_PATH.get(address.path)
-    version = _version(context, page, address)
+    version = _version(context)
     body = _body(context, page, address)
     title = page.TITLE if page else "Not found"
     said = tag("p", with_code(notice), class_="notice") if notice else None
@@ -56,8 +56,7 @@ def unknown() -> Html:
 
 def version(context: PageContext, url: str) -> str:
     """Return the version by which a browser detects an outdated page."""
-    address = Address.of(url)
-    return _version(_of_project(context, address), BY_PATH.get(address.path), address)
+    return _version(_of_project(context, Address.of(url)))
 
 
 def submit_form(context: PageContext, url: str, action: str, fields: dict[str, str]) -> Html:
@@ -96,10 +95,9 @@ def _holding(context: PageContext) -> PageContext:
         return context
 
 
-def _version(context: PageContext, page: ModuleType | None, address: Address) -> str:
-    own = getattr(page, "version", None)
+def _version(context: PageContext) -> str:
     try:
-        return str(own(context, address)) if own else context.version()
+        return context.version()
     except TrackerError:
         return "unreadable"
 
@@ -133,8 +131,7 @@ def _navigation(address: Address) -> Html:
         here = address.path == page.PATH
         return tag("a", page.TITLE, href=address.page(page.PATH), aria_current="page" if here else None)
 
-    shown = [page for page in PAGES if getattr(page, "IN_NAVIGATION", True)]
-    return tag("nav", [entry(page) for page in shown], aria_label="Pages")
+    return tag("nav", [entry(page) for page in PAGES], aria_label="Pages")
 
 
 def _header(context: PageContext, address: Address) -> Html:

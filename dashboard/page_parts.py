@@ -50,6 +50,15 @@ def empty(what: str, command: str, shows: str = "") -> Html:
     )
 
 
+def absent(wanted: str, shown: str) -> Html | None:
+    """Say that another run is shown than the address names, if so."""
+    if wanted in ("", shown):
+        return None
+    return tag(
+        "p", f"Run {wanted} has nothing to show here. This is the newest run that has.", class_="notice"
+    )
+
+
 def beside_claim(axis: Mapping[str, Any]) -> list[Html]:
     """Say what an axis tells beside its claim: what was learned, and where a pass claims nothing."""
     details = axis.get("details") or {}

@@ -25,7 +25,6 @@ from dashboard.number_format import NONE, count, duration, moment, number, perce
 from dashboard.page_parts import beside_claim, failure, number_headers, table
 from dashboard.status_chips import chip
 from db.cycle_names import STAGES
-from db.errors import NotFound
 from db.reads import curves as stored
 from db.reads import queries, traces
 from db.redact import redact
@@ -245,23 +244,23 @@ def _curves(database: Database, runs: Sequence[Row]) -> Html:
 
 
 def _flips(database: Database, cycle: Row) -> Html:
-    ids = cycle["checkpoints"]
-    if not ids["clean"] or not ids["recovered"]:
+    if not cycle["checkpoints"]["clean"] or not cycle["checkpoints"]["recovered"]:
         return _card("Prompts that flipped", tag("p", "There is no recovered model yet."))
-    try:
-        parts = [
-            _way(database, ids, "lost", "pass → fail", "reject"),
-            _way(database, ids, "gained", "fail → pass", "approve"),
-        ]
-    except NotFound:
+    own: dict[str, Row] = {}  # what the cycle measured: its models may have been measured again since
+    for row in queries.stage_scores(database, cycle["cycle"], suite="ifeval"):
+        own.setdefault(row["stage"], row)
+    sets = {own[stage]["item_set"] if stage in own else None for stage in ("clean", "recovered")}
+    if None in sets or len(sets) > 1:
         parts = [tag("p", "The clean and the recovered model were not scored on the same prompts.")]
+    else:
+        pair = own["clean"]["id"], own["recovered"]["id"]
+        parts = [_way(database, pair, "lost", "pass → fail"), _way(database, pair, "gained", "fail → pass")]
     return _card("Instructions that flipped from the clean to the recovered model", parts)
 
 
-def _way(database: Database, ids: Row, direction: str, label: str, sign: str) -> Html:
-    found = queries.flips(
-        database, ids["clean"], ids["recovered"], "ifeval", direction=direction, limit=MOST_FLIPS + 1
-    )
+def _way(database: Database, pair: tuple[int, int], direction: str, label: str) -> Html:
+    sign = "reject" if direction == "lost" else "approve"
+    found = queries.flips_of_scores(database, *pair, direction=direction, limit=MOST_FLIPS + 1)
     more = f"{MOST_FLIPS} and more" if len(found) > MOST_FLIPS else str(len(found))
     shown = [
         tag(

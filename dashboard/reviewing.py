@@ -27,17 +27,17 @@ SAID = {"approve": "approved", "reject": "rejected", "needs-work": "needs work"}
 
 def box(cycle: Row, reviews: Sequence[Row], reviewer: str) -> Html:
     """Return the form, then every earlier decision, newest first."""
-    return join(tag("h2", "Review"), _form(cycle, reviewer), _history(reviews))
+    # The element's name depends on the cycle: a browser that goes on to another one replaces the whole form,
+    # as it would keep what was typed and change only the hidden number.
+    form = tag(f"review-{cycle['run']}", _form(cycle, reviewer))
+    return join(tag("h2", "Review"), form, _history(reviews))
 
 
 def _form(cycle: Row, reviewer: str) -> Html:
     ready = cycle["checkpoints"].get("recovered") is not None
     choices = [_choice(decision, enabled=ready or decision != "approve") for decision in DECISIONS]
-    hint = (
-        None
-        if ready
-        else tag("p", "There is no recovered model yet, so there is nothing to approve.", class_="soft small")
-    )
+    words = _hint(cycle, ready=ready)
+    hint = tag("p", words, class_="soft small") if words else None
     name = tag(
         "input",
         type="text",
@@ -64,6 +64,15 @@ def _form(cycle: Row, reviewer: str) -> Html:
         data_action="review",
         class_="review",
     )
+
+
+def _hint(cycle: Row, *, ready: bool) -> str:
+    """Say what an approval lacks: a model, or a verdict on it."""
+    if not ready:
+        return "There is no recovered model yet, so there is nothing to approve."
+    if cycle["verdict"] is None:
+        return "There is no verdict yet: no measurement says that this model may be used."
+    return ""
 
 
 def _choice(decision: str, *, enabled: bool) -> Html:

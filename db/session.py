@@ -122,10 +122,10 @@ def _url(where: str | os.PathLike[str]) -> URL:
         return URL.create("sqlite", database=text)
     try:
         url = make_url(text)
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, ValueError):  # what they say may hold the password
         raise BadRequest(
             "the database URL cannot be read: use a path or postgresql://user@host/name"
-        ) from error
+        ) from None
     if url.get_backend_name() in ("postgresql", "postgres"):
         return url.set(drivername="postgresql+psycopg")
     if url.drivername == "sqlite" and url.database not in (None, "", ":memory:"):

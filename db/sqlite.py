@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event
 
 from db.errors import TrackerError
 
@@ -23,8 +23,12 @@ WRITING = {"begin": "BEGIN IMMEDIATE"}  # execution options of a connection that
 
 def connect(path: Path, **settings: object) -> Engine:
     """Return an engine for one file; transactions begin deferred unless the WRITING option is set."""
-    url = URL.create("sqlite", database=str(path)) if _writable(path) else _read_only(path)
-    engine = create_engine(url, connect_args={"timeout": FOREIGN_SECONDS}, **settings)
+    if _writable(path):
+        url = URL.create("sqlite", database=str(path))
+        engine = create_engine(url, connect_args={"timeout": FOREIGN_SECONDS}, **settings)
+    else:
+        # Whether the file is complete changes as writers come and go: no connection may be kept.
+        engine = create_engine("sqlite://", creator=lambda: _reader(path), poolclass=NullPool, **settings)
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin)
     return engine
@@ -35,26 +39,30 @@ def _writable(path: Path) -> bool:
     return not path.exists() or os.access(path.parent, os.W_OK)
 
 
-def _read_only(path: Path) -> URL:
-    """Open read-only; a file without a write-ahead log is complete and opened as immutable."""
-    return URL.create("sqlite", database=f"file:{quote(str(path))}", query={"uri": "true", **_options(path)})
+def _reader(path: Path) -> sqlite3.Connection:
+    # The rows of a download are read by several of the server's threads, one after the other.
+    return sqlite3.connect(read_only_file(path), FOREIGN_SECONDS, check_same_thread=False, uri=True)
 
 
 def read_only_file(path: Path) -> str:
-    """Return the URI by which a file is read only, whether a file may be written beside it or not."""
-    options = {"mode": "ro"} if _writable(path) else _options(path)
+    """Return the URI by which a file is read only, as it is now: without a write-ahead log it is complete.
+
+    Where no file may be written beside it, a complete one must be opened as immutable."""
+    complete = not _writable(path) and not Path(f"{path}-wal").exists()
+    options = {"mode": "ro", **({"immutable": "1"} if complete else {})}
     return f"file:{quote(str(path))}?{urlencode(options)}"
-
-
-def _options(path: Path) -> dict[str, str]:
-    whole = not Path(f"{path}-wal").exists()
-    return {"mode": "ro", **({"immutable": "1"} if whole else {})}
 
 
 def _configure(connection: sqlite3.Connection, _: object) -> None:
     connection.isolation_level = None  # the Python driver's BEGIN is deferred and comes too late
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA foreign_keys=ON")
+    # SQLite's own knows ASCII letters only: a search would tell É from é, which PostgreSQL's does not.
+    connection.create_function("lower", 1, _casefold, deterministic=True)
+
+
+def _casefold(value: object) -> str | None:
+    return None if value is None else str(value).casefold()
 
 
 def _begin(connection: Connection) -> None:

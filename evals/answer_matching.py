@@ -14,7 +14,13 @@ from collections.abc import Iterable
 _NO_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _UNSPACED = re.compile(f"[{_NO_SPACES}]")
 _BORDER = re.compile(rf"(?<=[{_NO_SPACES}])(?=[^\s{_NO_SPACES}])|(?<=[^\s{_NO_SPACES}])(?=[{_NO_SPACES}])")
-_ACCENTS = re.compile("[\u0300-\u036f]")
+# Left out: accents, the points of Arabic and Hebrew, Arabic's lengthening line, joiners, variants of signs.
+_ACCENTS = re.compile(
+    "[\u0300-\u036f\u064b-\u0652\u0670\u0640\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
+    "\u200c\u200d\u20d0-\u20ff\ufe00-\ufe0f]"
+)
+# Other marks are part of their word, as vowels of Hindi, Tamil and Thai are; Python's \w leaves them out.
+MARKS = "".join(mark for mark in map(chr, range(0x10000)) if unicodedata.category(mark)[0] == "M")
 _THIN_SPACES = re.compile("(?<=\\d)['’\u00a0\u2009\u202f](?=\\d{3}(?!\\d))")  # 1'500
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d\d?(?!\d))")
@@ -22,7 +28,7 @@ _DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d\d?(?!\d))")
 # signs at the end of C++, F# or A+, not those between words (Ctrl+C).
 _MINUS = rf"(?:(?<![^\W_])|(?<=[{_NO_SPACES}]))(?<![-\u2212%‰°′″€)\]])[-\u2212](?=\d)"
 _SIGNS = r"(?<=[^\W\d_])(?:[+#]{2,}|[+#](?![^\W_]))"
-_NOT_WORD = r"(?<!\d)\.|\.(?!\d)|[^\w.]|_"
+_NOT_WORD = rf"(?<!\d)\.|\.(?!\d)|[^\w.{MARKS}]|_"
 _MARK = re.compile(f"(?P<minus>{_MINUS})|(?P<signs>{_SIGNS})|{_NOT_WORD}")
 _ARTICLES = {"a", "an", "the"}
 # The A of "Hall A is closed" is a name and no article; it is kept as a letter of its own.

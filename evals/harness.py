@@ -119,7 +119,10 @@ def rows(prompts_path: str | Path | None = None) -> list[dict[str, Any]]:
 
 def _row(doc: Mapping[str, Any]) -> dict[str, Any]:
     row = {name: doc[name] for name in PROMPT_FIELDS}
-    return row | ({MESSAGES: json.loads(doc[MESSAGES])} if doc.get(MESSAGES) else {})
+    if not doc.get(MESSAGES):
+        return row
+    del row["prompt"]  # only shows the turns
+    return row | {MESSAGES: json.loads(doc[MESSAGES])}
 
 
 def _turns(task: Task) -> dict[str, list[Message]]:

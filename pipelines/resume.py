@@ -22,6 +22,7 @@ from pipelines.config.jobs import (
 from pipelines.cycle import cycle
 from pipelines.demo import demo
 from pipelines.distill import distill_alone
+from pipelines.distillation.prompts import HubAway
 from pipelines.drift import drift
 from pipelines.evaluate import evaluate
 from pipelines.locate import locate
@@ -33,6 +34,8 @@ from pipelines.runs.stage_runner import worked_on
 from pipelines.runs.workspace import Workspace
 from pipelines.sweep import sweep
 from recovery.errors import InputError
+
+REFUSED = (InputError.__name__, HubAway.__name__)  # with which a run ends that its input stops
 
 Again = Callable[[Workspace, dict[str, Any], str], dict[str, Any]]
 
@@ -74,7 +77,7 @@ def _newest(ws: Workspace) -> dict[str, Any]:
 
 
 def _refused(run: dict[str, Any]) -> bool:
-    return run["status"] == "failed" and str(run["error"]).startswith(InputError.__name__)
+    return run["status"] == "failed" and str(run["error"]).startswith(REFUSED)
 
 
 def _root(ws: Workspace, run_id: str) -> dict[str, Any]:

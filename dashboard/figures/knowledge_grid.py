@@ -19,7 +19,7 @@ def triangle(
     cells: Mapping[tuple[int, int], float | None],
     cycles: Sequence[int],
     chosen: int | None,
-    link: Callable[[int], str] | None,
+    link: Callable[[int], str],
 ) -> Html:
     """Draw the score of each model (row) on the documents of each cycle (column)."""
     size = CELL if len(cycles) <= NUMBERS else 24
@@ -37,8 +37,7 @@ def triangle(
             for column, whose in enumerate(cycles[: place + 1])
             if (number, whose) in cells
         ]
-        label = _label(number, size, chosen)
-        named = label if link is None else tag("a", label, href=link(number))
+        named = tag("a", _label(number, size, chosen), href=link(number))
         drawn.append(tag("g", named, row, transform=f"translate(0 {TOP + place * size})"))
     return svg(
         drawn,
@@ -46,7 +45,7 @@ def triangle(
         width=width,
         height=height,
         class_="grid-figure",
-        linked=link is not None,
+        linked=True,
     )
 
 

@@ -101,14 +101,18 @@ def _controls(address: Address, numbers: list[int], number: int) -> Html:
 
 
 def _types(context: PageContext, first: int, last: int, suite: str) -> dict[tuple[int, str], Types]:
-    """Return {(cycle, stage): {instruction type: {passed, n}}}."""
+    """Return {(cycle, stage): {instruction type: {passed, n}}}, marked where they are beside the headline."""
 
     def merged() -> dict[tuple[int, str], Types]:
         found: dict[tuple[int, str], Types] = {}
         for row in queries.stage_scores(context.db, first, last, suite=suite):
             kinds = (row["details"] or {}).get(SUITES[suite][0]) or {}
-            there = found.setdefault((row["cycle"], row["stage"]), {})
-            there |= kinds | there  # a suite's headline comes first, and keeps its own
+            column = row["cycle"], row["stage"]
+            if column not in found:  # a suite's headline comes first, and keeps its own
+                found[column] = dict(kinds)
+            else:
+                beside = {kind: {**counted, "beside": True} for kind, counted in kinds.items()}
+                found[column] = beside | found[column]
         return found
 
     return context.cached(("types", first, last, suite), merged)
@@ -124,8 +128,11 @@ def _cell(
     address: Address, scores: dict[tuple[int, str], Types], column: tuple[int, str], name: str, suite: str
 ) -> Cell:
     number, stage = column
-    value, n = _value(scores.get(column, {}), name)
-    link = address.page("/samples", n=number, suite=suite, kind=name, failing=stage)
+    types = scores.get(column, {})
+    value, n = _value(types, name)
+    link = None
+    if not types.get(name, {}).get("beside"):  # the samples are the headline's
+        link = address.page("/samples", n=number, suite=suite, kind=name, failing=stage)
     return Cell(value, n, link, f"{stage} of cycle {number}")
 
 

@@ -164,11 +164,15 @@ def _flips(context: PageContext, address: Address, a: str, b: str, suite: str, r
         class_="controls",
     )
     last = found[PAGE - 1]["key"] if len(found) > PAGE else None
+    turn = [
+        tag("a", "← From the start", href=address.link(after=None)) if after else None,
+        tag("a", "More →", href=address.link(after=last)) if last else None,
+    ]
     return tag(
         "section",
         tag("div", tag("h2", "Prompts that flipped"), controls, class_="head"),
         [_flip(row) for row in found[:PAGE]] or tag("p", "None.", class_="soft"),
-        tag("p", tag("a", "more", href=address.link(after=last))) if last else None,
+        tag("p", turn, class_="pager"),
         class_="card",
     )
 

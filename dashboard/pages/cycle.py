@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dashboard import reviewing, stage_progress
@@ -23,6 +23,7 @@ TITLE = "Cycle"
 PATH = "/cycle"
 ACTIONS = {"review": reviewing.record}
 DOCUMENTS = 200  # files per page of the list
+MOST_EARLIER = 5  # earlier cycles whose documents are listed
 HASH = re.compile("[0-9a-f]{64}")
 LISTS = {"all": "list them", "skipped": "list what was skipped"}
 
@@ -83,7 +84,7 @@ def _newest(context: PageContext) -> int | None:
 def _head(context: PageContext, address: Address, row: Row, run: Row) -> Html:
     number = row["cycle"]
     ended = f" to {moment(row['ended_at'])}" if row["ended_at"] else ""
-    when = f"{moment(row['started_at'])}{ended} UTC"
+    when = f"{moment(row['started_at'])}{ended}"
     newest = _newest(context) or number
     before = tag("a", f"← Cycle {number - 1}", href=address.page(PATH, n=number - 1)) if number > 1 else None
     after = (
@@ -116,19 +117,29 @@ def _verdict(row: Row) -> Html:
     lines = [
         _axis(name, axes[name]) if name in axes else _unmeasured(name, row) for name in (*AXES, *families)
     ]
-    rates = row["scores"].get("updates", {}).get("stale_rate", {})
-    earlier = row.get("knowledge_by_cycle") or []
-    kept = [
-        tag(
-            "li",
-            f"cycle {past['cycle']}'s documents: {share(past['score'])} %",
-            f", {share(past['then'])} % when it ended" if past["then"] is not None else "",
-        )
-        for past in earlier[-5:]
-    ]
-    still = tag("h3", "What it still knows of earlier documents", class_="more")
-    known = [still, tag("ul", kept, class_="small")] if kept else None
-    return join(tag("div", lines, class_="axes"), _stale(rates), known)
+    updates = row["scores"].get("updates", {})
+    known = _still_known(row.get("knowledge_by_cycle") or [])
+    return join(tag("div", lines, class_="axes"), _stale(updates), known)
+
+
+def _still_known(earlier: Sequence[Row]) -> Html | None:
+    """List what is known of the newest earlier cycles' documents; of more, name the one it knows least of."""
+    if not earlier:
+        return None
+    shown = [tag("li", _past(past)) for past in earlier[-MOST_EARLIER:]]
+    title = "What it still knows of earlier documents"
+    least = None
+    if len(earlier) > len(shown):
+        title += f", the newest {len(shown)} of {len(earlier)} sets"
+        measured = [past for past in earlier if past["score"] is not None]
+        worst = min(measured, key=lambda past: past["score"], default=None)
+        least = tag("p", f"Least it knows of {_past(worst)}.", class_="small") if worst else None
+    return join(tag("h3", title, class_="more"), tag("ul", shown, class_="small"), least)
+
+
+def _past(past: Row) -> str:
+    then = f", {share(past['then'])} % when it ended" if past["then"] is not None else ""
+    return f"cycle {past['cycle']}'s documents: {share(past['score'])} %{then}"
 
 
 def _unmeasured(name: str, row: Row) -> Html | None:
@@ -145,9 +156,16 @@ def _unmeasured(name: str, row: Row) -> Html | None:
     return tag("div", tag("h3", name), chip("not measured"), shown, class_="axis-card")
 
 
-def _stale(rates: Mapping[str, float | None]) -> Html | None:
-    """Show the share of changed facts that each stage answers as before the change."""
-    known = [f"{stage} {share(rate)} %" for stage, rate in rates.items() if rate is not None]
+def _stale(updates: Mapping[str, Any]) -> Html | None:
+    """Show the share of changed facts that each stage answers as before the change, with its interval."""
+    known = []
+    for stage, rate in updates.get("stale_rate", {}).items():
+        low, high = updates["stale_intervals"].get(stage) or (None, None)
+        around = (
+            f" ({share(low)}–{share(high)})" if isinstance(low, float) and isinstance(high, float) else ""
+        )
+        if rate is not None:
+            known.append(f"{stage} {share(rate)} %{around}")
     return tag("p", f"Old answers to changed facts: {', '.join(known)}.", class_="small") if known else None
 
 

@@ -41,12 +41,16 @@ def build(context: PageContext, address: Address) -> Html:
     return join(
         _headline(context, address, rows),
         _figures(context, address, rows),
-        cycles_table.section(rows, address),
+        cycles_table.section(rows, address, _recorded(context)),
     )
 
 
+def _recorded(context: PageContext) -> int:
+    return len(context.cached("numbers", lambda: queries.cycle_numbers(context.db)))
+
+
 def _rows(context: PageContext) -> list[Row]:
-    """Return all cycles, oldest first; the status marks a cycle whose process is gone."""
+    """Return the newest cycles, oldest first; the status marks a cycle whose process is gone."""
     rows = context.cached("cycles", lambda: queries.cycles(context.db, limit=MOST))
     running = queries.runs(context.db, kind="cycle", status="running")
     quiet = {run["id"] for run in running if run["stalled"]}

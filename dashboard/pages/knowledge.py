@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dashboard.address import Address
@@ -12,7 +12,7 @@ from dashboard.markup import Html, tag
 from dashboard.number_format import NONE, points, share
 from dashboard.page_context import PageContext
 from dashboard.page_parts import empty, number_headers, table
-from db.reads import overview
+from db.reads import overview, queries
 
 TITLE = "Knowledge"
 PATH = "/knowledge"
@@ -22,6 +22,10 @@ ALL = "all questions"
 SHOWS = (
     "Here stands what the models of each cycle know of its documents and of every earlier cycle's. What the "
     "clean model knows stands on the page of the cycle."
+)
+SAME = (
+    "Known when new is the share of the same questions that the model of that cycle answered rightly. It is "
+    "not known where some of them were not asked then, nor for one kind of question."
 )
 MEANINGS = {
     "direct": "direct: the question as it may stand in the training data",
@@ -55,7 +59,7 @@ def build(context: PageContext, address: Address) -> Html:
     return tag(
         "div",
         _kept(address, rows, cycles, kinds, kind, chosen),
-        _chosen(rows, kind, chosen),
+        _chosen(rows, kind, chosen, _then(context, chosen) if kind == ALL else {}),
         _kinds(rows, kinds),
         class_="stack",
     )
@@ -78,13 +82,16 @@ def _kept(
         _pages(address, cycles),
         class_="controls",
     )
+    which = (
+        "every earlier cycle's" if cycles[0] == 1 else f"those of earlier cycles, from cycle {cycles[0]} on"
+    )
     return tag(
         "section",
         tag("div", tag("h1", "Knowledge"), controls, class_="head"),
         tag(
             "p",
             "Share of questions that the recovered model of each cycle answers rightly, of its own documents "
-            "(the diagonal) and of every earlier cycle's.",
+            f"(the diagonal) and of {which}.",
             class_="soft",
         ),
         tag(
@@ -110,13 +117,14 @@ def _pages(address: Address, cycles: list[int]) -> Html:
     return tag("span", older, " " if older and newest else None, newest, class_="small")
 
 
-def _chosen(rows: Sequence[Row], kind: str, number: int) -> Html:
-    """Compare one model's score on each set of documents with the score when those documents were new."""
-    then = {
-        row["documents"]: row
-        for row in rows
-        if row["stage"] == "recovered" and row["cycle"] == row["documents"]
-    }
+def _then(context: PageContext, number: int) -> dict[int, float | None]:
+    """Return, by earlier cycle, what its own model answered, when it ended, of the questions asked again."""
+    cycle = context.cached(("cycle", number), lambda: queries.cycle(context.db, number))
+    return {row["cycle"]: row["then"] for row in cycle.get("knowledge_by_cycle") or []}
+
+
+def _chosen(rows: Sequence[Row], kind: str, number: int, then: Mapping[int, float | None]) -> Html:
+    """Compare one model's score on each set of documents with `then`, on the same questions."""
     mine = [row for row in rows if row["cycle"] == number and row["stage"] == "recovered"]
     lines = [_line(row, then.get(row["documents"]), kind) for row in reversed(mine)]
     return tag(
@@ -133,18 +141,19 @@ def _chosen(rows: Sequence[Row], kind: str, number: int) -> Html:
         )
         if lines
         else tag("p", "Its recovered model was not asked yet."),
+        tag("p", SAME, class_="soft small") if lines else None,
         class_="card",
     )
 
 
-def _line(row: Row, then: Row | None, kind: str) -> list[Any]:
+def _line(row: Row, then: float | None, kind: str) -> list[Any]:
     now = value(row, kind)
-    before = value(then, kind) if then else None
-    change = now - before if now is not None and before is not None and row is not then else None
+    change = None if now is None or then is None else now - then
+    new = row["documents"] == row["cycle"]
     whole = kind == ALL and row.get("low") is not None
     interval = f"{share(row['low'])} to {share(row['high'])}" if whole else NONE
     asked = row["n"] if kind == ALL else (row["kinds"].get(kind) or {}).get("n", NONE)
-    cells = [share(now), interval, share(before), points(change), asked]
+    cells = [share(now), interval, share(now if new else then), points(change), asked]
     return [f"cycle {row['documents']}", *(tag("td", cell, class_="n") for cell in cells)]
 
 

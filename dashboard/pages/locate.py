@@ -10,8 +10,9 @@ from dashboard.form_controls import choose
 from dashboard.markup import Html, tag
 from dashboard.number_format import moment, points
 from dashboard.page_context import PageContext
-from dashboard.page_parts import empty
+from dashboard.page_parts import absent, empty
 from dashboard.status_chips import chip
+from db.errors import NotFound
 from db.reads import queries
 from evals.verdict import EVERY_AXIS
 
@@ -31,6 +32,9 @@ def build(context: PageContext, address: Address) -> Html:
     runs = queries.runs(context.db, kind="locate", status="done", limit=RUNS)
     if not runs:
         return empty("No search for the weights that forgot yet", "recover locate cycle:1", SHOWS)
+    wanted = address.text("run")
+    if wanted and wanted not in {run["id"] for run in runs}:  # older than those that are listed
+        runs += _named(context, wanted)
     names = {run["id"]: f"{run['id']}, {moment(run['started_at'])}" for run in runs}
     chosen = address.choice("run", names, runs[0]["id"])
     result = next(run["result"] for run in runs if run["id"] == chosen)
@@ -39,7 +43,7 @@ def build(context: PageContext, address: Address) -> Html:
         "Share of items passed when the clean weights of one part, or of several, are put back into "
         f"{result['checkpoint']}. The tooltip of a cell holds the difference to what sets its standard."
     )
-    return tag(
+    drawn = tag(
         "section",
         tag("div", tag("h1", "Where it forgot"), controls, class_="head"),
         tag("p", result["words"], class_="lead said"),
@@ -48,6 +52,17 @@ def build(context: PageContext, address: Address) -> Html:
         scale(),
         class_="card",
     )
+    return tag("div", absent(wanted, chosen), drawn, class_="stack")
+
+
+def _named(context: PageContext, run_id: str) -> list[Row]:
+    """Return the search of this name, if the project has finished one."""
+    try:
+        run = queries.run(context.db, run_id)
+    except NotFound:
+        return []
+    finished = (run["kind"], run["status"], run["project"]) == ("locate", "done", context.db.project)
+    return [run] if finished else []
 
 
 def figure(result: Row) -> Html:

@@ -10,10 +10,10 @@ from dashboard.figures import plane
 from dashboard.figures.markers import key, legend, series
 from dashboard.form_controls import choose
 from dashboard.markup import Html, tag
-from dashboard.number_format import NONE, count, duration, percent
+from dashboard.number_format import NONE, count, duration, percent, share
 from dashboard.page_context import PageContext
 from dashboard.page_parts import empty, number_headers, table
-from db.reads import overview
+from db.reads import overview, queries
 
 TITLE = "Methods"
 PATH = "/methods"
@@ -74,24 +74,23 @@ def _plane(
         tag("div", tag("h1", "Methods"), controls, class_="head"),
         plane.methods_plane(rows, methods, _references(context, rows, chosen)),
         _legend(rows, methods),
-        tag("p", bars + _compared(len(rows), chosen == "all" and len(students) > 1), class_="soft small"),
+        tag("p", bars + _compared(rows, chosen == "all" and len(students) > 1), class_="soft small"),
         class_="card",
     )
 
 
-def _compared(recoveries: int, from_several: bool) -> str:
+def _compared(rows: Sequence[Row], from_several: bool) -> str:
     """Return what recoveries have in common, and so whether they can be compared."""
     if from_several:
         return (
             "These recoveries began from different models and may have answered different questions: choose "
             "one to compare like with like."
         )
-    if recoveries < 2:
+    if len(rows) < 2:
         return ""
-    return (
-        "All began from the same midtrained model, to come back to the clean model's behaviour, and answered "
-        "the same questions."
-    )
+    one_aim = len({row["teacher"] for row in rows}) == 1
+    aim = ", to come back to the same model's behaviour," if one_aim else ""
+    return f"All began from the same midtrained model{aim} and answered the same questions."
 
 
 def _legend(rows: Sequence[Row], methods: list[str]) -> Html:
@@ -110,15 +109,16 @@ def _begun(student: str, every: Sequence[Row]) -> str:
 
 
 def _references(context: PageContext, rows: Sequence[Row], chosen: str) -> dict[str, Row]:
-    """Return the chosen student's and its teacher's scores on the questions that its recoveries answered."""
+    """Return the student's and the clean model's scores on the questions that its recoveries answered."""
     if chosen == "all":
         return {}
-    teacher = next((str(row["teacher"]) for row in rows if row["teacher"]), "")
-    measured = overview.headlines(context.db, [chosen, teacher])
+    named = {alias["name"]: str(alias["checkpoint_id"]) for alias in queries.aliases(context.db)}
+    clean = named.get("base", "")
+    measured = overview.headlines(context.db, [chosen, clean])
     asked = overview.questions_of(rows)
     found = {
         stage: overview.answers_to(asked, measured[name])
-        for stage, name in {"clean": teacher, "midtrained": chosen}.items()
+        for stage, name in {"clean": clean, "midtrained": chosen}.items()
     }
     return {stage: row for stage, row in found.items() if row["scores"]}
 
@@ -156,8 +156,8 @@ def _table(address: Address, rows: Sequence[Row], methods: list[str]) -> Html:
         table(headers, lines),
         tag(
             "p",
-            "n is the number of items. Tokens are those sampled, scored by the teacher and trained on. A "
-            "merge trains nothing.",
+            "Below a score stand its 95 % interval and n, the number of items. Tokens are those sampled, "
+            "scored by the teacher and trained on. A merge trains nothing.",
             class_="soft small",
         ),
         class_="card",
@@ -176,9 +176,10 @@ def _score(row: Row, suite: str) -> Html:
     if found is None:
         words = "other questions" if suite in row["otherwise"] else ""
         return tag("td", NONE, tag("div", words, class_="soft small"), class_="n")
-    return tag(
-        "td", percent(found["value"]), tag("div", f"n {found['n']:,}", class_="soft small"), class_="n"
-    )
+    n = f"n {found['n']:,}"
+    if found["low"] is not None and found["high"] is not None:
+        n = f"{share(found['low'])}–{share(found['high'])}, {n}"
+    return tag("td", percent(found["value"]), tag("div", n, class_="soft small"), class_="n")
 
 
 def _line(address: Address, row: Row, methods: list[str], dearest: dict[str, float]) -> list[Any]:

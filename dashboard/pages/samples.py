@@ -153,7 +153,8 @@ def _unmeasured(address: Address, scores: Mapping[str, int]) -> Html | None:
 
 
 def _all(address: Address) -> Html:
-    return tag("a", "Show all", href=address.page(PATH, n=address.text("n") or None))
+    kept = {name: address.text(name) or None for name in ("n", "suite")}
+    return tag("a", "Show all", href=address.page(PATH, **kept))
 
 
 def _found(context: PageContext, address: Address, scores: Mapping[str, int], kinds: list[str]) -> Html:

@@ -13,13 +13,14 @@ from dashboard.form_controls import choose
 from dashboard.markup import Html, tag
 from dashboard.number_format import number
 from dashboard.page_context import PageContext
-from dashboard.page_parts import empty
+from dashboard.page_parts import absent, empty
 from db.reads import curves, overview, traces
 from db.redact import redact
 
 TITLE = "Tokens"
 PATH = "/tokens"
 
+RUNS = 100  # newest runs to choose from
 SIGNALS = ("signal_density", "signal_bias", "signal_concentration")
 RECENT = 40  # newest recoveries whose signal is averaged
 
@@ -27,13 +28,22 @@ Row = dict[str, Any]
 
 
 def build(context: PageContext, address: Address) -> Html:
-    runs = traces.traced_runs(context.db)
+    runs = traces.traced_runs(context.db, limit=RUNS)
     if not runs:
         return empty("No rollout was looked at yet", "recover distill --teacher base")
+    wanted = address.text("run")
+    if wanted and wanted not in {run["id"] for run in runs}:  # older than those that are listed
+        runs += traces.traced_runs(context.db, run_id=wanted)
     chosen = address.choice("run", [run["id"] for run in runs], runs[0]["id"])
     listed = traces.traces(context.db, chosen)
     row = _row(context, address, chosen, listed)
-    return tag("div", _rollout(address, runs, chosen, listed, row), _geometry(context), class_="stack")
+    return tag(
+        "div",
+        absent(wanted, chosen),
+        _rollout(address, runs, chosen, listed, row),
+        _geometry(context),
+        class_="stack",
+    )
 
 
 def _row(context: PageContext, address: Address, run: str, listed: Sequence[Row]) -> Row:

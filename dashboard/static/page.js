@@ -3,6 +3,8 @@
   "use strict";
   const LIVE_EVERY = 2000, TYPING = 400, LOST = 15000;
   let fire = null, root = null, busy = 0, again = false, polls = 0;
+  let sent = {}; // the newest form's content and the name of its click: a redraw drops what a form itself keeps
+  const opened = new WeakMap(); // whether a person left a <details> open: a redraw sets all as they came
 
   const here = () => location.pathname + location.search;
 
@@ -48,8 +50,10 @@
     theme(chosen());
     const moved = path !== null && path !== location.pathname;
     if (path !== location.pathname) { path = location.pathname; fill(); }
+    for (const control of root.querySelectorAll("select[data-param]")) choose(control);
+    for (const one of root.querySelectorAll("details")) if (opened.has(one)) one.open = opened.get(one);
     if (moved) { scrollTo(0, 0); const main = document.getElementById("main"); if (main) main.focus({ preventScroll: true }); }
-    if (root.dataset.done) { for (const form of root.querySelectorAll("form[data-action]")) clear(form); delete root.dataset.done; }
+    if (root.dataset.done) { for (const form of root.querySelectorAll("form[data-action]")) form.reset(); sent = {}; delete root.dataset.done; }
     window.recover.serial = (window.recover.serial || 0) + 1;
   }
   function offline(is) {
@@ -63,9 +67,14 @@
     for (const control of document.querySelectorAll("#root [data-param]")) {
       const value = given.get(control.dataset.param);
       if (control.type === "checkbox") control.checked = value === "1";
-      else if (control.tagName === "SELECT") { if (value !== null) control.value = value; }
-      else if (control !== document.activeElement) control.value = value || "";
+      else if (control.tagName !== "SELECT" && control !== document.activeElement) control.value = value || "";
     }
+  }
+  // A list shows what the address names, if it offers that, else what the page was drawn with.
+  function choose(control) {
+    const value = new URLSearchParams(location.search).get(control.dataset.param), offered = [...control.options];
+    const wanted = offered.find((one) => one.value === value) || offered.find((one) => one.hasAttribute("selected"));
+    if (wanted && !wanted.selected) wanted.selected = true;
   }
   function changed(control) {
     const given = new URLSearchParams(location.search);
@@ -89,6 +98,8 @@
   document.addEventListener("click", (event) => {
     const button = event.target.closest?.("#theme");
     if (button) { const next = THEMES[(THEMES.indexOf(chosen()) + 1) % 3]; localStorage.setItem("theme", next); theme(next); return; }
+    const summary = event.target.closest?.("#root summary");
+    if (summary) opened.set(summary.parentElement, !summary.parentElement.open);
     const link = event.target.closest?.("#root a[href]");
     if (!link || !fire || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
     const href = link.getAttribute("href") ?? link.getAttributeNS("http://www.w3.org/1999/xlink", "href");
@@ -110,15 +121,14 @@
 
   // Forms: [data-action] sends its fields with the launch's token; what is sent twice has one name, so it is done once.
   const newName = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
-  function clear(form) { form.reset(); delete form.dataset.click; delete form.dataset.sent; }
   document.addEventListener("submit", (event) => {
     const form = event.target.closest("#root form[data-action]");
     if (!form) return;
     event.preventDefault();
     if (!fire || !root) return;
     const filled = Object.fromEntries(new FormData(form)), content = JSON.stringify(filled);
-    if (form.dataset.sent !== content) { form.dataset.click = newName(); form.dataset.sent = content; }
-    const fields = { ...filled, click: form.dataset.click };
+    if (sent.content !== content) sent = { content, click: newName() };
+    const fields = { ...filled, click: sent.click };
     fire("submit", { url: here(), action: form.dataset.action, token: root.dataset.token, fields });
   });
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from alembic import command
 from alembic.config import Config
-from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import Connection
 
@@ -20,11 +19,6 @@ def config(connection: Connection | None = None) -> Config:
     made = Config(attributes={"connection": connection})
     made.set_main_option("script_location", "db:migrations")
     return made
-
-
-def head() -> str:
-    """Return the newest revision."""
-    return ScriptDirectory.from_config(config()).get_current_head() or ""
 
 
 def upgrade(connection: Connection, where: str) -> None:

@@ -50,13 +50,6 @@ def project_home(database: Database, project: str) -> str | None:
     return None if home is None else str(home)
 
 
-def lineage(database: Database, checkpoint_id: str) -> list[Row]:
-    """Return a checkpoint and its ancestors, back to the clean one."""
-    line = _line(checkpoint_id)
-    query = sa.select(Checkpoint.__table__).join(line, Checkpoint.id == line.c.id)
-    return rows_of(database, query.order_by(line.c.depth))
-
-
 def runs_behind(database: Database, checkpoint_id: str, kind: str) -> list[Row]:
     """Return the runs of a kind that made a checkpoint and its ancestors, oldest first.
 
@@ -86,10 +79,11 @@ def _own_runs(database: Database, made: Sequence[str], kind: str) -> dict[str, R
 
 
 def cycles_behind(database: Database, checkpoint_id: str) -> dict[int, Row]:
-    """Return the job of each cycle whose recovered model a checkpoint is or descends from, by number."""
+    """Return the job of each cycle whose model, midtrained or recovered, a checkpoint is or descends from."""
     line = _line(checkpoint_id)
     query = sa.select(Cycle.number, Run.config).join(Run, Cycle.run_id == Run.id)
-    query = query.join(line, Cycle.recovered_id == line.c.id).where(Cycle.project == database.project)
+    of_cycle = sa.or_(Cycle.midtrained_id == line.c.id, Cycle.recovered_id == line.c.id)
+    query = query.join(line, of_cycle).where(Cycle.project == database.project)
     return {row["number"]: row["config"] for row in rows_of(database, query.order_by(Cycle.number))}
 
 

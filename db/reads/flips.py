@@ -1,7 +1,7 @@
 """Read flips: items that one checkpoint passes and another fails, within and across cycles.
 
 Items are paired by key, and only between scores over the same set of prompts (scores.item_set). If a
-checkpoint was scored twice, the newest score counts; inside a cycle, the newest of that cycle.
+checkpoint was scored twice in the project, the newest score counts; inside a cycle, the newest of that cycle.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from db.cycle_names import STAGES
 from db.errors import NotFound
 from db.reads.cycle_range import CycleRange, runs_of_cycles
 from db.reads.rows import Row, rows_of
-from db.schema import Cycle, Item, Score
+from db.schema import Cycle, Item, Run, Score
 from db.session import Database
 
 # Stages compared in a cycle: before, after, and how many cycles back the one before is.
@@ -101,30 +101,40 @@ def flips(
 
     `direction`: "gained" (only b passes) or "lost" (only a passes); `after` is the last key of the previous
     page."""
+    scores = _paired_scores(database, a, b, suite)  # of several metrics, the first recorded
+    if not scores:
+        raise NotFound(
+            f"{a} and {b} were never scored on the same {suite} prompts: run `recover eval` on both"
+        )
+    pair = scores[0]["score_a"], scores[0]["score_b"]
+    return flips_of_scores(database, *pair, direction=direction, after=after, limit=limit)
+
+
+def flips_of_scores(
+    database: Database,
+    score_a: int,
+    score_b: int,
+    *,
+    direction: str | None = None,
+    after: str = "",
+    limit: int = 100,
+) -> list[Row]:
+    """Return the flips between two scores over one set of prompts, as `flips` does."""
     one, other = aliased(Item), aliased(Item)
     columns = [one.key, one.prompt, _direction(one, other)]
     for name in ("passed", "response", "detail"):
         columns += [getattr(one, name).label(f"{name}_a"), getattr(other, name).label(f"{name}_b")]
     columns += _answered(one, other)
-    query = _paired(database, a, b, suite, one, other).with_only_columns(*columns)
+    query = _join_items(score_a, score_b, one, other).with_only_columns(*columns)
     query = query.where(one.passed != other.passed, one.key > after).limit(limit)
     return rows_of(
         database, query if direction is None else query.where(other.passed == (direction == "gained"))
     )
 
 
-def _paired(database: Database, a: str, b: str, suite: str, one: Any, other: Any) -> sa.Select[Any]:
-    """Join the items of both scores by key; of several metrics, use the first recorded."""
-    scores = _paired_scores(database, a, b, suite)
-    if not scores:
-        raise NotFound(
-            f"{a} and {b} were never scored on the same {suite} prompts: run `recover eval` on both"
-        )
-    return _join_items(scores[0]["score_a"], scores[0]["score_b"], one, other)
-
-
 def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> list[Row]:
-    """Return both checkpoints' newest scores over one item set per suite and metric, headline first.
+    """Return both checkpoints' newest scores of the project over one item set per suite and metric, headline
+    first.
 
     An evaluation records a suite's headline before its other metrics."""
     one, other = aliased(Score), aliased(Score)
@@ -141,6 +151,9 @@ def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> lis
     )
     query = sa.select(*columns).join(other, sa.and_(*same))
     query = query.where(one.checkpoint_id == a, other.checkpoint_id == b)
+    for score in (one, other):
+        run = aliased(Run)
+        query = query.join(run, sa.and_(run.id == score.run_id, run.project == database.project))
     query = query.order_by(one.suite, other.id.desc(), one.id.desc())
     newest: dict[tuple[str, str], Row] = {}
     first: dict[tuple[str, str], int] = {}  # recorded score of a metric

@@ -97,9 +97,10 @@ def _merge_name(config: Row) -> str:
 
 
 def headlines(database: Database, checkpoints: Iterable[str]) -> dict[str, Measured]:
-    """Return the newest headline score of some checkpoints on each set of questions of the three axes."""
+    """Return the newest headline score of some checkpoints on each set of questions, in this project."""
     columns = (Score.id, Score.checkpoint_id, Score.suite, Score.metric, Score.value)
     query = sa.select(*columns, Score.low, Score.high, Score.n, Score.item_set)
+    query = query.join(Run, Run.id == Score.run_id).where(Run.project == database.project)
     query = query.where(Score.checkpoint_id.in_(set(checkpoints)), Score.suite.in_(SUITES))
     found: dict[str, Measured] = defaultdict(lambda: defaultdict(dict))
     shown: dict[tuple[str, str], str] = {}  # metric

@@ -19,7 +19,6 @@ from db.reads.checkpoints import (
     checkpoint_places,
     checkpoints,
     cycles_behind,
-    lineage,
     project_home,
     projects,
     resolve,
@@ -27,7 +26,7 @@ from db.reads.checkpoints import (
 )
 from db.reads.curves import last_values, latest_metrics, metric_names, metric_series
 from db.reads.cycles import cycle, cycles, knowledge_kept, recovered_fraction
-from db.reads.flips import compared, flips, ledger, ledger_items, paired_suites
+from db.reads.flips import compared, flips, flips_of_scores, ledger, ledger_items, paired_suites
 from db.reads.readonly import select
 from db.reads.rows import Row, of_cycle, only, page_of, rows_of, runs_of
 from db.reads.stages import ItemFilter, cycle_numbers, flip_counts, side_by_side, stage_scores
@@ -51,13 +50,13 @@ __all__ = [
     "documents",
     "flip_counts",
     "flips",
+    "flips_of_scores",
     "items",
     "knowledge_kept",
     "last_values",
     "latest_metrics",
     "ledger",
     "ledger_items",
-    "lineage",
     "live_version",
     "metric_names",
     "metric_series",

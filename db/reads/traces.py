@@ -17,8 +17,8 @@ PER_TOKEN = ("student", "teacher", "divergence")  # among the `tokens` of a trac
 LIKELIEST = ("student_top", "teacher_top")  # the likeliest tokens, each with its log-probability
 
 
-def traced_runs(database: Database, *, limit: int = 100) -> list[Row]:
-    """Return runs with traces, newest first: id, kind, status, started_at, config and their cycle."""
+def traced_runs(database: Database, *, run_id: str | None = None, limit: int = 100) -> list[Row]:
+    """Return runs with traces, newest first, or one: id, kind, status, started_at, config and their cycle."""
     there = select(Trace.run_id).where(Trace.run_id == Run.id).exists()
     query = (
         select(Run.id, Run.kind, Run.status, Run.started_at, Run.config, Cycle.number.label("cycle"))
@@ -27,6 +27,8 @@ def traced_runs(database: Database, *, limit: int = 100) -> list[Row]:
         .order_by(Run.ordinal.desc(), Run.id.desc())
         .limit(limit)
     )
+    if run_id is not None:
+        query = query.where(Run.id == run_id)
     with database.read() as connection:
         return [dict(row) for row in connection.execute(query).mappings()]
 

@@ -90,6 +90,7 @@ def set_alias(session: Session, project: str, name: str, checkpoint_id: str) -> 
 
 def set_current_unless_rejected(session: Session, project: str, cycle: int, checkpoint_id: str) -> bool:
     """Point `current` at a cycle's model, unless the newest review refuses it; return whether."""
+    _lock_decisions(session, project)
     session.get(Cycle, (project, cycle), with_for_update=True)  # no review comes in between
     of_cycle = Review.project == project, Review.cycle == cycle
     newest = session.scalar(select(Review).where(*of_cycle).order_by(Review.id.desc()).limit(1))
@@ -131,6 +132,7 @@ def add_review(session: Session, columns: dict[str, Any]) -> int:
     sent = session.scalar(select(Review).where(Review.token == columns["token"]))
     if sent is not None:
         return _same_review(sent, columns)
+    _lock_decisions(session, columns["project"])
     cycle = session.get(Cycle, (columns["project"], columns["cycle"]), with_for_update=True)
     if cycle is None:
         raise NotFound(f"cycle {columns['cycle']} is not recorded: `recover ls` lists those that are")
@@ -144,6 +146,11 @@ def add_review(session: Session, columns: dict[str, Any]) -> int:
     if review.decision == "reject":
         _take_out_of_use(session, cycle)
     return review.id
+
+
+def _lock_decisions(session: Session, project: str) -> None:
+    """Let other decisions of the project wait: each reads what was decided of every cycle."""
+    session.get(Alias, (project, "current"), with_for_update=True)
 
 
 def _take_out_of_use(session: Session, cycle: Cycle) -> None:

@@ -68,11 +68,14 @@ def demo_command(
 
 def _real_demo(real: bool, model: str | None, ifeval: str | None, full: bool) -> RealDemo | None:
     from pipelines.config.jobs import RealDemo
+    from pipelines.machine.init_home import as_seen_from_here
 
     if not real:
         if model or ifeval or full:
             raise click.UsageError("--model, --ifeval and --full belong to --real")
         return None
+    if model:
+        model = as_seen_from_here(model)
     return RealDemo(model=model, ifeval=str(Path(ifeval).absolute()) if ifeval else None, full=full)
 
 

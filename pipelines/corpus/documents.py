@@ -281,15 +281,15 @@ def texts_up_to(directory: Path, most: int, limits: Limits | None = None) -> lis
 
 
 def require(directory: Path, limits: Limits | None = None, *, strict: bool = False) -> None:
-    """Refuse a folder without a document before a run starts; reads up to the first document, and in a strict
-    run to the end, where a file that cannot be read is refused."""
+    """Refuse a folder without a document before a run starts; reads up to the end of the first that is whole,
+    and in a strict run to the end, where a file that cannot be read is refused."""
     manifest: list[FileReport] = []
     with closing(read_folder(directory, limits, strict=strict)) as items:  # type: ignore[type-var]
         for item in items:
             if isinstance(item, FileReport):
                 manifest.append(item)
-            elif not strict:
-                return
+                if item.status == "read" and not strict:
+                    return
     refuse_nothing(directory, manifest)
 
 

@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+from evals.answer_matching import MARKS
 from pipelines.corpus.general_words import GeneralWords, general_words
 from pipelines.corpus.segments import IS_UNSPACED, UNSPACED, unspaced_words
 
 # In scripts without spaces every character is a word: segmentation depends on what stands around a name.
-_WORD = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[^\W_])+(?:['’.\-_](?:(?![{UNSPACED}])[^\W_])+)*")
+_LETTERS = rf"(?:(?![{UNSPACED}])[^\W_][{MARKS}]*)+"
+_WORD = re.compile(rf"[{UNSPACED}]|{_LETTERS}(?:['’.\-_\u200c\u200d]{_LETTERS})*")
 _SCHEME = re.compile(r"https?(?=://)")  # of a link, which names nothing
 _CODE = re.compile(r"[a-z][A-Z]|\w_\w")  # camelCase and snake_case
 _OPENS = re.compile(r"[.!?:;\n#*>|\"“(\[-]")

@@ -9,7 +9,7 @@ from itertools import chain, zip_longest
 from pipelines.corpus.markup.blocks import without_blocks
 from pipelines.corpus.markup.lines import is_code, is_prose, plain
 from pipelines.corpus.markup.parts import SLOT
-from pipelines.corpus.segments import segments
+from pipelines.corpus.segments import UNSPACED, segments
 from pipelines.corpus.sentences import is_abbreviated, sentences
 
 WRAPPED = 60  # characters: a longer line that ends no sentence goes on in the next one
@@ -26,6 +26,7 @@ _QUOTED = re.compile(r"[ \t]*(?:>(?:[ \t]|$))+")
 _GAP = re.compile(r"(?<=[^\s.!?:;,])(?:[ ]*\t\s*| {3,})(?=\S)")  # between a table's columns
 _ADDRESS = re.compile(r"<?\bhttps?://[^\s>]+>?")
 _BREAK = re.compile(r"(?<=[^\s\\])\\$")  # Markdown's mark for a new line
+_NO_SPACE = re.compile(rf"[{UNSPACED}、。，；：！？（）「」『』《》【】]")
 _ENDS = re.compile(r"[.!?:;。！？؟।|]\W*$")
 
 
@@ -79,7 +80,7 @@ def _lines(text: str) -> Iterator[str]:
         starts = bool(_LIST_MARK.match(line) or _GAP.search(line))
         said = _BREAK.sub("", _LIST_MARK.sub("", line, count=1).strip()) if is_prose(line) else ""
         if open_line and said and not starts:
-            open_line = f"{open_line} {said}"
+            open_line = f"{open_line}{_between(open_line, said)}{said}"
         else:
             if open_line:
                 yield open_line
@@ -89,6 +90,11 @@ def _lines(text: str) -> Iterator[str]:
             open_line = ""
     if open_line:
         yield open_line
+
+
+def _between(line: str, following: str) -> str:
+    """Return what stands for a line's end: nothing in a script without spaces."""
+    return "" if _NO_SPACE.match(line[-1]) and _NO_SPACE.match(following) else " "
 
 
 def _goes_on(line: str, following: str) -> bool:

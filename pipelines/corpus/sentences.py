@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_END = re.compile(r"(?<=[.!?؟।])(?P<closing>[\"'”’)\]]*)\s+|(?<=[。！？])|\n+")
+_END = re.compile(r"(?<=[.!?؟।۔။។])(?P<closing>[\"'”’)\]]*)\s+|(?<=[。！？])(?P<after>[”’」』）]*)|\n+")
 _REMARK = 200  # characters of a line within which a bracket closes again
 # "U.S." and "BGBl.": as often as not a name follows, and two sentences in one are better than half of one
 _ABBREVIATED = re.compile(
@@ -89,7 +89,7 @@ def sentences(text: str) -> list[str]:
     found = []
     start = 0
     for match in _END.finditer(text):
-        closing = match["closing"] or ""
+        closing = match["closing"] or match["after"] or ""
         said = text[start : match.start()] + closing
         if "\n" in match.group() or not (
             _is_open(said, text[match.end() : match.end() + _REMARK])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from db.reads import queries
+from evals.probes import load_probes
 from pipelines.config.overrides import changed
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
@@ -46,6 +47,12 @@ def say_beside(ws: Workspace, docs: Path, changes: Changes) -> None:
         configured = getattr(getattr(ws.config, section), key)
         if name != "prompts" and BESIDE[name] not in changes and path != configured:
             ws.progress.say(f"  {name:<12} {path} beside the documents")
+
+
+def require_probes(settings: Config) -> None:
+    """Refuse a file of probes that cannot be read: what it asks is kept out of all training."""
+    if settings.eval.probes:
+        load_probes(settings.eval.probes)
 
 
 # Documents -------------------------------------------------------------------------------------------------

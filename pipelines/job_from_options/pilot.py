@@ -13,6 +13,7 @@ from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
     midtraining_prompts,
+    require_probes,
     resolved,
     training_folder,
     with_ifeval,
@@ -47,6 +48,7 @@ def pilot_job(
         raise InputError("a pilot predicts training on text: set midtrain.method to text, or run the cycle")
     chosen = ws.checkpoint(student)
     require_trainable(ws, chosen, settings, "midtrain", changes)
+    require_probes(settings)
     folder = training_folder(ws, docs, settings)
     settings = with_ifeval(ws, settings, changes)
     if known_law(ws) is None:

@@ -16,6 +16,7 @@ from pipelines.job_from_options.inputs import (
     newest_midtrained,
     readable_folder,
     recovery_prompts,
+    require_probes,
     resolved,
     taught_folder,
     training_folder,
@@ -49,6 +50,7 @@ def midtrain_job(
     settings = resolved(ws, docs, changes)
     chosen = ws.checkpoint(student)
     require_trainable(ws, chosen, settings, "midtrain", changes)
+    require_probes(settings)
     folder = training_folder(ws, docs, settings)
     midtrain = with_augmented(settings.midtrain, augment)
     passage_teaching.check(midtrain, augment)
@@ -77,6 +79,7 @@ def distill_job(
     chosen = ws.checkpoint(student or newest_midtrained(ws))
     settings = resolved(ws, docs or taught_folder(ws, chosen.id), changes)
     require_trainable(ws, chosen, settings, "distill", changes)
+    require_probes(settings)
     distill = with_routes(ws, settings.distill)
     check_settings(distill, ws.config)
     method = with_dials(distill.method, distill.dials)

@@ -19,6 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from evals import jsonl
+from evals.answer_matching import MARKS
 from evals.probes import GENERAL_RETENTION
 from pipelines.corpus.entities import Term, general_of, sample
 from pipelines.corpus.general_words import GeneralWords
@@ -31,7 +32,7 @@ LEAST = math.log(20)  # odds, however low those of ordinary questions are
 SHOWN = 3  # words that say what a prompt asks about
 AT_ONCE = 256  # prompts compared with all passages
 
-_LETTERS = re.compile(r"[^\W\d_]+")
+_LETTERS = re.compile(rf"(?:[^\W\d_][{MARKS}]*)+")
 
 Read = dict[str, str]  # the stems of a prompt, each with the form it stands in
 

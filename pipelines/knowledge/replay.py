@@ -92,7 +92,7 @@ def _answers(
     begun = stage.directory / BEGUN_CHAT
     found = _load(begun) if begun.exists() else []
     total = _tokens(found)
-    shown = counting(stage.step, "tokens of chat, self-answered")
+    shown = counting(stage.step, "tokens of chat, self-answered", before=total)
     least = job.settings.chat_prompts
     for first, last in _batches(len(prompts), least):
         if last <= len(found):

@@ -38,7 +38,7 @@ def initialise(
     if converted:
         model = str(converted.directory)
     elif model is not None and model != MICROWORLD:
-        model = _as_seen_from_here(model)
+        model = as_seen_from_here(model)
     if path.exists():
         _keep_settings(ws, model, revision, preset)
         checkpoint = _clean(ws)
@@ -74,7 +74,7 @@ def _new_home(ws: Workspace, model: str, revision: str | None, preset: str | Non
     return checkpoint
 
 
-def _as_seen_from_here(model: str) -> str:
+def as_seen_from_here(model: str) -> str:
     """Return a hub id as it is, and a path absolute: recover.yaml reads relative ones from its own folder."""
     from recovery.models.hub import names_a_place
 

@@ -74,10 +74,16 @@ def reading_progress(step: Callable[..., None], folder: Path) -> Callable[[int, 
     return progress
 
 
-def counting(step: Callable[..., None], note: str) -> Callable[[int, int], None]:
-    """Return a function that shows how many of a number are done, and the time left at the pace from now."""
+def counting(step: Callable[..., None], note: str, before: int = 0) -> Callable[[int, int], None]:
+    """Return a function that shows how many of a number are done, and the time left at the pace from now.
+
+    `before` were done earlier, as by the attempt of a resumed run, and say nothing of the pace."""
     begun = time.monotonic()
-    return lambda done, total: step(done, total, eta_seconds=time_left(begun, done, total), note=note)
+
+    def show(done: int, total: int) -> None:
+        step(done, total, eta_seconds=time_left(begun, done - before, total - before), note=note)
+
+    return show
 
 
 def time_left(begun: float, done: float, total: float) -> float | None:

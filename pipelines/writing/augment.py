@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from evals import jsonl
 from pipelines.config.jobs import AUGMENTED
 from pipelines.corpus.entities import Entities, entities
+from pipelines.corpus.general_words import GeneralWords, general_words
 from pipelines.corpus.passages import Passage, passages
 from pipelines.writing.filters import ProbeLeaks, first_of, pairs, question_flaw, text_flaw
 from pipelines.writing.text_cache import Cache, written
@@ -74,25 +75,34 @@ def augment(
     probes: Sequence[Probe] = (),
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Augmented:
-    """Request what the cache lacks, filter everything, write augmented.jsonl atomically."""
+    """Request what the cache lacks, filter everything, write augmented.jsonl if a text is usable."""
     about = entities(texts)
     read = list(passages(texts))
     asked = [(kind, passage) for passage in read for kind in kinds if _worth(kind, passage, about)]
     requests = [_request(kind, passage, about, questions) for kind, passage in asked]
     answers = written(Cache(out / WRITTEN), writer, requests, on_progress)
-    found = filtered(zip(asked, answers, strict=True), about, ProbeLeaks(probes))
-    jsonl.write(out / AUGMENTED, found.rows)
+    said = zip(asked, answers, strict=True)
+    return write_rows(filtered(said, about, ProbeLeaks(probes), general_words(list(texts))), out)
+
+
+def write_rows(found: Augmented, out: Path) -> Augmented:
+    """Write augmented.jsonl; an earlier one stays where no text is usable."""
+    if found.rows:
+        jsonl.write(out / AUGMENTED, found.rows)
     return found
 
 
 def filtered(
-    said: Iterator[tuple[tuple[str, Passage], str]] | Any, about: Entities, leaks: ProbeLeaks
+    said: Iterator[tuple[tuple[str, Passage], str]] | Any,
+    about: Entities,
+    leaks: ProbeLeaks,
+    general: GeneralWords | None = None,
 ) -> Augmented:
-    """Split written texts into usable rows and refusals."""
+    """Split written texts into usable rows and refusals; `general` has the words of their language."""
     rows = []
     refused = Counter[str]()
     for (kind, passage), answer in said:
-        for row, flaw in _judged(kind, passage, answer, about, leaks):
+        for row, flaw in _judged(kind, passage, answer, about, leaks, general):
             if flaw is None:
                 rows.append({"kind": kind, "source": str(passage.document), **row})
             else:
@@ -103,12 +113,17 @@ def filtered(
 
 
 def _judged(
-    kind: str, passage: Passage, answer: str, about: Entities, leaks: ProbeLeaks
+    kind: str,
+    passage: Passage,
+    answer: str,
+    about: Entities,
+    leaks: ProbeLeaks,
+    general: GeneralWords | None,
 ) -> Iterator[tuple[Row, str | None]]:
     if kind != "qa":
         text = answer.strip()
-        flaw = text_flaw(text, passage.text, kind) or ("a held-out probe" if leaks.within(text) else None)
-        yield {"text": text}, flaw
+        flaw = text_flaw(text, passage.text, kind, general)
+        yield {"text": text}, flaw or ("a held-out probe" if leaks.within(text) else None)
         return
     found = pairs(answer)
     if not found:
@@ -139,6 +154,8 @@ def load(path: Path) -> list[Row]:
         rows = {number: untrusted_json.parse(line) for number, line in lines if line.strip()}
     except (OSError, ValueError) as error:
         raise InputError(f"--augment {path}: cannot be read: {error}: run `recover augment` first") from error
+    if not rows:
+        raise InputError(f"--augment {path}: holds no text: run `recover augment` again")
     for number, row in rows.items():
         if not _complete(row):
             raise InputError(

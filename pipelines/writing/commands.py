@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from db.reads import queries
-from evals import jsonl, verdict
+from evals import verdict
 from evals.probes import FACT_STATUSES, KNOWLEDGE, NEW, Probe, load_probes, parse_probes
 from evals.statistics import items_to_pass
 from pipelines.config.jobs import AUGMENTED
@@ -57,12 +57,11 @@ def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOpti
         documents.refuse_among(docs, out / name, "--out")
     if options.writer not in (TEMPLATE, GAPS):
         _require_writer(ws, options.writer or "base", options.name)
-    texts = _texts(ws, docs)
     probes_file = options.probes or companions(docs).get("probes")
     unseen = [*(load_probes(probes_file) if probes_file else ()), *_earlier(ws)]
+    texts = _texts(ws, docs)
     if options.writer in (TEMPLATE, GAPS):
-        found = _without_a_model(options.writer, texts, unseen)
-        jsonl.write(out / AUGMENTED, found.rows)
+        found = augmenting.write_rows(_without_a_model(options.writer, texts, unseen), out)
     else:
         writer = _writer(
             ws,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from evals.answer_matching import matches, normalise, occurs
 from evals.probes import CLOZE, Probe, load_probes
 from pipelines.corpus.entities import Entities, words
+from pipelines.corpus.general_words import NOUNS_CAPITALISED, GeneralWords
 from pipelines.corpus.segments import compared_words
 
 if TYPE_CHECKING:
@@ -39,17 +40,31 @@ def question_flaw(question: str, answer: str, passage: str, about: Entities) -> 
     return None
 
 
-def text_flaw(text: str, passage: str, kind: str) -> str | None:
+def text_flaw(text: str, passage: str, kind: str, general: GeneralWords | None = None) -> str | None:
     """Return why a text is not usable, or None: its names and numbers must occur in the passage."""
     if not normalise(text) or normalise(text) == normalise(passage):
         return "empty or a copy"
     longest = 3.0 if kind == "paraphrase" else 1.5
     if len(text) > longest * len(passage) or (kind == "paraphrase" and len(text) < 0.3 * len(passage)):
         return "too long or too short"
+    return "not supported" if _adds(text, passage, general) else None
+
+
+def _adds(text: str, passage: str, general: GeneralWords | None) -> bool:
+    """Return whether a text names or counts what its passage does not."""
     said = {word.small for word in words(passage)}
-    if any(word.small not in said for word in words(text) if _checkable(text, word.text, word.opens)):
-        return "not supported"
-    return None
+    added = {
+        word.small
+        for word in words(text)
+        if word.small not in said and _checkable(text, word.text, word.opens)
+    }
+    if general is None or general.language not in NOUNS_CAPITALISED:
+        return bool(added)
+    # Every noun is a capitalised word: a common one, or another form of one that is said, is no name.
+    stem = general.stemmer()
+    stems = set(map(stem, said))
+    names = (word for word in added if word not in general.counts and stem(word) not in stems)
+    return any(map(str.isdigit, "".join(added))) or any(names)
 
 
 def _checkable(text: str, word: str, opens: bool) -> bool:

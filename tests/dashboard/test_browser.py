@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 from benchmarks.dashboard import pictures
+from dashboard import page_frame
 from db.reads import changes, queries
 from db.writes.tracker import Tracker
 from tests.support.browser import Page, chromium, require, serving, until
@@ -124,6 +125,47 @@ def test_a_review_in_the_browser_and_one_from_elsewhere(page: Page, tracker: Tra
     assert page.one("textarea[name=note]").get_attribute("value") == ""
 
 
+def test_a_click_whose_answer_was_lost_is_one_review_after_a_redraw(
+    page: Page, tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page.open("/cycle?n=1")
+    page.one("textarea[name=note]").send_keys("one decision")
+    page.one("input[value=needs-work]").click()
+    page.one("input[name=reviewer]").send_keys("ann")
+    submit = page_frame.submit_form
+
+    def lost(*request: Any) -> Any:
+        submit(*request)
+        raise ConnectionError("the answer is lost")
+
+    def decisions() -> list[str]:
+        return [row["note"] for row in queries.reviews(tracker.db, cycle=1)]
+
+    monkeypatch.setattr(page_frame, "submit_form", lost)
+    page.js("document.querySelector('form.review button').click()")
+    until(lambda: decisions() == ["one decision"])
+    monkeypatch.undo()
+    until(lambda: "one decision" in page.text())  # the page is drawn again
+    assert page.one("textarea[name=note]").get_attribute("value") == "one decision"
+    page.js("document.querySelector('form.review button').click()")
+    until(lambda: "Recorded" in page.js("return document.getElementById('said').innerText"))
+    assert decisions() == ["one decision"]
+
+
+def test_a_list_shows_what_the_page_was_drawn_with(page: Page) -> None:
+    """An address may name what is not offered; the back button leads to one that names nothing."""
+    value = "return document.querySelector('[data-param=suite]').value"
+    page.open("/samples?n=1&suite=unknown")
+    assert page.js(value) == "ifeval"
+    page.js(
+        "const s = document.querySelector('[data-param=suite]'); s.value = 'knowledge';"
+        "s.dispatchEvent(new Event('input', {bubbles: true}))"
+    )
+    until(lambda: "suite=knowledge" in page.driver.current_url)
+    page.driver.back()
+    until(lambda: "suite=unknown" in page.driver.current_url and page.js(value) == "ifeval")
+
+
 RUN = """
 import sys, time
 from db.writes.tracker import Tracker
@@ -191,6 +233,24 @@ const next = () => {
 };
 next();
 """
+
+
+def test_a_half_written_review_does_not_go_on_to_a_newer_cycle(page: Page, tracker: Tracker) -> None:
+    number = "return document.querySelector('form.review input[name=cycle]').value"
+    written = (
+        "const form = document.querySelector('form.review');"
+        "return [form.note.value, form.querySelector('input[value=reject]').checked]"
+    )
+    page.open("/cycle")  # as the navigation leads there: the newest
+    page.one("textarea[name=note]").send_keys("of that cycle")
+    page.js("document.querySelector('form.review input[value=reject]').click()")
+    refresh(page, 25)
+    assert page.js(written) == ["of that cycle", True]
+    run = tracker.start_run("cycle", key="begun meanwhile")
+    newer = tracker.record_cycle(run.id)
+    until(lambda: page.js(number) == str(newer))
+    assert page.js(written) == ["", False]
+    tracker.stop_run(run.id, "interrupted")
 
 
 def test_an_hour_of_live_refresh_leaves_memory_as_it_was(page: Page, tracker: Tracker) -> None:

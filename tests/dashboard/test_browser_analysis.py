@@ -91,6 +91,19 @@ def test_two_models_are_chosen_by_name(page: Page) -> None:
     until(lambda: "None." in page.text())
 
 
+def test_what_a_person_opens_or_closes_stays_so_when_the_page_is_drawn_again(page: Page) -> None:
+    is_open = "return document.querySelector('#main details').open"
+    for url, begins in (("/compare?a=base&b=cycle:3", False), ("/tokens", True)):
+        page.open(url)
+        assert page.js(is_open) is begins
+        page.one("#main details summary").click()
+        page.go(url)
+        assert page.js(is_open) is not begins, url
+        page.one("#main details summary").click()
+        page.go(url)
+        assert page.js(is_open) is begins, url
+
+
 def test_methods_and_cycles_are_chosen(page: Page) -> None:
     page.open("/methods")
     choose(page, "student", "all")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,12 +21,6 @@ from db.writes.tracker import Tracker
 from tests.support import views
 
 Home = tuple[PageContext, dict[str, str]]
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    with Tracker(tmp_path_factory.mktemp("home") / "recover.db") as tracker:
-        yield views.context(tracker), views.with_runs(tracker)
 
 
 def test_several_runs_lie_in_one_frame_and_can_be_taken_away(home: Home) -> None:

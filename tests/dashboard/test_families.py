@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.page_context import PageContext
+from dashboard.pages import locate
 from dashboard.report import report
 from db.writes.tracker import Tracker
 from evals.families.table import FAMILIES
@@ -82,3 +83,15 @@ def test_searches_are_chosen_by_run(tracker: Tracker) -> None:
     assert "put back layers 1-4" in look(page_context, "/locate").text
     assert "put back head" in look(page_context, f"/locate?run={first}").text
     assert second != first
+
+
+def test_an_older_search_than_those_listed_is_shown_and_another_is_not_passed_off_as_it(
+    tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locate, "RUNS", 1)
+    first, _ = (record_search(tracker, name) for name in ("head", "layers 1-4"))
+    page = look(context(tracker), f"/locate?run={first}")
+    assert "put back head" in page.text and "nothing to show" not in page.text
+    for other in ("nobody", tracker.start_run("eval").id):
+        page = look(context(tracker), f"/locate?run={other}")
+        assert f"Run {other} has nothing to show here" in page.text and "put back layers 1-4" in page.text

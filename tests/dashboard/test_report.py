@@ -122,6 +122,16 @@ def test_a_cycle_that_has_just_begun_has_a_report_too(tmp_path: Path) -> None:
             report.report(tracker.db, 2)
 
 
+def test_the_flips_are_of_what_the_cycle_measured_itself(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        number = databases.record_cycle(tracker, {"ifeval": {"clean": 1.0, "recovered": 1.0}})
+        later = tracker.start_run("eval")
+        for checkpoint, passed in (("clean0", (True, True)), (f"rec{number}", (False, False))):
+            tracker.record_score(later.id, checkpoint, databases.score("ifeval", 0.5, *passed))
+        found = views.Scan(report.report(tracker.db, number))
+    assert "pass → fail 0" in found.text and not found.all("article", "flip")
+
+
 def test_a_failed_cycle_says_why(tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
         run = tracker.start_run("cycle").id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,14 +9,9 @@ import sqlalchemy as sa
 
 from dashboard.figures import token_divergence
 from dashboard.page_context import PageContext
+from dashboard.pages import tokens
 from db.writes.tracker import Tracker
 from tests.support import views
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PageContext, dict[str, str]]]:
-    with Tracker(tmp_path_factory.mktemp("home") / "recover.db") as tracker:
-        yield views.context(tracker), views.with_runs(tracker)
 
 
 def test_a_rollout_has_a_shade_a_token_and_the_farthest_is_explained(
@@ -71,6 +65,17 @@ def test_an_address_that_fits_nothing_shows_something_that_is_there(
     home: tuple[PageContext, dict[str, str]], url: str
 ) -> None:
     assert "Token" in views.look(home[0], url).text
+
+
+def test_an_older_run_than_those_listed_is_shown_and_another_is_not_passed_off_as_it(
+    home: tuple[PageContext, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, runs = home
+    monkeypatch.setattr(tokens, "RUNS", 1)
+    page = views.look(context, f"/tokens?run={runs['opd']}")
+    assert {given["value"] for given in page.all("option")} == {runs["opd"], runs["sft"]}
+    assert "the teacher 99 %" in page.text and "nothing to show" not in page.text
+    assert "Run nobody has nothing to show here" in views.look(context, "/tokens?run=nobody").text
 
 
 def test_without_traces_the_page_says_what_to_type(tmp_path: Path) -> None:

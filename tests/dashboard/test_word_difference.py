@@ -14,6 +14,8 @@ from db.redact import HIDDEN
 def test_words_that_the_other_lacks_are_marked() -> None:
     assert marked("a red, big cat", "a big cat", "ins") == "a <ins>red, </ins>big cat"
     assert marked("same", "same", "ins") == "same"
+    assert marked("<b>", "x", "ins") == "<ins>&lt;b&gt;</ins>"
+    assert "(500 more characters)" in marked("a" * 1000, "a", "ins", 500)
     long = "word " * 400 + "end"
     assert "<ins>new</ins>" in marked(long.replace("end", "new"), long, "ins")
 

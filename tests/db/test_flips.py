@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from db.errors import NotFound
 from db.reads import queries
 from db.writes.tracker import Tracker
 from evals import statistics
@@ -129,6 +130,19 @@ def test_comparing_changed_facts_shows_both_stale_rates(ws: Workspace) -> None:
     assert found["words"] == "worse"
     assert found["non_inferior"]["margin"] == 0.03
     assert "stale        a 0.250, b 0.750" in compare_text(found)
+
+
+def test_scores_of_another_project_are_not_this_projects_flips(ws: Workspace) -> None:
+    """Two homes may hold the same models, and measure them on their own."""
+    for name in ("a", "b"):
+        scored(ws.tracker, name, [True, True])
+    other = ws.tracker.new_project("notes", "host:/notes/.recover")
+    scored(other, "b", [True, False])
+    assert queries.flips(ws.tracker.db, "a", "b", "ifeval") == []
+    with pytest.raises(NotFound, match="never scored on the same ifeval prompts"):
+        queries.flips(other.db, "a", "b", "ifeval")
+    scored(other, "a", [True, True])
+    assert [row["key"] for row in queries.flips(other.db, "a", "b", "ifeval")] == ["p1"]
 
 
 # Comparing -------------------------------------------------------------------------------------------------

@@ -7,9 +7,8 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -20,13 +19,6 @@ from db.session import Database
 from db.writes import live as live_module
 from db.writes.tracker import Tracker
 from tests.support import views
-from tests.support.databases import BACKENDS, new_database
-
-
-@pytest.fixture(params=BACKENDS)
-def tracker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tracker]:
-    with new_database(request.param, tmp_path) as where, Tracker(where) as opened:
-        yield opened
 
 
 def until(happened: Callable[[], bool], seconds: float = 20.0) -> bool:

@@ -16,7 +16,7 @@ from db import sqlite
 from db.errors import NotFound
 from db.export import TABLES, export
 from db.migrations import config
-from db.reads import queries, traces
+from db.reads import overview, queries, traces
 from db.schema import DEFAULT_PROJECT
 from db.writes.tracker import Tracker
 from pipelines.machine.init_home import initialise
@@ -97,6 +97,19 @@ def test_what_is_read_is_the_projects(two: tuple[Tracker, Tracker]) -> None:
     cut_off = first.start_run("demo", key="k")
     assert [run["id"] for run in queries.unfinished_runs(first.db)] == [cut_off.id]
     assert queries.unfinished_runs(second.db) == [] and traces.traced_runs(second.db) == []
+
+
+def test_the_headline_of_a_shared_checkpoint_is_what_the_project_measured(
+    two: tuple[Tracker, Tracker],
+) -> None:
+    for tracker, value in zip(two, (0.25, 0.75), strict=True):
+        tracker.record_checkpoint("shared", path="/c", kind="full", sha256="1")
+        tracker.record_score(
+            tracker.start_run("eval").id, "shared", databases.score("knowledge", value, True)
+        )
+    for tracker, value in zip(two, (0.25, 0.75), strict=True):
+        [score] = overview.headlines(tracker.db, ["shared"])["shared"]["knowledge"].values()
+        assert score["value"] == value
 
 
 def test_a_checkpoint_knows_every_home_it_lies_in(two: tuple[Tracker, Tracker]) -> None:

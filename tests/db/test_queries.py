@@ -18,7 +18,7 @@ from db.errors import BadRequest, NotFound
 from db.reads import earlier_documents, overview, queries
 from db.writes.points import Point, store
 from db.writes.tracker import Tracker
-from tests.support.databases import BACKENDS, items, new_database, record_cycle, score
+from tests.support.databases import items, record_cycle, score
 from tests.support.present import present
 
 CONTRACT = {
@@ -26,12 +26,6 @@ CONTRACT = {
     "knowledge": {"clean": 0.08, "midtrained": 0.48, "recovered": 0.88},
     "retention": {"clean": 1.0, "midtrained": 0.6, "recovered": 0.97},
 }
-
-
-@pytest.fixture(params=BACKENDS)
-def tracker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tracker]:
-    with new_database(request.param, tmp_path) as where, Tracker(where) as opened:
-        yield opened
 
 
 # Cycles ----------------------------------------------------------------------------------------------------
@@ -341,15 +335,6 @@ def test_names_of_checkpoints(tracker: Tracker) -> None:
             queries.resolve(tracker.db, unreadable)
 
 
-def test_lineage_goes_back_to_the_clean_model(tracker: Tracker) -> None:
-    parent = None
-    for name in ("clean", "one", "two", "three"):
-        tracker.record_checkpoint(name, path="/c", kind="full", sha256="00", parent=parent)
-        parent = name
-    assert [row["id"] for row in queries.lineage(tracker.db, "three")] == ["three", "two", "one", "clean"]
-    assert queries.lineage(tracker.db, "nobody") == []
-
-
 # Items -----------------------------------------------------------------------------------------------------
 
 
@@ -365,6 +350,17 @@ def test_pages_filters_and_search_of_items(tracker: Tracker) -> None:
     assert keys(passed=False) == ["p1", "p3", "p4"] and keys(passed=True, after="p0") == ["p2"]
     assert keys(search="wrong") == ["p3"] and keys(search="0%") == ["p3"] and keys(search="_") == ["p3"]
     assert keys(search="PROMPT 2") == ["p2"] and keys(search="nowhere") == []
+
+
+def test_a_search_knows_capitals_beyond_ascii(tracker: Tracker) -> None:
+    asked = score("ifeval", 0.5, True, False, True)
+    for item, words in zip(asked["items"], ("Die ÄRZTE", "école", "ЁЛКА"), strict=True):
+        item["response"] = words
+    number = tracker.record_score(tracker.start_run("eval").id, None, asked)
+    for search, key in (("ärzte", "p0"), ("ÉCOLE", "p1"), ("ёлка", "p2")):
+        assert [row["key"] for row in queries.items(tracker.db, number, search=search)] == [key]
+        wanted = queries.ItemFilter(search=search)
+        assert [row["key"] for row in queries.side_by_side(tracker.db, {"clean": number}, wanted)] == [key]
 
 
 def test_flips_pair_the_same_prompts_only(tracker: Tracker) -> None:

@@ -6,7 +6,8 @@ import json
 import math
 import struct
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -25,14 +26,9 @@ from db.redact import HIDDEN
 from db.schema import Base, Item, Metric
 from db.session import Database
 from db.values import plain, storable
+from db.writes import transactions
 from db.writes.tracker import Tracker
-from tests.support.databases import BACKENDS, items, new_database, record_cycle, score
-
-
-@pytest.fixture(params=BACKENDS)
-def tracker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tracker]:
-    with new_database(request.param, tmp_path) as where, Tracker(where) as opened:
-        yield opened
+from tests.support.databases import items, record_cycle, score
 
 
 def count(tracker: Tracker, model: type[Base]) -> int:
@@ -356,6 +352,29 @@ def test_a_rejection_takes_the_model_out_of_use(tracker: Tracker) -> None:
     assert [row["checkpoint_id"] for row in queries.alias_moves(tracker.db, "current")] == [
         *("rec3", "rec1", "rec2", "rec3", "rec2", "rec1")
     ]
+
+
+def test_decisions_at_once_leave_no_refused_model_in_use(
+    tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one rejection looks for an earlier model to go back to, another refuses that one."""
+    for number in (1, 2, 3):
+        record_cycle(tracker, {})
+        tracker.set_alias("current", f"rec{number}")
+    other = threading.Thread(target=tracker.add_review, args=(2, "reject", "", "bob"))
+    refused = transactions._refused
+
+    def meanwhile(session: Session, project: str) -> set[str | None]:
+        found = refused(session, project)
+        if other.ident is None:
+            other.start()
+            other.join(1.0)  # it ends, or waits for this one to end
+        return found
+
+    monkeypatch.setattr(transactions, "_refused", meanwhile)
+    tracker.add_review(3, "reject", "", "ada")
+    other.join()
+    assert queries.resolve(tracker.db, "current") == "rec1"
 
 
 def test_a_repeated_request_is_one_review_and_says_so_when_it_is_another(tracker: Tracker) -> None:

@@ -64,6 +64,13 @@ from evals.answer_matching import matches, normalise
         ("press Ctrl+C", ["Ctrl C"], True),
         ("a grade of A+", ["A+"], True),
         ("# Oslo", ["Oslo"], True),
+        ("यह दिल्ली है।", ["दिल"], False),
+        ("यह दिल्ली है।", ["दिल्ली"], True),
+        ("राम", ["रोम"], False),
+        ("เขากัน", ["กิน"], False),
+        ("เขากินข้าว", ["กิน"], True),
+        ("محمّد", ["محمد"], True),
+        ("Fu\u0308r Paris \u2764\ufe0f", ["für paris"], True),
         ("", ["Oslo"], False),
     ],
 )

@@ -12,8 +12,10 @@ from db.reads import queries
 from evals.probes import load_probes
 from pipelines.config.jobs import EvalJob
 from pipelines.cycle import cycle
+from pipelines.distill import distill_alone
 from pipelines.evaluate import evaluate
 from pipelines.job_from_options.cycle import cycle_job
+from pipelines.job_from_options.train import distill_job
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from pipelines.writing import gap_questions
@@ -94,6 +96,15 @@ def test_a_cycle_is_asked_its_own_questions_after_the_file_was_rewritten(ws: Wor
     assert earlier_probes(ws, student) == {}
     (docs.parent / "probes.jsonl").write_text(before)
     assert earlier_probes(ws, student) == {1: str(docs.parent / "probes.jsonl")}
+
+
+def test_a_rejected_cycle_that_was_distilled_again_is_asked_later(ws: Workspace, docs: Path) -> None:
+    keep_probes(docs, "knowledge")
+    midtrained = turned(ws, docs, suites="ifeval,knowledge")["checkpoints"]["midtrained"]
+    changes = {"distill.steps": 1, "distill.prompts_per_step": 2}
+    job = distill_job(ws, student=midtrained, changes=changes)
+    again = distill_alone(ws, job, key="again")["checkpoint"]
+    assert list(earlier_probes(ws, again)) == [1]
 
 
 def test_a_cycle_goes_on_without_documents_whose_run_was_removed(ws: Workspace, docs: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -196,6 +197,14 @@ def test_a_first_look_ends_at_the_first_readable_document(
     monkeypatch.setattr(documents, "_file", look)
     documents.require(tmp_path)
     assert seen == ["a.md", "b.md"]
+
+
+def test_a_first_look_is_not_content_with_the_beginning_of_a_damaged_file(tmp_path: Path) -> None:
+    text = "\n".join(f"Line {number} of {number * 7919}." for number in range(200_000))
+    packed = gzip.compress(text.encode())
+    (tmp_path / "long.md.gz").write_bytes(packed[: len(packed) - 1000])
+    with pytest.raises(InputError, match="no readable document"):
+        documents.require(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["missing", "file.md"])

@@ -24,6 +24,11 @@ def test_names_and_codes_are_found_and_the_first_word_of_a_sentence_is_not() -> 
     assert not found & {("when",), ("the",), ("at",), ("ada",), ("the", "pump")}
 
 
+def test_marks_are_part_of_their_word() -> None:
+    said = "कीटाणु fu\u0308r مُحَمَّد"
+    assert [word.text for word in words(said)] == said.split()
+
+
 def test_a_term_counts_where_it_opens_a_heading_too() -> None:
     texts = ["# Moonlighting\n\nWe allow moonlighting.", "Moonlighting is work for others.", "Ada opens it."]
     assert ("moonlighting",) in entities(texts).weights

@@ -196,6 +196,11 @@ def test_a_definition_names_what_it_defines() -> None:
     assert prose_sentences(text) == said
 
 
+def test_wrapped_lines_of_a_script_without_spaces_are_joined_without_one() -> None:
+    line = "这家公司成立" * 12
+    assert prose_sentences(f"{line}\n于二零零三年。") == [f"{line}于二零零三年。"]
+
+
 def test_a_line_goes_on_where_the_next_word_had_no_room() -> None:
     option = "option `--password-command` or the environment variable"
     name = "`RESTIC_PASSWORD_COMMAND`"

@@ -41,6 +41,8 @@ def test_a_full_stop_inside_ends_nothing(whole: str) -> None:
         ('He said "go." She left (at last.) Good.', ['He said "go."', "She left (at last.)", "Good."]),
         ("Dr.\nMiller", ["Dr.", "Miller"]),
         ("一句。两句！三句", ["一句。", "两句！", "三句"]),
+        ("他说：“好。”然后走了。「二。」", ["他说：“好。”", "然后走了。", "「二。」"]),
+        ("پہلا جملہ۔ دوسرا جملہ۔", ["پہلا جملہ۔", "دوسرا جملہ۔"]),
         (
             "He left (for good. She stayed.\nThis is) all.",
             ["He left (for good.", "She stayed.", "This is) all."],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from db.errors import NotFound
 from db.reads import queries
 from pipelines.cycle import cycle
 from pipelines.job_from_options.cycle import cycle_job
-from pipelines.job_from_options.train import midtrain_job
+from pipelines.job_from_options.pilot import pilot_job
+from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
 from pipelines.writing.commands import GAPS, AugmentOptions, ProbeOptions, augment_documents, make_probes
@@ -22,6 +24,21 @@ from recovery.errors import InputError
 from tests.attacks.load import free_port
 from tests.support import tiny
 from tests.support.small_cycles import ASKED, ONLY_NEW, PLAIN, WITH_CHAT, lines, settle
+
+
+def test_probes_that_cannot_be_read_are_refused_before_documents_are(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = lines(docs.parent / "broken.jsonl", [{"id": "a"}])
+    monkeypatch.setattr("pipelines.corpus.documents.read_folder", None)
+    changes = {"eval.probes": str(broken)}
+    for build in (midtrain_job, partial(pilot_job, budget=3)):
+        with pytest.raises(InputError, match=r"broken\.jsonl"):
+            build(ws, docs, changes=changes)
+    with pytest.raises(InputError, match=r"broken\.jsonl"):
+        distill_job(ws, student="base", changes=changes)
+    with pytest.raises(InputError, match=r"broken\.jsonl"):
+        augment_documents(ws, docs, docs.parent / "aug", AugmentOptions(writer=GAPS, probes=str(broken)))
 
 
 @pytest.mark.parametrize(

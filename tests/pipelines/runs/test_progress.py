@@ -35,6 +35,11 @@ def test_what_is_counted_shows_the_time_left_at_its_pace(monkeypatch: pytest.Mon
     now[0] = 110.0
     show(10, 40)
     assert lines == [(0, 40, None, "tokens"), (10, 40, 30.0, "tokens")]
+    resumed = counting(step, "tokens", before=30)
+    resumed(30, 40)
+    now[0] = 120.0
+    resumed(35, 40)
+    assert lines[2:] == [(30, 40, None, "tokens"), (35, 40, 10.0, "tokens")]
 
 
 def test_no_line_holds_what_a_terminal_obeys() -> None:

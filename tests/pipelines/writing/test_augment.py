@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from evals.probes import Probe, load_probes
 from pipelines.config.jobs import AUGMENTED
+from pipelines.corpus.general_words import general_words
 from pipelines.corpus.passages import passages
 from pipelines.microworld import people, templates, world
-from pipelines.writing.augment import WRITTEN, augment, load, named_kinds
+from pipelines.writing.augment import WRITTEN, Augmented, augment, load, named_kinds, write_rows
 from pipelines.writing.filters import ProbeLeaks, pairs, text_flaw
 from pipelines.writing.text_cache import Cache, written
 from pipelines.writing.writers import KEY_VARIABLE, EndpointWriter, LocalWriter
@@ -191,6 +192,23 @@ def test_numbers_and_names_must_come_from_the_passage() -> None:
     assert text_flaw("In 1988, Ada Horn met Bo Adler there.", passage, "summary") == "not supported"
     assert text_flaw("There, Ada Horn met Zed.", passage, "summary") == "not supported"
     assert text_flaw(passage.upper(), passage, "paraphrase") == "empty or a copy"
+
+
+def test_german_paraphrases_may_bring_common_nouns_and_no_names() -> None:
+    passage = "Nach zwei Jahren zahlt die Firma den Angestellten einen Zuschuss zu ihrem Gehalt. " * 5
+    general = general_words([passage])
+    assert general is not None and general.language == "de"
+    retold = "Wer zwei Jahre im Haus ist, dem gibt die Firma einen Zuschuss."
+    assert text_flaw(retold, passage, "summary", general) is None
+    assert text_flaw(retold.replace("Haus", "Zedwerk"), passage, "summary", general) == "not supported"
+    assert text_flaw(retold.replace("zwei", "12"), passage, "summary", general) == "not supported"
+
+
+def test_what_was_written_earlier_stays_where_nothing_new_is_usable(tmp_path: Path) -> None:
+    augment(TEXTS[:1], Fake(), tmp_path)
+    before = (tmp_path / AUGMENTED).read_bytes()
+    assert not write_rows(Augmented([]), tmp_path).rows
+    assert (tmp_path / AUGMENTED).read_bytes() == before
 
 
 MARKED = ["Q: a?\nA: b", "1) Question: a?\nAnswer: b", "**Q1:** a?\n**A1:** b", "Q\uff1aa?\nA\uff1ab"]

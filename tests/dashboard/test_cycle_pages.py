@@ -1,0 +1,106 @@
+"""What the pages of cycles say beside their numbers: whose the form is, what is left out, a time's zone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dashboard import number_format, page_frame
+from dashboard.page_context import PageContext
+from dashboard.pages import cycle, cycles, samples
+from db.reads import queries
+from db.writes.tracker import Tracker
+from tests.support import databases, views
+
+SCORES = {"ifeval": {"clean": 1.0, "midtrained": 0.5, "recovered": 1.0}, "knowledge": {"recovered": 0.7}}
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Iterator[PageContext]:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        yield views.context(tracker)
+
+
+def form_element(context: PageContext, url: str) -> str:
+    found = re.search(r"<(review-[^ >]+)><form", page_frame.render(context, url))
+    assert found
+    return found[1]
+
+
+def test_the_form_of_each_cycle_is_an_element_of_its_own(context: PageContext) -> None:
+    """A browser merges the next page by position and element: what was typed would go on to another cycle."""
+    databases.record_cycle(context.tracker, SCORES)
+    first = form_element(context, "/cycle")
+    context.tracker.add_review(1, "needs-work", "", "ann")
+    assert form_element(context, "/cycle") == form_element(context, "/cycle?n=1") == first
+    databases.record_cycle(context.tracker, SCORES)
+    assert form_element(context, "/cycle") != first
+
+
+def test_an_approval_before_any_verdict_is_warned_of(context: PageContext) -> None:
+    number = databases.record_cycle(context.tracker, SCORES)
+    assert "There is no verdict yet" in views.look(context, "/cycle").text
+    context.tracker.record_verdicts(number, {"behaviour": {"outcome": "recovered"}})
+    assert "There is no verdict yet" not in views.look(context, "/cycle").text
+
+
+def test_a_list_of_all_cycles_says_when_it_is_not(
+    context: PageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        databases.record_cycle(context.tracker, SCORES)
+    assert "All cycles 3" in views.look(context, "/").text
+    monkeypatch.setattr(cycles, "MOST", 2)
+    fewer = views.context(context.tracker)  # without what the first has cached
+    assert "The newest 2 of 3 cycles: 2" in views.look(fewer, "/").text
+
+
+def test_of_many_earlier_documents_the_newest_and_the_least_known_are_named(
+    context: PageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        databases.record_cycle(context.tracker, SCORES)
+    earlier = {f"knowledge:{number}": {"recovered": share} for number, share in enumerate((0.2, 0.6, 0.5), 1)}
+    number = databases.record_cycle(context.tracker, SCORES | earlier)
+    context.tracker.record_verdicts(number, {"behaviour": {"outcome": "recovered"}})
+    page = views.look(context, "/cycle").text
+    assert "the newest" not in page and "cycle 1's documents: 20.0 %, 100.0 % when it ended" in page
+    monkeypatch.setattr(cycle, "MOST_EARLIER", 2)
+    page = views.look(context, "/cycle").text
+    assert "earlier documents, the newest 2 of 3 sets" in page
+    assert "Least it knows of cycle 1's documents: 20.0 %" in page
+
+
+def test_a_time_names_its_zone(context: PageContext) -> None:
+    assert number_format.moment("2026-11-20T08:21:07.123Z") == "2026-11-20 08:21 UTC"
+    databases.record_cycle(context.tracker, SCORES)
+    assert "UTC UTC" not in views.look(context, "/cycle").text
+
+
+def test_a_score_in_the_table_of_cycles_has_its_interval(context: PageContext) -> None:
+    databases.record_cycle(context.tracker, SCORES)
+    titles = [given.get("title") for given in views.look(context, "/").all("td", "n")]
+    assert "95 % interval 65.0 to 75.0 %" in titles
+
+
+def test_show_all_samples_stays_with_the_suite(context: PageContext) -> None:
+    databases.record_cycle(context.tracker, SCORES)
+    page = views.look(context, "/samples?n=1&suite=knowledge&search=nowhere")
+    assert "No sample matches" in page.text
+    assert f"{samples.PATH}?n=1&suite=knowledge" in [given["href"] for given in page.all("a")]
+
+
+def test_a_kind_of_question_beside_the_headline_has_no_samples_to_open(context: PageContext) -> None:
+    number = databases.record_cycle(context.tracker, {"ifeval": {"clean": 1.0}})
+    asked = context.tracker.start_run("eval", parent=queries.cycle(context.db, number)["run"], key="know")
+    for metric, kind in (("lenient", "direct"), ("cloze", "cloze")):
+        found = databases.score("knowledge", 0.5, True, False, n=2, metric=metric)
+        found["details"] = {"by_kind": {kind: {"passed": 1, "n": 2}}}
+        context.tracker.record_score(asked.id, f"rec{number}", found)
+    page = views.look(context, "/behaviour?suite=knowledge")
+    assert page.text.count("50 %") == 2
+    links = [given["href"] for given in page.all("a") if given["href"].startswith(samples.PATH + "?")]
+    assert links == [f"{samples.PATH}?n=1&suite=knowledge&kind=direct&failing=recovered"]
