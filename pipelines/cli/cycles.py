@@ -158,13 +158,17 @@ def cycle_command(session: Session, /, docs: Path, **options: Any) -> None:
 def resume_command(session: Session, run: str | None) -> None:
     """Resume an interrupted run: the newest, or RUN."""
     with session.workspace() as ws:
+        from db.reads import queries
+        from pipelines.cli.pilot import require_proposal
+        from pipelines.cli.result_text import result_text
         from pipelines.resume import resume
 
         found = resume(ws, run)
-        rows = _of_cycles(ws, found)
-        lines = [*map(cycle_text, rows)] or [f"{found['run']} done"]
-        session.show(found, lambda: "\n\n".join(lines))
+        kind, rows = queries.run(ws.tracker.db, found["run"])["kind"], _of_cycles(ws, found)
+        session.show(found, lambda: "\n\n".join(map(cycle_text, rows)) or result_text(kind, found))
         require_accepted(ws, rows)
+        if kind == "pilot":
+            require_proposal(found)
 
 
 def _of_cycles(ws: Workspace, found: dict[str, Any]) -> list[dict[str, Any]]:

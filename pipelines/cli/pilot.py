@@ -58,8 +58,6 @@ def pilot_command(session: Session, /, docs: Path, budget: float, **options: Any
     \b
     recover pilot --docs ./corpus --budget 5
     """
-    from recovery.errors import GateError
-
     with session.workspace(docs=docs) as ws:
         from pipelines.job_from_options.pilot import pilot_job
         from pipelines.pilot import pilot
@@ -67,8 +65,15 @@ def pilot_command(session: Session, /, docs: Path, budget: float, **options: Any
         job = pilot_job(ws, docs, budget, **options, changes=session.changes)
         found = pilot(ws, job, key=ws.new_key())
         session.show(found, lambda: pilot_text(found))
-        if found["proposal"] is None:
-            raise GateError(found["words"])
+        require_proposal(found)
+
+
+def require_proposal(found: Row) -> None:
+    """Exit with code 3 for a pilot that proposes nothing."""
+    from recovery.errors import GateError
+
+    if found["proposal"] is None:
+        raise GateError(found["words"])
 
 
 def pilot_text(found: Row) -> str:

@@ -497,6 +497,27 @@ def test_resume_prefers_what_was_cut_off_to_what_was_refused(
     assert recover("-q", "--home", fresh, "resume", "--json").json["documents"] == 2
 
 
+def test_a_resumed_run_prints_what_its_command_would(
+    recover: Recover,
+    fresh: Path,
+    world: Path,
+    cut_off: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = ("eval", "--suite", "ifeval", "--ifeval", world.parent / "ifeval.jsonl")
+    with monkeypatch.context():
+        cut_off("midtrain")
+        recover("-q", "--home", fresh, "midtrain", "--docs", world)
+        monkeypatch.undo()
+    resumed = recover("-q", "--home", fresh, "resume")
+    trained = recover("--home", fresh, "ls", "checkpoints", "--json").json[-1]["id"]
+    assert (resumed.code, resumed.out.strip()) == (0, trained)
+    said = recover("-q", "--home", fresh, *asked)
+    measured = recover("--home", fresh, "ls", "runs", "--json").json[-1]["id"]
+    assert recover("-q", "--home", fresh, "resume", measured).out == said.out
+    assert "ifeval" in said.out
+
+
 def test_resume_with_nothing_to_resume(recover: Recover, fresh: Path) -> None:
     said = recover("--home", fresh, "resume")
     assert (said.code, said.out) == (2, "")
