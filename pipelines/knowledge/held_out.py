@@ -157,7 +157,7 @@ def choose(
     before = {term for text in excluded.earlier for term in wanted.within(text)}
     read = {number: prose_sentences(text) for number, text in texts.items()}
     about = _about(wanted, read, excluded.asked)
-    draw = _Draw(texts, round(share * sum(map(len, read.values()))), random.Random(seed))
+    draw = _Draw(dict(texts), round(share * sum(map(len, read.values()))), random.Random(seed))
     order = sorted(about.keys() - before, key=lambda term: (-mentioned[term], term))
     found = {term: draw.take(about[term]) for term in order}
     return {term: places for term, places in found.items() if places}
@@ -180,7 +180,7 @@ def _about(wanted: Entities, read: Mapping[int, Sequence[str]], asked: str) -> d
 class _Draw:
     """Sentences drawn at random, thing by thing, until there are too many."""
 
-    texts: Mapping[int, str]
+    left: dict[int, str]  # of each text, without the sentences that are taken
     most: int
     rng: random.Random
     taken: dict[Place, None] = field(default_factory=dict)
@@ -191,24 +191,27 @@ class _Draw:
         if wanted < FEWEST or len(self.taken) >= self.most:
             return []
         drawn = {place: None for place in about if place in self.taken}
-        for place in self.rng.sample(about, min(len(about), TRIED * wanted)):
-            if len(drawn) < wanted and place not in drawn and self._fits(place, {**self.taken, **drawn}):
-                drawn[place] = None
+        left: dict[int, str] = {}
+        for number, sentence in self.rng.sample(about, min(len(about), TRIED * wanted)):
+            text = left.get(number, self.left[number])
+            if len(drawn) < wanted and (number, sentence) not in drawn and _fits(sentence, text):
+                drawn[number, sentence] = None
+                left[number] = without(text, [sentence])
         if len(drawn) < FEWEST or len({**self.taken, **drawn}) > self.most:
             return []
         self.taken |= drawn
+        self.left |= left
         return list(drawn)
 
-    def _fits(self, place: Place, others: Iterable[Place]) -> bool:
-        """Return whether a sentence can be taken out of its text, beside others, and leaves no bare marks."""
-        number, sentence = place
-        text = without(self.texts[number], [one for at, one in others if at == number])
-        matches = list(_pattern(sentence).finditer(text))
-        if len(matches) != 1 or 2 * len(sentence) > len(text):
-            return False
-        begins, ends = matches[0].span()
-        line = text[:begins].rpartition("\n")[2] + text[ends:].partition("\n")[0]
-        return not line.strip() or any(map(str.isalpha, line))
+
+def _fits(sentence: str, text: str) -> bool:
+    """Return whether a sentence stands once in a text and leaves no bare marks when it is taken out."""
+    matches = list(_pattern(sentence).finditer(text))
+    if len(matches) != 1 or 2 * len(sentence) > len(text):
+        return False
+    begins, ends = matches[0].span()
+    line = text[:begins].rpartition("\n")[2] + text[ends:].partition("\n")[0]
+    return not line.strip() or any(map(str.isalpha, line))
 
 
 def without(text: str, sentences: Iterable[str]) -> str:
