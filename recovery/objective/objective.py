@@ -211,9 +211,9 @@ class Objective:
 
     def _anchor(self, view: ChunkLogprobs) -> Tensor:
         """Return KL(p||anchor) of each token, or KL(anchor||p) if the method says so."""
-        logits_NV = teacher_logits(view.part.signals.anchor)
-        assert logits_NV is not None  # `require` has seen a dense anchor
-        anchor_NV = self._logprobs.log_probs(logits_NV)
+        anchor_NV = teacher_logits(view.part.signals.anchor)
+        assert anchor_NV is not None  # `require` has seen a dense anchor
+        anchor_NV = self._logprobs.log_probs(anchor_NV)  # the logits' memory is free from here on
         student_NV, anchor_NV = same_vocabulary(view.student_NV, anchor_NV, view.part.tokens_N)
         if self.method.anchor_kl == "forward":
             return divergences.exact_forward_kl(student_NV, anchor_NV)
