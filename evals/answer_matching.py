@@ -19,6 +19,9 @@ _ACCENTS = re.compile(
     "[\u0300-\u036f\u064b-\u0652\u0670\u0640\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
     "\u200c\u200d\u20d0-\u20ff\ufe00-\ufe0f]"
 )
+_HALF_SPACE = re.compile(
+    "(?<=[\u0600-\u06ff])\u200c(?=[\u0600-\u06ff])"
+)  # in Persian, where some write a space
 # Other marks are part of their word, as vowels of Hindi, Tamil and Thai are; Python's \w leaves them out.
 MARKS = "".join(mark for mark in map(chr, range(0x10000)) if unicodedata.category(mark)[0] == "M")
 _THIN_SPACES = re.compile("(?<=\\d)['’\u00a0\u2009\u202f](?=\\d{3}(?!\\d))")  # 1'500
@@ -38,7 +41,8 @@ _LETTER_A = "\u1d00"
 
 def normalise(text: str) -> str:
     """Strip case, accents, punctuation, articles and thousands separators; keep decimal points and signs."""
-    plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", _THIN_SPACES.sub("", text)))
+    spaced = _HALF_SPACE.sub(" ", _THIN_SPACES.sub("", text))
+    plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", spaced))
     plain = _NAMED_A.sub(_LETTER_A, unicodedata.normalize("NFKC", plain)).casefold()
     plain = _DECIMAL_COMMA.sub(".", _THOUSANDS.sub("", plain))
     words = _MARK.sub(_spaced, _BORDER.sub(" ", plain)).split()

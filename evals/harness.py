@@ -118,11 +118,8 @@ def rows(prompts_path: str | Path | None = None) -> list[dict[str, Any]]:
 
 
 def _row(doc: Mapping[str, Any]) -> dict[str, Any]:
-    row = {name: doc[name] for name in PROMPT_FIELDS}
-    if not doc.get(MESSAGES):
-        return row
-    del row["prompt"]  # only shows the turns
-    return row | {MESSAGES: json.loads(doc[MESSAGES])}
+    turns = {MESSAGES: json.loads(doc[MESSAGES])} if doc.get(MESSAGES) else {}
+    return {name: doc[name] for name in PROMPT_FIELDS if name != "prompt" or not turns} | turns
 
 
 def _turns(task: Task) -> dict[str, list[Message]]:

@@ -61,7 +61,7 @@ def build(context: PageContext, address: Address) -> Html:
         head,
         tag(
             "p",
-            f"Share of {_judged(suite)}. A cell opens the samples that fail it.",
+            f"Share of {_judged(suite)}. A cell of this score's own kinds opens the samples that fail it.",
             class_="soft",
         ),
         _grid(address, scores, suite, None if view == "cycles" else number),

@@ -79,12 +79,21 @@ def _own_runs(database: Database, made: Sequence[str], kind: str) -> dict[str, R
 
 
 def cycles_behind(database: Database, checkpoint_id: str) -> dict[int, Row]:
-    """Return the job of each cycle whose model, midtrained or recovered, a checkpoint is or descends from."""
-    line = _line(checkpoint_id)
-    query = sa.select(Cycle.number, Run.config).join(Run, Cycle.run_id == Run.id)
-    of_cycle = sa.or_(Cycle.midtrained_id == line.c.id, Cycle.recovered_id == line.c.id)
-    query = query.join(line, of_cycle).where(Cycle.project == database.project)
-    return {row["number"]: row["config"] for row in rows_of(database, query.order_by(Cycle.number))}
+    """Return the job of each cycle whose model, midtrained or recovered, a checkpoint is or descends from.
+
+    Of cycles with one midtrained model, which read the same documents, the one whose recovered model it is,
+    else the newest."""
+    ids = sa.select(_line(checkpoint_id).c.id)
+    columns = Cycle.number, Cycle.midtrained_id, Cycle.recovered_id.in_(ids).label("own"), Run.config
+    behind = sa.or_(Cycle.midtrained_id.in_(ids), Cycle.recovered_id.in_(ids))
+    query = sa.select(*columns).join(Run, Cycle.run_id == Run.id)
+    query = query.where(Cycle.project == database.project, behind).order_by(Cycle.number)
+    found: dict[str, Row] = {}
+    for row in rows_of(database, query):
+        before = found.get(row["midtrained_id"])
+        if row["own"] or before is None or not before["own"]:
+            found[row["midtrained_id"]] = row
+    return {row["number"]: row["config"] for row in sorted(found.values(), key=lambda row: row["number"])}
 
 
 def _line(checkpoint_id: str) -> sa.CTE:

@@ -160,15 +160,23 @@ def resume_command(session: Session, run: str | None) -> None:
     with session.workspace() as ws:
         from db.reads import queries
         from pipelines.cli.pilot import require_proposal
-        from pipelines.cli.result_text import result_text
         from pipelines.resume import resume
 
         found = resume(ws, run)
         kind, rows = queries.run(ws.tracker.db, found["run"])["kind"], _of_cycles(ws, found)
-        session.show(found, lambda: "\n\n".join(map(cycle_text, rows)) or result_text(kind, found))
+        session.show(found, lambda: _resumed_text(kind, found, rows, str(ws.home)))
         require_accepted(ws, rows)
         if kind == "pilot":
             require_proposal(found)
+
+
+def _resumed_text(kind: str, found: dict[str, Any], rows: list[dict[str, Any]], home: str) -> str:
+    """Return what the resumed command would print."""
+    from pipelines.cli.result_text import result_text
+
+    if kind == "demo":
+        return demo_story(rows, home)
+    return "\n\n".join(map(cycle_text, rows)) or result_text(kind, found)
 
 
 def _of_cycles(ws: Workspace, found: dict[str, Any]) -> list[dict[str, Any]]:

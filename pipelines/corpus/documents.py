@@ -33,6 +33,7 @@ from recovery.errors import InputError
 
 AHEAD = 32  # files that are opened before their turn, so that the limited processes never wait for work
 REASONS = 4  # for skipping files that an error shows
+MUCH = 32 * MIB  # characters of a file that need not be read to its end to know that it can be
 HASHED = 16 * MIB  # a file that is skipped half-way is still hashed up to this size
 Progress = Callable[[int, int], None]  # called with the files and the bytes that are done
 
@@ -281,15 +282,19 @@ def texts_up_to(directory: Path, most: int, limits: Limits | None = None) -> lis
 
 
 def require(directory: Path, limits: Limits | None = None, *, strict: bool = False) -> None:
-    """Refuse a folder without a document before a run starts; reads up to the end of the first that is whole,
-    and in a strict run to the end, where a file that cannot be read is refused."""
+    """Refuse a folder without a document before a run starts; reads up to the end of the first file that is
+    whole, or of much text, and in a strict run to the end, where a file that cannot be read is refused."""
     manifest: list[FileReport] = []
+    read = 0
     with closing(read_folder(directory, limits, strict=strict)) as items:  # type: ignore[type-var]
         for item in items:
             if isinstance(item, FileReport):
                 manifest.append(item)
-                if item.status == "read" and not strict:
-                    return
+            else:
+                read += len(item.text)
+            whole = isinstance(item, FileReport) and item.status == "read"
+            if not strict and (whole or read > MUCH):
+                return
     refuse_nothing(directory, manifest)
 
 

@@ -26,8 +26,10 @@ _QUOTED = re.compile(r"[ \t]*(?:>(?:[ \t]|$))+")
 _GAP = re.compile(r"(?<=[^\s.!?:;,])(?:[ ]*\t\s*| {3,})(?=\S)")  # between a table's columns
 _ADDRESS = re.compile(r"<?\bhttps?://[^\s>]+>?")
 _BREAK = re.compile(r"(?<=[^\s\\])\\$")  # Markdown's mark for a new line
-_NO_SPACE = re.compile(rf"[{UNSPACED}、。，；：！？（）「」『』《》【】]")
-_ENDS = re.compile(r"[.!?:;。！？؟।|]\W*$")
+# A line that was wrapped between two of these is joined without a space.
+NO_SPACE = rf"[{UNSPACED}、。，；：！？（）「」『』《》【】]"
+_NO_SPACE = re.compile(NO_SPACE)
+_ENDS = re.compile(r"[.!?:;。！？؟।۔။។|]\W*$")
 
 
 def prose_sentences(text: str) -> list[str]:

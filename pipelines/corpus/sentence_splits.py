@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SHORTEST = 4  # tokens of a part
 CLOSING = " \"'”’)]*_"  # what may stand between the end of a sentence and the next one
-STOPS = (".", "!", "?", "…", "؟", "।")  # end a sentence where a space or a line follows
+STOPS = (".", "!", "?", "…", "؟", "।", "۔", "။", "។")  # end a sentence where a space or a line follows
 ENDS = ("\n", "。", "！", "？")  # end one whatever follows
 
 

@@ -61,13 +61,13 @@ def unanswered(
 
 def _of_probes(texts: Sequence[str], probes: Sequence[Probe]) -> list[Question]:
     """Return the probes whose passages stand in the texts, but for kinds apart from the verdict."""
-    everything = " ".join(" ".join(text.split()) for text in texts)
+    everything = "\n".join("".join(text.split()) for text in texts)  # wrapped anywhere
     return [
         Question(probe.prompt, probe.answers[0], probe.in_chat)
         for probe in probes
         if probe.kind not in APART
         and probe.passages
-        and all(" ".join(passage.split()) in everything for passage in probe.passages)
+        and all("".join(passage.split()) in everything for passage in probe.passages)
     ]
 
 

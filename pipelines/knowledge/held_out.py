@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from evals.probes import KNOWLEDGE, UPDATES, suite_probes
 from pipelines.corpus import text_file
 from pipelines.corpus.entities import MOST_CHARACTERS, Entities, Term, entities
-from pipelines.corpus.prose import prose_sentences
+from pipelines.corpus.prose import NO_SPACE, prose_sentences
 from pipelines.distillation.prompts import read_prompts
 from pipelines.knowledge.overlap import said_about
 from pipelines.runs.kept_texts import KEPT_TEXTS, TOKENS, kept_runs, read_evenly
@@ -35,6 +35,7 @@ ONE_IN = 6  # of the sentences about a thing
 FEWEST, MOST = 3, 12  # sentences about one thing
 FEW = 0.05  # of the prompts
 SHORTEST = 20  # characters of a sentence
+_WRAPPED = re.compile(rf"(?<={NO_SPACE})(?={NO_SPACE})")  # where a line may have ended without a space
 TRIED = 4  # places looked at for each one that is taken: markup may stand in a sentence
 
 Place = tuple[int, str]  # the number of a kept text, and a sentence of it
@@ -222,7 +223,8 @@ def without(text: str, sentences: Iterable[str]) -> str:
 
 
 def _pattern(sentence: str) -> re.Pattern[str]:
-    return re.compile(r"\s+".join(map(re.escape, sentence.split())) + r"[ \t]*")
+    words = (r"\s*".join(map(re.escape, _WRAPPED.split(word))) for word in sentence.split())
+    return re.compile(r"\s+".join(words) + r"[ \t]*")
 
 
 def _one_line(text: str) -> str:

@@ -52,19 +52,18 @@ def text_flaw(text: str, passage: str, kind: str, general: GeneralWords | None =
 
 def _adds(text: str, passage: str, general: GeneralWords | None) -> bool:
     """Return whether a text names or counts what its passage does not."""
-    said = {word.small for word in words(passage)}
-    added = {
-        word.small
-        for word in words(text)
-        if word.small not in said and _checkable(text, word.text, word.opens)
-    }
+    said, read = {word.small for word in words(passage)}, list(words(text))
+    new = [word.small not in said and _checkable(text, word.text, word.opens) for word in read]
     if general is None or general.language not in NOUNS_CAPITALISED:
-        return bool(added)
-    # Every noun is a capitalised word: a common one, or another form of one that is said, is no name.
+        return any(new)
+    # Every noun is a capitalised word: a known one, or another form of one that is said, may be added. The
+    # dictionary knows many names too; those of two words are told by that.
     stem = general.stemmer()
     stems = set(map(stem, said))
-    names = (word for word in added if word not in general.counts and stem(word) not in stems)
-    return any(map(str.isdigit, "".join(added))) or any(names)
+    added = [word.small for word, is_new in zip(read, new, strict=True) if is_new]
+    unknown = (word for word in added if word not in general.counts and stem(word) not in stems)
+    two_in_a_row = any(one and other for one, other in pairwise(new))
+    return two_in_a_row or any(map(str.isdigit, "".join(added))) or any(unknown)
 
 
 def _checkable(text: str, word: str, opens: bool) -> bool:

@@ -70,6 +70,7 @@ from evals.answer_matching import matches, normalise
         ("เขากัน", ["กิน"], False),
         ("เขากินข้าว", ["กิน"], True),
         ("محمّد", ["محمد"], True),
+        ("من می خواهم", ["می\u200cخواهم"], True),
         ("Fu\u0308r Paris \u2764\ufe0f", ["für paris"], True),
         ("", ["Oslo"], False),
     ],

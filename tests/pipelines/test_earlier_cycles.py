@@ -105,6 +105,9 @@ def test_a_rejected_cycle_that_was_distilled_again_is_asked_later(ws: Workspace,
     job = distill_job(ws, student=midtrained, changes=changes)
     again = distill_alone(ws, job, key="again")["checkpoint"]
     assert list(earlier_probes(ws, again)) == [1]
+    second = turned(ws, docs, {"distill.steps": 1}, suites="ifeval,knowledge", student="base")["checkpoints"]
+    assert second["midtrained"] == midtrained  # of the very same documents: they are asked about once
+    assert list(earlier_probes(ws, second["recovered"])) == [2]
 
 
 def test_a_cycle_goes_on_without_documents_whose_run_was_removed(ws: Workspace, docs: Path) -> None:

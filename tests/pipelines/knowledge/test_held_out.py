@@ -268,3 +268,8 @@ def test_the_guard_of_the_distillation_measures_by_them(tmp_path: Path) -> None:
         recovery = distill_job(ws, student=midtrained, changes={"distill.prompts": asked})
         found = distill(ws, recovery, key="distill")["overlap"]["prompts"]
     assert ("ada", "horn") in held_out and guards.BY_HELD_OUT in found["newness"]
+
+
+def test_a_sentence_that_was_wrapped_without_a_space_is_taken_out() -> None:
+    text = "一行。\n这家公司成立\n于二零零三年。\n最后一行。"
+    assert without(text, ["这家公司成立于二零零三年。"]) == "一行。\n\n最后一行。"

@@ -194,13 +194,14 @@ def test_numbers_and_names_must_come_from_the_passage() -> None:
     assert text_flaw(passage.upper(), passage, "paraphrase") == "empty or a copy"
 
 
-def test_german_paraphrases_may_bring_common_nouns_and_no_names() -> None:
+def test_german_paraphrases_may_bring_common_nouns_but_no_full_names() -> None:
     passage = "Nach zwei Jahren zahlt die Firma den Angestellten einen Zuschuss zu ihrem Gehalt. " * 5
     general = general_words([passage])
     assert general is not None and general.language == "de"
     retold = "Wer zwei Jahre im Haus ist, dem gibt die Firma einen Zuschuss."
     assert text_flaw(retold, passage, "summary", general) is None
-    assert text_flaw(retold.replace("Haus", "Zedwerk"), passage, "summary", general) == "not supported"
+    for name in ("Zedwerk", "Haus Peter Müller"):
+        assert text_flaw(retold.replace("Haus", name), passage, "summary", general) == "not supported"
     assert text_flaw(retold.replace("zwei", "12"), passage, "summary", general) == "not supported"
 
 
