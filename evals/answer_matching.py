@@ -19,9 +19,8 @@ _ACCENTS = re.compile(
     "[\u0300-\u036f\u064b-\u0652\u0670\u0640\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
     "\u200c\u200d\u20d0-\u20ff\ufe00-\ufe0f]"
 )
-_HALF_SPACE = re.compile(
-    "(?<=[\u0600-\u06ff])\u200c(?=[\u0600-\u06ff])"
-)  # in Persian, where some write a space
+# In Persian, where some write a space.
+_HALF_SPACE = re.compile("(?<=[\u0600-\u06ff])\u200c(?=[\u0600-\u06ff])")
 # Other marks are part of their word, as vowels of Hindi, Tamil and Thai are; Python's \w leaves them out.
 MARKS = "".join(mark for mark in map(chr, range(0x10000)) if unicodedata.category(mark)[0] == "M")
 _THIN_SPACES = re.compile("(?<=\\d)['’\u00a0\u2009\u202f](?=\\d{3}(?!\\d))")  # 1'500

@@ -19,6 +19,7 @@ from pipelines.corpus.general_words import GeneralWords, general_words
 from pipelines.corpus.markup.parts import FORMULA
 from pipelines.corpus.prose import prose_sentences
 from pipelines.corpus.segments import IS_UNSPACED, segments
+from pipelines.corpus.sentences import SPACED_STOPS, UNSPACED_STOPS
 
 LONGEST = 400  # characters of a sentence
 TELLING = 2.0  # nats: the word is in fewer than every seventh sentence
@@ -33,7 +34,7 @@ _ABBREVIATION = re.compile(r"(?:\w\.)+\w?|etc")
 # The end of a sentence or a clause and the next one's first word
 _GLUED = re.compile(r"[a-z]{2}[.!?][A-Z][a-z]|\w(?:—|---)|(?:—|---)\w")
 _CODE = re.compile(r"[\[\]{}<>`|\\]")  # inside a word: part of an expression
-_ENDED = re.compile(r"[.!?…。！？؟।۔။។][\"'”’»)\]」』]*$")  # a sentence
+_ENDED = re.compile(rf"[…{SPACED_STOPS}{UNSPACED_STOPS}][\"'”’»)\]」』]*$")  # a sentence
 # Stands for something: the n of "the last n", x_1, a=b, and ≠g
 _LETTER = re.compile(
     r"[A-Za-zΑ-Ωα-ωϵϕ]['′]?(?:[_^]\{?\w{1,3}\}?)?(?:[=+][A-Za-zΑ-Ωα-ωϵϕ0-9]['′]?)?|\d[_^]\w|[≠≤≥=→∘∈⊂⊆×∧∨]\w+'?"

@@ -10,7 +10,7 @@ from pipelines.corpus.markup.blocks import without_blocks
 from pipelines.corpus.markup.lines import is_code, is_prose, plain
 from pipelines.corpus.markup.parts import SLOT
 from pipelines.corpus.segments import UNSPACED, segments
-from pipelines.corpus.sentences import is_abbreviated, sentences
+from pipelines.corpus.sentences import SPACED_STOPS, UNSPACED_STOPS, is_abbreviated, sentences
 
 WRAPPED = 60  # characters: a longer line that ends no sentence goes on in the next one
 HALF, WIDTH = (
@@ -29,7 +29,7 @@ _BREAK = re.compile(r"(?<=[^\s\\])\\$")  # Markdown's mark for a new line
 # A line that was wrapped between two of these is joined without a space.
 NO_SPACE = rf"[{UNSPACED}、。，；：！？（）「」『』《》【】]"
 _NO_SPACE = re.compile(NO_SPACE)
-_ENDS = re.compile(r"[.!?:;。！？؟।۔။។|]\W*$")
+_ENDS = re.compile(rf"[:;|{SPACED_STOPS}{UNSPACED_STOPS}]\W*$")
 
 
 def prose_sentences(text: str) -> list[str]:

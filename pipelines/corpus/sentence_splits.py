@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.corpus.sentences import SPACED_STOPS, UNSPACED_STOPS
+
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 SHORTEST = 4  # tokens of a part
 CLOSING = " \"'”’)]*_"  # what may stand between the end of a sentence and the next one
-STOPS = (".", "!", "?", "…", "؟", "।", "۔", "။", "។")  # end a sentence where a space or a line follows
-ENDS = ("\n", "。", "！", "？")  # end one whatever follows
+STOPS = (*SPACED_STOPS, "…")
+ENDS = (*UNSPACED_STOPS, "\n")
 
 
 @dataclass(frozen=True)
