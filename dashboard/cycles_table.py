@@ -8,7 +8,7 @@ from typing import Any
 from dashboard.address import Address
 from dashboard.form_controls import choose, search_field
 from dashboard.markup import Html, join, tag
-from dashboard.number_format import count, duration, moment, percent, points, share
+from dashboard.number_format import bounds, count, duration, moment, percent, points, share
 from dashboard.page_parts import sortable, table
 from dashboard.status_chips import chip
 from db.cycle_names import STAGES
@@ -203,8 +203,8 @@ def _shift(row: Row, suite: str) -> Html:
 
 def _interval(row: Row, suite: str) -> str | None:
     """Return the 95 % interval of the recovered model's score, for a tooltip."""
-    low, high = (row["scores"].get(suite, {}).get("intervals") or {}).get("recovered") or (None, None)
-    return None if low is None or high is None else f"95 % interval {share(low)} to {share(high)} %"
+    known = bounds((row["scores"].get(suite, {}).get("intervals") or {}).get("recovered"), " to ")
+    return f"95 % interval {known} %" if known else None
 
 
 def _pick(number: int, picked: list[int], address: Address) -> Html:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from db.values import seconds_since
 
@@ -17,6 +18,12 @@ def share(value: float | None, digits: int = 1) -> str:
 def percent(value: float | None, digits: int = 1) -> str:
     """Format a share with its unit: 0.987 -> 98.7 %."""
     return NONE if value is None else f"{share(value, digits)} %"
+
+
+def bounds(ends: Sequence[float | None] | None, between: str = "–") -> str:
+    """Format the ends of an interval in percent: 0.62, 0.7 -> 62.0–70.0; nothing where one is not known."""
+    low, high = ends or (None, None)
+    return "" if low is None or high is None else f"{share(low)}{between}{share(high)}"
 
 
 def points(value: float | None) -> str:

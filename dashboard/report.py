@@ -21,7 +21,7 @@ from dashboard.figures.metric_curves import Curve
 from dashboard.figures.plane import MARKS, cycles_plane
 from dashboard.figures.score_heatmap import Cell, heatmap, with_interval
 from dashboard.markup import Html, document, join, tag, text
-from dashboard.number_format import NONE, count, duration, moment, number, percent, points, share
+from dashboard.number_format import NONE, bounds, count, duration, moment, number, percent, points, share
 from dashboard.page_parts import beside_claim, failure, number_headers, table
 from dashboard.status_chips import chip
 from db.cycle_names import STAGES
@@ -130,11 +130,8 @@ def _scores(cycle: Row) -> Html:
 
 
 def _score(found: Row, stage: str) -> Html:
-    interval = found["intervals"][stage]
-    known = interval and None not in interval
-    around = (
-        tag("span", f"  {share(interval[0])}–{share(interval[1])}", class_="soft small") if known else None
-    )
+    known = bounds(found["intervals"][stage])
+    around = tag("span", f"  {known}", class_="soft small") if known else None
     return tag("td", share(found[stage]), around, class_="n")
 
 

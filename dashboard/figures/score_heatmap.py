@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dashboard.markup import Html, tag
-from dashboard.number_format import NONE, percent, share
+from dashboard.number_format import NONE, bounds, percent, share
 
 
 class Cell(NamedTuple):
@@ -42,9 +42,8 @@ def _name(name: str) -> Html:
 def with_interval(score: Mapping[str, Any]) -> str:
     """Return a score in words, with its 95 % interval (value, n, low, high)."""
     words = f"{share(score['value'])} % of {score['n']}"
-    if score["low"] is None or score["high"] is None:
-        return words
-    return f"{words}, 95 % interval {share(score['low'])} to {share(score['high'])} %"
+    known = bounds((score["low"], score["high"]), " to ")
+    return f"{words}, 95 % interval {known} %" if known else words
 
 
 def _any_cell(name: str, cell: Any) -> Html:

@@ -9,7 +9,7 @@ from dashboard.figures.axes import interval, label, nothing, percent, rule, scor
 from dashboard.figures.markers import STAGE_STYLES, marker
 from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
-from dashboard.number_format import share
+from dashboard.number_format import bounds, share
 from db.cycle_names import STAGES
 
 NAMES = {
@@ -55,7 +55,8 @@ def _stage(stage: str, suite: Mapping[str, Any], y: float, x: Scale) -> Html:
     if value is None:
         return label(END + 12, y + 4, f"– {stage}")
     style = STAGE_STYLES[stage]
-    around = f", 95 % interval {share(ends[0])} to {share(ends[1])}" if ends and None not in ends else ""
+    known = bounds(ends, " to ")
+    around = f", 95 % interval {known}" if known else ""
     words = tag("text", tag("tspan", share(value), class_="strong"), f" {stage}", x=END + 12, y=y + 4)
     title = tag("title", f"{stage}: {share(value)} %{around}")
     return tag("g", title, interval(ends, y, x, style, upright=False), marker(style, x(value), y), words)

@@ -10,7 +10,7 @@ from dashboard import reviewing, stage_progress
 from dashboard.address import Address
 from dashboard.figures.stage_scores import stage_scores
 from dashboard.markup import Html, join, tag
-from dashboard.number_format import NONE, count, duration, moment, points, share, size
+from dashboard.number_format import NONE, bounds, count, duration, moment, points, share, size
 from dashboard.page_context import PageContext
 from dashboard.page_parts import beside_claim, empty, table
 from dashboard.pages.cycles import said
@@ -160,12 +160,9 @@ def _stale(updates: Mapping[str, Any]) -> Html | None:
     """Show the share of changed facts that each stage answers as before the change, with its interval."""
     known = []
     for stage, rate in updates.get("stale_rate", {}).items():
-        low, high = updates["stale_intervals"].get(stage) or (None, None)
-        around = (
-            f" ({share(low)}–{share(high)})" if isinstance(low, float) and isinstance(high, float) else ""
-        )
+        around = bounds(updates["stale_intervals"].get(stage))
         if rate is not None:
-            known.append(f"{stage} {share(rate)} %{around}")
+            known.append(f"{stage} {share(rate)} %" + (f" ({around})" if around else ""))
     return tag("p", f"Old answers to changed facts: {', '.join(known)}.", class_="small") if known else None
 
 

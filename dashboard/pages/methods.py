@@ -10,7 +10,7 @@ from dashboard.figures import plane
 from dashboard.figures.markers import key, legend, series
 from dashboard.form_controls import choose
 from dashboard.markup import Html, tag
-from dashboard.number_format import NONE, count, duration, percent, share
+from dashboard.number_format import NONE, bounds, count, duration, percent
 from dashboard.page_context import PageContext
 from dashboard.page_parts import empty, number_headers, table
 from db.reads import overview, queries
@@ -177,9 +177,8 @@ def _score(row: Row, suite: str) -> Html:
         words = "other questions" if suite in row["otherwise"] else ""
         return tag("td", NONE, tag("div", words, class_="soft small"), class_="n")
     n = f"n {found['n']:,}"
-    if found["low"] is not None and found["high"] is not None:
-        n = f"{share(found['low'])}–{share(found['high'])}, {n}"
-    return tag("td", percent(found["value"]), tag("div", n, class_="soft small"), class_="n")
+    below = ", ".join(filter(None, [bounds((found["low"], found["high"])), n]))
+    return tag("td", percent(found["value"]), tag("div", below, class_="soft small"), class_="n")
 
 
 def _line(address: Address, row: Row, methods: list[str], dearest: dict[str, float]) -> list[Any]:
