@@ -7,7 +7,7 @@ and ends with the run; a URL (several with commas) a running server.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from ipaddress import ip_address
 from pathlib import Path
@@ -152,23 +152,24 @@ def make_server(
 
 def require_place(name: str, where: str, config: Config) -> None:
     """Refuse an unknown engine, one that is not installed, and URLs at which no server answers."""
-    from recovery.engines.vllm_http import ServerEngine
-
     check_place(name, where)
-    if where not in (INPROCESS, COLOCATED, OWN_SERVER):
-        ServerEngine(where.split(","), engine_settings(config)).close()
+    _running_lengths(where, config)
 
 
 def engine_lengths(where: str, config: Config) -> list[int | None]:
     """Return how many tokens of prompt and answer an engine reads, as configured and as its servers say."""
+    return [config.engine.max_length, *_running_lengths(where, config)]
+
+
+def _running_lengths(where: str, config: Config) -> Sequence[int | None]:
+    """Return how many tokens each server at these URLs reads, as it says; refuse one that does not answer."""
     from recovery.engines.vllm_http import ServerEngine
 
-    lengths = [config.engine.max_length]
-    if where not in (INPROCESS, COLOCATED, OWN_SERVER):
-        running = ServerEngine(where.split(","), engine_settings(config))
-        running.close()
-        lengths += running.lengths
-    return lengths
+    if where in (INPROCESS, COLOCATED, OWN_SERVER):
+        return ()
+    running = ServerEngine(where.split(","), engine_settings(config))
+    running.close()
+    return running.lengths
 
 
 def engine_settings(config: Config) -> EngineSettings:
