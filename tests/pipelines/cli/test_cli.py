@@ -10,7 +10,6 @@ import sqlite3
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from tests.support import tiny
 from tests.support.commands import (
     QUESTION,
     Recover,
+    Said,
     jsonl,
     make_small,
     make_world,
@@ -407,22 +407,23 @@ def test_a_second_cycle_replays_the_first_and_asks_for_what_it_taught(
 
 
 @pytest.fixture
-def cut_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Ctrl-C at the first step of a stage."""
+def cut_off(recover: Recover, monkeypatch: pytest.MonkeyPatch) -> Recover:
+    """Run a command that Ctrl-C ends at the first step of the stage that it names first."""
     from pipelines.runs import stage_runner
 
     step = stage_runner.Stage.step
 
-    def arrange(label: str) -> None:
+    def run(label: str, *words: Any) -> Said:
         def cut(self: stage_runner.Stage, *args: Any, **kwargs: Any) -> None:
             step(self, *args, **kwargs)
             if self.label == label:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(stage_runner.Stage, "step", cut)
+        with monkeypatch.context() as patch:
+            patch.setattr(stage_runner.Stage, "step", cut)
+            return recover(*words)
 
-    yield arrange
-    monkeypatch.setattr(stage_runner.Stage, "step", step)
+    return run
 
 
 def test_resume_goes_on_with_the_same_numbers(
@@ -430,15 +431,11 @@ def test_resume_goes_on_with_the_same_numbers(
     home: Path,
     fresh: Path,
     world: Path,
-    cut_off: Callable[[str], None],
-    monkeypatch: pytest.MonkeyPatch,
+    cut_off: Recover,
 ) -> None:
     whole = recover("--home", home, "ls", "checkpoints", "--json").json
-    with monkeypatch.context():
-        cut_off("midtrain")
-        said = recover("-q", "--home", fresh, "midtrain", "--docs", world)
-        assert (said.code, said.err.strip()) == (130, "interrupted: go on with `recover resume`")
-        monkeypatch.undo()
+    said = cut_off("midtrain", "-q", "--home", fresh, "midtrain", "--docs", world)
+    assert (said.code, said.err.strip()) == (130, "interrupted: go on with `recover resume`")
     resumed = recover("-q", "--home", fresh, "resume", "--json")
     assert resumed.code == 0
     assert resumed.json["checkpoint"] == whole[1]["id"]  # content-addressed: the very same bytes
@@ -450,14 +447,10 @@ def test_a_resumed_distillation_becomes_current_too(
     home: Path,
     fresh: Path,
     world: Path,
-    cut_off: Callable[[str], None],
-    monkeypatch: pytest.MonkeyPatch,
+    cut_off: Recover,
 ) -> None:
     recover("-q", "--home", fresh, "midtrain", "--docs", world)
-    with monkeypatch.context():
-        cut_off("distill")
-        assert recover("-q", "--home", fresh, "distill", "--set", "epochs=1").code == 130
-        monkeypatch.undo()
+    assert cut_off("distill", "-q", "--home", fresh, "distill", "--set", "epochs=1").code == 130
     found = recover("-q", "--home", fresh, "resume", "--json").json["checkpoint"]
     assert found == recover("--home", fresh, "show", "current", "--json").json["id"]
     assert found == recover("--home", home, "ls", "checkpoints", "--json").json[2]["id"]
@@ -467,14 +460,10 @@ def test_a_resumed_distillation_leaves_current_where_a_later_one_moved_it(
     recover: Recover,
     fresh: Path,
     world: Path,
-    cut_off: Callable[[str], None],
-    monkeypatch: pytest.MonkeyPatch,
+    cut_off: Recover,
 ) -> None:
     recover("-q", "--home", fresh, "midtrain", "--docs", world)
-    with monkeypatch.context():
-        cut_off("distill")
-        assert recover("-q", "--home", fresh, "distill", "--set", "epochs=1").code == 130
-        monkeypatch.undo()
+    assert cut_off("distill", "-q", "--home", fresh, "distill", "--set", "epochs=1").code == 130
     later = recover("-q", "--home", fresh, "distill", "--set", "epochs=2", "--json").json["checkpoint"]
     said = recover("--home", fresh, "resume", "--json")
     assert said.json["checkpoint"] != later
@@ -486,13 +475,9 @@ def test_resume_prefers_what_was_cut_off_to_what_was_refused(
     recover: Recover,
     fresh: Path,
     world: Path,
-    cut_off: Callable[[str], None],
-    monkeypatch: pytest.MonkeyPatch,
+    cut_off: Recover,
 ) -> None:
-    with monkeypatch.context():
-        cut_off("midtrain")
-        recover("-q", "--home", fresh, "midtrain", "--docs", world)
-        monkeypatch.undo()
+    cut_off("midtrain", "-q", "--home", fresh, "midtrain", "--docs", world)
     assert recover("--home", fresh, "eval", "--suite", "ifeval", "--ifeval", "missing").code == 2
     assert recover("-q", "--home", fresh, "resume", "--json").json["documents"] == 2
 
@@ -501,14 +486,10 @@ def test_a_resumed_run_prints_what_its_command_would(
     recover: Recover,
     fresh: Path,
     world: Path,
-    cut_off: Callable[[str], None],
-    monkeypatch: pytest.MonkeyPatch,
+    cut_off: Recover,
 ) -> None:
     asked = ("eval", "--suite", "ifeval", "--ifeval", world.parent / "ifeval.jsonl")
-    with monkeypatch.context():
-        cut_off("midtrain")
-        recover("-q", "--home", fresh, "midtrain", "--docs", world)
-        monkeypatch.undo()
+    cut_off("midtrain", "-q", "--home", fresh, "midtrain", "--docs", world)
     resumed = recover("-q", "--home", fresh, "resume")
     trained = recover("--home", fresh, "ls", "checkpoints", "--json").json[-1]["id"]
     assert (resumed.code, resumed.out.strip()) == (0, trained)
