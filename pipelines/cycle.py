@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from db.reads import queries
 from evals import verdict
@@ -11,11 +11,12 @@ from evals.families.table import FAMILIES
 from evals.scores import Item
 from pipelines import choose as choosing
 from pipelines.choose import choose
-from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, MidtrainJob
+from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, EvalJob, MidtrainJob
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.distill import distill
 from pipelines.distillation.engine_checks import INPROCESS
-from pipelines.evaluate import evaluate, evaluation_within
+from pipelines.evaluate import evaluate, evaluation_within, recorded_suites
+from pipelines.evaluation.question_checks import unaskable_families
 from pipelines.evaluation.recorded_scores import items_by_suite, require_same_questions
 from pipelines.evaluation.suites import Suite, suites_of
 from pipelines.machine import cycle_time
@@ -57,15 +58,10 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
             f"  verdict      {name} is {verdict.NOT_MEASURED}, so no acceptance: "
             "give --probes FILE (`recover probes` writes one), or --suite ifeval to judge by behaviour alone"
         )
-    if not stage.resumed:
-        _say_outlook(ws, job, stage)
+    told = {} if stage.resumed else _say_outlook(ws, job, stage)
     clean = _evaluate(ws, job, stage, "clean", job.clean)
     unmeasured = _unmeasured(job, clean)
-    for name, why in unmeasured.items():
-        stage.say(
-            f"  verdict      {name} is {verdict.NOT_MEASURED}, so no acceptance: {why}; "
-            "leave it out of --behaviours to judge by the others"
-        )
+    _say_unmeasured({name: why for name, why in unmeasured.items() if name not in told}, stage)
     scores = {"clean": clean["score_ids"]}
 
     midtrained = midtrain(ws, inherited(midtraining(job), job), parent=stage.id, key=MIDTRAIN)["checkpoint"]
@@ -98,11 +94,25 @@ def _name_unfinished(ws: Workspace, job: CycleJob, stage: Stage) -> None:
             return
 
 
-def _say_outlook(ws: Workspace, job: CycleJob, stage: Stage) -> None:
-    """Say what is known before anything is measured: axes with too few questions, and the time."""
-    suites = suites_of(evaluation_within(job, job.clean, "clean", job.settings.eval, job.earlier))
+def _say_outlook(ws: Workspace, job: CycleJob, stage: Stage) -> dict[str, str]:
+    """Say what is known before anything is measured: axes with too few questions, families that the chat
+    template cannot ask, which are returned, and the time."""
+    asked = evaluation_within(job, job.clean, "clean", job.settings.eval, job.earlier)
+    suites = suites_of(asked)
     _say_power(job, suites, stage)
-    _say_duration(ws, job, suites, stage)
+    unaskable = unaskable_families(ws, ws.clean(), suites)
+    _say_unmeasured(unaskable, stage)
+    _say_duration(ws, job, asked, suites, stage)
+    return unaskable
+
+
+def _say_unmeasured(families: Mapping[str, str], stage: Stage) -> None:
+    """Say which families cannot be judged, and why."""
+    for name, why in families.items():
+        stage.say(
+            f"  verdict      {name} is {verdict.NOT_MEASURED}, so no acceptance: {why}; "
+            "leave it out of --behaviours to judge by the others"
+        )
 
 
 def _say_power(job: CycleJob, suites: list[Suite], stage: Stage) -> None:
@@ -114,9 +124,9 @@ def _say_power(job: CycleJob, suites: list[Suite], stage: Stage) -> None:
         stage.say(f"  verdict      {line}")
 
 
-def _say_duration(ws: Workspace, job: CycleJob, suites: list[Suite], stage: Stage) -> None:
+def _say_duration(ws: Workspace, job: CycleJob, asked: EvalJob, suites: list[Suite], stage: Stage) -> None:
     """Say how long a cycle of more than some minutes takes on this machine."""
-    found = cycle_time.forecast(ws, job, suites)
+    found = cycle_time.forecast(ws, job, suites, recorded_suites(ws, asked, stage, suites))
     if found and found.seconds >= cycle_time.WORTH_SAYING:
         stage.say(f"  time         {found}")
         if why := cycle_time.without_kernels():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,7 @@ from pipelines.evaluation.model_answers import ModelAnswers
 from pipelines.evaluation.question_checks import require_answerable
 from pipelines.evaluation.recorded_scores import recorded
 from pipelines.evaluation.suites import Suite, suites_of
-from pipelines.machine.fitting import fitted_once
+from pipelines.machine.fitting import fitted_here, fitted_once
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
@@ -55,6 +56,17 @@ def evaluation_within(
         seed=job.seed,
     )
     return inherited(asked, job)
+
+
+def recorded_suites(ws: Workspace, job: EvalJob, stage: Stage, suites: Iterable[Suite]) -> set[str]:
+    """Return the suites whose scores an evaluation here would take from what is recorded."""
+    settings = fitted_here(ws, ws.checkpoint(job.checkpoint), job.settings, fitted.fit_evaluation)
+    job = job.model_copy(update={"settings": settings})
+    return {
+        suite.name
+        for suite in suites
+        if recorded(ws, job, stage.id, suite.name, conditions(ws, job, suite)) is not None
+    }
 
 
 def _work(ws: Workspace, job: EvalJob, stage: Stage) -> Result:

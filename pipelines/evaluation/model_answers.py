@@ -12,7 +12,6 @@ from pipelines.config.jobs import EvalJob
 from pipelines.runs.cost import Flops
 from pipelines.runs.progress import Pace
 from pipelines.runs.stage_runner import Stage
-from recovery.errors import InputError
 
 if TYPE_CHECKING:
     from evals.scores import Asked, Generate, Message, Score
@@ -103,15 +102,6 @@ class ModelAnswers:
     def calls(self) -> ModelCalls:
         """Return the two calls that lm-eval's tasks make: generate, and log-likelihood of a continuation."""
         return ModelCalls(self._go_on, self._likelihoods)
-
-    def unaskable(self, chat: list[dict[str, Any]]) -> str:
-        """Return why the chat template cannot ask this; nothing if it can."""
-        plain = [{key: value for key, value in turn.items() if key != "tools"} for turn in chat]
-        try:
-            asked, without_tools = self.chat_model.prompt_ids(chat), self.chat_model.prompt_ids(plain)
-        except InputError as error:
-            return str(error)
-        return "the chat template takes no tool schemas" if asked == without_tools and chat != plain else ""
 
     def keep(self, results: dict[str, Any]) -> None:
         """Write lm-eval's results in its own layout, if an output folder is set."""

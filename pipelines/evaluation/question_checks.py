@@ -10,6 +10,7 @@ from evals import dialogues
 from evals.families.table import FAMILIES
 from pipelines.distillation.lengths import checkpoint_limit, tokens_if_long
 from pipelines.evaluation.suites import Suite
+from pipelines.evaluation.unaskable import first_refusal
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,6 +31,18 @@ def require_answerable(ws: Workspace, checkpoint: Checkpoint, suites: Iterable[S
             _require_turns(suite, encoder)
         if limit is not None:
             _require_room(suite, encoder, limit)
+
+
+def unaskable_families(ws: Workspace, checkpoint: Checkpoint, suites: Iterable[Suite]) -> dict[str, str]:
+    """Return the families that the chat template cannot ask, and why."""
+    families = [suite for suite in suites if suite.name in FAMILIES]
+    encoder = ws.encoder(checkpoint) if families else None
+    found = {}
+    for suite in families:
+        chats = [asked for asked in suite.prompts if not isinstance(asked, str)]
+        if encoder and (why := first_refusal(encoder, chats)):
+            found[suite.name] = why
+    return found
 
 
 def _require_room(suite: Suite, encoder: Callable[[], ChatEncoder], limit: int) -> None:

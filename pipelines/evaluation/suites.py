@@ -25,6 +25,7 @@ from evals.scores import chat
 from pipelines.config.ifeval_file import MICROWORLD, ifeval_path
 from pipelines.config.jobs import EvalJob
 from pipelines.config.sections.eval import EvalConfig
+from pipelines.evaluation.unaskable import first_refusal
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -128,8 +129,7 @@ def _family(settings: EvalConfig, name: str) -> Suite:
         )
 
     def score(answers: ModelAnswers) -> Iterator[Score | families.Unmeasured]:
-        why = next(filter(None, (answers.unaskable(question.messages) for question in questions)), "")
-        if why:
+        if why := first_refusal(answers.chat_model.encoder, [one.messages for one in questions]):
             yield families.Unmeasured(name, why)
         else:
             yield measures.evaluate(family, answers.calls(), questions, settings.max_new_tokens)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -82,9 +82,11 @@ class Forecast:
         )
 
 
-def forecast(ws: Workspace, job: CycleJob, suites: Iterable[Suite]) -> Forecast | None:
+def forecast(
+    ws: Workspace, job: CycleJob, suites: Iterable[Suite], recorded: Container[str] = ()
+) -> Forecast | None:
     """Return how long a cycle that asks these suites takes; None where that cannot be told, as of a server
-    elsewhere."""
+    elsewhere. The clean model's answers to `recorded` ones are taken again."""
     settings = job.settings
     places = {settings.eval.sampler, settings.distill.sampler, settings.distill.teacher_engine}
     if places != {INPROCESS} or job.recover_with:
@@ -95,7 +97,8 @@ def forecast(ws: Workspace, job: CycleJob, suites: Iterable[Suite]) -> Forecast 
         return None
     timed = _Timed(size, measured(size.hidden, settings.model.number_bytes(_on_gpu())))
     mix = mix_of(ws, job.student, settings.midtrain.mix)
-    return Forecast(sum(map(timed.suite, suites)), timed.midtraining(job, mix), timed.recovery(job))
+    evaluations = sum(timed.suite(suite, recorded=suite.name in recorded) for suite in suites)
+    return Forecast(evaluations, timed.midtraining(job, mix), timed.recovery(job))
 
 
 def without_kernels() -> str:
@@ -113,9 +116,11 @@ class _Timed:
     size: Size
     speed: Speed
 
-    def suite(self, suite: Suite) -> float:
-        """Return the time of a suite in all evaluations; of earlier documents the last one alone asks."""
-        asked = 1 if ":" in suite.name else EVALUATIONS
+    def suite(self, suite: Suite, *, recorded: bool = False) -> float:
+        """Return the time of a suite in all evaluations, or in those after the clean model's.
+
+        Of earlier documents the last one alone asks."""
+        asked = 1 if ":" in suite.name else EVALUATIONS - recorded
         return self.spent(evaluation_tokens(suite.answers, PROMPT_TOKENS, TYPICAL * suite.longest, asked))
 
     def midtraining(self, job: CycleJob, mix: Mix) -> float:

@@ -73,8 +73,12 @@ def test_a_cycle_is_accepted_by_the_families_that_it_was_asked_for(ws: Workspace
     assert "Families of behaviour" in page and "calibration, recovered: " in page
 
 
-def test_a_family_that_cannot_be_measured_is_no_pass_and_says_why(ws: Workspace, docs: Path) -> None:
+def test_a_family_that_cannot_be_measured_is_no_pass_and_says_why(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The tiny model's template takes no tools, and it writes no JSON that could be lost."""
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
     row = turned(ws, docs, ["tools", "json"], suites="ifeval")
     words = row["verdict"]
     assert (row["status"], words["behaviour"]) == ("rejected", "recovered")
@@ -84,6 +88,10 @@ def test_a_family_that_cannot_be_measured_is_no_pass_and_says_why(ws: Workspace,
     assert "passes 0.0% of the items" in reasons["json"]
     assert "tools" not in row["scores"] and row["scores"]["json"]["n"] == 12
     assert "tools       not measured (the chat template takes no tool schemas)" in cycle_text(row)
+    told = {name: [n for n, line in enumerate(said) if f"{name} is not measured" in line] for name in reasons}
+    measured = next(n for n, line in enumerate(said) if line.startswith("  clean"))
+    assert [len(lines) for lines in told.values()] == [1, 1]
+    assert told["tools"][0] < measured < told["json"][0]  # only what it answers tells of the latter
 
 
 def test_without_families_nothing_is_asked_beyond_the_axes(ws: Workspace, docs: Path) -> None:

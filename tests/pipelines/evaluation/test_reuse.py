@@ -22,6 +22,7 @@ from pipelines.cycle import cycle
 from pipelines.evaluate import evaluate
 from pipelines.evaluation import conditions, model_answers, suites
 from pipelines.job_from_options.cycle import cycle_job
+from pipelines.machine import cycle_time
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.workspace import Workspace
 from recovery.errors import RecoverError
@@ -272,6 +273,10 @@ def test_a_cycle_reads_the_same_from_what_another_cycle_recorded(
         settle(ws, margin=0.4, learning_rate=1e-3)
         said: list[str] = []
         monkeypatch.setattr(ws.progress, "say", said.append)
+        foreseen: list[set[str]] = []
+        monkeypatch.setattr(
+            cycle_time, "forecast", lambda ws, job, suites, recorded: foreseen.append(set(recorded))
+        )
         rows, texts = [], []
         for changes in ({}, {}, {"eval.reuse": False}):
             asked.clear()
@@ -281,6 +286,7 @@ def test_a_cycle_reads_the_same_from_what_another_cycle_recorded(
             texts.append(report.report(ws.tracker.db, number))
             assert set(asked) == (set() if number == 2 else {"ifeval", *BOTH})
         assert len([line for line in said if line.endswith("as recorded in cycle:1")]) == 9
+        assert foreseen == [set(), {"ifeval", *BOTH}, set()]
         for name in ("checkpoints", "scores", "verdict", "status"):
             assert rows[0][name] == rows[1][name] == rows[2][name]
         flips = [queries.ledger(ws.tracker.db, cycle=number) for number in (2, 3)]

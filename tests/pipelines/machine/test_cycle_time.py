@@ -55,6 +55,7 @@ def test_a_suite_is_asked_three_times_and_answered_at_a_typical_length() -> None
     asked = Suite("some", [], lambda _: iter(()), answers=64, longest=50)
     once = COMPUTING.read(64 * 80) + COMPUTING.write(64, 64 * 0.7 * 50)
     assert COMPUTING.suite(asked) == pytest.approx(3 * once)
+    assert COMPUTING.suite(asked, recorded=True) == pytest.approx(2 * once)
     assert COMPUTING.suite(replace(asked, name="knowledge:1")) == pytest.approx(once)  # of earlier documents
 
 
