@@ -35,6 +35,7 @@ EVEN = 0.5  # chance of passing below which a cycle warns of too few questions
 def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Run a cycle, or go on with it; returns {"cycle": number, "status": ...}."""
     begun = queries.run_of_key(ws.tracker.db, key, parent=parent) if key else None
+    job = kept_probes.read_as_kept(ws, job)
     job = pinned(ws, job, texts_kept=begun is not None and kept_before(ws, begun["id"], MIDTRAIN))
     return run_job(ws, "cycle", _failure_recorded, job, parent=parent, key=key)
 
@@ -52,6 +53,7 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
     number = ws.tracker.record_cycle(stage.id, clean_id=job.clean)
     stage.say(f"cycle {number}: {job.docs}")
     kept_probes.keep(ws, job)
+    job = kept_probes.read_as_kept(ws, job)
     _name_unfinished(ws, job, stage)
     for name in _missing_axes(job):
         stage.say(

@@ -29,6 +29,15 @@ def keep(ws: Workspace, job: CycleJob) -> None:
             file.write(held)
 
 
+def read_as_kept(ws: Workspace, job: CycleJob) -> CycleJob:
+    """Return the job with the home's copy of its probes, once there is one, in place of the file."""
+    kept = kept_questions(ws, job.inputs[INPUT]) if INPUT in job.inputs else None
+    if kept is None or not kept.is_file():
+        return job
+    evaluation = job.settings.eval.model_copy(update={"probes": str(kept)})
+    return job.model_copy(update={"settings": job.settings.model_copy(update={"eval": evaluation})})
+
+
 def earlier_probes(ws: Workspace, student: str) -> dict[int, str]:
     """Return the files of questions that the cycles behind a checkpoint asked, by cycle number.
 

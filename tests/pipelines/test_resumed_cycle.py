@@ -100,6 +100,19 @@ def test_documents_may_change_once_their_texts_are_kept(
     assert texts and not any("Zanzibar" in text for text in texts)
 
 
+@pytest.mark.parametrize("at", ["pipelines.cycle.midtrain", "pipelines.cycle.distill"])
+def test_probes_may_be_overwritten_once_they_are_kept(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Those of the next month are written while a cycle of hours runs."""
+    begun = (docs.parent / "probes.jsonl").read_text()
+    interrupted(ws, docs, monkeypatch, at=at)
+    (docs.parent / "probes.jsonl").write_text(begun.splitlines()[0].replace("?", ", then?") + "\n")
+    assert resume(ws)["status"] == "accepted"
+    asked = [len(queries.items(ws.tracker.db, score["id"])) for score in queries.scores(ws.tracker.db)]
+    assert len(asked) == 9 and min(asked) > 1
+
+
 def test_documents_that_change_before_they_are_read_are_refused(
     ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,8 @@ def test_questions_that_change_while_a_cycle_begins_are_not_kept_as_those_that_i
     (tmp_path / "probes.jsonl").write_text("as it is now")
     with pytest.raises(InputError, match=rf"restore it from {kept}, or begin a new run"):
         pinned(ws, begun)
+    read = pinned(ws, kept_probes.read_as_kept(ws, begun))
+    assert (read.inputs, read.sources()["probes"]) == (begun.inputs, str(kept))
 
 
 def test_a_stage_trains_on_what_its_cycle_began_with(ws: Workspace, tmp_path: Path) -> None:
