@@ -36,13 +36,11 @@ def require_answerable(ws: Workspace, checkpoint: Checkpoint, suites: Iterable[S
 def unaskable_families(ws: Workspace, checkpoint: Checkpoint, suites: Iterable[Suite]) -> dict[str, str]:
     """Return the families that the chat template cannot ask, and why."""
     families = [suite for suite in suites if suite.name in FAMILIES]
-    encoder = ws.encoder(checkpoint) if families else None
-    found = {}
-    for suite in families:
-        chats = [asked for asked in suite.prompts if not isinstance(asked, str)]
-        if encoder and (why := first_refusal(encoder, chats)):
-            found[suite.name] = why
-    return found
+    if not families:  # the tokenizer is loaded for them alone
+        return {}
+    encoder = ws.encoder(checkpoint)
+    refusals = {suite.name: first_refusal(encoder, _chats(suite)) for suite in families}
+    return {name: why for name, why in refusals.items() if why}
 
 
 def _require_room(suite: Suite, encoder: Callable[[], ChatEncoder], limit: int) -> None:
@@ -57,12 +55,17 @@ def _require_room(suite: Suite, encoder: Callable[[], ChatEncoder], limit: int) 
 
 def _require_turns(suite: Suite, encoder: Callable[[], ChatEncoder]) -> None:
     """Refuse questions that the template rejects, tried on one of each order of turns."""
-    chats = (asked for asked in suite.prompts if not isinstance(asked, str) and not _is_plain(asked))
+    chats = (messages for messages in _chats(suite) if not _is_plain(messages))
     for messages in {dialogues.order(messages): messages for messages in chats}.values():
         try:
             encoder().check(messages)
         except InputError as error:
             raise InputError(f"suite {suite.name}: {_shown(messages)[:60]!r}: {error}") from error
+
+
+def _chats(suite: Suite) -> list[list[Message]]:
+    """Return what a suite asks in chat; the rest are texts to go on with."""
+    return [asked for asked in suite.prompts if not isinstance(asked, str)]
 
 
 def _is_plain(messages: Sequence[Message]) -> bool:
