@@ -21,7 +21,7 @@ from pipelines.distillation.engine_places import Engines
 from pipelines.evaluation.conditions import conditions
 from pipelines.evaluation.model_answers import ModelAnswers
 from pipelines.evaluation.question_checks import require_answerable
-from pipelines.evaluation.recorded_scores import recorded
+from pipelines.evaluation.recorded_scores import is_recorded, recorded
 from pipelines.evaluation.suites import Suite, suites_of
 from pipelines.machine.fitting import fitted_here, fitted_once
 from pipelines.runs.pinned_inputs import inherited, pinned
@@ -65,7 +65,7 @@ def recorded_suites(ws: Workspace, job: EvalJob, stage: Stage, suites: Iterable[
     return {
         suite.name
         for suite in suites
-        if recorded(ws, job, stage.id, suite.name, conditions(ws, job, suite)) is not None
+        if is_recorded(ws, job, stage.id, suite.name, conditions(ws, job, suite))
     }
 
 

@@ -28,16 +28,28 @@ def recorded(ws: Workspace, job: EvalJob, run_id: str, suite: str, conditions: s
     """Return the scores of a suite that were measured under these conditions, if any were.
 
     They are the run's own, from before an interruption; else a finished run's, if the job reuses scores."""
-    if conditions is None:
-        return None
-    reuse = job.reuse and job.output is None  # lm-eval's own files are written as answers come
-    rows = queries.scores_under(ws.tracker.db, job.checkpoint, suite, conditions, run_id=run_id, others=reuse)
+    rows = _measured_under(ws, job, run_id, suite, conditions)
     if not rows:
         return None
     cycle, measured_in = rows[0]["cycle"], rows[0]["run_id"]
     origin = {} if measured_in == run_id else {queries.RECORDED_IN: measured_in}
     where = f"cycle:{cycle}" if cycle is not None else measured_in
     return Recorded([_score(ws, row, origin) for row in rows], where)
+
+
+def is_recorded(ws: Workspace, job: EvalJob, run_id: str, suite: str, conditions: str | None) -> bool:
+    """Return whether a suite's scores were measured under these conditions; no items are read."""
+    return bool(_measured_under(ws, job, run_id, suite, conditions))
+
+
+def _measured_under(
+    ws: Workspace, job: EvalJob, run_id: str, suite: str, conditions: str | None
+) -> list[dict[str, Any]]:
+    """Return the recorded scores of a suite, without their items; none where its conditions are not known."""
+    if conditions is None:
+        return []
+    reuse = job.reuse and job.output is None  # lm-eval's own files are written as answers come
+    return queries.scores_under(ws.tracker.db, job.checkpoint, suite, conditions, run_id=run_id, others=reuse)
 
 
 def _score(ws: Workspace, row: Mapping[str, Any], origin: Mapping[str, str]) -> Score:
