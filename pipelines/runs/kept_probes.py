@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from db.reads import queries
+from pipelines.config import overrides
 from pipelines.config.jobs import CycleJob
 from pipelines.runs.pinned_inputs import changed, hashes, kept_questions
 from pipelines.runs.workspace import Workspace
@@ -34,8 +35,7 @@ def read_as_kept(ws: Workspace, job: CycleJob) -> CycleJob:
     kept = kept_questions(ws, job.inputs[INPUT]) if INPUT in job.inputs else None
     if kept is None or not kept.is_file():
         return job
-    evaluation = job.settings.eval.model_copy(update={"probes": str(kept)})
-    return job.model_copy(update={"settings": job.settings.model_copy(update={"eval": evaluation})})
+    return job.model_copy(update={"settings": overrides.changed(job.settings, {"eval.probes": str(kept)})})
 
 
 def earlier_probes(ws: Workspace, student: str) -> dict[int, str]:
