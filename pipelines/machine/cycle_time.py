@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
@@ -37,6 +38,7 @@ from recovery.errors import InputError
 if TYPE_CHECKING:
     import torch
 
+    from evals.scores import Asked
     from pipelines.config.sections.midtrain import Mix
     from recovery.models.size import Size
 
@@ -121,7 +123,8 @@ class _Timed:
 
         Of earlier documents the last one alone asks."""
         asked = 1 if ":" in suite.name else EVALUATIONS - recorded
-        return self.spent(evaluation_tokens(suite.answers, PROMPT_TOKENS, TYPICAL * suite.longest, asked))
+        prompt, answer = _usual_prompt(suite.prompts), TYPICAL * suite.longest
+        return self.spent(evaluation_tokens(suite.answers, prompt, answer, asked))
 
     def midtraining(self, job: CycleJob, mix: Mix) -> float:
         settings = job.settings.midtrain
@@ -153,6 +156,19 @@ class _Timed:
 
 def _usual(job: CycleJob) -> UsualLengths:
     return UsualLengths(PROMPT_TOKENS, TYPICAL * job.settings.distill.max_new_tokens)
+
+
+def _usual_prompt(prompts: Sequence[Asked]) -> float:
+    """Return the tokens of a prompt, on average, without what all begin with, as that is read once."""
+    if not prompts:
+        return PROMPT_TOKENS
+    return fmean(map(_own_characters, prompts)) / CHARACTERS_PER_TOKEN
+
+
+def _own_characters(asked: Asked) -> int:
+    if isinstance(asked, str):
+        return len(asked)
+    return sum(len(str(turn.get("content") or "")) for turn in asked if turn["role"] != "system")
 
 
 def _text_bytes(folder: str) -> int:

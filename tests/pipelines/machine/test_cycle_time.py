@@ -59,6 +59,14 @@ def test_a_suite_is_asked_three_times_and_answered_at_a_typical_length() -> None
     assert COMPUTING.suite(replace(asked, name="knowledge:1")) == pytest.approx(once)  # of earlier documents
 
 
+def test_prompts_are_read_at_their_own_lengths_without_what_all_begin_with() -> None:
+    asked = Suite("some", [], lambda _: iter(()), answers=64, longest=50)
+    system = {"role": "system", "content": "x" * 400}
+    prompts = ["x" * 40, [system, {"role": "user", "content": "x" * 120}]]
+    longer = COMPUTING.suite(replace(asked, prompts=prompts)) - COMPUTING.suite(replace(asked, prompts=[""]))
+    assert longer == pytest.approx(3 * COMPUTING.read(64 * 20))
+
+
 def test_a_suite_of_unknown_length_takes_no_time() -> None:
     assert COMPUTING.suite(Suite("some task", None, lambda _: iter(()))) == 0
 
