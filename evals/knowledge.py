@@ -8,14 +8,14 @@ neither, and the share of old ones is the stale rate.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 from evals.answer_matching import matches
-from evals.probes import ANSWERED, APART, CLOZE, KNOWLEDGE, MULTIHOP, NEW, OLD, UPDATES, Probe, load_probes
-from evals.scores import Generate, Item, Message, Score, drawn, share
-from recovery.errors import InputError, RecoverError
+from evals.probes import ANSWERED, APART, CLOZE, MULTIHOP, NEW, OLD, UPDATES, Probe
+from evals.scores import Asked, Item, Message, Score, drawn, share
+from recovery.errors import RecoverError
 
 LENIENT = "lenient"  # the headline: asked in chat, closed book
 OPEN_BOOK = "open_book"  # with the passages that hold the answer in front
@@ -23,93 +23,93 @@ RETRIEVAL = "retrieval"  # with the passages that a retriever found in front
 OF_MULTIHOP = {LENIENT: MULTIHOP, OPEN_BOOK: "multihop_open_book", RETRIEVAL: "multihop_retrieval"}
 BESIDE = (CLOZE, OPEN_BOOK, RETRIEVAL, *APART, *OF_MULTIHOP.values())  # metrics beside a suite's headline
 
-GenerateText = Callable[[list[str]], list[str]]
-"""Raw prefixes in, continuations out."""
+Answer = Callable[[list[Any]], list[str]]
+"""Chats, or texts to go on with, in; answers out."""
 
 
-def evaluate(
-    generate: Generate | Sequence[Generate],
-    probes: str | Path | Sequence[Probe],
-    suite: str = KNOWLEDGE,
-    limit: int | None = None,
-) -> Score:
-    """Ask the suite's chat probes in one call; the value is the share answered, leniently matched.
+@dataclass(frozen=True)
+class Way:
+    """Probes that are asked in one way, and the metric that scores the answers."""
 
-    Several functions are so many sampled answers to every probe, which count together.
-    """
-    chosen = drawn([probe for probe in _of_suite(probes, suite) if probe.counts], limit)
-    if not chosen:
-        raise InputError(f"{suite}: no chat probes to ask: give a probes file with that suite")
-    asked = [probe.chat for probe in chosen]
-    if callable(generate):
-        return score(chosen, generate(asked), suite, LENIENT)
-    several = [replace(probe, id=f"{probe.id}#{i}") for i in range(len(generate)) for probe in chosen]
-    return score(several, [answer for one in generate for answer in one(asked)], suite, LENIENT)
+    metric: str
+    probes: Sequence[Probe]
+    passages: Mapping[str, Sequence[str]] | None = None  # put before each question, by the probe's id
+
+    @property
+    def prompts(self) -> list[Asked]:
+        """Return what the model reads: chats to answer, or texts to go on with."""
+        if self.metric == CLOZE:
+            return [probe.prompt for probe in self.probes]
+        if self.passages is None:
+            return [probe.chat for probe in self.probes]
+        return [after_passages(self.passages[probe.id], probe) for probe in self.probes]
 
 
-def evaluate_cloze(
-    generate_text: GenerateText,
-    probes: str | Path | Sequence[Probe],
-    suite: str = KNOWLEDGE,
-    limit: int | None = None,
-) -> Score | None:
-    """Score cloze probes, continued as plain text; None where the file has none."""
-    chosen = drawn([probe for probe in _of_suite(probes, suite) if not probe.in_chat], limit)
-    if not chosen:
-        return None
-    return score(chosen, generate_text([probe.prompt for probe in chosen]), suite, CLOZE)
+@dataclass(frozen=True)
+class ProbeQuestions:
+    """The probes of a suite, and in which ways they are asked."""
 
+    probes: Sequence[Probe]
+    open_book: bool = False
+    retrieved: Mapping[str, Sequence[str]] | None = None  # passages by the probe's id
+    most: int | None = None  # of an earlier cycle's: bounds the questions in chat and the texts together
 
-def evaluate_apart(
-    generate: Generate, probes: str | Path | Sequence[Probe], suite: str = KNOWLEDGE, limit: int | None = None
-) -> Iterator[Score]:
-    """Score each of the kinds that are no part of the headline; nothing where the file has none."""
-    for kind in APART:
-        chosen = drawn([probe for probe in _of_suite(probes, suite) if probe.kind == kind], limit)
-        if chosen:
-            yield score(chosen, generate([probe.chat for probe in chosen]), suite, kind)
+    def ways(self, limit: int | None = None) -> list[Way]:
+        """Return each way in which some are asked, the headline first; `limit` bounds each by itself.
 
+        An earlier cycle's kinds apart are not asked again. Open-book questions are those of the closed book
+        that have passages."""
+        in_chat, cloze = self._limits(limit)
+        ways = [Way(LENIENT, drawn(self._counted, in_chat)), Way(CLOZE, drawn(self._texts, cloze))]
+        if self.most is None:
+            ways += [Way(kind, drawn(self._of_kind(kind), limit)) for kind in APART]
+        if self.open_book:
+            asked = [*drawn(self._counted, limit), *drawn(self._of_kind(MULTIHOP), limit)]
+            ways += _with_passages(OPEN_BOOK, asked, {one.id: one.passages for one in asked if one.passages})
+        ways += _with_passages(RETRIEVAL, self.probes, self.retrieved or {})
+        return [way for way in ways if way.probes]
 
-def evaluate_open_book(
-    generate: Generate, probes: str | Path | Sequence[Probe], suite: str = KNOWLEDGE, limit: int | None = None
-) -> Iterator[Score]:
-    """Score the suite's questions with their passages in front: the ceiling set by reading.
+    def _limits(self, limit: int | None) -> tuple[int | None, int | None]:
+        """Return how many are asked in chat, and how many as texts to go on with.
 
-    Multihop questions are a score of their own. With a limit, the questions are those of the closed-book
-    scores that have passages.
-    """
-    of_suite = _of_suite(probes, suite)
-    asked = drawn([probe for probe in of_suite if probe.counts], limit)
-    asked += drawn([probe for probe in of_suite if probe.kind == MULTIHOP], limit)
-    passages = {probe.id: probe.passages for probe in asked if probe.passages}
-    return _with_passages(generate, of_suite, passages, suite, OPEN_BOOK)
+        Of `most`, each way gets half, or what the other leaves."""
+        if self.most is None:
+            return limit, limit
+        in_chat = max(self.most - len(self._texts), ceil(self.most / 2))
+        texts = self.most - min(in_chat, len(self._counted))
+        return (in_chat, texts) if limit is None else (min(limit, in_chat), min(limit, texts))
 
+    @property
+    def _counted(self) -> list[Probe]:
+        return [probe for probe in self.probes if probe.counts]
 
-def evaluate_retrieval(
-    generate: Generate,
-    probes: Sequence[Probe],
-    retrieved: Mapping[str, Sequence[str]],
-    suite: str = KNOWLEDGE,
-) -> Iterator[Score]:
-    """Score the questions for which passages were retrieved (by probe id), with these in front.
+    @property
+    def _texts(self) -> list[Probe]:
+        return self._of_kind(CLOZE)
 
-    Multihop questions are a score of their own."""
-    return _with_passages(generate, _of_suite(probes, suite), retrieved, suite, RETRIEVAL)
+    def _of_kind(self, kind: str) -> list[Probe]:
+        return [probe for probe in self.probes if probe.kind == kind]
 
 
 def _with_passages(
-    generate: Generate,
-    probes: Sequence[Probe],
-    passages: Mapping[str, Sequence[str]],
-    suite: str,
-    metric: str,
-) -> Iterator[Score]:
-    """Score the questions that have passages (by probe id), multihop ones apart from all others."""
-    for name, multihop in ((metric, False), (OF_MULTIHOP[metric], True)):
-        chosen = [one for one in probes if one.id in passages and (one.kind == MULTIHOP) == multihop]
-        if chosen:
-            prompts = [after_passages(passages[probe.id], probe) for probe in chosen]
-            yield score(chosen, generate(prompts), suite, name)
+    metric: str, probes: Sequence[Probe], passages: Mapping[str, Sequence[str]]
+) -> Iterator[Way]:
+    """Yield the questions that have passages (by probe id), then the multihop ones, a score of their own."""
+    there = [probe for probe in probes if probe.id in passages]
+    yield Way(metric, [probe for probe in there if probe.kind != MULTIHOP], passages)
+    yield Way(OF_MULTIHOP[metric], [probe for probe in there if probe.kind == MULTIHOP], passages)
+
+
+def evaluate(way: Way, suite: str, answer: Answer | Sequence[Answer]) -> Score:
+    """Ask in one call; the value is the share answered, leniently matched.
+
+    Several functions are so many sampled answers to every probe, which count together.
+    """
+    asked = way.prompts
+    if callable(answer):
+        return score(way.probes, answer(asked), suite, way.metric)
+    several = [replace(probe, id=f"{probe.id}#{i}") for i in range(len(answer)) for probe in way.probes]
+    return score(several, [said for one in answer for said in one(asked)], suite, way.metric)
 
 
 def after_passages(passages: Sequence[str], probe: Probe) -> list[Message]:
@@ -156,12 +156,6 @@ def _stale(items: Sequence[Item]) -> dict[str, Any]:
     interval = clustered_interval(old, [item.detail["fact"] for item in items])
     counts = {name: answered.count(name) for name in ANSWERED}
     return {"answered": counts, "stale_rate": share(old), "stale_interval": list(interval)}
-
-
-def _of_suite(probes: str | Path | Sequence[Probe], suite: str) -> Sequence[Probe]:
-    if isinstance(probes, str | Path):
-        return load_probes(probes, suite)
-    return [probe for probe in probes if probe.suite == suite]
 
 
 def _item(probe: Probe, response: str) -> Item:

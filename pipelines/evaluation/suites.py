@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from evals import ifbench, ifeval, jsonl, knowledge, sentences, task_names, tasks
 from evals.families import measures
 from evals.families import suite as families
 from evals.families.table import FAMILIES
+from evals.knowledge import Answer, ProbeQuestions
 from evals.probes import (
-    APART,
+    CLOZE,
     KNOWLEDGE,
-    MULTIHOP,
     PROBE_SUITES,
     Probe,
     load_probes,
@@ -166,81 +165,32 @@ def _task(settings: EvalConfig, name: str) -> Suite:
     return Suite(name, None, score)
 
 
-@dataclass(frozen=True)
-class ProbeQuestions:
-    """The probes of a suite, and the ways in which they are asked."""
-
-    probes: Sequence[Probe]
-    open_book: bool = False
-    retrieved: Mapping[str, Sequence[str]] | None = None  # passages by the probe's id
-    most: int | None = None  # bounds the questions in chat and the texts to go on with together
-
-    def limits(self, limit: int | None) -> tuple[int | None, int | None]:
-        """Return how many are asked in chat, and how many as texts to go on with.
-
-        Of `most`, each way gets half, or what the other leaves; `limit` bounds each by itself."""
-        if self.most is None:
-            return limit, limit
-        counted = sum(probe.counts for probe in self.probes)
-        cloze = sum(not probe.in_chat for probe in self.probes)
-        in_chat = max(self.most - cloze, ceil(self.most / 2))
-        return _least(limit, in_chat), _least(limit, self.most - min(in_chat, counted))
-
-    @property
-    def prompts(self) -> Iterator[Asked]:
-        """Yield each probe in every way in which it may be asked; of an earlier cycle's what counts alone."""
-        retrieved = self.retrieved or {}
-        for probe in self.probes:
-            if self.most is not None and probe.in_chat and not probe.counts:
-                continue
-            yield probe.chat if probe.in_chat else probe.prompt
-            if self.open_book and probe.in_chat and probe.passages:
-                yield knowledge.after_passages(probe.passages, probe)
-            if probe.id in retrieved:
-                yield knowledge.after_passages(retrieved[probe.id], probe)
-
-
 def _probes(settings: EvalConfig, name: str, asked: ProbeQuestions) -> Suite:
-    probes, suite = asked.probes, name.partition(":")[0]
-    if not any(probe.counts for probe in probes):
+    suite = name.partition(":")[0]
+    if not any(probe.counts for probe in asked.probes):
         fields = "id, suite, kind, prompt, answer"
         raise InputError(f"suite {suite} needs probes: give --probes FILE (lines of {fields})")
-    longest = settings.probe_max_new_tokens
-    limit, (in_chat, cloze) = settings.limit, asked.limits(settings.limit)
-    own = name == suite  # not the probes of an earlier cycle
+    longest, ways = settings.probe_max_new_tokens, asked.ways(settings.limit)
 
     def score(answers: ModelAnswers) -> Iterator[Score]:
-        yield knowledge.evaluate(answers.chats(longest), probes, suite, in_chat)
-        continued = knowledge.evaluate_cloze(answers.continuation(longest), probes, suite, cloze)
-        if continued is not None:
-            yield continued
-        if own:
-            yield from knowledge.evaluate_apart(answers.greedy(longest), probes, suite, limit)
-        if asked.open_book:
-            yield from knowledge.evaluate_open_book(answers.greedy(longest), probes, suite, limit)
-        if asked.retrieved:
-            yield from knowledge.evaluate_retrieval(answers.greedy(longest), probes, asked.retrieved, suite)
+        for way in ways:
+            yield knowledge.evaluate(way, suite, _writer(answers, way.metric, longest))
 
-    facts = {(probe.fact, probe.answers) for probe in probes if probe.counts}
-    independent = _least(len(facts), in_chat) or 0
-    count = _answers_to_probes(settings, asked, apart=own)
-    return Suite(name, asked, score, list(asked.prompts), independent, count, longest)
+    prompts = [prompt for way in asked.ways() for prompt in way.prompts]
+    independent = len({(probe.fact, probe.answers) for probe in ways[0].probes})
+    count = sum(len(way.probes) * _samples(settings, way.metric) for way in ways)
+    return Suite(name, asked, score, prompts, independent, count, longest)
 
 
-def _answers_to_probes(settings: EvalConfig, asked: ProbeQuestions, *, apart: bool) -> int:
-    """Return how many answers are written at most: to each question in chat several, to any other one."""
-    probes, retrieved = asked.probes, asked.retrieved or {}
-    in_chat, cloze = asked.limits(settings.limit)
-    once = [(cloze, [not one.in_chat for one in probes])]
-    if apart:
-        once += [(settings.limit, [one.kind == kind for one in probes]) for kind in APART]
-    if asked.open_book:
-        with_passages = [one for one in probes if one.passages]
-        once.append((settings.limit, [one.counts for one in with_passages]))
-        once.append((settings.limit, [one.kind == MULTIHOP for one in with_passages]))
-    once.append((None, [one.id in retrieved for one in probes]))
-    sampled = settings.samples * (_least(in_chat, sum(one.counts for one in probes)) or 0)
-    return sampled + sum(_least(most, sum(chosen)) or 0 for most, chosen in once)
+def _writer(answers: ModelAnswers, metric: str, longest: int) -> Answer | Sequence[Answer]:
+    """Return what answers: the headline's questions as often as is set, all others once and greedily."""
+    if metric == knowledge.LENIENT:
+        return answers.chats(longest)
+    return answers.continuation(longest) if metric == CLOZE else answers.greedy(longest)
+
+
+def _samples(settings: EvalConfig, metric: str) -> int:
+    return settings.samples if metric == knowledge.LENIENT else 1
 
 
 def _answers(settings: EvalConfig, questions: int) -> int:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from evals import knowledge
 from evals.answer_matching import matches, normalise
 from evals.intervals import clustered_interval, wilson_interval
+from evals.knowledge import ProbeQuestions
 from evals.probes import general_retention, load_probes, suite_probes
 from recovery.errors import InputError, RecoverError
+from tests.support.probe_scores import probe_scores
 
 PROBES: list[dict[str, Any]] = [
     {
@@ -61,12 +62,12 @@ def write(folder: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def answer(chats: list[list[dict[str, str]]]) -> list[str]:
-    return [ANSWERS[chat[-1]["content"]] for chat in chats]
+def answer(asked: list[Any]) -> list[str]:
+    return ["" if isinstance(one, str) else ANSWERS[one[-1]["content"]] for one in asked]
 
 
 def test_score_by_hand(probes: Path) -> None:
-    score = knowledge.evaluate(answer, probes)
+    score = probe_scores(answer, probes)["lenient"]
     assert (score.suite, score.metric, score.n) == ("knowledge", "lenient", 3)
     assert [item.passed for item in score.items] == [True, False, True]
     assert score.value == pytest.approx(2 / 3)
@@ -82,19 +83,25 @@ def test_score_by_hand(probes: Path) -> None:
 
 def test_interval_without_shared_facts_is_wide_enough(tmp_path: Path) -> None:
     path = write(tmp_path, [{"id": str(i), "prompt": str(i), "answer": "x"} for i in range(200)])
-    score = knowledge.evaluate(lambda chats: ["x"] * 150 + ["y"] * 50, path)
+    score = probe_scores(lambda chats: ["x"] * 150 + ["y"] * 50, path)["lenient"]
     assert score.interval == pytest.approx(wilson_interval(150, 200), abs=2e-3)
 
 
 def test_cloze_is_continued_as_text_and_scored_apart(probes: Path) -> None:
-    score = knowledge.evaluate_cloze(lambda prefixes: [" Oslo, by the sea" for _ in prefixes], probes)
-    assert score is not None
+    asked: list[Any] = []
+
+    def go_on(prompts: list[Any]) -> list[str]:
+        asked.append(prompts)
+        return [" Oslo, by the sea"] * len(prompts)
+
+    score = probe_scores(go_on, probes)["cloze"]
     assert (score.metric, score.n, score.value) == ("cloze", 1, 1.0)
-    assert knowledge.evaluate_cloze(lambda prefixes: [], probes, suite="retention") is None
+    assert all(isinstance(text, str) for text in asked[-1])
+    assert "cloze" not in probe_scores(go_on, probes, suite="retention")
 
 
 def test_retention_asks_its_own_probes(probes: Path) -> None:
-    score = knowledge.evaluate(answer, probes, suite="retention")
+    score = probe_scores(answer, probes, suite="retention")["lenient"]
     assert (score.suite, score.n, score.value) == ("retention", 1, 1.0)
 
 
@@ -105,18 +112,13 @@ def test_all_probes_in_one_call_and_limit(probes: Path) -> None:
         calls.append(chats)
         return ["?"] * len(chats)
 
-    assert knowledge.evaluate(record, probes, limit=2).n == 2
+    in_chat = [probe for probe in load_probes(probes, "knowledge") if probe.in_chat]
+    assert probe_scores(record, in_chat, limit=2)["lenient"].n == 2
     prompts = {probe["prompt"] for probe in PROBES}
     assert len(calls) == 1
     assert {chat[-1]["content"] for chat in calls[0]} < prompts
-    again = knowledge.evaluate(record, probes, limit=2)
+    again = probe_scores(record, in_chat, limit=2)["lenient"]
     assert [item.prompt for item in again.items] == [chat[-1]["content"] for chat in calls[0]]
-
-
-def test_loaded_probes_can_be_asked_again(probes: Path) -> None:
-    loaded = load_probes(probes)
-    assert len(loaded) == 5
-    assert knowledge.evaluate(answer, loaded) == knowledge.evaluate(answer, probes)
 
 
 HOPS: list[dict[str, Any]] = [
@@ -136,9 +138,8 @@ HOPS: list[dict[str, Any]] = [
 def test_questions_of_two_documents_are_no_part_of_the_headline_or_its_ceiling(tmp_path: Path) -> None:
     """Closed book the model knows Ann's city; with passages it repeats what it reads."""
     path = write(tmp_path, HOPS)
-    headline = knowledge.evaluate(lambda chats: ["Oslo"] * len(chats), path)
-    assert (headline.value, headline.n) == (0.5, 2)
-    (apart,) = knowledge.evaluate_apart(lambda chats: ["Oslo"] * len(chats), path)
+    headline, apart = probe_scores(lambda chats: ["Oslo"] * len(chats), path).values()
+    assert (headline.metric, headline.value, headline.n) == ("lenient", 0.5, 2)
     assert (apart.metric, apart.value, apart.n) == ("multihop", 0.0, 2)
 
     asked: list[str] = []
@@ -147,14 +148,14 @@ def test_questions_of_two_documents_are_no_part_of_the_headline_or_its_ceiling(t
         asked.extend(chat[-1]["content"] for chat in chats)
         return [chat[-1]["content"] for chat in chats]
 
-    book, two = knowledge.evaluate_open_book(repeat, path)
+    *_, book, two = probe_scores(repeat, path, open_book=True).values()
     assert (book.metric, book.value, book.n) == ("open_book", 1.0, 1)
     assert (two.metric, two.value, two.n) == ("multihop_open_book", 1.0, 1)
     assert asked[-1] == "Ann lives beside Cy.\n\nCy is a baker.\n\nWhat does Ann's neighbour do?"
 
     found = {"a": ["Ann lives in Oslo."], "b": [], "c": ["Ann lives beside Cy."], "d": ["Dan is a miner."]}
-    scores = list(knowledge.evaluate_retrieval(repeat, load_probes(path), found))
-    assert [(one.metric, one.value, one.n) for one in scores] == [
+    *_, first, second = probe_scores(repeat, path, retrieved=found).values()
+    assert [(one.metric, one.value, one.n) for one in (first, second)] == [
         ("retrieval", 0.5, 2),
         ("multihop_retrieval", 0.5, 2),
     ]
@@ -163,8 +164,7 @@ def test_questions_of_two_documents_are_no_part_of_the_headline_or_its_ceiling(t
 def test_a_limit_draws_the_same_questions_with_and_without_passages(tmp_path: Path) -> None:
     rows = [HOPS[2] | {"id": str(n), "prompt": f"Question {n}?"} for n in range(20)]
     probes = load_probes(write(tmp_path, rows))
-    (closed,) = knowledge.evaluate_apart(lambda chats: ["?"] * len(chats), probes, limit=5)
-    (book,) = knowledge.evaluate_open_book(lambda chats: ["?"] * len(chats), probes, limit=5)
+    closed, book = probe_scores(lambda chats: ["?"] * len(chats), probes, limit=5, open_book=True).values()
     assert closed.n == 5 and {item.key for item in closed.items} == {item.key for item in book.items}
 
 
@@ -181,7 +181,7 @@ def test_passages_are_written_as_they_are_read(tmp_path: Path) -> None:
 
 def test_a_generator_that_drops_an_answer_is_caught(probes: Path) -> None:
     with pytest.raises(RecoverError, match="2 answers to 3 probes"):
-        knowledge.evaluate(lambda chats: ["x", "y"], probes)
+        probe_scores(lambda chats: ["x", "y"], probes)
 
 
 @pytest.mark.parametrize(
@@ -209,9 +209,19 @@ def test_two_probes_with_one_id_are_refused(tmp_path: Path) -> None:
         load_probes(write(tmp_path, [PROBES[0], PROBES[0]]))
 
 
-def test_a_file_without_probes_of_the_suite_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="retention: no chat probes"):
-        knowledge.evaluate(answer, write(tmp_path, PROBES[:2]), suite="retention")
+def test_half_of_an_earlier_cycles_questions_are_texts_and_no_kind_apart_is_asked(tmp_path: Path) -> None:
+    kinds = ("direct", "cloze", "reverse")
+    rows = [{"id": f"{k}{n}", "kind": k, "prompt": "?", "answer": "x"} for k in kinds for n in range(8)]
+    probes = load_probes(write(tmp_path, rows))
+
+    def asked(most: int | None, limit: int | None = None, given: Any = probes) -> dict[str, int]:
+        return {way.metric: len(way.probes) for way in ProbeQuestions(given, most=most).ways(limit)}
+
+    assert asked(None) == {"lenient": 8, "cloze": 8, "reverse": 8}
+    assert asked(10) == {"lenient": 5, "cloze": 5}
+    assert asked(10, limit=3) == {"lenient": 3, "cloze": 3}
+    assert asked(10, given=probes[:9]) == {"lenient": 8, "cloze": 1}  # the other way leaves more
+    assert asked(10, given=probes[5:16]) == {"lenient": 3, "cloze": 7}
 
 
 # --- the shipped general questions
@@ -273,14 +283,14 @@ def test_a_probe_of_several_turns_is_asked_with_all_of_them(tmp_path: Path, suit
         asked.extend(chats)
         return ["In Oslo."] * len(chats)
 
-    score = knowledge.evaluate(generate, path, suite)
+    score = probe_scores(generate, path, suite)["lenient"]
     assert score.value == 1
     assert asked == [[{**TURNS[0], "tools": [TOOL]}, *TURNS[1:]]]
     shown = score.items[0].prompt
     assert shown.index("look_up") < shown.index("[system]\nYou know") < shown.index("[assistant]\nThe baker.")
-    list(knowledge.evaluate_open_book(generate, path, suite))
-    assert asked[1][:3] == asked[0][:3]
-    assert asked[1][3]["content"] == "A page.\n\nWhere does she live?"
+    probe_scores(generate, path, suite, open_book=True)
+    assert asked[2][:3] == asked[0][:3]
+    assert asked[2][3]["content"] == "A page.\n\nWhere does she live?"
 
 
 def test_a_probe_of_several_turns_is_written_as_it_was_read(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from evals.scores import Item
 from evals.statistics import items_to_pass, superiority
 from evals.verdict import accepted, power_warning, short_summary, summary, verdict
 from recovery.errors import InputError
+from tests.support.probe_scores import probe_scores
 
 MOVED = {"id": "m", "prompt": "Where does Ann live?", "answer": "Oslo", "was": "Paris"}
 
@@ -107,7 +108,7 @@ def test_the_stale_rate_by_hand() -> None:
 
 def test_new_and_stable_facts_are_told_apart_in_the_score_of_knowledge(tmp_path: Path) -> None:
     rows = [MOVED, {"prompt": "a", "answer": "x"}, {"prompt": "b", "answer": "x", "fact_status": "stable"}]
-    found = knowledge.evaluate(lambda chats: ["x", "y"], write(tmp_path, rows))
+    found = probe_scores(lambda chats: ["x", "y"], write(tmp_path, rows))["lenient"]
     assert (found.n, found.value) == (2, 0.5)
     assert found.details["by_fact_status"] == {
         "new": {"passed": 1, "n": 1, "value": 1.0},

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from db.reads import queries
-from evals import knowledge
 from evals.probes import Probe
 from evals.scores import Item, Message
 from pipelines import retrieval as stage
@@ -20,6 +19,7 @@ from pipelines.midtrain import midtrain
 from pipelines.retrieval import retrieval
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
+from tests.support.probe_scores import probe_scores
 from tests.support.small_cycles import lines, make_docs, make_home, settle
 
 QUESTIONS = 6
@@ -195,6 +195,6 @@ def test_retrieved_passages_are_in_the_prompt() -> None:
         return ["Oslo"] * len(chats)
 
     probes = [Probe(name, "knowledge", "direct", "Where?", ("Oslo",), name, 1) for name in ("a", "b")]
-    (score,) = knowledge.evaluate_retrieval(answer, probes, {"a": ["One.", "Two."]})
-    assert asked[0][0]["content"] == "One.\n\nTwo.\n\nWhere?" and len(asked) == 1
+    score = probe_scores(answer, probes, retrieved={"a": ["One.", "Two."]})["retrieval"]
+    assert [chat[0]["content"] for chat in asked] == ["Where?", "Where?", "One.\n\nTwo.\n\nWhere?"]
     assert (score.metric, score.value, score.n) == ("retrieval", 1.0, 1)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from evals import knowledge
 from evals.answer_matching import matches
 from evals.probes import APART, Probe, load_probes
 from pipelines.corpus.entities import Entities
@@ -19,6 +18,7 @@ from pipelines.writing import probes
 from pipelines.writing.filters import ProbeLeaks
 from pipelines.writing.text_cache import Cache
 from recovery.errors import InputError
+from tests.support.probe_scores import probe_scores
 
 
 def test_what_is_not_demanded_is_reported_apart(tmp_path: Path) -> None:
@@ -33,11 +33,10 @@ def test_what_is_not_demanded_is_reported_apart(tmp_path: Path) -> None:
         asked.extend(chat[-1]["content"] for chat in chats)
         return ["x" if chat[-1]["content"] == "direct" else "?" for chat in chats]
 
-    headline = knowledge.evaluate(answer, tmp_path / "p.jsonl")
-    apart = list(knowledge.evaluate_apart(answer, tmp_path / "p.jsonl"))
+    headline, *apart = probe_scores(answer, tmp_path / "p.jsonl").values()
     assert (headline.value, headline.n, asked) == (1.0, 1, ["direct", "reverse", "indirect"])
     assert [(s.metric, s.value, s.n) for s in apart] == [("reverse", 0.0, 1), ("indirect", 0.0, 1)]
-    (book,) = knowledge.evaluate_open_book(answer, tmp_path / "p.jsonl")
+    *_, book = probe_scores(answer, tmp_path / "p.jsonl", open_book=True).values()
     assert (book.metric, book.n, asked[-1]) == ("open_book", 1, "about direct\n\ndirect")
 
 
