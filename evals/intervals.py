@@ -55,13 +55,12 @@ def clustered_intervals(passed_SN: ArrayLike, clusters: Sequence[object], confid
     return np.stack(_wilson(hits_SN.mean(1), n / effects_S / widening**2, z), axis=1)
 
 
-def mean_interval(values: ArrayLike, clusters: Sequence[object] | None = None) -> Interval:
+def mean_interval(values: ArrayLike) -> Interval:
     """Return Student's t interval of a mean of numbers from 0 to 1, such as shares per item."""
     x = np.asarray(values, dtype=float)
     if x.size < 2:
         return 0.0, 1.0
-    k = x.size if clusters is None else len(set(clusters))
-    half = _student(0.95, k) * x.std(ddof=1) * sqrt(design_effect(x, clusters) / x.size)
+    half = _student(0.95, x.size) * x.std(ddof=1) / sqrt(x.size)
     return float(max(0.0, x.mean() - half)), float(min(1.0, x.mean() + half))
 
 

@@ -87,7 +87,7 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     """Read, tokenise, train and publish; of several processes all train and the first one publishes."""
     job = in_turn(lambda: _fitted_to_machine(job, stage))
     parent = ws.checkpoint(job.student)
-    manifest = in_turn(lambda: _documents(job, stage))
+    manifest = in_turn(lambda: _documents(ws, job, stage))
     student = training_run.student(ws, parent, job.settings, job.seed)
     new = in_turn(lambda: _new_tokens(ws, job, stage, student, manifest))
     if job.settings.method == passage_teaching.ROW:
@@ -259,12 +259,15 @@ def _fitted_to_corpus(
     return settings
 
 
-def _documents(job: MidtrainJob, stage: Stage) -> list[FileReport]:
+def _documents(ws: Workspace, job: MidtrainJob, stage: Stage) -> list[FileReport]:
     """Read the folder once; a resumed run trains on the texts that its first attempt kept."""
     reading = job.settings.reading
     if not (stage.directory / KEPT_TEXTS).exists():
         superseded.keep(Path(job.docs), stage.directory)
         kept_texts.keep(job.docs, stage.directory, reading, stage.step, strict=reading.strict)
+    runs, _ = kept_runs(ws, job.student)
+    if lines := superseded.unmatched([*runs, stage.directory]) if runs else []:
+        stage.say(f"  superseded   no earlier document is named {one_line(', '.join(lines), LONGEST_SAID)}")
     held_out.hold_out(job, stage)
     return load_manifest(stage.directory)
 
@@ -294,8 +297,6 @@ def _earlier(
     kept = KeptTokens.of(runs, chat_model, current=stage.directory)
     if count := sum(map(len, kept.left_out)):
         stage.say(f"  superseded   {count} earlier documents are left out of replay")
-    if lines := superseded.unmatched([*runs, stage.directory]):
-        stage.say(f"  superseded   no earlier document is named {one_line(', '.join(lines), LONGEST_SAID)}")
     most = min(most, job.settings.replay_tokens or most)
     return kept.joined(stage.directory / EARLIER_TOKENS, most, job.seed)
 

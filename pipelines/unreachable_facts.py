@@ -87,7 +87,7 @@ def _recorded(ws: Workspace, checkpoint: str, suite: str, questions: Questions) 
     db = ws.tracker.db
     rows = [row for row in queries.scores(db, checkpoint_id=checkpoint) if row["suite"] == suite]
     newest = next((row for row in rows if row["metric"] == "lenient"), None)
-    items = queries.items(db, newest["id"], limit=None) if newest else []
+    items = queries.items(db, newest["id"]) if newest else []
     return {row["key"]: bool(row["passed"]) for row in items if questions.get(row["key"]) == row["prompt"]}
 
 

@@ -12,6 +12,11 @@ def launched() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def machines() -> int:
+    """Return on how many machines they run, as many on each."""
+    return launched() // int(os.environ.get("LOCAL_WORLD_SIZE", launched()))
+
+
 def launch_rank() -> int:
     """Return this process's place among them; 0 for a single process."""
     return int(os.environ.get("RANK", "0")) if launched() > 1 else 0

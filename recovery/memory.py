@@ -28,6 +28,17 @@ def free_memory(device: torch.device, container: Path = CONTAINER) -> float:
     return min(float(psutil.virtual_memory().available), _left(container))
 
 
+def release_cached() -> None:
+    """Give back the GPU memory that PyTorch keeps for later: another process can take none of it."""
+    import gc
+
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
 def _limit(container: Path) -> float:
     """Return a container's limit; infinity where there is none."""
     try:

@@ -40,7 +40,7 @@ from pipelines.writing import instruction_prompts
 from pipelines.writing.commands import ProbeOptions, make_probes
 
 PAGE = Path(__file__).parents[2] / "docs" / "real.md"
-CLEAN, MIDTRAINED, RECOVERED = STAGES
+RECOVERED = STAGES[-1]
 GENERATED = "generated"
 GENERATED_SEED = 1000  # not that of generated recovery prompts
 OTHERWISE = "a model was asked other questions than the one that it is compared with"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from dashboard.figures.axes import svg
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import percent
 
-Row = Mapping[str, Any]
 SHADES = 8
 CELL, GAP, LEFT, TOP = 40, 2, 118, 40
 NUMBERS = 26  # most cycles for which cells show their number

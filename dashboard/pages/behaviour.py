@@ -34,7 +34,6 @@ SUITE_WORDS = {
 VIEWS = {"stages": "this cycle's three models", "cycles": "recovered models of many cycles"}
 ORDERS = {"name": "by name", "worst": "worst first", "change": "largest loss first"}
 
-Row = dict[str, Any]
 Types = dict[str, dict[str, Any]]
 
 

@@ -68,8 +68,7 @@ def metric_series(
         Metric.step > (-(2**63) if after is None else after),
     )
     with database.read() as connection:
-        low = connection.scalar(select(func.min(Metric.step)).where(*here))
-        high = connection.scalar(select(func.max(Metric.step)).where(*here))
+        low, high = _range(connection, here)
         if low is None or high is None:
             return []
         query = _stretches(connection, low, high, -(-(high - low + 1) // points), here[:2])
@@ -103,8 +102,7 @@ def metric_glance(database: Database, run_id: str, name: str, *, points: int = 6
     The cost does not depend on the number of points; points between are not read."""
     here = Metric.run_id == run_id, Metric.name == name
     with database.read() as connection:
-        low = connection.scalar(select(func.min(Metric.step)).where(*here))
-        high = connection.scalar(select(func.max(Metric.step)).where(*here))
+        low, high = _range(connection, here)
         if low is None or high is None:
             return []
         start = _starts(low, high, -(-(high - low + 1) // points))
@@ -113,6 +111,12 @@ def metric_glance(database: Database, run_id: str, name: str, *, points: int = 6
         query = select(first.correlate(start).scalar_subquery()).select_from(start).order_by(start.c.start)
         found = dict(connection.scalars(query).all())
     return [{"step": step, "value": value} for step, value in found.items()]
+
+
+def _range(connection: Connection, here: tuple[ColumnElement[bool], ...]) -> tuple[int | None, int | None]:
+    """Return the lowest and the highest step; each is one look into the key."""
+    low = connection.scalar(select(func.min(Metric.step)).where(*here))
+    return low, connection.scalar(select(func.max(Metric.step)).where(*here))
 
 
 def _starts(low: int, high: int, width: int) -> CTE:

@@ -69,7 +69,6 @@ __all__ = [
     "run",
     "runs",
     "runs_behind",
-    "score",
     "scores",
     "scores_under",
     "select",
@@ -141,11 +140,6 @@ def document_totals(database: Database, run_id: str) -> dict[str, Row]:
 # Scores and items ------------------------------------------------------------------------------------------
 
 
-def score(database: Database, score_id: int) -> Row:
-    rows = rows_of(database, sa.select(Score).where(Score.id == score_id))
-    return only(rows, f"score {score_id} is not recorded")
-
-
 def scores(database: Database, *, run_id: str | None = None, checkpoint_id: str | None = None) -> list[Row]:
     """Return the scores of a run or of a checkpoint, newest first."""
     query = sa.select(Score).order_by(Score.id.desc())
@@ -175,35 +169,15 @@ def scores_under(
     return [row for row in reversed(rows) if row["run_id"] == rows[0]["run_id"]]
 
 
-def items(
-    database: Database,
-    score_id: int,
-    *,
-    passed: bool | None = None,
-    search: str = "",
-    after: str = "",
-    limit: int | None = 100,
-) -> list[Row]:
-    """Return a score's items by key; `search` matches prompts and responses, `after` is the last key seen."""
-    query = sa.select(Item).where(Item.score_id == score_id, Item.key > after).order_by(Item.key).limit(limit)
-    if passed is not None:
-        query = query.where(Item.passed == passed)
-    if search:
-        wanted = [column.icontains(search, autoescape=True) for column in (Item.prompt, Item.response)]
-        query = query.where(sa.or_(*wanted))
-    return rows_of(database, query)
+def items(database: Database, score_id: int) -> list[Row]:
+    """Return all of a score's items, by key."""
+    return rows_of(database, sa.select(Item).where(Item.score_id == score_id).order_by(Item.key))
 
 
 # Reviews ---------------------------------------------------------------------------------------------------
 
 
-def reviews(
-    database: Database, *, cycle: int | None = None, before: int | None = None, limit: int = 100
-) -> list[Row]:
-    """Return reviews, newest first; `before` is the id of the previous page's last review."""
-    query = (
-        sa.select(Review).where(Review.project == database.project).order_by(Review.id.desc()).limit(limit)
-    )
-    if cycle is not None:
-        query = query.where(Review.cycle == cycle)
-    return rows_of(database, query if before is None else query.where(Review.id < before))
+def reviews(database: Database, *, cycle: int | None = None) -> list[Row]:
+    """Return the reviews of all cycles or of one, newest first."""
+    query = sa.select(Review).where(Review.project == database.project).order_by(Review.id.desc())
+    return rows_of(database, query if cycle is None else query.where(Review.cycle == cycle))

@@ -9,7 +9,7 @@ import click
 
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import Session, shared, table
+from pipelines.cli.options import Session, refuse_beside, shared, table
 
 ENDPOINT = "a checkpoint, the URL of an OpenAI-compatible endpoint (key: RECOVER_API_KEY)"
 MODEL = click.option("--model", "name", metavar="NAME", help="name of the model at the endpoint")
@@ -72,6 +72,8 @@ def augment_command(session: Session, /, docs: Path, out: Path, **options: Any) 
     recover augment --docs ./corpus --out ./augmented
     recover augment --docs ./corpus --out ./augmented --writer http://127.0.0.1:8000/v1 --model NAME
     """
+    if options["writer"] in ("gaps", "template"):
+        refuse_beside(f"--writer {options['writer']}", used=("docs", "out", "writer", "probes"))
     with session.workspace(docs=docs) as ws:
         from pipelines.writing.commands import AugmentOptions, augment_documents
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import SHARED, Session, shared, table
+from pipelines.cli.options import Session, refuse_beside, shared, table
 
 
 @click.command("eval")
@@ -53,7 +52,7 @@ def eval_command(
     if responses:
         from pipelines.evaluate import score_responses
 
-        _refuse_beside_responses()
+        refuse_beside("--responses", used=("responses", "ifeval"))
         scores = score_responses(responses, changes.get("eval.ifeval"))
         session.show({"scores": scores}, lambda: score_table(scores))
         return
@@ -68,19 +67,6 @@ def eval_command(
         job = eval_job(ws, checkpoint, suites, output=output, changes=changes)
         found = evaluate(ws, job, key=ws.new_key())
         session.show(found, lambda: score_table(found["scores"]))
-
-
-def _refuse_beside_responses() -> None:
-    """Refuse what the scoring of recorded responses would ignore: it asks no model, and scores every row."""
-    from recovery.errors import InputError
-
-    context = click.get_current_context()
-    read = ("responses", "ifeval", *SHARED)
-    for param in context.command.params:
-        name = str(param.name)
-        if name not in read and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            typed = param.opts[-1] if isinstance(param, click.Option) else name.upper()
-            raise InputError(f"{typed} has no effect with --responses: give --responses and --ifeval alone")
 
 
 def score_table(scores: dict[str, Any]) -> str:

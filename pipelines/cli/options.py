@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -101,6 +101,18 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     if value in (None, False) or (from_environment and getattr(session, name)):
         return  # what was typed before the command's name counts more than the environment
     setattr(session, name, value)
+
+
+def refuse_beside(option: str, *, used: Sequence[str]) -> None:
+    """Refuse options that were typed beside one with which they have no effect."""
+    from recovery.errors import InputError
+
+    context = click.get_current_context()
+    for param in context.command.params:
+        name = str(param.name)
+        if name not in (*used, *SHARED) and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            typed = param.opts[-1] if isinstance(param, click.Option) else name.upper()
+            raise InputError(f"{typed} has no effect with {option}: leave one of them out")
 
 
 SHARED = ("home", "db", "json", "quiet", "debug")

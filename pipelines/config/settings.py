@@ -38,11 +38,12 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _sampled_as_trained(self) -> Config:
-        if self.model.quantize and self.distill.sampler != "inprocess":
-            raise ValueError(
-                "model.quantize and distill.sampler exclude each other: the engine would sample from the "
-                "base in 16 bits, not from the 4-bit one that is trained: keep sampler: inprocess"
-            )
+        for section, sampler in (("distill", self.distill.sampler), ("eval", self.eval.sampler)):
+            if self.model.quantize and sampler != "inprocess":
+                raise ValueError(
+                    f"model.quantize and {section}.sampler exclude each other: the engine would sample from "
+                    "the base in 16 bits, not from the 4-bit one that is trained: keep sampler: inprocess"
+                )
         return self
 
 

@@ -34,7 +34,7 @@ _ABBREVIATION = re.compile(r"(?:\w\.)+\w?|etc")
 # The end of a sentence or a clause and the next one's first word
 _GLUED = re.compile(r"[a-z]{2}[.!?][A-Z][a-z]|\w(?:—|---)|(?:—|---)\w")
 _CODE = re.compile(r"[\[\]{}<>`|\\]")  # inside a word: part of an expression
-_ENDED = re.compile(rf"[…{SPACED_STOPS}{UNSPACED_STOPS}][\"'”’»)\]」』]*$")  # a sentence
+_ENDED = re.compile(rf"[…{SPACED_STOPS}{UNSPACED_STOPS}](?:[\"'”’“«»)\]」』]|\s»)*$")  # a sentence
 # Stands for something: the n of "the last n", x_1, a=b, and ≠g
 _LETTER = re.compile(
     r"[A-Za-zΑ-Ωα-ωϵϕ]['′]?(?:[_^]\{?\w{1,3}\}?)?(?:[=+][A-Za-zΑ-Ωα-ωϵϕ0-9]['′]?)?|\d[_^]\w|[≠≤≥=→∘∈⊂⊆×∧∨]\w+'?"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from unicodedata import normalize
 
 from pipelines.corpus.latex_macros import FolderMacros
 from pipelines.corpus.manifest import FileReport, skipped_by_reason
@@ -34,6 +35,7 @@ from recovery.errors import InputError
 AHEAD = 32  # files that are opened before their turn, so that the limited processes never wait for work
 REASONS = 4  # for skipping files that an error shows
 MUCH = 32 * MIB  # characters of a file that need not be read to its end to know that it can be
+UNSEEN = "\u00ad\u2060\ufeff"  # a soft hyphen, a word joiner, a byte order mark within the text
 HASHED = 16 * MIB  # a file that is skipped half-way is still hashed up to this size
 Progress = Callable[[int, int], None]  # called with the files and the bytes that are done
 
@@ -215,7 +217,17 @@ def _pieces(job: _Job, limits: Limits) -> Iterator[TextPiece]:
     for piece in given:
         if begun or piece.text.strip():
             begun = piece.goes_on
-            yield piece
+            yield replace(piece, text=_composed(piece.text))
+
+
+def _composed(text: str) -> str:
+    """Return a text with one character for a letter and its accents, and without what marks places to break
+    a word: the same words are written the same in all documents, questions and answers."""
+    if text.isascii():
+        return text
+    for mark in UNSEEN:
+        text = text.replace(mark, "")
+    return normalize("NFC", text)
 
 
 def _with_facts(report: FileReport, job: _Job, limits: Limits, reason: str | None) -> FileReport:
@@ -244,7 +256,9 @@ def _skipped(report: FileReport, reason: str | None) -> FileReport:
 
 
 def _refuse_skipped(report: FileReport, directory: Path) -> None:
-    if report.status == "skipped" and report.reason not in tree.LEFT_ALONE:
+    """Refuse a file that cannot be read; a near-duplicate is left out as asked."""
+    unread = report.status == "skipped" and report.near_duplicate_of is None
+    if unread and report.reason not in tree.LEFT_ALONE:
         raise InputError(
             f"{directory}: {report.path}: {report.remark}: remove or repair it, or read without --strict"
         )

@@ -146,7 +146,7 @@ def entities(texts: Sequence[str], background: Sequence[str] = ()) -> Entities:
         names.update(_names(text_words, written))
         candidates = [*_terms(text_words, written), *_unspaced_terms(text)]
         terms.update(candidates)
-        documents.update(set(candidates))
+        documents.update([*dict.fromkeys(candidates)])  # in a fixed order, which decides ties
         for counter in (names, terms, documents):
             _prune(counter)
     own = _Own(general_of(sampled, background), sum(map(len, read)), documents, len(read))

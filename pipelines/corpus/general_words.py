@@ -32,6 +32,7 @@ LANGUAGES = {
 NOUNS_CAPITALISED = frozenset(("de",))
 COMMON_NOUN = 1e-4
 DETECTED_FROM = 20_000  # characters from which the language is detected
+DETECTED_TEXTS = 400  # of more, some are taken: single letters of each tell no language
 FEWEST_WORDS = 50  # of a text whose language is detected
 
 
@@ -75,8 +76,8 @@ def general_words(texts: list[str]) -> GeneralWords | None:
     """Return the word counts of the texts' language; None for a language without them or too little text."""
     from langdetect import DetectorFactory, LangDetectException, detect
 
-    room = max(1, DETECTED_FROM // max(1, len(texts)))
-    beginnings = " ".join(text[:room] for text in texts)[:DETECTED_FROM]
+    some = texts[:: -(-len(texts) // DETECTED_TEXTS) or 1]
+    beginnings = " ".join(text[: DETECTED_FROM // len(some)] for text in some)
     if len(beginnings.split()) < FEWEST_WORDS:
         return None
     DetectorFactory.seed = 0  # else it draws anew at every call

@@ -46,11 +46,12 @@ def preview(
     """Read a folder as midtraining would, and keep only counts and beginnings."""
     made = Preview(folder, counted=encode is not None)
     begun: list[str] = []
-    tokens = 0
+    tokens, goes_on = 0, False
     for item in documents.read_folder(folder, limits, strict=strict, progress=progress):
         if isinstance(item, TextPiece):
-            if len(begun) < SHOWN:
+            if len(begun) < SHOWN and not goes_on:
                 begun.append(item.text[: 4 * SHOWN_LENGTH])
+            goes_on = item.goes_on
             tokens += len(encode(item.text)) if encode else -(-len(item.text) // CHARACTERS_PER_TOKEN)
             tokens += not item.goes_on  # the end of the document
             continue

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from sys import intern
 
 import bm25s
 
@@ -30,5 +32,11 @@ class Retriever:
 
 
 def _words(text: str) -> list[str]:
-    """Return the words of a text in lower case, without accents, punctuation and articles."""
-    return [word for _, segment in segments(text) for word in normalise(segment).split()]
+    """Return the words of a text in lower case, without accents and punctuation."""
+    return [word for _, segment in segments(text) for word in _normal(segment)]
+
+
+@lru_cache(maxsize=2**18)
+def _normal(segment: str) -> tuple[str, ...]:
+    """Return a segment's words; most segments come again, and each word is held once."""
+    return tuple(map(intern, normalise(segment).split()))

@@ -28,9 +28,10 @@ _HAN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
 
 def segments(text: str) -> Iterator[tuple[int, str]]:
     """Yield each word with its place; punctuation inside and around words stays with them."""
+    japanese = _KANA.search(text) is not None
     for match in _RUN.finditer(text):
         run, at = match.group(), match.start()
-        model = _model(text, run) if IS_UNSPACED.match(run) else None
+        model = _model(run, japanese=japanese) if IS_UNSPACED.match(run) else None
         if model is None:
             yield at, run
             continue
@@ -54,11 +55,11 @@ def compared_words(text: str, normalise: Callable[[str], str]) -> list[str]:
     return [word for word in found if word]
 
 
-def _model(text: str, run: str) -> str | None:
+def _model(run: str, *, japanese: bool) -> str | None:
     """Return the segmentation model of a run: Han is Japanese where the text has kana."""
     if _THAI.search(run):
         return "th"
-    if _KANA.search(text):
+    if japanese:
         return "ja_word"
     return "zh-hans" if _HAN.search(run) else None
 

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 SHORTEST = 4  # tokens of a part
-CLOSING = " \"'”’)]*_"  # what may stand between the end of a sentence and the next one
+CLOSING = " \"'”’“«»)]*_"  # what may stand between the end of a sentence and the next one
 STOPS = (*SPACED_STOPS, "…")
+WORD_BEGINS = "▁"
 ENDS = (*UNSPACED_STOPS, "\n")
 
 
@@ -45,7 +46,7 @@ class SentenceSplits:
             share,
             np.array([text.endswith(ENDS) for text in closed]),
             np.array([text.endswith(STOPS) for text in closed]),
-            np.array([text[:1].isspace() for text in texts]),
+            np.array([text[:1].isspace() for text in texts]) | _begin_words(chat_model, len(texts)),
         )
 
     def at(self, ids: NDArray[np.uint32], rng: random.Random) -> int | None:
@@ -58,6 +59,12 @@ class SentenceSplits:
         places = np.flatnonzero(ends) + 1
         places = places[(places >= SHORTEST) & (places <= len(ids) - SHORTEST)]
         return int(rng.choice(places)) if len(places) else None
+
+
+def _begin_words(chat_model: ChatModel, size: int) -> NDArray[np.bool_]:
+    """Return which tokens SentencePiece marks as words' beginnings: decoded alone they lose the space."""
+    names = chat_model.tokenizer.convert_ids_to_tokens(list(range(size)))
+    return np.array([str(name).startswith(WORD_BEGINS) for name in names])
 
 
 def _texts(chat_model: ChatModel) -> list[str]:

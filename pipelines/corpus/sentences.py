@@ -7,7 +7,7 @@ import re
 SPACED_STOPS = ".!?؟।۔။។"  # end a sentence where a space or a line follows
 UNSPACED_STOPS = "。！？"  # end one whatever follows
 _END = re.compile(
-    rf"(?<=[{SPACED_STOPS}])(?P<closing>[\"'”’)\]]*)\s+|(?<=[{UNSPACED_STOPS}])(?P<after>[”’」』）]*)|\n+"
+    rf"(?<=[{SPACED_STOPS}])(?P<closing>[\"'”’“«)\]]*(?:\s?»(?=\s))?)\s+|(?<=[{UNSPACED_STOPS}])(?P<after>[”’」』）]*)|\n+"
 )
 _REMARK = 200  # characters of a line within which a bracket closes again
 # "U.S." and "BGBl.": as often as not a name follows, and two sentences in one are better than half of one

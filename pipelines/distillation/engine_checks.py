@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recovery.errors import InputError
-from recovery.launch_env import launched
+from recovery.launch_env import launched, machines
 from recovery.methods.choices import FROZEN, LABELS, TEACHER_WRITES
 
 if TYPE_CHECKING:
@@ -90,6 +90,11 @@ def _check_several(settings: DistillConfig, method: Method, sharded: bool) -> No
         raise InputError(
             f"several processes: {COLOCATED} runs inside one process: take {OWN_SERVER}, or start "
             "servers with `recover serve` and give their URLs"
+        )
+    if OWN_SERVER in (settings.sampler, settings.teacher_engine) and machines() > 1:
+        raise InputError(
+            f"several machines: {OWN_SERVER} answers on its own machine alone: start servers with "
+            "`recover serve` and give their URLs"
         )
     if settings.ahead:
         raise InputError("ahead: works in one training process only: leave out --ahead, or train in one")

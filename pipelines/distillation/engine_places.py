@@ -97,7 +97,9 @@ class Engines(ExitStack):
         """Start a server, in the first of several processes, and return the engine that uses it."""
         from recovery import distributed
         from recovery.engines.vllm_http import ServerEngine
+        from recovery.memory import release_cached
 
+        release_cached()  # of earlier stages, on every GPU: the server's process needs it
         started: list[Server] = []
         if distributed.rank() == 0:
             self.callback(server.stop)

@@ -71,7 +71,7 @@ def _number(value: float | None) -> float:
 
 def recorded_items(ws: Workspace, score_id: int) -> list[Item]:
     """Return the items of a recorded score."""
-    found = queries.items(ws.tracker.db, score_id, limit=None)
+    found = queries.items(ws.tracker.db, score_id)
     return [
         Item(row["key"], row["prompt"], row["response"], bool(row["passed"]), row["detail"]) for row in found
     ]

@@ -113,10 +113,9 @@ def _ifeval(settings: EvalConfig) -> Suite:
         answers.keep(raw)
         yield found
 
-    count = _answers(settings, len(rows))
     prompts = [row.get("messages") or chat(row["prompt"]) for row in rows]
-    asked, most = _least(settings.limit, len(rows)) or 0, settings.max_new_tokens
-    return Suite("ifeval", [rows, sentences.name()], score, prompts, asked, count, most)
+    asked, most = _asked(settings, len(rows)), settings.max_new_tokens
+    return Suite("ifeval", [rows, sentences.name()], score, prompts, asked, settings.samples * asked, most)
 
 
 def _family(settings: EvalConfig, name: str) -> Suite:
@@ -144,11 +143,10 @@ def _ifbench(settings: EvalConfig) -> Suite:
     def score(answers: ModelAnswers) -> Iterator[Score]:
         yield ifbench.evaluate(answers.chats(settings.max_new_tokens), settings.limit)
 
-    count = _answers(settings, len(usable))
     prompts = [chat(row["prompt"]) for row in usable]
     questions = [usable, sentences.settle()]
-    asked, most = _least(settings.limit, len(usable)) or 0, settings.max_new_tokens
-    return Suite(task_names.IFBENCH, questions, score, prompts, asked, count, most)
+    asked, most = _asked(settings, len(usable)), settings.max_new_tokens
+    return Suite(task_names.IFBENCH, questions, score, prompts, asked, settings.samples * asked, most)
 
 
 def _task(settings: EvalConfig, name: str) -> Suite:
@@ -193,12 +191,8 @@ def _samples(settings: EvalConfig, metric: str) -> int:
     return settings.samples if metric == knowledge.LENIENT else 1
 
 
-def _answers(settings: EvalConfig, questions: int) -> int:
-    return settings.samples * (_least(settings.limit, questions) or 0)
-
-
-def _least(*limits: int | None) -> int | None:
-    return min((limit for limit in limits if limit is not None), default=None)
+def _asked(settings: EvalConfig, questions: int) -> int:
+    return questions if settings.limit is None else min(settings.limit, questions)
 
 
 def _retrieved(path: str) -> dict[str, list[str]]:

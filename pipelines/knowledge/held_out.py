@@ -20,6 +20,7 @@ from evals.probes import KNOWLEDGE, UPDATES, suite_probes
 from pipelines.corpus import text_file
 from pipelines.corpus.entities import MOST_CHARACTERS, Entities, Term, entities
 from pipelines.corpus.prose import NO_SPACE, prose_sentences
+from pipelines.corpus.segments import IS_UNSPACED
 from pipelines.distillation.prompts import read_prompts
 from pipelines.knowledge.overlap import said_about
 from pipelines.runs.kept_texts import KEPT_TEXTS, TOKENS, kept_runs, read_evenly
@@ -120,14 +121,23 @@ def _in_one_place(chosen: Mapping[Term, Sequence[Place]], kept: Path) -> dict[Te
     by_opening: defaultdict[str, list[Place]] = defaultdict(list)
     for place in {place for places in chosen.values() for place in places}:
         by_opening[place[1].split()[0]].append(place)
+    unspaced = [(one, _squeezed(one[1])) for ones in by_opening.values() for one in ones]
+    unspaced = [pair for pair in unspaced if IS_UNSPACED.search(pair[1])]
     twice: set[Place] = set()
     for number, piece in enumerate(text_file.load_pieces(kept) if by_opening else ()):
         words = piece.text.split()
         for at in (at for at, word in enumerate(words) if word in by_opening):
             others = (place for place in by_opening[words[at]] if place[0] != number)
             twice.update(place for place in others if _stands(place[1].split(), words, at))
+        text = _squeezed(piece.text) if unspaced else ""
+        twice.update(place for place, said in unspaced if place[0] != number and said in text)
     alone = {term: [one for one in places if one not in twice] for term, places in chosen.items()}
     return {term: places for term, places in alone.items() if len(places) >= FEWEST}
+
+
+def _squeezed(text: str) -> str:
+    """Return a text without spaces: where it has none between words, none tells where a sentence begins."""
+    return "".join(text.split())
 
 
 def _stands(sentence: Sequence[str], words: Sequence[str], at: int) -> bool:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 TRAINING_SHARE = 0.35
 SCORING_SHARE = 0.40
 READING_SHARE = 0.50
+IFEVAL_PROMPTS = 541
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def _evaluate(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     room = gpu.usable_bytes - weights
     memory = {"weights": weights, **sampling_memory(size, batch, room, job)}
     answer = min(job.answer_tokens, settings.max_new_tokens)
-    tokens = evaluation_tokens(job.eval_prompts, job.prompt_tokens, answer)
+    tokens = evaluation_tokens(IFEVAL_PROMPTS, job.prompt_tokens, answer)
     seconds = _sum(
         _decoding_seconds(size, gpu, tokens.sampled, rows_at_once(size, batch, room, job), job),
         _scoring_seconds(size, gpu, tokens.scored, job, processes=1),

@@ -40,7 +40,6 @@ class PlannedWork:
     document_tokens: int = 2_000_000
     prompt_tokens: int = fitted.TRAINED_PROMPT
     answer_tokens: int = 400
-    eval_prompts: int = 541
 
     def lora(self, stage: str) -> LoraConfig | None:
         found: LoraConfig | None = getattr(self.config, stage).lora

@@ -16,6 +16,7 @@ from db.schema import DEFAULT_PROJECT
 from db.writes.tracker import Tracker
 from pipelines.config import settings
 from pipelines.config.home_settings import of_home
+from pipelines.corpus.reading.tree import beside
 from pipelines.runs.progress import Progress
 from recovery.errors import InputError
 from recovery.storage import atomic_dirs
@@ -272,5 +273,5 @@ def is_file(text: str) -> bool:
 def companions(docs: Path) -> dict[str, str]:
     """Return the files beside a folder of documents that say how to measure it: probes, prompts, ifeval."""
     names = ("probes", "prompts", "ifeval")
-    found = {name: docs.resolve().parent / f"{name}.jsonl" for name in names}
+    found = {name: beside(docs, f"{name}.jsonl") for name in names}
     return {name: str(path) for name, path in found.items() if path.is_file()}

@@ -18,6 +18,7 @@ from pipelines.corpus.cloze import Cloze, clozes
 from pipelines.corpus.entities import Entities, beginnings, entities, sample
 from pipelines.corpus.passages import passages
 from pipelines.corpus.prose import prose_sentences
+from pipelines.corpus.reading.tree import beside
 from pipelines.writing.augment import REQUESTS
 from pipelines.writing.filters import pairs, question_flaw
 from pipelines.writing.text_cache import Cache, written
@@ -30,6 +31,7 @@ REPHRASE = (
     "Ask this question in other words, in its own language, so that its answer stays {answer!r}. "
     "Write only the question.\n\n{question}"
 )
+NAMES_NOTHING = {"about": None}  # "The default value of this option is": of which, only its page tells
 Row = dict[str, Any]
 
 
@@ -60,7 +62,8 @@ def _of_sentence(fact: str, sentence: str, gaps: Sequence[Cloze], name: str | No
             ("direct", f"Complete the sentence with what is missing: {gap.before} …"),
             ("heldout", f"{gap.before} ___. What belongs into the gap?"),
         ):
-            yield {"id": f"{begun}/{kind}", "kind": kind, "prompt": prompt, "answer": gap.answer, **common}
+            row = {"id": f"{begun}/{kind}", "kind": kind, "prompt": prompt, "answer": gap.answer, **common}
+            yield row if gap.entity else row | NAMES_NOTHING
     if name:
         question = f"{sentence.replace(name, '___', 1)} Who or what belongs into the gap?"
         yield {"id": f"{fact}/reverse", "kind": "reverse", "prompt": question, "answer": name, **common}
@@ -157,9 +160,9 @@ def _own(row: Row, where: str) -> Row:
 def compared_with_earlier(rows: Sequence[Row], earlier: Sequence[Probe]) -> list[Row]:
     """Mark the facts that earlier cycles asked in the same words: changed, with the old answers, or stable.
 
-    `earlier` is in the order of the cycles. A question made from documents names who or what it is about, so
-    the same words ask the same fact. All phrasings of a changed fact are marked; a row that states its own
-    status stays as it is."""
+    `earlier` is in the order of the cycles. A question that names who or what it is about asks the same fact
+    in the same words; one that names nothing (`about` is null) asks of no change. All phrasings of a changed
+    fact are marked; a row that states its own status stays as it is."""
     answered: dict[str, list[Probe]] = {}
     for probe in earlier:
         if probe.kind not in APART:
@@ -176,10 +179,15 @@ def _fact(row: Row) -> tuple[str, Any]:
 def _old_answers(row: Row, answered: dict[str, list[Probe]]) -> list[str]:
     """Return what earlier cycles answered to the same question, the newest first; none if it still holds."""
     asked = answered.get(normalise(row["prompt"]), [])
-    if row.get("kind") in APART or not asked or _same(row, asked[-1].answers):
+    unclear = row.get("kind") in APART or _names_nothing(row)
+    if unclear or not asked or _same(row, asked[-1].answers):
         return []
     given = [answer for probe in reversed(asked) for answer in (*probe.answers, *probe.was)]
     return list(dict.fromkeys(answer for answer in given if not _same(row, [answer])))
+
+
+def _names_nothing(row: Row) -> bool:
+    return "about" in row and row["about"] is None
 
 
 def _same(row: Row, answers: Sequence[str]) -> bool:
@@ -193,12 +201,14 @@ def _with_status(row: Row, was: list[str], answered: dict[str, list[Probe]]) -> 
         return row
     if was and row["kind"] not in APART:
         return row | {"suite": UPDATES, "fact_status": CHANGED, "was": was}
-    return row | ({"fact_status": STABLE} if normalise(row["prompt"]) in answered else {})
+    asked = answered.get(normalise(row["prompt"]), [])
+    known = asked and (_same(row, asked[-1].answers) or not _names_nothing(row))
+    return row | ({"fact_status": STABLE} if known else {})
 
 
 def own_questions(docs: Path) -> Path | None:
     """Return qa.jsonl in or beside the folder of documents, if there is one."""
-    places = (docs / "qa.jsonl", docs.resolve().parent / "qa.jsonl")
+    places = (docs / "qa.jsonl", beside(docs, "qa.jsonl"))
     return next((path for path in places if path.is_file()), None)
 
 

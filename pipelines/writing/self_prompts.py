@@ -39,18 +39,11 @@ OPENINGS = (  # left to itself a model asks for plans, stories and advice, and h
     *("Name", "List", "Define", "Explain", "Translate", "Complete"),
     *("Rewrite", "Summarize", "Compare", "Write"),
 )
+FEWEST_WORDS, MOST_WORDS = 3, 150
+MOST_REPEATED = 0.3  # of word triples that occurred before in the same turn
+LEAST_LETTERS = 0.6  # of characters that are letters or spaces
+LANGUAGE = "en"  # ISO 639-1 code: that of the openings
 SEED_OFFSET = 1_000_003  # other instructions than `recover prompts ifeval` writes with the same seed
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Which self-written turns are usable."""
-
-    fewest_words: int = 3
-    most_words: int = 150
-    most_repeated: float = 0.3  # share of word triples that occurred before in the same turn
-    least_letters: float = 0.6  # share of characters that are letters or spaces
-    language: str | None = "en"  # ISO 639-1 code; None: any
 
 
 @dataclass
@@ -61,17 +54,13 @@ class Filtered:
     dropped: Counter[str] = field(default_factory=Counter)
 
 
-def usable(
-    turns: Iterable[str],
-    limits: Limits = Limits(),
-    kept: Sequence[str] = (),
-) -> Filtered:
+def usable(turns: Iterable[str], kept: Sequence[str] = ()) -> Filtered:
     """Filter turns; `kept` are turns that count as seen before."""
     found = Filtered()
     seen = {fingerprint(turn) for turn in kept}
     for turn in turns:
         text = turn.strip()
-        reason = flaw(text, limits)
+        reason = flaw(text)
         if reason is None and fingerprint(text) in seen:
             reason = "duplicate"
         if reason is not None:
@@ -82,16 +71,16 @@ def usable(
     return found
 
 
-def flaw(text: str, limits: Limits = Limits()) -> str | None:
+def flaw(text: str) -> str | None:
     """Return why a turn is not usable, or None."""
     words = re.findall(r"\w+", text.casefold())
-    if not limits.fewest_words <= len(words) <= limits.most_words:
+    if not FEWEST_WORDS <= len(words) <= MOST_WORDS:
         return "length"
-    if _repeated(words) > limits.most_repeated:
+    if _repeated(words) > MOST_REPEATED:
         return "repetition"
-    if sum(char.isalpha() or char == " " for char in text) < limits.least_letters * len(text):
+    if sum(char.isalpha() or char == " " for char in text) < LEAST_LETTERS * len(text):
         return "few letters"
-    if limits.language is not None and _language(text) != limits.language:
+    if _language(text) != LANGUAGE:
         return "language"
     return None
 

@@ -11,12 +11,12 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, suppress
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from recovery.distributed import world
 from recovery.engines.json_client import JsonClient, NotFound, parsed
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from recovery.engines.vllm_server import Server
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import SamplingParams
+
+T = TypeVar("T")
+Read = Callable[[int, dict[str, Any]], T]
+"""A row's number and the choice that answers it in; what is kept of them out."""
 
 COMPLETIONS = "/v1/completions"
 MOST_REQUESTS = 256  # requests in flight to one server, of all processes
@@ -118,8 +122,9 @@ class ServerEngine:
             }
             for row, prompt in enumerate(prompts, params.first)
         ]
-        choices = self._complete(bodies, on_progress, stop_loops=params.stop_loops)
-        return [sampled_answer(choice) for choice in choices]
+        return self._complete(
+            bodies, lambda _, choice: sampled_answer(choice), on_progress, stop_loops=params.stop_loops
+        )
 
     def score(
         self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int
@@ -134,38 +139,47 @@ class ServerEngine:
             }
             for tokens in sequences
         ]
-        choices = self._complete(bodies, None)
-        return [
-            scores_of_answer(prompt_logprobs(choice, tokens, k), tokens, start, k)
-            for choice, tokens, start in zip(choices, sequences, starts, strict=True)
-        ]
+
+        def read(row: int, choice: dict[str, Any]) -> list[TokenScore]:
+            tokens = sequences[row]
+            return scores_of_answer(prompt_logprobs(choice, tokens, k), tokens, starts[row], k)
+
+        return self._complete(bodies, read, None)
 
     def _complete(
-        self, bodies: list[dict[str, Any]], on_progress: OnProgress | None, *, stop_loops: bool = False
-    ) -> list[Any]:
-        """Send one request per row, each with its seed, spread evenly over the servers.
+        self,
+        bodies: list[dict[str, Any]],
+        read: Read[T],
+        on_progress: OnProgress | None,
+        *,
+        stop_loops: bool = False,
+    ) -> list[T]:
+        """Send one request per row, each with its seed, spread evenly over the servers; each answer is read
+        as it comes, as the JSON of all of them may be larger than the host's memory.
 
         Where one fails or the run is asked to end, the others are given up: their answers are not read on.
         """
-        choices: list[Any] = [None] * len(bodies)
+        answers: list[Any] = [None] * len(bodies)
         given_up = Event()
         with ThreadPoolExecutor(min(len(bodies), self.most_requests)) as pool:
             rows = {
-                pool.submit(self._complete_row, row, body, stop_loops, given_up): row
+                pool.submit(self._complete_row, row, body, read, stop_loops, given_up): row
                 for row, body in enumerate(bodies)
             }
             try:
                 for done, future in enumerate(as_completed(rows), 1):
-                    choices[rows[future]] = future.result()
+                    answers[rows[future]] = future.result()
                     if on_progress:
                         on_progress(done, len(bodies))
             except BaseException:
                 given_up.set()
                 pool.shutdown(wait=False, cancel_futures=True)  # leaving the block waits for those being read
                 raise
-        return choices
+        return answers
 
-    def _complete_row(self, row: int, body: dict[str, Any], stop_loops: bool, given_up: Event) -> Any:
+    def _complete_row(
+        self, row: int, body: dict[str, Any], read: Read[T], stop_loops: bool, given_up: Event
+    ) -> T:
         self._require_open()
         place = row % len(self.urls)
         url = self.urls[place]
@@ -176,7 +190,7 @@ class ServerEngine:
             choice = choice_of(self._post(url, request))
         if choice.get("prompt_token_ids") != body["prompt"]:
             raise RecoverError(f"{url}: it changed or hides the prompt's token ids: take vLLM 0.32 or newer")
-        return choice
+        return read(row, choice)
 
     def _streamed(self, url: str, body: dict[str, Any], stop_loops: bool, given_up: Event) -> dict[str, Any]:
         """Return the choice of a streamed completion, joined from its parts; stop reading one that loops."""

@@ -208,7 +208,7 @@ def test_a_score_recorded_again_replaces_its_items(tracker: Tracker) -> None:
     first = tracker.record_score(run.id, None, score("ifeval", 0.5, True, False, True))
     again = tracker.record_score(run.id, None, score("ifeval", 1.0, True, True))
     assert first == again
-    row = queries.score(tracker.db, first)
+    (row,) = queries.scores(tracker.db)
     assert (row["value"], row["low"], row["high"], row["details"]) == (1.0, 0.95, 1.05, {"note": "ifeval"})
     assert [(item["key"], item["passed"], item["detail"]) for item in queries.items(tracker.db, first)] == [
         ("p0", True, {"i": 0}),
@@ -231,7 +231,9 @@ def test_several_scores_come_together_or_not_at_all(tracker: Tracker) -> None:
     run = tracker.start_run("eval")
     headline, cloze = (score("knowledge", 0.5, True, False, metric=name) for name in ("lenient", "cloze"))
     ids = tracker.record_scores(run.id, None, [headline, cloze])
-    assert [queries.score(tracker.db, number)["metric"] for number in ids] == ["lenient", "cloze"]
+    assert {row["id"]: row["metric"] for row in queries.scores(tracker.db)} == dict(
+        zip(ids, ("lenient", "cloze"), strict=True)
+    )
     cloze["items"][1]["key"] = "p0"
     other = tracker.start_run("eval")
     with pytest.raises(BadRequest, match="1 items have the key of another"):
@@ -245,7 +247,8 @@ def test_several_scores_come_together_or_not_at_all(tracker: Tracker) -> None:
 
 def test_an_undefined_score_has_no_value(tracker: Tracker) -> None:
     nothing = score("ifeval", math.nan) | {"interval": [math.nan, math.inf]}
-    row = queries.score(tracker.db, tracker.record_score(tracker.start_run("eval").id, None, nothing))
+    tracker.record_score(tracker.start_run("eval").id, None, nothing)
+    (row,) = queries.scores(tracker.db)
     assert (row["value"], row["low"], row["high"], row["item_set"]) == (None, None, None, None)
 
 

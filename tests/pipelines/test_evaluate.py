@@ -47,7 +47,7 @@ def test_a_limit_asks_the_same_questions_each_time_and_is_recorded(ws: Workspace
         found = evaluate(ws, job, key=ws.new_key())
         assert found["scores"]["retention"]["n"] == 5
         assert found["scores"]["retention"]["limit"] == 5
-        items = queries.items(ws.tracker.db, found["score_ids"]["retention"], limit=100)
+        items = queries.items(ws.tracker.db, found["score_ids"]["retention"])
         asked.append({item["prompt"] for item in items})
     assert asked[0] == asked[1] < {probe.prompt for probe in general_retention()}
     json.dumps(found)
@@ -59,7 +59,7 @@ def test_answers_that_only_repeat_themselves_end_if_asked_for_and_the_score_says
     for stop_loops in (False, True):
         job = eval_job(ws, "base", "retention", changes={**changes, "eval.stop_loops": stop_loops})
         result = evaluate(ws, job, key=ws.new_key())
-        items = queries.items(ws.tracker.db, result["score_ids"]["retention"], limit=9)
+        items = queries.items(ws.tracker.db, result["score_ids"]["retention"])
         found.append(result["scores"]["retention"].get("stop_loops"))
         lengths.append(sum(len(item["response"]) for item in items))
     assert found == [None, True]

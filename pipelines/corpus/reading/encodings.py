@@ -93,7 +93,7 @@ def _narrow(first: bytes, rest: Iterator[bytes]) -> Encoding:
             tally.count(block)
         else:
             try:
-                decode(block, following is None)
+                tally.good += _beyond_ascii(decode(block, following is None), block)
             except UnicodeDecodeError as error:
                 tally.start(block, error.start)
         block = following
@@ -116,9 +116,8 @@ class _Tally:
     def count(self, block: bytes) -> None:
         text = block.decode("utf-8", "replace")
         bad = text.count("\ufffd") - block.count(b"\xef\xbf\xbd")
-        ascii_bytes = len(block.translate(None, bytes(range(128, 256))))
         self.bad += bad
-        self.good += len(text) - ascii_bytes - bad
+        self.good += _beyond_ascii(text, block) - bad
 
     def verdict(self) -> Encoding:
         if self.good >= 10 * self.bad:
@@ -127,6 +126,11 @@ class _Tally:
         if codec is None:
             raise Unreadable("not text in an encoding that is known")
         return _legacy(codec)
+
+
+def _beyond_ascii(text: str, block: bytes) -> int:
+    """Return how many characters of a block's text have more than one byte."""
+    return 0 if block.isascii() else len(text) - len(block.translate(None, bytes(range(128, 256))))
 
 
 def _legacy(codec: str) -> Encoding:

@@ -160,14 +160,14 @@ class _Writer:
         self._reading = False
 
     def _end_paragraph(self) -> None:
+        listed, self._listed = self._listed, False
         if self._cells:
             self._line.append(" ")
             return
         text = "".join(self._line).strip()
         if text:
-            self._write(f"- {text}\n" if self._listed else f"{text}\n\n")
+            self._write(f"- {text}\n" if listed else f"{text}\n\n")
         self._line = []
-        self._listed = False
 
     def _end_cell(self) -> None:
         self._cells = max(0, self._cells - 1)

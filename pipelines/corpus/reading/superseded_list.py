@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pipelines.corpus.reading import tree
 from recovery.errors import InputError
 
 SUPERSEDED = "superseded.txt"
@@ -12,7 +13,7 @@ COMMENT = "#"
 
 def beside(docs: Path) -> Path:
     """Return the place of the list, whether there is one or not."""
-    return docs.resolve().parent / SUPERSEDED
+    return tree.beside(docs, SUPERSEDED)
 
 
 def listed(docs: Path) -> Path | None:

@@ -24,7 +24,7 @@ TEXT_FIELDS = ("text", "content", "body", "document", "page_content", "markdown"
 TURN_FIELDS = ("messages", "conversations", "conversation", "turns", "dialogue")
 ROLE_FIELDS = ("role", "from", "speaker", "name")
 SAID_FIELDS = ("content", "value", "text")
-DELIMITERS = ",;\t|"
+DELIMITERS = "\t;|,"  # where two are equally frequent the rarer in words, as in "Price, net"
 SEPARATOR = re.compile(r'"?sep=([\t !#-/:-@\[-`{-~])"?\s*', re.I)  # a first line for Excel names it
 QUOTED = re.compile(r'"[^"]*"?')
 
@@ -172,7 +172,8 @@ class _Rows:
 def _delimiter(first: str) -> str:
     """Return what separates the columns' names most often; inside quotes it counts only for want of it."""
     outside = QUOTED.sub("", first)
-    return max(DELIMITERS, key=lambda mark: (outside.count(mark), first.count(mark)))
+    most = max(DELIMITERS, key=lambda mark: (outside.count(mark), first.count(mark)))
+    return most if most in first else ","
 
 
 def _rows(rows: Iterable[list[str]]) -> Iterator[str]:

@@ -27,6 +27,12 @@ QUESTIONS = "questions or prompts to be asked, not a document"
 LEFT_ALONE = (HIDDEN, QUESTIONS)  # reasons that nothing is wrong with
 
 
+def beside(folder: Path, name: str) -> Path:
+    """Return the place of a file beside a folder; of a link, beside itself first, then where it leads."""
+    named = Path(os.path.abspath(folder)).parent / name  # noqa: PTH100 - follows no link
+    return named if named.exists() else folder.resolve().parent / name
+
+
 @dataclass
 class Entry:
     """One name in the folder: an open file, or the reason for skipping it."""

@@ -750,6 +750,16 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("merge --weight 0.1 --method residual --origin base --keep 0", 2, "--keep 0 is no share"),
         ("merge --sweep 0.1,0.2 --method residual --origin base --keep nan", 2, "--keep nan is no share"),
         ("merge --weight 0.1 --probes FILE", 2, "--probes has no effect with --weight"),
+        (
+            "augment --docs DOCS --out OUT --writer gaps --questions 2",
+            2,
+            "--questions has no effect with --wri",
+        ),
+        (
+            "cycle --docs DOCS --recover-with merge --merge 0.2",
+            2,
+            "--merge has no effect with --recover-with",
+        ),
         ("eval --suite ifevil", 2, "no suite 'ifevil': did you mean ifeval"),
         ("eval --suite ifeval,truthfulqa_mc3", 2, "no suite 'truthfulqa_mc3': did you mean truthfulqa_mc"),
         ("eval --suite qqqqqq", 2, "no suite 'qqqqqq': choose among ifeval"),

@@ -82,6 +82,11 @@ def test_every_number_has_a_limit(section: type[BaseModel]) -> None:
             r"dtype: \1\n  quantize: nf4\2distill:\n  sampler: server",
             r"recover.yaml: settings: model\.quantize and distill\.sampler exclude each other: .*inprocess",
         ),
+        (
+            r"dtype: (\w+)(?s:(.*))\neval:",
+            r"dtype: \1\n  quantize: nf4\2\neval:\n  sampler: server",
+            r"recover.yaml: settings: model\.quantize and eval\.sampler exclude each other: .*inprocess",
+        ),
         (r"path: .*", "path: ''", r"model\.path: .*at least 1 character"),
         (r"seed: .*", "seed: one", r"seed: .*not 'one'$"),
         (r"seed: .*", f"seed: {10**20}", r"seed: .*less than or equal to 4294967295, not 10+$"),

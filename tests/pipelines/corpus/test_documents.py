@@ -18,6 +18,7 @@ from pipelines.corpus.manifest import MANIFEST, FileReport, load_manifest, manif
 from pipelines.corpus.reading import tree
 from pipelines.corpus.reading.formats import Limits
 from pipelines.runs.workspace import companions
+from pipelines.writing.probes import own_questions
 from recovery.errors import InputError, RecoverError
 
 
@@ -275,3 +276,24 @@ def test_files_beside_the_documents_are_found_however_the_folder_is_written(
     assert companions(docs) == found
     monkeypatch.chdir(docs)
     assert companions(Path()) == companions(Path("../docs/")) == found
+
+
+def test_files_beside_a_link_come_before_those_beside_the_folder_that_it_leads_to(tmp_path: Path) -> None:
+    there = {
+        "here/probes.jsonl": b"{}",
+        "far/docs/a.md": b"a",
+        "far/probes.jsonl": b"{}",
+        "far/qa.jsonl": b"{}",
+    }
+    root = folder(tmp_path, there)
+    docs = root / "here" / "docs"
+    docs.symlink_to(root / "far" / "docs")
+    assert companions(docs) == {"probes": str(root / "here" / "probes.jsonl")}
+    assert own_questions(docs) == root / "far" / "qa.jsonl"
+
+
+def test_a_word_is_written_in_one_way(tmp_path: Path) -> None:
+    """Accents as one character with their letter, and no marks of where a word may be broken."""
+    written = {"a.md": "Mu\u0308ller's Daten\u00adbank", "b.html": "<p>Mu\u0308ller&#39;s Daten&shy;bank</p>"}
+    read = documents.read_corpus(folder(tmp_path, {name: text.encode() for name, text in written.items()}))
+    assert [text.strip() for text in read.texts] == ["Müller's Datenbank"] * 2

@@ -70,6 +70,12 @@ def test_a_compound_is_as_ordinary_as_its_parts_joined_or_in_a_row() -> None:
         assert general.highest_share(compound) == general.highest_share(spelled) > general.share(compound)
 
 
+def test_many_short_texts_are_read_far_enough_to_tell_their_language() -> None:
+    rows = [f"Das {n}. Haus steht am Fluss, und die Leute gehen dort gern spazieren." for n in range(30_000)]
+    general = general_words(rows)
+    assert general is not None and general.language == "de"
+
+
 GERMAN = (
     "Das Portlet zeigt Content an. Jede Person sieht den Code der anderen, "
     "wenn sie im Portlet den Content ändert. "

@@ -11,6 +11,7 @@ from pipelines.cli.commands import cli
 from pipelines.config.sections.midtrain import MidtrainConfig, Mix
 from pipelines.config.sections.training import OptimizerConfig
 from pipelines.corpus import preview
+from pipelines.corpus.reading import plain
 from recovery.errors import InputError
 from tests.support import papers
 
@@ -54,6 +55,12 @@ def test_counts_by_kind_add_up(docs: Path) -> None:
         "markup": 0,
     }
     assert all(sum(row[name] for row in kinds) == total[name] for name in total if name != "kind")
+
+
+def test_a_long_document_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "PIECE", 20)
+    (tmp_path / "a.txt").write_text("All of this is one text.\n\n" * 9)
+    assert [row["text"][:11] for row in preview.preview(tmp_path).first] == ["All of this"]
 
 
 def test_the_steps_are_those_that_training_takes(docs: Path) -> None:

@@ -58,6 +58,8 @@ LETTER = (
     + papers.paragraph("Work")
     + "</w:tc></w:tr></w:tbl>"
 )
+BULLET = "<w:pPr><w:numPr/></w:pPr>"
+CELL = f"<w:tbl><w:tr><w:tc>{papers.paragraph('Fees', BULLET)}</w:tc></w:tr></w:tbl>"
 NOTEBOOK = {
     "cells": [
         {"cell_type": "markdown", "source": ["# Ada\n", "\n", "She wrote *notes*."]},
@@ -326,6 +328,14 @@ def test_a_language_in_latin_letters_is_read_in_its_page(tmp_path: Path, which: 
     assert corpus.texts == (text,)
 
 
+def test_one_bad_byte_behind_a_long_text_in_utf_8_is_replaced_alone(tmp_path: Path) -> None:
+    text = "“Größe” matters. " * 80_000
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode() + b"An \xe9t"}))
+    assert "".join(corpus.texts).startswith(text)
+    assert corpus.manifest[0].encoding == "utf-8"
+    assert str(corpus.manifest[0].reason).endswith("places that are not UTF-8 replaced")
+
+
 @pytest.mark.parametrize("mark", [b"\xff\xfe", b"\xfe\xff"])
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl"])
 def test_a_byte_order_mark_inside_a_text_does_not_make_it_utf_16(
@@ -423,6 +433,8 @@ def test_a_table_s_first_row_with_words_names_the_columns(tmp_path: Path, table:
         ("sep=^\na^b,c,d\n1^2\n", "a: 1; b,c,d: 2"),
         ("sep=\t\na\tb,c,d\n1\t2\n", "a: 1; b,c,d: 2"),
         ('Size 5";Name\n1;2\n', 'Size 5": 1; Name: 2'),
+        ("Artikel;Preis, netto\nSchraube;1,50\n", "Artikel: Schraube; Preis, netto: 1,50"),
+        ("City, State\tPeople\nOslo\t7\n", "City, State: Oslo; People: 7"),
     ],
 )
 def test_a_table_is_split_where_its_columns_end(tmp_path: Path, table: str, text: str) -> None:
@@ -587,6 +599,13 @@ def test_languages_without_spaces_have_words_too() -> None:
     assert similar.add("c", None, signed(SENTENCES["gb18030"])) is None
 
 
+def test_a_list_in_a_cell_makes_no_item_of_what_follows_the_table(tmp_path: Path) -> None:
+    letter = papers.docx(CELL + papers.paragraph("The fee is 5."))
+    assert documents.read_corpus(papers.write(tmp_path, {"a.docx": letter})).texts == (
+        "Fees\nThe fee is 5.\n\n",
+    )
+
+
 def test_near_duplicates_are_named_and_may_be_skipped(tmp_path: Path) -> None:
     text = " ".join(words(5, 300))
     other, more = " ".join(words(6, 300)), " ".join(words(7, 30))
@@ -594,7 +613,7 @@ def test_near_duplicates_are_named_and_may_be_skipped(tmp_path: Path) -> None:
     corpus = documents.read_corpus(root)
     assert [row.near_duplicate_of for row in corpus.manifest] == [None, "a.md", None]
     assert str(manifest_rows(corpus.manifest)[1]["reason"]).startswith("near-duplicate of a.md (0.")
-    fewer = documents.read_corpus(root, Limits(keep_near_duplicates=False))
+    fewer = documents.read_corpus(root, Limits(keep_near_duplicates=False), strict=True)  # as asked
     assert [row.status for row in fewer.manifest] == ["read", "skipped", "read"]
     assert len(fewer.texts) == 2
 

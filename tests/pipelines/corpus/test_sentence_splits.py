@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -37,6 +38,26 @@ def test_a_document_is_split_between_sentences_and_nowhere_else() -> None:
     assert {NOTICE[: len(one)] for one in found} == found
     assert {NOTICE[len(one) :][:4] for one in found} >= {" Her", " 住在京", "She "}
     assert not any(one.endswith("3.") for one in found)
+
+
+def test_words_of_sentencepiece_begin_with_its_mark_where_their_text_lost_the_space() -> None:
+    names = ["<s>", "▁Ada", "▁moved", ".", "▁Her", "s"]
+
+    class Pieces:
+        def __len__(self) -> int:
+            return len(names)
+
+        def get_vocab(self) -> dict[str, int]:
+            return {name: number for number, name in enumerate(names)}
+
+        def batch_decode(self, rows: list[list[int]]) -> list[str]:
+            return [names[number].removeprefix("▁") for (number,) in rows]
+
+        def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
+            return [names[number] for number in ids]
+
+    found = SentenceSplits.of(replace(CHAT_MODEL, tokenizer=Pieces()), 1.0)
+    assert present(found).spaced_V.tolist() == [False, True, True, False, True, False]
 
 
 def test_one_sentence_and_a_share_of_none_stay_whole() -> None:

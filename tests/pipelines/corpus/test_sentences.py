@@ -42,6 +42,9 @@ def test_a_full_stop_inside_ends_nothing(whole: str) -> None:
         ("Dr.\nMiller", ["Dr.", "Miller"]),
         ("一句。两句！三句", ["一句。", "两句！", "三句"]),
         ("他说：“好。”然后走了。「二。」", ["他说：“好。”", "然后走了。", "「二。」"]),
+        ("Er sagte: „Das ist gut.“ Dann ging er.", ["Er sagte: „Das ist gut.“", "Dann ging er."]),
+        ("« Il est parti. » Elle reste.", ["« Il est parti. »", "Elle reste."]),
+        ("Er ging. »Wohin?« Das weiß sie.", ["Er ging.", "»Wohin?«", "Das weiß sie."]),
         ("پہلا جملہ۔ دوسرا جملہ۔", ["پہلا جملہ۔", "دوسرا جملہ۔"]),
         (
             "He left (for good. She stayed.\nThis is) all.",

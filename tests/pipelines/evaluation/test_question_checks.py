@@ -53,7 +53,7 @@ def test_a_question_without_room_is_named_before_the_first_is_asked(
         InputError, match=r"suite knowledge: the question '.*' has [345]\d\d tokens.*reads 300"
     ):
         evaluate(ws, eval_job(ws, "base", "knowledge", changes=changes), key=ws.new_key())
-    assert queries.items(ws.tracker.db, 1, limit=1) == []
+    assert queries.items(ws.tracker.db, 1) == []
 
 
 def test_a_question_that_just_leaves_room_is_asked(ws: Workspace, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pipelines.distill import distill
 from pipelines.distillation.prompts import Prompt
 from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.knowledge import guards
-from pipelines.knowledge.held_out import Excluded, Place, choose, hold_out, of_newest, without
+from pipelines.knowledge.held_out import Excluded, Place, _in_one_place, choose, hold_out, of_newest, without
 from pipelines.knowledge.overlap import overlap
 from pipelines.midtrain import midtrain
 from pipelines.runs.kept_texts import KEPT_TEXTS, TOKENS
@@ -85,6 +85,18 @@ def test_no_bare_marks_and_no_empty_texts_are_left() -> None:
         assert len({number for number, _ in places}) == len(places)  # one of the two stays
     short = {number: f"{line}\n\nYes." for number, line in enumerate(SAID)}
     assert choose(short, ASKED + OTHERS, NOTHING, 0.2, seed=0) == {}
+
+
+def test_a_sentence_without_spaces_that_stands_in_two_documents_is_not_held_out(tmp_path: Path) -> None:
+    said = [f"王明{verb}三条大船。" for verb in ("建造", "出售", "清点", "修理")]
+    files: dict[str, bytes | str] = {
+        "a.md": "\n\n".join(said),
+        "b.md": f"今天天气很好。{said[1]}大家都知道。",
+    }
+    text_file.keep(papers.write(tmp_path / "docs", files), tmp_path / KEPT_TEXTS)
+    term = ("王明",)
+    found = _in_one_place({term: [(0, sentence) for sentence in said]}, tmp_path / KEPT_TEXTS)
+    assert [sentence for _, sentence in found[term]] == [said[0], *said[2:]]
 
 
 WORDS = st.lists(st.sampled_from(["sun", "moon", "red", "tall"]), min_size=3, max_size=6).map(" ".join)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from evals.scores import Asked
 from pipelines.config.jobs import CycleJob
 from pipelines.cycle import cycle
 from pipelines.evaluate import evaluation_within
@@ -62,7 +63,7 @@ def test_a_suite_is_asked_three_times_and_answered_at_a_typical_length() -> None
 def test_prompts_are_read_at_their_own_lengths_without_what_all_begin_with() -> None:
     asked = Suite("some", [], lambda _: iter(()), answers=64, longest=50)
     system = {"role": "system", "content": "x" * 400}
-    prompts = ["x" * 40, [system, {"role": "user", "content": "x" * 120}]]
+    prompts: list[Asked] = ["x" * 40, [system, {"role": "user", "content": "x" * 120}]]
     longer = COMPUTING.suite(replace(asked, prompts=prompts)) - COMPUTING.suite(replace(asked, prompts=[""]))
     assert longer == pytest.approx(3 * COMPUTING.read(64 * 20))
 

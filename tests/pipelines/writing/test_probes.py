@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from evals.answer_matching import matches
-from evals.probes import APART, Probe, load_probes
+from evals.probes import APART, Probe, load_probes, parse_probes
+from pipelines.corpus.cloze import Cloze
 from pipelines.corpus.entities import Entities
 from pipelines.microworld import people, world
 from pipelines.writing import probes
@@ -188,6 +189,24 @@ def test_every_phrasing_of_a_changed_fact_is_marked_and_the_users_own_word_holds
     own = [row | {"fact_status": "new"} for row in rows]
     assert probes.compared_with_earlier(own, earlier_probes(tmp_path)) == own
     assert probes.compared_with_earlier(rows, ()) == rows
+
+
+@pytest.mark.parametrize(("entity", "status"), [((), None), (("page", "seven"), "changed")])
+def test_the_same_words_about_nothing_that_is_named_ask_of_no_change(
+    entity: tuple[str, ...], status: str | None
+) -> None:
+    """Each month's page speaks of another option: the words before the gap do not say of which."""
+    before, sentence = "By default it is always set to", "By default it is always set to {} seconds."
+
+    def month(value: str) -> list[dict[str, object]]:
+        gap = Cloze(before, value, entity, sentence.format(value), " ")
+        return list(probes._of_sentence("gap-1", gap.sentence, [gap], None))
+
+    first = parse_probes(month("thirty"), "month 1")
+    assert {row.get("fact_status") for row in probes.compared_with_earlier(month("sixty"), first)} == {status}
+    assert {row.get("fact_status") for row in probes.compared_with_earlier(month("thirty"), first)} == {
+        "stable"
+    }
 
 
 def test_gaps_of_two_months_find_what_changed(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pipelines.job_from_options.train import distill_job
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
 from pipelines.writing import self_prompts
-from pipelines.writing.self_prompts import Limits, flaw, usable
+from pipelines.writing.self_prompts import flaw, usable
 from tests.support import tiny
 
 QUESTION = "Can you explain how tides depend on the moon and why there are two each day?"
@@ -32,12 +32,6 @@ QUESTION = "Can you explain how tides depend on the moon and why there are two e
 )
 def test_each_flaw_has_its_reason(text: str, reason: str | None) -> None:
     assert flaw(text) == reason
-
-
-def test_another_language_can_be_wanted_or_none() -> None:
-    german = "Können Sie mir bitte erklären, wie Ebbe und Flut entstehen und warum?"
-    assert flaw(german, Limits(language="de")) is None
-    assert flaw(german, Limits(language=None)) is None
 
 
 def test_duplicates_count_whatever_their_case_and_punctuation() -> None:

@@ -493,3 +493,11 @@ def test_several_processes_share_servers_and_nothing_else(monkeypatch: pytest.Mo
         check(settings(sampler="vllm"), table.get("opd"))
     with pytest.raises(InputError, match="one training process"):
         check(settings(sampler="http://a:1", ahead=1), table.get("opd"))
+
+
+@pytest.mark.parametrize("where", ["sampler", "teacher_engine"])
+def test_a_server_of_the_run_s_own_serves_one_machine(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="several machines: server answers on its own machine alone"):
+        check(settings(**{where: "server"}), table.get("opd-topk"))

@@ -263,7 +263,7 @@ class SlowServer(ServerEngine):
 def test_what_is_queued_when_a_run_ends_is_not_asked_for() -> None:
     engine = SlowServer()
     bodies = [{"prompt": [number]} for number in range(50)]
-    answers = in_background(lambda: engine._complete(bodies, None))
+    answers = in_background(lambda: engine._complete(bodies, lambda _, choice: choice, None))
     assert engine.first.wait(PATIENCE)
     engine.close()
     engine.go.set()
