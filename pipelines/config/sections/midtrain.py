@@ -55,7 +55,7 @@ class Mix(Section):
 class ReadingConfig(Section):
     """Limits on reading a folder of documents; a file beyond one is skipped and listed in the manifest."""
 
-    strict: bool = Field(default=False, description="stop at the first file that is skipped")
+    strict: bool = Field(default=False, description="stop at the first file that cannot be read")
     largest_text_mib: int = Field(
         default=4096, ge=1, description="largest text, jsonl or csv file, unpacked; they are streamed"
     )
