@@ -36,11 +36,12 @@ _ARTICLES = {"a", "an", "the"}
 # The A of "Hall A is closed" is a name and no article; it is kept as a letter of its own.
 _NAMED_A = re.compile(r"(?<=[^\W_] )A(?=\s+[^\W\d_A-Z]|[.,;:!?)](?![^\W_]))")
 _LETTER_A = "\u1d00"
+_SOFT_HYPHEN = "\u00ad"
 
 
 def normalise(text: str) -> str:
     """Strip case, accents, punctuation, articles and thousands separators; keep decimal points and signs."""
-    spaced = _HALF_SPACE.sub(" ", _THIN_SPACES.sub("", text))
+    spaced = _HALF_SPACE.sub(" ", _THIN_SPACES.sub("", text.replace(_SOFT_HYPHEN, "")))
     plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", spaced))
     plain = _NAMED_A.sub(_LETTER_A, unicodedata.normalize("NFKC", plain)).casefold()
     plain = _DECIMAL_COMMA.sub(".", _THOUSANDS.sub("", plain))

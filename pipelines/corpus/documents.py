@@ -154,7 +154,7 @@ def read_folder(
 ) -> Iterator[TextPiece | FileReport]:
     """Yield each file's pieces, then its report, in the order of names; pieces of a skipped file don't count.
 
-    With `strict` the first file that is skipped is an error, hidden files excepted.
+    With `strict` the first file that cannot be read is an error.
     """
     limits = limits or Limits()
     similar = SimilarFiles()
@@ -215,14 +215,15 @@ def _pieces(job: _Job, limits: Limits) -> Iterator[TextPiece]:
         given = job.answer.pieces()
     begun = False  # a document whose last piece is still to come
     for piece in given:
-        if begun or piece.text.strip():
+        text = composed(piece.text)
+        if begun or text.strip():
             begun = piece.goes_on
-            yield replace(piece, text=_composed(piece.text))
+            yield replace(piece, text=text)
 
 
-def _composed(text: str) -> str:
+def composed(text: str) -> str:
     """Return a text with one character for a letter and its accents, and without what marks places to break
-    a word: the same words are written the same in all documents, questions and answers."""
+    a word, so that a word is written in one way in all documents."""
     if text.isascii():
         return text
     for mark in UNSEEN:

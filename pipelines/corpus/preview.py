@@ -60,7 +60,7 @@ def preview(
         if read:
             made.first += [{"path": item.path, "text": text} for text in begun[: SHOWN - len(made.first)]]
         begun = []
-        tokens = 0
+        tokens, goes_on = 0, False
     documents.refuse_nothing(folder, made.manifest)
     return made
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 SHORTEST = 4  # tokens of a part
-CLOSING = " \"'”’“«»)]*_"  # what may stand between the end of a sentence and the next one
+CLOSING = " \"'”’)]*_"  # what may stand between the end of a sentence and the next one
+QUOTED = "“«»"  # close a quotation in German and French, and open one where no space follows a stop
 STOPS = (*SPACED_STOPS, "…")
 WORD_BEGINS = "▁"
 ENDS = (*UNSPACED_STOPS, "\n")
@@ -41,11 +42,11 @@ class SentenceSplits:
         if not share:
             return None
         texts = _texts(chat_model)
-        closed = [text.rstrip(CLOSING) for text in texts]
+        closed, quoted = ([text.rstrip(marks) for text in texts] for marks in (CLOSING, CLOSING + QUOTED))
         return cls(
             share,
             np.array([text.endswith(ENDS) for text in closed]),
-            np.array([text.endswith(STOPS) for text in closed]),
+            np.array([text.endswith(STOPS) for text in quoted]),
             np.array([text[:1].isspace() for text in texts]) | _begin_words(chat_model, len(texts)),
         )
 

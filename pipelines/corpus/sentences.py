@@ -6,8 +6,9 @@ import re
 
 SPACED_STOPS = ".!?؟।۔။។"  # end a sentence where a space or a line follows
 UNSPACED_STOPS = "。！？"  # end one whatever follows
+_CLOSING = "[\"'”’“«)\\]]*(?:[ \u00a0\u202f]?»(?=\\s))?"  # in French a space comes before »
 _END = re.compile(
-    rf"(?<=[{SPACED_STOPS}])(?P<closing>[\"'”’“«)\]]*(?:\s?»(?=\s))?)\s+|(?<=[{UNSPACED_STOPS}])(?P<after>[”’」』）]*)|\n+"
+    rf"(?<=[{SPACED_STOPS}])(?P<closing>{_CLOSING})\s+|(?<=[{UNSPACED_STOPS}])(?P<after>[”’」』）]*)|\n+"
 )
 _REMARK = 200  # characters of a line within which a bracket closes again
 # "U.S." and "BGBl.": as often as not a name follows, and two sentences in one are better than half of one
@@ -94,11 +95,9 @@ def sentences(text: str) -> list[str]:
     start = 0
     for match in _END.finditer(text):
         closing = match["closing"] or match["after"] or ""
-        said = text[start : match.start()] + closing
-        if "\n" in match.group() or not (
-            _is_open(said, text[match.end() : match.end() + _REMARK])
-            or (not closing and _goes_on(said, text[match.end() : match.end() + 40]))
-        ):
+        said, following = text[start : match.start()] + closing, text[match.end() : match.end() + _REMARK]
+        goes_on = _goes_on_behind(closing, following) if closing else _goes_on(said, following[:40])
+        if "\n" in match.group() or not (_is_open(said, following) or goes_on):
             found.append(said)
             start = match.end()
     return [piece.strip() for piece in [*found, text[start:]] if piece.strip()]
@@ -110,6 +109,11 @@ def _is_open(said: str, following: str) -> bool:
         return False
     inside, closed, _ = following.partition("\n")[0].partition(")")
     return bool(closed) and "(" not in inside
+
+
+def _goes_on_behind(closing: str, following: str) -> bool:
+    """Return whether a text goes on behind a title or a name in quotation marks: „Wer?“ lief 1966 an."""
+    return following[:1].islower() and any(mark in closing for mark in "“«»")
 
 
 def _goes_on(said: str, following: str) -> bool:

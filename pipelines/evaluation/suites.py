@@ -44,7 +44,7 @@ class Suite:
     name: str
     questions: Any
     score: Scorer  # the first score is the headline
-    prompts: Sequence[Asked] = ()  # all that may be asked, with a limit too; none if that is not known
+    prompts: Sequence[Asked] = ()  # all that are asked, or more; none if that is not known
     independent: int = 0  # questions whose answers do not depend on each other; 0 if that is not known
     answers: int = 0  # written at most; 0 if that is not known
     longest: int = 0  # tokens of one
@@ -174,7 +174,7 @@ def _probes(settings: EvalConfig, name: str, asked: ProbeQuestions) -> Suite:
         for way in ways:
             yield knowledge.evaluate(way, suite, _writer(answers, way.metric, longest))
 
-    prompts = [prompt for way in asked.ways() for prompt in way.prompts]
+    prompts = [prompt for way in ways for prompt in way.prompts]
     independent = len({(probe.fact, probe.answers) for probe in ways[0].probes})
     count = sum(len(way.probes) * _samples(settings, way.metric) for way in ways)
     return Suite(name, asked, score, prompts, independent, count, longest)

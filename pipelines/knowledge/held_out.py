@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from evals.probes import KNOWLEDGE, UPDATES, suite_probes
 from pipelines.corpus import text_file
+from pipelines.corpus.documents import composed
 from pipelines.corpus.entities import MOST_CHARACTERS, Entities, Term, entities
 from pipelines.corpus.prose import NO_SPACE, prose_sentences
 from pipelines.corpus.segments import IS_UNSPACED
@@ -106,7 +107,7 @@ def _asked(job: MidtrainJob) -> str | None:
     probes = suite_probes(job.evaluation.probes if job.evaluation else None, KNOWLEDGE)
     if not all(probe.passages for probe in probes):
         return None
-    return "\n".join(_one_line(passage) for probe in probes for passage in probe.passages)
+    return "\n".join(_one_line(composed(passage)) for probe in probes for passage in probe.passages)
 
 
 def _some_texts(kept: Path) -> dict[int, str]:

@@ -31,7 +31,7 @@ REPHRASE = (
     "Ask this question in other words, in its own language, so that its answer stays {answer!r}. "
     "Write only the question.\n\n{question}"
 )
-NAMES_NOTHING = {"about": None}  # "The default value of this option is": of which, only its page tells
+NAMES_NOTHING = "names_nothing"  # "The default value of this option is": of which, only its page tells
 Row = dict[str, Any]
 
 
@@ -63,7 +63,7 @@ def _of_sentence(fact: str, sentence: str, gaps: Sequence[Cloze], name: str | No
             ("heldout", f"{gap.before} ___. What belongs into the gap?"),
         ):
             row = {"id": f"{begun}/{kind}", "kind": kind, "prompt": prompt, "answer": gap.answer, **common}
-            yield row if gap.entity else row | NAMES_NOTHING
+            yield row if gap.entity else row | {NAMES_NOTHING: True}
     if name:
         question = f"{sentence.replace(name, '___', 1)} Who or what belongs into the gap?"
         yield {"id": f"{fact}/reverse", "kind": "reverse", "prompt": question, "answer": name, **common}
@@ -161,7 +161,7 @@ def compared_with_earlier(rows: Sequence[Row], earlier: Sequence[Probe]) -> list
     """Mark the facts that earlier cycles asked in the same words: changed, with the old answers, or stable.
 
     `earlier` is in the order of the cycles. A question that names who or what it is about asks the same fact
-    in the same words; one that names nothing (`about` is null) asks of no change. All phrasings of a changed
+    in the same words; one that names nothing asks of no change. All phrasings of a changed
     fact are marked; a row that states its own status stays as it is."""
     answered: dict[str, list[Probe]] = {}
     for probe in earlier:
@@ -179,15 +179,11 @@ def _fact(row: Row) -> tuple[str, Any]:
 def _old_answers(row: Row, answered: dict[str, list[Probe]]) -> list[str]:
     """Return what earlier cycles answered to the same question, the newest first; none if it still holds."""
     asked = answered.get(normalise(row["prompt"]), [])
-    unclear = row.get("kind") in APART or _names_nothing(row)
+    unclear = row.get("kind") in APART or row.get(NAMES_NOTHING)
     if unclear or not asked or _same(row, asked[-1].answers):
         return []
     given = [answer for probe in reversed(asked) for answer in (*probe.answers, *probe.was)]
     return list(dict.fromkeys(answer for answer in given if not _same(row, [answer])))
-
-
-def _names_nothing(row: Row) -> bool:
-    return "about" in row and row["about"] is None
 
 
 def _same(row: Row, answers: Sequence[str]) -> bool:
@@ -202,7 +198,7 @@ def _with_status(row: Row, was: list[str], answered: dict[str, list[Probe]]) -> 
     if was and row["kind"] not in APART:
         return row | {"suite": UPDATES, "fact_status": CHANGED, "was": was}
     asked = answered.get(normalise(row["prompt"]), [])
-    known = asked and (_same(row, asked[-1].answers) or not _names_nothing(row))
+    known = asked and (_same(row, asked[-1].answers) or not row.get(NAMES_NOTHING))
     return row | ({"fact_status": STABLE} if known else {})
 
 

@@ -28,6 +28,7 @@ from evals.answer_matching import matches, normalise
         ("violet", ["red", "violet"], True),
         ("答えは東京です", ["東京"], True),
         ("Straße", ["strasse"], True),
+        ("Daten\u00adbank", ["Datenbank"], True),
         ("The answer is A.", ["A"], True),
         ("It has a garden.", ["A"], False),
         ("It is in Building B.", ["Building A"], False),

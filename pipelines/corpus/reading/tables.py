@@ -24,7 +24,7 @@ TEXT_FIELDS = ("text", "content", "body", "document", "page_content", "markdown"
 TURN_FIELDS = ("messages", "conversations", "conversation", "turns", "dialogue")
 ROLE_FIELDS = ("role", "from", "speaker", "name")
 SAID_FIELDS = ("content", "value", "text")
-DELIMITERS = "\t;|,"  # where two are equally frequent the rarer in words, as in "Price, net"
+DELIMITERS = ",;\t|"
 SEPARATOR = re.compile(r'"?sep=([\t !#-/:-@\[-`{-~])"?\s*', re.I)  # a first line for Excel names it
 QUOTED = re.compile(r'"[^"]*"?')
 
@@ -170,10 +170,14 @@ class _Rows:
 
 
 def _delimiter(first: str) -> str:
-    """Return what separates the columns' names most often; inside quotes it counts only for want of it."""
+    """Return what separates the columns' names most often; before a space, as in "Price, net", and inside
+    quotes it counts only for want of it."""
     outside = QUOTED.sub("", first)
-    most = max(DELIMITERS, key=lambda mark: (outside.count(mark), first.count(mark)))
-    return most if most in first else ","
+
+    def times(mark: str) -> tuple[int, int, int]:
+        return outside.count(mark) - outside.count(f"{mark} "), outside.count(mark), first.count(mark)
+
+    return max(DELIMITERS, key=times)
 
 
 def _rows(rows: Iterable[list[str]]) -> Iterator[str]:

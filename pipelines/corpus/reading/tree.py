@@ -29,8 +29,9 @@ LEFT_ALONE = (HIDDEN, QUESTIONS)  # reasons that nothing is wrong with
 
 def beside(folder: Path, name: str) -> Path:
     """Return the place of a file beside a folder; of a link, beside itself first, then where it leads."""
-    named = Path(os.path.abspath(folder)).parent / name  # noqa: PTH100 - follows no link
-    return named if named.exists() else folder.resolve().parent / name
+    real = folder.resolve()
+    named = (real if folder.name == ".." else folder.absolute()).parent.resolve() / name
+    return named if named.exists() else real.parent / name
 
 
 @dataclass

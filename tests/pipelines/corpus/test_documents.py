@@ -297,3 +297,5 @@ def test_a_word_is_written_in_one_way(tmp_path: Path) -> None:
     written = {"a.md": "Mu\u0308ller's Daten\u00adbank", "b.html": "<p>Mu\u0308ller&#39;s Daten&shy;bank</p>"}
     read = documents.read_corpus(folder(tmp_path, {name: text.encode() for name, text in written.items()}))
     assert [text.strip() for text in read.texts] == ["Müller's Datenbank"] * 2
+    nothing = documents.read_corpus(folder(tmp_path, {"c.txt": "\u00ad\u00ad".encode(), "d.txt": b"Ada"}))
+    assert "c.txt" in [row.path for row in nothing.manifest if row.status == "skipped"]

@@ -23,6 +23,7 @@ from pipelines.corpus.sentences import sentences
         "Siehe BGBl. Teil II.",
         "It may wait (rarely. Mostly it does not) for an answer.",
         'He asked (was it "so?" Nobody knew) and left.',
+        "Der Film „Wer hat Angst?“ lief 1966 bei der Firma »Muster Inc.« in Berlin an.",
     ],
 )
 def test_a_full_stop_inside_ends_nothing(whole: str) -> None:
@@ -44,6 +45,7 @@ def test_a_full_stop_inside_ends_nothing(whole: str) -> None:
         ("他说：“好。”然后走了。「二。」", ["他说：“好。”", "然后走了。", "「二。」"]),
         ("Er sagte: „Das ist gut.“ Dann ging er.", ["Er sagte: „Das ist gut.“", "Dann ging er."]),
         ("« Il est parti. » Elle reste.", ["« Il est parti. »", "Elle reste."]),
+        ("One.\n» Two.", ["One.", "» Two."]),
         ("Er ging. »Wohin?« Das weiß sie.", ["Er ging.", "»Wohin?«", "Das weiß sie."]),
         ("پہلا جملہ۔ دوسرا جملہ۔", ["پہلا جملہ۔", "دوسرا جملہ۔"]),
         (
