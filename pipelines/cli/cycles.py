@@ -11,12 +11,13 @@ import click
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.cycle_text import broke_off, cycle_text
-from pipelines.cli.options import Session, several, shared, state_words
+from pipelines.cli.options import Session, refuse_beside, several, shared, state_words
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import RealDemo
     from pipelines.runs.workspace import Workspace
 
+OF_DISTILLATION = ("merge", "rehearsal", "overlap")  # options that merging does not read
 NOTHING_MEASURED = "no axis was judged, as the half of the questions that decides holds none: ask more"
 
 
@@ -138,6 +139,8 @@ def cycle_command(session: Session, /, docs: Path, **options: Any) -> None:
     recover cycle --docs ./corpus --recover-with auto
     recover cycle --docs ./corpus --method opd-sampled --behaviours json,tools
     """
+    if options["recover_with"] == "merge":
+        refuse_beside("--recover-with merge", lambda name: name in OF_DISTILLATION)
     with session.workspace(docs=docs) as ws:
         from db.reads import queries
         from pipelines.cycle import cycle

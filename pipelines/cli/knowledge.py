@@ -73,7 +73,8 @@ def augment_command(session: Session, /, docs: Path, out: Path, **options: Any) 
     recover augment --docs ./corpus --out ./augmented --writer http://127.0.0.1:8000/v1 --model NAME
     """
     if options["writer"] in ("gaps", "template"):
-        refuse_beside(f"--writer {options['writer']}", used=("docs", "out", "writer", "probes"))
+        read = ("docs", "out", "writer", "probes")
+        refuse_beside(f"--writer {options['writer']}", lambda name: name not in read)
     with session.workspace(docs=docs) as ws:
         from pipelines.writing.commands import AugmentOptions, augment_documents
 

@@ -52,7 +52,7 @@ def eval_command(
     if responses:
         from pipelines.evaluate import score_responses
 
-        refuse_beside("--responses", used=("responses", "ifeval"))
+        refuse_beside("--responses", lambda name: name not in ("responses", "ifeval"))
         scores = score_responses(responses, changes.get("eval.ifeval"))
         session.show({"scores": scores}, lambda: score_table(scores))
         return

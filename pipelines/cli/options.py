@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -103,14 +103,18 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     setattr(session, name, value)
 
 
-def refuse_beside(option: str, *, used: Sequence[str]) -> None:
-    """Refuse options that were typed beside one with which they have no effect."""
+def refuse_beside(option: str, ignored: Callable[[str], bool]) -> None:
+    """Refuse options that were typed beside one with which they have no effect, by their names."""
     from recovery.errors import InputError
 
     context = click.get_current_context()
     for param in context.command.params:
         name = str(param.name)
-        if name not in (*used, *SHARED) and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+        if (
+            name not in SHARED
+            and ignored(name)
+            and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        ):
             typed = param.opts[-1] if isinstance(param, click.Option) else name.upper()
             raise InputError(f"{typed} has no effect with {option}: leave one of them out")
 

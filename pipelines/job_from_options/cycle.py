@@ -37,7 +37,6 @@ from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
-UNUSED_BY_MERGING = {"distill.merge", "distill.rehearsal", "distill.overlap"}
 BEHAVIOUR = "ifeval"  # the suite without which no cycle is accepted
 
 
@@ -93,12 +92,6 @@ def _recovery(recover_with: str | None, changes: Changes) -> tuple[str | None, C
     """Return the choice that is left to the cycle, if any, and the changes, with a method that is named."""
     if recover_with and "distill.method" in changes:
         raise InputError("--method and --recover-with say the same thing: give one of them")
-    unused = sorted(set(changes) & UNUSED_BY_MERGING) if recover_with == "merge" else []
-    if unused:
-        option = unused[0].removeprefix("distill.")
-        raise InputError(
-            f"--{option} has no effect with --recover-with merge, which distils nothing: leave it"
-        )
     if recover_with is None or recover_with in CHOICES:
         return recover_with, changes
     return None, {**changes, "distill.method": recover_with}
