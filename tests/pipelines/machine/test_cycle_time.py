@@ -115,7 +115,9 @@ def test_twice_the_questions_take_twice_as_long(tmp_path: Path) -> None:
     assert whole
     assert halved
     assert halved == replace(whole, evaluations=halved.evaluations)
-    assert halved.evaluations == pytest.approx(whole.evaluations / 2)
+    assert halved.evaluations == pytest.approx(
+        whole.evaluations / 2, rel=0.1
+    )  # other questions, of other lengths
 
 
 @pytest.mark.usefixtures("slow")
