@@ -80,9 +80,11 @@ def test_words() -> None:
 
 
 def forecast(ws: Workspace, job: CycleJob) -> Forecast | None:
-    return cycle_time.forecast(
-        ws, job, suites_of(evaluation_within(job, job.clean, "clean", job.settings.eval))
-    )
+    return cycle_time.forecast(ws, job, suites(job))
+
+
+def suites(job: CycleJob) -> list[Suite]:
+    return suites_of(evaluation_within(job, job.clean, "clean", job.settings.eval))
 
 
 @pytest.fixture
@@ -109,15 +111,15 @@ def test_twice_the_questions_take_twice_as_long(tmp_path: Path) -> None:
     ws = make_home(tmp_path)
     settle(ws, margin=0.99, learning_rate=1e-9)
     job = cycle_job(ws, make_docs(tmp_path))
-    whole = forecast(ws, job)
     half = job.settings.model_copy(update={"eval": job.settings.eval.model_copy(update={"limit": 18})})
-    halved = forecast(ws, job.model_copy(update={"settings": half}))
+    asked, limited = (suites(one) for one in (job, job.model_copy(update={"settings": half})))
+    assert [2 * suite.answers for suite in limited] == [suite.answers for suite in asked]
+    whole = cycle_time.forecast(ws, job, asked)
+    halved = cycle_time.forecast(ws, job, [replace(one, answers=one.answers // 2) for one in asked])
     assert whole
     assert halved
     assert halved == replace(whole, evaluations=halved.evaluations)
-    assert halved.evaluations == pytest.approx(
-        whole.evaluations / 2, rel=0.1
-    )  # other questions, of other lengths
+    assert halved.evaluations == pytest.approx(whole.evaluations / 2)
 
 
 @pytest.mark.usefixtures("slow")
