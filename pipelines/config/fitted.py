@@ -62,16 +62,19 @@ def fit_midtraining(settings: MidtrainConfig, model: ModelSize, machine: Machine
 
 
 def fit_distillation(settings: DistillConfig, model: ModelSize, machine: Machine) -> DistillConfig:
-    """Set adapter and microbatch by model and memory, beside a teacher of the same size.
+    """Set adapter, microbatch and longest row by model and memory, beside a teacher of the same size.
 
     A microbatch holds the longest answer at least: one pass takes that much memory whatever the others hold.
+    A longer row is a pass of its own, which may take all that is free.
     """
     lora = _lora(settings.lora, model, machine, teacher=True)
     free = machine.usable_bytes - _held(lora is not None, model, machine)
     free -= model.parameters * machine.weight_bytes
     fitting = tokens_of_a_pass(_microbatch(free, model), settings.max_new_tokens)
     microbatch = settings.microbatch_tokens or fitting
-    return settings.model_copy(update={"lora": lora, "microbatch_tokens": microbatch})
+    longest = settings.longest_row or max(2 * fitting, int(free / model.activation_bytes))
+    sizes = {"lora": lora, "microbatch_tokens": microbatch, "longest_row": longest}
+    return settings.model_copy(update=sizes)
 
 
 def tokens_of_a_pass(microbatch: int, new_tokens: int, prompt_tokens: int = TRAINED_PROMPT) -> int:

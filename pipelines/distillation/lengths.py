@@ -56,8 +56,16 @@ def within_teacher(
     return _kept(prompts, _longest(chat, context), limit - new_tokens, stage, "prompts", why)
 
 
+def within_memory(
+    prompts: Sequence[Prompt], chat: ChatModel, stage: Stage, limit: int, new_tokens: int
+) -> list[Prompt]:
+    """Return the prompts that the student can be trained on with an answer of full length."""
+    why = f"exceed distill.longest_row, {limit:,}, with an answer of {new_tokens:,} tokens"
+    return _kept(prompts, _longest(chat, None), limit - new_tokens, stage, "prompts", why)
+
+
 def readable_pairs(pairs: Sequence[Prompt], chat: ChatModel, stage: Stage, limit: float) -> list[Prompt]:
-    """Return the pairs that student and teacher can read to the end; say how many they cannot."""
+    """Return the pairs of at most so many tokens; say how many are longer."""
 
     def tokens(pair: Prompt, most: float) -> int:
         answer = {"role": "assistant", "content": str(pair.fields["response"])}

@@ -14,6 +14,7 @@ from pipelines.distillation.lengths import (
     model_limit,
     readable_pairs,
     warn_of_context,
+    within_memory,
     within_teacher,
 )
 from pipelines.distillation.prompts import Prompt
@@ -55,7 +56,7 @@ def _all_asked(name: str) -> InputError:
 
 
 def with_room(data: PromptData, teachers: Teachers, context: Context | None, stage: Stage) -> PromptData:
-    """Drop rows that the student or the teacher cannot read to the end of an answer; say how many.
+    """Drop rows that student, teacher or memory cannot hold to the end of an answer; say how many.
 
     A context that is too long for the student's own length is only said, as answers may be short; but a
     teacher on an engine, or one that goes on with an answer, refuses one that fills its length, in the middle
@@ -64,6 +65,7 @@ def with_room(data: PromptData, teachers: Teachers, context: Context | None, sta
     settings, student, engine = teachers.job.settings, teachers.student, stage.workspace.config.engine
     most = None if settings.sampler == INPROCESS else engine.max_length
     prompts = answerable(data.prompts, student, stage, context=context, most=most)
+    prompts = within_memory(prompts, student, stage, settings.longest_row, settings.max_new_tokens)
     own, limit = model_limit(student), teachers.limit(data.rows)
     read, new_tokens = min(own, limit), settings.max_new_tokens
     continued = teachers.method.state_kind == "student-continued"
@@ -71,7 +73,7 @@ def with_room(data: PromptData, teachers: Teachers, context: Context | None, sta
         prompts = within_teacher(prompts, student, context, stage, read if continued else limit, new_tokens)
     if context:
         warn_of_context(prompts, student, context, stage, read, new_tokens)
-    return PromptData(prompts, readable_pairs(data.pairs, student, stage, read))
+    return PromptData(prompts, readable_pairs(data.pairs, student, stage, min(read, settings.longest_row)))
 
 
 def chosen_once(stage: Stage, read: PromptData, choose: Callable[[], Chosen]) -> Chosen:

@@ -74,6 +74,11 @@ class DistillConfig(Section):
     microbatch_tokens: Fitted = Field(
         default=AUTO, description="tokens in one forward pass; more are accumulated; auto: by the memory"
     )
+    longest_row: Fitted = Field(
+        default=AUTO,
+        description="tokens of a prompt and an answer of full length; longer prompts are left out; auto: by "
+        "the memory",
+    )
     optimizer: OptimizerConfig = Field(description="how the weights are changed")
     lora: LoraConfig | Literal["auto"] | None = Field(
         default=None, description="train an adapter; auto: where the memory asks for it; default: all weights"

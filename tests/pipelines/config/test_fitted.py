@@ -79,7 +79,7 @@ def test_what_is_set_stays(tokens: int, share: float, model: ModelSize, machine:
     assert fit_to_corpus(fitted.fit_midtraining(by_hand, model, machine), tokens, share) == by_hand
     answers = EvalConfig(batch_size=256)
     assert fitted.fit_evaluation(answers, model, machine) == answers
-    recovery = DistillConfig(prompts="p", optimizer=OPTIMIZER, microbatch_tokens=2048)
+    recovery = DistillConfig(prompts="p", optimizer=OPTIMIZER, microbatch_tokens=2048, longest_row=3000)
     assert fitted.fit_distillation(recovery, model, machine) == recovery
 
 
@@ -130,6 +130,17 @@ def test_a_microbatch_holds_the_longest_answer_which_a_pass_holds_anyway(
     assert found.microbatch_tokens >= longest + fitted.TRAINED_PROMPT
     planned = PlannedWork(PRESET.model_copy(update={"distill": found}))
     assert tokens_of_a_pass(planned, "distill") == found.microbatch_tokens
+
+
+@given(SIZE, MACHINE, st.integers(16, 2048))
+def test_the_longest_row_fits_beside_the_weights(model: ModelSize, machine: Machine, answer: int) -> None:
+    """Or is twice a microbatch: what is so short that a pass of several holds it is never left out."""
+    settings = DistillConfig(prompts="p", optimizer=OPTIMIZER, lora=LoraConfig(), max_new_tokens=answer)
+    found = fitted.fit_distillation(settings, model, machine)
+    held = 2 * model.parameters * machine.weight_bytes + 16 * model.adapter
+    longest = found.longest_row * model.activation_bytes
+    assert held + longest <= machine.usable_bytes or found.longest_row == 2 * found.microbatch_tokens
+    assert found.longest_row >= 2 * found.microbatch_tokens > answer
 
 
 @given(SIZE, MACHINE, st.integers(16, 4096))

@@ -69,6 +69,18 @@ def test_prompts_of_which_none_leaves_room_are_refused(ws: Workspace, tmp_path: 
         distill(ws, job(tmp_path, LONG, LONG + "again"))
 
 
+def test_a_prompt_that_the_memory_does_not_hold_is_left_out(
+    ws: Workspace, tmp_path: Path, said: list[str]
+) -> None:
+    """With the answer that may follow: one such prompt would end the training, and the resumed one again."""
+    asked = job(tmp_path, "Say one word.", "long " * 100, "Say two words.", longest_row=400)
+    assert distill(ws, asked)["tokens"] > 0
+    why = "they exceed distill.longest_row, 400, with an answer of 4 tokens"
+    assert said.count(f"  prompts      1 of 3 are left out, as {why}") == 1
+    with pytest.raises(InputError, match=r"all prompts exceed distill.longest_row, 20, with an answer"):
+        distill(ws, job(tmp_path, "Say one word.", longest_row=20))
+
+
 @pytest.fixture
 def short(ws: Workspace, tmp_path: Path) -> str:
     """A teacher that was made for fewer tokens than the student."""
