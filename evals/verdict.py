@@ -303,10 +303,9 @@ def _row(axis: Axis, words: str, result: NonInferiority) -> dict[str, Any]:
     return row | {"axis": axis.name, "outcome": words, "suite": axis.suite, "reference": axis.reference}
 
 
-def _bound(row: Mapping[str, Any]) -> str:
+def deciding_bound(row: Mapping[str, Any]) -> str:
     """Return the bound that decides: the upper one if the claim was refuted, else the lower one."""
-    refuted = row["upper_bound"] < -row["margin"]
-    which = "upper" if refuted else "lower"
+    which = "upper" if row["upper_bound"] < -row["margin"] else "lower"
     return f"{which} bound {100 * row[which + '_bound']:+.1f}"
 
 
@@ -320,7 +319,7 @@ def _lead_sentence(row: Mapping[str, Any]) -> str:
     neither = row["n"] - row["gained"] - row["lost"]
     line = (
         f"{row['axis']}: {row['outcome']} ({row['gained']} new, {row['lost']} old, {neither} neither "
-        f"of {row['n']}: lead {100 * row['difference']:+.1f} points, {_bound(row)}, "
+        f"of {row['n']}: lead {100 * row['difference']:+.1f} points, {deciding_bound(row)}, "
         f"at least {-100 * row['margin']:+g})"
     )
     return line + (f"; it would take {row['needed_n']} probes" if row["outcome"] == UNDERPOWERED else "")
@@ -332,7 +331,7 @@ def _paired_sentence(row: Mapping[str, Any]) -> str:
     at_once = f", bounds for {row['families']} families at once" if row.get("families", 1) > 1 else ""
     line = (
         f"{row['axis']}: {row['outcome']} ({100 * row['difference']:+.1f} points against {row['reference']}, "
-        f"{_bound(row)}, margin {100 * row['margin']:g}; "
+        f"{deciding_bound(row)}, margin {100 * row['margin']:g}; "
         f"{row['gained']} gained, {row['lost']} lost of {row['n']}{of}{test}{at_once})"
     )
     further = [

@@ -135,7 +135,7 @@ def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places
     from pipelines.distillation import early_stop
 
     method = _method(job.settings)
-    asked = AskedPrompts(in_turn(lambda: kept_evaluation_prompts(job.evaluation, stage)))
+    asked = AskedPrompts(in_turn(lambda: kept_evaluation_prompts(job, stage)))
     data = in_turn(lambda: read_without_leaks(job, method, stage, asked))
     data, probe = early_stop.hold_out(job, data, asked, ws.home)
     reward, data = inputs.read_reward(job, method, data)

@@ -103,7 +103,8 @@ class _Search:
         checkpoint = self._mixed(chosen, f"put back:{label}")
         found = _evaluated(self.ws, self.job, self.stage, checkpoint, label)
         mixed = items_by_suite(self.ws, {"recovered": found["score_ids"]}, self.ends)
-        suites = {suite: {**self.ends[suite], **stages} for suite, stages in mixed.items() if stages}
+        # A suite that was not answered stays, so that a family that must hold stands as not measured.
+        suites = {suite: {**self.ends[suite], **stages} if stages else {} for suite, stages in mixed.items()}
         require_same_questions(suites)
         judged = verdict.verdict(suites, self.job.settings.margins(), self.alpha)
         return {

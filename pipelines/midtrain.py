@@ -167,7 +167,8 @@ def _asked(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel) ->
     if job.settings.mix.earlier:
         parts["earlier"] = passage_teaching.questions(_earlier_texts(ws, job, stage, most), job.seed)
     if job.settings.mix.chat:
-        asked = in_turn(lambda: replay.chat_prompts(job, stage, texts))[: job.settings.chat_prompts]
+        taught = [*texts, *_earlier_texts(ws, job, stage, most)]
+        asked = in_turn(lambda: replay.chat_prompts(job, stage, taught))[: job.settings.chat_prompts]
         parts["chat"] = answerable(asked, student, stage, name="chat")
     return parts
 
@@ -178,20 +179,21 @@ def _sources(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, 
     How much of a source is read follows from the shares of those collected before it: their order counts.
     """
     mix = job.settings.mix
-    sources: Sources = {"new": new, "augmented": _augmented(student, job.augment)}
+    leaks = ProbeLeaks.of_evaluation(job.evaluation, job.earlier)
+    sources: Sources = {"new": new, "augmented": _augmented(student, job.augment, leaks, stage)}
     planned = partial(_planned_tokens, job, sources)
     new_texts = cache(partial(_new_texts, stage))
     if mix.earlier:
         sources["earlier"] = in_turn(lambda: _earlier(ws, job, stage, student, planned("earlier")))
     if mix.questions:
-        leaks = ProbeLeaks.of_evaluation(job.evaluation, job.earlier)
         asked = partial(_questions, job, student, leaks, most=planned("questions"))
         sources["questions"] = asked(new_texts())
         if sources.get("earlier"):
             sources[EARLIER_QUESTIONS] = asked(_earlier_texts(ws, job, stage))
     if mix.chat:
+        taught = [*new_texts(), *_earlier_texts(ws, job, stage)]
         wanted = planned("chat")
-        sources["chat"] = once(lambda: replay.self_answered(ws, job, stage, student, new_texts(), wanted))
+        sources["chat"] = once(lambda: replay.self_answered(ws, job, stage, student, taught, wanted))
     return sources
 
 
@@ -311,12 +313,16 @@ def _earlier_texts(ws: Workspace, job: MidtrainJob, stage: Stage, most: int = MO
     return read_evenly(runs, most, current=stage.directory)
 
 
-def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:
-    """Encode retold texts as documents, and questions with answers as chats."""
+def _augmented(chat_model: ChatModel, source: str | None, leaks: ProbeLeaks, stage: Stage) -> list[Dialogue]:
+    """Encode retold texts as documents, and questions with answers as chats; none that gives away a probe,
+    which may be newer than they are."""
     rows = rows_of(Path(source)) if source else []
+    kept = [row for row in rows if not leaks.of_row(row)]
+    if given_away := len(rows) - len(kept):
+        stage.say(f"  augmented    {given_away} of {len(rows):,} rows give a held-out probe away: left out")
     return [
         chat_model.document(row["text"]) if row.get("text") else gap_questions.dialogue(chat_model, row)
-        for row in rows
+        for row in kept
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from db.cycle_names import STAGES
@@ -20,7 +21,7 @@ def prune(ws: Workspace, *, cycles: int = CYCLES, remove: bool = False) -> Row:
     """Find the checkpoints that nothing needs, and remove their files where asked to."""
     rows = queries.checkpoints(ws.tracker.db, limit=None)[::-1]  # oldest first
     turned = queries.cycles(ws.tracker.db)
-    needed = _needed(ws, rows, turned[max(0, len(turned) - cycles) :])
+    needed = _needed(ws, rows, turned, cycles)
     names = _names(turned)
     stored = [row for row in rows if row["kind"] != "reference"]
     spare = [
@@ -39,11 +40,11 @@ def prune(ws: Workspace, *, cycles: int = CYCLES, remove: bool = False) -> Row:
     return {"checkpoints": spare, "bytes": freed, "removed": remove, "kept": len(stored) - len(spare)}
 
 
-def _needed(ws: Workspace, rows: list[Row], newest: list[Row]) -> set[str]:
+def _needed(ws: Workspace, rows: list[Row], turned: list[Row], cycles: int) -> set[str]:
     """Return what aliases, newest cycles and stages, routes and unfinished runs name, and the bases of it."""
     named = {row["checkpoint_id"] for row in queries.aliases(ws.tracker.db)}
-    named |= _by_hand(ws, rows) | _routes(ws)
-    for cycle in newest:
+    named |= _by_hand(ws, rows) | _routes(ws) | _before_current(ws, rows, turned)
+    for cycle in turned[max(0, len(turned) - cycles) :]:
         named.update(cycle["checkpoints"].values())
     unfinished = _unfinished(ws)
     named |= _named_in([[run["config"], run["result"]] for run in unfinished], rows)
@@ -51,6 +52,19 @@ def _needed(ws: Workspace, rows: list[Row], newest: list[Row]) -> set[str]:
     named.update(row["id"] for row in rows if row["run_id"] in makers)
     bases = {row["base_id"] for row in rows if row["id"] in named}
     return {checkpoint for checkpoint in named | bases if checkpoint}
+
+
+def _before_current(ws: Workspace, rows: list[Row], turned: list[Row]) -> set[str]:
+    """Return the model that `current` moves back to where a review rejects the one in use."""
+    rejected = {
+        cycle["checkpoints"]["recovered"]
+        for cycle in turned
+        if cycle["review"] and cycle["review"]["decision"] == "reject"
+    }
+    here = {row["id"] for row in rows}
+    targets = [move["checkpoint_id"] for move in queries.alias_moves(ws.tracker.db, "current")]
+    earlier = (target for target in targets if target in here - rejected and target != targets[0])
+    return set(islice(earlier, 1))
 
 
 def _by_hand(ws: Workspace, rows: list[Row]) -> set[str]:

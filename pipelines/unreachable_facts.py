@@ -19,6 +19,7 @@ from db.reads import queries
 from evals.probes import CLOZE, Probe, suite_probes
 from evals.scores import drawn
 from pipelines.config.jobs import EvalJob
+from pipelines.corpus.segments import space_behind
 from pipelines.evaluate import evaluate
 from pipelines.job_from_options.inputs import resolved, taught_folder
 from pipelines.runs.workspace import Workspace
@@ -134,7 +135,8 @@ def _ways(
     if cloze is None:
         return [in_chat]
     before = cloze.prompt.rstrip()
-    return [in_chat, [split_ids(chat_model, before, f" {answer}") for answer in candidates]]
+    space = space_behind(before)
+    return [in_chat, [split_ids(chat_model, before, space + answer) for answer in candidates]]
 
 
 def _kinds(probes: Sequence[Probe]) -> dict[str, list[str]]:

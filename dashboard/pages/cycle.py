@@ -167,7 +167,7 @@ def _stale(updates: Mapping[str, Any]) -> Html | None:
 
 
 def _axis(name: str, axis: Mapping[str, Any]) -> Html:
-    """Describe one axis of the verdict: the difference, its lower bound and the margin."""
+    """Describe one axis of the verdict: the difference, the bound that decides and the margin."""
     reason = (axis.get("details") or {}).get("reason")
     measured = axis.get("difference") is not None and not reason
     words = _numbers(axis) if measured else f"{reason or 'There is nothing to compare'}."
@@ -178,8 +178,11 @@ def _axis(name: str, axis: Mapping[str, Any]) -> Html:
 def _numbers(axis: Mapping[str, Any]) -> str:
     details = axis.get("details") or {}
     against = details.get("reference", "the reference")
-    words = f"{points(axis['difference'])} points against {against}; at worst {points(axis['lower_bound'])}"
     margin = axis.get("margin")
+    highest = axis.get("upper_bound")
+    refuted = margin is not None and highest is not None and highest < -margin
+    bound = f"at best {points(highest)}" if refuted else f"at worst {points(axis['lower_bound'])}"
+    words = f"{points(axis['difference'])} points against {against}; {bound}"
     if margin is not None and margin < 0:
         words += f", where {points(-margin)} must be shown"
     elif margin is not None:

@@ -58,14 +58,14 @@ def _families(verdict: dict[str, Any]) -> list[str]:
 
 def axis_line(name: str, verdict: dict[str, Any]) -> str:
     """Return an axis's word, the bound that it rests on, and how many prompts would decide."""
-    from evals.verdict import nothing_to_lose
+    from evals.verdict import deciding_bound, nothing_to_lose
 
     axis = verdict["axes"].get(name, {})
     if axis.get("lower_bound") is None:
         return f"{name:<10} {verdict[name]}"
     margin = 100 * axis["margin"]
     limit = f"margin {margin:g}" if margin > 0 else f"a lead of {-margin:g} is needed"
-    bound = f"lower bound {100 * axis['lower_bound']:+.1f} points, {limit}"
+    bound = f"{deciding_bound(axis)} points, {limit}"
     found = axis["details"].get("learned")
     said = f", {learned.sentence(found)}" if found else ""
     said += f", {nothing}" if (nothing := nothing_to_lose(axis["details"])) else ""
@@ -74,11 +74,13 @@ def axis_line(name: str, verdict: dict[str, Any]) -> str:
 
 def family_line(name: str, axis: dict[str, Any]) -> str:
     """Return a family's word, and the bound that it rests on, or why it was not measured."""
+    from evals.verdict import deciding_bound
+
     details = axis["details"]
     if axis["lower_bound"] is None or "reason" in details:
         return f"{name:<11} {axis['outcome']} ({details.get('reason', 'nothing to compare')})"
     of = f" of {details['kind']} items" if "kind" in details else ""
-    bound = f"lower bound {100 * axis['lower_bound']:+.1f} points{of}, margin {100 * axis['margin']:g}"
+    bound = f"{deciding_bound(axis)} points{of}, margin {100 * axis['margin']:g}"
     count = details["families"]
     at_once = f", for {count} families at once" if count > 1 else ""
     return f"{name:<11} {axis['outcome']} ({bound}{at_once}{_needed(axis['outcome'], axis)})"

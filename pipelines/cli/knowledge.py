@@ -43,7 +43,7 @@ MODEL = click.option("--model", "name", metavar="NAME", help="name of the model 
     help="most questions per passage",
 )
 @click.option(
-    "--probes", metavar="FILE", help="probes that must not leak into the text (default: beside the documents)"
+    "--probes", metavar="FILE", help="probes that must not leak into the text (default: the evaluation's)"
 )
 @click.option(
     "--max-new-tokens",
@@ -75,11 +75,18 @@ def augment_command(session: Session, /, docs: Path, out: Path, **options: Any) 
     if options["writer"] in ("gaps", "template"):
         read = ("docs", "out", "writer", "probes")
         refuse_beside(f"--writer {options['writer']}", lambda name: name not in read)
+    _refuse_model_of(options["writer"] or "base")
     with session.workspace(docs=docs) as ws:
         from pipelines.writing.commands import AugmentOptions, augment_documents
 
         found = augment_documents(ws, docs, out, AugmentOptions(**options))
         session.show(found, lambda: _kept(found))
+
+
+def _refuse_model_of(writer: str) -> None:
+    """Refuse the name of an endpoint's model where no endpoint writes."""
+    if not writer.startswith(("http://", "https://")):
+        refuse_beside(f"--writer {writer}", lambda name: name == "name")
 
 
 def _kept(found: dict[str, Any]) -> str:
@@ -124,6 +131,9 @@ def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -
     \b
     recover probes --docs ./corpus --out probes.jsonl --qa questions.jsonl
     """
+    if options["qa"]:
+        refuse_beside("--qa", lambda name: name not in ("docs", "out", "qa"))
+    _refuse_model_of(options["writer"] or "gaps")
     with session.workspace(docs=docs) as ws:
         from pipelines.writing.commands import ProbeOptions, make_probes
 

@@ -47,6 +47,11 @@ def unspaced_words(text: str) -> list[tuple[int, str]]:
     return [(at, word) for at, word in segments(text) if IS_UNSPACED.match(word)]
 
 
+def space_behind(text: str) -> str:
+    """Return what divides a text from a word that goes on with it: a space, where its script has one."""
+    return "" if IS_UNSPACED.search(text.rstrip()[-2:]) else " "  # behind 是 or 是：
+
+
 def compared_words(text: str, normalise: Callable[[str], str]) -> list[str]:
     """Return the words by which a text is compared with another, each in its normal form."""
     if not IS_UNSPACED.search(text):

@@ -37,7 +37,7 @@ def checked_inputs(ws: Workspace, job: DistillJob) -> inputs.PromptData:
     _require_teachers_room(ws, job, data)
     require_askable(ws, job.student, data.prompts)
     require_askable(ws, job.student, data.pairs, name="pairs")
-    asked = asked_prompts(job.evaluation)
+    asked = asked_prompts(job.evaluation, job.earlier)
     require_unasked(data, asked)
     by_row = method.needs_rewards or method.context != "none" or method.teacher == "routed"
     trained = _trained_on(data, asked) if by_row or job.settings.stop else data

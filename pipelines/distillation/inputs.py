@@ -64,9 +64,18 @@ def reads_prompts(settings: DistillConfig) -> bool:
     return not (settings.pairs and with_dials(settings.method, settings.dials).state_kind == "data")
 
 
-def needs_answers(settings: DistillConfig) -> bool:
-    """Return whether the prompts have to hold answers: where pairs are read, and none are given."""
-    return not settings.pairs and _reads_pairs(with_dials(settings.method, settings.dials))
+def wanted_of_rows(settings: DistillConfig) -> str | None:
+    """Return what the rows have to hold beside their prompts, with what may take its place; None: nothing."""
+    from recovery.teachers.contexts import Context
+
+    method = with_dials(settings.method, settings.dials)
+    if not settings.pairs and _reads_pairs(method):
+        return "answers to learn from: set distill.pairs (`recover distill --pairs`)"
+    if method.context != "none" and settings.context is None and Context(method.context).needs_text:
+        return f"{method.context} for the teacher: set distill.context (`recover distill --context`)"
+    if method.needs_rewards and JUDGED_BY.get(str(settings.reward)) == "answer":
+        return "answers to compare with: give other --prompts, or another --reward"
+    return None
 
 
 def _reads_pairs(method: Method) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from pipelines.distillation.prompts import Prompt
 from recovery.errors import RecoverError
 
 if TYPE_CHECKING:
+    from pipelines.config.jobs import DistillJob, MidtrainJob
     from pipelines.runs.stage_runner import Stage
 
 OPENING_WORDS = 8
@@ -26,14 +27,18 @@ KEPT_PROMPTS = "evaluation_prompts.json"  # in a run's folder
 _COMPARED = re.compile(rf"(?=\w)[{UNSPACED}]|[^\W{UNSPACED}]+")
 
 
-def evaluation_prompts(settings: EvalConfig, say: Callable[[str], None]) -> list[str]:
-    """Return the evaluation's prompts, to exclude them from training; log which cannot be read."""
-    sources: dict[str, Callable[[EvalConfig], list[str]]] = {"IFEval": _of_ifeval, "probes": _of_probes}
-    sources |= {name: partial(_of_family, name) for name in settings.behaviours}
+def evaluation_prompts(
+    settings: EvalConfig, earlier: Mapping[int, str], say: Callable[[str], None]
+) -> list[str]:
+    """Return the evaluation's prompts and the probes of earlier cycles, to exclude them from training; log
+    which cannot be read."""
+    sources = {"IFEval": partial(_of_ifeval, settings), "probes": partial(_of_probes, settings.probes)}
+    sources |= {name: partial(_of_family, name, settings) for name in settings.behaviours}
+    sources |= {f"probes of cycle {cycle}": partial(_of_probes, path) for cycle, path in earlier.items()}
     found: list[str] = []
     for name, read in sources.items():
         try:
-            found += read(settings)
+            found += read()
         except RecoverError as error:
             say(f"  leaks        {name} not checked: {error}")
     return found
@@ -43,8 +48,8 @@ def _of_ifeval(settings: EvalConfig) -> list[str]:
     return [] if settings.ifeval == MICROWORLD else ifeval.prompts(ifeval_path(settings))
 
 
-def _of_probes(settings: EvalConfig) -> list[str]:
-    asked = [probe for suite in PROBE_SUITES for probe in suite_probes(settings.probes, suite)]
+def _of_probes(path: str | None) -> list[str]:
+    asked = [probe for suite in PROBE_SUITES for probe in suite_probes(path, suite)]
     return [dialogues.contents(probe.chat) for probe in asked]
 
 
@@ -53,14 +58,17 @@ def _of_family(name: str, settings: EvalConfig) -> list[str]:
     return [question.text for question in asked]
 
 
-def kept_evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
+def kept_evaluation_prompts(job: MidtrainJob | DistillJob, stage: Stage) -> list[str]:
     """Return the prompts that were found when the run began: those of the hub may be out of reach later."""
-    return list(stage.once(KEPT_PROMPTS, lambda: evaluation_prompts(settings, stage.say)))
+    settings = job.evaluation
+    if settings is None:
+        return []
+    return list(stage.once(KEPT_PROMPTS, lambda: evaluation_prompts(settings, job.earlier, stage.say)))
 
 
-def asked_prompts(settings: EvalConfig) -> AskedPrompts:
+def asked_prompts(settings: EvalConfig, earlier: Mapping[int, str]) -> AskedPrompts:
     """Return the evaluation's prompts, to look for them; a run itself says which cannot be read."""
-    return AskedPrompts(evaluation_prompts(settings, lambda line: None))
+    return AskedPrompts(evaluation_prompts(settings, earlier, lambda line: None))
 
 
 def normalised(text: str) -> str:
@@ -68,7 +76,8 @@ def normalised(text: str) -> str:
 
 
 class AskedPrompts:
-    """Prompts that training rows may not give away: equal, or, of at least eight words, contained."""
+    """Prompts that training rows may not give away: equal to a row or to a user's turn of it, or, of at least
+    eight words, contained."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._whole = set(map(normalised, texts))
@@ -82,7 +91,8 @@ class AskedPrompts:
     def given_away_by(self, row: Prompt) -> bool:
         """Return whether a row gives away one of the prompts."""
         text = normalised(row.text)
-        if text in self._whole:
+        turns = (turn["content"] for turn in row.messages if turn["role"] == "user")
+        if text in self._whole or any(normalised(turn) in self._whole for turn in turns):
             return True
         words = text.split()
         windows = (" ".join(words[i : i + OPENING_WORDS]) for i in range(len(words) - OPENING_WORDS + 1))

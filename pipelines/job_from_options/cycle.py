@@ -12,7 +12,7 @@ from pipelines.config.jobs import CycleJob, DistillJob
 from pipelines.config.settings import Config
 from pipelines.distillation.engine_places import require_place
 from pipelines.distillation.input_checks import check_settings, checked_inputs
-from pipelines.distillation.inputs import needs_answers, reads_prompts
+from pipelines.distillation.inputs import reads_prompts, wanted_of_rows
 from pipelines.evaluate import evaluation_within
 from pipelines.evaluation.question_checks import require_answerable
 from pipelines.evaluation.suites import answerable_suites, suites_of
@@ -110,12 +110,12 @@ def _with_prompts(ws: Workspace, job: CycleJob, docs: Path, changes: Changes, *,
     # Of the ways that auto tries, one reads them whatever the configured one does.
     answered_by_clean = bool(settings.midtrain.mix.chat) or job.recover_with == "auto"
     if answered_by_clean or (distils and reads_prompts(settings.distill)):
-        answered = distils and needs_answers(settings.distill)
-        prompts = recovery_prompts(ws, settings, changes, answered=answered)
+        wanted = wanted_of_rows(settings.distill) if distils else None
+        prompts = recovery_prompts(ws, settings, changes, wanted=wanted)
         job = job.model_copy(update={"prompts": prompts})
     checked = checked_inputs(ws, DistillJob.of(job, job.student, settings.distill)).prompts if distils else []
     if answered_by_clean and not checked:
-        checked = require_chat(ws, job.prompts, settings)
+        checked = require_chat(ws, job.prompts, settings, job.earlier)
     if settings.midtrain.mix.chat:
         require_apart(checked, docs, settings)
     return job

@@ -101,11 +101,11 @@ def with_ifeval(ws: Workspace, settings: Config, changes: Changes) -> Config:
 # Prompts ---------------------------------------------------------------------------------------------------
 
 
-def recovery_prompts(ws: Workspace, settings: Config, changes: Changes, *, answered: bool = False) -> str:
+def recovery_prompts(ws: Workspace, settings: Config, changes: Changes, *, wanted: str | None = None) -> str:
     """Return the source of recovery prompts; for `self` the file that the clean model writes on first use.
 
     Say so where prompts.jsonl beside the documents takes the place of recover.yaml's source. Where the rows
-    have to be `answered`, `self` is refused.
+    have to hold more, which is `wanted`, `self` is refused.
     """
     source = settings.distill.prompts
     configured = ws.config.distill.prompts
@@ -113,16 +113,18 @@ def recovery_prompts(ws: Workspace, settings: Config, changes: Changes, *, answe
     if source != configured and not typed:
         ws.progress.say(f"  prompts      {source} beside the documents, not {configured} of recover.yaml")
     most = _most_prompts(settings)
-    return self_prompts.resolved(ws, source, settings.seed, asked=most, typed=typed, answered=answered)
+    return self_prompts.resolved(ws, source, settings.seed, asked=most, typed=typed, wanted=wanted)
 
 
-def midtraining_prompts(ws: Workspace, docs: Path, settings: Config, changes: Changes) -> str:
+def midtraining_prompts(
+    ws: Workspace, docs: Path, settings: Config, changes: Changes, earlier: Mapping[int, str]
+) -> str:
     """Return the source of the prompts for midtraining's chat share, which the clean model can be asked; as
-    configured if it has none."""
+    configured if it has none. `earlier` are the probes of cycles before."""
     if not settings.midtrain.mix.chat:
         return settings.distill.prompts
     prompts = recovery_prompts(ws, settings, changes)
-    require_apart(require_chat(ws, prompts, settings), docs, settings)
+    require_apart(require_chat(ws, prompts, settings, earlier), docs, settings)
     return prompts
 
 
@@ -141,11 +143,11 @@ def require_apart(prompts: Sequence[Prompt], docs: Path, settings: Config) -> No
         )
 
 
-def require_chat(ws: Workspace, prompts: str, settings: Config) -> list[Prompt]:
+def require_chat(ws: Workspace, prompts: str, settings: Config, earlier: Mapping[int, str]) -> list[Prompt]:
     """Refuse prompts of which the clean model can answer none for midtraining's chat share."""
     read = read_prompts(prompts, settings.seed, ws.home)
     require_askable(ws, ws.clean().id, read)
-    require_unasked(PromptData(read, []), asked_prompts(settings.eval))
+    require_unasked(PromptData(read, []), asked_prompts(settings.eval, earlier))
     return read
 
 

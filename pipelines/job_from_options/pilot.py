@@ -20,6 +20,7 @@ from pipelines.job_from_options.inputs import (
 )
 from pipelines.job_from_options.trained_weights import require_trainable
 from pipelines.piloting.narrow_runs import known_law
+from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
@@ -59,7 +60,7 @@ def pilot_job(
         student_name=student,
         clean=ws.clean().id,
         settings=settings,
-        prompts=midtraining_prompts(ws, docs, settings, changes),
+        prompts=midtraining_prompts(ws, docs, settings, changes, earlier_probes(ws, chosen.id)),
         rates=tried,
         share=share,
         budget=budget,

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.config.jobs import DistillJob, MergeJob, MidtrainJob, Mixture, SweepJob
 from pipelines.distillation.input_checks import check_settings, checked_inputs
-from pipelines.distillation.inputs import needs_answers, reads_prompts, refuse_ignored
+from pipelines.distillation.inputs import reads_prompts, refuse_ignored, wanted_of_rows
 from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
@@ -54,15 +54,16 @@ def midtrain_job(
     folder = training_folder(ws, docs, settings)
     midtrain = with_augmented(settings.midtrain, augment)
     passage_teaching.check(midtrain, augment)
+    earlier = earlier_probes(ws, chosen.id)
     return MidtrainJob(
         docs=folder,
         student=chosen.id,
         settings=midtrain,
         evaluation=settings.eval,
-        earlier=earlier_probes(ws, chosen.id),
+        earlier=earlier,
         augment=absolute(augment) if augment else None,
         answer_tokens=settings.distill.max_new_tokens,
-        prompts=midtraining_prompts(ws, docs, settings, changes),
+        prompts=midtraining_prompts(ws, docs, settings, changes, earlier),
         seed=settings.seed,
     )
 
@@ -97,7 +98,7 @@ def distill_job(
         seed=settings.seed,
     )
     if reads_prompts(distill):
-        prompts = recovery_prompts(ws, settings, changes, answered=needs_answers(distill))
+        prompts = recovery_prompts(ws, settings, changes, wanted=wanted_of_rows(distill))
         job = job.model_copy(update={"prompts": prompts})
     checked_inputs(ws, job)
     return job

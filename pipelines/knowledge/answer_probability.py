@@ -16,6 +16,7 @@ from evals import jsonl
 from evals.probes import APART, Probe
 from evals.scores import chat
 from pipelines.corpus.cloze import clozes
+from pipelines.corpus.segments import space_behind
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
@@ -63,7 +64,7 @@ def _of_probes(texts: Sequence[str], probes: Sequence[Probe]) -> list[Question]:
     """Return the probes whose passages stand in the texts, but for kinds apart from the verdict."""
     everything = "\n".join("".join(text.split()) for text in texts)  # wrapped anywhere
     return [
-        Question(probe.prompt, probe.answers[0], probe.in_chat)
+        Question(probe.prompt, probe.answers[0], probe.in_chat, space_behind(probe.prompt))
         for probe in probes
         if probe.kind not in APART
         and probe.passages

@@ -50,12 +50,12 @@ def self_answered(
 
 
 def chat_prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[Prompt]:
-    """Return the prompts in a random order: none that the evaluation asks, none about the documents."""
+    """Return the prompts in a random order: none that an evaluation asks, none about the texts of documents,
+    which the clean model does not know."""
     if job.prompts is None:
         raise InputError("mix.chat is above 0, but there are no prompts: give --prompts or distill.prompts")
     prompts = read_prompts(job.prompts, job.seed, stage.workspace.home)
-    asked = kept_evaluation_prompts(job.evaluation, stage) if job.evaluation else []
-    clear = AskedPrompts(asked).kept_out_of(prompts)
+    clear = AskedPrompts(kept_evaluation_prompts(job, stage)).kept_out_of(prompts)
     leaked, found = len(prompts) - len(clear), overlap(clear, texts)
     if leaked or found.dropped:
         stage.say(

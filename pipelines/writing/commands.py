@@ -34,7 +34,7 @@ class AugmentOptions:
     writer: str | None = None  # checkpoint, URL, TEMPLATE or GAPS; None: the clean checkpoint
     name: str | None = None  # the endpoint's name of the model
     questions: int = 4  # at most, per passage
-    probes: str | None = None  # file of probes that must not leak; None: the one beside the documents
+    probes: str | None = None  # file of probes that must not leak; None: the evaluation's
     max_new_tokens: int = 512
     temperature: float = 0.7
 
@@ -57,7 +57,7 @@ def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOpti
         documents.refuse_among(docs, out / name, "--out")
     if options.writer not in (TEMPLATE, GAPS):
         _require_writer(ws, options.writer or "base", options.name)
-    probes_file = options.probes or companions(docs).get("probes")
+    probes_file = options.probes or companions(docs).get("probes") or ws.config.eval.probes
     unseen = [*(load_probes(probes_file) if probes_file else ()), *_earlier(ws)]
     texts = _texts(ws, docs)
     if options.writer in (TEMPLATE, GAPS):
@@ -94,7 +94,7 @@ def _without_a_model(writer: str, texts: Any, unseen: Any) -> augmenting.Augment
     refused: Counter[str] = Counter()
     rows = []
     for row in templates.questions(texts) if writer == TEMPLATE else gap_questions.rows(texts):
-        if leaks.of(row["prompt"], row["response"]):
+        if leaks.of_row(row):
             refused["a held-out probe"] += 1
         else:
             rows.append(row)
@@ -134,19 +134,16 @@ def _rows_of(
         )
     if options.writer in (None, GAPS):
         return probes.from_gaps(_texts(ws, docs), count, options.seed), "gaps, no writer"
-    writer = _writer(ws, options.writer, options.name, max_new_tokens=128, temperature=0.0)
-    return _written(ws, docs, out, writer, count, options.seed), f"written by {options.writer}"
-
-
-def _written(ws: Workspace, docs: Path, out: Path, writer: Writer, count: int, seed: int) -> list[probes.Row]:
-    return probes.from_writer(
-        _texts(ws, docs),
-        writer,
+    _require_writer(ws, options.writer, options.name)
+    rows = probes.from_writer(
+        _texts(ws, docs),  # before the writer, which may take long to load
+        _writer(ws, options.writer, options.name, max_new_tokens=128, temperature=0.0),
         Cache(_answers_beside(out)),
         count,
-        seed,
+        options.seed,
         on_progress=lambda done, total: ws.progress.step("probes", done, total),
     )
+    return rows, f"written by {options.writer}"
 
 
 def _texts(ws: Workspace, docs: Path) -> Sequence[str]:
@@ -196,7 +193,6 @@ def _writer(
     ws: Workspace, source: str, model: str | None, *, max_new_tokens: int, temperature: float
 ) -> Writer:
     if _is_endpoint(source):
-        _require_writer(ws, source, model)
         return EndpointWriter(source, str(model), max_new_tokens, temperature)
     checkpoint = ws.checkpoint(source)
     return LocalWriter(

@@ -87,6 +87,9 @@ class ProbeLeaks:
         self.questions = [(set(words), _neighbours(words)) for words in said]
         held_out = {(tuple(map(normalise, p.answers)), p.prompt) for p in probes if p.heldout_fact}
         self.facts = [(set(answers), set(_words(prompt))) for answers, prompt in sorted(held_out)]
+        told = [(p.answers, p.passages) for p in probes if p.heldout_fact and p.passages]
+        self.told = sorted({(normalise(one), normalise(where)) for a, b in told for one in a for where in b})
+        self._naming = _Sharing([set(_words(answer)) for answer, _ in self.told], 1.0)
         self._alike = _Sharing([asked for asked, _ in self.questions], SAME_WORDS)
         self._about = _Sharing([about for _, about in self.facts], SAME_FACT)
         self._answered: dict[str, list[int]] = {}
@@ -122,7 +125,16 @@ class ProbeLeaks:
                 wanted and occurs(wanted, said) for wanted in answers
             ):
                 return True
-        return False
+        return self._stands_in_a_passage(said)
+
+    def _stands_in_a_passage(self, said: str) -> bool:
+        """Return whether a sentence with a held-out answer is of a passage that tells the fact."""
+        found = (self.told[number] for number in self._naming.candidates(set(_words(said))))
+        return any(answer != said and occurs(answer, said) and occurs(said, where) for answer, where in found)
+
+    def of_row(self, row: Mapping[str, str]) -> bool:
+        """Return whether a row of written text, or of a question with its answer, gives a probe away."""
+        return self.within(row["text"]) if row.get("text") else self.of(row["prompt"], row["response"])
 
     def within(self, text: str) -> bool:
         """Return whether a text contains a held-out question."""

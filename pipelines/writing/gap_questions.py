@@ -62,7 +62,7 @@ def chats(
     for row in found:
         if total >= most:
             break
-        if not leaks.of(row["prompt"], row["response"]):
+        if not leaks.of_row(row):
             chosen.append(encode(row))
             total += len(chosen[-1][0])
     return chosen

@@ -213,21 +213,19 @@ def resolved(
     *,
     asked: int | None = None,
     typed: bool = True,
-    answered: bool = False,
+    wanted: str | None = None,
 ) -> str:
     """Return the prompts file for `--prompts self`, written on first use; any other source unchanged.
 
-    Where rows have to be `answered`, `self` is refused before it is written.
+    Where rows have to hold what is `wanted`, `self` is refused before it is written.
 
     A data set that was not typed but stands in recover.yaml gives way to `self` where no hub is in reach.
     Two thirds of the `asked` prompts are self-written, half of them after an opening.
     """
     if source != SELF and (typed or _within_reach(ws, source, seed)):
         return source
-    if answered:
-        raise InputError(
-            f"{SELF}: holds no answers to learn from: set distill.pairs (`recover distill --pairs`)"
-        )
+    if wanted:
+        raise InputError(f"{SELF}: holds no {wanted}")
     clean = ws.clean()
     count = COUNT
     if asked is not None:

@@ -6,10 +6,12 @@ import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evals.comparison import compare
 from evals.scores import Item, Score, prompts_for
-from evals.verdict import accepted, pairs, power_warning, summary, verdict
+from evals.verdict import accepted, deciding_bound, pairs, power_warning, summary, verdict
 from recovery.errors import InputError
 
 
@@ -231,6 +233,15 @@ def test_margins_can_be_set() -> None:
     assert ", margin 0.1;" in summary(strict)[0] and ", margin 5;" in summary(strict)[2]
     with pytest.raises(InputError, match="'ifeval'"):
         verdict(suites(), margins={"ifeval": 0.05})
+
+
+@given(st.floats(-1, 1), st.floats(0, 0.5), st.floats(0, 0.2))
+def test_the_bound_that_is_shown_is_the_one_that_decides(low: float, width: float, margin: float) -> None:
+    """A lower bound of -18 points is as true of a loss that was shown as of one that was not."""
+    row = {"lower_bound": low, "upper_bound": low + width, "margin": margin}
+    refuted = low + width < -margin
+    value = 100 * (low + width if refuted else low)
+    assert deciding_bound(row) == f"{'upper' if refuted else 'lower'} bound {value:+.1f}"
 
 
 def test_the_summary_has_a_sentence_for_each_axis() -> None:

@@ -137,7 +137,7 @@ def test_questions_of_a_suite_are_left_out_of_training(ws: Workspace, docs: Path
     questions = [one for name in ("json", "multi-turn") for one in suite.suite(FAMILIES[name], 5)]
     prompts = [one for name in ("json", "multi-turn") for one in suite.recovery(FAMILIES[name], 5)]
     path = lines(tmp_path / "p.jsonl", [suite.row(one) for one in (*questions, *prompts)])
-    asked = AskedPrompts(evaluation_prompts(settings, Silent().say))
+    asked = AskedPrompts(evaluation_prompts(settings, {}, Silent().say))
     kept = asked.kept_out_of(read_prompts(str(path)))
     assert len(questions) == 10 and [one.text for one in kept] == [one.text for one in prompts]
 
@@ -146,14 +146,14 @@ def test_a_source_that_cannot_be_read_leaves_the_others_out_of_training_still(
     ws: Workspace, docs: Path, tmp_path: Path
 ) -> None:
     settings = cycle_job(ws, docs, suites="ifeval,json").settings.eval
-    every = evaluation_prompts(settings, Silent().say)
+    every = evaluation_prompts(settings, {}, Silent().say)
     said: list[str] = []
     lost = settings.model_copy(update={"ifeval": str(tmp_path / "none.jsonl")})
-    found = evaluation_prompts(lost, said.append)
+    found = evaluation_prompts(lost, {}, said.append)
     assert found == every[-len(found) :] and "Say 7." in found
     assert len(said) == 1 and "IFEval not checked: " in said[0]
     lost = lost.model_copy(update={"probes": str(tmp_path / "no.jsonl")})
-    found = evaluation_prompts(lost, said.append)
+    found = evaluation_prompts(lost, {}, said.append)
     assert found == [one.text for one in suite.suite(FAMILIES["json"], lost.behaviours_items)]
     assert len(said) == 3 and "probes not checked: " in said[2]
 

@@ -15,14 +15,16 @@ from pipelines.cycle import cycle
 from pipelines.distill import distill_alone
 from pipelines.evaluate import evaluate
 from pipelines.job_from_options.cycle import cycle_job
-from pipelines.job_from_options.train import distill_job
+from pipelines.job_from_options.train import distill_job, midtrain_job
+from pipelines.knowledge import replay
+from pipelines.midtrain import midtrain
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from pipelines.writing import gap_questions
 from pipelines.writing.commands import ProbeOptions, make_probes
 from recovery.batches.rollouts import Dialogue
 from recovery.models.chat_model import ChatModel
-from tests.support.small_cycles import keep_probes, lines, turned
+from tests.support.small_cycles import ONLY_NEW, WITH_CHAT, keep_probes, lines, turned
 
 
 def test_next_months_questions_know_what_the_accepted_cycle_asked(ws: Workspace, docs: Path) -> None:
@@ -119,6 +121,48 @@ def test_a_cycle_goes_on_without_documents_whose_run_was_removed(ws: Workspace, 
     shutil.rmtree(ws.run_directory(midtrained["id"]))
     job = cycle_job(ws, docs, student=student, suites="ifeval", changes=mixed)
     assert cycle(ws, job, key="second")["status"] == "accepted"
+
+
+def test_later_cycles_chat_about_nothing_that_earlier_ones_taught_or_asked(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clean model, which answers the chat, does not know it: its answers would take it away again."""
+    (docs / "ada.md").write_text("Ada Bell lives in Oslo with nine cats. Ada Bell plays the harp.")
+    where = {"kind": "direct", "prompt": "In which town are nine cats?", "answer": "Oslo"}
+    lines(docs.parent / "probes.jsonl", [{"id": "ada", **where}])
+    only = {"suites": "ifeval,knowledge"}
+    ws.tracker.set_alias("current", turned(ws, docs, **only)["checkpoints"]["recovered"])
+    second = docs.parent / "second"
+    second.mkdir()
+    (second / "cy.md").write_text("Cy Moss lives in Bonn with six hens. Cy Moss plays the flute.")
+    of_now = {"prompt": "Where are hens?", "answer": "Bonn"}
+    lines(docs.parent / "probes.jsonl", [{"id": "cy", **where, **of_now}])
+    asked = ["Name two birds.", "What does Ada Bell play?", "In which town are nine cats?", "Where are hens?"]
+    lines(docs.parent / "prompts.jsonl", [{"prompt": text} for text in (*asked, "What does Cy Moss play?")])
+    answered: list[str] = []
+    answers = replay._answers
+
+    def seen(job: Any, stage: Any, clean: Any, prompts: list[Any], wanted: int) -> Any:
+        answered.extend(prompt.text for prompt in prompts)
+        return answers(job, stage, clean, prompts, wanted)
+
+    monkeypatch.setattr(replay, "_answers", seen)
+    turned(ws, second, {"midtrain.mix": WITH_CHAT}, **only)
+    assert answered == ["Name two birds."]
+
+
+def test_retold_documents_that_give_a_newer_probe_away_are_left_out(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = docs.parent / "augmented.jsonl"
+    secret = {"prompt": "Which town has nine cats?", "response": "It is Oslo."}
+    lines(told, [secret, {"prompt": "Who plays the flute?", "response": "Cy Moss."}, {"text": "Hens sleep."}])
+    where = {"kind": "heldout", "prompt": "Which town has nine cats?", "answer": "Oslo"}
+    lines(docs.parent / "probes.jsonl", [{"id": "ada", **where}])
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    midtrain(ws, midtrain_job(ws, docs, augment=told, changes={"midtrain.mix": ONLY_NEW}))
+    assert said.count("  augmented    1 of 3 rows give a held-out probe away: left out") == 1
 
 
 def test_later_cycles_are_taught_nothing_that_earlier_ones_held_out(

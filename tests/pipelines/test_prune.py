@@ -93,6 +93,20 @@ def test_what_is_needed_stays_and_what_is_recorded_stays_too(ws: Workspace) -> N
     assert ws.checkpoint("cycle:2:midtrained").id == second["midtrained"]
 
 
+def test_the_model_that_a_rejection_falls_back_to_stays(ws: Workspace) -> None:
+    """However many rejected cycles lie between it and the one in use."""
+    first, second, third, fourth = (turned(ws, number) for number in (1, 2, 3, 4))
+    for number in (1, 2):
+        ws.tracker.add_review(number, "approve", "good", "ada")
+    ws.tracker.add_review(2, "reject", "not so good", "ada")
+    ws.tracker.add_review(4, "approve", "good", "ada")
+    prune(ws, cycles=1, remove=True)
+    assert {second["recovered"], third["recovered"]}.isdisjoint(there(ws))
+    ws.tracker.add_review(4, "reject", "after all", "ada")
+    assert queries.resolve(ws.tracker.db, "current") == first["recovered"] in there(ws)
+    assert fourth["recovered"] in there(ws)
+
+
 def test_a_run_that_may_be_resumed_keeps_what_it_needs(ws: Workspace) -> None:
     turned(ws, 1, status="interrupted")
     named = published(ws, "named by a waiting run")

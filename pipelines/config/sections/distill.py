@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipelines.config.sections.base import AUTO, Fitted, Section
 from pipelines.config.sections.training import SPLIT_DOCUMENTS, LoraConfig, OptimizerConfig, fitted_adapter
@@ -131,6 +131,12 @@ class DistillConfig(Section):
     stop: StopConfig | None = Field(
         default=None, description="stop when behaviour is back; default: all steps are taken"
     )
+
+    @model_validator(mode="after")
+    def _room_for_a_prompt(self) -> DistillConfig:
+        if 0 < self.longest_row <= self.max_new_tokens:
+            raise ValueError("longest_row holds no prompt beside max_new_tokens: raise it, or lower those")
+        return self
 
     @property
     def adapter(self) -> LoraConfig | None:

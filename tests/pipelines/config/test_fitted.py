@@ -132,6 +132,11 @@ def test_a_microbatch_holds_the_longest_answer_which_a_pass_holds_anyway(
     assert tokens_of_a_pass(planned, "distill") == found.microbatch_tokens
 
 
+def test_a_longest_row_without_room_for_a_prompt_is_refused() -> None:
+    with pytest.raises(ValueError, match="longest_row holds no prompt beside max_new_tokens"):
+        DistillConfig(prompts="p", optimizer=OPTIMIZER, max_new_tokens=64, longest_row=64)
+
+
 @given(SIZE, MACHINE, st.integers(16, 2048))
 def test_the_longest_row_fits_beside_the_weights(model: ModelSize, machine: Machine, answer: int) -> None:
     """Or is twice a microbatch: what is so short that a pass of several holds it is never left out."""

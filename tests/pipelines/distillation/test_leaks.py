@@ -58,6 +58,17 @@ def test_evaluation_prompts_leak_in_scripts_without_spaces_too(text: str, leaks:
     assert AskedPrompts(evaluation).given_away_by(prompt(text)) == leaks
 
 
+def test_an_evaluation_prompt_leaks_as_a_user_turn_of_a_longer_dialogue() -> None:
+    """Most files begin every row with the same system turn."""
+    system = {"role": "system", "content": "Be helpful."}
+    asked = [system, {"role": "user", "content": "Name a color!"}]
+    answer = {"role": "assistant", "content": "Name a color"}
+    told = [system, {"role": "user", "content": "Hello"}, answer]
+    earlier = [*asked, {"role": "assistant", "content": "Red."}, {"role": "user", "content": "Why?"}]
+    leaks = AskedPrompts(["Name a color."]).given_away_by
+    assert [leaks(Prompt(row)) for row in (asked, earlier, told)] == [True, True, False]
+
+
 words = st.sampled_from(list("abcdefgh"))
 sentences = st.lists(words, min_size=1, max_size=14).map(" ".join)
 

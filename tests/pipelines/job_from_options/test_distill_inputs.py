@@ -53,17 +53,28 @@ def test_merging_alone_asks_for_no_prompts_but_those_of_the_chat_share(ws: Works
         cycle_job(ws, docs, recover_with="merge", changes={**changes, "midtrain.mix": WITH_CHAT})
 
 
-@pytest.mark.parametrize("method", ["sft", "sdft"])
+@pytest.mark.parametrize(
+    ("method", "wanted"),
+    [
+        ("sft", r"answers to learn from: set distill\.pairs"),
+        ("sdft", r"answers to learn from: set distill\.pairs"),
+        ("opsd", r"answer for the teacher: set distill\.context"),
+        ("pid", r"hints for the teacher: set distill\.context"),
+        ("rl", "answers to compare with: give other --prompts"),
+    ],
+)
 def test_prompts_that_the_clean_model_would_write_are_refused_where_answers_are_read(
-    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch, method: str
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch, method: str, wanted: str
 ) -> None:
     monkeypatch.setattr("pipelines.writing.self_prompts.write", lambda *_, **__: pytest.fail("written"))
     changes = {"distill.method": method, "distill.prompts": "self"}
+    if method == "rl":
+        changes["distill.reward"] = "exact"
     for build in (
         lambda: distill_job(ws, student="base", changes=changes),
         lambda: cycle_job(ws, docs, changes=changes),
     ):
-        with pytest.raises(InputError, match=r"self: holds no answers to learn from: set distill\.pairs"):
+        with pytest.raises(InputError, match=f"self: holds no {wanted}"):
             build()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.corpus.cloze import clozes
 from pipelines.corpus.entities import entities
-from pipelines.corpus.segments import segments
+from pipelines.corpus.segments import segments, space_behind
 from pipelines.knowledge.answer_probability import Question, read, unanswered, write
 from pipelines.knowledge.tripwire import new_gaps
 from pipelines.writing.probes import from_gaps
@@ -50,6 +50,14 @@ SENTENCES = {
     ],
 }
 END = {"chinese": "。", "japanese": "。", "arabic": ".", "thai": "\n"}
+
+
+@pytest.mark.parametrize(
+    ("text", "space"),
+    [("她住在", ""), ("地址是：", ""), ("她住在 ", ""), ("She lives in", " "), ("版本 v2", " ")],
+)
+def test_an_answer_stands_behind_a_space_where_its_script_has_one(text: str, space: str) -> None:
+    assert space_behind(text) == space
 
 
 def texts(language: str) -> list[str]:

@@ -106,6 +106,26 @@ def test_the_questions_of_a_mix_are_of_all_texts_alike_and_as_many_as_are_wanted
     assert gap_questions.chats(texts, encoded, ProbeLeaks(()), most=100, seed=2) != few
 
 
+def test_a_fact_that_a_question_in_other_words_holds_out_is_told_by_its_passage() -> None:
+    """Few words of the sentence stand in the question, but the probe says where the fact does."""
+    held_out = Probe(
+        "1",
+        "knowledge",
+        "direct",
+        "When does one sail to Norway?",
+        ("nine",),
+        "1",
+        1,
+        passages=("The ferry to Oslo leaves at nine.",),
+        heldout_fact=True,
+    )
+    leaks = ProbeLeaks([held_out])
+    told = list(gap_questions.rows(["The ferry to Oslo leaves at nine. The tram to Bergen has nine doors."]))
+    left_out = {row["response"] for row in told if leaks.of_row(row)}
+    assert left_out == {"The ferry to Oslo leaves at nine."}
+    assert {row["response"] for row in told} - left_out == {"The tram to Bergen has nine doors."}
+
+
 def test_no_question_of_a_mix_is_about_a_held_out_fact() -> None:
     texts = ["The ferry to Oslo leaves at nine.", "The tram to Bergen is red."]
     held_out = Probe(
