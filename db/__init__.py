@@ -7,6 +7,7 @@ session.py       opening a database, read and write transactions; sqlite.py has 
 export.py        tables as files, without secrets
 redact.py        redaction of secrets
 errors.py        one-line errors
+values.py        values as the database stores them: timestamps, safe text, JSON without NaN
 cycle_names.py   the stages and axes of a cycle
 
 Several homes may share a database: aliases, cycle numbers and runs belong to a project (schema.Project), and

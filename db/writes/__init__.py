@@ -2,5 +2,5 @@
 
 tracker.py       runs, checkpoints, scores, cycles, reviews
 live.py          of a running stage: metrics, progress, heartbeat; points.py packs metric points
-transactions.py  repeatable writes    upsert.py  insert or update    values.py  conversion of column values
+transactions.py  repeatable writes    upsert.py  insert or update
 """

@@ -1,1 +1,1 @@
-"""Inspect and set up this machine and a home: doctor, capacity, init."""
+"""Inspect this machine, fit settings to it, estimate stages, set up a home."""

@@ -1,1 +1,1 @@
-"""Inspect models and rollouts: token traces, distribution shift, and whether a model is supported."""
+"""Inspect models and rollouts: supported models, weight parts, token traces, distribution shift."""

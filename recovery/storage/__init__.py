@@ -1,1 +1,1 @@
-"""Storage: atomic directories, weight hashes, checkpoints."""
+"""Storage: atomic directories, weight hashes, checkpoints, training states."""

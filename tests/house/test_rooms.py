@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -81,6 +82,14 @@ def circles(graph: dict[str, set[str]]) -> list[str]:
 def test_a_folder_is_read_at_a_glance(folder: Path) -> None:
     files = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
     assert len(files) <= MOST_FILES
+
+
+def test_the_map_of_a_folder_names_all_its_files() -> None:
+    """A package's docstring that names one of its modules names them all, and no other."""
+    for package in (path for path in sources() if path.name == "__init__.py"):
+        named = set(re.findall(r"(?<![\w/.])(\w+\.py)\b", ast.get_docstring(tree(package)) or ""))
+        there = {path.name for path in package.parent.glob("*.py")} - {package.name}
+        assert not named or named == there, package.parent.relative_to(ROOT)
 
 
 def test_files_never_import_in_a_circle() -> None:
