@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from evals import verdict
 from pipelines.config.jobs import MergeJob, Mixture, SweepJob
 from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.merge import merge, require, require_share
@@ -13,7 +14,6 @@ from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
-AXES = {"ifeval": "behaviour", "knowledge": "knowledge", "retention": "retention", "updates": "updates"}
 JUDGED = ("behaviour", "knowledge")  # criteria of the Pareto front
 WHOLE = ("linear", "slerp")  # kinds that are the other checkpoint itself at weight 1
 
@@ -51,7 +51,7 @@ def _point(ws: Workspace, job: SweepJob, stage: Stage, weight: float) -> dict[st
         checkpoint = str(merge(ws, made, parent=stage.id, key=f"merge:{share}")["checkpoint"])
     asked = evaluation_within(job, checkpoint, f"weight {share}", job.settings)
     scores = evaluate(ws, asked, parent=stage.id, key=f"eval:{share}")["scores"]
-    axes = {name: scores[suite]["score"] for suite, name in AXES.items() if suite in scores}
+    axes = {axis.name: scores[axis.suite]["score"] for axis in verdict.AXES if axis.suite in scores}
     return {"weight": weight, "checkpoint": checkpoint, **axes}
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from db.cycle_names import STAGES
+
 DISTILL_STEPS = 750
 MIDTRAIN_STEPS = 250
 LONG_STEPS = 1_000_000
@@ -50,7 +52,6 @@ DISTILL_METRICS = (
     "truncated_share",
 )
 ITEMS = {"ifeval": 120, "knowledge": 60, "retention": 60}
-STAGES = ("clean", "midtrained", "recovered")
 LEVELS = {"ifeval": (0.98, 0.2, 0.96), "knowledge": (0.05, 0.75, 0.72), "retention": (0.97, 0.6, 0.93)}
 TYPES = (
     "keywords:existence",

@@ -17,9 +17,9 @@ from typing import Any
 
 from benchmarks.ledger import Clock, Ledger, Line, markdown, put
 from benchmarks.outcomes.arguments import home_parser, whole_numbers
+from db.cycle_names import STAGES
 
 PAGE = Path(__file__).parents[2] / "pipelines" / "microworld" / "README.md"
-STAGES = ("clean", "midtrained", "recovered")
 REJECTED = 3  # exit code of a demo with a rejected cycle, which the table includes
 
 

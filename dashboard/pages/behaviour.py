@@ -18,13 +18,6 @@ TITLE = "Behaviour"
 PATH = "/behaviour"
 COLUMNS = 10  # cycles shown side by side
 SUITES = {
-    "ifeval": ("by_instruction", "instruction type"),
-    "knowledge": ("by_kind", "kind of question"),
-    "retention": ("by_kind", "kind of question"),
-    "updates": ("by_kind", "kind of question"),
-    **dict.fromkeys(FAMILIES, ("by_kind", "kind of question")),
-}
-SUITE_WORDS = {
     "ifeval": "instruction types (IFEval)",
     "knowledge": "knowledge, by kind of question",
     "retention": "retention, by kind of question",
@@ -73,6 +66,11 @@ def _judged(suite: str) -> str:
     return "prompts in which the instruction was followed" if suite == "ifeval" else "questions passed"
 
 
+def _detail(suite: str) -> tuple[str, str]:
+    """Return the key of a score's details that has the rows, and what a row is."""
+    return ("by_instruction", "instruction type") if suite == "ifeval" else ("by_kind", "kind of question")
+
+
 def _grid(address: Address, scores: dict[tuple[int, str], Types], suite: str, number: int | None) -> Html:
     """Draw an instruction a row; a column for each stage of a cycle, or for the end of every cycle."""
     if number is None:
@@ -85,7 +83,7 @@ def _grid(address: Address, scores: dict[tuple[int, str], Types], suite: str, nu
         heads = list(STAGES)
     names = _ordered(scores, columns, address.choice("order", ORDERS, "name"))
     rows = [(name, [_cell(address, scores, column, name, suite) for column in columns]) for name in names]
-    return heatmap(heads, rows, SUITES[suite][1])
+    return heatmap(heads, rows, _detail(suite)[1])
 
 
 def _controls(address: Address, numbers: list[int], number: int) -> Html:
@@ -93,7 +91,7 @@ def _controls(address: Address, numbers: list[int], number: int) -> Html:
         "div",
         choose_cycle(numbers, number),
         choose("Show", "view", VIEWS, address.choice("view", VIEWS, "stages")),
-        choose("Suite", "suite", SUITE_WORDS, address.choice("suite", SUITE_WORDS, "ifeval")),
+        choose("Suite", "suite", SUITES, address.choice("suite", SUITES, "ifeval")),
         choose("Order", "order", ORDERS, address.choice("order", ORDERS, "name")),
         class_="controls",
     )
@@ -105,7 +103,7 @@ def _types(context: PageContext, first: int, last: int, suite: str) -> dict[tupl
     def merged() -> dict[tuple[int, str], Types]:
         found: dict[tuple[int, str], Types] = {}
         for row in queries.stage_scores(context.db, first, last, suite=suite):
-            kinds = (row["details"] or {}).get(SUITES[suite][0]) or {}
+            kinds = (row["details"] or {}).get(_detail(suite)[0]) or {}
             column = row["cycle"], row["stage"]
             if column not in found:  # a suite's headline comes first, and keeps its own
                 found[column] = dict(kinds)

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from recovery.errors import InputError
 from recovery.launch_env import launched, machines
-from recovery.methods.choices import FROZEN, LABELS, TEACHER_WRITES
+from recovery.methods.choices import FROZEN, LABELS, STUDENT_ALONE, STUDENT_BEGINS, TEACHER_WRITES
 
 if TYPE_CHECKING:
     from pipelines.config.sections.distill import DistillConfig
     from recovery.methods.method import Method
 
-AHEAD_STATES = ("student", "student-kept")  # prefixes that need only the student's samples
 INPROCESS, COLOCATED, OWN_SERVER = "inprocess", "vllm", "server"
 
 
@@ -83,7 +82,7 @@ def _check_tripwire(settings: DistillConfig, method: Method) -> None:
 def _check_ahead(settings: DistillConfig, method: Method) -> None:
     if settings.sampler == INPROCESS:
         raise InputError("ahead: the trainer's own model can't write while it is trained: give --sampler")
-    if method.state_kind not in AHEAD_STATES:
+    if method.state_kind not in STUDENT_ALONE:
         raise InputError(
             f"ahead: method {method.name!r} trains on more than the student's answers: leave out --ahead"
         )
@@ -129,7 +128,7 @@ def _check_offload(settings: DistillConfig, method: Method) -> None:
 
 def student_writes(method: Method) -> bool:
     """Return whether the method trains on prefixes that the student samples."""
-    return method.state_kind in ("student", "student-kept", "student-continued", "mix")
+    return method.state_kind in STUDENT_BEGINS
 
 
 def check_place(name: str, where: str) -> None:

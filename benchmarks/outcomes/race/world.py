@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.outcomes.lab import DISTILLATION, MIDTRAINING_RATE, MIDTRAINING_STEPS, RECOVERY_RATE, SCHEDULE
+from benchmarks.outcomes.race.report import SUITES
 from db.reads import queries
 from evals import jsonl
 from evals.scores import chat
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from pipelines.runs.stage_runner import Result, Stage
 
 Row = dict[str, Any]
-SUITES = ("ifeval", "knowledge", "retention")
 COSTS = ("tokens_sampled", "tokens_scored", "tokens_trained", "flops", "seconds")
 CHAT = 0.3  # share of chat in the mild case's midtraining
 LORA_RANK = 32
