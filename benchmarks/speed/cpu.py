@@ -9,13 +9,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib import resources
 from pathlib import Path
 
 import torch
 
 from benchmarks.common import Contender, Machine, Report, Row, median, run, spread
 from pipelines.distillation.prompts import read_prompts
+from pipelines.microworld.shipped_model import shipped_model
 from recovery.batches.rollouts import Rollouts
 from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import logits_of, states_at
@@ -78,7 +78,7 @@ def measured(side: str, sizes: list[int]) -> dict[str, list[float]]:
 
 def child(side: str, path: str, prompts: int, new_tokens: int, turns: int) -> None:
     torch.set_flush_denormal(True)
-    spec = ModelSpec(str(resources.files("pipelines") / "microworld" / "checkpoint"))
+    spec = ModelSpec(str(shipped_model()))
     student, teacher = loading.load(spec), loading.load(spec)
     assert fast_path().status()[0] == (side == "engine"), fast_path().status()[1]
     if side == COMPILED:

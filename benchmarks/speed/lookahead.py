@@ -9,13 +9,13 @@ import argparse
 import copy
 import os
 import tempfile
-from importlib import resources
 from pathlib import Path
 
 import torch
 
 from benchmarks.common import Report, Row, installed, median, run
 from pipelines.distillation.prompts import read_prompts
+from pipelines.microworld.shipped_model import shipped_model
 from recovery.engines.engine_sampler import EngineSampler
 from recovery.engines.lookahead import Lookahead, corrected
 from recovery.engines.protocol import EngineSettings
@@ -39,7 +39,7 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
     if not installed("vllm"):
         report.notes.append("Not measured: vLLM is not installed (`make .venv-vllm/.ready`).")
         return
-    directory = Path(str(resources.files("pipelines") / "microworld" / "checkpoint"))
+    directory = shipped_model()
     steps, rounds = (4, 1) if asked.quick else (12, 3)
     found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
     with tempfile.TemporaryDirectory() as folder:

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from pipelines.config.sections.midtrain import MidtrainConfig
@@ -18,13 +17,14 @@ from pipelines.corpus.mixed_tokens import MixedTokens
 from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.handbook import corpus
 from pipelines.microworld import people
+from pipelines.microworld.shipped_model import shipped_model
 from recovery.models import gguf, loading
 from recovery.models.chat_model import ChatModel
 from recovery.models.device import Dtype
 from recovery.models.hub import locate
 from recovery.models.loading import ModelSpec
 
-SHIPPED = Path(str(resources.files("pipelines") / "microworld" / "checkpoint"))
+SHIPPED = shipped_model()
 SEED = 0
 ROW_TOKENS = 512  # longest piece of a real document
 CONVERTED = re.compile(r"-[0-9a-f]{12}$")  # what the folder of a converted GGUF file ends with

@@ -6,7 +6,6 @@ import datetime
 import json
 import re
 import shlex
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import yaml
 from db.reads import queries
 from pipelines.config import settings as config
 from pipelines.machine.gpus import GIB
+from pipelines.microworld.shipped_model import shipped_model
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.memory import main_memory
@@ -185,7 +185,7 @@ def _register(ws: Workspace) -> Checkpoint:
     from recovery.models.hub import locate
 
     settings = ws.config.model
-    location = str(microworld_checkpoint()) if settings.path == MICROWORLD else settings.path
+    location = str(shipped_model()) if settings.path == MICROWORLD else settings.path
     _require_memory(location, settings)
     found, commit = locate(location, settings.revision)
     if settings.dtype == "auto" and _gains_by_bfloat16(found):
@@ -299,16 +299,11 @@ def _with_template_arg(settings: str, entry: str) -> str:
     )
 
 
-def microworld_checkpoint() -> Path:
-    """Return the small clean model that ships with the package."""
-    return Path(str(resources.files("pipelines.microworld") / "checkpoint"))
-
-
 def tokenizer_of(model: ModelConfig) -> ChatEncoder:
     """Load a model's tokenizer without its weights."""
     from recovery.models.loading import ModelSpec, load_encoder
 
-    path = str(microworld_checkpoint()) if model.path == MICROWORLD else model.path
+    path = str(shipped_model()) if model.path == MICROWORLD else model.path
     spec = ModelSpec(
         path=path,
         revision=model.revision,

@@ -10,6 +10,7 @@ from pipelines.config.fitted import ModelSize
 from pipelines.config.sections.model import ModelConfig
 from pipelines.config.sections.training import LoraConfig
 from pipelines.machine.stage_memory import training_bytes
+from pipelines.microworld.shipped_model import shipped_model
 from recovery.errors import InputError
 from recovery.hub_data import asked_once
 
@@ -50,7 +51,7 @@ def read_size(model: str) -> Size:
 
     if model.upper() in SIZES:
         return size_from_config(model.upper(), SIZES[model.upper()])
-    path = Path(__file__).parents[1] / "microworld" / "checkpoint" if model == "microworld" else Path(model)
+    path = shipped_model() if model == "microworld" else Path(model)
     path = path / "config.json" if path.is_dir() else path
     if not path.is_file():
         path = _from_hub(model)
