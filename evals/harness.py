@@ -24,7 +24,7 @@ from lm_eval.api import task as task_module
 from lm_eval.api.model import LM
 from lm_eval.api.task import Task
 
-from evals import dialogues, jsonl, sentences
+from evals import dialogues, jsonl, nltk_sentences
 from evals.scores import Generate, Message, chat, drawn
 from recovery.errors import InputError, RecoverError
 from recovery.hub_data import one_try
@@ -84,7 +84,7 @@ def run_lm_eval_model(
 
 
 def _run(answering: Callable[[Task], LM], prompts_path: str | Path | None, limit: int | None) -> IFEvalRun:
-    model = sentences.settle()
+    model = nltk_sentences.settle()
     with quiet() as undetected:
         task = _drawn(_load_task(prompts_path), limit)
         _check_docs(task, str(prompts_path or HUB_PROMPTS))
@@ -107,13 +107,13 @@ def prompts(prompts_path: str | Path | None = None) -> list[str]:
 
 def require_prompts(prompts_path: str | Path) -> None:
     """Refuse a file that holds no prompts, or instructions and arguments that no checker can use."""
-    sentences.settle()
+    nltk_sentences.settle()
     _check_docs(_load_task(prompts_path), str(prompts_path))
 
 
 def rows(prompts_path: str | Path | None = None) -> list[dict[str, Any]]:
     """Return the task's prompts as rows in IFEval's format."""
-    sentences.settle()
+    nltk_sentences.settle()
     return [_row(doc) for doc in _load_task(prompts_path).eval_docs]
 
 
@@ -153,12 +153,12 @@ def try_checkers(prompt: str, instructions: Sequence[str], kwargs: Arguments) ->
 
 @cache
 def _settled() -> str:
-    return sentences.settle()
+    return nltk_sentences.settle()
 
 
 def instruction_types() -> tuple[str, ...]:
     """Return the instruction types that have a checker."""
-    sentences.settle()
+    nltk_sentences.settle()
     from lm_eval.tasks.ifeval.instructions_registry import INSTRUCTION_DICT
 
     return tuple(INSTRUCTION_DICT)
@@ -167,7 +167,7 @@ def instruction_types() -> tuple[str, ...]:
 @cache
 def instruction_conflicts() -> dict[str, frozenset[str]]:
     """Return, for each instruction type, the types that the checkers' authors do not combine it with."""
-    sentences.settle()
+    nltk_sentences.settle()
     from lm_eval.tasks.ifeval.instructions_registry import INSTRUCTION_CONFLICTS
 
     return {name: frozenset(others) for name, others in INSTRUCTION_CONFLICTS.items()}
@@ -309,7 +309,7 @@ def _checked(sample: dict[str, Any]) -> CheckedAnswer:
 
 def _notes(sentence_model: str, undetected: int) -> Iterator[str]:
     if sentence_model == "fallback":
-        yield sentences.FALLBACK_NOTE
+        yield nltk_sentences.FALLBACK_NOTE
     if undetected:
         yield f"no language could be told in {undetected} checks, which count as passed, as in lm-eval"
 

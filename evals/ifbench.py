@@ -114,9 +114,9 @@ def offline() -> Iterator[None]:
     """Let nothing be downloaded: NLTK's downloader does nothing, spaCy is a stand-in during the import."""
     import nltk
 
-    from evals import sentences
+    from evals import nltk_sentences
 
-    sentences.settle()
+    nltk_sentences.settle()
     download = nltk.download
     names = ("spacy", "spacy.cli")
     before = {name: sys.modules.get(name) for name in names}

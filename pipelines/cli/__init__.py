@@ -7,7 +7,7 @@ REFUSED = 2  # the exit code of bad input
 
 def main() -> None:
     """Run the command line, once it is sure that Python imports this project's packages."""
-    from pipelines.machine.packages import foreign_package
+    from pipelines.machine.foreign_packages import foreign_package
 
     if problem := foreign_package():
         print(f"Error: {problem}", file=sys.stderr)

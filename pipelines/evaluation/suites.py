@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from evals import ifbench, ifeval, jsonl, knowledge, sentences, task_names, tasks
+from evals import ifbench, ifeval, jsonl, knowledge, nltk_sentences, task_names, tasks
 from evals.families import measures
 from evals.families import suite as families
 from evals.families.table import FAMILIES
@@ -115,7 +115,9 @@ def _ifeval(settings: EvalConfig) -> Suite:
 
     prompts = [row.get("messages") or chat(row["prompt"]) for row in rows]
     asked, most = _asked(settings, len(rows)), settings.max_new_tokens
-    return Suite("ifeval", [rows, sentences.name()], score, prompts, asked, settings.samples * asked, most)
+    return Suite(
+        "ifeval", [rows, nltk_sentences.name()], score, prompts, asked, settings.samples * asked, most
+    )
 
 
 def _family(settings: EvalConfig, name: str) -> Suite:
@@ -144,7 +146,7 @@ def _ifbench(settings: EvalConfig) -> Suite:
         yield ifbench.evaluate(answers.chats(settings.max_new_tokens), settings.limit)
 
     prompts = [chat(row["prompt"]) for row in usable]
-    questions = [usable, sentences.settle()]
+    questions = [usable, nltk_sentences.settle()]
     asked, most = _asked(settings, len(usable)), settings.max_new_tokens
     return Suite(task_names.IFBENCH, questions, score, prompts, asked, settings.samples * asked, most)
 

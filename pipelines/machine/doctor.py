@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.settings import CONFIG_NAME, read
-from pipelines.machine.packages import shared_names
+from pipelines.machine.foreign_packages import shared_names
 from recovery.errors import InputError
 
 FREE_GIB = 2

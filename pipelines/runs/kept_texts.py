@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from db.reads import queries
 from pipelines.corpus import superseded, text_file
 from pipelines.corpus.entities import MOST_CHARACTERS
-from pipelines.corpus.reservoir import reservoir
+from pipelines.corpus.replayed_documents import replayed_documents
 from pipelines.corpus.token_file import Tokens, join_tokens, write_tokens
 from pipelines.runs.progress import reading_progress
 from recovery.storage import atomic_dirs
@@ -125,7 +125,7 @@ class KeptTokens:
         tokens = [tokenised(run, self.chat_model, self.encoding) for run in self.runs]
         left_out = self.left_out
         if _total(tokens, left_out) > most:
-            drawn = reservoir(tokens, left_out, most, seed)
+            drawn = replayed_documents(tokens, left_out, most, seed)
             left_out = [frozenset(range(len(one))) - kept for one, kept in zip(tokens, drawn, strict=True)]
         numbers = [at for at, one in enumerate(tokens) if len(left_out[at]) < len(one)]
         opening = tuple(self.chat_model.opening_ids)

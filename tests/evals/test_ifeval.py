@@ -371,10 +371,10 @@ import socket, sys
 def refuse(*args, **kwargs):
     sys.stderr.write("SOCKET TRIED\\n"); raise OSError("sockets are denied")
 socket.socket.connect = refuse; socket.getaddrinfo = refuse; socket.create_connection = refuse
-from evals import ifeval, sentences
+from evals import ifeval, nltk_sentences
 from recovery.errors import InputError
 score = ifeval.score_responses(sys.argv[1], sys.argv[2])
-assert sentences.name() == "fallback", sentences.name()
+assert nltk_sentences.name() == "fallback", nltk_sentences.name()
 assert any("fallback" in note for note in score.details["notes"]), score.details["notes"]
 assert score.value == 4 / 6, score.value
 try:
@@ -419,7 +419,7 @@ def test_the_fallback_splits_like_punkt(text: str, sentences: int, monkeypatch: 
     import nltk
     from nltk.tokenize.punkt import PunktTokenizer
 
-    from evals.sentences import SHIPPED, private_copy
+    from evals.nltk_sentences import SHIPPED, private_copy
 
     monkeypatch.setattr(nltk.data, "path", [str(private_copy(SHIPPED))])
     assert len(PunktTokenizer("english").tokenize(text)) == sentences
@@ -432,7 +432,7 @@ def test_a_model_that_others_may_write_is_read_from_a_private_copy(
     import nltk
     from nltk.tokenize.punkt import PunktTokenizer
 
-    from evals.sentences import SHIPPED, private_copy
+    from evals.nltk_sentences import SHIPPED, private_copy
 
     shared = shutil.copytree(SHIPPED, tmp_path / "shared")
     for path in (shared, *shared.rglob("*")):

@@ -1,4 +1,4 @@
-"""Replay: the reservoir over cycles, the clean model's own chat, and what the mix makes of both."""
+"""Replay: the documents drawn over cycles, the clean model's own chat, and what the mix makes of both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipelines.config.sections.midtrain import MidtrainConfig as Settings
 from pipelines.config.sections.midtrain import Mix
 from pipelines.config.sections.training import OptimizerConfig
 from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, shares
-from pipelines.corpus.reservoir import reservoir
+from pipelines.corpus.replayed_documents import replayed_documents
 from pipelines.corpus.token_file import Tokens
 from pipelines.distillation.prompts import Prompt
 from pipelines.job_from_options.inputs import with_augmented
@@ -50,7 +50,7 @@ def test_every_cycle_has_the_same_part_as_far_as_it_has_it(
     named = [[f"{number}{text}" for text in texts] for number, texts in enumerate(cycles)]
     tokens = [Tokens.of([encode(text) for text in texts]) for texts in named]
     whole_cycles = [frozenset[int]()] * len(cycles)
-    drawn = reservoir(tokens, whole_cycles, most, seed)
+    drawn = replayed_documents(tokens, whole_cycles, most, seed)
     kept = [one.sequence(number) for one, numbers in zip(tokens, drawn, strict=True) for number in numbers]
     texts = ["".join(map(chr, ids)) for ids, _ in kept]
     spent = [sum(len(text) for text in texts if text[0] == str(number)) for number in range(len(cycles))]
@@ -58,7 +58,7 @@ def test_every_cycle_has_the_same_part_as_far_as_it_has_it(
     assert sum(spent) < most + 10 and (sum(spent) >= most or spent == whole)
     unfinished = [part for part, all_of_it in zip(spent, whole, strict=True) if part < all_of_it]
     assert all(part >= max(spent) - 10 for part in unfinished)
-    assert drawn == reservoir(tokens, whole_cycles, most, seed)
+    assert drawn == replayed_documents(tokens, whole_cycles, most, seed)
 
 
 def test_the_shares_of_a_step_are_the_mix_and_are_shown() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pipelines.corpus.token_file import Tokens
 
 
-def reservoir(
+def replayed_documents(
     cycles: Sequence[Tokens], left_out: Sequence[frozenset[int]], most: int, seed: int
 ) -> list[frozenset[int]]:
     """Draw documents of about `most` tokens, the same from every cycle as far as it has them, so that a small

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.machine import packages
+from pipelines.machine import foreign_packages
 
-CHECK = "from pipelines.machine.packages import foreign_package; print(foreign_package())"
+CHECK = "from pipelines.machine.foreign_packages import foreign_package; print(foreign_package())"
 
 
 def check(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(packages.ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(foreign_packages.ROOT)}
     command = [sys.executable, *options, "-c", CHECK]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
@@ -32,11 +32,11 @@ def test_a_package_of_the_current_folder_is_refused_by_name(tmp_path: Path, trap
 
 
 def test_a_missing_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages, "find_spec", lambda name: None)
-    assert "from nowhere" in (packages.foreign_package() or "")
+    monkeypatch.setattr(foreign_packages, "find_spec", lambda name: None)
+    assert "from nowhere" in (foreign_packages.foreign_package() or "")
 
 
 def test_names_that_two_distributions_claim_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     owners = {"evals": ["recover-llm", "other-evals"], "db": ["recover-llm"], "numpy": ["numpy"]}
-    monkeypatch.setattr(packages, "packages_distributions", lambda: owners)
-    assert packages.shared_names() == {"evals": ["other-evals"]}
+    monkeypatch.setattr(foreign_packages, "packages_distributions", lambda: owners)
+    assert foreign_packages.shared_names() == {"evals": ["other-evals"]}
