@@ -60,14 +60,14 @@ SECTIONS = {
         "retrieval": "diagnose",
     },
     "Records": {
-        "ls": "look",
-        "show": "look",
-        "report": "look",
-        "dashboard": "look",
-        "export": "look",
-        "query": "look",
-        "prune": "look",
-        "methods": "look",
+        "ls": "records",
+        "show": "records",
+        "report": "records",
+        "dashboard": "records",
+        "export": "records",
+        "query": "records",
+        "prune": "records",
+        "methods": "records",
     },
 }
 COMMANDS = {name: module for section in SECTIONS.values() for name, module in section.items()}

@@ -107,7 +107,7 @@ def _finish(
     session: Session, rows: list[dict[str, Any]], out: Path | None, found: dict[str, Any], said: str
 ) -> None:
     """Print the prompts, or write them to a file and say so."""
-    from pipelines.cli.look import write_whole
+    from pipelines.cli.records import write_whole
 
     lines = jsonl.lines(rows)
     if out is None:

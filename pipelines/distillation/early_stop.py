@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from db.reads import curves
 from evals.exact import exact_p
 from pipelines.config.sections.distill import StopConfig
-from pipelines.distillation.instructions import followed, require_checkers
+from pipelines.distillation.instruction_checks import followed, require_checkers
 from pipelines.distillation.leaks import AskedPrompts
 from pipelines.distillation.prompts import Prompt, read_prompts
 from recovery.errors import InputError

@@ -115,7 +115,7 @@ def in_step(sampler: Sampler) -> Sampler:
     """Return the sampler as all processes of a training use it together."""
     from recovery.distributed import world
     from recovery.engines.engine_sampler import EngineSampler
-    from recovery.engines.shared import SharedSampler
+    from recovery.engines.shared_sampler import SharedSampler
     from recovery.engines.vllm_http import ServerEngine
 
     if world() > 1 and isinstance(sampler, EngineSampler) and isinstance(sampler.engine, ServerEngine):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.distillation.engine_places import engine_lengths
 from pipelines.distillation.frozen_teachers import FrozenTeachers
-from pipelines.distillation.instructions import followed, require_checkers
+from pipelines.distillation.instruction_checks import followed, require_checkers
 from pipelines.distillation.lengths import checkpoint_limit, smallest
 from pipelines.distillation.prompts import HUB, Prompt, read_prompts
 from pipelines.runs.workspace import is_file

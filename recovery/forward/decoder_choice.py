@@ -19,7 +19,7 @@ from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import row_sharing, unwrap
 from recovery.forward.isolation import PADDING, Rows, Sharing, rows_stay_apart
 from recovery.forward.model_decoder import ATTENTION, ModelDecoder
-from recovery.forward.unpadded import GroupedDecoder, OwnCacheDecoder, RereadDecoder
+from recovery.forward.unpadded_decoders import GroupedDecoder, OwnCacheDecoder, RereadDecoder
 from recovery.forward.varlen import VARLEN
 
 STEPS = 3  # tokens that a trial decodes

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
 
 from recovery.forward.hidden_states import decoder_layers
-from recovery.forward.unpadded import CACHES
+from recovery.forward.unpadded_decoders import CACHES
 from recovery.models.adapters import LoraSpec, with_adapter
 
 ATTENTION = "recover_counted"

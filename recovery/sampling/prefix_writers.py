@@ -19,7 +19,7 @@ from recovery.methods.method import Method
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.mixture import MixedSampler
 from recovery.sampling.protocol import Sampler, SamplingParams
-from recovery.sampling.split import SplitSampler, in_parts
+from recovery.sampling.split_sampler import SplitSampler, in_parts
 from recovery.teachers.teachers import CheckpointTeacher, RoutedTeacher, Teacher
 
 if TYPE_CHECKING:

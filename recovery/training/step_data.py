@@ -22,7 +22,7 @@ from recovery.methods.method import Method
 from recovery.objective.token_signals import NO_SIGNALS, TokenSignals
 from recovery.sampling.prefix_writers import WRITERS, StepInputs
 from recovery.sampling.protocol import SamplingParams
-from recovery.sampling.split import SplitSampler
+from recovery.sampling.split_sampler import SplitSampler
 from recovery.seeds import step_seed
 from recovery.teachers.contexts import Context, PromptRow, RowEncoder, prompt, response
 from recovery.teachers.rewards import Reward, group_advantages, score

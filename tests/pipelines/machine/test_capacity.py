@@ -27,7 +27,7 @@ from pipelines.machine.model_sizes import read_size
 from pipelines.machine.stage_estimates import estimates
 from recovery.batches.teacher_scores import TeacherScores
 from recovery.errors import InputError
-from recovery.forward.unpadded import CACHES
+from recovery.forward.unpadded_decoders import CACHES
 from recovery.methods.table import METHODS
 from recovery.models import activations
 from recovery.models.adapters import LoraSpec, add_lora
