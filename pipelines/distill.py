@@ -45,37 +45,30 @@ if TYPE_CHECKING:
     from recovery.training.trainer import TrainReport
 
 
-def distill(
-    ws: Workspace,
-    job: DistillJob,
-    *,
-    parent: str | None = None,
-    key: str | None = None,
-    becomes_current: bool = False,
-) -> Result:
-    """Distil the student's behaviour back from the teacher; returns {"checkpoint": id, ...}.
-
-    With `becomes_current`, point `current` at the checkpoint before the run counts as done: a kill in between
-    is resumed, and neither is lost.
-    """
-    # A wrong dial or engine is refused before anything is recorded.
-    method = with_dials(job.settings.method, job.settings.dials)
-    engine_checks.check(job.settings, method, sharded=ws.config.model.shard)
-    job = pinned(ws, job, texts_kept=kept_before(ws, parent, key))
-
-    def distilled(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
-        found = work(ws, job, stage)
-        if becomes_current:
-            named = f"`--student {found['checkpoint']}` names this run's model"
-            make_current(stage, found["checkpoint"], otherwise=named)
-        return found
-
-    return run_job(ws, "distill", distilled, job, parent=parent, key=key)
+def distill(ws: Workspace, job: DistillJob, *, parent: str | None = None, key: str | None = None) -> Result:
+    """Distil the student's behaviour back from the teacher; returns {"checkpoint": id, ...}."""
+    return run_job(ws, "distill", work, _checked(ws, job, parent, key), parent=parent, key=key)
 
 
 def distill_alone(ws: Workspace, job: DistillJob, *, key: str) -> Result:
     """Distil outside a cycle; the model becomes `current` without a verdict."""
-    return distill(ws, job, key=key, becomes_current=True)
+    return run_job(ws, "distill", _work_alone, _checked(ws, job, None, key), key=key)
+
+
+def _checked(ws: Workspace, job: DistillJob, parent: str | None, key: str | None) -> DistillJob:
+    """Return the job with its inputs pinned."""
+    # A wrong dial or engine is refused before anything is recorded.
+    method = with_dials(job.settings.method, job.settings.dials)
+    engine_checks.check(job.settings, method, sharded=ws.config.model.shard)
+    return pinned(ws, job, texts_kept=kept_before(ws, parent, key))
+
+
+def _work_alone(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
+    """Point `current` at the model before the run counts as done: a kill in between loses neither."""
+    found = work(ws, job, stage)
+    named = f"`--student {found['checkpoint']}` names this run's model"
+    make_current(stage, found["checkpoint"], otherwise=named)
+    return found
 
 
 def work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
