@@ -70,3 +70,10 @@ def anchored_changes(changes: Mapping[str, Any], folder: Path) -> dict[str, Any]
         key: _anchored(key, value, folder) if key in FILES and isinstance(value, str) else value
         for key, value in texts.items()
     }
+
+
+def is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except OSError:  # a text too long to be a name
+        return False

@@ -8,13 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipelines.config.anchored_paths import is_file
 from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.distillation.engine_places import engine_lengths
 from pipelines.distillation.frozen_teachers import FrozenTeachers
 from pipelines.distillation.instruction_checks import followed, require_checkers
 from pipelines.distillation.lengths import checkpoint_limit, smallest
 from pipelines.distillation.prompts import HUB, Prompt, read_prompts
-from pipelines.runs.workspace import is_file
 from recovery.errors import InputError
 from recovery.methods.choices import FROZEN, READ_STATES
 from recovery.methods.table import with_dials

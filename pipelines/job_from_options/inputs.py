@@ -8,11 +8,13 @@ from typing import Any
 
 from db.reads import queries
 from evals.probes import load_probes
+from pipelines.config.anchored_paths import is_file
 from pipelines.config.overrides import changed
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.settings import Config
 from pipelines.corpus import documents, superseded
+from pipelines.corpus.reading.tree import companions
 from pipelines.distillation.input_checks import require_askable
 from pipelines.distillation.inputs import PromptData
 from pipelines.distillation.leaks import asked_prompts
@@ -20,7 +22,7 @@ from pipelines.distillation.pool import require_unasked
 from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.job_from_options import ifeval_prompts
 from pipelines.knowledge.overlap import overlap
-from pipelines.runs.workspace import Workspace, companions, is_file
+from pipelines.runs.workspace import Workspace
 from pipelines.writing import self_prompts
 from pipelines.writing.augment import load as rows_of
 from recovery.errors import InputError

@@ -16,7 +16,6 @@ from db.schema import DEFAULT_PROJECT
 from db.writes.tracker import Tracker
 from pipelines.config import settings
 from pipelines.config.home_settings import of_home
-from pipelines.corpus.reading.tree import beside
 from pipelines.runs.progress import Progress
 from recovery.errors import InputError
 from recovery.storage import atomic_dirs
@@ -261,17 +260,3 @@ def _remember(home: Path, db_url: str | None) -> None:
     # "w": a kill may have left the file empty.
     with open(kept, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         file.write(place + "\n")
-
-
-def is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except OSError:  # a text too long to be a name
-        return False
-
-
-def companions(docs: Path) -> dict[str, str]:
-    """Return the files beside a folder of documents that say how to measure it: probes, prompts, ifeval."""
-    names = ("probes", "prompts", "ifeval")
-    found = {name: beside(docs, f"{name}.jsonl") for name in names}
-    return {name: str(path) for name, path in found.items() if path.is_file()}

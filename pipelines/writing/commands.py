@@ -14,8 +14,9 @@ from evals.probes import FACT_STATUSES, KNOWLEDGE, NEW, Probe, load_probes, pars
 from evals.statistics import items_to_pass
 from pipelines.config.jobs import AUGMENTED
 from pipelines.corpus import documents
+from pipelines.corpus.reading.tree import companions
 from pipelines.runs.kept_probes import earlier_probes
-from pipelines.runs.workspace import Workspace, companions
+from pipelines.runs.workspace import Workspace
 from pipelines.writing import augment as augmenting
 from pipelines.writing import gap_questions, probes
 from pipelines.writing.filters import ProbeLeaks, first_of

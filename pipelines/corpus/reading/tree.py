@@ -21,8 +21,9 @@ LONGEST_SHOWN = 1000  # characters of a path: a database's index takes no more t
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 HIDDEN = "hidden: its name begins with a dot"
+COMPANIONS = ("probes", "prompts", "ifeval")  # beside a folder of documents: how to measure it
 # At the top: training on them would teach what the verdict asks, or what recovery asks.
-ASKED = {"qa.jsonl", "probes.jsonl", "prompts.jsonl", "ifeval.jsonl"}
+ASKED = {"qa.jsonl", *(f"{name}.jsonl" for name in COMPANIONS)}
 QUESTIONS = "questions or prompts to be asked, not a document"
 LEFT_ALONE = (HIDDEN, QUESTIONS)  # reasons that nothing is wrong with
 
@@ -32,6 +33,12 @@ def beside(folder: Path, name: str) -> Path:
     real = folder.resolve()
     named = (real if folder.name == ".." else folder.absolute()).parent.resolve() / name
     return named if named.exists() else real.parent / name
+
+
+def companions(docs: Path) -> dict[str, str]:
+    """Return the files beside a folder of documents that say how to measure it, by name."""
+    found = {name: beside(docs, f"{name}.jsonl") for name in COMPANIONS}
+    return {name: str(path) for name, path in found.items() if path.is_file()}
 
 
 @dataclass

@@ -17,7 +17,7 @@ from pipelines.corpus import documents, text_file
 from pipelines.corpus.manifest import MANIFEST, FileReport, load_manifest, manifest_rows
 from pipelines.corpus.reading import tree
 from pipelines.corpus.reading.formats import Limits
-from pipelines.runs.workspace import companions
+from pipelines.corpus.reading.tree import companions
 from pipelines.writing.probes import own_questions
 from recovery.errors import InputError, RecoverError
 
