@@ -11,8 +11,8 @@ from db.values import plain
 from pipelines.config.jobs import EvalJob
 from pipelines.distillation.engine_checks import COLOCATED, INPROCESS, OWN_SERVER
 from pipelines.evaluation.suites import Suite
+from pipelines.runs.code_version import git_revision, versions
 from pipelines.runs.pinned_inputs import MODEL
-from pipelines.runs.stage_runner import git_revision, versions
 from pipelines.runs.workspace import Workspace
 
 # Settings that reach no answer: margins, and what chooses the questions, which are hashed themselves.

