@@ -29,7 +29,7 @@ from typing import Any
 
 from benchmarks.ledger import Line, markdown, paired, put
 from benchmarks.outcomes.two_homes import FINISHED, compared, headlines, scored
-from db.reads import queries
+from db.reads import curves, queries
 from evals.scores import Item
 from pipelines.config.jobs import CycleJob, DistillJob, EvalJob, Kind, MergeJob, MidtrainJob
 from pipelines.config.overrides import override
@@ -122,7 +122,7 @@ class Finished:
         [run] = queries.runs(self.ws.tracker.db, kind="midtrain", parent=self.run)
         mix = run["result"]["mix"]
         rest = (1 - REPLAYED) / (1 - mix.get("chat", 0.0))
-        steps = max(row["step"] for row in queries.latest_metrics(self.ws.tracker.db, run["id"]))
+        steps = max(row["step"] for row in curves.latest_metrics(self.ws.tracker.db, run["id"]))
         more = {
             "mix": {name: share * rest for name, share in mix.items()} | {"chat": REPLAYED},
             "steps": round(steps / rest),

@@ -13,7 +13,6 @@ import sqlalchemy as sa
 from db.reads.changes import live_version, structure_version
 from db.reads.checkpoints import (
     alias_at,
-    alias_moves,
     aliases,
     checkpoint,
     checkpoint_places,
@@ -24,8 +23,7 @@ from db.reads.checkpoints import (
     resolve,
     runs_behind,
 )
-from db.reads.curves import last_values, latest_metrics, metric_names, metric_series
-from db.reads.cycles import cycle, cycles, knowledge_kept, recovered_fraction
+from db.reads.cycles import cycle, cycles
 from db.reads.flips import compared, flips, flips_of_scores, ledger, ledger_items, paired_suites
 from db.reads.readonly import select
 from db.reads.rows import Row, of_cycle, only, page_of, rows_of, runs_of
@@ -36,7 +34,6 @@ from db.session import Database
 __all__ = [
     "ItemFilter",
     "alias_at",
-    "alias_moves",
     "aliases",
     "checkpoint",
     "checkpoint_places",
@@ -52,18 +49,12 @@ __all__ = [
     "flips",
     "flips_of_scores",
     "items",
-    "knowledge_kept",
-    "last_values",
-    "latest_metrics",
     "ledger",
     "ledger_items",
     "live_version",
-    "metric_names",
-    "metric_series",
     "paired_suites",
     "project_home",
     "projects",
-    "recovered_fraction",
     "resolve",
     "reviews",
     "run",

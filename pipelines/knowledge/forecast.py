@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from scipy import special
 
-from db.reads import queries
+from db.reads import curves, queries
 from recovery.batches.rollouts import Rollouts
 from recovery.distributed import gathered
 from recovery.forward.eval_mode import evaluating
@@ -84,7 +84,7 @@ def learned_law(database: Database) -> LossPerKL:
         if clean is not None and midtrained is not None:
             lost[cycle["run"]] = clean - midtrained
     runs = queries.runs(database, kind="midtrain", parents=list(lost), status="done", limit=2 * LATEST)
-    distances = queries.last_values(database, [run["id"] for run in runs], METRIC)
+    distances = curves.last_values(database, [run["id"] for run in runs], METRIC)
     found = ((distances.get(run["id"]), lost[run["parent_id"]]) for run in reversed(runs))
     return LossPerKL(tuple((kl, loss) for kl, loss in found if kl is not None))
 

@@ -14,7 +14,7 @@ import pytest
 
 from db.errors import TrackerError
 from db.export import export
-from db.reads import changes, queries, traces
+from db.reads import changes, curves, queries, traces
 from db.session import Database
 from db.writes import live as live_module
 from db.writes.tracker import Tracker
@@ -29,7 +29,7 @@ def until(happened: Callable[[], bool], seconds: float = 20.0) -> bool:
 
 
 def steps(tracker: Tracker, run_id: str, name: str = "loss") -> list[int]:
-    return [row["step"] for row in queries.metric_series(tracker.db, run_id, name, points=10**6)]
+    return [row["step"] for row in curves.metric_series(tracker.db, run_id, name, points=10**6)]
 
 
 def test_what_is_flushed_is_stored(tracker: Tracker) -> None:
@@ -39,7 +39,7 @@ def test_what_is_flushed_is_stored(tracker: Tracker) -> None:
             live.metrics(step, {"loss": 1 / (step + 1), "kl": math.nan})
         assert live.flush()
         assert steps(tracker, run.id) == list(range(50))
-    assert {row["special"] for row in queries.metric_series(tracker.db, run.id, "kl")} == {"nan"}
+    assert {row["special"] for row in curves.metric_series(tracker.db, run.id, "kl")} == {"nan"}
 
 
 def test_what_is_not_flushed_is_stored_at_the_end_or_soon(tracker: Tracker) -> None:
@@ -101,7 +101,7 @@ def test_what_is_no_number_is_left_out(tracker: Tracker, caplog: pytest.LogCaptu
         live.metrics(1, {"loss": 1.0, "note": "high", "shape": [1, 2]})
         live.metrics("last", {"loss": 1.0})  # type: ignore[arg-type]
         assert live.flush()
-    assert steps(tracker, run.id) == [1] and queries.metric_names(tracker.db, run.id) == ["loss"]
+    assert steps(tracker, run.id) == [1] and curves.metric_names(tracker.db, run.id) == ["loss"]
     assert len(caplog.messages) == 3 and "metric 'note' at step 1 is a str" in caplog.text
 
 
@@ -128,7 +128,7 @@ def test_a_database_that_is_away_for_a_while(
         away.clear()
         assert live.flush()
     assert steps(tracker, run.id) == list(range(20))
-    assert queries.metric_series(tracker.db, run.id, "loss")[-1]["value"] == 19.0
+    assert curves.metric_series(tracker.db, run.id, "loss")[-1]["value"] == 19.0
     assert queries.run(tracker.db, run.id)["progress"]["step"] == 20
     assert [message for message in caplog.messages if "tried again" in message] != []
     assert "lost" not in caplog.text

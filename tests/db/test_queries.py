@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from db.errors import BadRequest, NotFound
-from db.reads import earlier_documents, overview, queries
+from db.reads import curves, earlier_documents, overview, queries
+from db.reads.cycles import knowledge_kept, recovered_fraction
 from db.writes.points import Point, store
 from db.writes.tracker import Tracker
 from tests.support.databases import items, record_cycle, score
@@ -256,18 +257,18 @@ def test_the_latest_review_is_shown(tracker: Tracker) -> None:
 @given(st.floats(0.01, 1), st.floats(0.01, 1), st.floats(0.01, 1))
 def test_fractions(clean: float, midtrained: float, recovered: float) -> None:
     if clean <= midtrained:
-        assert queries.recovered_fraction(clean, midtrained, recovered) is None  # nothing was lost
+        assert recovered_fraction(clean, midtrained, recovered) is None  # nothing was lost
     elif clean > midtrained + 1e-6:
-        assert queries.recovered_fraction(clean, midtrained, clean) == 1
-        assert queries.recovered_fraction(clean, midtrained, midtrained) == 0
-        back = queries.recovered_fraction(clean, midtrained, recovered)
+        assert recovered_fraction(clean, midtrained, clean) == 1
+        assert recovered_fraction(clean, midtrained, midtrained) == 0
+        back = recovered_fraction(clean, midtrained, recovered)
         assert back is not None and midtrained + back * (clean - midtrained) == pytest.approx(
             recovered, abs=1e-6
         )
     if midtrained <= clean:
-        assert queries.knowledge_kept(clean, midtrained, recovered) is None  # nothing was learned
+        assert knowledge_kept(clean, midtrained, recovered) is None  # nothing was learned
     else:
-        assert queries.knowledge_kept(clean, midtrained, midtrained) == 1
+        assert knowledge_kept(clean, midtrained, midtrained) == 1
 
 
 # Runs and checkpoints --------------------------------------------------------------------------------------
@@ -394,17 +395,17 @@ def test_a_short_curve_comes_whole(tracker: Tracker) -> None:
     run = tracker.start_run("distill")
     for step, value in ((-2, 1.0), (0, math.nan), (5, 3.0)):
         tracker.record_metrics(run.id, step, {"loss": value})
-    rows = queries.metric_series(tracker.db, run.id, "loss")
+    rows = curves.metric_series(tracker.db, run.id, "loss")
     assert [(row["step"], row["value"], row["special"]) for row in rows] == [
         (-2, 1.0, None),
         (0, None, "nan"),
         (5, 3.0, None),
     ]
-    assert [row["step"] for row in queries.metric_series(tracker.db, run.id, "loss", after=-2)] == [0, 5]
-    assert queries.metric_series(tracker.db, run.id, "loss", after=5) == []
+    assert [row["step"] for row in curves.metric_series(tracker.db, run.id, "loss", after=-2)] == [0, 5]
+    assert curves.metric_series(tracker.db, run.id, "loss", after=5) == []
     assert (
-        queries.metric_series(tracker.db, run.id, "other")
-        == queries.metric_series(tracker.db, "other", "loss")
+        curves.metric_series(tracker.db, run.id, "other")
+        == curves.metric_series(tracker.db, "other", "loss")
         == []
     )
 
@@ -414,7 +415,7 @@ def test_a_long_curve_is_thinned_without_losing_its_peaks(tracker: Tracker) -> N
     values = {step: float(step % 10) for step in range(1, 1001)} | {500: 1e6, 777: math.inf}
     points = [Point.of(run.id, "loss", step, value) for step, value in values.items()]
     tracker.db.write(lambda session: store(session, points))
-    rows = queries.metric_series(tracker.db, run.id, "loss", points=100)
+    rows = curves.metric_series(tracker.db, run.id, "loss", points=100)
     assert len(rows) == 100 and sum(row["n"] for row in rows) == 1000
     assert rows[0] | {"at": 0} == {
         "step": 1,
@@ -436,14 +437,14 @@ def test_names_and_latest_values(tracker: Tracker) -> None:
         tracker.record_metrics(run.id, step, {"loss": step, "kl": 1.0, "grad_norm": 2.0})
     tracker.record_metrics(run.id, 9, {"kl": math.inf})
     tracker.record_metrics(other.id, 1, {"alien": 1.0})
-    assert queries.metric_names(tracker.db, run.id) == ["grad_norm", "kl", "loss"]
+    assert curves.metric_names(tracker.db, run.id) == ["grad_norm", "kl", "loss"]
     latest = {
         row["name"]: (row["step"], row["value"], row["special"])
-        for row in queries.latest_metrics(tracker.db, run.id)
+        for row in curves.latest_metrics(tracker.db, run.id)
     }
     assert latest == {"grad_norm": (2, 2.0, None), "kl": (9, None, "inf"), "loss": (2, 2.0, None)}
-    assert queries.metric_names(tracker.db, "nobody") == []
-    assert queries.latest_metrics(tracker.db, "nobody") == []
+    assert curves.metric_names(tracker.db, "nobody") == []
+    assert curves.latest_metrics(tracker.db, "nobody") == []
 
 
 def test_curves_are_found_by_their_key(tmp_path: Path) -> None:
@@ -456,9 +457,9 @@ def test_curves_are_found_by_their_key(tmp_path: Path) -> None:
         asked: list[str] = []
         raw.set_trace_callback(asked.append)
         connection.connection.close()
-    queries.metric_series(tracker.db, run.id, "loss")
-    queries.metric_names(tracker.db, run.id)
-    queries.latest_metrics(tracker.db, run.id)
+    curves.metric_series(tracker.db, run.id, "loss")
+    curves.metric_names(tracker.db, run.id)
+    curves.latest_metrics(tracker.db, run.id)
     raw.set_trace_callback(None)
     for sql in (
         sql for sql in asked if "metrics" in sql and sql.lstrip().upper().startswith(("SELECT", "WITH"))

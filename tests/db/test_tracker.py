@@ -21,7 +21,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from db.errors import BadRequest, NotFound, TrackerError
-from db.reads import queries
+from db.reads import checkpoints, curves, queries
 from db.redact import HIDDEN
 from db.schema import Base, Item, Metric
 from db.session import Database
@@ -155,7 +155,7 @@ def test_every_float_comes_back(tracker: Tracker, values: dict[str, float]) -> N
     run = tracker.start_run("distill")
     for _ in range(2):
         tracker.record_metrics(run.id, 3, values)
-    rows = {row["name"]: row for row in queries.latest_metrics(tracker.db, run.id)}
+    rows = {row["name"]: row for row in curves.latest_metrics(tracker.db, run.id)}
     back = {name: float(row["special"] or row["value"]) for name, row in rows.items()}
     assert back == pytest.approx(names, rel=0, abs=0, nan_ok=True)
     assert all((row["value"] is None) == (row["special"] is not None) for row in rows.values())
@@ -165,7 +165,7 @@ def test_a_step_logged_again_is_replaced(tracker: Tracker) -> None:
     run = tracker.start_run("distill")
     tracker.record_metrics(run.id, 1, {"loss": math.nan})
     tracker.record_metrics(run.id, 1, {"loss": 2.5})
-    assert [(row["value"], row["special"]) for row in queries.latest_metrics(tracker.db, run.id)] == [
+    assert [(row["value"], row["special"]) for row in curves.latest_metrics(tracker.db, run.id)] == [
         (2.5, None)
     ]
     assert count(tracker, Metric) == 1
@@ -195,7 +195,7 @@ def test_aliases_move_and_remember(tracker: Tracker) -> None:
     assert [(row["name"], row["checkpoint_id"]) for row in queries.aliases(tracker.db)] == [
         ("current", "two")
     ]
-    assert [row["checkpoint_id"] for row in queries.alias_moves(tracker.db, "current")] == ["two", "one"]
+    assert [row["checkpoint_id"] for row in checkpoints.alias_moves(tracker.db, "current")] == ["two", "one"]
     with pytest.raises(NotFound, match="checkpoint three is not recorded"):
         tracker.set_alias("current", "three")
 
@@ -352,7 +352,7 @@ def test_a_rejection_takes_the_model_out_of_use(tracker: Tracker) -> None:
     tracker.forget_place("rec1")
     tracker.add_review(3, "reject", "no", "ada", token="once")
     assert current() == "rec3"  # whose files are here, while the first one's are not
-    assert [row["checkpoint_id"] for row in queries.alias_moves(tracker.db, "current")] == [
+    assert [row["checkpoint_id"] for row in checkpoints.alias_moves(tracker.db, "current")] == [
         *("rec3", "rec1", "rec2", "rec3", "rec2", "rec1")
     ]
 
