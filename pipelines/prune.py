@@ -10,6 +10,7 @@ from typing import Any
 from db.cycle_names import STAGES
 from db.errors import BadRequest, NotFound
 from db.reads import queries
+from db.reads.checkpoints import alias_moves
 from pipelines.runs.workspace import Workspace
 
 CYCLES = 2  # newest cycles whose checkpoints are kept: the next one may start or be taught from them
@@ -62,7 +63,7 @@ def _before_current(ws: Workspace, rows: list[Row], turned: list[Row]) -> set[st
         if cycle["review"] and cycle["review"]["decision"] == "reject"
     }
     here = {row["id"] for row in rows}
-    targets = [move["checkpoint_id"] for move in queries.alias_moves(ws.tracker.db, "current")]
+    targets = [move["checkpoint_id"] for move in alias_moves(ws.tracker.db, "current")]
     earlier = (target for target in targets if target in here - rejected and target != targets[0])
     return set(islice(earlier, 1))
 
