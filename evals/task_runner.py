@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,17 +87,17 @@ def prepare(name: str, folder: str | Path | None = None) -> PreparedTask:
     manager = _manager(folder, name)
     if name not in manager.all_tasks:
         raise task_names.unknown(name, manager.all_tasks)
-    data = _local_rows(folder)
     leaves = _leaves(manager, name)
-    overrides = [_override(manager, leaf, data, folder) for leaf in leaves]
     try:
         with harness.quiet():
-            loaded = _load(manager, name, leaves, overrides)
+            _use_local_data(manager, leaves, folder)
+            loaded = dict(manager.load(name))
             docs = {leaf: len(task.eval_docs) for leaf, task in loaded["tasks"].items()}
     except InputError:
         raise
     except Exception as error:  # not cached, offline, gated, a wrong file: each raises another kind
         raise InputError(_missing(manager, name, leaves, error)) from error
+    _require_all(name, leaves, loaded["tasks"])
     empty = [leaf for leaf, count in docs.items() if not count]
     if empty or not docs:
         raise InputError(f"{(empty or [name])[0]}: no row to ask: give it data")
@@ -126,22 +126,38 @@ def _leaves(manager: lm_eval.tasks.TaskManager, name: str) -> list[str]:
     if name in manager.all_subtasks:
         return [name]
     entry = manager.task_index[name]
-    if name in manager.all_tags:
-        return sorted(entry.tags)
-    cfg = load_yaml(entry.yaml_path, resolve_func=False) if entry.yaml_path else entry.cfg or {}
+    return sorted(entry.tags) if name in manager.all_tags else _members(manager, entry.cfg or {})
+
+
+def _members(manager: lm_eval.tasks.TaskManager, group: dict[str, Any]) -> list[str]:
+    """List the leaf tasks of a group's settings, those of the groups that are written within it included."""
     found: list[str] = []
-    for child in cfg.get("task", []):
-        inner = child if isinstance(child, str) else child.get("task") or child.get("group")
-        found += _leaves(manager, inner) if inner in manager.all_tasks else []
+    for child in group.get("task") or []:
+        inner = child if isinstance(child, str) else child.get("group") or child.get("task")
+        if isinstance(inner, str) and inner in manager.task_index:
+            found += _leaves(manager, inner)
+        elif isinstance(child, dict) and "group" in child:
+            found += _members(manager, child)
     return found
 
 
-def _load(manager: Any, name: str, leaves: list[str], overrides: list[dict[str, Any]]) -> dict[str, Any]:
-    if not any(overrides):
-        return dict(manager.load(name))
-    tasks = [{"task": leaf} | override for leaf, override in zip(leaves, overrides, strict=True)]
-    loaded = manager.load({"group": f"{name} (local)", "task": tasks})
-    return {"tasks": loaded["tasks"], "groups": {}, "group_map": {}}
+def _use_local_data(manager: Any, leaves: Sequence[str], folder: str | Path | None) -> None:
+    """Point leaves at local files in the index, so that lm-eval itself applies what their groups set."""
+    data = _local_rows(folder)
+    for leaf in dict.fromkeys(leaves):
+        entry = manager.task_index[leaf]
+        if override := _override(entry, data, folder):
+            cfg = load_yaml(entry.yaml_path, resolve_func=True)
+            manager.task_index[leaf] = replace(entry, yaml_path=None, cfg={**cfg, **override})
+
+
+def _require_all(name: str, leaves: Sequence[str], loaded: Mapping[str, Any]) -> None:
+    """Refuse a group of which lm-eval loads some tasks under one name, so that all but one are lost."""
+    if lost := [leaf for leaf in leaves if leaf not in loaded]:
+        raise InputError(
+            f"{name}: lm-eval loads no {lost[0]}: where a group changes settings of another, name it by "
+            "`group:` in its list, and the tasks of a tag one by one"
+        )
 
 
 def _local_rows(folder: str | Path | None) -> dict[str, Path]:
@@ -149,19 +165,19 @@ def _local_rows(folder: str | Path | None) -> dict[str, Path]:
     return {path.name.removesuffix(".jsonl"): path for path in Path(folder).glob("*.jsonl")} if folder else {}
 
 
-def _override(manager: Any, leaf: str, data: dict[str, Path], folder: Any) -> dict[str, Any]:
+def _override(entry: Any, data: dict[str, Path], folder: Any) -> dict[str, Any]:
     """Replace a leaf's data by local files: NAME.jsonl, or the data files named in its YAML."""
+    leaf, cfg = entry.name, entry.cfg or {}
     files = {
         split: path for stem, path in data.items() for split in [_split_of(stem, leaf)] if split is not None
     }
-    path = manager.task_index[leaf].yaml_path
-    cfg = load_yaml(path, resolve_func=False) if path else {}
     if files:
         rows = {split: jsonl.read(path, {}) for split, path in files.items()}
         return {"custom_dataset": lambda **_: _Splits(rows, leaf), "dataset_kwargs": {}}
     kwargs = cfg.get("dataset_kwargs") or {}
     if folder and cfg.get("dataset_path") in _PACKAGED and "data_files" in kwargs:
-        return {"dataset_kwargs": kwargs | {"data_files": _beside(kwargs["data_files"], Path(path).parent)}}
+        beside = _beside(kwargs["data_files"], Path(entry.yaml_path).parent)
+        return {"dataset_kwargs": kwargs | {"data_files": beside}}
     return {}
 
 
@@ -197,8 +213,7 @@ def _beside(files: Any, folder: Path) -> Any:
 
 
 def _missing(manager: Any, name: str, leaves: Sequence[str], error: Exception) -> str:
-    path = manager.task_index[leaves[0]].yaml_path if leaves else None
-    source = load_yaml(path, resolve_func=False).get("dataset_path") if path else None
+    source = (manager.task_index[leaves[0]].cfg or {}).get("dataset_path") if leaves else None
     what = f"its data set {source}" if source else "its data"
     return (
         f"{name}: {what} cannot be loaded ({harness.first_line(error)}): go online once to fetch it, "

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evals import task_names, tasks
+from evals import task_names, task_runner, tasks
 from evals.scores import ModelCalls, drawn
 from evals.task_runner import PreparedTask
 from pipelines.config.jobs import EvalJob
@@ -167,6 +167,39 @@ def test_rows_of_a_known_task_are_enough(tmp_path: Path) -> None:
     assert score.n == 3
     assert 0.99 < score.value < 1.0
     assert all(item.passed and item.detail["value"] == pytest.approx(score.value) for item in score.items)
+
+
+def local_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Index the folder alone: lm-eval's own thousands of files take seconds."""
+    from lm_eval.tasks import TaskManager
+
+    own = TaskManager(include_defaults=False, include_path=str(folder))
+    monkeypatch.setattr(task_runner, "_manager", lambda *_: own)
+
+
+def test_a_groups_own_settings_hold_over_local_data(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings of the whole group, of one of its tasks, and a group that is written within it."""
+    (folder / "mine.yaml").write_text(
+        "group: mine\ndescription: 'Look: '\n"
+        "task: [{task: sums, num_fewshot: 2}, {group: inner, task: [colours]}]"
+    )
+    local_only(folder, monkeypatch)
+    score, _ = tasks.evaluate(tasks.prepare("mine", folder), canned("green"))
+    asked = {
+        name: [item for item in score.items if item.detail["task"] == name] for name in ("sums", "colours")
+    }
+    assert [len(asked[name]) for name in asked] == [4, 5]
+    assert all(item.prompt.startswith("Look: ") for item in score.items)
+    assert all(item.prompt.count("=") == 3 for item in asked["sums"])
+
+
+def test_a_group_that_loses_tasks_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """lm-eval gives all tasks of a group that is named by `task:` that group's name."""
+    (folder / "inner.yaml").write_text("group: inner\ntask: [sums, colours]")
+    (folder / "outer.yaml").write_text("group: outer\ntask: [{task: inner, num_fewshot: 1}]")
+    local_only(folder, monkeypatch)
+    with pytest.raises(InputError, match=r"outer: lm-eval loads no sums: .* name it by `group:`"):
+        tasks.prepare("outer", folder)
 
 
 @pytest.mark.parametrize(
