@@ -25,7 +25,7 @@ from evals.scores import Asked, ModelCalls, drawn
 from recovery.errors import InputError
 
 _PACKAGED = ("json", "csv", "parquet", "text")  # datasets' own readers of local files
-_FEWSHOT_SEED = 0  # every checkpoint gets the same examples
+_SEED = 0  # every checkpoint gets the same examples and options
 _MAX_NEW_TOKENS = 256  # lm-eval's own, where a task names none
 
 
@@ -91,7 +91,10 @@ def prepare(name: str, folder: str | Path | None = None) -> PreparedTask:
     try:
         with harness.quiet():
             _use_local_data(manager, leaves, folder)
+            random.seed(_SEED)
             loaded = dict(manager.load(name))
+            for task in loaded["tasks"].values():
+                _settle(task)
             docs = {leaf: len(task.eval_docs) for leaf, task in loaded["tasks"].items()}
     except InputError:
         raise
@@ -104,7 +107,7 @@ def prepare(name: str, folder: str | Path | None = None) -> PreparedTask:
     for leaf, task in loaded["tasks"].items():
         if task.OUTPUT_TYPE == "loglikelihood_rolling":
             raise InputError(f"{leaf}: gives the perplexity of texts, not answers: it cannot be paired")
-        task.set_fewshot_seed(_FEWSHOT_SEED)
+        task.set_fewshot_seed(_SEED)
     return PreparedTask(name, loaded)
 
 
@@ -219,6 +222,19 @@ def _missing(manager: Any, name: str, leaves: Sequence[str], error: Exception) -
         f"{name}: {what} cannot be loaded ({harness.first_line(error)}): go online once to fetch it, "
         f"or give --tasks DIR with {leaves[0] if leaves else name}.jsonl"
     )
+
+
+def _settle(task: Task) -> None:
+    """Process the rows to ask once, by the same draws for every checkpoint.
+
+    lm-eval processes them whenever it reads them, and some tasks shuffle their options then: those that it
+    scores would be others than those that were asked."""
+    asked = task.get_config("test_split") or task.get_config("validation_split")
+    if asked is None or task.get_config("process_docs") is None:
+        return
+    random.seed(_SEED)
+    task.dataset[asked] = task.eval_docs
+    task.set_config("process_docs", None)
 
 
 def _headline(task: Task) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,49 @@ def test_perplexities_of_texts_are_refused_before_any_is_computed(folder: Path) 
     (folder / "read.yaml").write_text(rolling)
     with pytest.raises(InputError, match="read: gives the perplexity of texts, not answers"):
         tasks.prepare("read", folder)
+
+
+RIDDLES = """
+task: riddles
+output_type: multiple_choice
+test_split: test
+process_docs: !function shuffling.process_docs
+doc_to_text: "{{question}}"
+doc_to_choice: options
+doc_to_target: right
+metric_list:
+  - {metric: acc, aggregation: mean, higher_is_better: true}
+"""
+SHUFFLING = """
+import random
+
+def process_docs(rows):
+    def shuffled(row):
+        options = random.sample(["yes", "no", "maybe", "never"], 4)
+        return {**row, "options": options, "right": options.index("yes")}
+
+    return rows.map(shuffled)
+"""
+
+
+def riddles(folder: Path, settings: str = "", rows: int = 12) -> None:
+    """Write a task that shuffles its options whenever its rows are processed, as GPQA's does."""
+    (folder / "riddles.yaml").write_text(RIDDLES + settings)
+    (folder / "shuffling.py").write_text(SHUFFLING)
+    (folder / "riddles.jsonl").write_text("".join(f'{{"question": "Is {n}?"}}\n' for n in range(rows)))
+
+
+def test_the_options_that_were_asked_are_those_that_are_scored(folder: Path) -> None:
+    riddles(folder)
+    state = random.getstate()
+    prepared = tasks.prepare("riddles", folder)
+    score, _ = tasks.evaluate(prepared, canned("yes"))
+    assert (score.value, score.n) == (1.0, 12)
+    orders = [doc["options"] for doc in prepared.loaded["tasks"]["riddles"].eval_docs]
+    assert len(set(map(tuple, orders))) > 1
+    again = tasks.prepare("riddles", folder).loaded["tasks"]["riddles"].eval_docs
+    assert [doc["options"] for doc in again] == orders
+    assert random.getstate() == state
 
 
 def test_a_limit_draws_rows_of_all_leaves_together(folder: Path) -> None:
