@@ -50,3 +50,9 @@ def _row(line: str, where: str, fields: Mapping[str, type]) -> dict[str, Any]:
         if not isinstance(row.get(name), kind):
             raise InputError(f"{where}: `{name}` ({kind.__name__}) is missing or of another type: add it")
     return row
+
+
+def by_split(folder: str | Path, name: str) -> dict[str, Path]:
+    """Return a task's files in a folder by their split: NAME.train.jsonl by "train", NAME.jsonl by ""."""
+    found = {path.name.removesuffix(".jsonl"): path for path in Path(folder).glob("*.jsonl")}
+    return {stem[len(name) + 1 :]: found[stem] for stem in found if f"{stem}.".startswith(f"{name}.")}

@@ -17,7 +17,7 @@ from typing import Any
 import lm_eval
 import lm_eval.tasks
 from lm_eval.api.model import LM
-from lm_eval.api.task import Task
+from lm_eval.api.task import ConfigurableTask, Task
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from evals import harness, jsonl, task_names
@@ -146,10 +146,9 @@ def _members(manager: lm_eval.tasks.TaskManager, group: dict[str, Any]) -> list[
 
 def _use_local_data(manager: Any, leaves: Sequence[str], folder: str | Path | None) -> None:
     """Point leaves at local files in the index, so that lm-eval itself applies what their groups set."""
-    data = _local_rows(folder)
-    for leaf in dict.fromkeys(leaves):
+    for leaf in dict.fromkeys(leaves) if folder else ():
         entry = manager.task_index[leaf]
-        if override := _override(entry, data, folder):
+        if override := _override(entry, folder):
             cfg = load_yaml(entry.yaml_path, resolve_func=True)
             manager.task_index[leaf] = replace(entry, yaml_path=None, cfg={**cfg, **override})
 
@@ -163,32 +162,17 @@ def _require_all(name: str, leaves: Sequence[str], loaded: Mapping[str, Any]) ->
         )
 
 
-def _local_rows(folder: str | Path | None) -> dict[str, Path]:
-    """Return the folder's JSONL files by their name without .jsonl."""
-    return {path.name.removesuffix(".jsonl"): path for path in Path(folder).glob("*.jsonl")} if folder else {}
-
-
-def _override(entry: Any, data: dict[str, Path], folder: Any) -> dict[str, Any]:
+def _override(entry: Any, folder: Any) -> dict[str, Any]:
     """Replace a leaf's data by local files: NAME.jsonl, or the data files named in its YAML."""
-    leaf, cfg = entry.name, entry.cfg or {}
-    files = {
-        split: path for stem, path in data.items() for split in [_split_of(stem, leaf)] if split is not None
-    }
-    if files:
+    cfg = entry.cfg or {}
+    if files := jsonl.by_split(folder, entry.name):
         rows = {split: jsonl.read(path, {}) for split, path in files.items()}
-        return {"custom_dataset": lambda **_: _Splits(rows, leaf), "dataset_kwargs": {}}
+        return {"custom_dataset": lambda **_: _Splits(rows, entry.name), "dataset_kwargs": {}}
     kwargs = cfg.get("dataset_kwargs") or {}
-    if folder and cfg.get("dataset_path") in _PACKAGED and "data_files" in kwargs:
+    if cfg.get("dataset_path") in _PACKAGED and "data_files" in kwargs:
         beside = _beside(kwargs["data_files"], Path(entry.yaml_path).parent)
         return {"dataset_kwargs": kwargs | {"data_files": beside}}
     return {}
-
-
-def _split_of(stem: str, leaf: str) -> str | None:
-    """Return the split in a file's name: NAME -> "", NAME.train -> "train", anything else -> None."""
-    if stem == leaf:
-        return ""
-    return stem.removeprefix(f"{leaf}.") if stem.startswith(f"{leaf}.") else None
 
 
 class _Splits(dict[str, Any]):
@@ -225,16 +209,43 @@ def _missing(manager: Any, name: str, leaves: Sequence[str], error: Exception) -
 
 
 def _settle(task: Task) -> None:
-    """Process the rows to ask once, by the same draws for every checkpoint.
+    """Process the rows to ask once, by the same draws for every checkpoint; keep each from its own examples.
 
     lm-eval processes them whenever it reads them, and some tasks shuffle their options then: those that it
     scores would be others than those that were asked."""
     asked = task.get_config("test_split") or task.get_config("validation_split")
-    if asked is None or task.get_config("process_docs") is None:
+    process = task.get_config("process_docs")
+    own = asked is not None and isinstance(task, ConfigurableTask) and _gives_examples(task, asked)
+    if asked is not None and process is not None:
+        random.seed(_SEED)
+        task.dataset[asked] = task.eval_docs
+        task.set_config("process_docs", None)
+    if own:
+        _leave_out_asked(task, process)
+
+
+def _gives_examples(task: ConfigurableTask, asked: str) -> bool:
+    """Return whether the examples are drawn from the rows of the split that is asked."""
+    config, shots, rows = task.config, task.fewshot_cfg, task.dataset
+    usual = config.training_split or config.validation_split or config.test_split
+    split = shots.split or (None if shots.samples is not None else usual)
+    return split == asked or (isinstance(rows, _Splits) and split is not None and rows[split] is rows[asked])
+
+
+def _leave_out_asked(task: ConfigurableTask, process: Any) -> None:
+    """Let lm-eval leave the asked row out of its examples, which it does where their split is test_split."""
+    config, shots = task.config, task.fewshot_cfg
+    if process is not None and (shots.split is None or shots.process_docs is process):
+        task.sampler.replace_df(list(task.eval_docs))  # shuffled another time, a row differs from itself
+    if not isinstance(task.dataset, _Splits):
         return
-    random.seed(_SEED)
-    task.dataset[asked] = task.eval_docs
-    task.set_config("process_docs", None)
+    shots.split = config.test_split
+    rows, wanted = len(task.sampler.df), config.num_fewshot or 0
+    if 0 < rows <= wanted:
+        raise InputError(
+            f"{config.task}: {wanted} examples beside the question take more than {rows} rows: add some, or "
+            f"{config.task}.train.jsonl with other rows"
+        )
 
 
 def _headline(task: Task) -> tuple[str, str]:

@@ -155,6 +155,41 @@ def test_the_options_that_were_asked_are_those_that_are_scored(folder: Path) -> 
     assert random.getstate() == state
 
 
+@pytest.mark.parametrize(
+    "splits",
+    [
+        "test_split: test\ntraining_split: train\n",
+        "test_split: test\nfewshot_split: dev\n",
+        "validation_split: validation\nfewshot_split: train\n",
+    ],
+)
+def test_no_question_is_among_its_own_examples(folder: Path, splits: str) -> None:
+    """One file of rows serves for questions and examples: three of four rows are all the others."""
+    (folder / "sums.yaml").write_text(WRITE.replace("test_split: test\n", f"{splits}num_fewshot: 3\n"))
+    rows = [{"question": f"{n}+{n}=", "answer": "4"} for n in range(4)]
+    (folder / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    score, _ = tasks.evaluate(tasks.prepare("sums", folder), canned(""))
+    asked = [[item.prompt.count(f"{n}+{n}=") for n in range(4)] for item in score.items]
+    assert asked == [[1, 1, 1, 1]] * 4
+
+
+def test_a_shuffled_question_is_not_among_its_own_examples(folder: Path) -> None:
+    riddles(folder, "training_split: train\nnum_fewshot: 3\n", rows=4)
+    score, _ = tasks.evaluate(tasks.prepare("riddles", folder), canned("yes"))
+    assert [[item.prompt.count(f"Is {n}?") for n in range(4)] for item in score.items] == [[1, 1, 1, 1]] * 4
+
+
+def test_examples_from_a_file_of_their_own_are_all_used(folder: Path) -> None:
+    riddles(folder, "training_split: train\nnum_fewshot: 3\n", rows=3)
+    with pytest.raises(
+        InputError, match=r"riddles: 3 examples .* take more than 3 rows: .*riddles\.train\.jsonl"
+    ):
+        tasks.prepare("riddles", folder)
+    (folder / "riddles.train.jsonl").write_text("".join(f'{{"question": "Was {n}?"}}\n' for n in range(3)))
+    score, _ = tasks.evaluate(tasks.prepare("riddles", folder), canned("yes"))
+    assert all(item.prompt.count("Was ") == 3 and item.prompt.count("Is ") == 1 for item in score.items)
+
+
 def test_a_limit_draws_rows_of_all_leaves_together(folder: Path) -> None:
     prepared = tasks.prepare("colours", folder)
     score, _ = tasks.evaluate(prepared, canned("green"), limit=3)
