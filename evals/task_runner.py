@@ -16,6 +16,8 @@ from typing import Any
 
 import lm_eval
 import lm_eval.tasks
+import numpy as np
+from lm_eval.api.metrics import mean
 from lm_eval.api.model import LM
 from lm_eval.api.task import ConfigurableTask, Task
 from lm_eval.tasks._yaml_loader import load_yaml
@@ -107,6 +109,7 @@ def prepare(name: str, folder: str | Path | None = None) -> PreparedTask:
     for leaf, task in loaded["tasks"].items():
         if task.OUTPUT_TYPE == "loglikelihood_rolling":
             raise InputError(f"{leaf}: gives the perplexity of texts, not answers: it cannot be paired")
+        _headline(task)
         task.set_fewshot_seed(_SEED)
     return PreparedTask(name, loaded)
 
@@ -249,10 +252,16 @@ def _leave_out_asked(task: ConfigurableTask, process: Any) -> None:
 
 
 def _headline(task: Task) -> tuple[str, str]:
-    """Return the first metric and the first filter that the task lists."""
-    metric = next(iter(task.higher_is_better()), "acc")
+    """Return the first metric that is a mean over documents, the higher the better, and the first filter."""
+    better, joined = task.higher_is_better(), task.aggregation()
+    found = [metric for metric in better if better[metric] and joined.get(metric) in (mean, np.mean)]
+    if not found:
+        raise InputError(
+            f"{task.task_name}: none of its metrics ({', '.join(map(str, better))}) is a mean over documents "
+            "that is the better the higher it is: it cannot be paired"
+        )
     filters = getattr(task, "_filters", None)
-    return str(metric), str(filters[0].name) if filters else "none"
+    return str(found[0]), str(filters[0].name) if filters else "none"
 
 
 class _TaskLM(LM):

@@ -1,4 +1,4 @@
-"""Run any lm-eval task as a suite: its documents become items, its first metric the score.
+"""Run any lm-eval task as a suite: its documents become items, its first mean of shares the score.
 
 A group (mmlu) is one suite over the documents of all its tasks. Metrics that are shares rather than passes
 (truthfulqa_mc2) keep their value in the item's detail; "passed" then means more than half.
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from evals.task_runner import PreparedTask, TaskRun
 
 _KEPT = 2000  # characters of a prompt that are stored; few-shot examples come before
+_ROUNDING = 1e-6
 
 
 def prepare(name: str, folder: str | Path | None = None) -> PreparedTask:
@@ -77,9 +78,14 @@ def _item(task: str, row: dict[str, Any], metric: str, *, many: bool) -> Item:
 
 
 def _value(found: Any, task: str, metric: str) -> float:
-    if isinstance(found, bool | int | float) or hasattr(found, "item"):
-        return float(found)
-    raise InputError(f"{task}: metric {metric} gives no number for a document: it cannot be paired")
+    if not (isinstance(found, bool | int | float) or hasattr(found, "item")):
+        raise InputError(f"{task}: metric {metric} gives no number for a document: it cannot be paired")
+    value = float(found)
+    if not -_ROUNDING <= value <= 1 + _ROUNDING:
+        raise InputError(
+            f"{task}: metric {metric} gives {value:g} for a document, not 0 to 1: it cannot be paired"
+        )
+    return min(max(value, 0.0), 1.0)
 
 
 def _chosen(row: dict[str, Any], answers: Sequence[Any]) -> str:

@@ -112,6 +112,45 @@ def test_perplexities_of_texts_are_refused_before_any_is_computed(folder: Path) 
         tasks.prepare("read", folder)
 
 
+def test_the_score_is_the_first_mean_that_is_the_better_the_higher(folder: Path) -> None:
+    """As lambada_openai, whose perplexity comes before its accuracy."""
+    metrics = "  - {metric: perplexity, aggregation: perplexity, higher_is_better: false}\n"
+    likelihood = CHOICE.replace("multiple_choice", "loglikelihood").replace(
+        '["green", "red and blue"]', "null"
+    )
+    (folder / "colours.yaml").write_text(likelihood.replace("metric_list:\n", f"metric_list:\n{metrics}"))
+    sure = ModelCalls(canned("").generate, lambda pairs: [(-0.1, "sea" in asked) for asked, _ in pairs])
+    score, _ = tasks.evaluate(tasks.prepare("colours", folder), sure)
+    assert score.metric == "acc"
+    assert [item.passed for item in score.items] == [False, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        "{metric: acc, aggregation: mean, higher_is_better: false}",
+        "{metric: mcc, aggregation: matthews_corrcoef, higher_is_better: true}",
+    ],
+)
+def test_metrics_that_no_document_can_pass_are_refused_before_any_is_computed(
+    folder: Path, metric: str
+) -> None:
+    usual = "{metric: acc, aggregation: mean, higher_is_better: true}"
+    (folder / "colours.yaml").write_text(CHOICE.replace(usual, metric))
+    with pytest.raises(InputError, match=r"colours: none of its metrics \((acc|mcc)\) is a mean"):
+        tasks.prepare("colours", folder)
+
+
+@pytest.mark.parametrize("grade", ["42.0", "-1.0", "float('nan')"])
+def test_grades_on_another_scale_are_refused(folder: Path, grade: str) -> None:
+    (folder / "grades.py").write_text(f"def grade(doc, results):\n    return {{'grade': {grade}}}\n")
+    graded = WRITE.replace("exact_match", "grade") + "process_results: !function grades.grade\n"
+    (folder / "sums.yaml").write_text(graded)
+    prepared = tasks.prepare("sums", folder)
+    with pytest.raises(InputError, match=r"sums: metric grade gives .* for a document, not 0 to 1"):
+        tasks.evaluate(prepared, canned(""))
+
+
 RIDDLES = """
 task: riddles
 output_type: multiple_choice
