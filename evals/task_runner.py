@@ -84,7 +84,7 @@ class PreparedTask:
         return {name: sorted(chosen) or [0] for name, chosen in found.items()}
 
 
-def prepare(name: str, folder: str | Path | None = None) -> PreparedTask:
+def prepare(name: str, folder: str | Path | None = None, *, in_chat: bool = False) -> PreparedTask:
     """Load a task with its data, or raise an error that names what is missing; nothing is generated."""
     manager = _manager(folder, name)
     if name not in manager.all_tasks:
@@ -106,12 +106,20 @@ def prepare(name: str, folder: str | Path | None = None) -> PreparedTask:
     empty = [leaf for leaf, count in docs.items() if not count]
     if empty or not docs:
         raise InputError(f"{(empty or [name])[0]}: no row to ask: give it data")
-    for leaf, task in loaded["tasks"].items():
-        if task.OUTPUT_TYPE == "loglikelihood_rolling":
-            raise InputError(f"{leaf}: gives the perplexity of texts, not answers: it cannot be paired")
-        _headline(task)
+    for task in loaded["tasks"].values():
+        _require_usable(task, in_chat)
         task.set_fewshot_seed(_SEED)
     return PreparedTask(name, loaded)
+
+
+def _require_usable(task: Task, in_chat: bool) -> None:
+    """Refuse a task whose answers could not be paired, or that cannot be asked in chat."""
+    name = task.task_name
+    if task.OUTPUT_TYPE == "loglikelihood_rolling":
+        raise InputError(f"{name}: gives the perplexity of texts, not answers: it cannot be paired")
+    _headline(task)
+    if in_chat and any(task.doc_to_prefix(doc) for doc in task.eval_docs):
+        raise InputError(f"{name}: opens the answer itself, which no chat can do: leave --chat away")
 
 
 def _manager(folder: str | Path | None, name: str) -> lm_eval.tasks.TaskManager:

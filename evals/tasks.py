@@ -22,11 +22,11 @@ _KEPT = 2000  # characters of a prompt that are stored; few-shot examples come b
 _ROUNDING = 1e-6
 
 
-def prepare(name: str, folder: str | Path | None = None) -> PreparedTask:
+def prepare(name: str, folder: str | Path | None = None, *, in_chat: bool = False) -> PreparedTask:
     """Load the task and its data, or raise an error that names what is missing."""
     from evals import task_runner  # a slow import, deferred until a task is used
 
-    return task_runner.prepare(name, folder)
+    return task_runner.prepare(name, folder, in_chat=in_chat)
 
 
 def evaluate(

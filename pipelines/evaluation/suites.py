@@ -153,7 +153,7 @@ def _ifbench(settings: EvalConfig) -> Suite:
 
 def _task(settings: EvalConfig, name: str) -> Suite:
     """Return the suite of an lm-eval task, with its data loaded."""
-    prepared = tasks.prepare(name, settings.tasks)
+    prepared = tasks.prepare(name, settings.tasks, in_chat=settings.tasks_in_chat)
 
     def score(answers: ModelAnswers) -> Iterator[Score]:
         found, raw = tasks.evaluate(

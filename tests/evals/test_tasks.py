@@ -335,6 +335,17 @@ def test_what_is_missing_is_one_line_before_anything_is_loaded(
     assert "\n" not in str(found.value)
 
 
+def test_a_task_that_opens_the_answer_is_refused_for_chats_before_a_model_is_loaded(
+    ws: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "sums.yaml").write_text(f"{WRITE}gen_prefix: 'Sum:'\n")
+    score, _ = tasks.evaluate(tasks.prepare("sums", folder), canned(""))
+    assert all(item.prompt.endswith("Sum:") for item in score.items)
+    monkeypatch.setattr(Workspace, "load", lambda *_: pytest.fail("a model was loaded in vain"))
+    with pytest.raises(InputError, match=r"sums: opens the answer itself, .* leave --chat away"):
+        evaluate(ws, job(ws, folder, "sums", tasks_in_chat=True))
+
+
 @pytest.mark.slow
 def test_no_name_that_lm_eval_knows_is_refused() -> None:
     from lm_eval.tasks import TaskManager
