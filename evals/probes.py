@@ -113,9 +113,10 @@ def general_retention() -> tuple[Probe, ...]:
 
 
 def suite_probes(path: str | Path | None, suite: str) -> tuple[Probe, ...]:
-    """Return the probes of one suite in a file; if retention has none, the shipped general questions."""
+    """Return a file's probes of one suite; if none of retention counts, the shipped general ones as well."""
     found = load_probes(path, suite) if path else ()
-    return general_retention() if suite == "retention" and not found else found
+    own = suite != "retention" or any(probe.counts for probe in found)
+    return found if own else (*found, *general_retention())
 
 
 def without_superseded(probes: Sequence[Probe], later: Iterable[Probe]) -> list[Probe]:

@@ -255,6 +255,13 @@ def test_general_questions_are_asked_where_a_file_has_none_for_retention(tmp_pat
         '{"id": "b", "suite": "retention", "prompt": "Who?", "answer": "Ada"}\n', encoding="utf-8"
     )
     assert [probe.id for probe in suite_probes(path, "retention")] == ["b"]
+    path.write_text(
+        '{"id": "c", "suite": "retention", "kind": "cloze", "prompt": "It is", "answer": "Ada"}\n'
+        '{"id": "d", "suite": "retention", "kind": "reverse", "prompt": "Who?", "answer": "Ada"}\n',
+        encoding="utf-8",
+    )
+    asked = suite_probes(path, "retention")  # none of the file's counts
+    assert [probe.id for probe in asked[:2]] == ["c", "d"] and asked[2:] == general_retention()
 
 
 TURNS = [
