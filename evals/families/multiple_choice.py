@@ -16,22 +16,23 @@ from evals.answer_matching import matches, normalise
 from evals.families.family import Question, user
 from evals.families.words import CITIES, THINGS
 from evals.probes import Probe, suite_probes
-from evals.scores import Asked, Item, ModelCalls
+from evals.scores import Asked, Item, Message, ModelCalls
 
 LETTERS = "ABCD"
 CLOSING = "Answer with the letter only."
 
 
 def multiple_choice(
-    asks: str, right: str, wrong: Sequence[str], rng: random.Random, cluster: str = ""
+    asks: Sequence[Message], right: str, wrong: Sequence[str], rng: random.Random, cluster: str = ""
 ) -> Question:
-    """Return the question with its options in random order."""
+    """Return the question with its options in random order, below its last turn."""
     options = [right, *wrong]
     rng.shuffle(options)
     listed = "\n".join(f"{letter}) {option}" for letter, option in zip(LETTERS, options, strict=True))
     letter = LETTERS[options.index(right)]
-    text = f"{asks}\n{listed}\n{CLOSING}"
-    return Question([user(text)], "choice", {"letter": letter, "options": options}, letter, cluster)
+    *before, last = asks
+    chat = [*before, {**last, "content": f"{last['content']}\n{listed}\n{CLOSING}"}]
+    return Question(chat, "choice", {"letter": letter, "options": options}, letter, cluster)
 
 
 def from_probes(path: str | None) -> list[Question]:
@@ -51,7 +52,7 @@ def _question(probe: Probe, answers: Sequence[str]) -> Question | None:
         return None
     rng = random.Random(f"multiple choice:{probe.id}")
     wrong = [others[name] for name in rng.sample(sorted(others), len(LETTERS) - 1)]
-    return multiple_choice(probe.prompt, probe.answers[0], wrong, rng, probe.fact)
+    return multiple_choice(probe.chat, probe.answers[0], wrong, rng, probe.fact)
 
 
 def ask(model: ModelCalls, questions: Sequence[Question], max_new_tokens: int) -> list[Item]:
@@ -78,7 +79,7 @@ def draw(rng: random.Random) -> Question:
     """Draw a question of arithmetic or comparison with three wrong options."""
     asks, right, near = rng.choice((_sum, _product, _largest, _first_in_alphabet))(rng)
     wrong = rng.sample(sorted(set(near) - {right}), len(LETTERS) - 1)
-    return multiple_choice(asks, right, wrong, rng)
+    return multiple_choice([user(asks)], right, wrong, rng)
 
 
 Drawn = tuple[str, str, list[str]]  # question, right answer, wrong ones to choose from

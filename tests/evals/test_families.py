@@ -339,7 +339,7 @@ def model(logprobs: list[float]) -> ModelCalls:
 
 
 def test_confidence_is_the_share_of_the_most_probable_letter() -> None:
-    question = multiple_choice.multiple_choice("?", "right", ["x", "y", "z"], random.Random(0))
+    question = multiple_choice.multiple_choice([user("?")], "right", ["x", "y", "z"], random.Random(0))
     place = "ABCD".index(question.answer)
     logprobs = [-5.0 - 2.0] * 4
     logprobs[place] = -5.0
@@ -369,6 +369,27 @@ def test_a_kind_with_too_few_answers_makes_no_choices(tmp_path: Any) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert all(isinstance(probe, Probe) for probe in load_probes(path))
     assert multiple_choice.from_probes(str(path)) == []
+
+
+def test_a_question_of_several_turns_keeps_them_above_its_options(tmp_path: Any) -> None:
+    turns = [
+        user("Who is Ann?"),
+        {"role": "assistant", "content": "The baker."},
+        user("Where does she live?"),
+    ]
+    rows = [
+        {"id": f"p{n}", "suite": "retention", "kind": "k", "messages": turns, "answer": answer}
+        for n, answer in enumerate(("Oslo", "Rome", "Lima", "Kyiv"))
+    ]
+    path = tmp_path / "probes.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    questions = multiple_choice.from_probes(str(path))
+    assert len(questions) == 4
+    for question in questions:
+        assert question.messages[:2] == turns[:2] and len(question.messages) == 3
+        asks, *options, closing = question.messages[2]["content"].split("\n")
+        assert (asks, closing) == ("Where does she live?", multiple_choice.CLOSING) and len(options) == 4
+        assert "[user]" not in question.text
 
 
 # Scores ----------------------------------------------------------------------------------------------------
