@@ -54,13 +54,11 @@ def _require_room(suite: Suite, encoder: Callable[[], ChatEncoder], limit: int) 
 
 
 def _require_turns(suite: Suite, encoder: Callable[[], ChatEncoder]) -> None:
-    """Refuse questions that the template rejects, tried on one of each order of turns."""
+    """Refuse questions that the template rejects or whose tools it drops, by one of each order of turns."""
     chats = (messages for messages in _chats(suite) if not _is_plain(messages))
     for messages in {dialogues.order(messages): messages for messages in chats}.values():
-        try:
-            encoder().check(messages)
-        except InputError as error:
-            raise InputError(f"suite {suite.name}: {_shown(messages)[:60]!r}: {error}") from error
+        if why := first_refusal(encoder(), [messages]):
+            raise InputError(f"suite {suite.name}: {_shown(messages)[:60]!r}: {why}")
 
 
 def _chats(suite: Suite) -> list[list[Message]]:

@@ -78,3 +78,11 @@ def test_a_cycle_refuses_it_before_anything_is_recorded(ws: Workspace, tmp_path:
     with pytest.raises(InputError, match="the question 'Who wrote it"):
         cycle_job(ws, docs, suites="ifeval,knowledge", changes=changes)
     assert queries.runs(ws.tracker.db) == []
+
+
+def test_tools_that_the_template_drops_are_refused(ws: Workspace, tmp_path: Path) -> None:
+    tool = {"type": "function", "function": {"name": "look_up", "parameters": {}}}
+    changes = probes(tmp_path, {"prompt": "Who?"}, {"prompt": "Look up who.", "tools": [tool]})
+    with pytest.raises(InputError, match=r"suite knowledge: .*Look up who.*takes no tool schemas"):
+        evaluate(ws, eval_job(ws, "base", "knowledge", changes=changes), key=ws.new_key())
+    assert queries.items(ws.tracker.db, 1) == []
