@@ -72,7 +72,7 @@ def decoding(model: Any) -> Iterator[Any]:
     are not compiled again for single tokens.
     """
     inner = unwrap(model)
-    with evaluating(model), torch.inference_mode(), _uncompiled(inner):
+    with evaluating(model), torch.inference_mode(), _uncompiled(inner), _without_cudnn_attention():
         with _attention(inner, decoding_way(inner).attention):
             yield inner
 
@@ -165,3 +165,18 @@ def _attention(model: Any, name: str) -> Iterator[None]:
 def _uncompiled(model: Any) -> AbstractContextManager[Any]:
     compiled = any(module._compiled_call_impl is not None for module in model.modules())
     return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
+
+
+@contextmanager
+def _without_cudnn_attention() -> Iterator[None]:
+    """Leave sdpa its other kernels inside the block.
+
+    cuDNN's, which sdpa prefers on Hopper and Blackwell, builds a plan for every new shape, so one for each
+    token: each is one slot more.
+    """
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)

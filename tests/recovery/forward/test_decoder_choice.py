@@ -62,6 +62,23 @@ def test_a_model_decodes_in_a_given_way_inside_the_block_alone() -> None:
         assert decoding_way(model) is own != other
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+def test_decoding_leaves_cudnn_s_attention_out_and_brings_it_back(enabled: bool) -> None:
+    """It builds a plan for every new shape, and each token is one slot more."""
+    chat, cuda = chat_model("Llama"), torch.backends.cuda
+    before = cuda.cudnn_sdp_enabled()
+    cuda.enable_cudnn_sdp(enabled)
+    try:
+        with decoding(chat.model), decoding(chat.model):
+            assert not cuda.cudnn_sdp_enabled()
+        assert cuda.cudnn_sdp_enabled() is enabled
+        with pytest.raises(KeyError), decoding(chat.model):
+            raise KeyError
+        assert cuda.cudnn_sdp_enabled() is enabled
+    finally:
+        cuda.enable_cudnn_sdp(before)
+
+
 @pytest.mark.parametrize("name", EVERY_FAMILY)
 def test_greedy_tokens_equal_those_of_generate(name: str) -> None:
     chat, asked = chat_model(name), prompts()
