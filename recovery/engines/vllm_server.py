@@ -24,7 +24,9 @@ LOOPBACK = "127.0.0.1"
 HEALTH_SECONDS = 5.0
 LOG_LINES = 3
 STREAM_TOKENS = 32  # of an answer, sent at once: one by one they would keep the client busier than the GPU
-TRAINER_VARIABLES = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # not for the server
+# The trainer's own process group: by these a server would wait for the store of torchrun, which is not its.
+TRAINER_VARIABLES = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+TORCHRUN_PREFIXES = ("TORCHELASTIC_", "GROUP_", "ROLE_")
 
 
 class Server:
@@ -164,9 +166,11 @@ def _environment(key: str, devices: str | None) -> dict[str, str]:
     found[KEY_VARIABLE] = key
     if devices is not None:
         found["CUDA_VISIBLE_DEVICES"] = devices
-    for name in TRAINER_VARIABLES:
-        found.pop(name, None)
-    return found
+    return {name: value for name, value in found.items() if not _is_trainers(name)}
+
+
+def _is_trainers(name: str) -> bool:
+    return name in TRAINER_VARIABLES or name.startswith(TORCHRUN_PREFIXES)
 
 
 def _free_port(host: str) -> int:

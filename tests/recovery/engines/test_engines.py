@@ -27,7 +27,7 @@ from recovery.engines.protocol import EngineSettings
 from recovery.engines.vllm_answers import LogprobEntry
 from recovery.engines.vllm_http import ServerEngine
 from recovery.engines.vllm_local import _arguments, lora_rank, lora_targets, scores_of_answer
-from recovery.engines.vllm_server import _command
+from recovery.engines.vllm_server import _command, _environment
 from recovery.engines.watchdog import EngineThread
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.methods import table
@@ -335,6 +335,20 @@ def test_an_adapters_rank_becomes_one_that_vllm_has() -> None:
     assert [lora_rank(rank) for rank in (1, 4, 16, 100, 512)] == [1, 8, 16, 128, 512]
     with pytest.raises(InputError, match="at most 512"):
         lora_rank(513)
+
+
+def test_a_server_learns_nothing_of_the_process_group_that_starts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what torchrun sets, its own group waited for a store that no process hosts."""
+    torchrun = (
+        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+        *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE"),
+        *("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
+    )
+    for name in (*torchrun, "HF_HOME"):
+        monkeypatch.setenv(name, "1")
+    found = _environment("key", None)
+    assert not found.keys() & set(torchrun)
+    assert found["HF_HOME"] == "1"
 
 
 # no orphans -------------------------------------------------------------------------------------------------
