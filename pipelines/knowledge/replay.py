@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipelines.config.fitted import LARGEST_BATCH
 from pipelines.config.sections.midtrain import CHAT_TIMES
 from pipelines.distillation.leaks import AskedPrompts, kept_evaluation_prompts
 from pipelines.distillation.lengths import answerable
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 KEPT_CHAT = "chat.jsonl"
 BEGUN_CHAT = "chat_begun.jsonl"  # the batches that are answered, while others are not
-ANSWERED_AT_ONCE = 64
+ANSWERED_AT_ONCE = 64  # on a CPU: a batch that takes many minutes is lost in a kill
 
 Answered = tuple[list[int], int]
 """Prompt and answer, and where the answer begins."""
@@ -94,9 +95,7 @@ def _answers(
     total = _tokens(found)
     shown = counting(stage.step, "tokens of chat, self-answered", before=total)
     least = job.settings.chat_prompts
-    for first, last in _batches(len(prompts), least):
-        if last <= len(found):
-            continue
+    for first, last in _batches(len(found), len(prompts), least, _at_once(clean)):
         enough = wanted if first < least else wanted / CHAT_TIMES
         if total >= enough:
             break
@@ -122,11 +121,15 @@ def _tokens(chats: Sequence[Answered]) -> int:
     return sum(len(chat) for chat, _ in chats)
 
 
-def _batches(count: int, least: int) -> Iterator[tuple[int, int]]:
+def _at_once(clean: ChatModel) -> int:
+    """Return how many prompts are answered at once: an accelerator writes more in about the same time."""
+    return ANSWERED_AT_ONCE if clean.device.type == "cpu" else LARGEST_BATCH
+
+
+def _batches(first: int, count: int, least: int, at_once: int) -> Iterator[tuple[int, int]]:
     """Yield the bounds of batches of prompts, one of which ends at the `least` number to be answered."""
-    first = 0
     while first < count:
-        last = min(count, first + ANSWERED_AT_ONCE, *([least] if first < least else []))
+        last = min(count, first + at_once, *([least] if first < least else []))
         yield first, last
         first = last
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -187,6 +188,28 @@ def test_a_resumed_run_keeps_the_answers_of_its_first_attempt(
     asked.append(-1)
     assert replay._answers(job, stage, clean, prompts, wanted=10**6) == whole
     assert asked == [0, 2, -1, 4]
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 64])
+def test_answers_do_not_depend_on_how_many_are_written_at_once(
+    clean: ChatModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """An accelerator takes more; a run that is resumed on another machine goes on behind what it kept."""
+    prompts, stage = turns(6), answering(tmp_path / "run")
+    job = MidtrainJob(docs="docs", student="base", settings=settings(), answer_tokens=5)
+    monkeypatch.setattr(replay, "ANSWERED_AT_ONCE", 3)
+    whole = replay._answers(job, answering(tmp_path / "whole"), clean, prompts, wanted=10**6)
+    begun = replay._answers(job, stage, clean, prompts, wanted=1)
+    monkeypatch.setattr(replay, "ANSWERED_AT_ONCE", at_once)
+    assert begun == whole[:3]
+    assert replay._answers(job, stage, clean, prompts, wanted=10**6) == whole
+    assert replay._answers(job, answering(tmp_path / "anew"), clean, prompts, wanted=10**6) == whole
+
+
+@pytest.mark.parametrize(("device", "at_once"), [("cpu", 64), ("cuda", 256), ("cuda:1", 256)])
+def test_an_accelerator_answers_more_prompts_at_once(device: str, at_once: int) -> None:
+    model: Any = SimpleNamespace(device=torch.device(device))
+    assert replay._at_once(model) == at_once
 
 
 def answering(directory: Path) -> Any:
