@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 # Settings of a generation config that transformers saves together with do_sample only.
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
+LOADING_OPTIONS = ("is_local", "local_files_only", "mistral_format")  # not to be saved with a tokenizer
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,12 @@ def _load_tokenizer(spec: ModelSpec, directory: Path) -> PreTrainedTokenizerBase
 
     with explained(spec.path, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(
-            directory, trust_remote_code=spec.trust_remote_code, local_files_only=True
+            directory,
+            trust_remote_code=spec.trust_remote_code,
+            local_files_only=True,
+            mistral_format=False,  # where vLLM brings mistral-common: its tokenizer has no chat template
         )
-    for name in ("is_local", "local_files_only"):  # loading options must not be saved with the tokenizer
+    for name in LOADING_OPTIONS:
         tokenizer.init_kwargs.pop(name, None)
     if not tokenizer("a", add_special_tokens=False)["input_ids"]:
         raise InputError(f"{spec.path}: no tokenizer in it: add its tokenizer.json or tokenizer.model")

@@ -16,6 +16,8 @@ import pytest
 import torch
 from huggingface_hub import errors
 from transformers import AutoModelForCausalLM
+from transformers.integrations.mistral import tokenizer as mistral_tokenizer
+from transformers.models.auto import tokenization_auto
 
 from recovery.errors import InputError, RecoverError
 from recovery.forward.hidden_states import can_pack, decoder_layers, hidden_states, logits_of, unwrap
@@ -288,6 +290,19 @@ def test_a_tokenizer_of_another_model(saved: Path) -> None:
     tiny.model(vocab_size=100, eos_token_id=2, pad_token_id=0).save_pretrained(saved)
     (saved / "generation_config.json").write_text('{"eos_token_id": 2}')
     assert "its tokenizer gives id 257, its weights have 100: not a pair" in refused(saved)
+
+
+def test_a_mistral_tokenizer_keeps_its_template_where_vllm_is_installed(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM brings mistral-common, with which transformers took tekken.json, and no template beside it."""
+    (saved / "tekken.json").write_text("{}")
+    (saved / "config.json").write_text(json.dumps({"model_type": "mistral"}))
+    monkeypatch.setitem(tokenization_auto.TOKENIZER_MAPPING_NAMES, "mistral", "MistralCommonBackend")
+    monkeypatch.setattr(mistral_tokenizer, "is_mistral_common_available", lambda: True)
+    encoder = loading.load_encoder(ModelSpec(str(saved)))
+    assert encoder.tokenizer.chat_template == tiny.TEMPLATE
+    assert "mistral_format" not in encoder.tokenizer.init_kwargs
 
 
 def test_code_that_comes_with_a_model_is_not_run(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
