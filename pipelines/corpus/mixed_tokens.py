@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from pipelines.config.fitted import steps_within
@@ -9,6 +10,7 @@ from pipelines.config.sections.midtrain import MidtrainConfig, Mix
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens, TokenStream
 from recovery.batches.rollouts import Dialogue, Rollouts
+from recovery.distributed import world
 from recovery.training.updater import Microbatch
 
 EARLIER_QUESTIONS = "earlier questions"  # a source within the mix's share of questions
@@ -91,4 +93,17 @@ class MixedTokens:
             per_step = self.shares[name] * self.settings.tokens_per_step
             sequences += stream.between(round(per_step * (step - 1)), round(per_step * step))
         rows = in_rows(sequences, self.pad_id, self.settings.row_tokens, self.packs)
-        yield [Microbatch(part) for part in rows.split(self.settings.microbatch_tokens)]
+        yield [Microbatch(part) for part in over_processes(rows, self.settings.microbatch_tokens)]
+
+
+def over_processes(rows: Rollouts, most: int) -> list[Rollouts]:
+    """Split rows into microbatches of at most `most` tokens, one for each process at least.
+
+    Where there are fewer rows than processes, each row is one.
+    """
+    processes = world()
+    if processes > 1:
+        most = min(most, math.ceil(int(rows.lengths_B.sum()) / processes))
+    while len(groups := rows.groups(most)) < min(processes, len(rows)):
+        most //= 2
+    return [rows.select(group) for group in groups]

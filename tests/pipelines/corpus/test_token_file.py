@@ -17,6 +17,7 @@ from transformers import Qwen3ForCausalLM
 
 from pipelines.config.sections.midtrain import MidtrainConfig, Mix
 from pipelines.config.sections.training import OptimizerConfig
+from pipelines.corpus import mixed_tokens
 from pipelines.corpus.mixed_tokens import MixedTokens
 from pipelines.corpus.reading.plain import TextPiece
 from pipelines.corpus.token_file import IDS, Tokens, TokenStream, read_tokens, write_tokens
@@ -180,6 +181,32 @@ def test_a_sequence_begins_in_every_update_however_long_a_row_may_be(
     for step in range(1, 60):
         (update,) = batches.updates(step)
         assert sum(len(part.rollouts) for part in update) > 0
+
+
+@pytest.mark.parametrize("packs", [True, False])
+@pytest.mark.parametrize("row_tokens", [8, 16, 64])
+def test_each_process_has_a_part_of_an_update_and_all_together_its_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packs: bool, row_tokens: int
+) -> None:
+    """However large a microbatch may be: else some of eight processes wait for the others."""
+    texts = ["".join(random.Random(i).choices("abcdef \n", k=5 + 7 * i)) for i in range(20)]
+    tokens = write_tokens(tmp_path / "new", map(TextPiece, texts), encode, END, "key")
+    chat = [([1, 2, 3, 4, 5, 6], [False, False, True, True, True, True])]
+    batches = mixed(
+        tokens, chat, packs=packs, row_tokens=row_tokens, microbatch_tokens=4096, tokens_per_step=256
+    )
+
+    def parts(step: int, processes: int) -> list[Rollouts]:
+        monkeypatch.setattr(mixed_tokens, "world", lambda: processes)
+        return [part.rollouts for batch in batches.updates(step) for part in batch]
+
+    for step in range(1, 10):
+        alone, divided = parts(step, 1), parts(step, 8)
+        assert len(divided) >= min(8, sum(map(len, alone))) > len(alone)
+        whole, together = (
+            sorted(row for part in found for row in part.responses()) for found in (alone, divided)
+        )
+        assert whole == together
 
 
 def loss(model: Any, rollouts: Rollouts) -> tuple[float, int]:
