@@ -83,7 +83,7 @@ class Engines(ExitStack):
             log = self.directory / f"{role}.log"
             engine = self._on_own_server(make_server(checkpoint, settings, log, dtype=dtype, rank=rank))
         else:
-            engine = ServerEngine(where.split(","), settings)
+            engine = ServerEngine(where.split(","), settings, processes=self._processes())
             served = sorted(set(engine.models) - {checkpoint.id})
             if role == "teacher" and served:
                 self.ws.progress.say(
@@ -108,7 +108,14 @@ class Engines(ExitStack):
         url, key = server.url, server.key
         if self.together:
             url, key = distributed.share((url, key))
-        return ServerEngine([url], server.settings, servers=started, keys={url: key})
+        keys = {url: key}
+        return ServerEngine([url], server.settings, started, keys, processes=self._processes())
+
+    def _processes(self) -> int:
+        """Return how many processes ask an engine at once: evaluations are the first one's alone."""
+        from recovery.distributed import world
+
+        return world() if self.together else 1
 
 
 def in_step(sampler: Sampler) -> Sampler:

@@ -18,7 +18,6 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from recovery.distributed import world
 from recovery.engines.json_client import JsonClient, NotFound, parsed
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer, TokenScore
@@ -40,7 +39,7 @@ Read = Callable[[int, dict[str, Any]], T]
 """A row's number and the choice that answers it in; what is kept of them out."""
 
 COMPLETIONS = "/v1/completions"
-MOST_REQUESTS = 256  # requests in flight to one server, of all processes
+MOST_REQUESTS = 256  # requests in flight to one server, of all processes that ask it
 RESTART_SECONDS = 60.0  # longest wait for an external server to come back
 
 
@@ -57,13 +56,15 @@ class ServerEngine:
         settings: EngineSettings,
         servers: Sequence[Server] = (),
         keys: Mapping[str, str] | None = None,
+        processes: int = 1,
     ) -> None:
+        """Connect to servers that so many `processes` ask at the same time."""
         self.urls = [url.rstrip("/").removesuffix("/v1") for url in urls]
         self.name = f"vLLM at {', '.join(self.urls)}"
         self.settings = settings
         self.servers = list(servers)
         self.keys = dict(keys or {})
-        self.most_requests = max(1, MOST_REQUESTS // world()) * len(self.urls)
+        self.most_requests = max(1, MOST_REQUESTS // processes) * len(self.urls)
         self.client = JsonClient(self.most_requests)
         described = [self._described(url) for url in self.urls]
         self.models = [model for model, _ in described]

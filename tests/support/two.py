@@ -86,7 +86,7 @@ def case(name: str) -> tuple[ChatModel, Any, Any]:
 
 def from_server(student: ChatModel) -> Sampler:
     """All processes sample from the one server that the test has started."""
-    engine = ServerEngine([os.environ["SERVER_URL"]], EngineSettings(timeout_seconds=120))
+    engine = ServerEngine([os.environ["SERVER_URL"]], EngineSettings(timeout_seconds=120), processes=2)
     return in_step(EngineSampler(engine, student))
 
 

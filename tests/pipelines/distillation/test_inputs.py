@@ -21,6 +21,7 @@ from pipelines.distillation.prompts import read_prompts
 from pipelines.machine.init_home import initialise
 from pipelines.microworld.world import prompt_rows
 from pipelines.runs.workspace import Workspace
+from recovery import distributed
 from recovery.errors import InputError
 from recovery.methods.table import METHODS, get, with_dials
 from recovery.models.adapters import LoraSpec, add_lora
@@ -28,6 +29,7 @@ from recovery.storage.checkpoints import Checkpoint
 from recovery.teachers import contexts
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher, RoutedTeacher, SelfTeacher
 from tests.support import tiny
+from tests.support.engine_fakes import TinyEngine, serving
 
 ROWS = [
     {"prompt": "Where does Ada live?", "response": "Ada lives in Rome.", "answer": "Rome", "route": "a"},
@@ -254,6 +256,18 @@ def test_an_adapter_on_the_teachers_weights_needs_no_second_model(home: Workspac
     student, engines = add_lora(home.load(home.clean()), LoraSpec(rank=2)), Engines(home, home.home)
     found = inputs.Teachers(home, job(prompts, "opd"), METHODS["opd"], home.clean(), student, engines)
     assert isinstance(found.teacher([]), AdapterOffTeacher) and not found.models
+
+
+@pytest.mark.parametrize(("together", "most"), [(True, 36), (False, 256)])
+def test_processes_share_a_server_s_requests_where_all_of_them_ask_it(
+    home: Workspace, monkeypatch: pytest.MonkeyPatch, together: bool, most: int
+) -> None:
+    """The first of seven processes evaluates alone, and had a seventh of the requests for it."""
+    student = home.load(home.clean())
+    monkeypatch.setattr(distributed, "world", lambda: 7)
+    with serving(TinyEngine(student)) as server, Engines(home, home.home, together=together) as engines:
+        sampler: Any = engines.sampler(server.url, student, home.clean(), follow=False)
+        assert sampler.engine.most_requests == most
 
 
 def test_both_sides_are_shown_through_the_chat_template(home: Workspace, prompts: str) -> None:
