@@ -45,6 +45,7 @@ class Machine:
 
     usable_bytes: float
     weight_bytes: int = 2  # bfloat16; 4: float32, where master weights need no copy
+    parts: int = 1  # processes over which weights, gradients and optimizer are sharded
 
 
 def fit_midtraining(settings: MidtrainConfig, model: ModelSize, machine: Machine) -> MidtrainConfig:
@@ -56,7 +57,7 @@ def fit_midtraining(settings: MidtrainConfig, model: ModelSize, machine: Machine
     lora = _lora(settings.lora, model, machine, teacher=teacher)
     free = machine.usable_bytes - _held(lora is not None, model, machine)
     if teacher:
-        free -= model.parameters * machine.weight_bytes
+        free -= _beside(model, machine)
     microbatch = settings.microbatch_tokens or _microbatch(free, model)
     return settings.model_copy(update={"lora": lora, "microbatch_tokens": microbatch})
 
@@ -69,7 +70,7 @@ def fit_distillation(settings: DistillConfig, model: ModelSize, machine: Machine
     """
     lora = _lora(settings.lora, model, machine, teacher=True)
     free = machine.usable_bytes - _held(lora is not None, model, machine)
-    free -= model.parameters * machine.weight_bytes
+    free -= _beside(model, machine)
     fitting = tokens_of_a_pass(_microbatch(free, model), settings.max_new_tokens)
     microbatch = settings.microbatch_tokens or fitting
     longest = settings.longest_row or max(2 * fitting, int(free / model.activation_bytes))
@@ -161,16 +162,24 @@ def _lora(
         return LoraConfig(rank=model.rank)
     if model.quantized:
         return LoraConfig()
-    held = _held(False, model, machine) + (model.parameters * machine.weight_bytes if teacher else 0)
+    held = _held(False, model, machine) + (_beside(model, machine) if teacher else 0)
     return None if held <= machine.usable_bytes / 2 else LoraConfig()
 
 
 def _held(adapter: bool, model: ModelSize, machine: Machine) -> float:
-    """Return the bytes of the weights and of all that training keeps for them."""
+    """Return the bytes of this process's part of the weights and of all that training keeps for them."""
     if adapter:
-        return model.parameters * machine.weight_bytes + model.adapter * MASTER_BYTES
-    copy = machine.weight_bytes if machine.weight_bytes < 4 else 0
-    return model.parameters * (MASTER_BYTES + copy)
+        whole = model.parameters * machine.weight_bytes + model.adapter * MASTER_BYTES
+    else:
+        copy = machine.weight_bytes if machine.weight_bytes < 4 else 0
+        whole = model.parameters * (MASTER_BYTES + copy)
+    return whole / machine.parts
+
+
+def _beside(model: ModelSize, machine: Machine) -> float:
+    """Return the bytes of a teacher, and of a sharded student's other parts, gathered while it samples."""
+    gathered = 1 - 1 / machine.parts
+    return model.parameters * machine.weight_bytes * (1 + gathered)
 
 
 def _microbatch(free: float, model: ModelSize) -> int:

@@ -55,15 +55,15 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
         config = both_trainings(config, lora=LoraConfig(rank=lora) if lora else None)
     count, gpu = parse_gpus(gpus)
     size = read_size(model or config.model.path)
-    config = _fitted(config, size, gpu, tokens)
+    config = _fitted(config, size, count, gpu, tokens)
     job = PlannedWork(config, count, document_tokens=tokens, answer_tokens=answer_tokens)
     return {"settings": whose, **plan(size, count, gpu, job, price)}
 
 
-def _fitted(config: Config, size: Size, gpu: Gpu, tokens: int) -> Config:
+def _fitted(config: Config, size: Size, count: int, gpu: Gpu, tokens: int) -> Config:
     """Fill in the settings that recover.yaml derives from documents, model and memory."""
     model = model_size(size, config.model)
-    machine = Machine(gpu.usable_bytes)
+    machine = Machine(gpu.usable_bytes, parts=count if config.model.shard else 1)
     midtrain = fit_midtraining(config.midtrain, model, machine)
     fitted = {
         "midtrain": fit_to_corpus(midtrain, tokens, config.midtrain.mix.at_first.new),

@@ -85,12 +85,13 @@ def _by_weights(path: Path) -> ModelSize:
 
 
 def this_machine(model: ModelConfig) -> Machine:
-    """Return the memory available to one process, and how it holds the model's weights."""
+    """Return the memory available to one process, how it holds a weight, and which part of them."""
     import torch
 
     gpu = torch.cuda.is_available()
     weight_bytes = model.number_bytes(gpu)
+    parts = launched() if model.shard else 1
     if gpu:
         total = torch.cuda.get_device_properties(0).total_memory
-        return Machine(gpus.USABLE * total, weight_bytes)
-    return Machine(USABLE_CPU * main_memory() / launched(), weight_bytes)
+        return Machine(gpus.USABLE * total, weight_bytes, parts)
+    return Machine(USABLE_CPU * main_memory() / launched(), weight_bytes, parts)

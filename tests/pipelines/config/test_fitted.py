@@ -148,6 +148,31 @@ def test_the_longest_row_fits_beside_the_weights(model: ModelSize, machine: Mach
     assert found.longest_row >= 2 * found.microbatch_tokens > answer
 
 
+def test_shards_leave_the_memory_of_what_the_other_processes_hold() -> None:
+    """8.19 billion weights, 18 bytes each in training: 147 GB on one GPU of 80, 18 GB on each of eight."""
+    size = model_size(read_size("8B"), RECOMPUTING)
+    alone, eight = (Machine(0.92 * 80 * 2**30, parts=parts) for parts in (1, 8))
+    assert fitted._held(False, size, eight) == 18 * 8_190_735_360 / 8
+    for machine, row in ((alone, 256), (eight, 4096)):
+        found = fit_to_corpus(fitted.fit_midtraining(midtraining(), size, machine), 2_000_000, 0.7)
+        assert found.row_tokens == row <= found.microbatch_tokens
+        assert found.microbatch_tokens > 4000 or machine is alone
+    recovery = DistillConfig(prompts="p", optimizer=OPTIMIZER, max_new_tokens=512)
+    assert fitted.fit_distillation(recovery, size, eight).microbatch_tokens > 4000
+    assert fitted.fit_distillation(recovery, size, alone).microbatch_tokens == 512 + fitted.TRAINED_PROMPT
+
+
+def test_all_weights_are_trained_where_their_part_fits() -> None:
+    """Of eight GPUs each holds 18 GB in midtraining; in recovery also a teacher, 16, and 14 gathered."""
+    size = model_size(read_size("8B"), RECOMPUTING)
+    recovery = DistillConfig(prompts="p", optimizer=OPTIMIZER, lora="auto")
+    for gib, parts, full in ((80, 1, 0), (80, 8, 1), (139, 1, 0), (139, 8, 2)):
+        machine = Machine(0.92 * gib * 2**30, parts=parts)
+        found = fitted.fit_midtraining(midtraining(lora="auto"), size, machine)
+        taught = fitted.fit_distillation(recovery, size, machine)
+        assert [found.lora, taught.lora].count(None) == full, (gib, parts)
+
+
 @given(SIZE, MACHINE, st.integers(16, 4096))
 def test_sampled_rows_fit_beside_the_weights(model: ModelSize, machine: Machine, longest: int) -> None:
     batch = fitted.fit_evaluation(EvalConfig(max_new_tokens=longest), model, machine).batch_size

@@ -22,6 +22,7 @@ from pipelines.config.overrides import changed, override
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config, parse, preset_text
 from pipelines.machine import capacity, stage_memory
+from pipelines.machine.fitting import this_machine
 from pipelines.machine.gpus import GPUS, parse_gpus
 from pipelines.machine.model_sizes import read_size
 from pipelines.machine.stage_estimates import estimates
@@ -296,6 +297,18 @@ def test_shards_divide_weights_and_optimizer() -> None:
     for name in ("weights", "gradients and optimizer"):
         assert parts.memory[name] == whole.memory[name] / 8
     assert parts.memory["activations"] == whole.memory["activations"]
+
+
+@pytest.mark.parametrize(("shard", "parts", "row"), [(True, 8, 4096), (False, 1, 256)])
+def test_what_is_fitted_counts_shards_as_they_are_planned_and_launched(
+    monkeypatch: pytest.MonkeyPatch, shard: bool, parts: int, row: int
+) -> None:
+    real = changed(parse(preset_text("real"), "preset"), {"model.shard": shard, "midtrain.lora": None})
+    assert capacity._fitted(real, EIGHT, 8, GPUS["H100"], 2_000_000).midtrain.row_tokens == row
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert this_machine(real.model).parts == 1
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    assert this_machine(real.model).parts == parts
 
 
 def test_an_adapter_needs_no_second_teacher() -> None:
