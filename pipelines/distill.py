@@ -136,22 +136,23 @@ def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places
     parent, student = starting_model(ws, job, stage)
     teachers = inputs.Teachers(ws, job, method, parent, student, engines)
     taught = guards.guard_inputs(ws, job, method, student, teachers, stage)
-
-    def choose() -> Chosen:
-        fitting = with_room(data, teachers, context, stage)
-        return guards.guard(job, fitting, taught, stage)
-
-    pool, recorded = chosen_once(stage, data, choose)
     samples = engine_checks.student_writes(method)
     place = job.settings.sampler if samples else engine_checks.INPROCESS
     sampler = engines.sampler(place, student, parent, follow=True)
+    length = engine_places.length_of(sampler)
+
+    def choose() -> Chosen:
+        fitting = with_room(data, teachers, context, stage, length)
+        return guards.guard(job, fitting, taught, stage)
+
+    pool, recorded = chosen_once(stage, data, choose)
     return Distillation(
         job=job,
         method=method,
         parent=parent,
         student=student,
         data=pool,
-        probe=answerable(probe, student, stage, name="probe"),
+        probe=answerable(probe, student, stage, name="probe", most=length),
         sampler=sampler,
         teachers=teachers,
         taught=taught,

@@ -130,6 +130,14 @@ def in_step(sampler: Sampler) -> Sampler:
     return sampler
 
 
+def length_of(sampler: Sampler) -> int | None:
+    """Return how many tokens of prompt and answer a sampler's engine reads, if it has one that says so."""
+    from recovery.engines.engine_sampler import EngineSampler
+
+    lengths = sampler.engine.lengths if isinstance(sampler, EngineSampler) else ()
+    return min((length for length in lengths if length is not None), default=None)
+
+
 def make_server(
     checkpoint: Checkpoint,
     settings: EngineSettings,

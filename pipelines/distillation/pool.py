@@ -55,9 +55,12 @@ def _all_asked(name: str) -> InputError:
     return InputError(f"every one of the {name} is an evaluation prompt: give other --{name}")
 
 
-def with_room(data: PromptData, teachers: Teachers, context: Context | None, stage: Stage) -> PromptData:
+def with_room(
+    data: PromptData, teachers: Teachers, context: Context | None, stage: Stage, length: int | None
+) -> PromptData:
     """Drop rows that student, teacher or memory cannot hold to the end of an answer; say how many.
 
+    `length` is what the sampler's engine reads: it refuses a longer prompt, in the middle of a training.
     A context that is too long for the student's own length is only said, as answers may be short; but a
     teacher on an engine, or one that goes on with an answer, refuses one that fills its length, in the middle
     of a training.
@@ -65,6 +68,8 @@ def with_room(data: PromptData, teachers: Teachers, context: Context | None, sta
     settings, student, engine = teachers.job.settings, teachers.student, stage.workspace.config.engine
     most = None if settings.sampler == INPROCESS else engine.max_length
     prompts = answerable(data.prompts, student, stage, context=context, most=most)
+    if length is not None:
+        prompts = answerable(prompts, student, stage, most=length)
     prompts = within_memory(prompts, student, stage, settings.longest_row, settings.max_new_tokens)
     own, limit = model_limit(student), teachers.limit(data.rows)
     read, new_tokens = min(own, limit), settings.max_new_tokens

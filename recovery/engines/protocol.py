@@ -59,6 +59,11 @@ class Engine(Protocol):
 
     name: str
 
+    @property
+    def lengths(self) -> Sequence[int | None]:
+        """Return how many tokens of prompt and answer each copy of the weights reads, None where unknown."""
+        ...
+
     def sample(
         self,
         prompts: Sequence[Sequence[int]],

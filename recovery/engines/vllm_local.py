@@ -118,6 +118,11 @@ class VllmEngine:
         except EngineLost as error:
             raise EngineLost(f"vLLM did not start in this process: {error}: see docs/engines.md") from error
 
+    @property
+    def lengths(self) -> list[int | None]:
+        """Return how many tokens it reads: fewer than the model's own where that has LongRoPE."""
+        return [self.llm.llm_engine.model_config.max_model_len]
+
     def sample(
         self,
         prompts: Sequence[Sequence[int]],

@@ -34,6 +34,7 @@ class TinyEngine:
     """`fault` is what goes wrong from now on; restarting mends it unless it is `forever`."""
 
     name = "tiny engine"
+    lengths: Sequence[int | None] = ()
 
     def __init__(self, origin: ChatModel, fault: str = "", *, forever: bool = False) -> None:
         self.chat_model = copy.copy(origin)

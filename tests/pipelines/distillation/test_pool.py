@@ -14,13 +14,16 @@ from pipelines import distill as stages
 from pipelines.config.jobs import DistillJob
 from pipelines.config.overrides import override
 from pipelines.distill import distill
+from pipelines.distillation.engine_places import length_of
 from pipelines.distillation.inputs import PromptData
 from pipelines.distillation.lengths import answerable
 from pipelines.distillation.pool import chosen_once
 from pipelines.distillation.prompts import Prompt
 from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
+from recovery.engines.engine_sampler import EngineSampler
 from recovery.errors import InputError
+from recovery.sampling.in_process import InProcessSampler
 from tests.support import tiny
 from tests.support.engine_fakes import TinyEngine, serving
 from tests.support.small_cycles import ASKED, lines, make_home
@@ -126,6 +129,29 @@ def test_what_would_fill_the_length_of_a_teacher_s_server_is_left_out(
         said.clear()
         assert distill(ws, job(tmp_path, *texts, **settings))["tokens"] > 0
         assert not [line for line in said if "are left out" in line]
+
+
+def test_what_the_server_of_a_sampler_does_not_read_is_left_out(
+    ws: Workspace, tmp_path: Path, said: list[str]
+) -> None:
+    """It refuses such a prompt: the training ended at it, and the resumed one again."""
+    with serving(TinyEngine(tiny.chat_model())) as server:
+        server.length = 64
+        asked = job(tmp_path, "Say one word.", "Say two words, " * 4, sampler=server.url)
+        assert distill(ws, asked)["tokens"] > 0
+    line = "  prompts      1 of 2 are left out, as they leave no room for an answer: the limit is 64 tokens"
+    assert said.count(line) == 1
+
+
+@pytest.mark.parametrize(("stated", "length"), [((), None), ((None,), None), ((None, 128, 64), 64)])
+def test_an_engine_reads_the_smallest_length_that_it_states(
+    stated: tuple[int | None, ...], length: int | None
+) -> None:
+    student = tiny.chat_model()
+    engine = TinyEngine(student)
+    engine.lengths = stated
+    assert length_of(EngineSampler(engine, student)) == length
+    assert length_of(InProcessSampler(student)) is None
 
 
 def test_every_teacher_that_a_route_names_is_looked_at(

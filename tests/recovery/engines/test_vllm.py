@@ -122,6 +122,10 @@ def test_every_row_draws_for_itself_and_by_the_seed(
     assert sampler.sample([prompt] * 4, SamplingParams(16, seed=2)).responses() != answers
 
 
+def test_an_engine_states_how_many_tokens_it_reads(engine: VllmEngine | ServerEngine) -> None:
+    assert engine.lengths == [SHAPE["max_position_embeddings"]]
+
+
 def test_more_prompt_tokens_than_are_read_at_once_are_no_trouble(
     engine: VllmEngine | ServerEngine, directory: Path
 ) -> None:
