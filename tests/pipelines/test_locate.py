@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 
 from db.reads import queries
 from evals.probes import load_probes
-from evals.scores import chat
+from evals.scores import Item, chat
 from pipelines.cli.diagnose import locate_text
 from pipelines.config.jobs import EvalJob
 from pipelines.evaluate import evaluate
@@ -71,6 +72,24 @@ def test_the_part_that_forgot_is_found(ws: Workspace, tmp_path: Path) -> None:
     assert found["alpha"] == pytest.approx(0.05 / 2)
     assert found["words"].startswith("put back head: behaviour at most")
     assert "norms" in locate_text(found) and found["words"] in locate_text(found)
+
+
+@pytest.mark.parametrize(("required", "passed"), [(("ifeval",), True), (("ifeval", "tools"), False)])
+def test_a_family_that_must_hold_and_was_not_asked_stands_in_the_way(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch, required: tuple[str, ...], passed: bool
+) -> None:
+    """As of a model whose chat template takes no tools: a cycle of it is rejected too."""
+    same = [Item(f"k{n}", f"p{n}", "r", True) for n in range(200)]
+    monkeypatch.setattr("pipelines.locate._evaluated", lambda *_: {"score_ids": {}, "scores": {}})
+    monkeypatch.setattr(
+        "pipelines.locate.items_by_suite", lambda *_: {"ifeval": {"recovered": same}, "tools": {}}
+    )
+    monkeypatch.setattr(_Search, "_mixed", lambda *_: "mixture")
+    job: Any = SimpleNamespace(settings=ws.config.eval, required=required)
+    ends: Any = {"ifeval": {"clean": same, "midtrained": same}, "tools": {}}
+    none: Any = None
+    row = _Search(ws, job, none, ends, 0.05).row((Part("head", frozenset(), 1, 0.1),))
+    assert row["passed"] is passed
 
 
 def test_a_resumed_search_repeats_no_evaluation(
