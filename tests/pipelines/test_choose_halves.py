@@ -11,7 +11,7 @@ import pytest
 from db.reads import queries
 from evals.probes import load_probes
 from evals.scores import Item
-from pipelines.choose import on_probe
+from pipelines.choose import in_selection
 from pipelines.cli.cycles import require_accepted
 from pipelines.runs.workspace import Workspace
 from recovery.errors import GateError
@@ -32,7 +32,7 @@ def put(docs: Path, suite: str, rows: list[dict[str, Any]]) -> None:
 def facts(ws: Workspace, count: int, *, chooses: bool) -> list[str]:
     """Names of facts that are all in the half that chooses, or all in the one that decides."""
     names = (f"fact{n}" for n in range(1000))
-    found = (one for one in names if on_probe(Item(one, "", "", True), ws.config.seed) == chooses)
+    found = (one for one in names if in_selection(Item(one, "", "", True), ws.config.seed) == chooses)
     return [next(found) for _ in range(count)]
 
 
@@ -108,6 +108,6 @@ def test_the_halves_share_no_fact_and_depend_on_the_seed() -> None:
         return Item(key, "", "", True, detail)
 
     for name in map(str, range(20)):
-        halves = {on_probe(item(f"{name}-{one}", fact=name), 3) for one in range(9)}
-        assert halves == {on_probe(item(name), 3)} == {on_probe(item(f"{name}#1", cluster=name), 3)}
-    assert any(on_probe(item(str(n)), 3) != on_probe(item(str(n)), 4) for n in range(20))
+        halves = {in_selection(item(f"{name}-{one}", fact=name), 3) for one in range(9)}
+        assert halves == {in_selection(item(name), 3)} == {in_selection(item(f"{name}#1", cluster=name), 3)}
+    assert any(in_selection(item(str(n)), 3) != in_selection(item(str(n)), 4) for n in range(20))
