@@ -209,6 +209,8 @@ def _interval(row: Row, suite: str) -> str | None:
 
 def _pick(number: int, picked: list[int], address: Address) -> Html:
     on = number in picked
+    if not on and len(picked) == MOST_PICKED:
+        return tag("span", "☐", class_="soft", title=f"{MOST_PICKED} at most are drawn as paths")
     left = [n for n in picked if n != number] if on else [*picked, number]
     link = address.link(pick=".".join(map(str, left)) or None)
     words = f"{'Do not show' if on else 'Show'} cycle {number} as a path"

@@ -40,6 +40,7 @@ def render(context: PageContext, url: str, notice: str = "", *, done: bool = Fal
         id="root",
         class_="root",
         data_title=f"{title} · recover",
+        data_path=address.path,
         data_version=version,
         data_token=context.token,
         data_done="1" if done else None,
@@ -137,7 +138,7 @@ def _navigation(address: Address) -> Html:
 def _header(context: PageContext, address: Address) -> Html:
     return tag(
         "header",
-        tag("a", "Skip to content", href="#main", class_="skip"),
+        tag("a", "Skip to content", href=f"{address.link()}#main", class_="skip"),
         _brand(address),
         _project(context),
         _navigation(address),

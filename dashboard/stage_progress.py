@@ -26,6 +26,15 @@ def state(run: Row) -> str:
     return "stalled" if run.get("stalled") else str(run["status"])
 
 
+def with_those_below(run: Row, below: Sequence[Row]) -> Row:
+    """Return a run that only waits for those below it, newest first, with their cost and their progress."""
+    costs = [row["cost"] or {} for row in below]
+    summed = {name for cost in costs for name in cost if name.startswith(("seconds", "tokens_"))}
+    cost = {name: sum(cost.get(name) or 0 for cost in costs) for name in summed}
+    running = next((row for row in below if row["status"] == "running"), run)
+    return {**run, "cost": {**(run["cost"] or {}), **cost}, "progress": running["progress"]}
+
+
 def stage_list(runs: Sequence[Row]) -> Html:
     """Return the stages in order; `runs` are the cycle's child runs by key."""
     there = {run["key"]: run for run in runs}

@@ -23,13 +23,13 @@ def svg(
     width: int = WIDTH,
     height: int = HEIGHT,
     class_: str = "",
-    linked: bool = False,
+    grouped: bool = False,
 ) -> Html:
     """Return an SVG element that scales with its container; `label` is its text for screen readers.
 
-    They read no links within an image, so a `linked` figure is a group.
+    They read neither links nor numbers within an image, so a figure that has such is `grouped`.
     """
-    role = "group" if linked else "img"
+    role = "group" if grouped else "img"
     named = f"figure {'wide ' if width >= WIDTH else ''}{class_}".strip()
     return tag("svg", *children, viewBox=f"0 0 {width} {height}", class_=named, role=role, aria_label=label)
 

@@ -43,7 +43,7 @@ def triangle(
         width=width,
         height=height,
         class_="grid-figure",
-        linked=True,
+        grouped=True,
     )
 
 

@@ -54,7 +54,7 @@ def cycles_plane(
     )
     words = f"Knowledge against instruction following, {len(measured)} cycles"
     linked = link is not None
-    return svg(drawn, label=words, width=WIDTH, height=HEIGHT, class_="plane", linked=linked)
+    return svg(drawn, label=words, width=WIDTH, height=HEIGHT, class_="plane", grouped=linked)
 
 
 def _shared(rows: Sequence[Row], suite: str, start: float, end: float) -> Scale:

@@ -33,7 +33,7 @@ def stage_scores(scores: Mapping[str, Mapping[str, Any]]) -> Html:
     foot = [label(x(tick), height - 6, f"{percent(tick)} %", "middle") for tick in x.ticks()]
     blocks = [_suite(name, scores[name], index * block + 6, x) for index, name in enumerate(suites)]
     words = "Scores by suite and stage"
-    return svg(blocks, foot, label=words, width=WIDTH, height=height, class_="stages")
+    return svg(blocks, foot, label=words, width=WIDTH, height=height, class_="stages", grouped=True)
 
 
 def _suite(name: str, suite: Mapping[str, Any], top: float, x: Scale) -> Html:

@@ -15,7 +15,7 @@ from dashboard.number_format import number
 from dashboard.page_context import PageContext
 from dashboard.page_parts import absent, empty
 from db.reads import curves, overview, traces
-from db.redact import redact
+from db.redact import redact, redact_text
 
 TITLE = "Tokens"
 PATH = "/tokens"
@@ -122,7 +122,7 @@ def _cell(address: Address, one: Row, row: Row) -> Html:
         said,
         href=address.link(step=one["step"], rollout=one["place"], at=None),
         class_=f"{shade} chosen" if here else shade,
-        title=one["prompt"][-120:],
+        title=redact_text(one["prompt"])[-120:],
         aria_current="true" if here else None,
     )
 

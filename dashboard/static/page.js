@@ -42,19 +42,29 @@
     adopt();
     if (again) { again = false; look(); }
   }
-  let path = null;
+  let path = null; // of the page that is shown: the address may be on its way to another
   function adopt() {
     root = document.getElementById("root");
     if (!root) return;
     document.title = root.dataset.title;
     theme(chosen());
-    const moved = path !== null && path !== location.pathname;
-    if (path !== location.pathname) { path = location.pathname; fill(); }
+    const shown = root.dataset.path, moved = path !== null && path !== shown;
+    if (path !== shown) { path = shown; fill(); }
+    keepNotice();
     for (const control of root.querySelectorAll("select[data-param]")) choose(control);
     for (const one of root.querySelectorAll("details")) if (opened.has(one)) one.open = opened.get(one);
     if (moved) { scrollTo(0, 0); const main = document.getElementById("main"); if (main) main.focus({ preventScroll: true }); }
     if (root.dataset.done) { for (const form of root.querySelectorAll("form[data-action]")) form.reset(); sent = {}; delete root.dataset.done; }
     window.recover.serial = (window.recover.serial || 0) + 1;
+  }
+  // What an action answered stays until the next one, or another address: a redraw comes without it.
+  let notice = null;
+  function keepNotice() {
+    const said = document.getElementById("said");
+    if (!said) return;
+    if (said.firstChild) notice = { at: here(), node: said.firstChild.cloneNode(true) };
+    else if (notice && notice.at === here()) said.append(notice.node.cloneNode(true));
+    else notice = null;
   }
   function offline(is) {
     const said = document.getElementById("offline");
@@ -101,9 +111,10 @@
     const summary = event.target.closest?.("#root summary");
     if (summary) opened.set(summary.parentElement, !summary.parentElement.open);
     const link = event.target.closest?.("#root a[href]");
-    if (!link || !fire || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
     const href = link.getAttribute("href") ?? link.getAttributeNS("http://www.w3.org/1999/xlink", "href");
-    if (!href || href.startsWith("#") || link.hasAttribute("download")) return;
+    if (link.matches(".skip")) { event.preventDefault(); document.getElementById("main").focus(); return; }
+    if (!fire || !href || href.startsWith("#") || link.hasAttribute("download")) return;
     const url = new URL(href, location.href);
     if (url.origin !== location.origin) return;
     event.preventDefault();

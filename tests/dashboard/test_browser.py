@@ -83,6 +83,28 @@ def test_the_keyboard_reaches_everything_and_focus_is_seen(page: Page) -> None:
         assert wanted in names
 
 
+def test_skipping_to_the_content_keeps_the_page_and_what_was_typed(page: Page) -> None:
+    """Within the page's base address #main alone is another page: the list of cycles."""
+    page.open("/cycle?n=3").one("textarea[name=note]").send_keys("half a thought")
+    page.one("a.skip").send_keys("\ue007")  # Enter
+    assert page.js("return [document.activeElement.id, location.search]") == ["main", "?n=3"]
+    assert page.one("textarea[name=note]").get_attribute("value") == "half a thought"
+
+
+def test_what_a_review_answered_stays_while_the_page_is_redrawn(page: Page, tracker: Tracker) -> None:
+    page.open("/cycle?n=3").one("input[value=needs-work]").click()
+    page.one("input[name=reviewer]").clear()
+    page.one("input[name=reviewer]").send_keys("ann")
+    page.one("form.review button").click()
+    said = "return document.getElementById('said').innerText"
+    until(lambda: "Recorded: cycle 3" in page.js(said))
+    tracker.add_review(3, "needs-work", "from a terminal", "bob")
+    until(lambda: "from a terminal" in page.text())
+    assert "Recorded: cycle 3" in page.js(said)
+    page.one("nav a").click()
+    until(lambda: page.js("return location.pathname") == "/" and not page.js(said))
+
+
 def test_light_dark_and_a_phone(page: Page) -> None:
     page.open("/")
     light = page.js("return getComputedStyle(document.getElementById('root')).backgroundColor")

@@ -10,6 +10,7 @@ import pytest
 
 from dashboard import report
 from dashboard.page_context import PageContext
+from dashboard.stage_progress import with_those_below
 from db.reads import queries
 from db.writes.tracker import Tracker
 from tests.support import databases, views
@@ -77,7 +78,22 @@ def test_the_choice_takes_the_place_of_distillation_and_its_runs_are_reported(co
         ("choose", "done")
     ]
     assert stages.count("choose") == 1
+
     text = views.Scan(report.report(context.db, number)).text
     for words in ("distill: loss", "seqkd: loss", "distill, step 8: distill rang", "token by token"):
         assert words in text, words
     assert "Divergence KL" in text  # the trace is the last candidate's, which was taken
+
+
+def test_a_choice_took_what_the_runs_below_it_took_and_shows_their_progress() -> None:
+    """It waits alone: after hours of work it had taken 0 s."""
+    own = {"cost": {"seconds": 0.0}, "progress": None, "status": "running"}
+    done = {
+        "status": "done",
+        "cost": {"seconds": 60.0, "tokens_sampled": 5, "flops": 1},
+        "progress": {"step": 9},
+    }
+    now = {"status": "running", "cost": None, "progress": {"step": 2, "steps": 4}}
+    shown = with_those_below(own, [now, done])
+    assert shown["cost"] == {"seconds": 60.0, "tokens_sampled": 5} and shown["progress"] == now["progress"]
+    assert with_those_below(own, [])["progress"] is None

@@ -270,6 +270,16 @@ def test_scores_have_a_unit_and_say_whose_they_are(nothing: PageContext) -> None
     assert "No retention question was asked." in card and "There is no updates score of: recovered." in card
 
 
+def test_no_ninth_cycle_is_offered_to_be_drawn(nothing: PageContext) -> None:
+    """The newest of nine was dropped without a word."""
+    for _ in range(9):
+        record_cycle(nothing.tracker, {"ifeval": {"clean": 0.5}})
+    eight = ".".join(map(str, range(1, 9)))
+    page = page_frame.render(nothing, f"/?pick={eight}")
+    assert page.count("Do not show cycle") == 8 and "Show cycle 9" not in page
+    assert "8 at most are drawn as paths" in page
+
+
 def test_samples_are_searched_and_paged_and_show_the_words_that_differ(context: PageContext) -> None:
     page = page_frame.render(context, "/samples?n=1")
     answer = re.findall(r"some words number (\d+)", page)[0]
