@@ -26,7 +26,7 @@ def state(run: Row) -> str:
     return "stalled" if run.get("stalled") else str(run["status"])
 
 
-def with_those_below(run: Row, below: Sequence[Row]) -> Row:
+def with_those_below(run: Row, below: Sequence[Row]) -> dict[str, Any]:
     """Return a run that only waits for those below it, newest first, with their cost and their progress."""
     costs = [row["cost"] or {} for row in below]
     summed = {name for cost in costs for name in cost if name.startswith(("seconds", "tokens_"))}

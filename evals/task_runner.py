@@ -106,15 +106,14 @@ def prepare(name: str, folder: str | Path | None = None, *, in_chat: bool = Fals
     empty = [leaf for leaf, count in docs.items() if not count]
     if empty or not docs:
         raise InputError(f"{(empty or [name])[0]}: no row to ask: give it data")
-    for task in loaded["tasks"].values():
-        _require_usable(task, in_chat)
+    for leaf, task in loaded["tasks"].items():
+        _require_usable(leaf, task, in_chat)
         task.set_fewshot_seed(_SEED)
     return PreparedTask(name, loaded)
 
 
-def _require_usable(task: Task, in_chat: bool) -> None:
+def _require_usable(name: str, task: Task, in_chat: bool) -> None:
     """Refuse a task whose answers could not be paired, or that cannot be asked in chat."""
-    name = task.task_name
     if task.OUTPUT_TYPE == "loglikelihood_rolling":
         raise InputError(f"{name}: gives the perplexity of texts, not answers: it cannot be paired")
     _headline(task)
@@ -266,7 +265,7 @@ def _headline(task: Task) -> tuple[str, str]:
     if not found:
         raise InputError(
             f"{task.task_name}: none of its metrics ({', '.join(map(str, better))}) is a mean over documents "
-            "that is the better the higher it is: it cannot be paired"
+            "with higher_is_better: true: it cannot be paired"
         )
     filters = getattr(task, "_filters", None)
     return str(found[0]), str(filters[0].name) if filters else "none"

@@ -12,6 +12,7 @@ import torch
 
 from recovery.forward.hidden_states import unwrap
 from recovery.models.chat_encoding import ChatEncoder, Message, stop_tokens
+from recovery.models.thinking import closing_between
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -63,6 +64,12 @@ class ChatModel:
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
         """Encode the dialogue and the opening of the assistant's turn with the chat template."""
         return self.encoder.prompt_ids(messages)
+
+    def before_answer(self, messages: Sequence[Message], answer: str) -> list[int]:
+        """Encode the prompt of an answer that is given; close a thinking block that only the prompt opens."""
+        prompt = self.prompt_ids(messages)
+        closing = closing_between(self.text(prompt), answer) if self.encoder.opens_thinking else ""
+        return [*prompt, *self.tokenizer(closing, add_special_tokens=False, verbose=False)["input_ids"]]
 
     def dialogue_ids(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
         """Encode a dialogue up to its stop token; return a mask that is True on the last assistant turn."""

@@ -130,8 +130,8 @@ def test_later_cycles_chat_about_nothing_that_earlier_ones_taught_or_asked(
     (docs / "ada.md").write_text("Ada Bell lives in Oslo with nine cats. Ada Bell plays the harp.")
     where = {"kind": "direct", "prompt": "In which town are nine cats?", "answer": "Oslo"}
     lines(docs.parent / "probes.jsonl", [{"id": "ada", **where}])
-    only = {"suites": "ifeval,knowledge"}
-    ws.tracker.set_alias("current", turned(ws, docs, **only)["checkpoints"]["recovered"])
+    suites = "ifeval,knowledge"
+    ws.tracker.set_alias("current", turned(ws, docs, suites=suites)["checkpoints"]["recovered"])
     second = docs.parent / "second"
     second.mkdir()
     (second / "cy.md").write_text("Cy Moss lives in Bonn with six hens. Cy Moss plays the flute.")
@@ -147,7 +147,7 @@ def test_later_cycles_chat_about_nothing_that_earlier_ones_taught_or_asked(
         return answers(job, stage, clean, prompts, wanted)
 
     monkeypatch.setattr(replay, "_answers", seen)
-    turned(ws, second, {"midtrain.mix": WITH_CHAT}, **only)
+    turned(ws, second, {"midtrain.mix": WITH_CHAT}, suites=suites)
     assert answered == ["Name two birds."]
 
 

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from evals.probes import parse_probes
 from pipelines.cli.commands import cli
+from pipelines.unreachable_facts import _ways
+from recovery.models.chat_model import ChatModel
 from tests.support import tiny
 from tests.support.commands import Recover, make_small, make_world
 
@@ -71,6 +74,15 @@ def test_lost_sorts_the_failed_questions(recover: Recover, place: Path) -> None:
     found = answer(recover, place / "home", "lost", "base", "--probes", place / "world" / "probes.jsonl")
     assert found["asked"] == 1 and found["failed"] == found["unreachable"] + found["lost"]
     assert len(found["items"]) == found["failed"] and found["by_kind"][0]["kind"] == "direct"
+
+
+def test_candidates_stand_behind_the_thinking_block_that_a_template_opens() -> None:
+    opened = tiny.TEMPLATE.replace("{%- if enable_thinking", "{{- '<think>\\n' }}{%- if enable_thinking")
+    chat_model = ChatModel.of(tiny.model(), tiny.tokenizer(chat_template=opened))
+    (probe,) = parse_probes([{"prompt": "Where?", "answer": "Oslo"}], "here")
+    (in_chat,) = _ways(chat_model, probe, None, ["Oslo", "Rome"])
+    assert [bytes(before[-19:]) for before, _ in in_chat] == [b"<think>\n\n</think>\n\n"] * 2
+    assert [bytes(after) for _, after in in_chat] == [b"Oslo", b"Rome"]
 
 
 def test_lost_refuses_a_suite_that_has_no_question(recover: Recover, place: Path) -> None:

@@ -10,6 +10,7 @@ from transformers import Gemma3Config
 
 from recovery.models.chat_model import ChatModel
 from recovery.teachers.likelihood import _cut, continuation_logprobs, loglikelihoods, reader, split_ids
+from tests.support import tiny
 
 
 def by_hand(chat_model: ChatModel, before: list[int], after: list[int]) -> float:
@@ -44,3 +45,21 @@ def test_a_text_is_cut_where_its_second_part_begins(tiny_chat_model: ChatModel) 
     before, after = split_ids(tiny_chat_model, "Ada lives in", " Oslo")
     assert tiny_chat_model.text(before) == "Ada lives in"
     assert tiny_chat_model.text(after) == " Oslo"
+
+
+@pytest.mark.parametrize(
+    ("opening", "block"), [("<think>\n", b"<think>\n\n</think>\n\n"), ("[THINK]", b"[THINK]\n[/THINK]\n\n")]
+)
+def test_an_answer_is_read_behind_the_thinking_block_that_the_template_opens(
+    opening: str, block: bytes
+) -> None:
+    shut = tiny.chat_model()
+    opened = tiny.TEMPLATE.replace("{%- if enable_thinking", f"{{{{- {opening!r} }}}}{{%- if enable_thinking")
+    chat_model = ChatModel.of(tiny.model(), tiny.tokenizer(chat_template=opened))
+    for asked in ("Which?", "What is <think>?"):
+        chat = [{"role": "user", "content": asked}]
+        before, after = split_ids(chat_model, chat, "A")
+        assert before == [*shut.prompt_ids(chat), *block] and after == [*b"A"]
+        assert split_ids(shut, chat, "A") == (shut.prompt_ids(chat), [*b"A"])
+    thought = f"So.{block.decode().split()[1]}A"
+    assert split_ids(chat_model, chat, thought) == (chat_model.prompt_ids(chat), [*thought.encode()])
