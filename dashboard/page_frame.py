@@ -138,7 +138,7 @@ def _navigation(address: Address) -> Html:
 def _header(context: PageContext, address: Address) -> Html:
     return tag(
         "header",
-        tag("a", "Skip to content", href=f"{address.link()}#main", class_="skip"),
+        tag("a", "Skip to content", href="#main", class_="skip"),
         _brand(address),
         _project(context),
         _navigation(address),
