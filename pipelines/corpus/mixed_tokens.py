@@ -71,7 +71,7 @@ class MixedTokens:
 
         The largest source's are cut at its tokens of an update at the latest, so that one begins in each.
         Chats are cut too, though what is behind the first piece lacks its prompt: read whole in short rows,
-        a chat fills some updates and is absent from others, and a real model moved further from the clean one.
+        one fills some updates and is absent from others, and a real model moved further from the clean one.
         """
         if self.shares[name] < max(self.shares.values()):
             return settings.row_tokens
