@@ -303,9 +303,13 @@ def _row(axis: Axis, words: str, result: NonInferiority) -> dict[str, Any]:
     return row | {"axis": axis.name, "outcome": words, "suite": axis.suite, "reference": axis.reference}
 
 
+def is_refuted(row: Mapping[str, Any]) -> bool:
+    """Return whether a claim was refuted: then its upper bound decides, else the lower one."""
+    return bool(row["upper_bound"] < -row["margin"])
+
+
 def deciding_bound(row: Mapping[str, Any]) -> str:
-    """Return the bound that decides: the upper one if the claim was refuted, else the lower one."""
-    which = "upper" if row["upper_bound"] < -row["margin"] else "lower"
+    which = "upper" if is_refuted(row) else "lower"
     return f"{which} bound {100 * row[which + '_bound']:+.1f}"
 
 

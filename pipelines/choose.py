@@ -2,7 +2,7 @@
 distillation.
 
 Each candidate is asked all that the cycle's models are asked. One half of the questions (the selection half)
-judges it; the first that passes all axes is chosen. The other half (the confirmation split) has no part in
+judges it; the first that passes all axes is chosen. The other half (the confirmation half) has no part in
 the choice and gives the cycle's verdict.
 """
 

@@ -245,5 +245,5 @@ def _missing_axes(job: CycleJob) -> list[str]:
 
 
 def _deciding(job: CycleJob, items: Sequence[Item]) -> list[Item]:
-    """Return the items of the verdict: all, or the confirmation split where items chose the method."""
+    """Return the items of the verdict: all, or the confirmation half where items chose the method."""
     return [item for item in items if job.recover_with is None or not choosing.in_selection(item, job.seed)]

@@ -183,17 +183,22 @@ def _sources(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, 
     sources: Sources = {"new": new, "augmented": _augmented(student, job.augment, leaks, stage)}
     planned = partial(_planned_tokens, job, sources)
     new_texts = cache(partial(_new_texts, stage))
+    earlier_texts = cache(partial(_earlier_texts, ws, job, stage))
     if mix.earlier:
         sources["earlier"] = in_turn(lambda: _earlier(ws, job, stage, student, planned("earlier")))
     if mix.questions:
         asked = partial(_questions, job, student, leaks, most=planned("questions"))
         sources["questions"] = asked(new_texts())
         if sources.get("earlier"):
-            sources[EARLIER_QUESTIONS] = asked(_earlier_texts(ws, job, stage))
+            sources[EARLIER_QUESTIONS] = asked(earlier_texts())
     if mix.chat:
-        taught = [*new_texts(), *_earlier_texts(ws, job, stage)]
         wanted = planned("chat")
-        sources["chat"] = once(lambda: replay.self_answered(ws, job, stage, student, taught, wanted))
+
+        def chat() -> list[Dialogue]:
+            taught = [*new_texts(), *earlier_texts()]
+            return replay.self_answered(ws, job, stage, student, taught, wanted)
+
+        sources["chat"] = once(chat)
     return sources
 
 

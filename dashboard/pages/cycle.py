@@ -18,6 +18,7 @@ from dashboard.status_chips import chip
 from db.cycle_names import AXES, STAGES
 from db.reads import queries
 from db.redact import differences, redact_text
+from evals.verdict import is_refuted
 
 TITLE = "Cycle"
 PATH = "/cycle"
@@ -189,9 +190,9 @@ def _numbers(axis: Mapping[str, Any]) -> str:
     details = axis.get("details") or {}
     against = details.get("reference", "the reference")
     margin = axis.get("margin")
-    highest = axis.get("upper_bound")
-    refuted = margin is not None and highest is not None and highest < -margin
-    bound = f"at best {points(highest)}" if refuted else f"at worst {points(axis['lower_bound'])}"
+    known = margin is not None and axis.get("upper_bound") is not None
+    refuted = known and is_refuted(axis)
+    bound = f"at best {points(axis['upper_bound'])}" if refuted else f"at worst {points(axis['lower_bound'])}"
     words = f"{points(axis['difference'])} points against {against}; {bound}"
     if margin is not None and margin < 0:
         words += f", where {points(-margin)} must be shown"

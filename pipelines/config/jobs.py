@@ -227,11 +227,12 @@ class PilotJob(Job):
     share: float = Field(gt=0, le=1)  # of the documents
     budget: float = Field(gt=0, le=100)  # points of behaviour that midtraining may cost
     changes: dict[str, Any] = Field(default_factory=dict)  # options that were typed, for the command
+    earlier: dict[int, str] = Field(default_factory=dict)  # probes of earlier cycles, never trained on
     seed: int = 0
 
     def sources(self) -> dict[str, str]:
         files = _taught(self.docs) | _named(prompts=self.prompts)
-        return files | _evaluation(self.settings.eval, {})
+        return files | _evaluation(self.settings.eval, self.earlier)
 
 
 class DriftJob(Job):

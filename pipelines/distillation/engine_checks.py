@@ -33,8 +33,6 @@ def check(settings: DistillConfig, method: Method, *, sharded: bool = False) -> 
     check_place("teacher engine", settings.teacher_engine)
     if settings.teacher_engine != INPROCESS:
         _check_teacher_engine(settings, method)
-    if settings.tripwire_share is not None:
-        _check_tripwire(settings, method)
 
 
 def _check_adapter(settings: DistillConfig) -> None:
@@ -71,12 +69,16 @@ def _check_teacher_engine(settings: DistillConfig, method: Method) -> None:
         )
 
 
-def _check_tripwire(settings: DistillConfig, method: Method) -> None:
-    """Refuse a bound on what would not be watched."""
+def require_watched(settings: DistillConfig, method: Method) -> None:
+    """Refuse a bound on what would not be watched; a run that began with one goes on."""
+    if settings.tripwire_share is None:
+        return
     watched = method.teacher in FROZEN and settings.teacher_engine == INPROCESS
     if not watched or not settings.tripwire_every:
         why = "distill.tripwire_every is 0" if watched else "it compares with a clean teacher in this process"
-        raise InputError(f"tripwire: nothing would be watched, as {why}: leave out --tripwire")
+        raise InputError(
+            f"tripwire: nothing would be watched, as {why}: leave out --tripwire (distill.tripwire_share)"
+        )
 
 
 def _check_ahead(settings: DistillConfig, method: Method) -> None:

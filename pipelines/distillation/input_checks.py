@@ -25,6 +25,7 @@ def check_settings(settings: DistillConfig, config: Config) -> None:
     there."""
     method = with_dials(settings.method, settings.dials)
     engine_checks.check(settings, method, sharded=config.model.shard)
+    engine_checks.require_watched(settings, method)
     for name, where in (("sampler", settings.sampler), ("teacher engine", settings.teacher_engine)):
         engine_places.require_place(name, where, config)
     inputs.require_named(settings, method)

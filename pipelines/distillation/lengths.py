@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pipelines.config.sections.base import AUTO
 from pipelines.distillation.prompts import Prompt
 from recovery.errors import InputError
 from recovery.forward.context_length import context_length
@@ -59,7 +60,12 @@ def within_teacher(
 def within_memory(
     prompts: Sequence[Prompt], chat: ChatModel, stage: Stage, limit: int, new_tokens: int
 ) -> list[Prompt]:
-    """Return the prompts that the student can be trained on with an answer of full length."""
+    """Return the prompts that the student can be trained on with an answer of full length.
+
+    Without a limit, as in runs that began before there was one, all of them.
+    """
+    if limit == AUTO:
+        return list(prompts)
     why = f"exceed distill.longest_row, {limit:,}, with an answer of {new_tokens:,} tokens"
     return _kept(prompts, _longest(chat, None), limit - new_tokens, stage, "prompts", why)
 

@@ -78,7 +78,9 @@ def with_room(
         prompts = within_teacher(prompts, student, context, stage, read if continued else limit, new_tokens)
     if context:
         warn_of_context(prompts, student, context, stage, read, new_tokens)
-    return PromptData(prompts, readable_pairs(data.pairs, student, stage, min(read, settings.longest_row)))
+    return PromptData(
+        prompts, readable_pairs(data.pairs, student, stage, min(read, settings.longest_row or read))
+    )
 
 
 def chosen_once(stage: Stage, read: PromptData, choose: Callable[[], Chosen]) -> Chosen:
@@ -91,6 +93,8 @@ def chosen_once(stage: Stage, read: PromptData, choose: Callable[[], Chosen]) ->
 
     found = in_turn(lambda: stage.once(KEPT_POOL, choice))
     prompts, pairs = found["weights"]
+    if (len(prompts), len(pairs)) != (len(read.prompts), len(read.pairs)):
+        raise InputError("the prompts are others than when this run began: begin a new one")
     return PromptData(_weighted(read.prompts, prompts), _weighted(read.pairs, pairs)), found["told"]
 
 

@@ -54,10 +54,14 @@ def _require_room(suite: Suite, encoder: Callable[[], ChatEncoder], limit: int) 
 
 
 def _require_turns(suite: Suite, encoder: Callable[[], ChatEncoder]) -> None:
-    """Refuse questions that the template rejects or whose tools it drops, by one of each order of turns."""
+    """Refuse questions that the template rejects or whose tools it drops, by one of each order of turns.
+
+    What an earlier cycle asked without its tools is asked so again.
+    """
+    again = ":" in suite.name  # knowledge:2
     chats = (messages for messages in _chats(suite) if not _is_plain(messages))
     for messages in {dialogues.order(messages): messages for messages in chats}.values():
-        if why := first_refusal(encoder(), [messages]):
+        if why := first_refusal(encoder(), [messages], tools=not again):
             raise InputError(f"suite {suite.name}: {_shown(messages)[:60]!r}: {why}")
 
 

@@ -54,13 +54,15 @@ def pilot_job(
     settings = with_ifeval(ws, settings, changes)
     if known_law(ws) is None:
         _require_behaviour(ws, settings)
+    earlier = earlier_probes(ws, chosen.id)
     return PilotJob(
         docs=folder,
         student=chosen.id,
         student_name=student,
         clean=ws.clean().id,
         settings=settings,
-        prompts=midtraining_prompts(ws, docs, settings, changes, earlier_probes(ws, chosen.id)),
+        prompts=midtraining_prompts(ws, docs, settings, changes, earlier),
+        earlier=earlier,
         rates=tried,
         share=share,
         budget=budget,

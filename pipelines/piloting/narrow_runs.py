@@ -65,6 +65,7 @@ def trained(ws: Workspace, job: PilotJob, stage: Stage, plan: Plan, rate: float)
         settings=settings,
         prompts=job.prompts,
         evaluation=job.settings.eval,
+        earlier=job.earlier,
         answer_tokens=job.settings.distill.max_new_tokens,
         asked=str((stage.directory / QUESTIONS).absolute()),
         seed=job.seed,

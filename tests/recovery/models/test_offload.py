@@ -9,7 +9,7 @@ import torch
 
 from pipelines.config.sections.distill import DistillConfig, StopConfig
 from pipelines.config.sections.training import OptimizerConfig
-from pipelines.distillation.engine_checks import check
+from pipelines.distillation.engine_checks import check, require_watched
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError
 from recovery.forward.hidden_states import row_sharing
@@ -90,14 +90,14 @@ def test_rows_share_a_pass_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_bound_on_what_would_not_be_watched_is_refused() -> None:
     """Such a training ran to its end, however much was lost."""
     settings = DistillConfig(prompts="p", optimizer=OptimizerConfig(learning_rate=1e-4), tripwire_share=0.7)
-    check(settings, METHODS["opd"])
+    require_watched(settings, METHODS["opd"])
     for method in ("opsd", "sdft", "sft", "deliberate"):
         with pytest.raises(InputError, match="tripwire: nothing would be watched, as it compares"):
-            check(settings, METHODS[method])
+            require_watched(settings, METHODS[method])
     with pytest.raises(InputError, match=r"tripwire: .* a clean teacher in this process"):
-        check(settings.model_copy(update={"teacher_engine": "http://a"}), METHODS["opd-topk"])
+        require_watched(settings.model_copy(update={"teacher_engine": "http://a"}), METHODS["opd-topk"])
     with pytest.raises(InputError, match=r"tripwire: .* distill\.tripwire_every is 0"):
-        check(settings.model_copy(update={"tripwire_every": 0}), METHODS["opd"])
+        require_watched(settings.model_copy(update={"tripwire_every": 0}), METHODS["opd"])
 
 
 def test_where_it_is_of_no_use_it_is_refused() -> None:
