@@ -10,6 +10,8 @@ from dashboard.number_format import NONE, ago, count, duration
 from dashboard.page_parts import table
 from dashboard.status_chips import chip
 from db.cycle_names import BROKEN_OFF
+from db.reads import queries
+from db.session import Database
 
 Row = Mapping[str, Any]
 PLAN = (
@@ -24,6 +26,16 @@ CHOSEN = {"distill": "choose"}  # what takes a stage's place where the recovery 
 
 def state(run: Row) -> str:
     return "stalled" if run.get("stalled") else str(run["status"])
+
+
+def stages(database: Database, cycle: str) -> list[dict[str, Any]]:
+    """Return the runs of a cycle's stages; a choice of the recovery stands for the runs below it."""
+    return [
+        with_those_below(run, queries.runs(database, parent=run["id"], limit=200))
+        if run["kind"] == "choose"
+        else run
+        for run in queries.runs(database, parent=cycle, limit=200)
+    ]
 
 
 def with_those_below(run: Row, below: Sequence[Row]) -> dict[str, Any]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from itertools import islice
 from typing import Any
 
 from db.cycle_names import STAGES
 from db.errors import BadRequest, NotFound
 from db.reads import queries
-from db.reads.checkpoints import alias_moves
+from db.reads.checkpoints import before_current
 from pipelines.runs.workspace import Workspace
 
 CYCLES = 2  # newest cycles whose checkpoints are kept: the next one may start or be taught from them
@@ -22,7 +21,7 @@ def prune(ws: Workspace, *, cycles: int = CYCLES, remove: bool = False) -> Row:
     """Find the checkpoints that nothing needs, and remove their files where asked to."""
     rows = queries.checkpoints(ws.tracker.db, limit=None)[::-1]  # oldest first
     turned = queries.cycles(ws.tracker.db)
-    needed = _needed(ws, rows, turned, cycles)
+    needed = _needed(ws, rows, turned[max(0, len(turned) - cycles) :])
     names = _names(turned)
     stored = [row for row in rows if row["kind"] != "reference"]
     spare = [
@@ -41,11 +40,11 @@ def prune(ws: Workspace, *, cycles: int = CYCLES, remove: bool = False) -> Row:
     return {"checkpoints": spare, "bytes": freed, "removed": remove, "kept": len(stored) - len(spare)}
 
 
-def _needed(ws: Workspace, rows: list[Row], turned: list[Row], cycles: int) -> set[str]:
+def _needed(ws: Workspace, rows: list[Row], newest: list[Row]) -> set[str]:
     """Return what aliases, newest cycles and stages, routes and unfinished runs name, and the bases of it."""
     named = {row["checkpoint_id"] for row in queries.aliases(ws.tracker.db)}
-    named |= _by_hand(ws, rows) | _routes(ws) | _before_current(ws, rows, turned)
-    for cycle in turned[max(0, len(turned) - cycles) :]:
+    named |= _by_hand(ws, rows) | _routes(ws) | _before_current(ws)
+    for cycle in newest:
         named.update(cycle["checkpoints"].values())
     unfinished = _unfinished(ws)
     named |= _named_in([[run["config"], run["result"]] for run in unfinished], rows)
@@ -55,17 +54,12 @@ def _needed(ws: Workspace, rows: list[Row], turned: list[Row], cycles: int) -> s
     return {checkpoint for checkpoint in named | bases if checkpoint}
 
 
-def _before_current(ws: Workspace, rows: list[Row], turned: list[Row]) -> set[str]:
+def _before_current(ws: Workspace) -> set[str | None]:
     """Return the model that `current` moves back to where a review rejects the one in use."""
-    rejected = {
-        cycle["checkpoints"]["recovered"]
-        for cycle in turned
-        if cycle["review"] and cycle["review"]["decision"] == "reject"
-    }
-    here = {row["id"] for row in rows}
-    targets = [move["checkpoint_id"] for move in alias_moves(ws.tracker.db, "current")]
-    earlier = (target for target in targets if target in here - rejected and target != targets[0])
-    return set(islice(earlier, 1))
+    db = ws.tracker.db
+    current = next((row["checkpoint_id"] for row in queries.aliases(db) if row["name"] == "current"), None)
+    with db.read() as connection:
+        return {before_current(connection, db.project, current)}
 
 
 def _by_hand(ws: Workspace, rows: list[Row]) -> set[str]:

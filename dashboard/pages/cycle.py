@@ -38,7 +38,7 @@ def build(context: PageContext, address: Address) -> Html:
     row = context.cached(("cycle", number), lambda: queries.cycle(context.db, number))
     run = queries.run(context.db, row["run"])
     row = row | {"status": "stalled"} if run["stalled"] else row
-    runs = _stages(context, run["id"])
+    runs = stage_progress.stages(context.db, run["id"])
     left = (
         tag("section", tag("h2", "Scores"), stage_scores(row["scores"]), class_="card"),
         tag("section", tag("h2", "Verdict"), _verdict(row), class_="card"),
@@ -72,16 +72,6 @@ def build(context: PageContext, address: Address) -> Html:
             class_="grid",
         ),
     )
-
-
-def _stages(context: PageContext, cycle: str) -> list[Row]:
-    """Return the runs of a cycle's stages; a choice of the recovery stands for the runs below it."""
-    return [
-        stage_progress.with_those_below(run, queries.runs(context.db, parent=run["id"], limit=200))
-        if run["kind"] == "choose"
-        else run
-        for run in queries.runs(context.db, parent=cycle, limit=200)
-    ]
 
 
 def _newest(context: PageContext) -> int | None:

@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import sqlalchemy as sa
+from sqlalchemy.orm import Session
 
 from db.errors import BadRequest, NotFound
 from db.reads.rows import Row, page_of, rows_of, runs_of
-from db.schema import DEFAULT_PROJECT, Alias, AliasMove, Checkpoint, CheckpointPlace, Cycle, Project, Run
+from db.schema import (
+    DEFAULT_PROJECT,
+    Alias,
+    AliasMove,
+    Checkpoint,
+    CheckpointPlace,
+    Cycle,
+    Project,
+    Review,
+    Run,
+)
 from db.session import Database
 
 LONGEST_LINE = 10_000  # bound on ancestors, should the rows contain a loop
@@ -115,6 +126,26 @@ def alias_moves(database: Database, name: str) -> list[Row]:
     """Return every target that an alias has had, newest first."""
     query = sa.select(AliasMove).where(AliasMove.project == database.project, AliasMove.name == name)
     return rows_of(database, query.order_by(AliasMove.id.desc()))
+
+
+def before_current(asking: sa.Connection | Session, project: str, current: str | None) -> str | None:
+    """Return what `current` moves back to where a review refuses its model: its newest earlier target that is
+    here and not refused."""
+    here = (CheckpointPlace.checkpoint_id == AliasMove.checkpoint_id) & (
+        CheckpointPlace.project == AliasMove.project
+    )
+    mine = sa.select(AliasMove.checkpoint_id).join(CheckpointPlace, here).where(AliasMove.project == project)
+    targets = asking.scalars(mine.where(AliasMove.name == "current").order_by(AliasMove.id.desc()))
+    refused = {current, *_refused(asking, project)}
+    return next((target for target in targets if target not in refused), None)
+
+
+def _refused(asking: sa.Connection | Session, project: str) -> set[str | None]:
+    """Return the models of the cycles whose newest review refuses them."""
+    newest = sa.select(sa.func.max(Review.id)).where(Review.project == project).group_by(Review.cycle)
+    of_cycle = (Cycle.project == Review.project) & (Cycle.number == Review.cycle)
+    query = sa.select(Cycle.recovered_id).join(Review, of_cycle)
+    return set(asking.scalars(query.where(Review.id.in_(newest), Review.decision == "reject")))
 
 
 def alias_at(database: Database, name: str, moment: str) -> str | None:

@@ -9,6 +9,7 @@ from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from db.errors import BadRequest, NotFound
+from db.reads.checkpoints import before_current
 from db.schema import (
     DEFAULT_PROJECT,
     Alias,
@@ -158,28 +159,9 @@ def _take_out_of_use(session: Session, cycle: Cycle) -> None:
     current = session.get(Alias, (cycle.project, "current"))
     if current is None or current.checkpoint_id != cycle.recovered_id:
         return
-    targets = session.scalars(
-        select(AliasMove.checkpoint_id)
-        .join(
-            CheckpointPlace,
-            (CheckpointPlace.checkpoint_id == AliasMove.checkpoint_id)
-            & (CheckpointPlace.project == AliasMove.project),
-        )
-        .where(AliasMove.project == cycle.project, AliasMove.name == "current")
-        .order_by(AliasMove.id.desc())
-    )
-    refused = _refused(session, cycle.project)
-    earlier = next((target for target in targets if target not in refused), None)
+    earlier = before_current(session, cycle.project, current.checkpoint_id)
     if earlier is not None:
         set_alias(session, cycle.project, "current", earlier)
-
-
-def _refused(session: Session, project: str) -> set[str | None]:
-    """Return the models of the cycles whose newest review refuses them."""
-    newest = select(func.max(Review.id)).where(Review.project == project).group_by(Review.cycle)
-    of_cycle = (Cycle.project == Review.project) & (Cycle.number == Review.cycle)
-    query = select(Cycle.recovered_id).join(Review, of_cycle)
-    return set(session.scalars(query.where(Review.id.in_(newest), Review.decision == "reject")))
 
 
 def _same_review(stored: Review, columns: dict[str, Any]) -> int:

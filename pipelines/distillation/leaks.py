@@ -41,7 +41,7 @@ def evaluation_prompts(
             found += read()
         except RecoverError as error:
             say(f"  leaks        {name} not checked: {error}")
-    return found
+    return list(dict.fromkeys(found))  # cycles without general questions of their own ask the shipped ones
 
 
 def _of_ifeval(settings: EvalConfig) -> list[str]:
@@ -91,7 +91,7 @@ class AskedPrompts:
     def given_away_by(self, row: Prompt) -> bool:
         """Return whether a row gives away one of the prompts."""
         text = normalised(row.text)
-        turns = (turn["content"] for turn in row.messages if turn["role"] == "user")
+        turns = (turn["content"] for turn in row.messages if turn["role"] == "user" and len(row.messages) > 1)
         if text in self._whole or any(normalised(turn) in self._whole for turn in turns):
             return True
         words = text.split()

@@ -78,7 +78,6 @@ def test_the_choice_takes_the_place_of_distillation_and_its_runs_are_reported(co
         ("choose", "done")
     ]
     assert stages.count("choose") == 1
-
     text = views.Scan(report.report(context.db, number)).text
     for words in ("distill: loss", "seqkd: loss", "distill, step 8: distill rang", "token by token"):
         assert words in text, words

@@ -26,7 +26,6 @@ from db.redact import HIDDEN
 from db.schema import Base, Item, Metric
 from db.session import Database
 from db.values import plain, storable
-from db.writes import transactions
 from db.writes.tracker import Tracker
 from tests.support.databases import items, record_cycle, score
 
@@ -365,7 +364,7 @@ def test_decisions_at_once_leave_no_refused_model_in_use(
         record_cycle(tracker, {})
         tracker.set_alias("current", f"rec{number}")
     other = threading.Thread(target=tracker.add_review, args=(2, "reject", "", "bob"))
-    refused = transactions._refused
+    refused = checkpoints._refused
 
     def meanwhile(session: Session, project: str) -> set[str | None]:
         found = refused(session, project)
@@ -374,7 +373,7 @@ def test_decisions_at_once_leave_no_refused_model_in_use(
             other.join(1.0)  # it ends, or waits for this one to end
         return found
 
-    monkeypatch.setattr(transactions, "_refused", meanwhile)
+    monkeypatch.setattr(checkpoints, "_refused", meanwhile)
     tracker.add_review(3, "reject", "", "ada")
     other.join()
     assert queries.resolve(tracker.db, "current") == "rec1"
