@@ -14,7 +14,7 @@ from evals.families.suite import Unmeasured
 from evals.scores import Score
 from pipelines.config import fitted
 from pipelines.config.ifeval_file import HUB_IFEVAL
-from pipelines.config.jobs import ChooseJob, CycleJob, EvalJob, LocateJob, SweepJob
+from pipelines.config.jobs import ALONE, ChooseJob, CycleJob, EvalJob, LocateJob, SweepJob
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.distillation.engine_checks import check_place
 from pipelines.distillation.engine_places import Engines
@@ -72,12 +72,19 @@ def recorded_suites(ws: Workspace, job: EvalJob, stage: Stage, suites: Iterable[
 def _work(ws: Workspace, job: EvalJob, stage: Stage) -> Result:
     suites = suites_of(job)  # a missing input ends the stage before a model is loaded
     require_answerable(ws, ws.checkpoint(job.checkpoint), suites)
+    if job.label == ALONE:
+        stage.say(f"  checkpoint   {_named(queries.checkpoint(ws.tracker.db, job.checkpoint))}")
     settings = fitted_once(stage, job.checkpoint, job.settings, fitted.fit_evaluation)
     job = job.model_copy(update={"settings": settings})
     with Engines(ws, stage.directory) as engines:
         evaluation = _Evaluation(ws, job, stage, engines)
         results = {suite.name: evaluation.measure(suite) for suite in suites}
     return {"checkpoint": job.checkpoint, "scores": results, "score_ids": evaluation.headlines}
+
+
+def _named(checkpoint: dict[str, Any]) -> str:
+    """Name a checkpoint as it is known: `current` is not yet what has just been trained."""
+    return f"{checkpoint['id']} ({', '.join(checkpoint['aliases']) or checkpoint['kind']})"
 
 
 @dataclass

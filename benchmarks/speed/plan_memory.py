@@ -36,6 +36,7 @@ from tests.support import families
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
+    from recovery.training.step_data import Episodes
     from recovery.training.updater import Microbatch
 
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
@@ -261,17 +262,22 @@ class Batches:
 
 def distill(student: ChatModel, clean: ChatModel, sizes: Sizes) -> None:
     """Two steps: sample, score with the clean model, train."""
+    train_on(student, "opd", episodes(student, None if sizes.rank else clean, sizes))
+
+
+def episodes(student: ChatModel, clean: ChatModel | None, sizes: Sizes) -> Episodes:
+    """Return a recovery's batches; without a clean model the student teaches, its adapter switched off."""
     from recovery.methods.table import get
     from recovery.sampling.in_process import InProcessSampler
     from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
     from recovery.training.step_data import Episodes, StepConfig, Task
 
-    teacher = AdapterOffTeacher(student) if sizes.rank else CheckpointTeacher(clean)
+    teacher = AdapterOffTeacher(student) if clean is None else CheckpointTeacher(clean)
     template = len(student.prompt_ids([{"role": "user", "content": ""}]))
     prompts = [Prompt(text) for text in random_texts(sizes.rows, sizes.prompt - template)]
     task = Task(get("opd"), prompts, teacher=teacher)
     config = StepConfig(sizes.rows, 1, sizes.answer, sizes.microbatch)
-    train_on(student, "opd", Episodes(student, InProcessSampler(student), task, config))
+    return Episodes(student, InProcessSampler(student), task, config)
 
 
 @dataclass(frozen=True)
@@ -305,13 +311,13 @@ def loaded(model: Path, trained: Sizes | None = None) -> ChatModel:
     return load(ModelSpec(str(model), dtype="bfloat16", lora=lora, gradient_checkpointing=recompute))
 
 
-def train_on(student: ChatModel, method: str, batches: Any) -> None:
+def train_on(student: ChatModel, method: str, batches: Any, steps: int = 2) -> None:
     from recovery.methods.table import get
     from recovery.objective.objective import Objective
     from recovery.training.config import TrainConfig
     from recovery.training.trainer import TokenLoss, train
 
-    train(student, batches, TokenLoss(Objective(get(method))), TrainConfig(2, LEARNING_RATE))
+    train(student, batches, TokenLoss(Objective(get(method))), TrainConfig(steps, LEARNING_RATE))
 
 
 def random_texts(count: int, length: int) -> list[str]:

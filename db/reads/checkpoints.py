@@ -27,16 +27,15 @@ LONGEST_LINE = 10_000  # bound on ancestors, should the rows contain a loop
 
 def checkpoint(database: Database, reference: str) -> Row:
     """Return a checkpoint by any reference that resolve() accepts, with the aliases that point to it."""
-    row = rows_of(database, sa.select(Checkpoint).where(Checkpoint.id == resolve(database, reference)))[0]
-    named = [alias["name"] for alias in aliases(database) if alias["checkpoint_id"] == row["id"]]
-    return row | {"aliases": named}
+    found = rows_of(database, sa.select(Checkpoint).where(Checkpoint.id == resolve(database, reference)))
+    return _named(database, found)[0]
 
 
 def checkpoints(database: Database, *, before: str | None = None, limit: int | None = 50) -> list[Row]:
-    """Return checkpoints, newest first; `before` is the id of the previous page's last checkpoint."""
+    """Return checkpoints with their aliases, newest first; `before` is the id of the previous page's last."""
     mine = sa.select(CheckpointPlace.checkpoint_id).where(CheckpointPlace.project == database.project)
     query = page_of(Checkpoint, Checkpoint.created_at, before).where(Checkpoint.id.in_(mine))
-    return rows_of(database, query.limit(limit))
+    return _named(database, rows_of(database, query.limit(limit)))
 
 
 def checkpoint_places(database: Database, checkpoint_id: str) -> list[Row]:
@@ -115,6 +114,15 @@ def _line(checkpoint_id: str) -> sa.CTE:
     return line.union_all(
         following.join(line, Checkpoint.id == line.c.parent_id).where(line.c.depth < LONGEST_LINE)
     )
+
+
+def _named(database: Database, rows: list[Row]) -> list[Row]:
+    """Return the rows of checkpoints with the aliases that point to each."""
+    named = aliases(database)
+    return [
+        row | {"aliases": [alias["name"] for alias in named if alias["checkpoint_id"] == row["id"]]}
+        for row in rows
+    ]
 
 
 def aliases(database: Database) -> list[Row]:

@@ -17,7 +17,7 @@ from recovery.errors import InputError
 
 LISTS = {
     "cycles": ["cycle", "status", "review", "ifeval", "knowledge", "retention", "recovered_fraction"],
-    "checkpoints": ["id", "kind", "parent_id", "run_id", "created_at"],
+    "checkpoints": ["id", "aliases", "kind", "parent_id", "run_id", "created_at"],
     "runs": ["id", "kind", "key", "status", "started_at", "ended_at"],
 }
 
@@ -42,7 +42,11 @@ def list_text(what: str, rows: list[dict[str, Any]]) -> str:
     """Format rows of a list, a line each."""
     if what == "cycles":
         return cycles_text(rows)
-    return table([_with_state(row) for row in rows], LISTS[what])
+    return table([_with_state(_with_names(row)) for row in rows], LISTS[what])
+
+
+def _with_names(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"aliases": ", ".join(row["aliases"]) or None} if "aliases" in row else row
 
 
 def _with_state(row: dict[str, Any]) -> dict[str, Any]:

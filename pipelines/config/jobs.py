@@ -18,6 +18,7 @@ Kind = Literal["linear", "slerp", "residual", "embeddings"]  # of merging
 AUGMENTED = "augmented.jsonl"
 DOCUMENTS_INPUT = "documents"  # among a job's sources: a folder of documents
 SUPERSEDED_INPUT = "superseded"  # among a job's sources: a file that may be missing
+ALONE = "eval"  # label of an evaluation that is a command of its own
 
 
 class Job(Section):
@@ -180,7 +181,7 @@ class EvalJob(Job):
     output: str | None = None  # folder for lm-eval's own JSON and samples
     reuse: bool = False  # take a suite's recorded scores where all that decides them is the same
     seed: int = 0  # of sampled answers
-    label: str = "eval"
+    label: str = ALONE
 
     def sources(self) -> dict[str, str]:
         return _evaluation(self.settings, self.earlier) | _named(passages=self.passages)

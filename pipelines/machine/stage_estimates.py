@@ -32,10 +32,11 @@ from pipelines.runs.cost import Flops
 if TYPE_CHECKING:
     from recovery.models.size import Size
 
-# Shares of a GPU's peak that are reached: of its FLOP/s (training, scoring) and of its bytes/s (reading).
-TRAINING_SHARE = 0.35
+# Shares of a GPU's peak that are reached: of its FLOP/s (training, scoring) and of its bytes/s (reading). Those of
+# an 8B model's adapter on an H100 (`python -m benchmarks.speed.gpu`); that of scoring is a guess.
+TRAINING_SHARE = 0.26
 SCORING_SHARE = 0.40
-READING_SHARE = 0.50
+READING_SHARE = 0.32
 IFEVAL_PROMPTS = 541
 
 

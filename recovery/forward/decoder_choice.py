@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from recovery.forward import graph_decoder
 from recovery.forward.common_beginning import SAVED
 from recovery.forward.decoder import Decoder
 from recovery.forward.eval_mode import evaluating
@@ -41,7 +42,8 @@ class Way:
 
         def one() -> Decoder:
             if issubclass(self.decoder, ModelDecoder):
-                return self.set_up(self.decoder(model, pad_id, max_new_tokens))
+                replaying = graph_decoder.decoder_of(model, pad_id, max_new_tokens)
+                return self.set_up(replaying or self.decoder(model, pad_id, max_new_tokens))
             return self.decoder(model)
 
         if not self.sharing.is_limited:

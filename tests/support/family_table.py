@@ -83,7 +83,7 @@ def tried(family: Family, folder: Path) -> Row:
     """Take a family through everything; raise AssertionError where one of the steps gives other numbers."""
     source = families.save(family, folder / "model")
     try:
-        chat = load_supported(ModelSpec(str(source)))
+        chat = load_supported(spec(source))
     except RecoverError as error:
         return Row(family, works=False, reason=_reason(str(error)))
     sampled = decoding_way(unwrap(chat.model)).description
@@ -96,15 +96,15 @@ def tried(family: Family, folder: Path) -> Row:
 
 def _adapter(source: Path, folder: Path) -> str:
     """Train, save, read back and merge an adapter; return the layers that it is on."""
-    chat = loading.load(ModelSpec(str(source), lora=LoraSpec(rank=2)))
+    chat = loading.load(spec(source, lora=LoraSpec(rank=2)))
     for _ in range(2):  # B is zero at first, and keeps A's gradients at zero
         train(chat, learning_rate=1.0)
     trained = _logits(chat)
     _equal(_logits(saved(chat, folder / "adapter")), trained, 0.0)
     (folder / "merged").mkdir()
     merge_weights(folder / "adapter", source, folder / "merged", 0.0)
-    _equal(_logits(loading.load(ModelSpec(str(folder / "merged")))), trained, 1e-3)
-    assert not torch.equal(_logits(loading.load(ModelSpec(str(source)))), trained)
+    _equal(_logits(loading.load(spec(folder / "merged"))), trained, 1e-3)
+    assert not torch.equal(_logits(loading.load(spec(source))), trained)
     names = (name for name, one in chat.model.named_parameters() if one.requires_grad)
     return ", ".join(f"`{kind}`" for kind in sorted({layer_kind(name) for name in names}))
 
@@ -113,8 +113,9 @@ def train(chat: ChatModel, learning_rate: float = 0.01) -> None:
     """One step of gradient descent through hidden states and head; every trained weight gets a gradient."""
     trained = {name: one for name, one in chat.model.named_parameters() if one.requires_grad}
     chat.model.train()
-    logits_BTV = logits_of(chat.model, hidden_states(chat.model, TOKENS))
-    logits_BTV.log_softmax(-1)[0, :-1].gather(-1, TOKENS[0, 1:, None]).mean().neg().backward()
+    tokens_BT = TOKENS.to(chat.device)
+    logits_BTV = logits_of(chat.model, hidden_states(chat.model, tokens_BT))
+    logits_BTV.log_softmax(-1)[0, :-1].gather(-1, tokens_BT[0, 1:, None]).mean().neg().backward()
     assert trained and not [name for name, one in trained.items() if one.grad is None]
     torch.optim.SGD(trained.values(), lr=learning_rate).step()
     chat.model.zero_grad()
@@ -124,13 +125,18 @@ def train(chat: ChatModel, learning_rate: float = 0.01) -> None:
 def saved(chat: ChatModel, directory: Path) -> ChatModel:
     """Save, and read back."""
     save(chat, directory)
-    return loading.load(ModelSpec(str(directory)))
+    return loading.load(spec(directory))
+
+
+def spec(directory: Path, lora: LoraSpec | None = None) -> ModelSpec:
+    """In fp32, on a GPU where there is one."""
+    return ModelSpec(str(directory), dtype="float32", lora=lora)
 
 
 def _logits(chat: ChatModel) -> torch.Tensor:
     model: Any = chat.model
     with torch.inference_mode():
-        return model(TOKENS, use_cache=False).logits.clone()
+        return model(TOKENS.to(chat.device), use_cache=False).logits.clone()
 
 
 def _equal(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> None:

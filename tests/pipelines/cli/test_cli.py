@@ -157,6 +157,17 @@ def test_methods_are_a_list_of_rows(recover: Recover) -> None:
     assert "opd-sampled" in recover("methods").out
 
 
+def test_the_evaluated_checkpoint_is_named_with_its_aliases(
+    recover: Recover, home: Path, world: Path
+) -> None:
+    first = recover("--home", home, "ls", "checkpoints", "--json").json[0]
+    assert "base" in first["aliases"]
+    names = ", ".join(first["aliases"])
+    said = recover("--home", home, "eval", first["id"], "--ifeval", world.parent / "ifeval.jsonl")
+    assert f"  checkpoint   {first['id']} ({names})" in said.err
+    assert re.search(rf"{first['id']} +{names} +reference", recover("--home", home, "ls", "checkpoints").out)
+
+
 def test_eval_prints_what_scripts_rely_on(recover: Recover, home: Path, world: Path) -> None:
     asked = ["--suite", "ifeval", "--ifeval", world.parent / "ifeval.jsonl"]
     said = recover("-q", "--home", home, "eval", "base", "--json", *asked)

@@ -1,0 +1,149 @@
+"""Replaying a recorded step gives what making it gives; without a GPU a replay makes the step again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from recovery.forward import graph_decoder
+from recovery.forward.decoder_choice import decoding
+from recovery.forward.graph_decoder import PLAIN_STEPS, SLOTS_AT_ONCE, GraphDecoder, Record, Step
+from recovery.forward.model_decoder import ModelDecoder
+from tests.support import tiny
+
+PROMPTS = [[1, 2, 3], [7, 8, 9, 10, 11, 12, 13], [20], [1, 2, 3]]
+STEPS = SLOTS_AT_ONCE + 50  # beyond the first slots
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+class Recorder:
+    """Counts recordings; each replay makes the step again."""
+
+    def __init__(self, wrong: Callable[[Tensor], Tensor] | None = None) -> None:
+        self.made = 0
+        self.replayed = 0
+        self.wrong = wrong
+
+    def __call__(self, step: Step) -> Step:
+        self.made += 1
+
+        def replay() -> Tensor:
+            self.replayed += 1
+            out = step()
+            return self.wrong(out) if self.wrong else out
+
+        return replay
+
+
+def tiny_model(device: str = "cpu") -> Any:
+    return tiny.chat_model(max_position_embeddings=4096).model.to(device)
+
+
+def decoders(model: Any, record: Record) -> tuple[GraphDecoder, ModelDecoder]:
+    return GraphDecoder(model, 0, STEPS, record), ModelDecoder(model, 0, STEPS)
+
+
+def both(model: Any, record: Record, keeps: dict[int, list[int]]) -> None:
+    """Decode the same tokens by both, dropping rows at some steps; compare the logits of every step."""
+    with decoding(model):
+        sides = decoders(model, record)
+        rows = len(PROMPTS)
+        found = [side.prefill(PROMPTS) for side in sides]
+        for step in range(STEPS):
+            torch.testing.assert_close(*found, atol=1e-4, rtol=1e-4)
+            token_B = (torch.arange(rows, device=sides[0].device) * 7 + step) % 250
+            found = [side.step(token_B) for side in sides]
+            if kept := keeps.get(step):
+                rows = len(kept)
+                for side in sides:
+                    side.keep(torch.tensor(kept, device=side.device))
+                found = [logits_BV[torch.tensor(kept, device=logits_BV.device)] for logits_BV in found]
+
+
+def test_replays_give_the_logits_of_each_step() -> None:
+    record = Recorder()
+    both(tiny_model(), record, {20: [0, 3, 2], 90: [1]})
+    # At first, where rows were dropped, and where the cache had become too small.
+    assert record.made == 4
+    assert record.replayed >= STEPS - record.made * PLAIN_STEPS
+
+
+def test_a_step_that_other_logits_come_from_is_never_replayed() -> None:
+    record = Recorder(wrong=lambda logits_BV: logits_BV.roll(1, dims=1))
+    both(tiny_model(), record, {})
+    assert record.made == record.replayed == 1
+
+
+def test_a_model_that_cannot_be_recorded_is_tried_once() -> None:
+    model = tiny_model()
+    tries = []
+
+    def refuse(step: Step) -> Step:
+        tries.append(1)
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    both(model, refuse, {30: [0, 1]})
+    both(model, refuse, {})
+    assert len(tries) == 1
+
+
+def test_logits_of_an_earlier_step_stay_as_they_were() -> None:
+    out: list[Tensor] = []
+
+    def record(step: Step) -> Step:
+        out.append(step())  # one tensor for all replays, as of a graph
+
+        def replay() -> Tensor:
+            out[0].copy_(step())
+            return out[0]
+
+        return replay
+
+    model = tiny_model()
+    with decoding(model):
+        decoder, _ = decoders(model, record)
+        decoder.prefill(PROMPTS)
+        token_B = torch.zeros(len(PROMPTS), dtype=torch.long)
+        for _ in range(PLAIN_STEPS + 1):
+            first = decoder.step(token_B)
+        kept = first.clone()
+        assert not torch.equal(decoder.step(token_B + 5), kept)
+        assert torch.equal(first, kept)
+
+
+def test_no_step_is_recorded_on_a_cpu() -> None:
+    model = tiny_model("cpu")
+    with decoding(model):
+        assert graph_decoder.decoder_of(model, 0, 8) is None
+
+
+@GPU
+def test_a_gpu_replays_what_it_would_launch() -> None:
+    model = tiny_model("cuda")
+    with decoding(model):
+        decoder = graph_decoder.decoder_of(model, 0, STEPS)
+    assert decoder is not None
+    both(model, decoder.record, {20: [0, 3, 2], 90: [1]})
+    assert decoder.record.latest is not None  # type: ignore[attr-defined]
+    assert model not in graph_decoder._not_recordable
+
+
+@GPU
+def test_a_step_that_waits_for_the_gpu_is_launched_as_before() -> None:
+    model = tiny_model("cuda")
+
+    def wait(module: Any, given: Any, found: Tensor) -> None:
+        found.sum().item()
+
+    hook = model.get_input_embeddings().register_forward_hook(wait)
+    with decoding(model):
+        decoder = graph_decoder.decoder_of(model, 0, STEPS)
+    assert decoder is not None
+    both(model, decoder.record, {})
+    assert model in graph_decoder._not_recordable
+    hook.remove()
+    torch.zeros(2**20, device="cuda").sum().item()  # the GPU works on
