@@ -121,7 +121,7 @@ def compared(shape: Shape, model: Path, gpu: str) -> list[Row]:
     """Measure a shape's stages in a process of their own, beside the plan."""
     words = [sys.executable, "-m", "benchmarks.speed.gpu", "--child", shape.name, str(model)]
     done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, dict[str, float]] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
     shares = Shares(read_size(str(model)), parse_gpus(gpu)[1], shape.sizes)
     plan = plan_memory.planned(plan_memory.Case(shape.name, "", sizes=shape.sizes), model)
     return [
@@ -221,9 +221,9 @@ def evaluate(model: Path, sizes: Sizes) -> dict[str, dict[str, Any]]:
     chat = loaded(model)
     prompts = random_rows(sizes.rows, sizes.prompt)
     tokens = sizes.rows * sizes.answer
-    found = {"written": answered(chat, prompts, sizes.answer).line(tokens, "evaluate")}
+    found = {"clean model: written": answered(chat, prompts, sizes.answer).line(tokens, "evaluate")}
     with launching_each_step():
-        found["written, each step launched"] = answered(chat, prompts, sizes.answer).line(tokens)
+        found["clean model: written, each step launched"] = answered(chat, prompts, sizes.answer).line(tokens)
     return found
 
 
@@ -279,7 +279,8 @@ def distill(model: Path, sizes: Sizes) -> dict[str, dict[str, Any]]:
     clean = None if sizes.rank else loaded(model)
     episodes = plan_memory.episodes(student, clean, sizes)
     step, sampling, scoring = Timer(), Timer(), Timer()
-    sampler, teacher = episodes.sampler, episodes.teacher
+    sampler: Any = episodes.sampler
+    teacher: Any = episodes.teacher
     sampler.sample = sampling.around(sampler.sample)
     teacher.score = scoring.around(teacher.score)
     train_on(student, "opd", TimedSteps(episodes, step), WARM_UP + 1)

@@ -87,7 +87,7 @@ def fit_evaluation(settings: EvalConfig, model: ModelSize, machine: Machine) -> 
     """Set how many prompts are answered at once."""
     free = machine.usable_bytes - model.parameters * machine.weight_bytes
     row = model.cache_bytes * (PROMPT_TOKENS + settings.max_new_tokens)
-    batch = settings.batch_size or _within(free / 2 / row, 1, LARGEST_BATCH)
+    batch = settings.batch_size or int(min(max(free / 2 / row, 1), LARGEST_BATCH))
     return settings.model_copy(update={"batch_size": batch})
 
 

@@ -202,12 +202,17 @@ def measured(hidden: int, number_bytes: int) -> Speed:
     device = "cuda" if _on_gpu() else "cpu"
     rows = torch.ones(ROWS, hidden, dtype=dtype, device=device)
     wide = torch.ones(4 * hidden, hidden, dtype=dtype, device=device)
-    product = _uncrowded(lambda: torch.nn.functional.linear(rows, wide))
+    product = _product_seconds(lambda: torch.nn.functional.linear(rows, wide))
     many = wide.repeat(-(-COPIED // wide.numel()), 1)
     there = torch.ones_like(many)  # new memory would be slow to touch
     copy = _seconds(lambda: there.copy_(many))
     share = TRAINING_SHARE if number_bytes == 4 or _on_gpu() else TRAINING_SHARE_BF16
     return Speed(2 * ROWS * wide.numel() / product, many.numel() / copy, share)
+
+
+def _product_seconds(compute: Callable[[], torch.Tensor]) -> float:
+    """Return the least time of a product; on a GPU the processor's threads have no part in it."""
+    return _seconds(compute) if _on_gpu() else _uncrowded(compute)
 
 
 def _uncrowded(compute: Callable[[], torch.Tensor]) -> float:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MICROWORLD = "microworld"
 SMALL_MODEL = 2**26  # weights between embedding and head
+FEW_WEIGHTS = 5e8  # fewer than in any model that the preset `real` was made for
 
 
 def initialise(
@@ -71,6 +72,11 @@ def _new_home(ws: Workspace, model: str, revision: str | None, preset: str | Non
         raise
     if preset is None and chosen == "cpu":
         ws.progress.say("no GPU here: sizes for a CPU (preset cpu); on a GPU, use `--preset real`")
+    if preset is None and chosen == "real" and _is_small(checkpoint.path):
+        ws.progress.say(
+            "preset real is made for models of billions of weights (recovery: 100 steps of 256 answers); "
+            "small ones were measured with `--preset cpu`, which ends in minutes here (docs/real.md)"
+        )
     return checkpoint
 
 
@@ -229,6 +235,15 @@ def _require_memory(model: str, settings: ModelConfig) -> None:
             f"{settings.path}: its weights take {needed / GIB:,.1f} GiB, and the memory here is "
             f"{main_memory() / GIB:,.1f} GiB: take a smaller model, or a machine with a GPU"
         )
+
+
+def _is_small(model: Path) -> bool:
+    from pipelines.machine.model_sizes import read_size
+
+    try:
+        return read_size(str(model)).parameters < FEW_WEIGHTS
+    except InputError:  # an unknown family
+        return False
 
 
 def _gains_by_bfloat16(model: Path) -> bool:

@@ -32,8 +32,8 @@ from pipelines.runs.cost import Flops
 if TYPE_CHECKING:
     from recovery.models.size import Size
 
-# Shares of a GPU's peak that are reached: of its FLOP/s (training, scoring) and of its bytes/s (reading). Those of
-# an 8B model's adapter on an H100 (`python -m benchmarks.speed.gpu`); that of scoring is a guess.
+# Shares of a GPU's peak that are reached: of its FLOP/s (training, scoring) and of its bytes/s (reading).
+# Those of 8B on an H100 (`python -m benchmarks.speed.gpu`; trained: an adapter); that of scoring is a guess.
 TRAINING_SHARE = 0.26
 SCORING_SHARE = 0.40
 READING_SHARE = 0.32
@@ -84,8 +84,9 @@ def _midtraining_seconds(
     """Return the time to train, and before it to answer the chat: by the first process alone."""
     context = job.config.midtrain.row_tokens / 2
     training = _training_flops(size, job, "midtrain", tokens.trained, context)
+    longest = job.config.distill.max_new_tokens
     return _sum(
-        _decoding_seconds(size, gpu, tokens.sampled, together, job),
+        _decoding_seconds(size, gpu, tokens.sampled, together, job, longest),
         _scoring_seconds(size, gpu, tokens.scored, job, processes=1),
         _compute_seconds(training, gpu, TRAINING_SHARE, job.processes),
     )
@@ -141,8 +142,9 @@ def _distilling_seconds(size: Size, gpu: Gpu, job: PlannedWork, together: float)
     tokens = recovery_tokens(job.config.distill, _usual(job))
     context = (job.prompt_tokens + job.answer_tokens) / 2
     training = _training_flops(size, job, "distill", tokens.trained, context)
+    longest = job.config.distill.max_new_tokens
     return _sum(
-        _decoding_seconds(size, gpu, tokens.sampled / job.processes, together, job),
+        _decoding_seconds(size, gpu, tokens.sampled / job.processes, together, job, longest),
         _scoring_seconds(size, gpu, tokens.scored, job, job.processes),
         _compute_seconds(training, gpu, TRAINING_SHARE, job.processes),
     )
@@ -158,7 +160,9 @@ def _evaluate(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     answer = min(job.answer_tokens, settings.max_new_tokens)
     tokens = evaluation_tokens(IFEVAL_PROMPTS, job.prompt_tokens, answer)
     seconds = _sum(
-        _decoding_seconds(size, gpu, tokens.sampled, rows_at_once(size, batch, room, job), job),
+        _decoding_seconds(
+            size, gpu, tokens.sampled, rows_at_once(size, batch, room, job), job, settings.max_new_tokens
+        ),
         _scoring_seconds(size, gpu, tokens.scored, job, processes=1),
     )
     return Estimate("evaluate", memory, seconds)
@@ -175,16 +179,23 @@ def _training_flops(size: Size, job: PlannedWork, stage: str, tokens: float, con
     return (forward + backward + recomputed) * Flops.of_size(size).forward(tokens, context)
 
 
-def _decoding_seconds(size: Size, gpu: Gpu, tokens: float, together: float, job: PlannedWork) -> float | None:
+def _decoding_seconds(
+    size: Size, gpu: Gpu, tokens: float, together: float, job: PlannedWork, longest: int
+) -> float | None:
     """Return the time to write tokens: rows that are decoded together share the reading of the weights.
 
-    Each token reads them and its row's cache, or is compute-bound."""
+    Each token reads them and its row's cache, or is compute-bound. A batch goes on until its longest answer
+    ends, which is taken to be of full length."""
     if gpu.bandwidth is None or gpu.flops is None:
         return None
     seen = job.prompt_tokens + job.answer_tokens / 2
     reading = 2 * (size.parameters / together + seen * size.cache_numbers)
     arithmetic = Flops.of_size(size).forward(1, seen) / (gpu.flops * SCORING_SHARE)
-    return tokens * max(reading / (gpu.bandwidth * READING_SHARE), arithmetic)
+    bandwidth = gpu.bandwidth * READING_SHARE
+    answer = min(job.answer_tokens, longest)
+    batches = tokens / answer / together
+    waiting = batches * (longest - answer) * 2 * size.parameters / bandwidth
+    return tokens * max(reading / bandwidth, arithmetic) + waiting
 
 
 def _scoring_seconds(size: Size, gpu: Gpu, tokens: float, job: PlannedWork, processes: int) -> float | None:

@@ -42,8 +42,9 @@ class Way:
 
         def one() -> Decoder:
             if issubclass(self.decoder, ModelDecoder):
-                replaying = graph_decoder.decoder_of(model, pad_id, max_new_tokens)
-                return self.set_up(replaying or self.decoder(model, pad_id, max_new_tokens))
+                asked = model, pad_id, max_new_tokens
+                replaying = None if self.sharing.is_limited else graph_decoder.decoder_of(*asked)
+                return self.set_up(replaying or self.decoder(*asked))
             return self.decoder(model)
 
         if not self.sharing.is_limited:

@@ -10,9 +10,12 @@ Shapes: B rows being decoded, S slots, V vocabulary.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -24,19 +27,28 @@ from recovery.forward.model_decoder import ModelDecoder, takes_kv_cache
 
 log = logging.getLogger(__name__)
 PLAIN_STEPS = 1  # with the same rows and slots before one is recorded, which takes about as long as two
+LEAST_REPLAYS = 8  # for fewer it is not worth while
 SLOTS_AT_ONCE = 256
+REFUSALS = 3  # after so many a model's steps are not recorded any more
+FREE_BYTES = 2**30  # recording can't take what PyTorch keeps for later: with less, that is given back
 Step = Callable[[], Tensor]
-Record = Callable[[Step], Step]
+Record = Callable[[Step, bool], Step]  # a step, and whether one of its model was recorded before
 
-_not_recordable: WeakSet[Any] = WeakSet()
+_recorded: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # models of which a step was recorded
+_refused: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # how often that failed
 
 
 def decoder_of(model: Any, pad_id: int, max_new_tokens: int) -> GraphDecoder | None:
     """Return a decoder of an unwrapped model; None where its steps can't be recorded."""
-    is_on_gpu = model.get_input_embeddings().weight.device.type == "cuda"
-    if not is_on_gpu or model in _not_recordable or not takes_kv_cache(model):
+    device = model.get_input_embeddings().weight.device
+    if device.type != "cuda" or not may_record(model) or not takes_kv_cache(model):
         return None
-    return GraphDecoder(model, pad_id, max_new_tokens, GraphRecorder())
+    return GraphDecoder(model, pad_id, max_new_tokens, recorder(device))
+
+
+def may_record(model: Any) -> bool:
+    """Return False where it has failed before, and where FSDP gathers layers on streams of its own."""
+    return _refused.get(model, 0) < REFUSALS and not hasattr(model, "_get_fsdp_state")
 
 
 class RoomyCache(KVCache):
@@ -57,10 +69,10 @@ class RoomyCache(KVCache):
             layer.keys[:, :, layer.length :] = 0
             layer.values[:, :, layer.length :] = 0
 
-    def count_step(self) -> None:
-        """Count the slot that a recorded step has filled."""
+    def count_steps(self, steps: int) -> None:
+        """Count the slots that recorded steps have filled."""
         for layer in self.layers:
-            layer.length += 1
+            layer.length += steps
 
 
 class GraphDecoder(ModelDecoder):
@@ -83,13 +95,12 @@ class GraphDecoder(ModelDecoder):
         if self.replay is not None:
             self.token_B.copy_(token_B)
             self.slot.fill_(filled - 1)
-            self.cache.count_step()
+            self.cache.count_steps(1)
             return self.replay().clone()
         logits_BV = super().step(token_B)
         self.plain_steps += 1
-        if self.plain_steps >= PLAIN_STEPS and self.model not in _not_recordable:
-            self._record(token_B, logits_BV)
-        return logits_BV
+        is_due = self.plain_steps == PLAIN_STEPS and self.cache.capacity - filled > LEAST_REPLAYS
+        return self._record(token_B, logits_BV) if is_due and may_record(self.model) else logits_BV
 
     def keep(self, rows_B: Tensor) -> None:
         super().keep(rows_B)
@@ -104,19 +115,28 @@ class GraphDecoder(ModelDecoder):
         self.replay: Step | None = None
         self.plain_steps = 0
 
-    def _record(self, token_B: Tensor, logits_BV: Tensor) -> None:
-        """Record the step that was just made; go on without where it gives other logits."""
+    def _record(self, token_B: Tensor, logits_BV: Tensor) -> Tensor:
+        """Record the step that was just made, unless other logits come of it; return its logits."""
         self.token_B = token_B.clone()
         self.slot = torch.tensor([self.cache.get_seq_length() - 1], device=self.device)
         try:
-            replay = self.record(self._fixed_step)
-            if not close_per_token(replay(), logits_BV):
-                raise RuntimeError("its logits differ")
+            replay = self.record(self._fixed_step, self.model in _recorded)
+        except torch.OutOfMemoryError:
+            return logits_BV  # until rows are dropped or slots are added
         except NOT_APPLICABLE as error:
-            log.info("%s: steps are not recorded: %s", type(self.model).__name__, error)
-            _not_recordable.add(self.model)
-        else:
+            self._refuse(str(error))
+            return logits_BV
+        if close_per_token(replay(), logits_BV):
             self.replay = replay
+            _recorded[self.model] = True
+            return logits_BV
+        self._refuse("their logits differ")
+        self.cache.count_steps(-1)
+        return super().step(token_B)  # writes again what the replay has written
+
+    def _refuse(self, why: str) -> None:
+        log.info("%s: steps are not recorded: %s", type(self.model).__name__, why)
+        _refused[self.model] = _refused.get(self.model, 0) + 1
 
     def _fixed_step(self) -> Tensor:
         """Write `token_B` to `slot`: the same tensors and shapes at every step."""
@@ -155,31 +175,67 @@ class FixedLayer(DynamicLayer):
         return self.filled - 1
 
 
+@cache
+def recorder(device: torch.device) -> GraphRecorder:
+    return GraphRecorder(device)
+
+
 class GraphRecorder:
     """Records steps as CUDA graphs, one after the other in the same memory.
 
     `torch.cuda.graph` would collect garbage and empty PyTorch's cache before each.
     """
 
-    def __init__(self) -> None:
-        self.stream = torch.cuda.Stream()
-        self.pool = torch.cuda.graph_pool_handle()
-        self.latest: torch.cuda.CUDAGraph | None = None  # keeps the memory until the next is recorded
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.stream = torch.cuda.Stream(device)
+        self.pool: Any = None  # memory; it lasts while a graph has it
+        self.latest: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self, step: Step) -> Step:
-        graph = torch.cuda.CUDAGraph()
-        self.stream.wait_stream(torch.cuda.current_stream())
+    def __call__(self, step: Step, is_known: bool) -> Step:
+        with torch.cuda.device(self.device):
+            if not is_known:
+                _without_waiting(step)
+            if torch.cuda.mem_get_info()[0] < FREE_BYTES:
+                torch.cuda.empty_cache()
+            graph, out = self._captured(step)
+
+        def replay() -> Tensor:
+            with torch.cuda.device(self.device):
+                graph.replay()
+            return out
+
+        return replay
+
+    def _captured(self, step: Step) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+        if self.latest is None:
+            self.pool = torch.cuda.graph_pool_handle()
+        graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
             graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
                 out = step()
-            finally:
-                graph.capture_end()
-        torch.cuda.current_stream().wait_stream(self.stream)
+            except BaseException:
+                _abandon(graph)
+                raise
+            graph.capture_end()
+        current.wait_stream(self.stream)
         self.latest = graph
+        return graph, out.fill_(math.nan)  # a replay that leaves it so is not taken
 
-        def replay() -> Tensor:
-            graph.replay()
-            return out
 
-        return replay
+def _abandon(graph: torch.cuda.CUDAGraph) -> None:
+    """End the recording of a step that failed."""
+    with suppress(RuntimeError):  # that the recording is of no use is known
+        graph.capture_end()
+
+
+def _without_waiting(step: Step) -> None:
+    """Make a step; raise RuntimeError where it waits for the GPU: recording it would fail."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        step()
+    finally:
+        torch.cuda.set_sync_debug_mode(before)

@@ -93,6 +93,7 @@ class MixedDecoder(Decoder):
         self.share = sampler.share
         self.temperature = temperature
         self.device = student.device
+        self.drop_share = max(student.drop_share, teacher.drop_share)
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         student_BV = self.student.prefill(prompts)

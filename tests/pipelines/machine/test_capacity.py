@@ -349,6 +349,19 @@ def test_a_method_that_samples_a_group_is_planned_with_the_whole_group() -> None
     assert planned(1) == planned(8) != planned(16)
 
 
+def test_a_batch_of_answers_waits_for_its_longest() -> None:
+    """3 x 541 answers of 400 tokens one by one; 100 more read the weights 100 times, at 32 % of 3.35 TB/s."""
+
+    def planned(longest: int) -> float:
+        config = changed(REAL, {"eval.batch_size": 1, "eval.max_new_tokens": longest})
+        found = estimates(EIGHT, GPUS["H100"], stage_memory.PlannedWork(config))[2].seconds
+        assert found is not None
+        return found
+
+    waited = 3 * 541 * 100 * 2 * EIGHT.parameters / (0.32 * 3.35e12)
+    assert planned(600) - planned(500) == pytest.approx(waited) == pytest.approx(planned(500) - planned(400))
+
+
 def test_time_by_hand() -> None:
     """8B on an H100: 3 passes over 1 M tokens that are a third, 6 FLOP a weight and token with an adapter and
     checkpointing, attention's 12 a number of its width at a context of 2,048, at 26 % of 989 TFLOP/s."""

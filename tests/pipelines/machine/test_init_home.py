@@ -164,6 +164,19 @@ def test_without_a_gpu_a_real_model_gets_sizes_for_a_cpu(
     assert chosen.distill.samples_per_prompt == samples
 
 
+@pytest.mark.parametrize("few", [1, 5e8])
+def test_a_small_model_on_a_gpu_is_told_of_the_smaller_preset(
+    few: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(init_home, "_preset", lambda _: "real")
+    monkeypatch.setattr(init_home, "FEW_WEIGHTS", few)
+    said: list[str] = []
+    with Workspace.open(tmp_path / "home") as ws:
+        monkeypatch.setattr(ws.progress, "say", said.append)
+        initialise(ws, model=str(tiny.save(tmp_path / "model")))
+    assert any("`--preset cpu`" in line for line in said) == (few > 1)
+
+
 def test_the_presets_for_real_models_differ_in_sizes_alone() -> None:
     real, cpu = (parse(preset_text(name), name).model_dump() for name in ("real", "cpu"))
     assert real["midtrain"]["mix"] == cpu["midtrain"]["mix"]

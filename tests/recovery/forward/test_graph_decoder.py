@@ -11,7 +11,15 @@ from torch import Tensor
 
 from recovery.forward import graph_decoder
 from recovery.forward.decoder_choice import decoding
-from recovery.forward.graph_decoder import PLAIN_STEPS, SLOTS_AT_ONCE, GraphDecoder, Record, Step
+from recovery.forward.graph_decoder import (
+    LEAST_REPLAYS,
+    PLAIN_STEPS,
+    REFUSALS,
+    SLOTS_AT_ONCE,
+    GraphDecoder,
+    Record,
+    Step,
+)
 from recovery.forward.model_decoder import ModelDecoder
 from tests.support import tiny
 
@@ -23,18 +31,20 @@ GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 class Recorder:
     """Counts recordings; each replay makes the step again."""
 
-    def __init__(self, wrong: Callable[[Tensor], Tensor] | None = None) -> None:
+    def __init__(self, wrong: Callable[[Any, Tensor], Tensor] | None = None) -> None:
         self.made = 0
         self.replayed = 0
         self.wrong = wrong
+        self.known: list[bool] = []
 
-    def __call__(self, step: Step) -> Step:
+    def __call__(self, step: Any, is_known: bool) -> Step:
         self.made += 1
+        self.known.append(is_known)
 
         def replay() -> Tensor:
             self.replayed += 1
             out = step()
-            return self.wrong(out) if self.wrong else out
+            return self.wrong(step.__self__, out) if self.wrong else out
 
         return replay
 
@@ -69,32 +79,61 @@ def test_replays_give_the_logits_of_each_step() -> None:
     both(tiny_model(), record, {20: [0, 3, 2], 90: [1]})
     # At first, where rows were dropped, and where the cache had become too small.
     assert record.made == 4
+    assert record.known == [False, True, True, True]
     assert record.replayed >= STEPS - record.made * PLAIN_STEPS
 
 
-def test_a_step_that_other_logits_come_from_is_never_replayed() -> None:
-    record = Recorder(wrong=lambda logits_BV: logits_BV.roll(1, dims=1))
+def test_a_step_that_other_logits_come_from_is_not_replayed_and_what_it_wrote_is_written_again() -> None:
+    def spoil(decoder: GraphDecoder, logits_BV: Tensor) -> Tensor:
+        for layer in decoder.cache.layers:
+            layer.keys[:, :, layer.length - 1] = 7.0
+        return logits_BV.roll(1, dims=1)
+
+    record = Recorder(wrong=spoil)
     both(tiny_model(), record, {})
-    assert record.made == record.replayed == 1
+    assert record.made == record.replayed == 2  # with the first slots, and with more
 
 
-def test_a_model_that_cannot_be_recorded_is_tried_once() -> None:
+def test_a_short_rest_is_not_recorded() -> None:
+    record, model = Recorder(), tiny_model()
+    with decoding(model):
+        decoder = GraphDecoder(model, 0, LEAST_REPLAYS, record)
+        decoder.prefill(PROMPTS)
+        for _ in range(LEAST_REPLAYS - 1):
+            decoder.step(torch.zeros(len(PROMPTS), dtype=torch.long))
+    assert not record.made
+
+
+def test_a_recording_that_memory_is_short_for_is_tried_again() -> None:
+    tries = []
+
+    def record(step: Step, is_known: bool) -> Step:
+        tries.append(1)
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    model = tiny_model()
+    both(model, record, {step: [0, 1] for step in (20, 30, 40)})
+    assert len(tries) == 5
+    assert graph_decoder.may_record(model)
+
+
+def test_a_model_that_cannot_be_recorded_is_tried_a_few_times() -> None:
     model = tiny_model()
     tries = []
 
-    def refuse(step: Step) -> Step:
+    def refuse(step: Step, is_known: bool) -> Step:
         tries.append(1)
         raise RuntimeError("operation not permitted when stream is capturing")
 
     both(model, refuse, {30: [0, 1]})
     both(model, refuse, {})
-    assert len(tries) == 1
+    assert len(tries) == REFUSALS
 
 
 def test_logits_of_an_earlier_step_stay_as_they_were() -> None:
     out: list[Tensor] = []
 
-    def record(step: Step) -> Step:
+    def record(step: Step, is_known: bool) -> Step:
         out.append(step())  # one tensor for all replays, as of a graph
 
         def replay() -> Tensor:
@@ -129,7 +168,7 @@ def test_a_gpu_replays_what_it_would_launch() -> None:
     assert decoder is not None
     both(model, decoder.record, {20: [0, 3, 2], 90: [1]})
     assert decoder.record.latest is not None  # type: ignore[attr-defined]
-    assert model not in graph_decoder._not_recordable
+    assert model in graph_decoder._recorded
 
 
 @GPU
@@ -144,6 +183,9 @@ def test_a_step_that_waits_for_the_gpu_is_launched_as_before() -> None:
         decoder = graph_decoder.decoder_of(model, 0, STEPS)
     assert decoder is not None
     both(model, decoder.record, {})
-    assert model in graph_decoder._not_recordable
+    assert model not in graph_decoder._recorded
+    held = torch.cuda.memory_reserved()
     hook.remove()
-    torch.zeros(2**20, device="cuda").sum().item()  # the GPU works on
+    assert torch.zeros(2**28, device="cuda").sum().item() == 0  # the GPU works on, and gives memory back
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() <= held
