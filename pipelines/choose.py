@@ -26,12 +26,14 @@ from pipelines.merge import merge
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
-from recovery.errors import RecoverError
+from recovery.errors import GateError, InputError, NonFiniteLoss, Unstable
 
 CHOICES = ("auto", "merge")  # beside any row of `recover methods`
 WEIGHTS = (0.3, 0.5, 0.7)  # of the clean checkpoint, the least first
 EMBEDDINGS = "embeddings"  # and head: the clean model's, all else as it is
 SELF_ANSWERED = "seqkd"  # the row whose data are the clean model's own answers
+# Why a candidate is left out. Anything else, such as a full disk, ends the run, which may be resumed.
+CANNOT_BE_MADE = (InputError, GateError, NonFiniteLoss, Unstable)
 
 HALF = 0.5  # of the questions choose, the others decide; clusters fall into either alike
 
@@ -77,7 +79,7 @@ def _tried(
     for name in names:
         try:
             checkpoint = _made(ws, job, stage, name)
-        except RecoverError as error:
+        except CANNOT_BE_MADE as error:
             if name == names[-1]:
                 raise
             left_out[name] = str(error)
@@ -130,6 +132,9 @@ def _made(ws: Workspace, job: ChooseJob, stage: Stage, name: str) -> str:
     if name == "none":
         return job.student
     if name == EMBEDDINGS:
+        student = ws.checkpoint(job.student)
+        if student.kind == "adapter" and student.base == job.clean:
+            raise InputError("an adapter leaves the embeddings as they are: they are the clean model's")
         mixed = MergeJob(student=job.student, other=job.clean, weight=1.0, kind="embeddings")
         return str(merge(ws, mixed, parent=stage.id, key=name)["checkpoint"])
     if name.startswith("merge:"):

@@ -9,6 +9,7 @@ from db.reads import queries
 from evals import drift as measures
 from evals.probes import KNOWLEDGE, UPDATES
 from pipelines.config.jobs import DriftJob
+from pipelines.distillation.lengths import answerable
 from pipelines.distillation.prompts import read_prompts
 from pipelines.runs.kept_texts import KEPT_TEXTS, read_evenly
 from pipelines.runs.pinned_inputs import pinned
@@ -30,7 +31,7 @@ def _work(ws: Workspace, job: DriftJob, stage: Stage) -> Result:
     prompts = read_prompts(job.prompts, job.seed, ws.home)
     chosen = random.Random(f"drift:{job.seed}").sample(prompts, min(job.count, len(prompts)))
     a, b = ws.load(ws.checkpoint(job.a)), ws.load(ws.checkpoint(job.b))
-    ids = [a.prompt_ids(prompt.messages) for prompt in chosen]
+    ids = [a.prompt_ids(prompt.messages) for prompt in answerable(chosen, a, stage)]
     stage.step(1, 3, note="sampling")
     mine, again = (_rollouts(stage, a, ids, job, seed) for seed in (job.seed, job.seed + 1))
     theirs = _rollouts(stage, b, ids, job, job.seed)

@@ -51,8 +51,9 @@ def _point(ws: Workspace, job: SweepJob, stage: Stage, weight: float) -> dict[st
         checkpoint = str(merge(ws, made, parent=stage.id, key=f"merge:{share}")["checkpoint"])
     asked = evaluation_within(job, checkpoint, f"weight {share}", job.settings)
     scores = evaluate(ws, asked, parent=stage.id, key=f"eval:{share}")["scores"]
-    axes = {axis.name: scores[axis.suite]["score"] for axis in verdict.AXES if axis.suite in scores}
-    return {"weight": weight, "checkpoint": checkpoint, **axes}
+    names = {axis.suite: axis.name for axis in verdict.AXES}
+    found = {names.get(suite, suite): row["score"] for suite, row in scores.items() if "score" in row}
+    return {"weight": weight, "checkpoint": checkpoint, **found}
 
 
 def named_share(weight: float) -> str:

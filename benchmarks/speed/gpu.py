@@ -85,6 +85,8 @@ SHAPES = (
 
 
 def fill(report: Report, asked: argparse.Namespace) -> None:
+    if asked.only and asked.write_docs:
+        raise SystemExit("--only: --write-docs puts the table of all shapes into the page")
     rows: list[Row] = []
     for shape in SHAPES:
         if asked.only and asked.only not in shape.name:

@@ -28,14 +28,14 @@ LONGEST_LINE = 10_000  # bound on ancestors, should the rows contain a loop
 def checkpoint(database: Database, reference: str) -> Row:
     """Return a checkpoint by any reference that resolve() accepts, with the aliases that point to it."""
     found = rows_of(database, sa.select(Checkpoint).where(Checkpoint.id == resolve(database, reference)))
-    return _named(database, found)[0]
+    return _with_aliases(database, found)[0]
 
 
 def checkpoints(database: Database, *, before: str | None = None, limit: int | None = 50) -> list[Row]:
     """Return checkpoints with their aliases, newest first; `before` is the id of the previous page's last."""
     mine = sa.select(CheckpointPlace.checkpoint_id).where(CheckpointPlace.project == database.project)
     query = page_of(Checkpoint, Checkpoint.created_at, before).where(Checkpoint.id.in_(mine))
-    return _named(database, rows_of(database, query.limit(limit)))
+    return _with_aliases(database, rows_of(database, query.limit(limit)))
 
 
 def checkpoint_places(database: Database, checkpoint_id: str) -> list[Row]:
@@ -116,7 +116,7 @@ def _line(checkpoint_id: str) -> sa.CTE:
     )
 
 
-def _named(database: Database, rows: list[Row]) -> list[Row]:
+def _with_aliases(database: Database, rows: list[Row]) -> list[Row]:
     """Return the rows of checkpoints with the aliases that point to each."""
     named = aliases(database)
     return [

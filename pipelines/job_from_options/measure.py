@@ -34,12 +34,16 @@ def eval_job(
     *,
     output: str | None = None,
     changes: Changes = NONE,
+    narrow: bool = True,
 ) -> EvalJob:
-    """Build an evaluation; without suites, on all for which there are questions."""
+    """Build an evaluation; without suites, on all for which there are questions.
+
+    If `narrow`, files of questions among the changes leave only their own suites.
+    """
     chosen = ws.checkpoint(checkpoint or "current").id
     settings = resolved(ws, taught_folder(ws, chosen), changes)
     require_place("sampler", settings.eval.sampler, ws.config)
-    asked = listed(suites) or _answerable(settings, changes)
+    asked = listed(suites) or _answerable(settings, changes if narrow else NONE)
     if "ifeval" in asked and settings.eval.ifeval:
         settings = with_ifeval(ws, settings, changes)
     return EvalJob(
@@ -92,7 +96,7 @@ def locate_job(
 ) -> LocateJob:
     """Build a search in a checkpoint, or in a cycle's midtrained one; without suites, on all available."""
     place = f"{checkpoint}:midtrained" if is_cycle(checkpoint) else checkpoint
-    measured = eval_job(ws, place, suites, changes=changes)
+    measured = eval_job(ws, place, suites, changes=changes, narrow=False)
     judged = suites_of_verdict(",".join(measured.suites))
     return LocateJob(
         checkpoint=measured.checkpoint,

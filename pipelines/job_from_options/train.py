@@ -127,7 +127,7 @@ def sweep_job(
 ) -> SweepJob:
     """Build a sweep: one merge in each of several shares, and how to evaluate each."""
     shares = parse_weights(weights)
-    measured = eval_job(ws, merged.student, suites, changes=changes)
+    measured = eval_job(ws, merged.student, suites, changes=changes, narrow=False)
     return SweepJob(
         **merged.model_dump(include=set(Mixture.model_fields)),
         weights=shares,

@@ -75,7 +75,7 @@ def _new_home(ws: Workspace, model: str, revision: str | None, preset: str | Non
     if preset is None and chosen == "real" and _is_small(checkpoint.path):
         ws.progress.say(
             "preset real is made for models of billions of weights (recovery: 100 steps of 256 answers); "
-            "small ones were measured with `--preset cpu`, which ends in minutes here (docs/real.md)"
+            "one of 135 million was measured with the smaller sizes of `--preset cpu` (docs/real.md)"
         )
     return checkpoint
 

@@ -5,6 +5,7 @@ Times assume the shares of a GPU's peak defined below; memory is listed by its p
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from pipelines.machine.stage_memory import (
     training_memory,
 )
 from pipelines.machine.stage_tokens import (
+    EVALUATIONS,
     StageTokens,
     UsualLengths,
     evaluation_tokens,
@@ -84,9 +86,9 @@ def _midtraining_seconds(
     """Return the time to train, and before it to answer the chat: by the first process alone."""
     context = job.config.midtrain.row_tokens / 2
     training = _training_flops(size, job, "midtrain", tokens.trained, context)
-    longest = job.config.distill.max_new_tokens
+    batches = Batches(1, together, job.config.distill.max_new_tokens)
     return _sum(
-        _decoding_seconds(size, gpu, tokens.sampled, together, job, longest),
+        _decoding_seconds(size, gpu, tokens.sampled, batches, job),
         _scoring_seconds(size, gpu, tokens.scored, job, processes=1),
         _compute_seconds(training, gpu, TRAINING_SHARE, job.processes),
     )
@@ -142,9 +144,9 @@ def _distilling_seconds(size: Size, gpu: Gpu, job: PlannedWork, together: float)
     tokens = recovery_tokens(job.config.distill, _usual(job))
     context = (job.prompt_tokens + job.answer_tokens) / 2
     training = _training_flops(size, job, "distill", tokens.trained, context)
-    longest = job.config.distill.max_new_tokens
+    batches = Batches(job.config.distill.steps, together, job.config.distill.max_new_tokens)
     return _sum(
-        _decoding_seconds(size, gpu, tokens.sampled / job.processes, together, job, longest),
+        _decoding_seconds(size, gpu, tokens.sampled / job.processes, batches, job),
         _scoring_seconds(size, gpu, tokens.scored, job, job.processes),
         _compute_seconds(training, gpu, TRAINING_SHARE, job.processes),
     )
@@ -159,10 +161,9 @@ def _evaluate(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     memory = {"weights": weights, **sampling_memory(size, batch, room, job)}
     answer = min(job.answer_tokens, settings.max_new_tokens)
     tokens = evaluation_tokens(IFEVAL_PROMPTS, job.prompt_tokens, answer)
+    batches = Batches(EVALUATIONS, rows_at_once(size, batch, room, job), settings.max_new_tokens)
     seconds = _sum(
-        _decoding_seconds(
-            size, gpu, tokens.sampled, rows_at_once(size, batch, room, job), job, settings.max_new_tokens
-        ),
+        _decoding_seconds(size, gpu, tokens.sampled, batches, job),
         _scoring_seconds(size, gpu, tokens.scored, job, processes=1),
     )
     return Estimate("evaluate", memory, seconds)
@@ -179,8 +180,21 @@ def _training_flops(size: Size, job: PlannedWork, stage: str, tokens: float, con
     return (forward + backward + recomputed) * Flops.of_size(size).forward(tokens, context)
 
 
+@dataclass(frozen=True)
+class Batches:
+    """How answers are written: in so many calls of the sampler, of which each decodes its rows in batches."""
+
+    calls: int
+    together: float  # rows of a batch
+    longest: int  # tokens of an answer at most
+
+    def count(self, answers: float) -> float:
+        """Return how many batches so many answers make."""
+        return self.calls * math.ceil(round(answers / self.calls / self.together, 6))
+
+
 def _decoding_seconds(
-    size: Size, gpu: Gpu, tokens: float, together: float, job: PlannedWork, longest: int
+    size: Size, gpu: Gpu, tokens: float, batches: Batches, job: PlannedWork
 ) -> float | None:
     """Return the time to write tokens: rows that are decoded together share the reading of the weights.
 
@@ -189,12 +203,12 @@ def _decoding_seconds(
     if gpu.bandwidth is None or gpu.flops is None:
         return None
     seen = job.prompt_tokens + job.answer_tokens / 2
-    reading = 2 * (size.parameters / together + seen * size.cache_numbers)
+    reading = 2 * (size.parameters / batches.together + seen * size.cache_numbers)
     arithmetic = Flops.of_size(size).forward(1, seen) / (gpu.flops * SCORING_SHARE)
     bandwidth = gpu.bandwidth * READING_SHARE
-    answer = min(job.answer_tokens, longest)
-    batches = tokens / answer / together
-    waiting = batches * (longest - answer) * 2 * size.parameters / bandwidth
+    answer = min(job.answer_tokens, batches.longest)
+    steps = batches.count(tokens / answer) * (batches.longest - answer)
+    waiting = steps * 2 * size.parameters / bandwidth
     return tokens * max(reading / bandwidth, arithmetic) + waiting
 
 

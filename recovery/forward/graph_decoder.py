@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import logging
 import math
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor
@@ -26,15 +27,15 @@ from recovery.forward.kv_cache import KVCache
 from recovery.forward.model_decoder import ModelDecoder, takes_kv_cache
 
 log = logging.getLogger(__name__)
-PLAIN_STEPS = 1  # with the same rows and slots before one is recorded, which takes about as long as two
+PLAIN_STEPS = 1  # with the same rows and slots before one is recorded, which takes about as long as three
 LEAST_REPLAYS = 8  # for fewer it is not worth while
 SLOTS_AT_ONCE = 256
 REFUSALS = 3  # after so many a model's steps are not recorded any more
 FREE_BYTES = 2**30  # recording can't take what PyTorch keeps for later: with less, that is given back
 Step = Callable[[], Tensor]
-Record = Callable[[Step, bool], Step]  # a step, and whether one of its model was recorded before
+Record = Callable[[Step], Step]
 
-_recorded: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # models of which a step was recorded
+_proven: WeakSet[Any] = WeakSet()  # models of which a recording gave two steps right
 _refused: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # how often that failed
 
 
@@ -43,7 +44,8 @@ def decoder_of(model: Any, pad_id: int, max_new_tokens: int) -> GraphDecoder | N
     device = model.get_input_embeddings().weight.device
     if device.type != "cuda" or not may_record(model) or not takes_kv_cache(model):
         return None
-    return GraphDecoder(model, pad_id, max_new_tokens, recorder(device))
+    recorder = recorder_of(device)
+    return None if recorder.failed else GraphDecoder(model, pad_id, max_new_tokens, recorder)
 
 
 def may_record(model: Any) -> bool:
@@ -93,13 +95,10 @@ class GraphDecoder(ModelDecoder):
             self.cache.make_room(filled)
             self._forget()
         if self.replay is not None:
-            self.token_B.copy_(token_B)
-            self.slot.fill_(filled - 1)
-            self.cache.count_steps(1)
-            return self.replay().clone()
+            return self._replayed(self.replay, token_B)
         logits_BV = super().step(token_B)
         self.plain_steps += 1
-        is_due = self.plain_steps == PLAIN_STEPS and self.cache.capacity - filled > LEAST_REPLAYS
+        is_due = self.plain_steps == PLAIN_STEPS and self.cache.slots - filled > LEAST_REPLAYS
         return self._record(token_B, logits_BV) if is_due and may_record(self.model) else logits_BV
 
     def keep(self, rows_B: Tensor) -> None:
@@ -109,6 +108,7 @@ class GraphDecoder(ModelDecoder):
     def _read_distinct(self, prompts: list[tuple[int, ...]], width: int) -> Tensor:
         logits_BV = super()._read_distinct(prompts, width)
         self.cache.clear_ahead()
+        self._forget()
         return logits_BV
 
     def _forget(self) -> None:
@@ -118,21 +118,39 @@ class GraphDecoder(ModelDecoder):
     def _record(self, token_B: Tensor, logits_BV: Tensor) -> Tensor:
         """Record the step that was just made, unless other logits come of it; return its logits."""
         self.token_B = token_B.clone()
-        self.slot = torch.tensor([self.cache.get_seq_length() - 1], device=self.device)
+        filled = self.cache.get_seq_length()
+        self.slot = torch.tensor([filled - 1], device=self.device)
         try:
-            replay = self.record(self._fixed_step, self.model in _recorded)
-        except torch.OutOfMemoryError:
-            return logits_BV  # until rows are dropped or slots are added
+            replay = self.record(self._fixed_step)
+            self.cache.count_steps(-1)
+            if not close_per_token(self._replayed(replay, token_B), logits_BV) or not self._goes_on(replay):
+                raise RuntimeError("their logits differ")
         except NOT_APPLICABLE as error:
-            self._refuse(str(error))
-            return logits_BV
-        if close_per_token(replay(), logits_BV):
-            self.replay = replay
-            _recorded[self.model] = True
-            return logits_BV
-        self._refuse("their logits differ")
+            if not _lacks_memory(error):  # else again once rows are dropped or slots are added
+                self._refuse(str(error))
+            self.cache.count_steps(filled - 1 - self.cache.get_seq_length())
+            return super().step(token_B)  # writes again what a replay may have written
+        self.replay = replay
+        return logits_BV
+
+    def _goes_on(self, replay: Step) -> bool:
+        """Return whether the next step, replayed, is right too; asked of a model's first recording."""
+        if self.model in _proven:
+            return True
+        logits_BV = super().step(self.token_B)
         self.cache.count_steps(-1)
-        return super().step(token_B)  # writes again what the replay has written
+        is_right = close_per_token(self._replayed(replay, self.token_B), logits_BV)
+        self.cache.count_steps(-1)
+        if is_right:
+            _proven.add(self.model)
+        return is_right
+
+    def _replayed(self, replay: Step, token_B: Tensor) -> Tensor:
+        """Write a token of every row to the next slot."""
+        self.token_B.copy_(token_B)
+        self.slot.fill_(self.cache.get_seq_length())
+        self.cache.count_steps(1)
+        return replay().clone()
 
     def _refuse(self, why: str) -> None:
         log.info("%s: steps are not recorded: %s", type(self.model).__name__, why)
@@ -175,15 +193,20 @@ class FixedLayer(DynamicLayer):
         return self.filled - 1
 
 
+def _lacks_memory(error: Exception) -> bool:
+    """Return whether memory ran out: recording has errors of CUDA's own for that."""
+    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)
+
+
 @cache
-def recorder(device: torch.device) -> GraphRecorder:
+def recorder_of(device: torch.device) -> GraphRecorder:
     return GraphRecorder(device)
 
 
 class GraphRecorder:
-    """Records steps as CUDA graphs, one after the other in the same memory.
+    """Records steps of any models on a device as CUDA graphs, in the same memory.
 
-    `torch.cuda.graph` would collect garbage and empty PyTorch's cache before each.
+    A replay may use it once what the one before returned is no longer needed. One thread may record.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -191,11 +214,11 @@ class GraphRecorder:
         self.stream = torch.cuda.Stream(device)
         self.pool: Any = None  # memory; it lasts while a graph has it
         self.latest: torch.cuda.CUDAGraph | None = None
+        self.failed: torch.cuda.CUDAGraph | None = None  # kept, as PyTorch may still refer to it
 
-    def __call__(self, step: Step, is_known: bool) -> Step:
+    def __call__(self, step: Step) -> Step:
         with torch.cuda.device(self.device):
-            if not is_known:
-                _without_waiting(step)
+            _require_no_waiting(step)
             if torch.cuda.mem_get_info()[0] < FREE_BYTES:
                 torch.cuda.empty_cache()
             graph, out = self._captured(step)
@@ -208,6 +231,9 @@ class GraphRecorder:
         return replay
 
     def _captured(self, step: Step) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+        """Record a step. `torch.cuda.graph` would wait for the GPU and empty PyTorch's cache each time."""
+        if self.failed is not None:
+            raise RuntimeError("an earlier recording failed on this device")
         if self.latest is None:
             self.pool = torch.cuda.graph_pool_handle()
         graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
@@ -216,26 +242,29 @@ class GraphRecorder:
             graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
                 out = step()
+                graph.capture_end()
             except BaseException:
-                _abandon(graph)
+                self._abandon(graph)
                 raise
-            graph.capture_end()
         current.wait_stream(self.stream)
         self.latest = graph
         return graph, out.fill_(math.nan)  # a replay that leaves it so is not taken
 
+    def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
+        """End a recording that failed, so that PyTorch can give memory back; no other follows it."""
+        self.failed = graph
+        with suppress(RuntimeError):  # CUDA says again that the recording failed
+            graph.capture_end()
+        with suppress(RuntimeError):  # has ended, where capture_end came so far
+            torch._C._cuda_endAllocateToPool(self.device.index, self.pool)
 
-def _abandon(graph: torch.cuda.CUDAGraph) -> None:
-    """End the recording of a step that failed."""
-    with suppress(RuntimeError):  # that the recording is of no use is known
-        graph.capture_end()
 
-
-def _without_waiting(step: Step) -> None:
-    """Make a step; raise RuntimeError where it waits for the GPU: recording it would fail."""
+def _require_no_waiting(step: Step) -> None:
+    """Make a step; raise RuntimeError where it, or another thread of this process, waits for the GPU."""
     before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        step()
-    finally:
-        torch.cuda.set_sync_debug_mode(before)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # that the mode is a prototype
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            step()
+        finally:
+            torch.cuda.set_sync_debug_mode(before)

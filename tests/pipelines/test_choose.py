@@ -14,7 +14,7 @@ from db.reads import overview, queries
 from evals.statistics import non_inferiority
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.runs.workspace import Workspace
-from recovery.errors import InputError
+from recovery.errors import InputError, RecoverError
 from tests.support.small_cycles import PROMPTS, lines, make_home, settle, tried
 
 
@@ -85,6 +85,27 @@ def test_a_candidate_that_cannot_be_made_is_left_out_and_none_is_made_twice(
     assert len(queries.runs(ws.tracker.db, kind="distill")) == len(trained)
     assert found["left_out"].keys() == {"embeddings", "merge:0.3", "merge:0.5", "merge:0.7"}
     assert "can't be merged" in found["left_out"]["embeddings"]
+
+
+def test_an_adapter_s_embeddings_are_not_put_back(ws: Workspace, docs: Path) -> None:
+    settle(ws, margin=0.001, learning_rate=1e-4)
+    found = tried(ws, docs, recover_with="auto", changes={"midtrain.lora": {"rank": 2}})
+    assert list(found["left_out"]) == ["embeddings"]
+    assert "embeddings" not in {one["name"] for one in found["tried"]}
+
+
+def test_a_full_disk_ends_the_choice_and_no_candidate_is_left_out(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle(ws, margin=0.001, learning_rate=1e-4)
+
+    def fill(*_: Any, **__: Any) -> None:
+        raise RecoverError("the disk is full: free some space and run it again")
+
+    monkeypatch.setattr("recovery.models.merging.merge_weights", fill)
+    with pytest.raises(RecoverError, match="the disk is full"):
+        tried(ws, docs, recover_with="auto")
+    assert queries.runs(ws.tracker.db, kind="distill") == []
 
 
 def test_an_error_of_the_last_candidate_ends_the_choice(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from pipelines.drift import forgetting
+from pipelines.config.jobs import DriftJob
+from pipelines.drift import drift, forgetting
+from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
+from tests.support import tiny
 
 ITEM = {"key": "p1", "prompt": "?", "response": "!", "passed": True, "detail": {}}
 SCORES = {  # of the clean model and of the midtrained one
@@ -17,6 +21,16 @@ SCORES = {  # of the clean model and of the midtrained one
     "knowledge:1": (0.2, 0.7),
     "updates": (0.0, 0.9),
 }
+
+
+def test_a_prompt_that_the_model_has_no_room_for_is_left_out(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    asked = [*(f"Say {number}." for number in range(9)), "word " * 200]
+    prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in asked))
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(tiny.save(tmp_path / "model", max_position_embeddings=128)))
+        job = DriftJob(a="base", b="base", prompts=str(prompts), count=10, max_new_tokens=4)
+        assert drift(ws, job)["prompts"] == 9
 
 
 def test_the_mean_of_forgetting_leaves_out_what_the_documents_say(tmp_path: Path) -> None:

@@ -58,6 +58,13 @@ def changes(tmp_path: Path) -> dict[str, Any]:
     return {"eval.ifeval": str(world / "ifeval.jsonl"), "eval.probes": str(world / "probes.jsonl")}
 
 
+def test_a_file_of_questions_leaves_the_other_suites_in_the_search(ws: Workspace, tmp_path: Path) -> None:
+    asked = changes(tmp_path)
+    every = set(locate_job(ws, "base", 2, changes=asked).suites)
+    named = locate_job(ws, "base", 2, changes={"eval.ifeval": asked["eval.ifeval"]})
+    assert "retention" in every and "retention" in named.suites and "behaviour" in named.required
+
+
 def test_the_part_that_forgot_is_found(ws: Workspace, tmp_path: Path) -> None:
     checkpoint = broken(ws)
     job = locate_job(ws, checkpoint, 2, changes={**changes(tmp_path), "seed": 3})

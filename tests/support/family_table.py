@@ -129,7 +129,7 @@ def saved(chat: ChatModel, directory: Path) -> ChatModel:
 
 
 def spec(directory: Path, lora: LoraSpec | None = None) -> ModelSpec:
-    """In fp32, on a GPU where there is one."""
+    """Name a model to load in fp32, on a GPU where there is one."""
     return ModelSpec(str(directory), dtype="float32", lora=lora)
 
 

@@ -178,7 +178,9 @@ def test_sampled_rows_fit_beside_the_weights(model: ModelSize, machine: Machine,
     batch = fitted.fit_evaluation(EvalConfig(max_new_tokens=longest), model, machine).batch_size
     free = machine.usable_bytes - model.parameters * machine.weight_bytes
     assert 1 <= batch <= 256
-    assert batch == 1 or batch * (512 + longest) * model.cache_bytes <= free / 2
+    row = (512 + longest) * model.cache_bytes
+    assert batch == 1 or batch * row <= free / 2
+    assert batch == 256 or (batch + 1) * row > free / 2
 
 
 def test_auto_is_a_word_of_the_settings_and_one_line_says_what_it_came_to() -> None:

@@ -323,15 +323,17 @@ def test_a_sweep_records_every_point(tmp_path: Path) -> None:
         with torch.no_grad():
             other.model.get_parameter("model.norm.weight").mul_(1.5)
         student = ws.publish(other, parent=ws.clean(), run_id=None, config={})
-        measured = override(ws.config.eval, {"probes": str(probes), "probe_max_new_tokens": 4})
+        sizes = {"probe_max_new_tokens": 4, "max_new_tokens": 4, "limit": 2}
+        measured = override(ws.config.eval, {"probes": str(probes), **sizes})
         job = SweepJob(
             student=student.id,
             other=ws.clean().id,
             weights=(0.25, 0.2500001, 0.5),
-            suites=("knowledge",),
+            suites=("knowledge", "json"),
             settings=measured,
         )
         found = sweep(ws, job, key="k")
+        assert all(point["json"] is not None for point in found["points"])
         assert [point["weight"] for point in found["points"]] == [0.0, 0.25, 0.2500001, 0.5, 1.0]
         assert found["points"][0]["checkpoint"] == student.id
         assert len({point["checkpoint"] for point in found["points"]}) == 5  # close shares are not one
