@@ -196,12 +196,13 @@ def power_warning(
     families: int | None = None,
     least: float = WANTED_POWER,
     judged: float = 1.0,
+    alpha: float = ALPHA,
 ) -> list[str]:
     """Warn of each axis on which an equal checkpoint would pass with a chance below `least`.
 
     `items` maps axis names to independent items (prompts, facts), of which one in ten is supposed to flip.
     `families` are judged at once: as many as are among the items, unless more were asked for. Only the
-    share `judged` of the items is judged on.
+    share `judged` of the items is judged on, at the level `alpha`.
     """
     margin_of = margins_by_axis(margins)
     families = families or len(set(items) & set(FAMILIES))
@@ -209,10 +210,10 @@ def power_warning(
     for name, count in items.items():
         margin = margin_of[name]
         rates = max(1, len(FAMILIES[name].rates)) if name in FAMILIES else 1  # each on its part of the items
-        alpha = ALPHA / (families * rates) if name in FAMILIES else ALPHA
-        chance = chance_to_pass(count * judged / rates, margin, alpha)
+        level = alpha / (families * rates) if name in FAMILIES else alpha
+        chance = chance_to_pass(count * judged / rates, margin, level)
         if chance < least:
-            enough = ceil(rates * items_to_pass(margin, alpha) / judged)
+            enough = ceil(rates * items_to_pass(margin, level) / judged)
             part = f", {judged:.0%} of which are judged," if judged < 1 else ""
             perfect = "lost nothing" if margin > 0 else "gives new answers only"
             lines.append(

@@ -18,7 +18,7 @@ from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.evaluate import evaluate, evaluation_within, recorded_suites
 from pipelines.evaluation.question_checks import unaskable_families
 from pipelines.evaluation.recorded_scores import items_by_suite, require_same_questions
-from pipelines.evaluation.suites import Suite, suites_of
+from pipelines.evaluation.suites import Suite, independent_by_axis, suites_of
 from pipelines.machine import cycle_time
 from pipelines.midtrain import midtrain
 from pipelines.runs import kept_probes
@@ -119,8 +119,7 @@ def _say_unmeasured(families: Mapping[str, str], stage: Stage) -> None:
 
 def _say_power(job: CycleJob, suites: list[Suite], stage: Stage) -> None:
     """Say which axes have too few questions: a cycle that loses nothing would mostly be rejected for it."""
-    axes = {axis.suite: axis.name for axis in verdict.EVERY_AXIS}
-    counts = {axes[suite.name]: float(suite.independent) for suite in suites if suite.name in axes}
+    counts = independent_by_axis(suites)
     judged = choosing.HALF if job.recover_with else 1.0
     for line in verdict.power_warning(counts, job.settings.eval.margins(), least=EVEN, judged=judged):
         stage.say(f"  verdict      {line}")

@@ -16,6 +16,7 @@ from evals import verdict
 from pipelines.config.jobs import LocateJob
 from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import Items, items_by_suite, require_same_questions
+from pipelines.evaluation.suites import independent_by_axis, suites_of
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job, run_stage
 from pipelines.runs.workspace import Workspace
@@ -44,6 +45,7 @@ def _work(ws: Workspace, job: LocateJob, stage: Stage) -> Result:
     if not moved:
         raise InputError(f"{student.id} has the weights of {clean.id}: there is nothing to put back")
     trials = max(1, 2 * len(moved) - 2)  # each part, then sets of two up to all but one
+    _say_power(job, stage, verdict.ALPHA / trials)
     evaluated = {
         "clean": _evaluated(ws, job, stage, job.clean, "clean"),
         "checkpoint": _evaluated(ws, job, stage, job.checkpoint, "checkpoint"),
@@ -63,6 +65,13 @@ def _work(ws: Workspace, job: LocateJob, stage: Stage) -> Result:
         "offered": offered,
     }
     return result | {"words": in_words(result)}
+
+
+def _say_power(job: LocateJob, stage: Stage, alpha: float) -> None:
+    """Say which axes have too few questions for so many trials: what is enough would mostly not pass."""
+    counts = independent_by_axis(suites_of(evaluation_within(job, job.clean, "clean", job.settings)))
+    for line in verdict.power_warning(counts, job.settings.margins(), alpha=alpha):
+        stage.say(f"  locate       {line}")
 
 
 def _ends(ws: Workspace, job: LocateJob, evaluated: dict[str, Result]) -> Items:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from evals.probes import (
     without_superseded,
 )
 from evals.scores import chat
+from evals.verdict import EVERY_AXIS
 from pipelines.config.ifeval_file import MICROWORLD, ifeval_path
 from pipelines.config.jobs import EvalJob
 from pipelines.config.sections.eval import EvalConfig
@@ -200,3 +201,9 @@ def _asked(settings: EvalConfig, questions: int) -> int:
 def _retrieved(path: str) -> dict[str, list[str]]:
     """Return the retrieved passages of each probe, by its id."""
     return {row["id"]: row["passages"] for row in jsonl.read(path, {"id": str, "passages": list})}
+
+
+def independent_by_axis(suites: Iterable[Suite]) -> dict[str, float]:
+    """Return how many independent questions each axis of a verdict has."""
+    axes = {axis.suite: axis.name for axis in EVERY_AXIS}
+    return {axes[suite.name]: float(suite.independent) for suite in suites if suite.name in axes}

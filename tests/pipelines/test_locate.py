@@ -65,6 +65,22 @@ def test_a_file_of_questions_leaves_the_other_suites_in_the_search(ws: Workspace
     assert "retention" in every and "retention" in named.suites and "behaviour" in named.required
 
 
+def test_too_few_questions_are_said_before_any_is_asked(
+    ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = locate_job(ws, broken(ws), 2, changes={**changes(tmp_path), "eval.margin": 0.03})
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.locate.evaluate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        locate(ws, job, key="once")
+    assert any(line.startswith("  locate       behaviour: on 36 items") for line in said)
+
+
 def test_the_part_that_forgot_is_found(ws: Workspace, tmp_path: Path) -> None:
     checkpoint = broken(ws)
     job = locate_job(ws, checkpoint, 2, changes={**changes(tmp_path), "seed": 3})
