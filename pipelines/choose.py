@@ -26,14 +26,14 @@ from pipelines.merge import merge
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
-from recovery.errors import GateError, InputError, NonFiniteLoss, Unstable
+from recovery.errors import GateError, InputError, NonFiniteLoss, OutOfMemory, Unstable
 
 CHOICES = ("auto", "merge")  # beside any row of `recover methods`
 WEIGHTS = (0.3, 0.5, 0.7)  # of the clean checkpoint, the least first
 EMBEDDINGS = "embeddings"  # and head: the clean model's, all else as it is
 SELF_ANSWERED = "seqkd"  # the row whose data are the clean model's own answers
 # Why a candidate is left out. Anything else, such as a full disk, ends the run, which may be resumed.
-CANNOT_BE_MADE = (InputError, GateError, NonFiniteLoss, Unstable)
+CANNOT_BE_MADE = (InputError, GateError, NonFiniteLoss, OutOfMemory, Unstable)
 
 HALF = 0.5  # of the questions choose, the others decide; clusters fall into either alike
 
@@ -127,14 +127,23 @@ def _names(job: ChooseJob) -> Iterator[str]:
             yield "distill"
 
 
+def _require_own_embeddings(ws: Workspace, job: ChooseJob) -> None:
+    """Refuse to put back what the student's adapter has left as it is."""
+    from recovery.models.merging import StoredWeights, token_matrices
+
+    student, clean = ws.checkpoint(job.student), ws.checkpoint(job.clean)
+    if student.kind == "adapter" and student.base == clean.id:
+        changed = StoredWeights(student.path, ws.config.model.trust_remote_code).added
+        if not token_matrices(StoredWeights(clean.path)) & set(changed):
+            raise InputError("an adapter leaves the embeddings as they are: they are the clean model's")
+
+
 def _made(ws: Workspace, job: ChooseJob, stage: Stage, name: str) -> str:
     """Make a candidate and return its checkpoint."""
     if name == "none":
         return job.student
     if name == EMBEDDINGS:
-        student = ws.checkpoint(job.student)
-        if student.kind == "adapter" and student.base == job.clean:
-            raise InputError("an adapter leaves the embeddings as they are: they are the clean model's")
+        _require_own_embeddings(ws, job)
         mixed = MergeJob(student=job.student, other=job.clean, weight=1.0, kind="embeddings")
         return str(merge(ws, mixed, parent=stage.id, key=name)["checkpoint"])
     if name.startswith("merge:"):

@@ -68,7 +68,7 @@ def _work(ws: Workspace, job: LocateJob, stage: Stage) -> Result:
 
 
 def _say_power(job: LocateJob, stage: Stage, alpha: float) -> None:
-    """Say which axes have too few questions for so many trials: what is enough would mostly not pass."""
+    """Say which axes have too few questions for so many trials: what is enough might well not pass."""
     counts = independent_by_axis(suites_of(evaluation_within(job, job.clean, "clean", job.settings)))
     for line in verdict.power_warning(counts, job.settings.margins(), alpha=alpha):
         stage.say(f"  locate       {line}")

@@ -122,8 +122,7 @@ def flips_command(session: Session, /, references: tuple[str, ...], **options: A
     from pipelines.flips import flips
 
     if not references:
-        whole = "counts of all cycles (name cycle:N, or A and B)"
-        refuse_beside(whole, lambda name: name in ("direction", "limit"))
+        refuse_beside("all cycles, which are only counted", lambda name: name in ("direction", "limit"))
     with session.workspace() as ws:
         found = flips(ws, references, **options)
         session.show(found, lambda: flips_text(found))

@@ -153,7 +153,10 @@ def _side_by_side(number: int, row: dict[str, str]) -> str:
     help="with residual: leave out entries that a larger change of the student's own opposes (TIES)",
 )
 @click.option(
-    "--suite", "suites", metavar="NAMES", help="with --sweep: ifeval, knowledge, retention (default: all)"
+    "--suite",
+    "suites",
+    metavar="NAMES",
+    help="with --sweep: suites to ask (default: all that have questions)",
 )
 @setting_options.ifeval
 @setting_options.probes

@@ -87,7 +87,7 @@ def fit_evaluation(settings: EvalConfig, model: ModelSize, machine: Machine) -> 
     """Set how many prompts are answered at once."""
     free = machine.usable_bytes - model.parameters * machine.weight_bytes
     row = model.cache_bytes * (PROMPT_TOKENS + settings.max_new_tokens)
-    batch = settings.batch_size or int(min(max(free / 2 / row, 1), LARGEST_BATCH))
+    batch = settings.batch_size or _rows(min(free / 2 / row, LARGEST_BATCH))
     return settings.model_copy(update={"batch_size": batch})
 
 
@@ -191,6 +191,11 @@ def _row(most: float) -> int:
     if most < SHORTEST_ROW * 8:
         return max(SHORTEST_ROW, int(most))
     return _within(most, SHORTEST_ROW, LONGEST_ROW)
+
+
+def _rows(most: float) -> int:
+    """Return as many rows, in eights, so that machines with a little more or less memory compute alike."""
+    return max(1, int(most)) if most < 8 else int(most) // 8 * 8
 
 
 def _within(most: float, lowest: int, highest: int) -> int:

@@ -71,7 +71,8 @@ def _new_home(ws: Workspace, model: str, revision: str | None, preset: str | Non
         path.unlink()  # settings of an unusable model would block the next attempt
         raise
     if preset is None and chosen == "cpu":
-        ws.progress.say("no GPU here: sizes for a CPU (preset cpu); on a GPU, use `--preset real`")
+        larger = "" if _is_small(checkpoint.path) else "; on a GPU, use `--preset real`"
+        ws.progress.say(f"no GPU here: sizes for a CPU (preset cpu){larger}")
     if preset is None and chosen == "real" and _is_small(checkpoint.path):
         ws.progress.say(
             "preset real is made for models of billions of weights (recovery: 100 steps of 256 answers); "

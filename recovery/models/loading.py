@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from recovery.errors import InputError, RecoverError
+from recovery.errors import InputError, OutOfMemory, RecoverError
 from recovery.forward import varlen
 from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import (
@@ -68,7 +68,7 @@ def load(spec: ModelSpec) -> ChatModel:
             load_one = _load_adapter if adapter.is_file() else _load_full
             model, tokenizer = load_one(spec, directory, device)
     except torch.OutOfMemoryError as error:
-        raise RecoverError(
+        raise OutOfMemory(
             f"{spec.path}: does not fit on {device}: use bfloat16 or a smaller model"
         ) from error
     chat = ChatModel.of(

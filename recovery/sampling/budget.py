@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from recovery.errors import InputError, RecoverError
+from recovery.errors import InputError, OutOfMemory
 from recovery.forward.context_length import context_length
 from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import embedding_weights, unwrap
@@ -77,7 +77,7 @@ def in_batches(lengths: Sequence[int], budget: Budget, run: Callable[[list[int]]
         elif len(rows) > 1:
             budget = replace(budget, tokens=len(rows) * longest // 2)
         else:
-            raise RecoverError(
+            raise OutOfMemory(
                 f"sampling: out of memory with a single row of {longest:,} tokens: lower max_new_tokens, "
                 "shorten the prompts, or free memory"
             )

@@ -13,6 +13,8 @@ import torch
 from db.reads import queries
 from evals.probes import load_probes
 from evals.scores import Item, chat
+from evals.statistics import items_to_pass
+from evals.verdict import ALPHA
 from pipelines.cli.diagnose import locate_text
 from pipelines.config.jobs import EvalJob
 from pipelines.evaluate import evaluate
@@ -78,7 +80,8 @@ def test_too_few_questions_are_said_before_any_is_asked(
     monkeypatch.setattr("pipelines.locate.evaluate", interrupted)
     with pytest.raises(KeyboardInterrupt):
         locate(ws, job, key="once")
-    assert any(line.startswith("  locate       behaviour: on 36 items") for line in said)
+    (line,) = (line for line in said if line.startswith("  locate       behaviour: on 36 items"))
+    assert f"{items_to_pass(0.03, ALPHA / 2)} items give" in line  # two parts have moved
 
 
 def test_the_part_that_forgot_is_found(ws: Workspace, tmp_path: Path) -> None:

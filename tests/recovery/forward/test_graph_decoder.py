@@ -100,6 +100,31 @@ def test_a_recording_that_is_right_for_its_own_slot_alone_is_not_replayed() -> N
     assert model not in graph_decoder._proven
 
 
+def test_memory_that_runs_out_in_a_check_leaves_the_cache_as_it_was() -> None:
+    model, layer = tiny_model(), 1
+    calls: list[int] = []
+
+    def fail(module: Any, given: Any) -> None:
+        calls.append(1)
+        if (
+            len(calls) == 4
+        ):  # the step, its replay, and in the check of the next a plain one: within its layers
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with decoding(model):
+        sides = decoders(model, Recorder())
+        for side in sides:
+            side.prefill(PROMPTS)
+        token_B = torch.ones(len(PROMPTS), dtype=torch.long)
+        expected_BV = [sides[1].step(token_B) for _ in range(3)]
+        hook = model.model.layers[layer].register_forward_pre_hook(fail)
+        for expected in expected_BV:
+            torch.testing.assert_close(sides[0].step(token_B), expected, atol=1e-4, rtol=1e-4)
+        hook.remove()
+    assert graph_decoder.may_record(model)
+    assert {one.length for one in sides[0].cache.layers} == {len(PROMPTS[1]) + 3}
+
+
 def test_a_short_rest_is_not_recorded() -> None:
     record, model = Recorder(), tiny_model()
     with decoding(model):
@@ -181,6 +206,7 @@ def test_a_gpu_replays_what_it_would_launch_for_two_decoders_at_once() -> None:
             for side in (one, other):
                 torch.testing.assert_close(side.step(token_B), expected_BV, atol=1e-4, rtol=1e-4)
     assert one.replay is not None and other.replay is not None
+    both(model, one.record, {20: [0, 3, 2], 90: [1]})
 
 
 @GPU
