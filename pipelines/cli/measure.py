@@ -120,9 +120,12 @@ def flips_command(session: Session, /, references: tuple[str, ...], **options: A
     recover flips base current --suite ifeval
     """
     from pipelines.flips import flips
+    from recovery.errors import InputError
 
     if not references:
-        refuse_beside("all cycles, which are only counted", lambda name: name in ("direction", "limit"))
+        if options["direction"]:
+            raise InputError(f"--{options['direction']} lists items: name cycle:N, or two checkpoints")
+        refuse_beside("all cycles, which are only counted", lambda name: name == "limit")
     with session.workspace() as ws:
         found = flips(ws, references, **options)
         session.show(found, lambda: flips_text(found))

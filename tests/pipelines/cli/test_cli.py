@@ -219,10 +219,11 @@ def test_compare_pairs_two_checkpoints_on_the_same_prompts(recover: Recover, hom
         (4, said.json["gained"], said.json["lost"])
     ]
     assert recover("--home", home, "flips").out == "nothing yet\n"
-    ignored = recover("--home", home, "flips", "--lost")
-    assert (
-        ignored.code == 2 and "--lost has no effect with all cycles, which are only counted" in ignored.error
-    )
+    for option in ("lost", "gained"):
+        said = recover("--home", home, "flips", f"--{option}")
+        assert said.code == 2 and f"--{option} lists items: name cycle:N" in said.error
+    ignored = recover("--home", home, "flips", "--limit", 3)
+    assert ignored.code == 2 and "--limit has no effect with all cycles" in ignored.error
 
 
 def test_a_cycle_that_broke_off_or_went_silent_says_so(

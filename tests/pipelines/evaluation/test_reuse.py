@@ -110,7 +110,9 @@ def test_a_finished_evaluation_is_read_and_the_model_not_even_loaded(
         assert again["score_ids"]["knowledge"] != first["score_ids"]["knowledge"]
         for suite in BOTH:
             assert items(ws, again, suite) == items(ws, first, suite) != []
-    assert len(said) == 6 and all(line.endswith(f"as recorded in {origin}") for line in said)
+    scores = [line for line in said if line.startswith("  eval ")]
+    assert len(scores) == 6 and all(line.endswith(f"as recorded in {origin}") for line in scores)
+    assert len(said) == len(scores) + 2  # each names its checkpoint
 
 
 def test_what_reaches_no_answer_is_no_reason_to_ask_again(
