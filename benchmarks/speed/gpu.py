@@ -213,7 +213,6 @@ class Timer:
             "tokens": tokens,
             "seconds": sum(timed) / len(timed),
             "bytes": torch.cuda.max_memory_allocated(),
-            "reserved": torch.cuda.max_memory_reserved(),
         }
         return {**found, "stage": stage} if stage else found
 

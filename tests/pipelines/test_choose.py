@@ -94,31 +94,25 @@ def test_an_adapter_s_embeddings_are_not_put_back(ws: Workspace, docs: Path) -> 
     assert "embeddings" not in {one["name"] for one in found["tried"]}
 
 
-def test_a_full_disk_ends_the_choice_and_no_candidate_is_left_out(
-    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settle(ws, margin=0.001, learning_rate=1e-4)
-
-    def fill(*_: Any, **__: Any) -> None:
-        raise RecoverError("the disk is full: free some space and run it again")
-
-    monkeypatch.setattr("recovery.models.merging.merge_weights", fill)
-    with pytest.raises(RecoverError, match="the disk is full"):
-        tried(ws, docs, recover_with="auto")
-    assert queries.runs(ws.tracker.db, kind="distill") == []
-
-
-def test_an_error_of_the_last_candidate_ends_the_choice(
-    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [
+        ("auto", RecoverError("the disk is full: free some space and run it again")),  # whichever it is
+        ("merge", InputError("merge: this adapter can't be merged")),  # the last candidate too
+    ],
+)
+def test_an_error_of_the_disk_or_of_the_last_candidate_ends_the_choice(
+    how: str, error: RecoverError, ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settle(ws, margin=0.001, learning_rate=1e-4)
 
     def refuse(*_: Any, **__: Any) -> None:
-        raise InputError("merge: this adapter can't be merged")
+        raise error
 
     monkeypatch.setattr("recovery.models.merging.merge_weights", refuse)
-    with pytest.raises(InputError, match="can't be merged"):
-        tried(ws, docs, recover_with="merge")
+    with pytest.raises(type(error), match=re.escape(str(error))):
+        tried(ws, docs, recover_with=how)
+    assert queries.runs(ws.tracker.db, kind="distill") == []
 
 
 def drown(ws: Workspace, docs: Path, *, frozen: bool) -> None:
