@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
 WARM_UP = 1  # steps before those that are timed
+WRITTEN, SCORED, TRAINED = "written", "scored", "trained"  # what is done with tokens
+PLANNED = {WRITTEN: READING_SHARE, SCORED: SCORING_SHARE, TRAINED: TRAINING_SHARE}  # shares of a GPU's peak
 
 
 @dataclass(frozen=True)
@@ -131,8 +133,8 @@ def compared(shape: Shape, model: Path, gpu: str) -> list[Row]:
             "model": shape.name,
             "work": work,
             "tokens a second": one["tokens"] / one["seconds"],
-            "of the GPU's peak": shares.reached(work, one),
-            "the plan takes": shares.planned(work),
+            "of the GPU's peak": shares.reached(one),
+            "the plan takes": PLANNED[one["kind"]],
             "GiB at the peak": one["bytes"] / GIB,
             "planned GiB": plan[one["stage"]] / GIB if one.get("stage") else "",
         }
@@ -148,24 +150,15 @@ class Shares:
     gpu: Gpu
     sizes: Sizes
 
-    def reached(self, work: str, one: dict[str, float]) -> float:
-        if self._writes(work):
+    def reached(self, one: dict[str, Any]) -> float:
+        if one["kind"] == WRITTEN:
             seen = self.sizes.prompt + self.sizes.answer / 2
             reading = 2 * (self.size.parameters / self.sizes.rows + seen * self.size.cache_numbers)
-            return one["tokens"] * reading / one["seconds"] / (self.gpu.bandwidth or 0.0)
-        passes = 1 if "scored" in work else 3 if self.sizes.rank else 4  # recomputation is one more
+            return float(one["tokens"] * reading / one["seconds"] / (self.gpu.bandwidth or 0.0))
+        passes = 1 if one["kind"] == SCORED else 3 if self.sizes.rank else 4  # recomputation is one more
         context = (self.sizes.prompt + self.sizes.answer) / 2
         flops = passes * Flops.of_size(self.size).forward(one["tokens"], context)
-        return flops / one["seconds"] / (self.gpu.flops or 0.0)
-
-    def planned(self, work: str) -> float:
-        if self._writes(work):
-            return READING_SHARE
-        return SCORING_SHARE if "scored" in work else TRAINING_SHARE
-
-    @staticmethod
-    def _writes(work: str) -> bool:
-        return "written" in work
+        return float(flops / one["seconds"] / (self.gpu.flops or 0.0))
 
 
 # In the child -----------------------------------------------------------------------------------------------
@@ -206,10 +199,11 @@ class Timer:
 
         return timed
 
-    def line(self, tokens: float, stage: str | None = None) -> dict[str, Any]:
+    def line(self, kind: str, tokens: float, stage: str | None = None) -> dict[str, Any]:
         """Return the mean of the timed calls."""
         timed = self.seconds[WARM_UP:]
         found: dict[str, Any] = {
+            "kind": kind,
             "tokens": tokens,
             "seconds": sum(timed) / len(timed),
             "bytes": torch.cuda.max_memory_allocated(),
@@ -222,9 +216,11 @@ def evaluate(model: Path, sizes: Sizes) -> dict[str, dict[str, Any]]:
     chat = loaded(model)
     prompts = random_rows(sizes.rows, sizes.prompt)
     tokens = sizes.rows * sizes.answer
-    found = {"clean model: written": answered(chat, prompts, sizes.answer).line(tokens, "evaluate")}
+    found = {"clean model: written": answered(chat, prompts, sizes.answer).line(WRITTEN, tokens, "evaluate")}
     with launching_each_step():
-        found["clean model: written, each step launched"] = answered(chat, prompts, sizes.answer).line(tokens)
+        found["clean model: written, each step launched"] = answered(chat, prompts, sizes.answer).line(
+            WRITTEN, tokens
+        )
     return found
 
 
@@ -257,7 +253,9 @@ def midtrain(model: Path, sizes: Sizes) -> dict[str, dict[str, Any]]:
     timer = Timer()
     train_on(student, "sft", TimedSteps(Batches(sizes, student.pad_id), timer), WARM_UP + 2)
     length = sizes.prompt + sizes.answer
-    return {"midtraining: trained": timer.line(2 * length * (sizes.microbatch // length), "midtrain")}
+    return {
+        "midtraining: trained": timer.line(TRAINED, 2 * length * (sizes.microbatch // length), "midtrain")
+    }
 
 
 class TimedSteps:
@@ -291,9 +289,9 @@ def distill(model: Path, sizes: Sizes) -> dict[str, dict[str, Any]]:
     rest = zip(step.seconds, sampling.seconds, scoring.seconds, strict=True)
     training = Timer([all_of_it - one - other for all_of_it, one, other in rest])
     return {
-        "recovery: written": sampling.line(sizes.rows * sizes.answer, "distill"),
-        "recovery: scored": scoring.line(tokens),
-        "recovery: trained": training.line(tokens),
+        "recovery: written": sampling.line(WRITTEN, sizes.rows * sizes.answer, "distill"),
+        "recovery: scored": scoring.line(SCORED, tokens),
+        "recovery: trained": training.line(TRAINED, tokens),
     }
 
 
