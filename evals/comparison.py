@@ -19,6 +19,10 @@ from evals.verdict import EVERY_AXIS
 
 ALPHA = 0.05
 SAME = "not distinguishable"
+MODES = {  # how a checkpoint is asked, which the answers depend on
+    "max_new_tokens": "most new tokens",
+    "template_args": "template arguments",  # thinking, and the date
+}
 
 Row = dict[str, Any]
 
@@ -27,8 +31,8 @@ def compare(suites: Sequence[Mapping[str, Any]], margins: Mapping[str, float] | 
     """Return one row per suite, and one per kind of a family whose kinds are judged alone.
 
     `suites` hold suite, metric, pairs (rows of key, passed_a, passed_b, detail_b, for changed facts also
-    answered_a and answered_b, for calibration confidence_a) and, where they are known, the limits of both
-    checkpoints' answers in tokens; `margins` maps axis names to the margin of non-inferiority.
+    answered_a and answered_b, for calibration confidence_a) and, where they are known, the modes in which
+    both checkpoints were asked; `margins` maps axis names to the margin of non-inferiority.
     """
     return _adjusted([_row(part, margins or {}) for suite in suites for part in _parts(suite)])
 
@@ -83,13 +87,13 @@ def claim(row: Row) -> str:
 
 def sentences(row: Row) -> list[str]:
     """State all that may be said of one suite."""
-    return [said(row), claim(row), *([unlike(row)] if "limits" in row else [])]
+    return [said(row), claim(row), *([unlike(row)] if row["unlike"] else [])]
 
 
 def unlike(row: Row) -> str:
-    """State that the answers of one could be longer than the other's."""
-    a, b = row["limits"]
-    return f"not answered alike: at most {a} tokens by a, {b} by b; evaluate both with the same limit"
+    """State in what way one was asked otherwise than the other."""
+    ways = [f"{what} {a} for a, {b} for b" for what, (a, b) in row["unlike"].items()]
+    return f"not asked alike: {'; '.join(ways)}; evaluate both in the same way"
 
 
 def _parts(suite: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -122,12 +126,14 @@ def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
         **measure.compare(items, ALPHA),
         "non_inferior": {**claimed, "needed_n": prompts_for(needed, before)},
         **(_stale_rates(pairs) if name == UPDATES else {}),
-        **({"limits": suite["limits"]} if _unequal(suite.get("limits", ())) else {}),
+        "unlike": _differences(*suite.get("modes", (None, None))),
     }
 
 
-def _unequal(limits: Sequence[int | None]) -> bool:
-    return None not in limits and len(set(limits)) > 1
+def _differences(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> dict[str, list[Any]]:
+    """Return in what two checkpoints were asked otherwise, in words; nothing where a mode is unknown."""
+    pairs = {what: [(mode or {}).get(name) for mode in (a, b)] for name, what in MODES.items()}
+    return {what: pair for what, pair in pairs.items() if None not in pair and pair[0] != pair[1]}
 
 
 def _after(row: Mapping[str, Any]) -> Item:

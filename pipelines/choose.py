@@ -194,9 +194,9 @@ def _asked(ws: Workspace, job: ChooseJob, stage: Stage, name: str, checkpoint: s
 
 
 def _required(job: ChooseJob, standards: Items) -> tuple[str, ...]:
-    """Return the axes without which nothing passes, but those of which the selection half has no question."""
-    empty = [suite for suite, stages in standards.items() if stages and not any(stages.values())]
-    unasked = [axis for axis in verdict.EVERY_AXIS if axis.suite in empty]
+    """Return the axes without which nothing passes, but those of which the selection half has no question:
+    no candidate could pass them."""
+    unasked = [axis for axis in verdict.EVERY_AXIS if not any(standards.get(axis.suite, {}).values())]
     return tuple(name for name in job.required if not any(axis.named_in([name]) for axis in unasked))
 
 

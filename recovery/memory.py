@@ -1,4 +1,4 @@
-"""Read how much memory this process may take: the device's, or the machine's within a container's limit."""
+"""Memory that this process may take: the device's, or the machine's within a container's limit."""
 
 from __future__ import annotations
 
@@ -37,6 +37,14 @@ def release_cached() -> None:
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+
+
+def ran_out(error: Exception) -> bool:
+    """Return whether an allocation failed; on a CPU, and in CUDA's own calls, only the words say so."""
+    import torch
+
+    said = ("can't allocate memory", "out of memory")
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in said)
 
 
 def _limit(container: Path) -> float:

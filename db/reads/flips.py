@@ -1,7 +1,8 @@
 """Read flips: items that one checkpoint passes and another fails, within and across cycles.
 
-Items are paired by key, and only between scores over the same set of prompts (scores.item_set). If a
-checkpoint was scored twice in the project, the newest score counts; inside a cycle, the newest of that cycle.
+Items are paired by key, and only between scores over the same set of prompts (scores.item_set); a question
+whose accepted answers have changed in between is left out. If a checkpoint was scored twice in the project,
+the newest score counts; inside a cycle, the newest of that cycle.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Transition:
 def compared(database: Database, a: str, b: str, *, suite: str | None = None) -> list[Row]:
     """Return one row per suite and metric on which both checkpoints were scored.
 
-    Columns: suite, metric, score_a, score_b, value_a, value_b, limit_a, limit_b (see `paired_suites`), n,
+    Columns: suite, metric, score_a, score_b, value_a, value_b, mode_a, mode_b (see `paired_suites`), n,
     gained (fail -> pass), lost (pass -> fail), stale (of the lost: back to the old answer of a changed fact).
     Sorted by suite, each suite's headline metric first."""
     one, other = aliased(Item), aliased(Item)
@@ -63,8 +64,8 @@ def compared(database: Database, a: str, b: str, *, suite: str | None = None) ->
 def paired_suites(
     database: Database, a: str, b: str, *, suite: str | None = None, earlier: bool = True
 ) -> list[Row]:
-    """Return suite, metric and item pairs per suite and metric on which both were scored, and
-    `limits`, the most new tokens that an answer of each had (None where it was not recorded).
+    """Return suite, metric and item pairs per suite and metric on which both were scored, and `modes`, how
+    each was asked: most new tokens, template arguments (None where it was not recorded).
 
     Without `earlier`, leave out the suites on earlier cycles' documents, of which there may be hundreds."""
     scored = [row for row in _paired_scores(database, a, b, suite) if earlier or ":" not in row["suite"]]
@@ -72,7 +73,7 @@ def paired_suites(
         {
             "suite": row["suite"],
             "metric": row["metric"],
-            "limits": (row["limit_a"], row["limit_b"]),
+            "modes": (row["mode_a"], row["mode_b"]),
             "pairs": _pairs_of(database, row),
         }
         for row in scored
@@ -146,8 +147,8 @@ def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> lis
         other.id.label("score_b"),
         one.value.label("value_a"),
         other.value.label("value_b"),
-        _limit(one).label("limit_a"),
-        _limit(other).label("limit_b"),
+        one.details["mode"].label("mode_a"),
+        other.details["mode"].label("mode_b"),
     )
     query = sa.select(*columns).join(other, sa.and_(*same))
     query = query.where(one.checkpoint_id == a, other.checkpoint_id == b)
@@ -164,12 +165,8 @@ def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> lis
     return [newest[name] for name in sorted(newest, key=lambda name: (name[0], first[name]))]
 
 
-def _limit(score: Any) -> Any:
-    return score.details["mode"]["max_new_tokens"].as_integer()
-
-
 def _join_items(score_a: int, score_b: int, one: Any, other: Any) -> sa.Select[Any]:
-    joined = sa.select(one.key).join(other, sa.and_(one.key == other.key, other.score_id == score_b))
+    joined = sa.select(one.key).join(other, sa.and_(other.score_id == score_b, _same_question(one, other)))
     return joined.where(one.score_id == score_a).order_by(one.key)
 
 
@@ -240,7 +237,7 @@ def _transition(
         .select_from(new)
         .join(old, sa.and_(*paired))
         .join(old_item, old_item.score_id == old.c.score_id)
-        .join(new_item, sa.and_(new_item.score_id == new.c.score_id, new_item.key == old_item.key))
+        .join(new_item, sa.and_(new_item.score_id == new.c.score_id, _same_question(old_item, new_item)))
         .where(old.c.stage == before, new.c.stage == after)
     )
     if suite is not None:
@@ -276,6 +273,12 @@ def _in_order(database: Database, queries: list[sa.Select[*tuple[Any, ...]]]) ->
 
 
 # Small helpers ---------------------------------------------------------------------------------------------
+
+
+def _same_question(one: Any, other: Any) -> Any:
+    """Require one key and the same accepted answers, of which only questions about documents have a list."""
+    accepted = [item.detail["answers"].as_string() for item in (one, other)]
+    return sa.and_(one.key == other.key, accepted[0].is_not_distinct_from(accepted[1]))
 
 
 def _sum(condition: Any) -> Any:

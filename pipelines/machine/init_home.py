@@ -222,11 +222,11 @@ def _require_memory(model: str, settings: ModelConfig) -> None:
     import torch
 
     from pipelines.machine.model_sizes import read_size
-    from recovery.cpu.matrix_products import multiplies_bfloat16
+    from recovery.cpu.matrix_products import is_faster_in_bfloat16
 
     if torch.cuda.is_available():
         return
-    halved = settings.dtype == "auto" and multiplies_bfloat16()
+    halved = settings.dtype == "auto" and is_faster_in_bfloat16()
     try:
         needed = read_size(model).parameters * (2 if halved else settings.number_bytes(gpu=False))
     except InputError:  # an unknown family, or a hub that is away
@@ -248,16 +248,16 @@ def _is_small(model: Path) -> bool:
 
 
 def _gains_by_bfloat16(model: Path) -> bool:
-    """Return whether the model is large, and this machine's processor multiplies bfloat16 faster than fp32.
+    """Return whether the model is large, and this machine's processor is faster in bfloat16 than in fp32.
 
     Compiled kernels train small models faster in fp32.
     """
     import torch
 
     from pipelines.machine.model_sizes import read_size
-    from recovery.cpu.matrix_products import multiplies_bfloat16
+    from recovery.cpu.matrix_products import is_faster_in_bfloat16
 
-    if torch.cuda.is_available() or not multiplies_bfloat16():
+    if torch.cuda.is_available() or not is_faster_in_bfloat16():
         return False
     try:
         size = read_size(str(model))

@@ -104,7 +104,7 @@ def _series(ws: Workspace, run: str, name: str) -> Series:
 
 
 def known_law(ws: Workspace) -> BehaviourLaw | None:
-    """Return what a nat costs in behaviour by earlier cycles; None where too few were run."""
+    """Return what a nat costs in behaviour by earlier cycles; None where too few of them lost some."""
     return proposal.of_cycles(forecast.learned_law(ws.tracker.db))
 
 
@@ -116,7 +116,7 @@ def behaviour_law(
     if known is not None:
         return known, [None] * len(trained)
     stage.say(
-        f"  pilot        no {forecast.FEWEST_CYCLES} earlier cycles say what a nat costs in behaviour, "
+        "  pilot        earlier cycles do not say what a nat costs in behaviour, "
         f"and the KL alone does not: {PROMPTS} prompts are asked"
     )
     clean = _followed(ws, job, stage, job.clean, "clean")

@@ -25,6 +25,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from recovery.forward.equality import NOT_APPLICABLE, close, close_per_token
 from recovery.forward.kv_cache import KVCache
 from recovery.forward.model_decoder import ModelDecoder, takes_kv_cache
+from recovery.memory import ran_out
 
 log = logging.getLogger(__name__)
 PLAIN_STEPS = 1  # with the same rows and slots before one is recorded, which takes about as long as three
@@ -165,7 +166,7 @@ class GraphDecoder(ModelDecoder):
     def _refuse(self, why: Exception) -> None:
         """Note that recording failed; where memory was short, only until rows are dropped or slots added."""
         log.info("%s: steps are not recorded: %s", type(self.model).__name__, why)
-        if not _lacks_memory(why):
+        if not ran_out(why):
             _refused[self.model] = _refused.get(self.model, 0) + 1
 
     def _fixed_step(self) -> Tensor:
@@ -203,11 +204,6 @@ class FixedLayer(DynamicLayer):
 
     def get_seq_length(self) -> int:
         return self.filled - 1
-
-
-def _lacks_memory(error: Exception) -> bool:
-    """Return whether memory ran out: recording has errors of CUDA's own for that."""
-    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)
 
 
 @cache

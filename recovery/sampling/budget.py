@@ -12,7 +12,7 @@ from recovery.errors import InputError, OutOfMemory
 from recovery.forward.context_length import context_length
 from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import embedding_weights, unwrap
-from recovery.memory import free_memory
+from recovery.memory import free_memory, ran_out
 from recovery.models.size import decoding_bytes
 
 FREE_SHARE = 0.7  # of the free memory; the rest is for the activations of reading prompts
@@ -88,18 +88,13 @@ def _ran(run: Callable[[list[int]], None], rows: list[int]) -> bool:
     try:
         run(rows)
     except RuntimeError as error:
-        if not out_of_memory(error):
+        if not ran_out(error):
             raise
     else:
         return True
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     return False
-
-
-def out_of_memory(error: RuntimeError) -> bool:
-    """Return whether an allocation failed; on a CPU PyTorch has no class of its own for that."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def check_prompts(

@@ -28,13 +28,12 @@ def ws(tmp_path: Path) -> Iterator[Workspace]:
 
 
 def scored(
-    tracker: Tracker, name: str, passed: list[bool], suite: str = "ifeval", limit: int | None = None
+    tracker: Tracker, name: str, passed: list[bool], suite: str = "ifeval", mode: object = None
 ) -> None:
     tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
     run = tracker.start_run("eval")
     row = score(suite, float(np.mean(passed)), *passed, n=len(passed))
-    if limit is not None:
-        row["details"] = {"mode": {"max_new_tokens": limit}}
+    row["details"] = {"mode": mode}
     tracker.record_score(run.id, name, row)
 
 
@@ -159,13 +158,33 @@ def test_the_same_answers_are_not_distinguishable(ws: Workspace) -> None:
         assert "not distinguishable" in compare_text(found)
 
 
-def test_answers_under_unequal_limits_are_not_compared_without_a_word(ws: Workspace) -> None:
-    passed = [True, False] * 20
-    for name, limit in (("a", 256), ("b", 512), ("alike", 256), ("older", None)):
-        scored(ws.tracker, name, passed, limit=limit)
-    assert "not answered alike: at most 256 tokens by a, 512 by b" in compare_text(compare(ws, "a", "b"))
-    for other in ("alike", "older"):
-        assert "alike:" not in compare_text(compare(ws, "a", other))
+def test_checkpoints_that_were_asked_otherwise_are_not_compared_without_a_word(ws: Workspace) -> None:
+    modes: dict[str, object] = {
+        "a": {"max_new_tokens": 256, "template_args": {}},
+        "longer": {"max_new_tokens": 512, "template_args": {}},
+        "thinking": {"max_new_tokens": 256, "template_args": {"enable_thinking": True}},
+        "alike": {"max_new_tokens": 256, "template_args": {}},
+        "older": None,
+    }
+    for name, mode in modes.items():
+        scored(ws.tracker, name, [True, False] * 20, mode=mode)
+    said = {name: compare_text(compare(ws, "a", name)) for name in modes}
+    assert "not asked alike: most new tokens 256 for a, 512 for b" in said["longer"]
+    assert "not asked alike: template arguments {} for a, {'enable_thinking': True} for b" in said["thinking"]
+    for name in ("alike", "older"):
+        assert "alike:" not in said[name]
+
+
+def test_a_question_whose_accepted_answers_changed_is_not_paired(ws: Workspace) -> None:
+    for name, accepted in (("a", ["1612"]), ("b", ["1612", "in 1612"])):
+        ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
+        row = score("knowledge", 0.5, name == "b", True, n=2)
+        row["items"][0]["detail"] = {"answers": accepted}
+        row["items"][1]["detail"] = {"answers": ["Delft"]}
+        ws.tracker.record_score(ws.tracker.start_run("eval").id, name, row)
+    found = compare(ws, "a", "b")
+    assert (found["n"], found["difference"]) == (1, 0)
+    assert queries.flips(ws.tracker.db, "a", "b", "knowledge") == []
 
 
 def test_damage_beyond_the_detectable_is_named_on_the_right_suite(ws: Workspace) -> None:

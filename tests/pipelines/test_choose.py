@@ -15,7 +15,7 @@ from evals.statistics import non_inferiority
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError, RecoverError
-from tests.support.small_cycles import PROMPTS, lines, make_home, settle, tried
+from tests.support.small_cycles import PROMPTS, keep_probes, lines, make_home, settle, tried
 
 
 @pytest.fixture
@@ -34,6 +34,18 @@ def test_nothing_is_done_where_nothing_was_lost(ws: Workspace, docs: Path) -> No
     assert 0 < axis["n"] < PROMPTS  # the confirmation half alone decides
     assert found["cycle"]["status"] == "accepted"
     assert queries.runs(ws.tracker.db, kind="distill") == []
+
+
+def test_an_axis_that_nothing_measures_rejects_the_cycle_but_has_no_part_in_the_choice(
+    ws: Workspace, docs: Path
+) -> None:
+    settle(ws, margin=0.4, learning_rate=1e-12)
+    keep_probes(docs, "retention")
+    found = tried(ws, docs, recover_with="auto")
+    assert found["chosen"] == "none"
+    assert [one["passed"] for one in found["tried"]] == [True]
+    assert found["cycle"]["status"] == "rejected"
+    assert found["cycle"]["verdict"]["knowledge"] == "not measured"
 
 
 def test_where_nothing_cheaper_is_shown_to_do_it_distillation_is_tried_last(

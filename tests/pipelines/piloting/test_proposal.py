@@ -49,7 +49,7 @@ def test_earlier_cycles_give_a_slope_with_students_interval() -> None:
     assert found.low == pytest.approx(0.48 - 12.7062 * 0.04, abs=1e-4)
     assert found.high == pytest.approx(0.48 + 12.7062 * 0.04, abs=1e-4)
     assert law.source == "2 earlier cycles"
-    for points in (((1.0, 0.4),), (), ((0, 0), (0, 1))):
+    for points in (((1.0, 0.4),), (), ((0, 0), (0, 1)), ((1.0, 0.0), (2.0, 0.0)), ((1.0, -0.02), (2.0, 0.0))):
         assert of_cycles(LossPerKL(points)) is None
 
 
