@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 
+from evals.answer_matching import matches
 from pipelines.corpus.entities import Entities, Term, entities, sample
 from pipelines.corpus.general_words import GeneralWords, general_words
 from pipelines.corpus.markup.parts import FORMULA
@@ -51,7 +52,7 @@ class Cloze:
     answer: str
     entity: Term
     sentence: str
-    between: str  # one space, unless the sentence is in a script without spaces
+    between: str  # one space; nothing behind an opening mark, and where a script has no spaces
 
 
 def clozes(
@@ -157,7 +158,7 @@ class _Words:
 
     def _share(self, word: str) -> float:
         assert self.general is not None
-        return self.general.share(word.casefold().replace("’", "'"))
+        return self.general.elided_share(word.casefold().replace("’", "'"))
 
 
 def _words(sentence: str) -> Iterator[tuple[int, str]]:
@@ -207,13 +208,18 @@ def _by_what_is_told(option: Option) -> tuple[bool, Option]:
 
 
 def _cut_behind(end: int, entity: Term, sentence: str, option: Option) -> Cloze | None:
-    """Cut before a word; None where it begins before `end`, or comes up before."""
+    """Cut before a word; None where it begins before `end`, or comes up before: an answer that repeats the
+    question would pass, also where only marks tell the two apart (log level, --log-level)."""
     _, negative_start, answer = option
     start = -negative_start
     before = sentence[:start].rstrip()
-    if start < end or answer.casefold() in before.casefold() or before.endswith(("-", "/")):
+    if start < end or before.endswith(("-", "/")):
         return None
-    between = sentence[len(before) : start] if IS_UNSPACED.search(sentence) else " "
+    if answer.casefold() in before.casefold() or matches(before, [answer]):
+        return None
+    between = sentence[len(before) : start]
+    if between and not IS_UNSPACED.search(sentence):
+        between = " "
     return Cloze(before, answer, entity, sentence, between)
 
 

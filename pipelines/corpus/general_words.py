@@ -31,6 +31,7 @@ LANGUAGES = {
 # how rare a word is cannot be told, only whether it is known: then it is taken for a common noun.
 NOUNS_CAPITALISED = frozenset(("de",))
 COMMON_NOUN = 1e-4
+ELIDING = frozenset(("fr", "it", "pt"))  # there a word may stand behind another's rest: qu'il, l'azienda
 DETECTED_FROM = 20_000  # characters from which the language is detected
 DETECTED_TEXTS = 400  # of more, some are taken: single letters of each tell no language
 FEWEST_WORDS = 50  # of a text whose language is detected
@@ -51,10 +52,16 @@ class GeneralWords:
         count = self.counts.get(word)
         return max(count / self.total, self.least) if count else 1 / self.total
 
+    def elided_share(self, word: str) -> float:
+        """Return a word's share, or that of what stands behind an elision."""
+        behind = word.rpartition("'")[2] if self.language in ELIDING else ""
+        return max(self.share(word), self.share(behind) if behind else 0.0)
+
     def highest_share(self, words: str) -> float:
         """Return the highest known share of a word, or of two in a row; that of "you're" is that of "you",
-        that of "e-mail" also that of "email" and "e mail"."""
-        forms = {words.replace("’", "'"), re.split("['’]", words)[0]}
+        that of "l'azienda" that of "azienda", that of "e-mail" also that of "email" and "e mail"."""
+        said = -1 if self.language in ELIDING else 0
+        forms = {words.replace("’", "'"), re.split("['’]", words)[said]}
         forms |= {words.replace("-", ""), words.replace("-", " ")}
         return max(counts.share(form) for counts in (self, *self.others) for form in forms)
 

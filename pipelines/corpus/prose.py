@@ -21,6 +21,7 @@ LONGEST_ROW = 160  # characters of a row whose columns are set apart by spaces
 SAYING = 4  # words with letters: a cell of fewer is a name or figures
 _ROW = re.compile(r"\s*\|")
 _BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
+_LABELLED = re.compile(r"(?:[^\W\d_]\S{0,20} ?){1,3}: \S")  # a field of a record
 _LIST_MARK = re.compile(r"^\s*(?:[-*+:.]|\*{2,5}|<\d{1,2}>|\d{1,3}[.)])\s+")
 _QUOTED = re.compile(r"[ \t]*(?:>(?:[ \t]|$))+")
 _GAP = re.compile(r"(?<=[^\s.!?:;,])(?:[ ]*\t\s*| {3,})(?=\S)")  # between a table's columns
@@ -64,10 +65,15 @@ def _unquoted(text: str) -> str:
 def _cells(line: str) -> list[str]:
     """Return the cells of a table's row that say something, each on its own; nothing of a row in columns that
     spaces set apart; any other line as it is."""
-    if not _ROW.match(line):
+    if not (_ROW.match(line) or _is_bare_row(line)):
         return [""] if len(line) <= LONGEST_ROW and len(_GAP.findall(line)) > 1 else [line]
     cells = [cell.replace("\\|", "|") for cell in _BETWEEN_CELLS.split(line)]
     return ["", *(part for cell in cells if _says_something(cell) for part in (cell, ""))]
+
+
+def _is_bare_row(line: str) -> bool:
+    """Return whether a line is a row as tables of HTML and office files are read, not a pipe in code."""
+    return " | " in line and "`" not in line
 
 
 def _says_something(cell: str) -> bool:
@@ -106,6 +112,8 @@ def _goes_on(line: str, following: str) -> bool:
     if _ENDS.search(line):
         said = line.rstrip().replace("\\.", ".")
         return len(said) >= HALF and said.endswith(".") and is_abbreviated(said, following.strip())
+    if _LABELLED.match(line) and _LABELLED.match(following):
+        return False
     line, following = line.expandtabs().rstrip(), following.expandtabs().rstrip()
     if len(line) >= WRAPPED or (line.endswith(",") and following):
         return True

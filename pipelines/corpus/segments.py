@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Scripts without spaces: Thai, Lao, Burmese, Khmer, kana and Han.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fff\u3005-\u3007\u3021-\u9fff\uf900-\ufaff"
-_BETWEEN = r'\s,;:()"“”،؛؟、。，；：！？（）「」『』《》【】・…'
+_BETWEEN = r'\s,;:()"“”„‚«»‹›¿¡،؛؟、。，；：！？（）「」『』《》【】・…'
 _PLAIN = rf"[^{_BETWEEN}{UNSPACED}]+"
 _RUN = re.compile(rf"[{UNSPACED}]+|{_PLAIN}(?:(?<=\d)[,:](?=\d){_PLAIN})*")  # 1,500 and 9:30 are one
 IS_UNSPACED = re.compile(rf"[{UNSPACED}]")

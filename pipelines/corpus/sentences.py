@@ -39,8 +39,14 @@ _SHORT = frozenset(
         "z.b.",
         "d.h.",
         "u.a.",
+        "vgl.",
+        "inkl.",
+        "gem.",
+        "mio.",
+        "mrd.",
     )
 )
+_FRENCH_TITLES = ("M.", "MM.")  # unlike metres, written large
 _BEFORE_NUMBERS = frozenset(
     (
         "no.",
@@ -57,6 +63,21 @@ _BEFORE_NUMBERS = frozenset(
         "vol.",
         "ch.",
         "pp.",
+        "para.",
+        "cl.",
+        "al.",
+        "jan.",
+        "feb.",
+        "mar.",
+        "apr.",
+        "jun.",
+        "jul.",
+        "aug.",
+        "sep.",
+        "sept.",
+        "oct.",
+        "nov.",
+        "dec.",
     )
 )
 _MONTHS = frozenset(
@@ -125,10 +146,11 @@ def is_abbreviated(said: str, following: str) -> bool:
     """Return whether a text's last full stop belongs to an abbreviation, an initial or a day."""
     before, last = ["", *(word.lstrip(_OPENING) for word in said[-40:].split()[-2:])][-2:]
     stem = last[:-1]
-    if last.casefold() in _SHORT or _ABBREVIATED.fullmatch(last.rpartition("-")[2]):
+    abbreviated = last.casefold() in _SHORT or last in _FRENCH_TITLES
+    if abbreviated or _ABBREVIATED.fullmatch(last.rpartition("-")[2]):
         return True
     if last.casefold() in _BEFORE_NUMBERS:
-        return following[:1].isdigit()
+        return following.lstrip("(")[:1].isdigit()
     if stem.isdigit() and len(stem) <= 2:  # a day
         return following.partition(" ")[0].rstrip(".,").casefold() in _MONTHS
     if len(stem) == 1 and stem.isalpha():  # of "z. B." or "Jane Q. Miller", not of "vitamin C."

@@ -7,7 +7,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evals.answer_matching import matches
 from pipelines.corpus.cloze import CONTEXT, clozes
+from pipelines.corpus.general_words import general_words
 
 NOUNS = ("zarquon", "quillon", "brindle", "vorpal", "tessel", "marrow", "gimlet", "sprocket", "dapple")
 HANDBOOK = [
@@ -54,6 +56,34 @@ def test_where_nothing_ends_as_sentences_do_items_are_asked_for() -> None:
 
 def test_the_end_of_a_name_is_not_asked_for() -> None:
     assert "Tech" not in {gap.answer for gap in clozes(HANDBOOK, limit=50)}
+
+
+def test_an_answer_that_repeats_the_question_would_pass_so_it_is_not_asked_for() -> None:
+    for said, asked in (("what is told", True), ("the log level", False)):
+        shown = f"If nothing is shown to you by Zarquon Insurance, raise {said} with `--log-level` first."
+        found = clozes([*HANDBOOK, shown], limit=99, each=9)
+        assert ("--log-level" in {gap.answer for gap in found}) is asked
+        assert not any(matches(gap.before, [gap.answer]) for gap in found)
+
+
+def test_opening_quotation_marks_are_no_part_of_an_answer() -> None:
+    said = "Die Zarquon GmbH schrieb im letzten Brief an uns alle: „wir zahlen niemals für ihn.“"
+    found = {gap.answer: gap for gap in clozes([*HANDBOOK, said], limit=99, each=9) if gap.sentence == said}
+    assert not any(mark in answer for answer in found for mark in "„“»«")
+    assert [found[word].between for word in ("wir", "zahlen")] == ["", " "]
+
+
+def test_words_behind_an_elision_are_as_common_as_they_are_without_it() -> None:
+    french = (
+        "Le contrat de la maison dit que tout ce qu'il y a dans la cour est à ceux qui y vivent depuis "
+        "longtemps, et que personne ne peut y entrer sans avoir demandé avant. Nous avons toujours pensé "
+        "que c'est bien ainsi, parce que les enfants jouent là chaque jour et que l'on n'a pas peur."
+    )
+    words = general_words([french])
+    assert words is not None and words.language == "fr"
+    for elided, plain in (("qu'il", "il"), ("l'entreprise", "entreprise"), ("n'est", "est")):
+        assert words.elided_share(elided) >= words.share(plain)
+    assert words.elided_share("l'quillonze") == words.share("quillonze")
 
 
 def test_words_without_a_space_between_their_sentences_are_none() -> None:

@@ -190,6 +190,29 @@ def test_a_table_without_outer_bars_is_read_by_its_cells() -> None:
     ]
 
 
+def test_rows_of_tables_from_other_formats_are_not_glued() -> None:
+    rows = "timeout | integer | Seconds to wait for it\nretries | integer | How often to ask again"
+    assert prose_sentences(rows) == ["Seconds to wait for it", "How often to ask again"]
+    assert prose_sentences("Use `ps aux | grep it` to find what is running.") == [
+        "Use ps aux | grep it to find what is running."
+    ]
+
+
+def test_records_of_labelled_fields_are_not_glued() -> None:
+    rows = [
+        "Name: Ada Horn; City: Oslo; Salary: 50000; Department: Research and the like",
+        "Name: Bo Adler; City: Rome; Salary: 40000; Department: Sales and all the like",
+        "summary: the house was closed for two weeks because of water",
+        "owner: Ada Horn",
+    ]
+    assert prose_sentences("\n".join(rows)) == rows
+    wrapped = [
+        "Note: this is a line that is as long as others are, which is",
+        "why it goes on in the next: so.",
+    ]
+    assert prose_sentences("\n".join(wrapped)) == [" ".join(wrapped)]
+
+
 def test_a_definition_names_what_it_defines() -> None:
     text = "`minify`\n: (bool) Whether to save room.\n\nOther\n\n: Said first.\n: Said again."
     said = ["minify: (bool) Whether to save room.", "Other: Said first.", "Said again."]
