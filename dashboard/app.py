@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -110,8 +111,9 @@ def serve(
     port: int = 7860,
     names: tuple[str, ...] = (),
     password: str | None = None,
+    announce: Callable[[str], None] = print,
 ) -> None:
-    """Serve until interrupted. Any address except loopback requires a password."""
+    """Announce the address and serve there until interrupted. Any except loopback requires a password."""
     if not is_loopback(host) and not password:
         raise BadRequest(
             f"--host {host}: other machines need a login: set RECOVER_DASHBOARD_PASSWORD, "
@@ -122,7 +124,7 @@ def serve(
             f"RECOVER_DASHBOARD_PASSWORD is too short: it needs {SHORTEST_PASSWORD} visible characters"
         )
     shown = f"[{host}]" if ":" in host else host
-    print(f"dashboard on http://{shown}:{port} (Ctrl-C ends it)", flush=True)
+    announce(f"http://{shown}:{port}")
     with suppress(KeyboardInterrupt):
         app = make(tracker, hosts=(*LOOPBACK, *_names(host), *names), password=password or None)
         serving = server(app, host, port)

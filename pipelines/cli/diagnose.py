@@ -27,7 +27,7 @@ Row = dict[str, Any]
     "--suite",
     "suites",
     metavar="NAMES",
-    help="ifeval, knowledge, retention (default: all that have questions)",
+    help="ifeval, and with it knowledge, retention (default: all that have questions)",
 )
 @setting_options.ifeval
 @setting_options.probes

@@ -253,7 +253,7 @@ def methods_command(session: Session) -> None:
     "--port",
     default=7860,
     show_default=True,
-    type=click.IntRange(0, 65535),
+    type=click.IntRange(1, 65535),
     metavar="PORT",
     help="port to listen on",
 )
@@ -285,4 +285,11 @@ def dashboard_command(
             session.show({"picture": picture}, picture)
         else:
             password = os.environ.get("RECOVER_DASHBOARD_PASSWORD")
-            serve(ws.tracker, host=host, port=port, names=names, password=password)
+            serve(
+                ws.tracker,
+                host=host,
+                port=port,
+                names=names,
+                password=password,
+                announce=lambda url: session.show({"url": url}, f"dashboard on {url} (Ctrl-C ends it)"),
+            )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from click.testing import CliRunner
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
@@ -19,6 +23,7 @@ from dashboard.figures.plane import cycles_plane
 from db.cycle_names import STAGES
 from db.errors import BadRequest
 from db.writes.tracker import Tracker
+from pipelines.cli.commands import cli
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -48,6 +53,19 @@ def test_a_picture_is_an_svg_file(tmp_path: Path) -> None:
         for name in ("plane.png", "missing/plane.svg"):
             with pytest.raises(BadRequest, match="svg"):
                 app.picture_of(tracker, str(tmp_path / name))
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_command_says_where_it_serves_in_the_form_that_was_asked_for(
+    as_json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "make", lambda *_, **__: None)
+    monkeypatch.setattr(app, "server", lambda *_: SimpleNamespace(run=lambda: None, handle_exit=None))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    options = ["--home", str(tmp_path), *(["--json"] if as_json else [])]
+    shown = CliRunner().invoke(cli, [*options, "dashboard", "--port", "7861"]).stdout
+    url = "http://127.0.0.1:7861"
+    assert json.loads(shown) == {"url": url} if as_json else f"dashboard on {url}" in shown
 
 
 INSIDE = Starlette(routes=[Route("/", lambda request: PlainTextResponse("in"))])

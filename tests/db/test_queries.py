@@ -572,3 +572,11 @@ def test_scores_name_the_cycle_that_measured_them(tracker: Tracker) -> None:
     tracker.record_score(run["id"], "clean0", score("ifeval", 0.9) | details)
     [found] = queries.scores_under(tracker.db, "clean0", "ifeval", "same", run_id=run["id"], others=False)
     assert (found["cycle"], found["value"]) == (number, 0.9)
+
+
+def test_the_page_about_json_names_every_key_of_a_cycle(tracker: Tracker) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
+    record_cycle(tracker, {"ifeval": {"clean": 1.0, "midtrained": 0.5, "recovered": 1.0}})
+    record_cycle(tracker, {"ifeval": {"clean": 1.0, "midtrained": 0.5, "recovered": 1.0}})
+    missing = {key for key in queries.cycle(tracker.db, 2) if f"`{key}`" not in page}
+    assert missing == set()

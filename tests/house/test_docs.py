@@ -184,6 +184,13 @@ def test_the_readme_links_every_page_of_the_documentation() -> None:
     assert [page.name for page in (ROOT / "docs").glob("*.md") if f"(docs/{page.name})" not in text] == []
 
 
+def test_the_dashboard_page_names_every_page_of_the_dashboard() -> None:
+    from dashboard.pages import PAGES as SERVED
+
+    text = (ROOT / "docs" / "dashboard.md").read_text(encoding="utf-8")
+    assert [page.TITLE for page in SERVED if f"| {page.TITLE} |" not in text] == []
+
+
 def test_the_methods_page_names_methods_that_exist() -> None:
     page = ROOT / "docs" / "methods.md"
     if not page.exists():
