@@ -9,6 +9,7 @@ the choice and gives the cycle's verdict.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from math import ceil
@@ -23,10 +24,13 @@ from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import Items, items_by_suite, require_same_questions
 from pipelines.merge import merge
+from pipelines.runs import launch
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
-from recovery.errors import GateError, InputError, NonFiniteLoss, OutOfMemory, Unstable
+from recovery.errors import GateError, InputError, NonFiniteLoss, OutOfMemory, RecoverError, Unstable
+from recovery.storage import atomic_dirs
+from recovery.training.alarms import WAY_ON
 
 CHOICES = ("auto", "merge")  # beside any row of `recover methods`
 WEIGHTS = (0.3, 0.5, 0.7)  # of the clean checkpoint, the least first
@@ -34,6 +38,7 @@ EMBEDDINGS = "embeddings"  # and head: the clean model's, all else as it is
 SELF_ANSWERED = "seqkd"  # the row whose data are the clean model's own answers
 # Why a candidate is left out. Anything else, such as a full disk, ends the run, which may be resumed.
 CANNOT_BE_MADE = (InputError, GateError, NonFiniteLoss, OutOfMemory, Unstable)
+LEFT_OUT = "left_out.json"  # in a run's folder: the candidates that were left out, and why
 
 HALF = 0.5  # of the questions choose, the others decide; clusters fall into either alike
 
@@ -72,18 +77,20 @@ def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
 def _tried(
     ws: Workspace, job: ChooseJob, stage: Stage, standards: Items
 ) -> tuple[list[Candidate], dict[str, str]]:
-    """Return the candidates up to the first that passes, and why others could not be made."""
+    """Return the candidates up to the first that passes, and why others could not be made.
+
+    What an earlier attempt has left out stays so: its training would go on without the alarm that ended it.
+    """
     tried: list[Candidate] = []
-    left_out: dict[str, str] = {}
-    names = list(_names(job))
+    left_out = _left_out_before(stage)
+    names = [name for name in _names(job) if name not in left_out]
     for name in names:
         try:
             checkpoint = _made(ws, job, stage, name)
         except CANNOT_BE_MADE as error:
             if name == names[-1]:
                 raise
-            left_out[name] = str(error)
-            stage.say(f"  choose       {name}: left out: {error}")
+            _leave_out(stage, left_out, name, error)
             continue
         candidate = _judged(ws, job, stage, name, checkpoint, standards)
         tried.append(candidate)
@@ -92,6 +99,24 @@ def _tried(
         if candidate.passed:
             break
     return tried, left_out
+
+
+def _left_out_before(stage: Stage) -> dict[str, str]:
+    """Return what earlier attempts at this choice have left out, and why."""
+    kept = stage.directory / LEFT_OUT
+    return dict(json.loads(kept.read_text(encoding="utf-8"))) if kept.exists() else {}
+
+
+def _leave_out(stage: Stage, left_out: dict[str, str], name: str, error: Exception) -> None:
+    """Record why a candidate cannot be made; end the choice where that has ended the other processes."""
+    left_out[name] = reason = str(error).removesuffix(WAY_ON)
+    atomic_dirs.write_text(stage.directory / LEFT_OUT, json.dumps(left_out))
+    stage.say(f"  choose       {name}: left out: {reason}")
+    if launch.broken_off():
+        raise RecoverError(
+            f"{name}: left out: {reason}; its training has ended the other processes: `recover resume` goes "
+            "on with the next candidate"
+        ) from error
 
 
 def _warn_of_small_halves(job: ChooseJob, stage: Stage, asked: Items, standards: Items) -> None:
@@ -186,6 +211,8 @@ def count_all(found: Result, judged: Callable[[str], float]) -> None:
 
 def _asked(ws: Workspace, job: ChooseJob, stage: Stage, name: str, checkpoint: str) -> dict[str, int]:
     """Ask a candidate all that the cycle's models are asked, or take what is recorded; return the scores."""
+    if name == "none":  # the midtrained model, which has been asked
+        return dict(job.scores["midtrained"])
     settings = job.settings.eval.model_copy(update={"open_book": False})
     asked = evaluation_within(job, checkpoint, name, settings)
     # Not eval:NAME, under which earlier versions recorded answers to other questions than the standards'.

@@ -4,7 +4,7 @@ RecoverError            the work failed                      exit code 1
 ├── DamagedCheckpoint   a file's bytes are not what was written
 ├── NonFiniteLoss       the loss or gradient is not finite; training stopped before the update
 ├── Unstable            an alarm stopped training; the message names it and the remedy
-├── OutOfMemory         a model, or a single row, does not fit on the device
+├── OutOfMemory         a model, a single row, or a step of training does not fit on the device
 ├── EngineLost          an engine died, hung, or holds other weights than the trainer's
 ├── InputError          bad usage or bad input               exit code 2
 └── GateError           a gate failed (verdict, preflight)   exit code 3
@@ -37,7 +37,7 @@ class Unstable(RecoverError):
 
 
 class OutOfMemory(RecoverError):
-    """A model, or a single row of what it reads or writes, does not fit on the device."""
+    """A model, a single row of what it reads or writes, or a step of training does not fit on the device."""
 
 
 class EngineLost(RecoverError):

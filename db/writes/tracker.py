@@ -97,19 +97,23 @@ class Tracker:
         self, run_id: str, result: Mapping[str, Any] | None = None, *, cost: Mapping[str, float] | None = None
     ) -> None:
         """Mark a run as done. `cost` excludes child runs: tokens_sampled, …, seconds."""
-        self._end_run(run_id, status="done", result=dict(result or {}), cost=dict(cost or {}))
+        self._end_run(run_id, cost or {}, status="done", result=dict(result or {}))
 
-    def fail_run(self, run_id: str, error: str) -> None:
-        self._end_run(run_id, status="failed", error=error)
+    def fail_run(self, run_id: str, error: str, *, cost: Mapping[str, float] | None = None) -> None:
+        """Mark a run as failed. `cost` is that of all its attempts, as far as it is known."""
+        self._end_run(run_id, cost, status="failed", error=error)
 
-    def stop_run(self, run_id: str, reason: str) -> None:
-        """Mark a run as stopped on purpose before its end; it can be resumed."""
-        self._end_run(run_id, status="stopped", error=reason)
+    def stop_run(self, run_id: str, reason: str, *, cost: Mapping[str, float] | None = None) -> None:
+        """Mark a run as stopped on purpose before its end; it can be resumed. `cost` is as in `fail_run`."""
+        self._end_run(run_id, cost, status="stopped", error=reason)
 
-    def _end_run(self, run_id: str, **columns: Any) -> None:
+    def _end_run(self, run_id: str, cost: Mapping[str, float] | None, **columns: Any) -> None:
+        """Record how a run has ended; without a `cost`, what is recorded of it stays."""
         moment = now()
         if "error" in columns:
             columns["error"] = redact_error(columns["error"])
+        if cost is not None:
+            columns["cost"] = dict(cost)
         columns = {"error": None, **columns, "ended_at": moment, "heartbeat_at": moment}
         self.db.write(lambda session: transactions.end_run(session, run_id, columns))
 

@@ -63,9 +63,14 @@ def together(workspace: Workspace, kind: str, run: str, config: dict[str, Any]) 
     _waiting = True
 
 
+def broken_off() -> bool:
+    """Return whether a training has failed, which ends the other processes: none waits for another one."""
+    return not _waiting
+
+
 def dismiss() -> None:
     """End the other processes after the first one's command, unless a training was broken off."""
-    if launched() > 1 and launch_rank() == 0 and _waiting:
+    if launched() > 1 and launch_rank() == 0 and not broken_off():
         from recovery import distributed
 
         distributed.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,7 @@ from db.writes.live import LiveRun
 from pipelines.config.sections.base import Section
 from pipelines.runs import launch
 from pipelines.runs.code_version import git_revision, versions
-from pipelines.runs.cost import Ledger
+from pipelines.runs.cost import Ledger, spent
 from pipelines.runs.workspace import Workspace
 from recovery.errors import RecoverError
 from recovery.storage import atomic_dirs
@@ -110,11 +110,11 @@ def run_stage(
     )
     directory = workspace.run_directory(run.id)
     if run.done:
-        return _recorded_result(directory, run.result)
+        return _recorded_result(workspace, run.id, run.result)
     with _exclusive(directory):
         now = queries.run(workspace.tracker.db, run.id)
         if now["status"] == "done":  # by another process, just before this one had the lock
-            return _recorded_result(directory, now["result"])
+            return _recorded_result(workspace, run.id, now["result"])
         with _recorded(workspace, run.id), workspace.tracker.live(run.id) as live:
             ledger = Ledger(directory, run.attempts, timed=_works_itself(kind))
             stage = Stage(run.id, str(config.get("label", kind)), directory, live, workspace, ledger)
@@ -131,20 +131,32 @@ def _worked(stage: Stage, kind: str, work: Callable[[Stage], Result], config: di
     finally:
         stage.ledger.save(at_once=True)  # a failed attempt costs too
     stage.live.flush()
+    states = _states(stage.workspace, stage.id)  # read before the end, after which nothing may fail the run
     stage.workspace.tracker.finish_run(stage.id, result, cost=stage.ledger.total())
-    _forget_state(stage.directory)
+    _forget(states)
     return result
 
 
-def _recorded_result(directory: Path, result: Result | None) -> Result:
+def _recorded_result(workspace: Workspace, run_id: str, result: Result | None) -> Result:
     """Return what a finished run recorded; a kill right after its end may have left its states."""
-    _forget_state(directory)
+    _forget(_states(workspace, run_id))
     return dict(result or {})
 
 
-def _forget_state(directory: Path) -> None:
-    """Remove a finished run's resumable states, which are several times the model's size."""
-    shutil.rmtree(directory / STATE, ignore_errors=True)
+def _states(workspace: Workspace, run_id: str) -> list[Path]:
+    """Return where a run keeps resumable states, and where the runs below it do.
+
+    One of these may have failed, as a candidate that was left out: once the run above it is done, it is never
+    resumed.
+    """
+    below = queries.runs(workspace.tracker.db, parent=run_id, limit=None)
+    return [workspace.run_directory(name) / STATE for name in (run_id, *(run["id"] for run in below))]
+
+
+def _forget(states: Iterable[Path]) -> None:
+    """Remove the states of finished runs, which are several times the model's size."""
+    for state in states:
+        shutil.rmtree(state, ignore_errors=True)
 
 
 def _works_itself(kind: str) -> bool:
@@ -183,14 +195,15 @@ def worked_on(directory: Path) -> bool:
 
 @contextmanager
 def _recorded(workspace: Workspace, run_id: str) -> Iterator[None]:
-    """Record a failure or an interruption, and raise it again."""
+    """Record a failure or an interruption with what it has cost, and raise it again."""
+    directory = workspace.run_directory(run_id)
     try:
         yield
     except KeyboardInterrupt as error:
-        workspace.tracker.stop_run(run_id, "interrupted")
+        workspace.tracker.stop_run(run_id, "interrupted", cost=spent(directory))
         if not hasattr(error, "__notes__"):  # which the stage of a cycle adds before the cycle
             error.add_note(GO_ON)
         raise
     except Exception as error:
-        workspace.tracker.fail_run(run_id, f"{type(error).__name__}: {error}")
+        workspace.tracker.fail_run(run_id, f"{type(error).__name__}: {error}", cost=spent(directory))
         raise

@@ -33,6 +33,7 @@ LAST = 5  # steps averaged for a comparison
 TAIL_CHARACTERS = 256
 LOOP_RATIO = 0.25  # a tail with a lower compression ratio repeats itself
 MIN_CHARACTERS = 80  # shorter tails compress badly whatever their content
+WAY_ON = "; `recover resume` goes on without this alarm"  # the end of what a recorded alarm says
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ class AlarmWatch:
         way_on = ""
         if self.record is not None:
             write_text(self.record, json.dumps([*self.muted, alarm.name]))
-            way_on = "; `recover resume` goes on without this alarm"
+            way_on = WAY_ON
         raise Unstable(f"step {step}: {alarm}{way_on}")
 
 

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import torch
 
 from recovery import distributed
-from recovery.errors import InputError, NonFiniteLoss, Unstable
+from recovery.errors import InputError, NonFiniteLoss, OutOfMemory, Unstable
 from recovery.forward.hidden_states import logits_of, states_at
+from recovery.memory import ran_out
 from recovery.objective.objective import Loss
 from recovery.objective.signal_survey import SignalSurvey
 from recovery.seeds import step_seed
@@ -81,7 +82,8 @@ def train(
     is called on rank 0 only, and rank 0's result of `should_stop` counts. What it reads of a sharded model
     it reads inside `distributed.gathered`.
     """
-    updater = Updater(chat_model, config)
+    with naming_lack_of_memory("before its first step"):
+        updater = Updater(chat_model, config)
     if updater.sharded and isinstance(batches, Stateful):
         raise InputError(
             "training: a moving-average teacher needs the student unsharded: set model.shard: false"
@@ -102,15 +104,16 @@ def train(
             if survey:
                 survey.begin(step)
 
-            updates = _Timed(batches.updates(step))
             sums = RunningSums()
-            for microbatches in updates:
-                part = updater.backward(microbatches, loss_fn)
-                if not part.finite:
-                    raise _non_finite(step, part)
-                saver.leave_whole_step()
-                updater.update()
-                sums = sums.plus(part)
+            with naming_lack_of_memory(f"in step {step}"):
+                updates = _Timed(batches.updates(step))
+                for microbatches in updates:
+                    part = updater.backward(microbatches, loss_fn)
+                    if not part.finite:
+                        raise _non_finite(step, part)
+                    saver.leave_whole_step()
+                    updater.update()
+                    sums = sums.plus(part)
 
             progress = progress.plus(sums.tokens, time.perf_counter() - begun)
             metrics = {"lr": rate, "batch_seconds": updates.seconds}
@@ -173,6 +176,20 @@ def matmul_precision(precision: str) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def naming_lack_of_memory(where: str) -> Iterator[None]:
+    """Raise OutOfMemory, which says what to do, where an allocation fails inside the block."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not ran_out(error):
+            raise
+        raise OutOfMemory(
+            f"training: out of memory {where}: lower microbatch_tokens, row_tokens or longest_row, set "
+            "model.gradient_checkpointing: true, or train an adapter"
+        ) from error
 
 
 class TokenLoss:

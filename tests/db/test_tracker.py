@@ -57,6 +57,13 @@ def test_a_stage_is_started_once_and_done_once(tracker: Tracker) -> None:
     assert done.attempts == 2
 
 
+def test_a_run_that_ends_without_a_known_cost_keeps_what_is_recorded(tracker: Tracker) -> None:
+    run = tracker.start_run("distill", key="one").id
+    tracker.fail_run(run, "the disk is full", cost={"seconds": 1.5})
+    tracker.stop_run(run, "interrupted")
+    assert queries.run(tracker.db, run)["cost"] == {"seconds": 1.5}
+
+
 def test_keys_are_names_under_a_parent(tracker: Tracker) -> None:
     one, two = tracker.start_run("cycle", key="cycle:1"), tracker.start_run("cycle", key="cycle:2")
     assert tracker.start_run("cycle", key="cycle:1").id == one.id != two.id

@@ -12,9 +12,15 @@ import pytest
 
 from db.reads import overview, queries
 from evals.statistics import non_inferiority
+from pipelines.config.jobs import DistillJob
+from pipelines.distill import distill
 from pipelines.job_from_options.cycle import cycle_job
+from pipelines.resume import resume
+from pipelines.runs import launch, training_run
 from pipelines.runs.workspace import Workspace
-from recovery.errors import InputError, RecoverError
+from recovery.errors import InputError, RecoverError, Unstable
+from recovery.training.alarms import WAY_ON
+from tests.support.present import present
 from tests.support.small_cycles import PROMPTS, keep_probes, lines, make_home, settle, tried
 
 
@@ -125,6 +131,48 @@ def test_an_error_of_the_disk_or_of_the_last_candidate_ends_the_choice(
     with pytest.raises(type(error), match=re.escape(str(error))):
         tried(ws, docs, recover_with=how)
     assert queries.runs(ws.tracker.db, kind="distill") == []
+
+
+@pytest.mark.parametrize(("processes", "ends_with"), [(1, KeyboardInterrupt), (2, RecoverError)])
+def test_a_resumed_choice_does_without_what_was_left_out_and_keeps_its_cost_but_no_state(
+    processes: int,
+    ends_with: type[BaseException],
+    ws: Workspace,
+    docs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An alarm ends a candidate's training and the other processes; one alone goes on to the next."""
+    settle(ws, margin=0.001, learning_rate=1e-4)
+    monkeypatch.setattr("pipelines.choose.WEIGHTS", ())
+    monkeypatch.setattr(launch, "launched", lambda: processes)
+    monkeypatch.setattr(launch, "_waiting", True)
+
+    def alarm(*_: Any) -> None:
+        raise Unstable(f"an alarm{WAY_ON}")
+
+    def alarmed(ws: Workspace, job: DistillJob, *, parent: str, key: str) -> dict[str, Any]:
+        if key == "distill" and queries.run(ws.tracker.db, parent)["attempts"] == 1:
+            raise KeyboardInterrupt
+        with monkeypatch.context() as patched:
+            if key == "seqkd":
+                patched.setattr(training_run, "any_of", lambda *_: alarm)
+            return distill(ws, job, parent=parent, key=key)
+
+    monkeypatch.setattr("pipelines.choose.distill", alarmed)
+    with pytest.raises(ends_with):
+        tried(ws, docs, recover_with="auto")
+    (choice,) = queries.runs(ws.tracker.db, kind="choose")
+    failed = present(queries.run_of_key(ws.tracker.db, "seqkd", parent=choice["id"]))
+    state = ws.run_directory(failed["id"]) / "state"
+    assert choice["error"].endswith("with the next candidate" if processes > 1 else "interrupted")
+    assert failed["status"] == "failed" and failed["cost"]["tokens_trained"] > 0 and state.is_dir()
+
+    monkeypatch.setattr(launch, "_waiting", True)  # as in a new process
+    resume(ws)
+    found = queries.run(ws.tracker.db, choice["id"])["result"]
+    assert found["left_out"] == {"seqkd": "an alarm"} and found["chosen"] == "distill"
+    assert queries.run(ws.tracker.db, failed["id"]) == failed
+    assert not state.exists()
 
 
 def drown(ws: Workspace, docs: Path, *, frozen: bool) -> None:

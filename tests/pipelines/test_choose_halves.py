@@ -49,13 +49,19 @@ def test_every_question_either_chooses_or_decides(
         assert 0 < judged_on(words) < axes[name]["n"] + judged_on(words) == (limit or PROMPTS)
 
 
-def test_a_model_is_asked_once_whether_as_a_candidate_or_as_the_result(ws: Workspace, docs: Path) -> None:
-    assert tried(ws, docs, recover_with="auto")["chosen"] == "none"
+@pytest.mark.parametrize(("how", "reuse"), [("auto", True), ("auto", False), ("merge", True)])
+def test_a_model_is_asked_once_whether_as_a_candidate_or_as_the_result(
+    ws: Workspace, docs: Path, how: str, reuse: bool
+) -> None:
+    """Where recorded scores are not reused, the result is asked again; the midtrained model is not."""
+    chosen = tried(ws, docs, recover_with=how, changes={"eval.reuse": reuse})["chosen"]
     runs = {run["key"]: run["result"] for run in queries.runs(ws.tracker.db, kind="eval")}
-    for key in ("asked:none", "eval:recovered"):
-        scores = runs[key]["scores"]
-        assert set(scores) == {"ifeval", "knowledge", "retention"}
-        assert all(queries.RECORDED_IN in score for score in scores.values())
+    candidates = {key for key in runs if key.startswith("asked:")}
+    assert candidates == ({"asked:merge:0.3"} if how == "merge" else set())
+    assert chosen == ("merge:0.3" if how == "merge" else "none")
+    scores = runs["eval:recovered"]["scores"]
+    assert set(scores) == {"ifeval", "knowledge", "retention"}
+    assert {queries.RECORDED_IN in score for score in scores.values()} == {reuse}
 
 
 def test_candidates_are_judged_by_calibration_too(ws: Workspace, docs: Path) -> None:

@@ -62,6 +62,22 @@ def test_a_resumed_stage_has_cost_all_its_attempts(tmp_path: Path) -> None:
     assert run["cost"]["tokens_trained"] == 300
 
 
+@pytest.mark.parametrize("error", [RuntimeError("cut off"), KeyboardInterrupt()])
+def test_a_stage_that_does_not_end_well_has_cost_its_attempts_too(
+    error: BaseException, tmp_path: Path
+) -> None:
+    def work(stage: Stage) -> dict[str, int]:
+        stage.spend(tokens_trained=100)
+        raise error
+
+    with Workspace.open(tmp_path) as ws:
+        for attempts in (1, 2):
+            with pytest.raises(type(error)):
+                run_stage(ws, "distill", work, config={}, key="one")
+            (run,) = queries.runs(ws.tracker.db)
+            assert run["cost"]["tokens_trained"] == 100 * attempts
+
+
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="peaks cannot be reset here")
 def test_a_peak_falls_when_the_memory_is_given_back() -> None:
     reset_peak()

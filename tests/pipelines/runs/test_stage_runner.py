@@ -30,6 +30,30 @@ def test_a_kill_right_after_the_end_leaves_no_training_state(tmp_path: Path) -> 
         assert not state.exists()
 
 
+def test_a_finished_run_leaves_no_training_state_of_one_below_it_that_failed(tmp_path: Path) -> None:
+    """It may have done without that one, which is never resumed then."""
+
+    def fail(stage: Stage) -> dict[str, int]:
+        stage.state.mkdir(exist_ok=True)
+        raise RuntimeError("cut off")
+
+    def do_without(stage: Stage) -> dict[str, int]:
+        with pytest.raises(RuntimeError):
+            run_stage(stage.workspace, "distill", fail, config={}, parent=stage.id, key="one")
+        if not stage.resumed:
+            raise KeyboardInterrupt
+        return {"made": 1}
+
+    with Workspace.open(tmp_path) as ws:
+        with pytest.raises(KeyboardInterrupt):
+            run_stage(ws, "choose", do_without, config={}, key="one")
+        (failed,) = queries.runs(ws.tracker.db, kind="distill")
+        state = ws.run_directory(failed["id"]) / "state"
+        assert state.is_dir()
+        run_stage(ws, "choose", do_without, config={}, key="one")
+        assert not state.exists()
+
+
 def test_a_run_that_another_process_ends_meanwhile_is_not_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ import torch
 from transformers import PreTrainedModel
 
 from recovery.batches.rollouts import Rollouts
-from recovery.errors import InputError, NonFiniteLoss, Unstable
+from recovery.errors import InputError, NonFiniteLoss, OutOfMemory, Unstable
 from recovery.methods import table
 from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
@@ -248,6 +248,45 @@ def test_a_non_finite_loss_stops_before_its_update(value: float, tmp_path: Path)
     kept, tensors, _ = present(state.load())
     assert kept == 2
     assert torch.equal(tensors["weights.model.norm.weight"], good.model.model.norm.weight)
+
+
+def failing_at(step: int, error: Exception) -> Callable[..., Loss]:
+    """A loss function that fails at the `step`-th call."""
+    calls = iter(range(1, 1000))
+
+    def loss(model: PreTrainedModel, microbatch: Microbatch) -> Loss:
+        if next(calls) == step:
+            raise error
+        return LABELS(model, microbatch)
+
+    return loss
+
+
+HOST_ERROR = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError(HOST_ERROR)])
+def test_a_lack_of_memory_names_its_step_and_the_last_whole_one_is_saved(
+    error: Exception, tmp_path: Path
+) -> None:
+    config, state = replace(CONFIG, save_every=0), TrainState(tmp_path)
+    with pytest.raises(OutOfMemory, match="out of memory in step 3: lower microbatch_tokens"):
+        train(tiny.chat_model(), Texts(), failing_at(3, error), config, state=state)
+    assert present(state.load())[0] == 2
+
+
+def test_a_lack_of_memory_for_the_optimizer_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(trainer, "Updater", fail)
+    with pytest.raises(OutOfMemory, match=r"out of memory before its first step: .* or train an adapter"):
+        train(tiny.chat_model(), Texts(), LABELS, CONFIG)
+
+
+def test_other_errors_of_a_step_stay_what_they_are() -> None:
+    with pytest.raises(RuntimeError, match="a size mismatch"):
+        train(tiny.chat_model(), Texts(), failing_at(1, RuntimeError("a size mismatch")), CONFIG)
 
 
 def interrupted(batches: Any, step: int, update: int = 0) -> Any:
