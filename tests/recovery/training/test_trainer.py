@@ -5,6 +5,7 @@ NaN.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -60,6 +61,14 @@ class Texts:
         size = len(rows) // self.parts
         chunks = [rows[i : i + size] for i in range(0, len(rows), size)]
         yield [Microbatch(Rollouts.from_dialogues(chunk, pad_id=258)) for chunk in chunks]
+
+
+class Twice(Texts):
+    """Two updates a step."""
+
+    def updates(self, step: int) -> Iterable[Sequence[Microbatch]]:
+        for part in (2 * step - 1, 2 * step):
+            yield from super().updates(part)
 
 
 class OnPolicy:
@@ -248,6 +257,31 @@ def test_a_non_finite_loss_stops_before_its_update(value: float, tmp_path: Path)
     kept, tensors, _ = present(state.load())
     assert kept == 2
     assert torch.equal(tensors["weights.model.norm.weight"], good.model.model.norm.weight)
+
+
+def test_a_non_finite_loss_between_the_updates_of_a_step_says_how_many_are_in() -> None:
+    whole = r"step 2: the loss is nan and .*; the weights are those before it: lower"
+    begun = (
+        r"step 2: .* those after 1 of its updates, and `recover resume` goes back to the last saved state: "
+    )
+    for call, message in ((3, whole), (4, begun)):
+        with pytest.raises(NonFiniteLoss, match=message):
+            train(tiny.chat_model(), Twice(), bad_at(call, math.nan), CONFIG)
+
+
+def test_a_step_s_microbatches_are_gone_before_the_next_one_is_made() -> None:
+    """With them go the states of a teacher, which may fill a part of the GPU."""
+    made: list[weakref.ref[Rollouts]] = []
+
+    class Watched(Twice):
+        def updates(self, step: int) -> Iterable[Sequence[Microbatch]]:
+            assert [there for there in made if there() is not None] == []
+            for microbatches in super().updates(step):
+                made.extend(weakref.ref(part.rollouts) for part in microbatches)
+                yield microbatches
+
+    train(tiny.chat_model(), Watched(2), LABELS, replace(CONFIG, save_every=0))
+    assert len(made) == 6 * 2 * 2
 
 
 def interrupted(batches: Any, step: int, update: int = 0) -> Any:
