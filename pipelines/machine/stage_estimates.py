@@ -121,7 +121,7 @@ def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     before = updating + memory["scoring, beyond training"]
     memory["sampling, beyond training"] = max(0.0, sampling - before)
     at_once = rows_at_once(size, batch, room, job)
-    return Estimate("distill", memory, _distilling_seconds(size, gpu, job, min(answers, at_once)))
+    return Estimate("distill", memory, _distilling_seconds(size, gpu, job, at_once))
 
 
 def _teacher_bytes(size: Size, job: PlannedWork) -> float:
@@ -139,11 +139,12 @@ def _lasting_bytes(size: Size, job: PlannedWork) -> float:
     return LASTING_BYTES * trained_weights(size, job, "distill") / parts
 
 
-def _distilling_seconds(size: Size, gpu: Gpu, job: PlannedWork, together: float) -> float | None:
-    """Return the time to sample, to score and to train on the answers of all steps."""
+def _distilling_seconds(size: Size, gpu: Gpu, job: PlannedWork, at_once: float) -> float | None:
+    """Return the time to sample, so many rows at once at most, to score and to train on the answers."""
     tokens = recovery_tokens(job.config.distill, _usual(job))
     context = (job.prompt_tokens + job.answer_tokens) / 2
     training = _training_flops(size, job, "distill", tokens.trained, context)
+    together = min(tokens.rows / job.processes, at_once)
     batches = Batches(job.config.distill.steps, together, job.config.distill.max_new_tokens)
     return _sum(
         _decoding_seconds(size, gpu, tokens.sampled / job.processes, batches, job),
