@@ -17,8 +17,10 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from recovery import distributed
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError, NonFiniteLoss, Unstable
+from recovery.forward.isolation import Sharing
 from recovery.methods import table
 from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
@@ -29,7 +31,7 @@ from recovery.sampling.protocol import SamplingParams
 from recovery.seeds import step_seed
 from recovery.storage.training_state import TrainState
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher, SelfTeacher, Teacher, scored
-from recovery.training import trainer
+from recovery.training import trainer, updater
 from recovery.training.config import TrainConfig
 from recovery.training.learning_rate import learning_rate_at
 from recovery.training.trainer import Batches, TokenLoss, TrainReport, fp32_on_tensor_cores, train
@@ -471,6 +473,29 @@ def test_bf16_weights_follow_steps_too_small_for_them() -> None:
     large = before.abs() > 0.1
     assert (moved[large] > 0).float().mean() > 0.1
     assert chat_model.model.dtype == torch.bfloat16
+
+
+def test_shards_hand_back_the_adapter_that_they_round() -> None:
+    student = tiny.chat_model()
+    student.model.to(torch.bfloat16)
+    model = add_lora(student, LoraSpec(rank=4)).model
+    before = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+    rounded = distributed._in_one_dtype(model)
+    assert before and rounded.keys() == before.keys()
+    assert all(torch.equal(rounded[name], before[name]) for name in before)
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+    assert distributed._in_one_dtype(tiny.chat_model().model) == {}
+
+
+def test_shards_refuse_sequences_that_need_several_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As LongRoPE does where some are longer than its boundary; in passes of their own they may be."""
+    monkeypatch.setattr(updater, "row_sharing", lambda model: Sharing(boundary=8))
+    short, long = ([([1] * length, [True] * length)] for length in (6, 12))
+    apart = [Microbatch(Rollouts.from_dialogues(rows, pad_id=258)) for rows in (short, long)]
+    updater._require_one_pass(None, apart)
+    together = Microbatch(Rollouts.from_dialogues([*short, *long], pad_id=258))
+    with pytest.raises(InputError, match=r"within 8 tokens can't share a pass .* longer ones: set it"):
+        updater._require_one_pass(None, [*apart, together])
 
 
 def test_training_learns() -> None:
