@@ -18,8 +18,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from recovery.errors import InputError
 from recovery.forward.decoder_choice import decoding_way
-from recovery.forward.hidden_states import hidden_states, logits_of, require_layers, unwrap
+from recovery.forward.hidden_states import hidden_states, logits_of, require_layers, row_sharing, unwrap
 from recovery.launch_env import RENDEZVOUS, launch_rank, launched
 from recovery.objective.objective import Loss
 
@@ -121,16 +122,21 @@ def mine(count: int, updates: int) -> list[int]:
     return [i for i in range(count) if (i // updates) % world() == rank()]
 
 
-def shard(model: Any, *, device: str) -> None:
-    """Shard the model with FSDP2: one unit for each layer, and one for the weights around the layers."""
+def shard(model: Any, *, device: str) -> dict[str, Tensor]:
+    """Shard the model with FSDP2: one unit for each layer, and one for the weights around the layers.
+
+    A shard holds one dtype: return, by name, the fp32 weights of an adapter that this rounds.
+    """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     core, layers = unwrap(model), require_layers(model, "model.shard")
+    if row_sharing(core).equal_lengths:  # processes would wait for each other's passes for ever
+        raise InputError(
+            "model.shard: sequences of this model that differ in length can't share a pass: set it to false"
+        )
     decoding_way(core)  # its trial takes gradients, which a sharded model has only in a collective
-    frozen = next((p.dtype for p in core.parameters() if not p.requires_grad), None)
-    for parameter in core.parameters() if frozen is not None else ():
-        parameter.data = parameter.data.to(frozen)  # a shard holds one dtype; the optimizer keeps fp32 copies
+    rounded = _in_one_dtype(model)
     how: dict[str, Any] = {
         "mesh": init_device_mesh(device, (world(),)),
         "mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float32),
@@ -144,6 +150,18 @@ def shard(model: Any, *, device: str) -> None:
         unit.set_modules_to_backward_prefetch([ahead])
     # Make the core the root now: else the first forward pass below it, such as a sampler's, makes a layer so.
     core._get_fsdp_state()._lazy_init()
+    return rounded
+
+
+def _in_one_dtype(model: Any) -> dict[str, Tensor]:
+    """Convert all weights to the dtype of the frozen ones; return the trained fp32 ones as they were."""
+    frozen = next((p.dtype for p in model.parameters() if not p.requires_grad), None)
+    rounded: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters() if frozen is not None else ():
+        if parameter.requires_grad and parameter.dtype == torch.float32 != frozen:
+            rounded[name] = parameter.detach()
+        parameter.data = parameter.data.to(frozen)
+    return rounded
 
 
 def is_sharded(model: Any) -> bool:
@@ -212,6 +230,12 @@ def whole_weights(model: Any) -> dict[str, Tensor] | None:
     again = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     again -= {name for name, _ in model.named_parameters()}  # keep the first name of tied weights
     return {name: tensor for name, tensor in found.items() if name not in again} if rank() == 0 else None
+
+
+def whole_tensor(tensor: Tensor) -> Tensor:
+    """Gather a sharded tensor on the CPU of every process."""
+    sharded: Any = tensor
+    return sharded.full_tensor().cpu()
 
 
 def local(tensor: Tensor) -> Tensor:

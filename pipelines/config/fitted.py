@@ -15,6 +15,7 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.sections.training import LoraConfig
+from recovery.methods.table import with_dials
 from recovery.training.config import warmup_within
 
 UPDATES = 200  # aimed at, and the least unless a document would be seen more than MOST_PASSES times
@@ -25,6 +26,7 @@ SMALLEST_MICROBATCH, LARGEST_MICROBATCH = 256, 16_384
 LARGEST_BATCH, PROMPT_TOKENS = 256, 512  # rows sampled at once, and the prompt of each
 TRAINED_PROMPT = 200  # tokens of a usual prompt in distillation
 MASTER_BYTES = 16  # fp32 weight, gradient and two moments of AdamW
+AVERAGE_BYTES = 4  # of a trained weight, in a teacher that is its moving average: fp32 too
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,9 @@ def fit_midtraining(settings: MidtrainConfig, model: ModelSize, machine: Machine
 
     `fit_to_corpus` sets the rest.
     """
-    teacher = settings.method == "passage"
-    lora = _lora(settings.lora, model, machine, teacher=teacher)
-    free = machine.usable_bytes - _held(lora is not None, model, machine)
-    if teacher:
-        free -= _beside(model, machine)
+    beside = _beside(model, machine) if settings.method == "passage" else 0.0
+    lora = _lora(settings.lora, model, machine, beside)
+    free = machine.usable_bytes - _held(lora is not None, model, machine) - beside
     microbatch = settings.microbatch_tokens or _microbatch(free, model)
     return settings.model_copy(update={"lora": lora, "microbatch_tokens": microbatch})
 
@@ -68,9 +68,10 @@ def fit_distillation(settings: DistillConfig, model: ModelSize, machine: Machine
     A microbatch holds the longest answer at least: one pass takes that much memory whatever the others hold.
     A longer row is a pass of its own, which may take all that is free.
     """
-    lora = _lora(settings.lora, model, machine, teacher=True)
-    free = machine.usable_bytes - _held(lora is not None, model, machine)
-    free -= _beside(model, machine)
+    beside, averaged = _beside(model, machine), _averaged_bytes(settings)
+    lora = _lora(settings.lora, model, machine, beside + averaged * model.parameters)
+    free = machine.usable_bytes - _held(lora is not None, model, machine) - beside
+    free -= averaged * (model.adapter if lora else model.parameters)
     fitting = tokens_of_a_pass(_microbatch(free, model), settings.max_new_tokens)
     microbatch = settings.microbatch_tokens or fitting
     longest = settings.longest_row or max(2 * fitting, int(free / model.activation_bytes))
@@ -153,16 +154,19 @@ def _pass_in_words(settings: MidtrainConfig | DistillConfig) -> str:
 
 
 def _lora(
-    asked: LoraConfig | str | None, model: ModelSize, machine: Machine, *, teacher: bool
+    asked: LoraConfig | str | None, model: ModelSize, machine: Machine, beside: float
 ) -> LoraConfig | None:
-    """Go on with the student's adapter; else train all weights where they fit into half of the memory."""
+    """Go on with the student's adapter; else train all weights where half of the memory holds them.
+
+    `beside` are the bytes of what stands beside them then.
+    """
     if not isinstance(asked, str):
         return asked
     if model.rank:
         return LoraConfig(rank=model.rank)
     if model.quantized:
         return LoraConfig()
-    held = _held(False, model, machine) + (_beside(model, machine) if teacher else 0)
+    held = _held(False, model, machine) + beside
     return None if held <= machine.usable_bytes / 2 else LoraConfig()
 
 
@@ -180,6 +184,11 @@ def _beside(model: ModelSize, machine: Machine) -> float:
     """Return the bytes of a teacher, and of a sharded student's other parts, gathered while it samples."""
     gathered = 1 - 1 / machine.parts
     return model.parameters * machine.weight_bytes * (1 + gathered)
+
+
+def _averaged_bytes(settings: DistillConfig) -> int:
+    """Return what a teacher that is the student's moving average holds of a trained weight; else 0."""
+    return AVERAGE_BYTES if with_dials(settings.method, settings.dials).teacher == "self-ema" else 0
 
 
 def _microbatch(free: float, model: ModelSize) -> int:

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pipelines.config import fitted
 from pipelines.machine.gpus import GIB, Gpu
 from pipelines.machine.stage_memory import (
     LASTING_BYTES,
@@ -105,23 +106,30 @@ def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     answers = prompts * samples
     batch = Sampled(answers, prompts, settings.max_new_tokens)
     states = 2.0 * size.hidden * answers * job.answer_tokens
-    memory = training_memory(size, job, "distill")
-    memory["teacher"] = _teacher_bytes(size, job)
-    memory["teacher's states"] = states
+    taught = _teacher_memory(size, job)
+    memory = {**training_memory(size, job, "distill"), **taught, "teacher's states": states}
 
     # Neither gradients nor activations are there while the student samples and the teacher scores.
-    lasting = _lasting_bytes(size, job)
-    updating = sum(memory.values()) - memory["weights"] - memory["teacher"] - lasting
+    lasting = _lasting_bytes(size, job) + sum(taught.values())
+    updating = sum(memory.values()) - memory["weights"] - lasting
     scoring = reading_bytes(size, answers * (job.prompt_tokens + job.answer_tokens)) + states
     memory["scoring, beyond training"] = max(0.0, scoring - updating)
 
     gathered = job.weights(size) - memory["weights"]  # sampling gathers the shards
-    room = gpu.usable_bytes - gathered - memory["weights"] - memory["teacher"] - lasting
+    room = gpu.usable_bytes - gathered - memory["weights"] - lasting
     sampling = gathered + sum(sampling_memory(size, batch, room, job).values())
     before = updating + memory["scoring, beyond training"]
     memory["sampling, beyond training"] = max(0.0, sampling - before)
     at_once = rows_at_once(size, batch, room, job)
-    return Estimate("distill", memory, _distilling_seconds(size, gpu, job, min(answers, at_once)))
+    return Estimate("distill", memory, _distilling_seconds(size, gpu, job, at_once))
+
+
+def _teacher_memory(size: Size, job: PlannedWork) -> dict[str, float]:
+    """Return what is there of a teacher all the time: its weights, and a moving average in fp32."""
+    memory = {"teacher": _teacher_bytes(size, job)}
+    if method_of(job, "distill").teacher == "self-ema":
+        memory["the teacher's average"] = float(fitted.AVERAGE_BYTES * trained_weights(size, job, "distill"))
+    return memory
 
 
 def _teacher_bytes(size: Size, job: PlannedWork) -> float:
@@ -139,11 +147,12 @@ def _lasting_bytes(size: Size, job: PlannedWork) -> float:
     return LASTING_BYTES * trained_weights(size, job, "distill") / parts
 
 
-def _distilling_seconds(size: Size, gpu: Gpu, job: PlannedWork, together: float) -> float | None:
-    """Return the time to sample, to score and to train on the answers of all steps."""
+def _distilling_seconds(size: Size, gpu: Gpu, job: PlannedWork, at_once: float) -> float | None:
+    """Return the time to sample, so many rows at once at most, to score and to train on the answers."""
     tokens = recovery_tokens(job.config.distill, _usual(job))
     context = (job.prompt_tokens + job.answer_tokens) / 2
     training = _training_flops(size, job, "distill", tokens.trained, context)
+    together = min(tokens.rows / job.processes, at_once)
     batches = Batches(job.config.distill.steps, together, job.config.distill.max_new_tokens)
     return _sum(
         _decoding_seconds(size, gpu, tokens.sampled / job.processes, batches, job),

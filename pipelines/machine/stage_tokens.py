@@ -50,18 +50,20 @@ def midtraining_tokens(
 
 
 def recovery_tokens(settings: DistillConfig, usual: UsualLengths) -> StageTokens:
-    """Count a distillation: answers are written, unless they are data, scored by a teacher and trained on.
+    """Count a distillation: answers are written, unless they are data, and trained on in every epoch.
 
-    What is rehearsed is a share of the answers' tokens and that, without their prompts."""
+    A teacher whose scores the loss needs, and an anchor, each read them once. What is rehearsed is a share of
+    the answers' tokens and that, without their prompts."""
     method = with_dials(settings.method, settings.dials)
     answer = min(usual.answer, settings.max_new_tokens)
     rows = settings.prompts_per_step * method.samples(settings.samples_per_prompt)
     answers = settings.steps * rows
     rehearsed = answers * answer * settings.rehearsal / (1 - settings.rehearsal)
     read = answers * (usual.prompt + answer)
-    sampled = 0.0 if method.state_kind == "data" else answers * answer
-    scored = read if method.teacher != "none" or method.anchor_beta else 0.0
-    return StageTokens(rows, sampled, scored, read + rehearsed)
+    written = method.share if method.state_kind == "mix" else 1.0  # share of the answers that are not data
+    sampled = 0.0 if method.state_kind == "data" else written * answers * answer
+    readers = (method.scores != "none") + (method.anchor_beta > 0)
+    return StageTokens(written * rows, sampled, readers * read, method.epochs * (read + rehearsed))
 
 
 def evaluation_tokens(

@@ -34,12 +34,11 @@ class StepInputs:
     """The inputs of one step's prefix writers: rows, models, and random numbers."""
 
     method: Method
-    step: int
     student: ChatModel
     sampler: Sampler
     teacher: Teacher | None
     views: RowEncoder
-    rows: list[int]  # the prompt of each sequence to write
+    rows: list[int]  # the prompt of each sequence to write: of a mix, by the student
     data: list[int]  # the pairs whose answers may be used instead
     params: SamplingParams
     rng: random.Random
@@ -62,18 +61,12 @@ def student(inputs: StepInputs) -> Rollouts:
 
 
 def mix(inputs: StepInputs) -> Rollouts:
-    """Sample a share of the sequences from the student, take the rest from the data.
-
-    The share holds over all steps together.
-    """
-    whole = inputs.method.share * len(inputs.rows)
-    sampled = int(whole * inputs.step) - int(whole * (inputs.step - 1))
-    others = inputs.data[: len(inputs.rows) - sampled]
+    """Sample the student's answers and take those of the data; a step may hold one kind alone."""
     parts = []
-    if sampled:
-        parts.append(student(replace(inputs, rows=inputs.rows[:sampled])))
-    if others:
-        parts.append(data(replace(inputs, data=others)))
+    if inputs.rows:
+        parts.append(student(inputs))
+    if inputs.data:
+        parts.append(data(inputs))
     return joined(parts, inputs.student.pad_id)
 
 

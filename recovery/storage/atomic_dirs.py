@@ -91,6 +91,22 @@ def publish(directory: Path, target: Path) -> bool:
     return True
 
 
+def replace(directory: Path, target: Path) -> None:
+    """Flush `directory` and rename it to `target`, in place of one that may be there.
+
+    A kill at any moment leaves one of both whole: the one that is there stays while the other is flushed,
+    which may take minutes; between the two renamings it is `target.old`, where readers find it too.
+    """
+    flush(directory)
+    old = target.with_name(f"{target.name}.old")
+    if target.exists():
+        remove(old)
+        target.rename(old)
+    directory.rename(target)
+    flush_entry(target.parent)
+    remove(old)
+
+
 def remove(target: Path) -> None:
     """Remove a directory in one step; the next writer in that folder sweeps what a kill left."""
     if target.exists():

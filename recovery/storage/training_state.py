@@ -43,8 +43,7 @@ class TrainState:
                 scratch / MANIFEST, {"step": step, "files": atomic_dirs.file_table(scratch)}
             )
             target = self.root / f"step-{step:09d}"
-            atomic_dirs.remove(target)
-            atomic_dirs.publish(scratch, target)
+            atomic_dirs.replace(scratch, target)
             self._forget(target)
 
     def load(self) -> tuple[int, Mapping[str, torch.Tensor], dict[str, Any]] | None:
@@ -68,7 +67,8 @@ class TrainState:
             atomic_dirs.remove(directory)
 
     def _steps(self) -> list[Path]:
-        return sorted(self.root.glob("step-*"), reverse=True)
+        """Return all states, newest first; a kill may leave `.old` of a step that was saved again."""
+        return sorted(self.root.glob("step-*"), key=lambda at: (at.stem, not at.suffix), reverse=True)
 
     def _verified_step(self, directory: Path) -> int:
         label = f"training state {directory.name}"

@@ -72,7 +72,7 @@ class Saver:
         self.updater = updater
         self.batches = batches
         self.state = state
-        # Sharding does not change the result, so a run may resume with another value of `shard`.
+        # Sharding changes no more than rounding, so a run may resume with another value of `shard`.
         settings = {k: v for k, v in asdict(config).items() if k != "shard"}
         self.config = {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
         self.kept: Progress | None = None  # what the newest state was saved with

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -165,31 +165,40 @@ class Episodes:
         self._started.pop(step, None)
 
     def draw(self, step: int) -> StepInputs:
-        """Draw the step's prompts, each repeated for its samples, and as many pairs."""
-        size, seed = self.config.prompts_per_step, self.config.seed
-        samples = self.method.samples(self.config.samples_per_prompt)
-        prompts = drawn(self.prompt_rows, size, step, f"prompts:{seed}")
-        pairs = drawn(self.pair_rows, size * samples, step, f"pairs:{seed}")
+        """Draw what a step reads: the prompt of each answer, and pairs."""
+        prompts, pairs = self._rows(step)
         params = SamplingParams(
             self.config.max_new_tokens,
             self.method.temperature,
-            step_seed(seed, step),
+            step_seed(self.config.seed, step),
             stop_loops=self.config.stop_loops,
             on_tokens=self.on_tokens and partial(self.on_tokens, step),
         )
         return StepInputs(
             self.method,
-            step,
             self.student,
             self.sampler,
             self.teacher,
             self.views,
-            rows=[row for row in prompts for _ in range(samples)],
+            rows=prompts,
             data=pairs,
             params=params,
             rng=random.Random(params.seed),
             rewards=self.rewards,
         )
+
+    def _rows(self, step: int) -> tuple[list[int], list[int]]:
+        """Return a step's prompts, each repeated for its samples, and as many pairs; a mix divides these."""
+        size, samples = self.config.prompts_per_step, self.method.samples(self.config.samples_per_prompt)
+        asked, read = (f"{kind}:{self.config.seed}" for kind in ("prompts", "pairs"))
+        if self.method.state_kind == "mix":
+            answers = min(size, len(self.prompt_rows)) * samples
+            written, taken = divided(self.method.share, answers, step)
+            prompts = rows_at(self.prompt_rows, [place // samples for place in written], asked)
+            return prompts, rows_at(self.pair_rows, taken, read)
+        prompts = drawn(self.prompt_rows, size, step, asked)
+        pairs = drawn(self.pair_rows, size * samples, step, read)
+        return [row for row in prompts for _ in range(samples)], pairs
 
     def produce(self, inputs: StepInputs) -> Rollouts:
         """Produce the sequences that the method trains on; record metrics of the student's answers."""
@@ -287,17 +296,31 @@ def _weights(weights: Sequence[float] | None, rows: int) -> Tensor | None:
 
 
 def drawn(pool: Sequence[int], count: int, step: int, seed: str) -> list[int]:
-    """Return a step's rows; each epoch visits a new permutation of the pool."""
-    total = len(pool)
+    """Return a step's rows, as many as there are at most; each epoch visits a new permutation of the pool."""
     count = min(count, len(pool))
+    return rows_at(pool, range((step - 1) * count, step * count), seed)
+
+
+def rows_at(pool: Sequence[int], places: Iterable[int], seed: str) -> list[int]:
+    """Return the rows at these places of all that a run draws, one permutation of the pool behind another."""
     orders: dict[int, list[int]] = {}
     rows = []
-    for position in range((step - 1) * count, step * count):
-        epoch, place = divmod(position, total)
+    for position in places:
+        epoch, place = divmod(position, len(pool))
         if epoch not in orders:
-            orders[epoch] = random.Random(f"{seed}:{epoch}").sample(range(total), total)
+            orders[epoch] = random.Random(f"{seed}:{epoch}").sample(range(len(pool)), len(pool))
         rows.append(pool[orders[epoch][place]])
     return rows
+
+
+def divided(share: float, answers: int, step: int) -> tuple[range, range]:
+    """Divide the answers of a step of a mix: return the places of what the student writes, and of the pairs.
+
+    Places count from the run's first step, so that each row is used once before any again. The share holds
+    over all steps together.
+    """
+    before, after = (int(share * answers * steps) for steps in (step - 1, step))
+    return range(before, after), range((step - 1) * answers - before, step * answers - after)
 
 
 def minibatches(batches: list[Microbatch], count: int) -> Iterator[list[Microbatch]]:

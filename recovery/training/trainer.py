@@ -104,16 +104,9 @@ def train(
             if survey:
                 survey.begin(step)
 
-            sums = RunningSums()
             with naming_lack_of_memory(f"in step {step}"):
                 updates = _Timed(batches.updates(step))
-                for microbatches in updates:
-                    part = updater.backward(microbatches, loss_fn)
-                    if not part.finite:
-                        raise _non_finite(step, part)
-                    saver.leave_whole_step()
-                    updater.update()
-                    sums = sums.plus(part)
+                sums = _trained(step, updates, updater, loss_fn, saver)
 
             progress = progress.plus(sums.tokens, time.perf_counter() - begun)
             metrics = {"lr": rate, "batch_seconds": updates.seconds}
@@ -127,6 +120,29 @@ def train(
                 saver.save(progress)
     updater.finish(chat_model)
     return TrainReport(progress.steps, round(progress.tokens), progress.seconds, progress.stopped)
+
+
+def _trained(
+    step: int,
+    updates: Iterable[Sequence[Microbatch]],
+    updater: Updater,
+    loss_fn: LossFunction,
+    saver: Saver,
+) -> RunningSums:
+    """Make a step's updates and return their sums.
+
+    Nothing of its microbatches outlives this: the next step samples and scores without the states of a
+    teacher that they hold.
+    """
+    sums = RunningSums()
+    for microbatches in updates:
+        part = updater.backward(microbatches, loss_fn)
+        if not part.finite:
+            raise _non_finite(step, part, sums.updates)
+        saver.leave_whole_step()
+        updater.update()
+        sums = sums.plus(part)
+    return sums
 
 
 def _checked(
@@ -232,10 +248,17 @@ class _Timed:
             self.seconds += time.perf_counter() - begun
 
 
-def _non_finite(step: int, part: RunningSums) -> NonFiniteLoss:
+def _non_finite(step: int, part: RunningSums, made: int) -> NonFiniteLoss:
+    """Say which weights remain where an update is refused; `made` others of its step came before it."""
+    weights = "the weights are those before it"
+    if made:
+        weights = (
+            f"the weights are those after {made} of its updates, and `recover resume` goes back to the last "
+            "saved state"
+        )
     return NonFiniteLoss(
-        f"step {step}: the loss is {part.loss:g} and its gradient norm {part.norm:g}; the weights are those "
-        "before it: lower the learning rate, or look at this step's data"
+        f"step {step}: the loss is {part.loss:g} and its gradient norm {part.norm:g}; {weights}: lower the "
+        "learning rate, or look at this step's data"
     )
 
 

@@ -20,6 +20,8 @@ from torch import Tensor
 from recovery import distributed
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError
+from recovery.forward.hidden_states import row_sharing
+from recovery.forward.packed import packed
 from recovery.objective.objective import Loss
 from recovery.objective.token_signals import NO_SIGNALS, TokenSignals
 from recovery.storage.training_state import load_optimizer_tensors, optimizer_tensors
@@ -112,8 +114,7 @@ class Updater:
         self.sharded = config.shard and self.world > 1
         if self.world > 1:
             _broadcast_trainable(self.model)
-        if self.sharded:
-            distributed.shard(self.model, device=device.type)
+        rounded = distributed.shard(self.model, device=device.type) if self.sharded else {}
         named = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
         if not named:
             raise InputError(
@@ -125,6 +126,8 @@ class Updater:
         # Updates of 1e-5 are lost to rounding in bf16, so the optimizer holds fp32 master weights.
         short = (torch.bfloat16, torch.float16)
         self.weights = [p.detach().float() if p.dtype in short else p for p in self.parameters]
+        self._set_weights(rounded)
+        self.rounded = frozenset(rounded)  # names of what shards hold less exactly than `weights`
         self.optimizer = _adamw(self.weights, config, fused=device.type in ("cpu", "cuda"))
 
     def prepare(self, learning_rate: float, seed: int) -> None:
@@ -139,6 +142,8 @@ class Updater:
 
     def accumulate(self, microbatches: Sequence[Microbatch], loss_fn: LossFunction) -> RunningSums:
         """Accumulate gradients over this process's share; return the loss sums over all processes."""
+        if self.sharded:
+            _require_one_pass(self.model, microbatches)
         sums = RunningSums(updates=1)
         for microbatch in self._own(microbatches):
             loss = self._loss(microbatch, microbatches, loss_fn)
@@ -211,9 +216,18 @@ class Updater:
                 parameter.copy_(weight)
 
     def finish(self, chat_model: ChatModel) -> None:
-        """Gather a sharded model's full weights on rank 0's CPU, so that it can be saved."""
-        if self.sharded:
-            chat_model.weights = distributed.whole_weights(self.model)
+        """Gather a sharded model's full weights on rank 0's CPU, so that it can be saved.
+
+        What its shards have rounded (an adapter) is taken from the fp32 master weights.
+        """
+        if not self.sharded:
+            return
+        chat_model.weights = distributed.whole_weights(self.model)
+        for name, weight in zip(self.names, self.weights, strict=True):
+            if name in self.rounded:
+                exact = distributed.whole_tensor(weight)  # in all processes
+                if chat_model.weights is not None:
+                    chat_model.weights[name] = exact
 
     def state_tensors(self) -> dict[str, Tensor]:
         weights = dict(zip(self.names, self.weights, strict=True))
@@ -224,10 +238,31 @@ class Updater:
         saved = unprefixed("weights", tensors)
         if set(saved) != set(self.names):
             raise InputError("training state: its weights are not those of this model: start a new run")
-        for name, weight in zip(self.names, self.weights, strict=True):
-            weight.copy_(distributed.like(saved[name], weight))
+        self._set_weights(saved)
         self._write_back()
         load_optimizer_tensors(self.optimizer, unprefixed("optimizer", tensors))
+
+    @torch.no_grad()
+    def _set_weights(self, whole: Mapping[str, Tensor]) -> None:
+        """Copy whole tensors into the weights of the same names."""
+        given = set(whole)
+        for name, weight in zip(self.names, self.weights, strict=True):
+            if name in given:
+                weight.copy_(distributed.like(whole[name], weight))
+
+
+def _require_one_pass(model: Any, microbatches: Sequence[Microbatch]) -> None:
+    """Refuse sequences that shards would read in several passes, which other processes would not join."""
+    sharing = row_sharing(model)
+    if not sharing.is_limited:
+        return
+    for microbatch in microbatches:
+        lengths = packed(*microbatch.rollouts.model_inputs)[0].lengths.tolist()
+        if len({sharing.group(length) for length in lengths}) > 1:
+            raise InputError(
+                f"model.shard: sequences within {sharing.boundary:,} tokens can't share a pass of this model "
+                "with longer ones: set it to false, or keep all sequences within that length"
+            )
 
 
 def _require_plain_launch(accelerator: Accelerator) -> None:

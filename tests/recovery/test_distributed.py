@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from recovery import distributed
 from recovery.storage.training_state import TrainState
+from recovery.training.updater import unprefixed
 from tests.support import tiny
 from tests.support.engine_fakes import TinyEngine, serving
 
@@ -101,6 +102,18 @@ def test_each_process_of_a_sharded_training_writes_its_own_rows(trained: Path) -
     assert set(tensors) == set(whole)
     for name in whole:
         torch.testing.assert_close(tensors[name], whole[name], atol=2e-5, rtol=1e-3, msg=name)
+
+
+def test_an_adapter_on_shards_of_16_bits_is_published_as_it_was_trained(tmp_path: Path) -> None:
+    """The shards hold it in bf16; the optimizer's fp32 copy is in the state, and is what is published."""
+    launch(2, tmp_path, "texts-half:shard:0")
+    folder = tmp_path / "texts-half-shard"
+    _, tensors, _ = TrainState(folder / "state").load()  # type: ignore[misc]
+    trained = {name.replace(".default", ""): one for name, one in unprefixed("weights", tensors).items()}
+    published = weights(folder)
+    assert published.keys() == trained.keys()
+    assert all(torch.equal(published[name], trained[name]) for name in trained)
+    assert any((one != one.bfloat16()).any() for one in published.values())
 
 
 @pytest.mark.parametrize("name", ["opd", "opd-server"])

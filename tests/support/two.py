@@ -62,8 +62,10 @@ def judged(response: str, fields: Mapping[str, Any]) -> float:
 def case(name: str) -> tuple[ChatModel, Any, Any]:
     kind, _, where = name.partition("-")
     few = where == "few"  # one microbatch for two processes, read by an anchor too
-    lora = few or where == "lora"
+    lora = few or where in ("lora", "half")
     student = tiny.chat_model(seed=1, tie_word_embeddings=kind != "texts")
+    if where == "half":
+        student.model.to(torch.bfloat16)
     varlen.use_varlen(student.model)  # as of every model that is loaded
     if lora:
         add_lora(student, LoraSpec(rank=4))

@@ -132,6 +132,24 @@ def test_a_microbatch_holds_the_longest_answer_which_a_pass_holds_anyway(
     assert tokens_of_a_pass(planned, "distill") == found.microbatch_tokens
 
 
+def test_a_teacher_that_is_a_moving_average_takes_four_bytes_of_a_trained_weight_more() -> None:
+    """1,000 million weights: 18 bytes each in training, 2 and 4 in the teacher; 30 million in an adapter."""
+    model = ModelSize(10**9, 30 * 10**6, activation_bytes=10**6, cache_bytes=1)
+    plain, averaged = (
+        DistillConfig(prompts="p", optimizer=OPTIMIZER, method=method, lora="auto", max_new_tokens=16)
+        for method in ("opd", "sdft")
+    )
+    for usable, adapters in ((39e9, (True, True)), (41e9, (False, True)), (49e9, (False, False))):
+        found = [fitted.fit_distillation(one, model, Machine(usable)) for one in (plain, averaged)]
+        assert tuple(one.lora is not None for one in found) == adapters
+    set_up = [one.model_copy(update={"lora": None}) for one in (plain, averaged)]
+    rows = [fitted.fit_distillation(one, model, Machine(60e9)).longest_row for one in set_up]
+    assert rows == [40_000, 36_000]
+    adapted = averaged.model_copy(update={"lora": LoraConfig()})
+    row = fitted.fit_distillation(adapted, model, Machine(60e9)).longest_row
+    assert row == 60_000 - 2_000 - 480 - 2_000 - 120
+
+
 def test_a_longest_row_without_room_for_a_prompt_is_refused() -> None:
     with pytest.raises(ValueError, match="longest_row holds no prompt beside max_new_tokens"):
         DistillConfig(prompts="p", optimizer=OPTIMIZER, max_new_tokens=64, longest_row=64)

@@ -321,6 +321,16 @@ def test_an_adapter_needs_no_second_teacher() -> None:
     assert full.memory["teacher"] == 2 * 8_190_735_360
 
 
+def test_a_moving_average_that_teaches_is_there_in_fp32() -> None:
+    """Four bytes of every trained weight, beside the teacher that computes with them in 16 bits."""
+    name = "the teacher's average"
+    for lora, trained in ((None, 8_190_735_360), (LoraConfig(rank=8), EIGHT.adapter(8))):
+        for method, held in (("opcd", None), ("sdft-reverse", 4 * trained)):
+            config = capacity.both_trainings(changed(REAL, {"distill.method": method}), lora=lora)
+            found = estimates(EIGHT, GPUS["H200"], stage_memory.PlannedWork(config))[1]
+            assert found.memory.get(name) == held
+
+
 @pytest.mark.parametrize("checkpointing", [True, False])
 @pytest.mark.parametrize("size", ["0.6B", "8B"])
 def test_no_part_of_the_memory_is_negative(size: str, checkpointing: bool) -> None:

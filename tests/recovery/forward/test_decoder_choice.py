@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from recovery import distributed
+from recovery.errors import InputError
 from recovery.forward.decoder_choice import decoder_of, decoding, decoding_by, decoding_way
 from recovery.forward.hidden_states import hidden_states, logits_of, plain_states, row_sharing
 from recovery.forward.isolation import PADDING, Sharing, rows_stay_apart
@@ -144,6 +146,13 @@ def test_padding_is_refused_where_it_reaches_a_row() -> None:
     assert not row_sharing(llama).is_limited
     assert decoding_way(rwkv).sharing.equal_lengths
     assert not decoding_way(llama).sharing.equal_lengths
+
+
+def test_a_model_that_reads_one_length_at_a_time_is_not_sharded() -> None:
+    """Each process would read as many passes as it has lengths, and a pass of shards needs all processes."""
+    refused = r"model\.shard: sequences of this model that differ in length .*: set it to false"
+    with pytest.raises(InputError, match=refused):
+        distributed.shard(chat_model("RWKV").model, device="cpu")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -54,7 +54,6 @@ def inputs(method: str | Method, student: ChatModel, teacher: Any = None, **chan
     method = table.get(method) if isinstance(method, str) else method
     made = StepInputs(
         method,
-        1,
         student,
         InProcessSampler(student),
         teacher,
@@ -102,16 +101,12 @@ def test_the_student_answers_what_it_sees(student: ChatModel, teacher: Checkpoin
     assert same(at.student_rollouts[0], found)
 
 
-@pytest.mark.parametrize(
-    ("share", "own"), [(0.5, [2, 2, 2]), (0.3, [1, 1, 1]), (0.4, [1, 2, 1]), (0.2, [0, 1, 1])]
-)
-def test_a_mix_holds_its_share_over_the_steps(share: float, own: list[int], student: ChatModel) -> None:
-    method = table.with_dials("gkd", {"states": f"mix:{share}"})
-    for step, count in enumerate(own, 1):
-        found = write(method, student, step=step)
-        is_own = (found.logprobs_BT != 0).any(1).tolist()
-        assert is_own == [True] * count + [False] * (4 - count)
-        assert found.index_B.tolist() == ROWS[:count] + [3, 0, 1, 2][: 4 - count]
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_a_mix_is_the_students_answers_and_those_of_the_data(count: int, student: ChatModel) -> None:
+    own, read = ROWS[:count], [3, 0, 1, 2][: 4 - count]
+    found = write("gkd", student, rows=own, data=read)
+    assert (found.logprobs_BT != 0).any(1).tolist() == [True] * count + [False] * (4 - count)
+    assert found.index_B.tolist() == own + read
 
 
 def test_joined_rollouts_are_the_same_rows() -> None:

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -353,6 +354,39 @@ def test_a_full_disk_keeps_the_last_good_state(tmp_path: Path, monkeypatch: pyte
         state.save(2, {"w": torch.tensor(2)}, {})
     assert (state.load() or pytest.fail("no state"))[0] == 1
     assert not temporaries(tmp_path)
+
+
+def cut_off(patch: pytest.MonkeyPatch, at: int) -> None:
+    """Interrupt at the flush or the renaming of that number."""
+    turns = count()
+
+    def until_then(do: Callable[..., Any]) -> Callable[..., Any]:
+        def doing(*given: Any) -> Any:
+            if next(turns) == at:
+                raise KeyboardInterrupt
+            return do(*given)
+
+        return doing
+
+    patch.setattr(atomic_dirs, "flush_entry", until_then(atomic_dirs.flush_entry))
+    patch.setattr(Path, "rename", until_then(Path.rename))
+
+
+@pytest.mark.parametrize("at", range(11))
+def test_a_step_that_is_saved_again_has_a_whole_state_at_every_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Flushed: two files, then all three and their folder; two renamings, another flush, a removal."""
+    state = TrainState(tmp_path)
+    state.save(1, {"w": torch.tensor(1)}, {})
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        cut_off(patch, at)
+        state.save(1, {"w": torch.tensor(2)}, {})
+    step, tensors, _ = state.load() or pytest.fail("no state")
+    assert (step, tensors["w"].item()) == (1, 1 if at < 10 else 2)
+    state.save(1, {"w": torch.tensor(3)}, {})
+    assert (state.load() or pytest.fail("no state"))[1]["w"].item() == 3
+    assert [path.name for path in state._steps()] == ["step-000000001"]
 
 
 def trained(

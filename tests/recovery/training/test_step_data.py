@@ -23,7 +23,7 @@ from recovery.teachers.contexts import Context
 from recovery.teachers.teachers import CheckpointTeacher, SelfTeacher
 from recovery.training.config import TrainConfig
 from recovery.training.resumption import Stateful
-from recovery.training.step_data import Episodes, drawn, minibatches
+from recovery.training.step_data import Episodes, divided, drawn, minibatches
 from recovery.training.trainer import TokenLoss, train
 from recovery.training.updater import Microbatch
 from tests.support import tiny
@@ -288,6 +288,28 @@ def test_draws_take_every_row_once_before_any_again() -> None:
     assert rows == [row for step in (1, 2, 3, 4, 5) for row in drawn(pool, 2, step, "s")]
     assert sorted(drawn(pool, 99, 7, "s")) == list(pool)
     assert drawn([], 3, 1, "s") == []
+
+
+@pytest.mark.parametrize(
+    ("share", "own"), [(0.5, [2, 2, 2]), (0.3, [1, 1, 1]), (0.4, [1, 2, 1]), (0.2, [0, 1, 1])]
+)
+def test_a_mix_holds_its_share_over_the_steps(share: float, own: list[int]) -> None:
+    for step, count in enumerate(own, 1):
+        assert [len(places) for places in divided(share, 4, step)] == [count, 4 - count]
+
+
+def test_a_mix_takes_every_row_once_before_any_again() -> None:
+    """Of 4 answers a step the student writes one, and 3 are read: in 10 steps two to each of 5 prompts, and
+    each of 5 pairs 6 times."""
+    method = with_dials("gkd", {"states": "mix:0.25"})
+    made = episodes(method, tiny.chat_model(seed=1))
+    steps = [made.draw(step) for step in range(1, 11)]
+    assert [(len(step.rows), len(step.data)) for step in steps] == [(1, 3)] * 10
+    assert sorted(row for step in steps for row in step.rows) == sorted([*range(5)] * 2)
+    pairs = [row for step in steps for row in step.data]
+    assert [sorted(pairs[first : first + 5]) for first in range(0, 30, 5)] == [[*range(5, 10)]] * 6
+    again = episodes(method, tiny.chat_model(seed=1)).draw(7)
+    assert (again.rows, again.data) == (steps[6].rows, steps[6].data)
 
 
 def test_a_step_depends_on_its_seed_and_number_alone() -> None:

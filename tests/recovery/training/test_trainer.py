@@ -5,6 +5,7 @@ NaN.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -16,8 +17,10 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from recovery import distributed
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError, NonFiniteLoss, OutOfMemory, Unstable
+from recovery.forward.isolation import Sharing
 from recovery.methods import table
 from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
@@ -28,7 +31,7 @@ from recovery.sampling.protocol import SamplingParams
 from recovery.seeds import step_seed
 from recovery.storage.training_state import TrainState
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher, SelfTeacher, Teacher, scored
-from recovery.training import trainer
+from recovery.training import trainer, updater
 from recovery.training.config import TrainConfig
 from recovery.training.learning_rate import learning_rate_at
 from recovery.training.trainer import Batches, TokenLoss, TrainReport, fp32_on_tensor_cores, train
@@ -60,6 +63,14 @@ class Texts:
         size = len(rows) // self.parts
         chunks = [rows[i : i + size] for i in range(0, len(rows), size)]
         yield [Microbatch(Rollouts.from_dialogues(chunk, pad_id=258)) for chunk in chunks]
+
+
+class Twice(Texts):
+    """Two updates a step."""
+
+    def updates(self, step: int) -> Iterable[Sequence[Microbatch]]:
+        for part in (2 * step - 1, 2 * step):
+            yield from super().updates(part)
 
 
 class OnPolicy:
@@ -289,6 +300,31 @@ def test_other_errors_of_a_step_stay_what_they_are() -> None:
         train(tiny.chat_model(), Texts(), failing_at(1, RuntimeError("a size mismatch")), CONFIG)
 
 
+def test_a_non_finite_loss_between_the_updates_of_a_step_says_how_many_are_in() -> None:
+    whole = r"step 2: the loss is nan and .*; the weights are those before it: lower"
+    begun = (
+        r"step 2: .* those after 1 of its updates, and `recover resume` goes back to the last saved state: "
+    )
+    for call, message in ((3, whole), (4, begun)):
+        with pytest.raises(NonFiniteLoss, match=message):
+            train(tiny.chat_model(), Twice(), bad_at(call, math.nan), CONFIG)
+
+
+def test_a_step_s_microbatches_are_gone_before_the_next_one_is_made() -> None:
+    """With them go the states of a teacher, which may fill a part of the GPU."""
+    made: list[weakref.ref[Rollouts]] = []
+
+    class Watched(Twice):
+        def updates(self, step: int) -> Iterable[Sequence[Microbatch]]:
+            assert [there for there in made if there() is not None] == []
+            for microbatches in super().updates(step):
+                made.extend(weakref.ref(part.rollouts) for part in microbatches)
+                yield microbatches
+
+    train(tiny.chat_model(), Watched(2), LABELS, replace(CONFIG, save_every=0))
+    assert len(made) == 6 * 2 * 2
+
+
 def interrupted(batches: Any, step: int, update: int = 0) -> Any:
     """Batches that are interrupted as the given update of a step is asked for."""
     whole = batches.updates
@@ -476,6 +512,29 @@ def test_bf16_weights_follow_steps_too_small_for_them() -> None:
     large = before.abs() > 0.1
     assert (moved[large] > 0).float().mean() > 0.1
     assert chat_model.model.dtype == torch.bfloat16
+
+
+def test_shards_hand_back_the_adapter_that_they_round() -> None:
+    student = tiny.chat_model()
+    student.model.to(torch.bfloat16)
+    model = add_lora(student, LoraSpec(rank=4)).model
+    before = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+    rounded = distributed._in_one_dtype(model)
+    assert before and rounded.keys() == before.keys()
+    assert all(torch.equal(rounded[name], before[name]) for name in before)
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+    assert distributed._in_one_dtype(tiny.chat_model().model) == {}
+
+
+def test_shards_refuse_sequences_that_need_several_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As LongRoPE does where some are longer than its boundary; in passes of their own they may be."""
+    monkeypatch.setattr(updater, "row_sharing", lambda model: Sharing(boundary=8))
+    short, long = ([([1] * length, [True] * length)] for length in (6, 12))
+    apart = [Microbatch(Rollouts.from_dialogues(rows, pad_id=258)) for rows in (short, long)]
+    updater._require_one_pass(None, apart)
+    together = Microbatch(Rollouts.from_dialogues([*short, *long], pad_id=258))
+    with pytest.raises(InputError, match=r"within 8 tokens can't share a pass .* longer ones: set it"):
+        updater._require_one_pass(None, [*apart, together])
 
 
 def test_training_learns() -> None:
