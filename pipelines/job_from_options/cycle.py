@@ -100,7 +100,7 @@ def _recovery(recover_with: str | None, changes: Changes) -> tuple[str | None, C
 def _require_answerable(ws: Workspace, job: CycleJob) -> None:
     """Refuse an evaluation that the clean model could not answer."""
     asked = evaluation_within(job, job.clean, "clean", job.settings.eval, job.earlier)
-    require_answerable(ws, ws.clean(), suites_of(asked))
+    require_answerable(ws, ws.clean(), suites_of(asked), asked.settings.sampler)
 
 
 def _with_prompts(ws: Workspace, job: CycleJob, docs: Path, changes: Changes, *, distils: bool) -> CycleJob:

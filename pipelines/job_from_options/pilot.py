@@ -75,7 +75,7 @@ def _require_behaviour(ws: Workspace, settings: Config) -> None:
     """Refuse what stands in the way of asking IFEval's prompts."""
     require_place("sampler", settings.eval.sampler, ws.config)
     asked = EvalJob(checkpoint=ws.clean().id, suites=("ifeval",), settings=settings.eval)
-    require_answerable(ws, ws.clean(), suites_of(asked))
+    require_answerable(ws, ws.clean(), suites_of(asked), asked.settings.sampler)
 
 
 def parse_rates(text: str) -> tuple[float, float]:
