@@ -26,6 +26,7 @@ from pipelines.job_from_options.inputs import (
 from pipelines.job_from_options.measure import eval_job
 from pipelines.job_from_options.trained_weights import require_trainable
 from pipelines.knowledge import passage_teaching
+from pipelines.merge import require_mergeable
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from pipelines.sweep import parse_weights
@@ -127,6 +128,7 @@ def sweep_job(
 ) -> SweepJob:
     """Build a sweep: one merge in each of several shares, and how to evaluate each."""
     shares = parse_weights(weights)
+    require_mergeable(ws, merged)  # the student is evaluated before the first merge
     measured = eval_job(ws, merged.student, suites, changes=changes, narrow=False)
     return SweepJob(
         **merged.model_dump(include=set(Mixture.model_fields)),
