@@ -64,7 +64,7 @@ def cycle_job(
     chosen = ws.checkpoint(student)
     require_both_trainable(ws, chosen, settings, distils=distils)
     folder = training_folder(ws, docs, settings)
-    settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment)})
+    settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment, changes)})
     settings = with_ifeval(ws, settings, changes)
     judged = _judged_suites(settings, suites, typed="eval.behaviours" in changes)
     settings = _measuring(settings, judged)

@@ -177,9 +177,17 @@ def with_routes(ws: Workspace, distill: DistillConfig) -> DistillConfig:
     return distill.model_copy(update={"routes": routes})
 
 
-def with_augmented(settings: MidtrainConfig, augment: Path | None) -> MidtrainConfig:
-    """Give retold documents a share of the mix: half of the new documents', unless the mix sets one."""
+def with_augmented(settings: MidtrainConfig, augment: Path | None, changes: Changes = NONE) -> MidtrainConfig:
+    """Give retold documents a share of the mix: half of the new documents', unless the mix sets one.
+
+    Where there are none, refuse a share that was typed; one of recover.yaml goes to the other sources.
+    """
     if augment is None:
+        if settings.mix.augmented and "midtrain.mix" in changes:
+            raise InputError(
+                "--mix: augmented has no effect without --augment (of `recover cycle` and `midtrain`): name "
+                "the folder that `recover augment` wrote, or leave augmented out"
+            )
         return settings
     rows_of(augment)
     mix = settings.mix

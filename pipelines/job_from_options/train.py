@@ -53,7 +53,7 @@ def midtrain_job(
     require_trainable(ws, chosen, settings, "midtrain", changes)
     require_probes(settings)
     folder = training_folder(ws, docs, settings)
-    midtrain = with_augmented(settings.midtrain, augment)
+    midtrain = with_augmented(settings.midtrain, augment, changes)
     passage_teaching.check(midtrain, augment)
     earlier = earlier_probes(ws, chosen.id)
     return MidtrainJob(
