@@ -53,6 +53,7 @@ def refuse_ignored(method: Method, **given: object) -> None:
         "context": (method.context != "none", "methods with a context"),
         "reward": (method.needs_rewards, "methods with a reward"),
         "route": (method.teacher == "routed", "teacher=routed"),
+        "overlap": (method.teacher in FROZEN, "methods with a frozen teacher (base or previous)"),
     }
     for name, (reads, whose) in readers.items():
         if given.get(name) and not reads:

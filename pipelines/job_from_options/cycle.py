@@ -12,7 +12,7 @@ from pipelines.config.jobs import CycleJob, DistillJob
 from pipelines.config.settings import Config
 from pipelines.distillation.engine_places import require_place
 from pipelines.distillation.input_checks import check_settings, checked_inputs
-from pipelines.distillation.inputs import reads_prompts, wanted_of_rows
+from pipelines.distillation.inputs import reads_prompts, refuse_ignored, wanted_of_rows
 from pipelines.evaluate import evaluation_within
 from pipelines.evaluation.question_checks import require_answerable
 from pipelines.evaluation.suites import answerable_suites, suites_of
@@ -20,6 +20,7 @@ from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
     absolute,
+    guard_typed,
     recovery_prompts,
     require_apart,
     require_chat,
@@ -36,6 +37,7 @@ from pipelines.knowledge import passage_teaching
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
+from recovery.methods.table import with_dials
 
 BEHAVIOUR = "ifeval"  # the suite without which no cycle is accepted
 
@@ -60,6 +62,9 @@ def cycle_job(
     if distils:
         check_settings(settings.distill, ws.config)
         settings = settings.model_copy(update={"distill": with_routes(ws, settings.distill)})
+    if chosen_later is None:  # among what auto tries a frozen teacher always is
+        method = with_dials(settings.distill.method, settings.distill.dials)
+        refuse_ignored(method, overlap=guard_typed(changes))
     require_place("sampler", settings.eval.sampler, ws.config)
     chosen = ws.checkpoint(student)
     require_both_trainable(ws, chosen, settings, distils=distils)

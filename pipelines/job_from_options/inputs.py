@@ -177,6 +177,12 @@ def with_routes(ws: Workspace, distill: DistillConfig) -> DistillConfig:
     return distill.model_copy(update={"routes": routes})
 
 
+def guard_typed(changes: Changes) -> str | None:
+    """Return what was typed of prompts about the documents; None of keeping them, which every method does."""
+    typed = changes.get("distill.overlap")
+    return None if typed == "keep" else typed
+
+
 def with_augmented(settings: MidtrainConfig, augment: Path | None, changes: Changes = NONE) -> MidtrainConfig:
     """Give retold documents a share of the mix: half of the new documents', unless the mix sets one.
 

@@ -12,6 +12,7 @@ from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
     absolute,
+    guard_typed,
     midtraining_prompts,
     newest_midtrained,
     readable_folder,
@@ -86,7 +87,7 @@ def distill_job(
     check_settings(distill, ws.config)
     method = with_dials(distill.method, distill.dials)
     typed = {option: changes.get(key) for option, key in OPTIONS_OF_SOME_METHODS.items()}
-    refuse_ignored(method, **typed)
+    refuse_ignored(method, **typed, overlap=guard_typed(changes))
     folder = readable_folder(ws, docs, settings) if docs else None
     job = DistillJob(
         student=chosen.id,

@@ -45,6 +45,19 @@ def test_a_method_that_reads_pairs_alone_asks_for_no_prompts(ws: Workspace, docs
         cycle_job(ws, docs, recover_with="auto", changes=of_settings)
 
 
+def test_a_guard_of_the_documents_wants_a_frozen_teacher(ws: Workspace, docs: Path) -> None:
+    pairs = lines(docs.parent / "pairs.jsonl", [{"prompt": "Say.", "response": "so"}])
+    changes = {"distill.method": "sft", "distill.pairs": str(pairs), "distill.overlap": "drop"}
+    for build in (
+        lambda: distill_job(ws, student="base", changes=changes),
+        lambda: cycle_job(ws, docs, changes=changes),
+    ):
+        with pytest.raises(InputError, match="--overlap has no effect with method 'sft'"):
+            build()
+    kept = {**changes, "distill.overlap": "keep"}  # as every method does
+    assert distill_job(ws, student="base", changes=kept).settings.overlap == "keep"
+
+
 @pytest.mark.usefixtures("unwritten")
 def test_merging_alone_asks_for_no_prompts_but_those_of_the_chat_share(ws: Workspace, docs: Path) -> None:
     changes = {"distill.prompts": "self"}
