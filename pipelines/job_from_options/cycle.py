@@ -62,7 +62,7 @@ def cycle_job(
     if distils:
         check_settings(settings.distill, ws.config)
         settings = settings.model_copy(update={"distill": with_routes(ws, settings.distill)})
-    if chosen_later is None:  # among what auto tries a frozen teacher always is
+    if chosen_later is None:  # auto always tries a method with a frozen teacher
         method = with_dials(settings.distill.method, settings.distill.dials)
         refuse_ignored(method, overlap=guard_typed(changes))
     require_place("sampler", settings.eval.sampler, ws.config)
@@ -118,7 +118,8 @@ def _with_prompts(ws: Workspace, job: CycleJob, docs: Path, changes: Changes, *,
         wanted = wanted_of_rows(settings.distill) if distils else None
         prompts = recovery_prompts(ws, settings, changes, wanted=wanted)
         job = job.model_copy(update={"prompts": prompts})
-    checked = checked_inputs(ws, DistillJob.of(job, job.student, settings.distill)).prompts if distils else []
+    recovery = DistillJob.of(job, job.student, settings.distill)
+    checked = checked_inputs(ws, recovery, midtrains=True).prompts if distils else []
     if answered_by_clean and not checked:
         checked = require_chat(ws, job.prompts, settings, job.earlier)
     if settings.midtrain.mix.chat:
