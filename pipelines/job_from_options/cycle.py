@@ -34,6 +34,7 @@ from pipelines.job_from_options.inputs import (
 from pipelines.job_from_options.measure import suites_of_verdict
 from pipelines.job_from_options.trained_weights import require_both_trainable
 from pipelines.knowledge import passage_teaching
+from pipelines.machine.disk_space import STAGES, require_space
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -68,6 +69,7 @@ def cycle_job(
     require_place("sampler", settings.eval.sampler, ws.config)
     chosen = ws.checkpoint(student)
     require_both_trainable(ws, chosen, settings, distils=distils)
+    require_space(ws, chosen, settings, STAGES if distils else STAGES[:1])
     folder = training_folder(ws, docs, settings)
     settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment, changes)})
     settings = with_ifeval(ws, settings, changes)

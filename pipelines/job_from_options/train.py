@@ -27,6 +27,7 @@ from pipelines.job_from_options.inputs import (
 from pipelines.job_from_options.measure import eval_job
 from pipelines.job_from_options.trained_weights import require_trainable
 from pipelines.knowledge import passage_teaching
+from pipelines.machine.disk_space import require_space
 from pipelines.merge import require_mergeable
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
@@ -52,6 +53,7 @@ def midtrain_job(
     settings = resolved(ws, docs, changes)
     chosen = ws.checkpoint(student)
     require_trainable(ws, chosen, settings, "midtrain", changes)
+    require_space(ws, chosen, settings, ("midtrain",))
     require_probes(settings)
     folder = training_folder(ws, docs, settings)
     midtrain = with_augmented(settings.midtrain, augment, changes)
@@ -82,6 +84,7 @@ def distill_job(
     chosen = ws.checkpoint(student or newest_midtrained(ws))
     settings = resolved(ws, docs or taught_folder(ws, chosen.id), changes)
     require_trainable(ws, chosen, settings, "distill", changes)
+    require_space(ws, chosen, settings, ("distill",))
     require_probes(settings)
     distill = with_routes(ws, settings.distill)
     check_settings(distill, ws.config)
