@@ -71,7 +71,7 @@ def recorded_suites(ws: Workspace, job: EvalJob, stage: Stage, suites: Iterable[
 
 def _work(ws: Workspace, job: EvalJob, stage: Stage) -> Result:
     suites = suites_of(job)  # a missing input ends the stage before a model is loaded
-    require_answerable(ws, ws.checkpoint(job.checkpoint), suites)
+    require_answerable(ws, ws.checkpoint(job.checkpoint), suites, job.settings.sampler)
     if job.label == ALONE:
         stage.say(f"  checkpoint   {_named(queries.checkpoint(ws.tracker.db, job.checkpoint))}")
     settings = fitted_once(stage, job.checkpoint, job.settings, fitted.fit_evaluation)

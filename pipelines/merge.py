@@ -36,6 +36,17 @@ def require(job: Mixture) -> None:
         raise InputError(f"--{option} has no effect with --method {job.kind}: it belongs to residual")
 
 
+def require_mergeable(ws: Workspace, job: Mixture) -> None:
+    """Refuse checkpoints that cannot be merged, by the headers of their files."""
+    from recovery.models.merging import mergeable, token_matrices
+
+    places = [job.student, job.other, *([job.origin] if job.origin else [])]
+    paths = [ws.checkpoint(place).path for place in places]
+    student, *_ = mergeable(paths, ws.config.model.trust_remote_code)
+    if job.kind == "embeddings":
+        token_matrices(student)
+
+
 def _work(ws: Workspace, job: MergeJob, stage: Stage) -> Result:
     return {"checkpoint": merged(ws, job, stage), "weight": job.weight}
 

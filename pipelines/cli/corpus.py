@@ -74,6 +74,7 @@ def _fitted(config: Config, tokens: int) -> MidtrainConfig:
     from pipelines.machine.fitting import fitted_by_config
 
     settings = fitted_by_config(config.model, config.midtrain, fit_midtraining)
+    settings = settings.model_copy(update={"mix": settings.mix.without("augmented")})  # none is named here
     return fit_to_corpus(settings, tokens, settings.mix.at_first.new)
 
 

@@ -116,11 +116,13 @@ def preflight_command(session: Session, student: str, teacher: str) -> None:
     Exit code 3: a check fails.
     """
     from pipelines.distillation.dry_run import preflight_report
+    from pipelines.distillation.engine_places import require_place
     from pipelines.distillation.prompts import read_prompts
     from pipelines.job_from_options.inputs import recovery_prompts, resolved, taught_folder
 
     with session.workspace() as ws:
         settings = resolved(ws, taught_folder(ws, ws.checkpoint(student).id), session.changes)
+        require_place("sampler", settings.distill.sampler, ws.config)
         source = recovery_prompts(ws, settings, session.changes)
         prompts = read_prompts(source, settings.seed, ws.home)
         checks = preflight_report(ws, student, teacher, prompts, settings.distill.sampler)

@@ -39,6 +39,7 @@ class ModelSize:
     cache_bytes: int  # keys and values of one sampled token
     quantized: bool = False  # held in 4 bits: only an adapter can be trained
     rank: int = 0  # of the adapter that the student is
+    embeddings: int = 0  # among the parameters, the head included; 0 where that is not known
 
 
 @dataclass(frozen=True)

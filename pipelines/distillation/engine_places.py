@@ -62,11 +62,7 @@ class Engines(ExitStack):
         """Return a checkpoint as a teacher on an engine; a server's model name identifies its checkpoint."""
         from recovery.engines.engine_teacher import EngineTeacher
 
-        if checkpoint.base:
-            raise InputError(
-                f"the teacher {checkpoint.id} is an adapter: merge it first (recover merge), or let it score "
-                "in this process"
-            )
+        require_whole_teacher(checkpoint)
         engine = self._engine("teacher", where, checkpoint, dtype_of(student), 0)
         return EngineTeacher(engine, student, kind, k)
 
@@ -165,6 +161,15 @@ def make_server(
         address=address,
         key=key,
     )
+
+
+def require_whole_teacher(checkpoint: Checkpoint) -> None:
+    """Refuse an adapter as a teacher on an engine, which holds whole models."""
+    if checkpoint.base:
+        raise InputError(
+            f"the teacher {checkpoint.id} is an adapter: merge it first (recover merge), or let it score "
+            "in this process"
+        )
 
 
 def require_place(name: str, where: str, config: Config) -> None:

@@ -10,6 +10,7 @@ from pipelines.distillation import early_stop, engine_checks, engine_places, inp
 from pipelines.distillation.leaks import AskedPrompts, asked_prompts
 from pipelines.distillation.pool import require_unasked
 from pipelines.distillation.prompts import Prompt
+from pipelines.distillation.teacher_checks import require_teachers
 from recovery.errors import InputError
 from recovery.methods.table import with_dials
 
@@ -31,8 +32,11 @@ def check_settings(settings: DistillConfig, config: Config) -> None:
     inputs.require_named(settings, method)
 
 
-def checked_inputs(ws: Workspace, job: DistillJob) -> inputs.PromptData:
-    """Read all inputs of a distillation and return its rows; the home keeps the sample of a hub data set."""
+def checked_inputs(ws: Workspace, job: DistillJob, *, midtrains: bool = False) -> inputs.PromptData:
+    """Read all inputs of a distillation and return its rows; the home keeps the sample of a hub data set.
+
+    With `midtrains`, the job's student is still to be midtrained.
+    """
     method = with_dials(job.settings.method, job.settings.dials)
     data = inputs.read_data(job, method, ws.home)
     _require_teachers_room(ws, job, data)
@@ -43,6 +47,7 @@ def checked_inputs(ws: Workspace, job: DistillJob) -> inputs.PromptData:
     by_row = method.needs_rewards or method.context != "none" or method.teacher == "routed"
     trained = _trained_on(data, asked) if by_row or job.settings.stop else data
     inputs.require_routes(job, method, trained.rows)
+    require_teachers(ws, job, method, trained.rows, midtrains=midtrains)
     trained, probe = early_stop.hold_out(job, trained, asked, ws.home)
     require_askable(ws, job.student, probe, name="rows of distill.stop.probe")
     _, trained = inputs.read_reward(job, method, trained)

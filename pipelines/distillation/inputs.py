@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -53,6 +54,7 @@ def refuse_ignored(method: Method, **given: object) -> None:
         "context": (method.context != "none", "methods with a context"),
         "reward": (method.needs_rewards, "methods with a reward"),
         "route": (method.teacher == "routed", "teacher=routed"),
+        "overlap": (method.teacher in FROZEN, "methods with a frozen teacher (base or previous)"),
     }
     for name, (reads, whose) in readers.items():
         if given.get(name) and not reads:
@@ -118,6 +120,23 @@ def require_routes(job: DistillJob, method: Method, rows: list[Prompt]) -> None:
             f"no teacher for the route {unknown[0]!r} of a row: there are {', '.join(sorted(known))} "
             "(distill.routes)"
         )
+
+
+def used_routes(job: DistillJob, rows: Iterable[Prompt]) -> dict[str, str]:
+    """Return the checkpoint of each route that a row takes."""
+    names = set(map(_route, rows))
+    places = {DEFAULT_ROUTE: job.teacher, **job.settings.routes}
+    return {name: place for name, place in places.items() if name in names}
+
+
+def before_midtraining(ws: Workspace, student: str) -> str:
+    """Return the checkpoint that a student's last midtraining began with."""
+    runs = ws.midtraining_runs(student)
+    if not runs:
+        raise InputError(
+            f"teacher=previous: {student} was never midtrained, so there is none before: set teacher=base"
+        )
+    return str(runs[-1]["config"]["student"])
 
 
 def _answered(rows: list[Prompt]) -> list[Prompt]:
@@ -221,7 +240,7 @@ class Teachers:
             decay = self.method.ema if self.method.teacher == "self-ema" else None
             return SelfTeacher(self.student, kind, self.method.k, limit, decay)
         if self.method.teacher == "routed":
-            teachers = {name: self.named(place, kind) for name, place in self._used(items).items()}
+            teachers = {name: self.named(place, kind) for name, place in used_routes(self.job, items).items()}
             return RoutedTeacher(teachers, list(map(_route, items)))
         return self.named(self.place, kind) if self.method.teacher in FROZEN else None
 
@@ -232,7 +251,7 @@ class Teachers:
         """
         refs: set[str] = set()
         if self.method.teacher == "routed":
-            refs = set(self._used(items).values())
+            refs = set(used_routes(self.job, items).values())
         elif self.method.teacher in FROZEN:
             refs = {self.place}
         limit = self._made_for(refs)
@@ -244,24 +263,12 @@ class Teachers:
     def _made_for(self, refs: set[str]) -> float:
         return smallest(*(checkpoint_limit(self.ws, self.ws.checkpoint(ref)) for ref in refs))
 
-    def _used(self, items: list[Prompt]) -> dict[str, str]:
-        """Return the checkpoint of each route that a row takes."""
-        names = set(map(_route, items))
-        places = {DEFAULT_ROUTE: self.job.teacher, **self.job.settings.routes}
-        return {name: place for name, place in places.items() if name in names}
-
     @cached_property
     def place(self) -> str:
         """Return the checkpoint that teaches: the job's, or the one that the last midtraining began with."""
         if self.method.teacher != "previous":
             return self.job.teacher
-        runs = self.ws.midtraining_runs(self.job.student)
-        if not runs:
-            raise InputError(
-                f"teacher=previous: {self.job.student} was never midtrained, so there is none before: "
-                "set teacher=base"
-            )
-        return str(runs[-1]["config"]["student"])
+        return before_midtraining(self.ws, self.job.student)
 
     def named(self, ref: str, kind: str) -> Teacher:
         """Return a checkpoint as a teacher in this process, or on the configured engine."""

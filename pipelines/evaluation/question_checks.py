@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from evals import dialogues
 from evals.families.table import FAMILIES
-from pipelines.distillation.lengths import checkpoint_limit, tokens_if_long
+from pipelines.distillation.engine_checks import INPROCESS
+from pipelines.distillation.engine_places import engine_lengths
+from pipelines.distillation.lengths import checkpoint_limit, smallest, tokens_if_long
 from pipelines.evaluation.suites import Suite
 from pipelines.evaluation.unaskable import first_refusal
 from recovery.errors import InputError
@@ -20,17 +23,16 @@ if TYPE_CHECKING:
     from recovery.storage.checkpoints import Checkpoint
 
 
-def require_answerable(ws: Workspace, checkpoint: Checkpoint, suites: Iterable[Suite]) -> None:
+def require_answerable(ws: Workspace, checkpoint: Checkpoint, suites: Iterable[Suite], sampler: str) -> None:
     """Refuse a question that leaves no room for an answer, or whose turns the chat template rejects.
 
     The tokenizer is loaded for long questions and for those of several turns alone."""
-    limit = checkpoint_limit(ws, checkpoint)
+    room = _room(ws, checkpoint, sampler)
     encoder = cache(lambda: ws.encoder(checkpoint))
     for suite in suites:
         if suite.name not in FAMILIES:  # a family that cannot be asked is not measured
             _require_turns(suite, encoder)
-        if limit is not None:
-            _require_room(suite, encoder, limit)
+        _require_room(suite, encoder, room)
 
 
 def unaskable_families(ws: Workspace, checkpoint: Checkpoint, suites: Iterable[Suite]) -> dict[str, str]:
@@ -43,13 +45,28 @@ def unaskable_families(ws: Workspace, checkpoint: Checkpoint, suites: Iterable[S
     return {name: why for name, why in refusals.items() if why}
 
 
-def _require_room(suite: Suite, encoder: Callable[[], ChatEncoder], limit: int) -> None:
+@dataclass(frozen=True)
+class _Room:
+    """The tokens of a question and its answer together, and what reads no more."""
+
+    tokens: float
+    reader: str
+
+
+def _room(ws: Workspace, checkpoint: Checkpoint, sampler: str) -> _Room:
+    """Return what the model reads, or the engine that answers where that reads less."""
+    own = smallest(checkpoint_limit(ws, checkpoint))
+    engine = smallest(*engine_lengths(sampler, ws.config)) if sampler != INPROCESS else own
+    return _Room(own, "the model") if own <= engine else _Room(engine, "the engine that answers")
+
+
+def _require_room(suite: Suite, encoder: Callable[[], ChatEncoder], room: _Room) -> None:
     for prompt in suite.prompts:
-        tokens = tokens_if_long(lambda asked: _ids(encoder(), asked), prompt, limit)
-        if tokens >= limit:
+        tokens = tokens_if_long(lambda asked: _ids(encoder(), asked), prompt, room.tokens)
+        if tokens >= room.tokens:
             raise InputError(
-                f"suite {suite.name}: the question {_shown(prompt)[:60]!r} has {tokens:,} tokens, the "
-                f"model reads {limit:,}, answers included: shorten it or leave it out"
+                f"suite {suite.name}: the question {_shown(prompt)[:60]!r} has {tokens:,} tokens, "
+                f"{room.reader} reads {room.tokens:,.0f}, answers included: shorten it or leave it out"
             )
 
 

@@ -12,7 +12,7 @@ from pipelines.config.jobs import CycleJob, DistillJob
 from pipelines.config.settings import Config
 from pipelines.distillation.engine_places import require_place
 from pipelines.distillation.input_checks import check_settings, checked_inputs
-from pipelines.distillation.inputs import reads_prompts, wanted_of_rows
+from pipelines.distillation.inputs import reads_prompts, refuse_ignored, wanted_of_rows
 from pipelines.evaluate import evaluation_within
 from pipelines.evaluation.question_checks import require_answerable
 from pipelines.evaluation.suites import answerable_suites, suites_of
@@ -20,6 +20,7 @@ from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
     absolute,
+    guard_typed,
     recovery_prompts,
     require_apart,
     require_chat,
@@ -33,9 +34,11 @@ from pipelines.job_from_options.inputs import (
 from pipelines.job_from_options.measure import suites_of_verdict
 from pipelines.job_from_options.trained_weights import require_both_trainable
 from pipelines.knowledge import passage_teaching
+from pipelines.machine.disk_space import STAGES, require_space
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
+from recovery.methods.table import with_dials
 
 BEHAVIOUR = "ifeval"  # the suite without which no cycle is accepted
 
@@ -60,11 +63,15 @@ def cycle_job(
     if distils:
         check_settings(settings.distill, ws.config)
         settings = settings.model_copy(update={"distill": with_routes(ws, settings.distill)})
+    if chosen_later is None:  # auto always tries a method with a frozen teacher
+        method = with_dials(settings.distill.method, settings.distill.dials)
+        refuse_ignored(method, overlap=guard_typed(changes))
     require_place("sampler", settings.eval.sampler, ws.config)
     chosen = ws.checkpoint(student)
     require_both_trainable(ws, chosen, settings, distils=distils)
+    require_space(ws, chosen, settings, STAGES if distils else STAGES[:1])
     folder = training_folder(ws, docs, settings)
-    settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment)})
+    settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment, changes)})
     settings = with_ifeval(ws, settings, changes)
     judged = _judged_suites(settings, suites, typed="eval.behaviours" in changes)
     settings = _measuring(settings, judged)
@@ -100,7 +107,7 @@ def _recovery(recover_with: str | None, changes: Changes) -> tuple[str | None, C
 def _require_answerable(ws: Workspace, job: CycleJob) -> None:
     """Refuse an evaluation that the clean model could not answer."""
     asked = evaluation_within(job, job.clean, "clean", job.settings.eval, job.earlier)
-    require_answerable(ws, ws.clean(), suites_of(asked))
+    require_answerable(ws, ws.clean(), suites_of(asked), asked.settings.sampler)
 
 
 def _with_prompts(ws: Workspace, job: CycleJob, docs: Path, changes: Changes, *, distils: bool) -> CycleJob:
@@ -113,7 +120,8 @@ def _with_prompts(ws: Workspace, job: CycleJob, docs: Path, changes: Changes, *,
         wanted = wanted_of_rows(settings.distill) if distils else None
         prompts = recovery_prompts(ws, settings, changes, wanted=wanted)
         job = job.model_copy(update={"prompts": prompts})
-    checked = checked_inputs(ws, DistillJob.of(job, job.student, settings.distill)).prompts if distils else []
+    recovery = DistillJob.of(job, job.student, settings.distill)
+    checked = checked_inputs(ws, recovery, midtrains=True).prompts if distils else []
     if answered_by_clean and not checked:
         checked = require_chat(ws, job.prompts, settings, job.earlier)
     if settings.midtrain.mix.chat:

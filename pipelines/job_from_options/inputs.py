@@ -177,9 +177,23 @@ def with_routes(ws: Workspace, distill: DistillConfig) -> DistillConfig:
     return distill.model_copy(update={"routes": routes})
 
 
-def with_augmented(settings: MidtrainConfig, augment: Path | None) -> MidtrainConfig:
-    """Give retold documents a share of the mix: half of the new documents', unless the mix sets one."""
+def guard_typed(changes: Changes) -> str | None:
+    """Return what was typed of prompts about the documents; None of keeping them, which every method does."""
+    typed = changes.get("distill.overlap")
+    return None if typed == "keep" else typed
+
+
+def with_augmented(settings: MidtrainConfig, augment: Path | None, changes: Changes = NONE) -> MidtrainConfig:
+    """Give retold documents a share of the mix: half of the new documents', unless the mix sets one.
+
+    Where there are none, refuse a share that was typed; one of recover.yaml goes to the other sources.
+    """
     if augment is None:
+        if settings.mix.augmented and "midtrain.mix" in changes:
+            raise InputError(
+                "--mix: augmented has no effect without --augment (of `recover cycle` and `midtrain`): name "
+                "the folder that `recover augment` wrote, or leave augmented out"
+            )
         return settings
     rows_of(augment)
     mix = settings.mix

@@ -116,6 +116,7 @@ def retrieval_job(
     chosen = ws.checkpoint(checkpoint).id
     clean = ws.clean().id
     settings = resolved(ws, docs or taught_folder(ws, chosen), changes)
+    require_place("sampler", settings.eval.sampler, ws.config)
     if settings.eval.probes is None:
         raise InputError(
             "no questions lie beside the documents: write some with `recover probes`, or --probes"

@@ -16,6 +16,7 @@ from pipelines.job_from_options.inputs import (
     require_probes,
     resolved,
     training_folder,
+    with_augmented,
     with_ifeval,
 )
 from pipelines.job_from_options.trained_weights import require_trainable
@@ -47,6 +48,7 @@ def pilot_job(
     tried = parse_rates(rates) if rates else (rate / 4, rate)
     if settings.midtrain.method != "text":
         raise InputError("a pilot predicts training on text: set midtrain.method to text, or run the cycle")
+    settings = _without_retold(settings, changes)
     chosen = ws.checkpoint(student)
     require_trainable(ws, chosen, settings, "midtrain", changes)
     require_probes(settings)
@@ -71,11 +73,18 @@ def pilot_job(
     )
 
 
+def _without_retold(settings: Config, changes: Changes) -> Config:
+    """Return the settings with a mix that has no retold documents: a pilot reads none and proposes none."""
+    midtrain = with_augmented(settings.midtrain, None, changes)
+    midtrain = midtrain.model_copy(update={"mix": midtrain.mix.without("augmented")})
+    return settings.model_copy(update={"midtrain": midtrain})
+
+
 def _require_behaviour(ws: Workspace, settings: Config) -> None:
     """Refuse what stands in the way of asking IFEval's prompts."""
     require_place("sampler", settings.eval.sampler, ws.config)
     asked = EvalJob(checkpoint=ws.clean().id, suites=("ifeval",), settings=settings.eval)
-    require_answerable(ws, ws.clean(), suites_of(asked))
+    require_answerable(ws, ws.clean(), suites_of(asked), asked.settings.sampler)
 
 
 def parse_rates(text: str) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
     absolute,
+    guard_typed,
     midtraining_prompts,
     newest_midtrained,
     readable_folder,
@@ -26,6 +27,8 @@ from pipelines.job_from_options.inputs import (
 from pipelines.job_from_options.measure import eval_job
 from pipelines.job_from_options.trained_weights import require_trainable
 from pipelines.knowledge import passage_teaching
+from pipelines.machine.disk_space import require_space
+from pipelines.merge import require_mergeable
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from pipelines.sweep import parse_weights
@@ -50,9 +53,10 @@ def midtrain_job(
     settings = resolved(ws, docs, changes)
     chosen = ws.checkpoint(student)
     require_trainable(ws, chosen, settings, "midtrain", changes)
+    require_space(ws, chosen, settings, ("midtrain",))
     require_probes(settings)
     folder = training_folder(ws, docs, settings)
-    midtrain = with_augmented(settings.midtrain, augment)
+    midtrain = with_augmented(settings.midtrain, augment, changes)
     passage_teaching.check(midtrain, augment)
     earlier = earlier_probes(ws, chosen.id)
     return MidtrainJob(
@@ -80,12 +84,13 @@ def distill_job(
     chosen = ws.checkpoint(student or newest_midtrained(ws))
     settings = resolved(ws, docs or taught_folder(ws, chosen.id), changes)
     require_trainable(ws, chosen, settings, "distill", changes)
+    require_space(ws, chosen, settings, ("distill",))
     require_probes(settings)
     distill = with_routes(ws, settings.distill)
     check_settings(distill, ws.config)
     method = with_dials(distill.method, distill.dials)
     typed = {option: changes.get(key) for option, key in OPTIONS_OF_SOME_METHODS.items()}
-    refuse_ignored(method, **typed)
+    refuse_ignored(method, **typed, overlap=guard_typed(changes))
     folder = readable_folder(ws, docs, settings) if docs else None
     job = DistillJob(
         student=chosen.id,
@@ -127,6 +132,7 @@ def sweep_job(
 ) -> SweepJob:
     """Build a sweep: one merge in each of several shares, and how to evaluate each."""
     shares = parse_weights(weights)
+    require_mergeable(ws, merged)  # the student is evaluated before the first merge
     measured = eval_job(ws, merged.student, suites, changes=changes, narrow=False)
     return SweepJob(
         **merged.model_dump(include=set(Mixture.model_fields)),

@@ -99,6 +99,8 @@ def forecast(
         return None
     timed = _Timed(size, measured(size.hidden, settings.model.number_bytes(_on_gpu())))
     mix = mix_of(ws, job.student, settings.midtrain.mix)
+    if not job.augment:
+        mix = mix.without("augmented")
     evaluations = sum(timed.suite(suite, recorded=suite.name in recorded) for suite in suites)
     return Forecast(evaluations, timed.midtraining(job, mix), timed.recovery(job))
 

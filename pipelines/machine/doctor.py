@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from pipelines.config.home_settings import of_home
 from pipelines.config.settings import CONFIG_NAME, read
 from pipelines.machine.foreign_packages import shared_names
 from recovery.errors import InputError
@@ -70,11 +71,24 @@ def _vllm() -> dict[str, Any]:
 def _disk(home: Path) -> dict[str, Any]:
     parent = next(path for path in (home.absolute(), *home.absolute().parents) if path.exists())
     free = shutil.disk_usage(parent).free / 2**30
+    least, most = (size / 2**30 for size in _of_cycle(home))
+    needed = max(FREE_GIB, least)
     writable = parent.is_dir() and os.access(parent, os.W_OK)
     problem = "a file" if home.is_file() else "not writable"
-    detail = f"{home}: {free:.1f} GiB free" if writable else f"{home}: {problem}"
-    remedy = f"choose a --home that is writable with {FREE_GIB} GiB free"
-    return _row("home", writable and free >= FREE_GIB, detail, remedy)
+    taken = f", a cycle takes up to {most:,.1f} GiB" if most else ""
+    detail = f"{home}: {free:.1f} GiB free{taken}" if writable else f"{home}: {problem}"
+    remedy = f"choose a --home that is writable with {needed:,.1f} GiB free"
+    return _row("home", writable and free >= needed, detail, remedy)
+
+
+def _of_cycle(home: Path) -> tuple[int, int]:
+    """Return the bytes that a cycle of the home's model needs, and takes at most; 0 where that is unknown."""
+    try:
+        from pipelines.machine import disk_space
+
+        return disk_space.of_cycle(of_home(home, implicit=False))
+    except (ImportError, InputError, ValueError):  # no torch, no settings, or a model's name that is none
+        return 0, 0
 
 
 def _settings(home: Path) -> dict[str, Any]:

@@ -101,4 +101,5 @@ def model_size(size: Size, settings: ModelConfig, gpu: bool = True) -> ModelSize
         activation_bytes=round(number_bytes * activations),
         cache_bytes=max(1, round(number_bytes * cache)),
         quantized=settings.quantize is not None,
+        embeddings=size.embeddings,
     )

@@ -64,13 +64,19 @@ def merge_weights(  # noqa: PLR0913 - three models, and how they are merged
     if (kind == "residual") != (residual is not None):
         raise InputError("merge: residual, and no other kind, needs the origin that `other` was tuned from")
     paths = (student, other) if residual is None else (student, other, residual.origin)
-    sources = [StoredWeights(path, trust_remote_code) for path in paths]
-    for one in sources[1:]:
-        require_same(sources[0], one)
+    sources = mergeable(paths, trust_remote_code)
     with storage_errors(target):
         _copy_rest(student, sources[0].base, target)
         sums = Sums(sources, _shares(sources, weight, kind), _masks(sources, residual))
         _write(sums, target, on_tensor)
+
+
+def mergeable(paths: Sequence[Path], trust_remote_code: bool = False) -> list[StoredWeights]:
+    """Return the models at these places by the headers of their files; refuse those that cannot be merged."""
+    sources = [StoredWeights(path, trust_remote_code) for path in paths]
+    for one in sources[1:]:
+        require_same(sources[0], one)
+    return sources
 
 
 def put_back(
@@ -83,8 +89,7 @@ def put_back(
     trust_remote_code: bool = False,
 ) -> None:
     """Write the student to `target` with the named tensors of `other` in place of its own."""
-    sources = [StoredWeights(path, trust_remote_code) for path in (student, other)]
-    require_same(*sources)
+    sources = mergeable((student, other), trust_remote_code)
     sums = Sums(sources, lambda name: (0.0, 1.0) if name in names else (1.0, 0.0))
     with storage_errors(target):
         _copy_rest(student, sources[0].base, target)

@@ -36,6 +36,7 @@ from recovery.training.trainer import TokenLoss
 from recovery.training.updater import Microbatch
 
 if TYPE_CHECKING:
+    from recovery.models.chat_encoding import ChatEncoder
     from recovery.models.chat_model import ChatModel
 
 Messages = Sequence[dict[str, Any]]
@@ -111,7 +112,7 @@ def require(found: Iterable[Check]) -> None:
         raise GateError(f"preflight: {failed[0].name}: {failed[0].detail}: {failed[0].remedy}{more}")
 
 
-def vocabulary(student: ChatModel, teacher: ChatModel) -> Check:
+def vocabulary(student: ChatModel | ChatEncoder, teacher: ChatModel | ChatEncoder) -> Check:
     """Check that both vocabularies are equal: the teacher scores the student's token ids."""
     mine, theirs = student.tokenizer.get_vocab(), teacher.tokenizer.get_vocab()
     other = sorted(token for token in mine.keys() | theirs.keys() if mine.get(token) != theirs.get(token))

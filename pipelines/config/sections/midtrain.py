@@ -34,9 +34,13 @@ class Mix(Section):
 
     @property
     def at_first(self) -> Mix:
-        """The mix of a first midtraining: there are no earlier documents, whose share goes to the others."""
-        others = self.model_dump(exclude={"earlier"})
-        total = sum(others.values())  # not 1 - earlier, which rounding may make smaller than a share
+        """The mix of a first midtraining: there are no earlier documents."""
+        return self.without("earlier")
+
+    def without(self, source: str) -> Mix:
+        """Return the mix without a source of which there is nothing: its share goes to the others."""
+        others = self.model_dump(exclude={source})
+        total = sum(others.values())  # not 1 - its share, which rounding may make smaller than another one
         return Mix(**{name: share / total for name, share in others.items()})
 
     @property

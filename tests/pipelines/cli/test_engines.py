@@ -132,8 +132,12 @@ def test_vllm_that_is_not_installed_is_one_line_and_bad_input(
         assert said.code == 2 and "pip install recover-llm[vllm]" in said.error
 
 
-def test_a_place_that_is_none_is_refused_before_anything_is_recorded(recover: Recover, home: Path) -> None:
-    for words in (("eval",), ("distill",), ("preflight",)):
+def test_a_place_that_is_none_is_refused_before_anything_is_recorded(
+    recover: Recover, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for late in ("pipelines.distillation.dry_run.preflight_report", "pipelines.retrieval.retrieval"):
+        monkeypatch.setattr(late, None)
+    for words in (("eval",), ("distill",), ("preflight",), ("retrieval",)):
         said = recover("-q", "--home", home, *words, "--sampler", "vlm")
         assert said.code == 2 and "give inprocess, vllm, server or a server's URL" in said.error
 

@@ -145,3 +145,4 @@ def test_a_mix_without_earlier_documents_adds_up_as_well() -> None:
         mix = Mix(new=(100 - earlier) / 100, earlier=earlier / 100)
         assert mix.at_first == Mix(new=1.0)
     assert Mix(new=0.3, questions=0.3, earlier=0.15, chat=0.25).at_first.chat == pytest.approx(0.25 / 0.85)
+    assert Mix(new=0.4, chat=0.4, augmented=0.2).without("augmented") == Mix(new=0.5, chat=0.5)

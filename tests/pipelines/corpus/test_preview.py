@@ -121,6 +121,18 @@ def test_tokens_are_the_models_own(docs: Path, tmp_path: Path, capsys: pytest.Ca
     assert found["training"]["steps"] > 0
 
 
+def test_retold_documents_have_no_part_in_the_plan(
+    docs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    said(capsys, "-q", "--home", home, "init")
+    path = home / "recover.yaml"
+    mixed = path.read_text().replace("{new: 0.4, earlier: 0.3, questions: 0.3}", "{new: 0.5, augmented: 0.5}")
+    path.write_text(mixed)
+    planned = json.loads(said(capsys, "-q", "--home", home, "corpus", docs, "--json"))["training"]
+    assert planned["share_of_new"] == 1.0
+
+
 def test_strict_and_empty_folders_are_bad_input(
     docs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

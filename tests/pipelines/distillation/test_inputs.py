@@ -194,9 +194,15 @@ def test_rows_that_no_checker_can_be_built_for_are_refused_before_the_first_step
 
 
 def test_an_option_that_a_method_does_not_read_is_refused() -> None:
-    inputs.refuse_ignored(get("opd"), context=None, reward=None, pairs=None, route=())
+    inputs.refuse_ignored(get("opd"), context=None, reward=None, pairs=None, route=(), overlap="drop")
     inputs.refuse_ignored(get("sdft"), context="a", pairs="b")
-    for name, option in (("opd", "context"), ("opd", "reward"), ("opd", "pairs"), ("sdft", "route")):
+    for name, option in (
+        ("opd", "context"),
+        ("opd", "reward"),
+        ("opd", "pairs"),
+        ("sdft", "route"),
+        ("sft", "overlap"),
+    ):
         with pytest.raises(InputError, match=f"--{option} has no effect with method '{name}'"):
             inputs.refuse_ignored(get(name), **{option: "a"})
 

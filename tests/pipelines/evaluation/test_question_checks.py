@@ -17,6 +17,7 @@ from pipelines.runs.workspace import Workspace
 from pipelines.writing.instruction_prompts import generate, rows
 from recovery.errors import InputError
 from tests.support import papers, tiny
+from tests.support.engine_fakes import TinyEngine, serving
 
 LIMIT = 300  # tokens: a byte each, and the template's
 
@@ -68,6 +69,33 @@ def test_passages_in_front_of_a_question_count(ws: Workspace, tmp_path: Path) ->
     job = eval_job(ws, "base", "knowledge", changes={**closed, "eval.open_book": True})
     with pytest.raises(InputError, match="the question 'Ada wrote it"):
         evaluate(ws, job, key=ws.new_key())
+
+
+def test_a_question_that_the_engine_does_not_read_is_refused_before_it_starts(
+    ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recovery.engines.vllm_local.require_vllm", lambda: None)
+    path = ws.home / "recover.yaml"
+    path.write_text(path.read_text() + "\nengine: {max_length: 200}\n")
+    vars(ws).pop("config", None)
+    changes = probes(tmp_path, {"prompt": "?" * 200})
+    evaluate(ws, eval_job(ws, "base", "knowledge", changes=changes), key=ws.new_key())  # in this process
+    job = eval_job(ws, "base", "knowledge", changes={**changes, "eval.sampler": "server"})
+    with pytest.raises(
+        InputError, match=r"has 2\d\d tokens, the engine that answers reads 200, answers incl"
+    ):
+        evaluate(ws, job, key=ws.new_key())
+
+
+def test_a_question_that_a_running_server_does_not_read_is_refused_before_it_is_asked(
+    ws: Workspace, tmp_path: Path
+) -> None:
+    with serving(TinyEngine(tiny.chat_model())) as server:
+        server.length = 200
+        changes = probes(tmp_path, {"prompt": "?" * 200}) | {"eval.sampler": server.url}
+        with pytest.raises(InputError, match="the engine that answers reads 200"):
+            evaluate(ws, eval_job(ws, "base", "knowledge", changes=changes), key=ws.new_key())
+        assert server.served == []
 
 
 def test_a_cycle_refuses_it_before_anything_is_recorded(ws: Workspace, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from db.errors import NotFound
 from db.reads import queries
+from pipelines.config.sections.midtrain import Mix
 from pipelines.cycle import cycle
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.job_from_options.pilot import pilot_job
@@ -339,6 +340,24 @@ def test_an_engine_of_a_teacher_has_room_for_an_answer(
     pairs = lines(docs.parent / "pairs.jsonl", [{"prompt": "Say.", "response": "Said."}])
     data = {"distill.dials": {"states": "data"}, "distill.pairs": str(pairs)}
     cycle_job(ws, docs, changes=changes | data)  # writes no answers
+
+
+def test_a_share_of_retold_documents_is_typed_with_such_documents(ws: Workspace, docs: Path) -> None:
+    mix = {"midtrain.mix": ONLY_NEW | {"new": 0.5, "augmented": 0.5}}
+    for build in (cycle_job, midtrain_job, partial(pilot_job, budget=3)):
+        with pytest.raises(InputError, match="augmented has no effect without --augment"):
+            build(ws, docs, changes=mix)
+    told = lines(docs.parent / "augmented.jsonl", [{"kind": "summary", "text": "so"}])
+    assert midtrain_job(ws, docs, augment=told, changes=mix).settings.mix.augmented == 0.5
+
+
+def test_a_share_of_retold_documents_that_the_home_sets_is_not_proposed(ws: Workspace, docs: Path) -> None:
+    path = ws.home / "recover.yaml"
+    preset = "mix: {new: 0.4, earlier: 0.3, questions: 0.3}"
+    path.write_text(path.read_text().replace(preset, "mix: {new: 0.5, augmented: 0.5}"))
+    vars(ws).pop("config", None)
+    assert midtrain_job(ws, docs).settings.mix.augmented == 0.5  # the training says where it goes
+    assert pilot_job(ws, docs, budget=3).settings.midtrain.mix == Mix(new=1.0)
 
 
 def test_a_list_of_superseded_documents_that_cannot_be_read_is_refused(ws: Workspace, docs: Path) -> None:

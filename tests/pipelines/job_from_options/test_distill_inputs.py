@@ -11,7 +11,9 @@ from pipelines.job_from_options.cycle import cycle_job
 from pipelines.job_from_options.train import distill_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from tests.support.small_cycles import ONLY_NEW, WITH_CHAT, lines
+from recovery.models.adapters import LoraSpec, add_lora
+from tests.support import tiny
+from tests.support.small_cycles import ASKED, ONLY_NEW, WITH_CHAT, lines
 
 
 @pytest.fixture
@@ -43,6 +45,19 @@ def test_a_method_that_reads_pairs_alone_asks_for_no_prompts(ws: Workspace, docs
     of_settings = {"distill.pairs": str(pairs), "distill.prompts": "self", "midtrain.mix": ONLY_NEW}
     with pytest.raises(AssertionError, match="asked for"):  # by the way `seqkd`, which auto tries too
         cycle_job(ws, docs, recover_with="auto", changes=of_settings)
+
+
+def test_a_guard_of_the_documents_wants_a_frozen_teacher(ws: Workspace, docs: Path) -> None:
+    pairs = lines(docs.parent / "pairs.jsonl", [{"prompt": "Say.", "response": "so"}])
+    changes = {"distill.method": "sft", "distill.pairs": str(pairs), "distill.overlap": "drop"}
+    for build in (
+        lambda: distill_job(ws, student="base", changes=changes),
+        lambda: cycle_job(ws, docs, changes=changes),
+    ):
+        with pytest.raises(InputError, match="--overlap has no effect with method 'sft'"):
+            build()
+    kept = {**changes, "distill.overlap": "keep"}  # as every method does
+    assert distill_job(ws, student="base", changes=kept).settings.overlap == "keep"
 
 
 @pytest.mark.usefixtures("unwritten")
@@ -83,3 +98,73 @@ def test_a_folder_without_documents_is_refused_first(ws: Workspace, tmp_path: Pa
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="empty"):
         distill_job(ws, student="base", docs=tmp_path / "empty", changes={"distill.prompts": "self"})
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> str:
+    """A model whose tokenizer has one token more than the home's."""
+    model = tiny.save(tmp_path / "stranger", seed=1)
+    tokenizer = tiny.tokenizer()
+    tokenizer.add_tokens(["zzz"])
+    tokenizer.save_pretrained(model)
+    return str(model)
+
+
+def test_a_teacher_of_another_vocabulary_is_refused(ws: Workspace, docs: Path, stranger: str) -> None:
+    asked = {"distill.prompts": str(docs.parent / "prompts.jsonl")}
+    anchored = {"distill.method": "rl", "distill.reward": "ifeval", "distill.dials": {"anchor_beta": 0.1}}
+    rewarded = lines(docs.parent / "rewarded.jsonl", [{"prompt": "Say one word.", **ASKED}])
+    for changes in (asked, anchored | {"distill.prompts": str(rewarded)}):
+        with pytest.raises(InputError, match=r"the teacher .*: 1 tokens differ, first 'zzz'"):
+            distill_job(ws, stranger, "base", changes=changes)
+    unchecked = {**asked, "distill.preflight": False}
+    assert not distill_job(ws, stranger, "base", changes=unchecked).settings.preflight
+
+
+def test_a_route_that_a_row_takes_leads_to_a_teacher_of_the_same_vocabulary(
+    ws: Workspace, docs: Path, stranger: str
+) -> None:
+    prompts = docs.parent / "prompts.jsonl"
+    routes = {"distill.method": "opd-multi", "distill.routes": {"code": stranger}}
+    builds = (
+        lambda: distill_job(ws, student="base", changes={**routes, "distill.prompts": str(prompts)}),
+        lambda: cycle_job(ws, docs, changes=routes),
+    )
+    for build in builds:
+        build()  # no row takes that route
+    lines(prompts, [{"prompt": "Add.", "route": "code"}, {"prompt": "Say."}])
+    for build in builds:
+        with pytest.raises(InputError, match=r"the teacher .*: 1 tokens differ"):
+            build()
+
+
+def test_an_adapter_as_teacher_on_an_engine_is_refused(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = "recovery.engines.vllm_http.ServerEngine._described"
+    monkeypatch.setattr(described, lambda engine, url: ("clean", None))
+    chat = add_lora(ws.load(ws.clean()), LoraSpec(rank=2))
+    adapter = ws.publish(chat, parent=ws.clean(), run_id=None, config={}).id
+    asked = {"distill.method": "opd-topk", "distill.prompts": str(docs.parent / "prompts.jsonl")}
+    engine = {**asked, "distill.teacher_engine": "http://127.0.0.1:1"}
+    previous = {**engine, "distill.dials": {"teacher": "previous"}}
+    for build in (
+        lambda: distill_job(ws, adapter, "base", changes=engine),
+        lambda: cycle_job(ws, docs, student=adapter, changes=previous),
+    ):
+        with pytest.raises(InputError, match=f"the teacher {adapter} is an adapter: merge it first"):
+            build()
+    distill_job(ws, adapter, "base", changes=asked)
+    cycle_job(ws, docs, student=adapter, changes=engine)  # the clean model teaches
+
+
+def test_a_student_that_was_never_midtrained_has_no_previous_teacher_outside_a_cycle(
+    ws: Workspace, docs: Path
+) -> None:
+    changes = {
+        "distill.dials": {"teacher": "previous"},
+        "distill.prompts": str(docs.parent / "prompts.jsonl"),
+    }
+    cycle_job(ws, docs, changes=changes)
+    with pytest.raises(InputError, match=r"teacher=previous: .* was never midtrained"):
+        distill_job(ws, student="base", changes=changes)

@@ -10,6 +10,7 @@ import torch
 
 from evals.scores import Asked
 from pipelines.config.jobs import CycleJob
+from pipelines.config.sections.midtrain import Mix
 from pipelines.cycle import cycle
 from pipelines.evaluate import evaluation_within
 from pipelines.evaluation.suites import Suite, suites_of
@@ -121,6 +122,20 @@ def test_twice_the_questions_take_twice_as_long(tmp_path: Path) -> None:
     assert halved
     assert halved == replace(whole, evaluations=halved.evaluations)
     assert halved.evaluations == pytest.approx(whole.evaluations / 2)
+
+
+@pytest.mark.usefixtures("slow")
+def test_the_share_of_retold_documents_that_are_not_named_goes_to_the_others(tmp_path: Path) -> None:
+    ws = make_home(tmp_path)
+    job = cycle_job(ws, make_docs(tmp_path))
+
+    def mixed(mix: Mix) -> CycleJob:
+        midtrain = job.settings.midtrain.model_copy(update={"mix": mix})
+        return job.model_copy(update={"settings": job.settings.model_copy(update={"midtrain": midtrain})})
+
+    alone, retold = (forecast(ws, mixed(mix)) for mix in (Mix(new=1.0), Mix(new=0.5, augmented=0.5)))
+    assert alone
+    assert alone == retold
 
 
 @pytest.mark.usefixtures("slow")

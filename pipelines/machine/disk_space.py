@@ -1,0 +1,140 @@
+"""Compare the free disk with what trainings write: states to resume from, and checkpoints."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pipelines.config import fitted
+from pipelines.config.fitted import ModelSize
+from pipelines.config.sections.training import LoraConfig
+from pipelines.machine import fitting, model_sizes
+from pipelines.machine.gpus import GIB
+from pipelines.machine.stage_memory import LASTING_BYTES
+from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from pipelines.config.settings import Config
+    from pipelines.runs.workspace import Workspace
+    from recovery.storage.checkpoints import Checkpoint
+
+STAGES = ("midtrain", "distill")
+AT_ONCE = 3  # states: the newest two, and one that is being written
+ADAPTER_BYTES = 4  # of a stored adapter's weight
+
+
+@dataclass(frozen=True)
+class Written:
+    """The bytes that a training writes."""
+
+    stage: str
+    state: int  # each
+    states: int  # that lie there at once, at most
+    checkpoint: int
+
+    @property
+    def least(self) -> int:
+        """Return the bytes without which the training cannot end."""
+        return self.state + self.checkpoint
+
+
+def require_space(
+    ws: Workspace, student: Checkpoint, settings: Config, stages: Sequence[str] = STAGES
+) -> None:
+    """Refuse trainings of which not even one saved state and its checkpoint fit on the home's disk.
+
+    Say where all that they write does not.
+    """
+    found = written(settings, fitting.checkpoint_size(ws, student), stages)
+    free = shutil.disk_usage(ws.home).free
+    for one in found:
+        if free < one.least:
+            raise InputError(
+                f"{ws.home}: {_gib(free)} are free there, and {one.stage} needs {_gib(one.least)} for a "
+                "saved state and its checkpoint: remove what is no longer needed (`recover prune` lists it), "
+                "or take a --home on another disk"
+            )
+    if free < (most := in_all(found)):
+        ws.progress.say(
+            f"  disk         {_gib(free)} are free, saved states and checkpoints take up to {_gib(most)}: "
+            "`recover prune` lists what is no longer needed"
+        )
+
+
+def of_cycle(config: Config) -> tuple[int, int]:
+    """Return the bytes without which no cycle of the clean model can end, and those that it takes at most.
+
+    Both are 0 where the model's config.json is not at hand.
+    """
+    import torch
+
+    try:
+        size = model_sizes.read_size_at_hand(config.model.path, config.model.revision)
+    except InputError:
+        return 0, 0
+    found = written(config, model_sizes.model_size(size, config.model, torch.cuda.is_available()), STAGES)
+    return max(one.least for one in found), in_all(found)
+
+
+def written(settings: Config, size: ModelSize, stages: Sequence[str]) -> list[Written]:
+    """Return what each of the stages writes, one after the other, from a student of that size."""
+    found = []
+    for stage in stages:
+        lora = _adapter(settings, size, stage)
+        if lora and not size.rank:  # else the student's adapter is trained on, here and from here on
+            size = replace(size, rank=lora.rank)
+        found.append(_written(settings, size, stage, lora))
+    return found
+
+
+def in_all(found: Iterable[Written]) -> int:
+    """Return what lies there at once, at most: a stage's states go when it ends, its checkpoint stays."""
+    found = list(found)
+    states = max((one.state * one.states for one in found), default=0)
+    return states + sum(one.checkpoint for one in found)
+
+
+def _adapter(settings: Config, size: ModelSize, stage: str) -> LoraConfig | None:
+    """Return the adapter that a stage's settings ask for, by the memory where they leave it open."""
+    lora = settings.midtrain.lora if stage == "midtrain" else settings.distill.lora
+    if not isinstance(lora, str):
+        return lora
+    machine = fitting.this_machine(settings.model)
+    if stage == "midtrain":
+        return fitted.fit_midtraining(settings.midtrain, size, machine).adapter
+    return fitted.fit_distillation(settings.distill, size, machine).adapter
+
+
+def _written(settings: Config, size: ModelSize, stage: str, lora: LoraConfig | None) -> Written:
+    import torch
+
+    training = settings.midtrain if stage == "midtrain" else settings.distill
+    if size.rank:
+        trained = _adapter_weights(size, lora)
+        checkpoint = ADAPTER_BYTES * trained
+    else:
+        trained = size.parameters - (size.embeddings if training.freeze_embeddings else 0)
+        checkpoint = size.parameters * settings.model.number_bytes(torch.cuda.is_available())
+    return Written(stage, LASTING_BYTES * trained, _states(training.save_every, training.steps), checkpoint)
+
+
+def _adapter_weights(size: ModelSize, lora: LoraConfig | None) -> int:
+    """Return an adapter's weights; 0 where it is on modules of its own, of which the sizes are not known."""
+    usual = LoraConfig()
+    if lora and lora.targets != usual.targets:
+        return 0
+    return size.adapter * size.rank // usual.rank
+
+
+def _states(save_every: int, steps: int | None) -> int:
+    """Return how many states lie there at once: of few steps there are fewer than usual."""
+    if not save_every:
+        return 1
+    return min(AT_ONCE, math.ceil(steps / save_every)) if steps else AT_ONCE
+
+
+def _gib(count: float) -> str:
+    return f"{count / GIB:,.1f} GiB"

@@ -1,0 +1,151 @@
+"""The free disk: what does not fit at all is refused, what may not fit is said, before the first stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from db.reads import queries
+from pipelines.config.fitted import Machine, ModelSize
+from pipelines.config.overrides import changed
+from pipelines.job_from_options.cycle import cycle_job
+from pipelines.job_from_options.train import distill_job, midtrain_job
+from pipelines.machine import disk_space, doctor, fitting
+from pipelines.machine.disk_space import Written
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from tests.support.small_cycles import make_docs, make_home, settle
+from tests.support.stages import PRESET
+
+SIZE = ModelSize(parameters=1000, adapter=128, activation_bytes=1, cache_bytes=1, embeddings=300)
+WHOLE: dict[str, Any] = {  # all weights are trained, in fp32
+    "midtrain.lora": None,
+    "midtrain.save_every": 10,
+    "distill.lora": None,
+    "distill.freeze_embeddings": False,
+    "distill.save_every": 10,
+    "distill.steps": 100,
+}
+
+
+@pytest.fixture
+def leave(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Leave so many bytes of every disk free."""
+
+    def left(count: int) -> None:
+        monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=count))
+
+    return left
+
+
+def written(size: ModelSize = SIZE, **changes: Any) -> list[Written]:
+    named = {key.replace("__", "."): value for key, value in changes.items()}
+    return disk_space.written(changed(PRESET, WHOLE | named), size, disk_space.STAGES)
+
+
+def test_a_training_keeps_two_states_and_writes_a_third() -> None:
+    midtrain, distill = written()
+    assert midtrain == Written("midtrain", state=12_000, states=3, checkpoint=4000)
+    assert distill == Written("distill", state=12_000, states=3, checkpoint=4000)
+    assert midtrain.least == 16_000
+    assert disk_space.in_all([midtrain, distill]) == 36_000 + 8000  # the states go when a stage ends
+
+
+def test_few_steps_write_few_states() -> None:
+    assert [one.states for one in written(midtrain__save_every=0, distill__steps=20)] == [1, 2]
+    assert [one.states for one in written(midtrain__steps=5, distill__save_every=1)] == [1, 3]
+
+
+def test_frozen_embeddings_have_no_state_but_are_stored() -> None:
+    _, distill = written(distill__freeze_embeddings=True)
+    assert (distill.state, distill.checkpoint) == (12 * 700, 4000)
+
+
+def test_an_adapter_is_all_that_is_written() -> None:
+    """Of rank 64, half of the default one's weights; recovery trains the same one."""
+    midtrain, distill = written(midtrain__lora={"rank": 64}, distill__lora="auto")
+    assert (midtrain.state, midtrain.checkpoint) == (12 * 64, 4 * 64)
+    assert (distill.state, distill.checkpoint) == (12 * 64, 4 * 64)
+    (of_student, _) = written(ModelSize(1000, 128, 1, 1, rank=32))
+    assert of_student.state == 12 * 32
+
+
+def test_what_is_trained_follows_from_the_memory_where_the_settings_leave_it_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for usable, state in ((1e9, 12_000), (1.0, 12 * 128)):
+        machine = Machine(usable, weight_bytes=4)
+        monkeypatch.setattr(fitting, "this_machine", lambda model, machine=machine: machine)
+        assert written(midtrain__lora="auto")[0].state == state
+
+
+def test_an_adapter_on_modules_of_its_own_is_refused_nowhere() -> None:
+    (midtrain, _) = written(midtrain__lora={"rank": 64, "targets": ["q_proj"]})
+    assert midtrain.least == 0
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    return make_docs(tmp_path)
+
+
+def test_a_disk_without_room_for_one_state_is_refused_before_the_first_stage(
+    tmp_path: Path, docs: Path, leave: Callable[[int], None]
+) -> None:
+    with make_home(tmp_path) as ws:
+        settle(ws, margin=0.4, learning_rate=1e-12)
+        prompts = {"distill.prompts": str(docs.parent / "prompts.jsonl")}
+        builds = (
+            partial(cycle_job, ws, docs),
+            partial(midtrain_job, ws, docs),
+            partial(distill_job, ws, student="base", changes=prompts),
+        )
+        leave(1000)
+        for build in builds:
+            with pytest.raises(
+                InputError, match=r"home: 0\.0 GiB are free there, and .*`recover prune` lists it"
+            ):
+                build()
+        assert queries.runs(ws.tracker.db) == []
+
+
+def test_a_disk_that_may_become_full_is_said_once(
+    tmp_path: Path, docs: Path, leave: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with make_home(tmp_path) as ws:
+        settle(ws, margin=0.4, learning_rate=1e-12)
+        said: list[str] = []
+        monkeypatch.setattr(ws.progress, "say", said.append)
+        needed, taken = _of_cycle(ws)
+        for free, lines in ((needed, 1), (taken - 1, 1), (taken, 0)):
+            leave(free)
+            said.clear()
+            cycle_job(ws, docs)
+            assert len([line for line in said if line.startswith("  disk  ")]) == lines
+        leave(needed - 1)
+        with pytest.raises(InputError, match="are free there"):
+            cycle_job(ws, docs)
+
+
+def test_doctor_asks_for_what_a_cycle_needs(
+    tmp_path: Path, leave: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "FREE_GIB", 0)
+    with make_home(tmp_path) as ws:
+        needed, taken = _of_cycle(ws)
+        assert taken > needed > 0
+        for free, ready in ((needed - 1, False), (needed, True)):
+            leave(free)
+            row = doctor._disk(ws.home)
+            assert row["ok"] is ready
+            assert row["detail"].endswith(" GiB free, a cycle takes up to 0.0 GiB")
+    assert "a cycle" not in doctor._disk(tmp_path / "new")["detail"]
+
+
+def _of_cycle(ws: Workspace) -> tuple[int, int]:
+    return disk_space.of_cycle(ws.config)
