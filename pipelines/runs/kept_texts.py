@@ -38,7 +38,7 @@ def keep(docs: str, run: Path, reading: ReadingConfig, step: Callable[..., None]
     """Keep the texts of a folder in a run's folder, once: a resumed run reads what its first attempt kept."""
     kept, folder = run / KEPT_TEXTS, Path(docs)
     if not kept.exists():
-        progress = reading_progress(step, folder)
+        progress = reading_progress(step, folder, reading.leave_out)
         text_file.keep(folder, kept, reading.limits, strict=strict, progress=progress)
 
 
