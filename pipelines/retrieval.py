@@ -36,6 +36,7 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluation.recorded_scores import recorded_items
 from pipelines.runs.kept_texts import learned
 from pipelines.runs.pinned_inputs import inherited, pinned
+from pipelines.runs.progress import reading_progress
 from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -60,7 +61,7 @@ def _work(ws: Workspace, job: RetrievalJob, stage: Stage) -> Result:
     if not asked:
         raise InputError(f"{job.settings.probes}: no questions about knowledge: give others with --probes")
     multihop = drawn([probe for probe in probes if probe.kind == MULTIHOP], job.settings.limit)
-    retrieved = _retrieved(_texts(ws, job), [*asked, *multihop], job.passages)
+    retrieved = _retrieved(_texts(ws, job, stage), [*asked, *multihop], job.passages)
     file = _written(stage.directory / "passages.jsonl", retrieved)
     scores = {"clean": _scores(ws, job, stage, "clean", job.clean, file)}
     if job.trained:
@@ -78,10 +79,12 @@ def _work(ws: Workspace, job: RetrievalJob, stage: Stage) -> Result:
     return result | _verdict(result)
 
 
-def _texts(ws: Workspace, job: RetrievalJob) -> Sequence[str]:
+def _texts(ws: Workspace, job: RetrievalJob, stage: Stage) -> Sequence[str]:
     """Return the named documents, or all that the trained checkpoint was ever taught."""
     if job.docs:
-        return documents.read_corpus(Path(job.docs), ws.config.midtrain.reading.limits).texts
+        reading = ws.config.midtrain.reading
+        progress = reading_progress(stage.step, Path(job.docs), reading.leave_out)
+        return documents.read_corpus(Path(job.docs), reading.limits, progress=progress).texts
     found = learned(ws, job.trained or job.clean, ALL_TEXTS)
     if not found.texts:
         raise InputError(f"no documents of {job.trained or job.clean} are kept: give them with --docs")

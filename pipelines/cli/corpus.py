@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from pipelines.config.sections.midtrain import MidtrainConfig
     from pipelines.config.settings import Config
     from pipelines.corpus.preview import Encode, Preview
+
+FOLDERS = 10  # shown, at most
+Section = tuple[str, list[dict[str, Any]], list[str]]  # a title, rows and their columns
 
 
 @click.command("corpus")
@@ -27,8 +31,8 @@ def corpus_command(
 ) -> None:
     """Show what training would read of a folder.
 
-    What is read and skipped, and why; near-duplicates; the first documents; and, in a home, the length of
-    the training. Nothing is trained or kept.
+    What is read and skipped, and why; which folders the text comes from; near-duplicates; the first
+    documents; and, in a home, the length of the training. Nothing is trained or kept.
     """
     from pipelines.config.home_settings import of_home
     from pipelines.config.sections.midtrain import ReadingConfig
@@ -48,12 +52,13 @@ def corpus_command(
     with Tree(folder):
         pass  # what is no folder is refused before a tokenizer is loaded
     shown = Progress(quiet=session.quiet)
+    step = partial(shown.step, "reading")
     made = preview.preview(
         folder,
         reading.limits,
         strict=strict or reading.strict,
         encode=_encoder(config) if config and tokens else None,
-        progress=reading_progress(lambda *at, **said: shown.step("reading", *at, **said), folder),
+        progress=reading_progress(step, folder, reading.leave_out),
     )
     if config:
         settings = _fitted(config, made.tokens)
@@ -96,15 +101,29 @@ def _text(made: Preview, settings: MidtrainConfig | None) -> str:
         parts[0] += (
             f"\nleft out of text files: {left_out:,} characters of markup that readers of a site do not see"
         )
-    if found := preview.skipped_reasons(made):
-        parts.append("skipped\n" + table(found, ["files", "reason", "such as"]))
-    if found := preview.twins(made):
-        parts.append("near-duplicates\n" + table(found, ["path", "like", "similarity"]))
+    first: list[dict[str, Any]]
     first = [{"path": row["path"], "begins": preview.begins(row["text"])} for row in made.first]
-    parts.append("the first documents\n" + table(first, ["path", "begins"]))
+    sections: list[Section] = [
+        ("skipped", preview.skipped_reasons(made), ["files", "reason", "such as"]),
+        ("read with a remark", preview.remarks(made), ["files", "remark", "such as"]),
+        *_folders(made),
+        ("near-duplicates", preview.twins(made), ["path", "like", "similarity"]),
+        ("the first documents", first, ["path", "begins"]),
+    ]
+    parts += [f"{title}\n{table(found, columns)}" for title, found, columns in sections if found]
     if settings:
         parts.append(_plan(made, settings))
     return "\n\n".join(parts)
+
+
+def _folders(made: Preview) -> list[Section]:
+    """Return the folders that most of the text comes from, where it comes from several."""
+    from pipelines.corpus import preview
+
+    rows = preview.by_folder(made)
+    shown = [row | {"characters": f"{row['characters']:,}"} for row in rows[:FOLDERS]]
+    title = "folders" if len(rows) <= FOLDERS else f"the {FOLDERS} largest of {len(rows):,} folders"
+    return [(title, shown, ["folder", "read", "characters"])] if len(rows) > 1 else []
 
 
 def _plan(made: Preview, settings: MidtrainConfig) -> str:

@@ -91,8 +91,13 @@ def _refuse_model_of(writer: str) -> None:
 
 def _kept(found: dict[str, Any]) -> str:
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in found["by_kind"].items()) or "nothing"
-    refused = ", ".join(f"{count:,} {why}" for why, count in found["refused"].items()) or "nothing"
-    return f"{found['path']}: {kinds}\nrefused: {refused}"
+    return f"{found['path']}: {kinds}\n{_refused(found)}"
+
+
+def _refused(found: dict[str, Any]) -> str:
+    """Return how many written texts were refused for each reason."""
+    reasons = ", ".join(f"{count:,} {why}" for why, count in found["refused"].items())
+    return f"refused: {reasons or 'nothing'}"
 
 
 @click.command("probes")
@@ -140,8 +145,10 @@ def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -
         found = make_probes(ws, docs, out, ProbeOptions(**options))
         kinds = ", ".join(f"{count} {kind}" for kind, count in found["by_kind"].items())
         statuses = ", ".join(f"{count} {name}" for name, count in found["facts"].items())
-        power = f"\n{found['power']}" if found["power"] else ""
-        session.show(found, f"{found['path']}: {kinds} ({found['made_from']})\nfacts: {statuses}{power}")
+        lines = [f"{found['path']}: {kinds} ({found['made_from']})", f"facts: {statuses}"]
+        lines += [_refused(found)] if found["refused"] else []
+        lines += [found["power"]] if found["power"] else []
+        session.show(found, "\n".join(lines))
 
 
 @click.command("lost")

@@ -26,6 +26,8 @@ def narrowed(planned: MidtrainConfig, share: float) -> MidtrainConfig:
             "row_tokens": min(planned.row_tokens, tokens),
             "forecast_every": max(1, planned.steps // POINTS),
             "hold_out": 0.0,  # nothing is recovered from it
+            # A pattern of files that are left out may name that of the sample.
+            "reading": planned.reading.model_copy(update={"leave_out": []}),
         }
     )
 

@@ -1,6 +1,7 @@
 """Read a folder of documents: every file is accounted for, nothing outside the folder is read.
 
-read_folder -> pieces of text and a report a file -> read_corpus (in memory) or text_file.py (on the disk)
+read_folder -> pieces of text and a report a file -> read_corpus (in memory), text_sample.py (some of it) or
+text_file.py (on the disk)
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def read_folder(
     similar = SimilarFiles()
     done = size = 0
     with (
-        tree.Tree(directory) as walked,
+        tree.Tree(directory, limits.leave_out) as walked,
         _Queue(walked, limits) as waiting,
         Pool(limits) as pool,
     ):
@@ -265,12 +266,14 @@ def _refuse_skipped(report: FileReport, directory: Path) -> None:
         )
 
 
-def read_corpus(directory: Path, limits: Limits | None = None, *, strict: bool = False) -> Corpus:
+def read_corpus(
+    directory: Path, limits: Limits | None = None, *, strict: bool = False, progress: Progress | None = None
+) -> Corpus:
     """Read a whole folder, a small one, into memory."""
     manifest: list[FileReport] = []
     texts: list[str] = []
     whole = 0  # texts of the files that are done
-    for item in read_folder(directory, limits, strict=strict):
+    for item in read_folder(directory, limits, strict=strict, progress=progress):
         if isinstance(item, TextPiece):
             texts.append(item.text)
             continue
@@ -321,8 +324,8 @@ def refuse_nothing(directory: Path, manifest: list[FileReport]) -> None:
 
 
 def _skipped_why(manifest: list[FileReport]) -> str:
-    """Return how many files were skipped for which of the commonest reasons; nothing wrong says nothing."""
-    groups = [group for group in skipped_by_reason(manifest) if group[0] not in tree.LEFT_ALONE]
+    """Return how many files were skipped for which of the commonest reasons, if they may be documents."""
+    groups = [group for group in skipped_by_reason(manifest) if group[0] not in tree.NO_DOCUMENTS]
     if not groups:
         return ""
     said = [

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from evals.answer_matching import MARKS
 from pipelines.corpus.general_words import GeneralWords, general_words
 from pipelines.corpus.segments import IS_UNSPACED, UNSPACED, unspaced_words
+from pipelines.corpus.text_sample import TextSample
 
 # In scripts without spaces every character is a word: segmentation depends on what stands around a name.
 _LETTERS = rf"(?:(?![{UNSPACED}])[^\W_][{MARKS}]*)+"
@@ -28,7 +29,7 @@ _SCHEME = re.compile(r"https?(?=://)")  # of a link, which names nothing
 _CODE = re.compile(r"[a-z][A-Z]|\w_\w")  # camelCase and snake_case
 _OPENS = re.compile(r"[.!?:;\n#*>|\"“(\[-]")
 
-MOST_CHARACTERS = 5_000_000  # of the documents, taken evenly: what they are about shows in part of them
+MOST_CHARACTERS = 5_000_000  # of the documents, drawn evenly: what they are about shows in part of them
 MOST_WORDS = 5  # of a name
 MOST_KNOWN = 200_000  # candidates kept while reading, and at the end a quarter of them
 NAME_SHARE = 0.05  # of the prompts: entities that more of them mention are common
@@ -199,9 +200,13 @@ def _excess(times: int, expected: float) -> float:
 
 
 def sample(texts: Sequence[str], most: int = MOST_CHARACTERS) -> list[str]:
-    """Return all texts, or every n-th of a larger corpus, with n so that about `most` characters are left."""
-    total = sum(map(len, texts))
-    return list(texts[:: max(1, -(-total // most))])
+    """Return all texts, or some of a larger corpus, drawn evenly, in their order: about `most` characters."""
+    if sum(map(len, texts)) <= most:
+        return list(texts)
+    drawn = TextSample(most)
+    for text in texts:
+        drawn.add(text)
+    return drawn.texts()
 
 
 def _weighed(

@@ -42,7 +42,7 @@ class FolderMacros:
         self._parts: dict[str, Known] = {}  # the same without whole documents
         self._projects: set[str] = set()  # folders
         self._size = self._count = 0
-        with Tree(directory) as tree:
+        with Tree(directory, limits.leave_out) as tree:
             for entry in tree.entries():
                 try:
                     if _is_latex(entry):

@@ -18,6 +18,7 @@ from recovery.training.config import warmup_within
 
 CHARACTERS_PER_TOKEN = 4  # an estimate, without a tokenizer
 SHOWN, SHOWN_LENGTH = 5, 120  # number of documents whose beginning is shown, and its characters
+REMARKS = 10  # of files that were read, at most
 Encode = Callable[[str], Sequence[int]]
 
 
@@ -88,6 +89,17 @@ def _counts(report: FileReport) -> dict[str, int]:
     }
 
 
+def by_folder(made: Preview) -> list[dict[str, Any]]:
+    """Return what is read of each folder at the top, the most text first; `.` has the files beside them."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for report in made.manifest:
+        if report.status == "read":
+            folder, inside, _ = report.path.partition("/")
+            found[folder if inside else "."].update(read=1, characters=report.characters)
+    rows: list[dict[str, Any]] = [{"folder": folder, **counts} for folder, counts in found.items()]
+    return sorted(rows, key=lambda row: (-row["characters"], row["folder"]))
+
+
 def training(made: Preview, settings: MidtrainConfig) -> dict[str, Any]:
     """Return the steps of a first midtraining and how often it sees a document; all numbers are set."""
     mix = settings.mix.at_first
@@ -114,6 +126,7 @@ def as_json(made: Preview, settings: MidtrainConfig | None) -> dict[str, Any]:
         "tokens_are": "counted" if made.counted else f"estimated at {CHARACTERS_PER_TOKEN} characters each",
         "training": training(made, settings) if settings else None,
         "kinds": kinds,
+        "folders": by_folder(made),
         "skipped_files": skipped(made),
         "near_duplicates": twins(made),
         "first": made.first,
@@ -130,6 +143,16 @@ def skipped_reasons(made: Preview) -> list[dict[str, Any]]:
     """Return how many files each reason skips, the commonest first, with one of them."""
     groups = skipped_by_reason(made.manifest)
     return [{"files": len(rows), "reason": reason, "such as": rows[0].path} for reason, rows in groups]
+
+
+def remarks(made: Preview) -> list[dict[str, Any]]:
+    """Return how many of the files that were read carry each of the commonest remarks, with one of them."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for report in made.manifest:
+        if report.status == "read" and report.reason:
+            found[report.reason].append(report.path)
+    commonest = sorted(found.items(), key=lambda group: -len(group[1]))[:REMARKS]
+    return [{"files": len(paths), "remark": remark, "such as": paths[0]} for remark, paths in commonest]
 
 
 def twins(made: Preview) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from pipelines.corpus.documents import composed
 from pipelines.corpus.entities import MOST_CHARACTERS, Entities, Term, entities
 from pipelines.corpus.prose import NO_SPACE, prose_sentences
 from pipelines.corpus.segments import IS_UNSPACED
+from pipelines.corpus.text_sample import TextSample
 from pipelines.distillation.prompts import read_prompts
 from pipelines.knowledge.overlap import said_about
 from pipelines.runs.kept_texts import KEPT_TEXTS, TOKENS, kept_runs, read_evenly
@@ -111,10 +112,11 @@ def _asked(job: MidtrainJob) -> str | None:
 
 
 def _some_texts(kept: Path) -> dict[int, str]:
-    """Return every n-th of the kept texts by its number, with n so that not too much is read."""
-    step = max(1, -(-kept.stat().st_size // MOST_CHARACTERS))
-    pieces = enumerate(text_file.load_pieces(kept))
-    return {number: piece.text for number, piece in pieces if number % step == 0}
+    """Return the kept texts by their numbers, or as many, drawn evenly, as not too much is read of."""
+    drawn = TextSample(MOST_CHARACTERS)
+    for piece in text_file.load_pieces(kept):
+        drawn.add(piece.text)
+    return drawn.numbered()
 
 
 def _in_one_place(chosen: Mapping[Term, Sequence[Place]], kept: Path) -> dict[Term, list[Place]]:

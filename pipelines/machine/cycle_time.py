@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
@@ -18,7 +18,7 @@ from pipelines.config import fitted
 from pipelines.config.jobs import CycleJob
 from pipelines.corpus.preview import CHARACTERS_PER_TOKEN
 from pipelines.corpus.reading.formats import format_of
-from pipelines.corpus.reading.tree import ASKED
+from pipelines.corpus.reading.tree import ASKED, is_left_out
 from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.evaluation.suites import Suite
 from pipelines.machine.fitting import mix_of
@@ -130,7 +130,7 @@ class _Timed:
 
     def midtraining(self, job: CycleJob, mix: Mix) -> float:
         settings = job.settings.midtrain
-        tokens = max(1, _text_bytes(job.docs) // CHARACTERS_PER_TOKEN)
+        tokens = max(1, _text_bytes(job.docs, settings.reading.leave_out) // CHARACTERS_PER_TOKEN)
         planned = fitted.fit_to_corpus(settings, tokens, mix.new)
         longest = job.settings.distill.max_new_tokens
         return self.spent(midtraining_tokens(planned, mix, tokens, _usual(job), longest))
@@ -173,18 +173,24 @@ def _own_characters(asked: Asked) -> int:
     return sum(len(str(turn.get("content") or "")) for turn in asked if turn["role"] != "system")
 
 
-def _text_bytes(folder: str) -> int:
+def _text_bytes(folder: str, leave_out: Collection[str] = ()) -> int:
     """Return about how much text a folder's documents hold, by their names and sizes; none is opened."""
     total = 0.0
     for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        inside = f"{place}/".removeprefix(f"{folder}/")
+        folders[:] = [name for name in folders if _is_read(name, inside, leave_out)]
         asked = ASKED if place == folder else ()
         for name in names:
             format, packed = format_of(name)
-            if format and not name.startswith(".") and name not in asked:
+            if format and name not in asked and _is_read(name, inside, leave_out):
                 share = TEXT_SHARES.get(format.name, 1.0) * (UNPACKED if packed else 1.0)
                 total += share * _bytes(os.path.join(place, name))  # noqa: PTH118
     return round(total)
+
+
+def _is_read(name: str, inside: str, leave_out: Collection[str]) -> bool:
+    """Return whether a name is neither hidden nor left out; `inside` is its folder's path with a slash."""
+    return not (name.startswith(".") or is_left_out(inside + name, leave_out))
 
 
 def _bytes(file: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from db.reads import queries
 from pipelines.corpus import superseded, text_file
 from pipelines.corpus.entities import MOST_CHARACTERS
 from pipelines.corpus.replayed_documents import replayed_documents
+from pipelines.corpus.text_sample import TextSample
 from pipelines.corpus.token_file import Tokens, join_tokens, write_tokens
 from pipelines.runs.progress import reading_progress
 from recovery.storage import atomic_dirs
@@ -38,7 +38,7 @@ def keep(docs: str, run: Path, reading: ReadingConfig, step: Callable[..., None]
     """Keep the texts of a folder in a run's folder, once: a resumed run reads what its first attempt kept."""
     kept, folder = run / KEPT_TEXTS, Path(docs)
     if not kept.exists():
-        progress = reading_progress(step, folder)
+        progress = reading_progress(step, folder, reading.leave_out)
         text_file.keep(folder, kept, reading.limits, strict=strict, progress=progress)
 
 
@@ -49,7 +49,7 @@ def kept_before(ws: Workspace, parent: str | None, key: str | None, file: str = 
 
 
 def learned(ws: Workspace, student: str, most: int = MOST_CHARACTERS) -> LearnedTexts:
-    """Return the texts of every midtraining run of a student, thinned out evenly beyond `most` characters.
+    """Return the texts of every midtraining run of a student, or about `most` characters, drawn evenly.
 
     Damaged texts are an error: what they protect would be left unprotected.
     """
@@ -65,18 +65,16 @@ def kept_runs(ws: Workspace, student: str) -> tuple[list[Path], list[str]]:
 
 
 def read_evenly(runs: Sequence[Path], most: int = MOST_CHARACTERS, current: Path | None = None) -> list[str]:
-    """Return every n-th piece of what some runs have kept, with n so that about `most` characters are read.
+    """Return what some runs have kept, or pieces of about `most` characters of it, drawn evenly.
 
     Documents that a later one of the runs, or the `current` one behind them, has superseded are left out.
     """
-    size = sum((run / KEPT_TEXTS).stat().st_size for run in runs)
-    step = max(1, -(-size // most))
     left_out = superseded.left_out([*runs, current] if current else runs)
-    kept = (
-        text_file.load_pieces(run / KEPT_TEXTS, without)
-        for run, without in zip(runs, left_out[: len(runs)], strict=True)
-    )
-    return [piece.text for piece in islice(chain.from_iterable(kept), 0, None, step)]
+    drawn = TextSample(most)
+    for run, without in zip(runs, left_out[: len(runs)], strict=True):
+        for piece in text_file.load_pieces(run / KEPT_TEXTS, without):
+            drawn.add(piece.text)
+    return drawn.texts()
 
 
 def tokenised(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pipelines.config.jobs import DOCUMENTS_INPUT, SUPERSEDED_INPUT, Job
+from pipelines.config.sections.midtrain import MidtrainConfig
+from pipelines.config.settings import Config
 from pipelines.corpus.reading.formats import is_opened
 from pipelines.corpus.reading.tree import Tree
 from recovery.errors import InputError
@@ -30,7 +32,8 @@ def pinned(ws: Workspace, job: J, *, texts_kept: bool = False) -> J:
     """Return the job with its inputs hashed; refuse one that has changed since it was first hashed.
 
     Documents may change once their texts are kept: a resumed run reads those."""
-    current = hashes({n: place for n, place in job.sources().items() if not (texts_kept and n in TAUGHT)})
+    sources = {n: place for n, place in job.sources().items() if not (texts_kept and n in TAUGHT)}
+    current = hashes(sources, _left_out(ws, job))
     if texts_kept:
         current |= {name: job.inputs[name] for name in TAUGHT if name in job.inputs}
     current[MODEL] = hashlib.sha256(ws.config.model.model_dump_json().encode()).hexdigest()
@@ -68,10 +71,20 @@ def inherited(job: J, parent: Job) -> J:
     return job.model_copy(update={"inputs": {n: d for n, d in parent.inputs.items() if n in names}})
 
 
-def hashes(sources: Mapping[str, str]) -> dict[str, str]:
+def _left_out(ws: Workspace, job: Job) -> list[str]:
+    """Return what a job does not read of its documents: by its own settings, else by recover.yaml."""
+    settings = getattr(job, "settings", None)
+    if isinstance(settings, Config):
+        settings = settings.midtrain
+    midtrain = settings if isinstance(settings, MidtrainConfig) else ws.config.midtrain
+    return midtrain.reading.leave_out
+
+
+def hashes(sources: Mapping[str, str], leave_out: Collection[str] = ()) -> dict[str, str]:
     """Hash each source that is a file or a folder; a name on the hub or a text is in the job itself.
 
-    A relative path is such a name: those of files are made absolute when a job is built.
+    A relative path is such a name: those of files are made absolute when a job is built. `leave_out` is
+    what is not read of a folder of documents.
     """
     found = {}
     for name, source in sources.items():
@@ -79,9 +92,10 @@ def hashes(sources: Mapping[str, str]) -> dict[str, str]:
         if not path.is_absolute():
             continue
         try:
-            if path.is_dir():
-                read = is_opened if name == DOCUMENTS_INPUT else _anything
-                found[name] = _folder(path, read)
+            if path.is_dir() and name == DOCUMENTS_INPUT:
+                found[name] = _folder(path, is_opened, leave_out)
+            elif path.is_dir():
+                found[name] = _folder(path, _anything)
             elif path.is_file():
                 with path.open("rb") as file:
                     found[name] = hashlib.file_digest(file, "sha256").hexdigest()
@@ -94,10 +108,10 @@ def _anything(name: str) -> bool:
     return True
 
 
-def _folder(folder: Path, read: Callable[[str], bool]) -> str:
+def _folder(folder: Path, read: Callable[[str], bool], leave_out: Collection[str] = ()) -> str:
     """Hash the paths and contents of the files that are read, by their names."""
     digest = hashlib.sha256()
-    with Tree(folder) as tree:
+    with Tree(folder, leave_out) as tree:
         for entry in tree.entries():
             try:
                 if entry.reason is None and read(entry.name):

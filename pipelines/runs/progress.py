@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TextIO
 
@@ -60,9 +60,11 @@ class Progress:
             self._shown = ""
 
 
-def reading_progress(step: Callable[..., None], folder: Path) -> Callable[[int, int], None]:
+def reading_progress(
+    step: Callable[..., None], folder: Path, leave_out: Collection[str] = ()
+) -> Callable[[int, int], None]:
     """Report the reading of a folder: files and bytes read, and the time left by bytes."""
-    count, total = extent(folder)
+    count, total = extent(folder, leave_out)
     begun = time.monotonic()
 
     def progress(files: int, size: int) -> None:

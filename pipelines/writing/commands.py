@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from evals.probes import FACT_STATUSES, KNOWLEDGE, NEW, Probe, load_probes, pars
 from evals.statistics import items_to_pass
 from pipelines.config.jobs import AUGMENTED
 from pipelines.corpus import documents
+from pipelines.corpus.entities import MOST_CHARACTERS
 from pipelines.corpus.reading.tree import companions
+from pipelines.corpus.text_sample import sample_of_folder
 from pipelines.runs.kept_probes import earlier_probes
+from pipelines.runs.progress import reading_progress
 from pipelines.runs.workspace import Workspace
 from pipelines.writing import augment as augmenting
 from pipelines.writing import gap_questions, probes
@@ -81,11 +85,13 @@ def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOpti
             on_progress=lambda done, total: ws.progress.step("augment", done, total),
         )
     if not found.rows:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in found.refused.items())
-        raise InputError(
-            f"{docs}: no written text is usable ({reasons or 'nothing was written'}): try another --writer"
-        )
+        raise _unusable(docs, "text", found.refused)
     return {"path": str(out / AUGMENTED), **found.summary()}
+
+
+def _unusable(docs: Path, what: str, refused: Counter[str]) -> InputError:
+    reasons = ", ".join(f"{count} {reason}" for reason, count in refused.items()) or "nothing was written"
+    return InputError(f"{docs}: no written {what} is usable ({reasons}): try another --writer")
 
 
 def _without_a_model(writer: str, texts: Any, unseen: Any) -> augmenting.Augmented:
@@ -107,14 +113,21 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
     margins = ws.config.eval.margins()
     for file in [out] if options.writer in (None, GAPS) else [out, _answers_beside(out)]:
         documents.refuse_among(docs, file, "--out")
-    rows, source = _rows_of(ws, docs, out, options, options.count or items_to_pass(margins[KNOWLEDGE]))
+    count = options.count or items_to_pass(margins[KNOWLEDGE])
+    rows, source, refused = _rows_of(ws, docs, out, options, count)
     rows = probes.compared_with_earlier(rows, _earlier(ws))
     made = parse_probes(rows, str(out))  # before `out` is written: an earlier file outlives a refusal
     probes.save(out, rows)
     # Two gaps of one sentence flip nearly independently (docs/evaluation.md), two phrasings of one do not.
     counted = {(probe.fact, probe.answers) for probe in made if probe.counts and probe.suite == KNOWLEDGE}
     few = verdict.power_warning({KNOWLEDGE: len(counted)}, margins)
-    return {"path": str(out), "made_from": source, **_counts(made), "power": few[0] if few else None}
+    return {
+        "path": str(out),
+        "made_from": source,
+        **_counts(made),
+        "refused": dict(refused),
+        "power": few[0] if few else None,
+    }
 
 
 def _answers_beside(out: Path) -> Path:
@@ -124,19 +137,20 @@ def _answers_beside(out: Path) -> Path:
 
 def _rows_of(
     ws: Workspace, docs: Path, out: Path, options: ProbeOptions, count: int
-) -> tuple[list[probes.Row], str]:
-    """Return the rows of probes and what they are made from."""
+) -> tuple[list[probes.Row], str, Counter[str]]:
+    """Return the rows of probes, what they are made from, and why a writer's questions were refused."""
+    refused = Counter[str]()
     questions_file = options.qa or probes.own_questions(docs)
     if questions_file is not None:
-        return probes.from_file(questions_file), f"your questions in {questions_file}"
+        return probes.from_file(questions_file), f"your questions in {questions_file}", refused
     if options.writer == TEMPLATE:
         raise InputError(
             "--writer template writes for `recover augment` only: give gaps, a checkpoint or an endpoint"
         )
     if options.writer in (None, GAPS):
-        return probes.from_gaps(_texts(ws, docs), count, options.seed), "gaps, no writer"
+        return probes.from_gaps(_some_texts(ws, docs), count, options.seed), "gaps, no writer", refused
     _require_writer(ws, options.writer, options.name)
-    rows = probes.from_writer(
+    rows, refused = probes.from_writer(
         _texts(ws, docs),  # before the writer, which may take long to load
         _writer(ws, options.writer, options.name, max_new_tokens=128, temperature=0.0),
         Cache(_answers_beside(out)),
@@ -144,12 +158,24 @@ def _rows_of(
         options.seed,
         on_progress=lambda done, total: ws.progress.step("probes", done, total),
     )
-    return rows, f"written by {options.writer}"
+    if not rows:
+        raise _unusable(docs, "question", refused)
+    return rows, f"written by {options.writer}", refused
 
 
 def _texts(ws: Workspace, docs: Path) -> Sequence[str]:
     documents.refuse_home_among(docs, ws.home)
-    return documents.read_corpus(docs, ws.config.midtrain.reading.limits).texts
+    return documents.read_corpus(docs, ws.config.midtrain.reading.limits, progress=_reading(ws, docs)).texts
+
+
+def _some_texts(ws: Workspace, docs: Path) -> Sequence[str]:
+    """Return as much of the documents, drawn evenly, as gaps are made of."""
+    documents.refuse_home_among(docs, ws.home)
+    return sample_of_folder(docs, MOST_CHARACTERS, ws.config.midtrain.reading.limits, _reading(ws, docs))
+
+
+def _reading(ws: Workspace, docs: Path) -> documents.Progress:
+    return reading_progress(partial(ws.progress.step, "reading"), docs, ws.config.midtrain.reading.leave_out)
 
 
 def _counts(made: Sequence[Probe]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ _LIST_MARKS, _MARKUP = " \t0123456789.)*#-", " \t*"
 _LABELLED = re.compile(r"(question|q|answer|a)\d*\**\s*[:：](.*)", re.IGNORECASE)
 OPEN_KINDS = ("direct",)  # kinds that may be trained on; the others measure held-out phrasings
 LONGEST_ANSWER = 200  # characters
+MOST_ANSWER_WORDS = 8  # of a probe: a response has to hold them in a row, and few hold more
 
 
 def question_flaw(question: str, answer: str, passage: str, about: Entities) -> str | None:
@@ -38,6 +39,17 @@ def question_flaw(question: str, answer: str, passage: str, about: Entities) -> 
     if about.within(passage) and not about.within(question):
         return "names nothing"
     return None
+
+
+def probe_flaw(question: str, answer: str, passage: str, about: Entities) -> str | None:
+    """Return why a question with its answer cannot be a probe, or None: the answer has to be short, and to
+    stand in the passage."""
+    flaw = question_flaw(question, answer, passage, about)
+    if flaw is None and not matches(passage, [answer]):
+        return "not supported"
+    if flaw is None and len(_words(answer)) > MOST_ANSWER_WORDS:
+        return "empty or too long"
+    return flaw
 
 
 def text_flaw(text: str, passage: str, kind: str, general: GeneralWords | None = None) -> str | None:

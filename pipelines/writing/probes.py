@@ -7,7 +7,9 @@ where only one entity fits. A share of the facts is held out: `recover augment` 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from pipelines.corpus.passages import passages
 from pipelines.corpus.prose import prose_sentences
 from pipelines.corpus.reading.tree import beside
 from pipelines.writing.augment import REQUESTS
-from pipelines.writing.filters import pairs, question_flaw
+from pipelines.writing.filters import pairs, probe_flaw
 from pipelines.writing.text_cache import Cache, written
 from pipelines.writing.writers import Writer
 from recovery.errors import InputError
@@ -100,23 +102,40 @@ def from_writer(
     count: int,
     seed: int,
     on_progress: Callable[[int, int], None] | None = None,
-) -> list[Row]:
-    """Let the writer ask a question about each sampled passage, and rephrase it."""
+) -> tuple[list[Row], Counter[str]]:
+    """Let the writer ask about drawn passages until `count` questions are usable, and rephrase these.
+
+    Return the rows, and how many questions were refused for each reason."""
     about = entities(texts)
     read = list(passages(texts))
-    chosen = random.Random(f"probes:{seed}").sample(read, min(count, len(read)))
-    requests = [REQUESTS["qa"].format(n=1, passage=passage.text) for passage in chosen]
-    found = []
-    for passage, answer in zip(chosen, written(cache, writer, requests, on_progress), strict=True):
-        good = [p for p in pairs(answer) if question_flaw(*p, passage.text, about) is None]
-        found += [(passage.text, *good[0])] if good else []
+    drawn = iter(random.Random(f"probes:{seed}").sample(read, len(read)))
+    found: list[tuple[str, str, str]] = []
+    refused = Counter[str]()
+    asked = count
+    while len(found) < count and (chosen := [passage.text for passage in islice(drawn, asked)]):
+        requests = [REQUESTS["qa"].format(n=1, passage=passage) for passage in chosen]
+        for passage, answer in zip(chosen, written(cache, writer, requests, on_progress), strict=True):
+            usable, flaws = _judged(passage, answer, about)
+            found += [(passage, *pair) for pair in usable[:1]]
+            refused.update(flaws)
+        asked = max(count - len(found), writer.at_once)  # the last ones one by one would take long
+    del found[count:]
     again = [REPHRASE.format(question=question, answer=answer) for _, question, answer in found]
     other = written(cache, writer, again, on_progress)
-    return [
+    rows = [
         row
         for number, (one, text) in enumerate(zip(found, other, strict=True), 1)
         for row in _of_question(number, *one, text)
     ]
+    return rows, refused
+
+
+def _judged(passage: str, answer: str, about: Entities) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the usable questions of a writer's answer, and why there are not others."""
+    flaws = {pair: probe_flaw(*pair, passage, about) for pair in pairs(answer)}
+    usable = [pair for pair, flaw in flaws.items() if flaw is None]
+    reasons = [flaw for flaw in flaws.values() if flaw] if flaws else ["no question found"]
+    return usable, reasons
 
 
 def _of_question(number: int, passage: str, question: str, answer: str, again: str) -> Iterator[Row]:

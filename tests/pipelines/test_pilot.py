@@ -203,6 +203,10 @@ def test_a_share_of_the_documents_is_seen_as_often_in_as_many_steps() -> None:
     assert (thin.steps, thin.tokens_per_step, thin.row_tokens, thin.forecast_every) == (5, 50, 50, 1)
 
 
+def test_a_pattern_of_what_is_left_out_of_the_folder_does_not_leave_out_the_sample() -> None:
+    assert narrowed(config(reading={"leave_out": ["*.jsonl"]}), 0.25).reading.leave_out == []
+
+
 def test_passes_count_by_the_rate() -> None:
     """100 tokens a step, half of them new, of 1,000: 0.05 passes a step at the full rate."""
     constant = config(steps=4, tokens_per_step=100)

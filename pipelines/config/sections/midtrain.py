@@ -57,7 +57,7 @@ class Mix(Section):
 
 
 class ReadingConfig(Section):
-    """Limits on reading a folder of documents; a file beyond one is skipped and listed in the manifest."""
+    """What of a folder of documents is read, within which limits; the manifest lists what is skipped."""
 
     strict: bool = Field(default=False, description="stop at the first file that cannot be read")
     largest_text_mib: int = Field(
@@ -78,11 +78,17 @@ class ReadingConfig(Section):
     near_duplicates: Literal["keep", "skip"] = Field(
         default="keep", description="files nearly equal to an earlier one; reported in either case"
     )
+    leave_out: list[str] = Field(
+        default_factory=list,
+        description="what of the folder is not read: paths or patterns, as seen from it; one without a slash "
+        "names files and folders at any depth",
+    )
 
     @property
     def limits(self) -> Limits:
-        shared = self.model_dump(exclude={"strict", "near_duplicates"})
-        return Limits(**shared, keep_near_duplicates=self.near_duplicates == "keep")
+        shared = self.model_dump(exclude={"strict", "near_duplicates", "leave_out"})
+        keep = self.near_duplicates == "keep"
+        return Limits(**shared, keep_near_duplicates=keep, leave_out=tuple(self.leave_out))
 
 
 CHAT_TIMES = 4  # that an answer of the chat share is read, where there are prompts for more

@@ -49,7 +49,7 @@ KINDS = "txt, md, tex, html, ipynb, pdf, docx, pptx, jsonl or csv"
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on one file; a file beyond one of them is skipped, with the limit as the reason."""
+    """Limits on one file, and what of a folder is left out; both are reasons for skipping a file."""
 
     largest_text_mib: int = 4096  # of text, jsonl and csv, unpacked: they are streamed
     largest_file_mib: int = 256  # of html, latex, pdf, docx and pptx, on the disk, and of the text they give
@@ -57,6 +57,7 @@ class Limits:
     memory_mib: int = 1024  # of such a process
     workers: int = 0  # number of such processes; 0: one a core, at most 4
     keep_near_duplicates: bool = True  # near-duplicates are reported in either case
+    leave_out: tuple[str, ...] = ()  # patterns of paths that are not read
 
     def largest_mib(self, format: Format) -> int:
         """Return the size limit of a format's files."""

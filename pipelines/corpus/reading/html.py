@@ -24,12 +24,14 @@ def _words(text: str) -> frozenset[str]:
 
 
 NEVER = _words(
-    "script style noscript template nav footer aside button select textarea iframe object svg canvas "
-    "audio video dialog menu datalist"
+    "script style noscript template nav footer button select textarea iframe object svg canvas audio video "
+    "dialog menu datalist"
 )
+BESIDE_MAIN = _words("header aside")  # within the main text they are its title, notes and footnotes
 BLOCKS = _words(
-    "address article blockquote body center dd details div dl dt fieldset figcaption figure footer form h1 "
-    "h2 h3 h4 h5 h6 header hr html legend li main ol p pre section summary table tbody tfoot thead tr ul"
+    "address article aside blockquote body center dd details div dl dt fieldset figcaption figure footer "
+    "form h1 h2 h3 h4 h5 h6 header hr html legend li main ol p pre section summary table tbody tfoot thead "
+    "tr ul"
 )
 TIGHT = _words("li tr dt dd")  # blocks without an empty line between them
 MAIN = _words("main article")
@@ -42,6 +44,7 @@ NAMES = _words(
     "cookie cookies cookie-banner cookie-consent toc advert advertisement ads share social noprint "
     "nav-panel mw-jump-link mw-editsection printfooter catlinks navbox pagination pager skip-link"
 )
+JOINT = re.compile(r"[^a-z]+")  # between the words of a class's name
 INVISIBLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden")
 DECLARED = re.compile(rb"""<(?:meta|\?xml)[^>]{0,200}?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.I)
 # What browsers read for a declared encoding: what pages hold that name it.
@@ -173,8 +176,8 @@ class _Page:
         hinted = not HINTS.isdisjoint(attributes)
         if tag not in SPECIAL and not hinted:
             return
-        banner = tag == "header" and not self._main  # an article's header is its title
-        if tag in NEVER or banner or (hinted and self._unwanted(tag, attributes)):
+        beside = tag in BESIDE_MAIN and not self._main
+        if tag in NEVER or beside or (hinted and self._unwanted(tag, attributes)):
             self._skipped_at = len(self._open)
             return
         self._begin(tag)
@@ -221,6 +224,8 @@ class _Page:
         names = f"{attributes.get('class') or ''} {attributes.get('id') or ''}".lower().split()
         if tag == "sup" and "reference" in names:
             return True
+        if tag == "aside":  # a td-sidebar or book-menu is a side column within the main text too
+            names += [word for name in names for word in JOINT.split(name)]
         return tag not in WHOLE and not NAMES.isdisjoint(names)
 
     def end(self, tag: str) -> None:

@@ -11,12 +11,15 @@ from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source
 
 MOST_PAGES = 50_000
+# Share of pages without text from which on a remark says so. Where chapters begin on right-hand pages, a book
+# leaves about half a page a chapter blank: one in ten would take chapters of five pages.
+MANY_WITHOUT_TEXT = 0.1
 SPLIT_WORD = re.compile("[\ufffe\x02]\n?")  # PDFium's mark for a hyphen at the end of a line
 CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\ufffe\uffff]")
 
 
 def read_pdf(source: Source, facts: FileFacts) -> Iterator[str]:
-    """Yield the text of each page that has any."""
+    """Yield the text of each page that has any; remark on many that have none, as they may be scans."""
     import pypdfium2 as pdfium
 
     if b"%PDF-" not in os.pread(source.handle, 1024, 0):
@@ -27,20 +30,23 @@ def read_pdf(source: Source, facts: FileFacts) -> Iterator[str]:
         locked = "password" in str(error).lower()
         raise Unreadable("locked with a password" if locked else "not a whole PDF") from error
     pages = min(len(document), MOST_PAGES)
-    bad, empty = 0, True
+    bad = empty = 0
     for number in range(pages):
         try:
             text = _page(document, number)
         except pdfium.PdfiumError:
             bad += 1
             continue
-        empty = empty and not text
         if text:
             yield text + "\n\n"
+        else:
+            empty += 1
+    if bad + empty == pages:
+        raise Unreadable("a PDF without text: scanned pages need text recognition first")
     if bad:
         facts.add_note(f"{bad} of {pages} pages cannot be read")
-    if empty:
-        raise Unreadable("a PDF without text: scanned pages need text recognition first")
+    if empty >= MANY_WITHOUT_TEXT * pages:
+        facts.add_note(f"{empty} of {pages} pages hold no text")
 
 
 def _page(document: Any, number: int) -> str:

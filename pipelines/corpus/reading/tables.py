@@ -64,17 +64,22 @@ def _line_text(line: str) -> str | None:
 
 
 def row_text(row: Any) -> str:
-    """Return a row's text field, its turns as a transcript, or all its values with their names."""
+    """Return a row's text, or its turns as a transcript, or all its values with their names: the first that
+    is not blank."""
     if isinstance(row, str):
         return row
     if isinstance(row, dict):
         for name in TEXT_FIELDS:
-            if isinstance(row.get(name), str):
+            if isinstance(row.get(name), str) and row[name].strip():
                 return _titled(row.get("title"), row[name])
         for name in TURN_FIELDS:
-            if isinstance(row.get(name), list):
-                return "\n\n".join(filter(None, map(_turn, row[name])))
+            if isinstance(row.get(name), list) and (said := _transcript(row[name])):
+                return said
     return "\n".join(_values("", row, 0))
+
+
+def _transcript(turns: list[Any]) -> str:
+    return "\n\n".join(said for said in map(_turn, turns) if said.strip())
 
 
 def _titled(title: Any, text: str) -> str:

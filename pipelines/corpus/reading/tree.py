@@ -9,9 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from recovery.errors import InputError
@@ -25,7 +26,9 @@ COMPANIONS = ("probes", "prompts", "ifeval")  # beside a folder of documents: ho
 # At the top: training on them would teach what the verdict asks, or what recovery asks.
 ASKED = {"qa.jsonl", *(f"{name}.jsonl" for name in COMPANIONS)}
 QUESTIONS = "questions or prompts to be asked, not a document"
-LEFT_ALONE = (HIDDEN, QUESTIONS)  # reasons that nothing is wrong with
+NO_DOCUMENTS = (HIDDEN, QUESTIONS)
+LEFT_OUT = "left out, as midtrain.reading.leave_out says"
+LEFT_ALONE = (*NO_DOCUMENTS, LEFT_OUT)  # reasons that nothing is wrong with
 
 
 def beside(folder: Path, name: str) -> Path:
@@ -39,6 +42,16 @@ def companions(docs: Path) -> dict[str, str]:
     """Return the files beside a folder of documents that say how to measure it, by name."""
     found = {name: beside(docs, f"{name}.jsonl") for name in COMPANIONS}
     return {name: str(path) for name, path in found.items() if path.is_file()}
+
+
+def is_left_out(path: str, patterns: Collection[str]) -> bool:
+    """Return whether a pattern names a path in the folder, or, without a slash, the last name of the path."""
+    name = path.rpartition("/")[2]
+    for pattern in patterns:
+        wanted = pattern.removeprefix("**/").rstrip("/")
+        if fnmatchcase(path if "/" in wanted else name, wanted.removeprefix("/")):
+            return True
+    return False
 
 
 @dataclass
@@ -67,9 +80,12 @@ class _Folder:
 
 
 class Tree:
-    """The walk over one folder; a context manager, as it keeps descriptors open."""
+    """The walk over one folder; a context manager, as it keeps descriptors open.
 
-    def __init__(self, root: Path) -> None:
+    What `leave_out` names is yielded with that as its reason, and a folder is not walked.
+    """
+
+    def __init__(self, root: Path, leave_out: Collection[str] = ()) -> None:
         try:
             self.real = os.path.realpath(root, strict=True)
             top = os.open(self.real, FOLDER)
@@ -77,6 +93,7 @@ class Tree:
             raise InputError(f"{root} is not a folder: give --docs a folder of documents") from error
         self.top = _Folder(None, "", "", top)
         self._held: list[_Folder] = []
+        self._leave_out = leave_out
 
     def __enter__(self) -> Tree:
         return self
@@ -128,6 +145,8 @@ class Tree:
     def _no_document(self, folder: _Folder, name: str) -> str | None:
         if name.startswith("."):
             return HIDDEN
+        if is_left_out(folder.path + name, self._leave_out):
+            return LEFT_OUT
         return QUESTIONS if folder is self.top and name in ASKED else None
 
     def _refused(self, folder: _Folder, name: str, info: os.stat_result) -> str | None:
@@ -200,20 +219,21 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def extent(root: Path) -> tuple[int, int]:
+def extent(root: Path, leave_out: Collection[str] = ()) -> tuple[int, int]:
     """Count the names that a walk yields, and the bytes of its files, without opening any."""
     count = size = 0
-    waiting: list[str | Path] = [root]
+    waiting: list[tuple[str | Path, str]] = [(root, "")]  # folders, each with its path seen from the root
     while waiting:
-        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+        folder, path = waiting.pop()
+        with suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
-                hidden = entry.name.startswith(".")
+                skipped = entry.name.startswith(".") or is_left_out(path + entry.name, leave_out)
                 with suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False) and not hidden:
-                        waiting.append(entry.path)
+                    if entry.is_dir(follow_symlinks=False) and not skipped:
+                        waiting.append((entry.path, f"{path}{entry.name}/"))
                         continue
                     count = count + 1
-                    if entry.is_file(follow_symlinks=False) and not hidden:
+                    if entry.is_file(follow_symlinks=False) and not skipped:
                         size = size + _on_disk(entry.stat(follow_symlinks=False))
     return count, size
 

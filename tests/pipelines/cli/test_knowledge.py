@@ -187,12 +187,15 @@ def test_documents_are_read_within_the_configured_limits(
     home, docs = tmp_path / "home", tmp_path / "docs"
     docs.mkdir()
     (docs / "a.html").write_text(f"<p>Ada Horn plays the harp.</p><!--{'x' * 2**20}-->")
+    (docs / "vendor").mkdir()
+    (docs / "vendor" / "b.md").write_text("Bo Adler plays the lute.")
     run("--home", home, "init", "--model", place / "model", "--preset", "microworld")
     settings = yaml.safe_load((home / "recover.yaml").read_text())
-    settings["midtrain"]["reading"] = {"largest_file_mib": 1}
+    settings["midtrain"]["reading"] = {"largest_file_mib": 1, "leave_out": ["vendor"]}
     (home / "recover.yaml").write_text(yaml.safe_dump(settings))
-    said = recover("--home", home, words[0], "--docs", docs, *words[1:])
-    assert said.code == 2 and "holds no readable document (1 skipped: larger than 1 MiB" in said.error
+    said = recover("-q", "--home", home, words[0], "--docs", docs, *words[1:])
+    reasons = "larger than 1 MiB (a.html), left out, as midtrain.reading.leave_out says (vendor)"
+    assert said.code == 2 and f"holds no readable document (2 skipped: {reasons})" in said.error
 
 
 @pytest.mark.parametrize(
@@ -207,5 +210,5 @@ def test_wrong_options_of_augment_are_refused_in_one_line(
     recover: Recover, place: Path, words: tuple[str, str], message: str
 ) -> None:
     docs, out = place / "world" / "docs", place / "never"
-    said = recover("--home", place / "home", "augment", "--docs", docs, "--out", out, *words)
+    said = recover("-q", "--home", place / "home", "augment", "--docs", docs, "--out", out, *words)
     assert said.code == 2 and message in said.error

@@ -135,6 +135,41 @@ def test_hidden_files_and_folders_are_left_alone_but_named(tmp_path: Path) -> No
     }
 
 
+def test_what_is_left_out_by_the_settings_is_named_and_not_read(tmp_path: Path) -> None:
+    kept = {"a.md": b"a", "docs/new.md": b"new", "old/f.md": b"f"}
+    others = ("node_modules/x/b.md", "sub/node_modules/c.md", "docs/old/d.md", "e.gen.md")
+    root = folder(tmp_path, {**kept, **dict.fromkeys(others, b"other")})
+    limits = Limits(leave_out=("node_modules", "docs/old/", "*.gen.md"))
+    corpus = documents.read_corpus(root, limits, strict=True)
+    assert corpus.texts == ("a", "new", "f")
+    left_out = [path for path, row in rows(corpus).items() if row.reason == tree.LEFT_OUT]
+    assert left_out == ["e.gen.md", "node_modules", "docs/old", "sub/node_modules"]
+    with pytest.raises(InputError, match=r"left out, as midtrain\.reading\.leave_out says \(6 files\)"):
+        documents.read_corpus(root, Limits(leave_out=("*",)))
+
+
+@pytest.mark.parametrize(
+    ("path", "pattern", "left_out"),
+    [
+        ("vendor", "vendor", True),
+        ("a/vendor", "vendor", True),
+        ("a/vendor", "vendor/", True),
+        ("a/vendor", "**/vendor", True),
+        ("vendor", "**/vendor", True),
+        ("vendor", "/vendor", True),
+        ("a/vendor", "/vendor", False),
+        ("a/b.md", "a/*", True),
+        ("a/b/c.md", "a/*.md", True),
+        ("b/a/c.md", "a/*.md", False),
+        ("vendored", "vendor", False),
+    ],
+)
+def test_a_pattern_with_a_slash_is_seen_from_the_folder_and_one_without_names_any_depth(
+    path: str, pattern: str, left_out: bool
+) -> None:
+    assert tree.is_left_out(path, [pattern]) is left_out
+
+
 def test_questions_at_the_top_of_the_folder_are_no_documents(tmp_path: Path) -> None:
     asked = b'{"question": "Where does Ada live?", "answer": "Oslo"}\n'
     names = ("qa.jsonl", "probes.jsonl", "below/qa.jsonl")

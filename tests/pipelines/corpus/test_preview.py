@@ -98,6 +98,19 @@ def test_markup_that_is_left_out_is_counted(
     assert "left out of text files: 18 characters of markup" in text
 
 
+def test_where_the_text_comes_from_and_what_is_remarked_of_it(
+    docs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "folders\n" not in said(capsys, "-q", "--home", tmp_path / "home", "corpus", docs)
+    papers.write(docs, {"part.pdf": papers.pdf("Cover.", ""), "wiki/bo/b.md": "Bo plays the lute. " * 40})
+    text = said(capsys, "-q", "--home", tmp_path / "home", "corpus", docs)
+    rows = text.partition("\nfolders\n")[2].splitlines()[1:3]
+    assert [row.split() for row in rows] == [["wiki", "1", "760"], [".", "4", "167"]]
+    assert "1 of 2 pages hold no text" in text
+    found = json.loads(said(capsys, "-q", "--home", tmp_path / "home", "corpus", docs, "--json"))
+    assert found["folders"][0] == {"folder": "wiki", "read": 1, "characters": 760}
+
+
 def test_files_that_are_skipped_for_one_reason_are_one_line(
     docs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -239,6 +239,29 @@ def test_a_scanned_pdf_says_so(found: dict[str, tuple[FileReport, list[str]]]) -
     assert report.reason == "a PDF without text: scanned pages need text recognition first"
 
 
+def test_a_pdf_says_how_many_pages_hold_no_text_where_these_are_more_than_blank_ones(tmp_path: Path) -> None:
+    files: dict[str, bytes | str] = {
+        "book.pdf": papers.pdf(*["A page of it."] * 19, ""),
+        "contract.pdf": papers.pdf("Cover.", *[""] * 9),
+    }
+    corpus = documents.read_corpus(papers.write(tmp_path, files), strict=True)
+    assert [row.reason for row in corpus.manifest] == [None, "9 of 10 pages hold no text"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"text": "", "attachments": [{"text": "Deploy failed"}]}, "attachments.text: Deploy failed"),
+        ({"title": "VPN", "content": " \n", "body": "Use the client."}, "VPN\n\nUse the client."),
+        ({"text": "", "messages": [{"role": "user", "content": "hi"}]}, "user: hi"),
+        ({"messages": [{"role": "user", "content": ""}], "turns": ["So?", " "]}, "So?"),
+        ({"conversation": [], "summary": "They met."}, "summary: They met."),
+    ],
+)
+def test_a_blank_field_of_a_row_hides_no_other(fields: dict[str, object], text: str) -> None:
+    assert tables.row_text(fields) == text
+
+
 @pytest.mark.parametrize(
     ("name", "format", "packed"),
     [
@@ -381,6 +404,17 @@ def test_characters_that_a_page_s_declared_encoding_lacks_are_counted(tmp_path: 
     text, remark = read_pages(tmp_path, {"a": page})["a"]
     assert text.startswith("东京")
     assert remark == "2 places that are not gb18030 replaced"
+
+
+NOTE = '<aside class="starlight-aside"><p>Take care.</p></aside>'
+FOOTNOTE = '<aside class="footnote brackets" id="id2" role="doc-footnote"><p>A remark.</p></aside>'
+
+
+def test_asides_of_the_main_text_are_its_notes_and_others_are_side_columns(tmp_path: Path) -> None:
+    columns = '<aside class="td-sidebar">Pages</aside><aside role="complementary">Others</aside>'
+    body = f"<aside>Links</aside><main><p>One.</p>{NOTE}{columns}<p>Two.</p>{FOOTNOTE}</main>{NOTE}"
+    text, _ = read_pages(tmp_path, {"a": body.encode()})["a"]
+    assert text == "One.\n\nTake care.\n\nTwo.\n\nA remark."
 
 
 def row(*cells: str) -> str:

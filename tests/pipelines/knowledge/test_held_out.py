@@ -17,7 +17,7 @@ from pipelines.corpus.prose import prose_sentences
 from pipelines.distill import distill
 from pipelines.distillation.prompts import Prompt
 from pipelines.job_from_options.train import distill_job, midtrain_job
-from pipelines.knowledge import guards
+from pipelines.knowledge import guards, held_out
 from pipelines.knowledge.held_out import Excluded, Place, _in_one_place, choose, hold_out, of_newest, without
 from pipelines.knowledge.overlap import overlap
 from pipelines.midtrain import midtrain
@@ -85,6 +85,18 @@ def test_no_bare_marks_and_no_empty_texts_are_left() -> None:
         assert len({number for number, _ in places}) == len(places)  # one of the two stays
     short = {number: f"{line}\n\nYes." for number, line in enumerate(SAID)}
     assert choose(short, ASKED + OTHERS, NOTHING, 0.2, seed=0) == {}
+
+
+def test_of_more_texts_than_are_read_some_are_drawn_with_their_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files: dict[str, bytes | str] = {f"{n}.txt": f"王明建造了{n}条大船。" for n in range(9)}
+    text_file.keep(papers.write(tmp_path / "docs", files), tmp_path / KEPT_TEXTS)
+    kept = list(files.values())
+    for most, count in ((9 * 10, 9), (3 * 10, 3)):  # characters, of which each has three bytes
+        monkeypatch.setattr(held_out, "MOST_CHARACTERS", most)
+        found = held_out._some_texts(tmp_path / KEPT_TEXTS)
+        assert len(found) == count and all(kept[number] == text for number, text in found.items())
 
 
 def test_a_sentence_without_spaces_that_stands_in_two_documents_is_not_held_out(tmp_path: Path) -> None:

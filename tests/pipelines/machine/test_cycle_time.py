@@ -168,6 +168,7 @@ def test_text_is_estimated_of_what_is_read_alone(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"x" * size)
     assert cycle_time._text_bytes(str(tmp_path)) == 100 + 100 + 60 + 7
+    assert cycle_time._text_bytes(str(tmp_path), ["scan.pdf", "a/*"]) == 100 + 60
 
 
 @pytest.mark.usefixtures("slow")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.config.jobs import CycleJob, DistillJob, Job, MidtrainJob
-from pipelines.config.overrides import override
+from pipelines.config.overrides import changed, override
 from pipelines.runs import kept_probes
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.workspace import Workspace
@@ -111,6 +111,20 @@ def test_files_that_are_not_read_may_come_and_go(ws: Workspace, tmp_path: Path) 
     (docs / "macros.sty").write_text(r"\newcommand{\name}{value}")  # read by the chapters beside it
     with pytest.raises(InputError, match=r"documents .*changed since the run began"):
         pinned(ws, begun)
+
+
+def test_documents_that_are_left_out_may_change(ws: Workspace, tmp_path: Path) -> None:
+    made = jobs(tmp_path)["cycle"]
+    assert isinstance(made, CycleJob)
+    settings = changed(made.settings, {"midtrain.reading.leave_out": ["built"]})
+    built = tmp_path / "docs" / "built" / "page.md"
+    built.parent.mkdir(parents=True)
+    built.write_text("as it was")
+    all_of_it, without = pinned(ws, made), pinned(ws, made.model_copy(update={"settings": settings}))
+    built.write_text("as it is now")
+    assert pinned(ws, without) == without
+    with pytest.raises(InputError, match=r"documents .*changed since the run began"):
+        pinned(ws, all_of_it)
 
 
 def test_of_augmented_texts_the_written_ones_are_pinned_and_not_the_cache_of_their_writer(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.corpus import documents
+from pipelines.corpus.reading.formats import Limits
 from pipelines.runs.progress import Pace, Progress, counting, reading_progress, time_left
 
 
@@ -82,6 +83,22 @@ def test_what_is_read_of_a_folder_ends_at_what_was_counted(tmp_path: Path) -> No
     assert [done for done, _, _ in seen] == [1, 2, 3, 4, 5, 6]
     assert {total for _, total, _ in seen} == {6}
     assert seen[-1][2] == "files, 0.3 of 0.3 MB"
+
+
+def test_what_is_left_out_of_a_folder_is_not_counted_as_to_be_read(tmp_path: Path) -> None:
+    (tmp_path / "vendor" / "deep").mkdir(parents=True)
+    for name in ("a.md", "vendor/b.md", "vendor/deep/c.md"):
+        (tmp_path / name).write_text("Ada lives in Oslo. " * 5000)
+    seen: list[tuple[int, int, str]] = []
+
+    def step(done: int, total: int, *, eta_seconds: float | None, note: str) -> None:
+        seen.append((done, total, note))
+
+    progress = reading_progress(step, tmp_path, ["vendor"])
+    for _ in documents.read_folder(tmp_path, Limits(leave_out=("vendor",)), progress=progress):
+        pass
+    assert [(done, total) for done, total, _ in seen] == [(1, 2), (2, 2)]
+    assert seen[-1][2] == "files, 0.1 of 0.1 MB"
 
 
 def test_no_time_left_is_guessed_from_the_first_moment(monkeypatch: pytest.MonkeyPatch) -> None:

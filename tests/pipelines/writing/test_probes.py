@@ -123,11 +123,54 @@ class Fake:
 
 def test_a_writer_asks_and_asks_again_in_other_words(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "c.jsonl")
-    rows = probes.from_writer(["Ada Horn lives in Oslo. Ada Horn sings."], Fake(), cache, 5, 0)
+    rows, refused = probes.from_writer(["Ada Horn lives in Oslo. Ada Horn sings."], Fake(), cache, 5, 0)
+    assert not refused
     assert [(row["kind"], row["prompt"], row["answer"]) for row in rows] == [
         ("direct", "Where does Ada Horn live?", "Oslo"),
         ("heldout", "In which place is Ada Horn at home?", "Oslo"),
     ]
+
+
+MANY = "one goat, two mules, three ducks, four hens and five cats"  # more words than responses hold in a row
+WRITTEN = {  # about a person: a passage, and what a writer asks about it
+    "Ada Horn": ("Ada Horn lives in Oslo.", "Q: Where does Ada Horn live?\nA: Paris"),
+    "Bo Adler": ("Bo Adler has a red mule.", "Q: What does Bo Adler have?\nA: mule, red"),
+    "Cy Baum": ("Cy Baum lives in Rome.", "Q: Where does Cy Baum live?\nA: Rome"),
+    "Di Crane": ("Di Crane lives in Bern.", "Q: Where does Di Crane live?\nA: Bern"),
+    "Ed Dorn": (f"Ed Dorn keeps {MANY}.", f"Q: What does Ed Dorn keep?\nA: {MANY}"),
+    "Flo Eber": ("Flo Eber sings at home.", "I cannot think of a question."),
+}
+
+
+class Careless(Fake):
+    """Asks well about two of the people only."""
+
+    at_once = 1
+
+    def write(self, requests: Sequence[str]) -> Iterator[tuple[int, str]]:
+        for place, request in enumerate(requests):
+            yield place, next(said for name, (_, said) in WRITTEN.items() if name in request)
+
+
+def asked_by_careless(folder: Path, count: int, seed: int) -> tuple[set[str], Counter[str]]:
+    """The answers to its direct questions, and why others were refused."""
+    texts = [passage for passage, _ in WRITTEN.values()]
+    rows, refused = probes.from_writer(texts, Careless(), Cache(folder / "c.jsonl"), count, seed)
+    return {row["answer"] for row in rows if row["kind"] == "direct"}, refused
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_further_passages_take_the_place_of_those_without_a_usable_question(
+    tmp_path: Path, seed: int
+) -> None:
+    answers, _ = asked_by_careless(tmp_path, 2, seed)
+    assert answers == {"Rome", "Bern"}
+
+
+def test_an_answer_that_no_response_would_hold_is_refused(tmp_path: Path) -> None:
+    answers, refused = asked_by_careless(tmp_path, 6, 0)
+    assert answers == {"Rome", "Bern"}
+    assert refused == {"not supported": 2, "empty or too long": 1, "no question found": 1}
 
 
 def test_a_users_own_questions_come_first(tmp_path: Path) -> None:
@@ -183,7 +226,7 @@ def test_the_same_question_with_another_answer_asks_a_changed_fact(
 
 def test_every_phrasing_of_a_changed_fact_is_marked_and_the_users_own_word_holds(tmp_path: Path) -> None:
     texts = ["Ada Horn lives in Oslo. Ada Horn sings."]
-    rows = probes.from_writer(texts, Fake(), Cache(tmp_path / "c.jsonl"), 5, 0)
+    rows, _ = probes.from_writer(texts, Fake(), Cache(tmp_path / "c.jsonl"), 5, 0)
     marked = probes.compared_with_earlier(rows, earlier_probes(tmp_path))
     assert [(row["kind"], row["was"]) for row in marked] == [("direct", ["Paris"]), ("heldout", ["Paris"])]
     own = [row | {"fact_status": "new"} for row in rows]

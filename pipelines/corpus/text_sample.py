@@ -1,0 +1,77 @@
+"""Draw some of many texts while they are read, each as likely as another, in their order.
+
+Taking every n-th would leave one language of a folder whose files are sorted as a.de.md, a.en.md, a.fr.md.
+"""
+
+from __future__ import annotations
+
+import random
+from heapq import heappop, heappush
+from operator import itemgetter
+from pathlib import Path
+
+from pipelines.corpus.documents import Progress, read_folder, refuse_nothing
+from pipelines.corpus.manifest import FileReport
+from pipelines.corpus.reading.formats import Limits
+from pipelines.corpus.reading.plain import TextPiece
+
+
+class TextSample:
+    """All texts that are added, or the first of a random order that have at most so many characters.
+
+    The same texts give the same sample. No more than it is held meanwhile; one text is kept, however long.
+    """
+
+    def __init__(self, most: int, draws: random.Random | None = None) -> None:
+        self.draws = draws or random.Random(0)
+        self._most = most
+        self._kept: list[tuple[float, int, str]] = []  # a heap of draws, negated, with numbers and texts
+        self._below = 1.0  # draws that are still taken: higher ones were dropped
+        self._added = self._characters = 0
+
+    def add(self, text: str) -> None:
+        self._take(self.draws.random(), text)
+
+    def join(self, other: TextSample) -> None:
+        """Add what another sample has kept, by its draws."""
+        for draw, _, text in sorted(other._kept, key=itemgetter(1)):
+            self._take(-draw, text)
+
+    def _take(self, draw: float, text: str) -> None:
+        number = self._added
+        self._added += 1
+        if draw >= self._below:
+            return
+        heappush(self._kept, (-draw, number, text))
+        self._characters += len(text)
+        while self._characters > self._most and len(self._kept) > 1:
+            highest, _, dropped = heappop(self._kept)
+            self._below = -highest
+            self._characters -= len(dropped)
+
+    def numbered(self) -> dict[int, str]:
+        """Return the texts that were kept, each by its number among those that were added."""
+        return {number: text for _, number, text in sorted(self._kept, key=itemgetter(1))}
+
+    def texts(self) -> list[str]:
+        """Return the texts that were kept, in their order."""
+        return list(self.numbered().values())
+
+
+def sample_of_folder(
+    folder: Path, most: int, limits: Limits | None = None, progress: Progress | None = None
+) -> list[str]:
+    """Return the texts of a folder, or about `most` characters of them; no more of it is held in memory."""
+    whole = TextSample(most)
+    of_file = TextSample(most, whole.draws)  # apart until the file is known to be read, and not skipped
+    manifest: list[FileReport] = []
+    for item in read_folder(folder, limits, progress=progress):
+        if isinstance(item, TextPiece):
+            of_file.add(item.text)
+            continue
+        manifest.append(item)
+        if item.status == "read":
+            whole.join(of_file)
+        of_file = TextSample(most, whole.draws)
+    refuse_nothing(folder, manifest)
+    return whole.texts()
