@@ -38,7 +38,8 @@ EMBEDDINGS = "embeddings"  # and head: the clean model's, all else as it is
 SELF_ANSWERED = "seqkd"  # the row whose data are the clean model's own answers
 # Why a candidate is left out. Anything else, such as a full disk, ends the run, which may be resumed.
 CANNOT_BE_MADE = (InputError, GateError, NonFiniteLoss, OutOfMemory, Unstable)
-LEFT_OUT = "left_out.json"  # in a run's folder: the candidates that were left out, and why
+LEFT_OUT = "left_out.json"  # in a run's folder: the candidates whose training broke down, and why
+MOST_MADE = {"auto": len(WEIGHTS) + 3, "merge": len(WEIGHTS)}  # checkpoints
 
 HALF = 0.5  # of the questions choose, the others decide; clusters fall into either alike
 
@@ -79,10 +80,12 @@ def _tried(
 ) -> tuple[list[Candidate], dict[str, str]]:
     """Return the candidates up to the first that passes, and why others could not be made.
 
-    What an earlier attempt has left out stays so: its training would go on without the alarm that ended it.
+    A training that broke down stays left out when the choice is resumed: it would go on without the alarm.
     """
     tried: list[Candidate] = []
-    left_out = _left_out_before(stage)
+    left_out = _broken_down(stage)
+    for name, reason in left_out.items():
+        stage.say(f"  choose       {name}: left out before: {reason}")
     names = [name for name in _names(job) if name not in left_out]
     for name in names:
         try:
@@ -90,7 +93,7 @@ def _tried(
         except CANNOT_BE_MADE as error:
             if name == names[-1]:
                 raise
-            _leave_out(stage, left_out, name, error)
+            left_out[name] = _leave_out(stage, name, error)
             continue
         candidate = _judged(ws, job, stage, name, checkpoint, standards)
         tried.append(candidate)
@@ -101,22 +104,25 @@ def _tried(
     return tried, left_out
 
 
-def _left_out_before(stage: Stage) -> dict[str, str]:
-    """Return what earlier attempts at this choice have left out, and why."""
+def _broken_down(stage: Stage) -> dict[str, str]:
+    """Return the candidates whose training broke down, also in earlier attempts at this choice, and why."""
     kept = stage.directory / LEFT_OUT
     return dict(json.loads(kept.read_text(encoding="utf-8"))) if kept.exists() else {}
 
 
-def _leave_out(stage: Stage, left_out: dict[str, str], name: str, error: Exception) -> None:
-    """Record why a candidate cannot be made; end the choice where that has ended the other processes."""
-    left_out[name] = reason = str(error).removesuffix(WAY_ON)
-    atomic_dirs.write_text(stage.directory / LEFT_OUT, json.dumps(left_out))
+def _leave_out(stage: Stage, name: str, error: Exception) -> str:
+    """Say why a candidate cannot be made; end the choice where that has ended the other processes."""
+    reason = str(error).removesuffix(WAY_ON)
+    if isinstance(error, NonFiniteLoss | Unstable) or launch.broken_off():
+        broken = {**_broken_down(stage), name: reason}
+        atomic_dirs.write_text(stage.directory / LEFT_OUT, json.dumps(broken))
     stage.say(f"  choose       {name}: left out: {reason}")
     if launch.broken_off():
         raise RecoverError(
             f"{name}: left out: {reason}; its training has ended the other processes: `recover resume` goes "
             "on with the next candidate"
         ) from error
+    return reason
 
 
 def _warn_of_small_halves(job: ChooseJob, stage: Stage, asked: Items, standards: Items) -> None:

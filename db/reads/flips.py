@@ -67,9 +67,10 @@ def paired_suites(
     """Return suite, metric and item pairs per suite and metric on which both were scored, and `modes`, how
     each was asked: most new tokens, template arguments (None where it was not recorded).
 
-    Without `earlier`, leave out the suites on earlier cycles' documents, of which there may be hundreds."""
+    Without `earlier`, leave out the suites on earlier cycles' documents, of which there may be hundreds. A
+    suite of which every question's accepted answers have changed has no pairs, and is left out."""
     scored = [row for row in _paired_scores(database, a, b, suite) if earlier or ":" not in row["suite"]]
-    return [
+    suites = [
         {
             "suite": row["suite"],
             "metric": row["metric"],
@@ -78,6 +79,7 @@ def paired_suites(
         }
         for row in scored
     ]
+    return [suite for suite in suites if suite["pairs"]]
 
 
 def _pairs_of(database: Database, scored: Row) -> list[Row]:

@@ -69,7 +69,7 @@ def fit_distillation(settings: DistillConfig, model: ModelSize, machine: Machine
     A microbatch holds the longest answer at least: one pass takes that much memory whatever the others hold.
     A longer row is a pass of its own, which may take all that is free.
     """
-    beside, averaged = _beside(model, machine), _averaged_bytes(settings)
+    beside, averaged = _beside(model, machine), averaged_bytes(settings)
     lora = _lora(settings.lora, model, machine, beside + averaged * model.parameters)
     free = machine.usable_bytes - _held(lora is not None, model, machine) - beside
     free -= averaged * (model.adapter if lora else model.parameters)
@@ -187,7 +187,7 @@ def _beside(model: ModelSize, machine: Machine) -> float:
     return model.parameters * machine.weight_bytes * (1 + gathered)
 
 
-def _averaged_bytes(settings: DistillConfig) -> int:
+def averaged_bytes(settings: DistillConfig) -> int:
     """Return what a teacher that is the student's moving average holds of a trained weight; else 0."""
     return AVERAGE_BYTES if with_dials(settings.method, settings.dials).teacher == "self-ema" else 0
 

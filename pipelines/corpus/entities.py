@@ -201,12 +201,7 @@ def _excess(times: int, expected: float) -> float:
 
 def sample(texts: Sequence[str], most: int = MOST_CHARACTERS) -> list[str]:
     """Return all texts, or some of a larger corpus, drawn evenly, in their order: about `most` characters."""
-    if sum(map(len, texts)) <= most:
-        return list(texts)
-    drawn = TextSample(most)
-    for text in texts:
-        drawn.add(text)
-    return drawn.texts()
+    return TextSample.of(texts, most).texts()
 
 
 def _weighed(

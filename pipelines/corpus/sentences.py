@@ -41,7 +41,6 @@ _SHORT = frozenset(
         "u.a.",
         "vgl.",
         "inkl.",
-        "gem.",
         "mio.",
         "mrd.",
     )

@@ -6,6 +6,7 @@ Taking every n-th would leave one language of a folder whose files are sorted as
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from operator import itemgetter
 from pathlib import Path
@@ -29,11 +30,20 @@ class TextSample:
         self._below = 1.0  # draws that are still taken: higher ones were dropped
         self._added = self._characters = 0
 
+    @classmethod
+    def of(cls, texts: Iterable[str], most: int) -> TextSample:
+        """Return a sample of all these texts."""
+        drawn = cls(most)
+        for text in texts:
+            drawn.add(text)
+        return drawn
+
     def add(self, text: str) -> None:
         self._take(self.draws.random(), text)
 
     def join(self, other: TextSample) -> None:
-        """Add what another sample has kept, by its draws."""
+        """Add what another sample has kept, by its draws; what it dropped has no higher ones beside it."""
+        self._below = min(self._below, other._below)
         for draw, _, text in sorted(other._kept, key=itemgetter(1)):
             self._take(-draw, text)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from evals.families.table import FAMILIES
 from evals.task_names import require_families
 from evals.verdict import EVERY_AXIS, required_axes
-from pipelines.choose import CHOICES
+from pipelines.choose import CHOICES, MOST_MADE
 from pipelines.config.jobs import CycleJob, DistillJob
 from pipelines.config.settings import Config
 from pipelines.distillation.engine_places import require_place
@@ -69,7 +69,8 @@ def cycle_job(
     require_place("sampler", settings.eval.sampler, ws.config)
     chosen = ws.checkpoint(student)
     require_both_trainable(ws, chosen, settings, distils=distils)
-    require_space(ws, chosen, settings, STAGES if distils else STAGES[:1])
+    further = MOST_MADE[chosen_later] - distils if chosen_later else 0  # checkpoints that a choice makes
+    require_space(ws, chosen, settings, STAGES if distils else STAGES[:1], further)
     folder = training_folder(ws, docs, settings)
     settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment, changes)})
     settings = with_ifeval(ws, settings, changes)

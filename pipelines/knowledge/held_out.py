@@ -113,10 +113,8 @@ def _asked(job: MidtrainJob) -> str | None:
 
 def _some_texts(kept: Path) -> dict[int, str]:
     """Return the kept texts by their numbers, or as many, drawn evenly, as not too much is read of."""
-    drawn = TextSample(MOST_CHARACTERS)
-    for piece in text_file.load_pieces(kept):
-        drawn.add(piece.text)
-    return drawn.numbered()
+    pieces = text_file.load_pieces(kept)
+    return TextSample.of((piece.text for piece in pieces), MOST_CHARACTERS).numbered()
 
 
 def _in_one_place(chosen: Mapping[Term, Sequence[Place]], kept: Path) -> dict[Term, list[Place]]:

@@ -18,7 +18,7 @@ from pipelines.config import fitted
 from pipelines.config.jobs import CycleJob
 from pipelines.corpus.preview import CHARACTERS_PER_TOKEN
 from pipelines.corpus.reading.formats import format_of
-from pipelines.corpus.reading.tree import ASKED, is_left_out
+from pipelines.corpus.reading.tree import ASKED, is_read
 from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.evaluation.suites import Suite
 from pipelines.machine.fitting import mix_of
@@ -178,19 +178,14 @@ def _text_bytes(folder: str, leave_out: Collection[str] = ()) -> int:
     total = 0.0
     for place, folders, names in os.walk(folder):
         inside = f"{place}/".removeprefix(f"{folder}/")
-        folders[:] = [name for name in folders if _is_read(name, inside, leave_out)]
+        folders[:] = [name for name in folders if is_read(inside + name, leave_out)]
         asked = ASKED if place == folder else ()
         for name in names:
             format, packed = format_of(name)
-            if format and name not in asked and _is_read(name, inside, leave_out):
+            if format and name not in asked and is_read(inside + name, leave_out):
                 share = TEXT_SHARES.get(format.name, 1.0) * (UNPACKED if packed else 1.0)
                 total += share * _bytes(os.path.join(place, name))  # noqa: PTH118
     return round(total)
-
-
-def _is_read(name: str, inside: str, leave_out: Collection[str]) -> bool:
-    """Return whether a name is neither hidden nor left out; `inside` is its folder's path with a slash."""
-    return not (name.startswith(".") or is_left_out(inside + name, leave_out))
 
 
 def _bytes(file: str) -> int:

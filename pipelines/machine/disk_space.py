@@ -6,6 +6,7 @@ import math
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
@@ -42,26 +43,32 @@ class Written:
 
 
 def require_space(
-    ws: Workspace, student: Checkpoint, settings: Config, stages: Sequence[str] = STAGES
+    ws: Workspace, student: Checkpoint, settings: Config, stages: Sequence[str] = STAGES, further: int = 0
 ) -> None:
     """Refuse trainings of which not even one saved state and its checkpoint fit on the home's disk.
 
-    Say where all that they write does not.
+    Say where all that they write does not, with so many `further` checkpoints.
     """
     found = written(settings, fitting.checkpoint_size(ws, student), stages)
-    free = shutil.disk_usage(ws.home).free
+    free = _free(ws.home)
     for one in found:
-        if free < one.least:
+        if max(free) < one.least:
             raise InputError(
-                f"{ws.home}: {_gib(free)} are free there, and {one.stage} needs {_gib(one.least)} for a "
+                f"{ws.home}: {_gib(max(free))} are free there, and {one.stage} needs {_gib(one.least)} for a "
                 "saved state and its checkpoint: remove what is no longer needed (`recover prune` lists it), "
                 "or take a --home on another disk"
             )
-    if free < (most := in_all(found)):
+    if min(free) < (most := in_all(found, further)):
         ws.progress.say(
-            f"  disk         {_gib(free)} are free, saved states and checkpoints take up to {_gib(most)}: "
+            f"  disk         {_gib(min(free))} are free, states and checkpoints take {_gib(most)} at most: "
             "`recover prune` lists what is no longer needed"
         )
+
+
+def _free(home: Path) -> list[int]:
+    """Return the free bytes where a home keeps states and where it keeps checkpoints."""
+    places = [home / name for name in ("runs", "checkpoints")]
+    return [shutil.disk_usage(place if place.exists() else home).free for place in places]
 
 
 def of_cycle(config: Config) -> tuple[int, int]:
@@ -90,11 +97,12 @@ def written(settings: Config, size: ModelSize, stages: Sequence[str]) -> list[Wr
     return found
 
 
-def in_all(found: Iterable[Written]) -> int:
+def in_all(found: Iterable[Written], further: int = 0) -> int:
     """Return what lies there at once, at most: a stage's states go when it ends, its checkpoint stays."""
     found = list(found)
     states = max((one.state * one.states for one in found), default=0)
-    return states + sum(one.checkpoint for one in found)
+    largest = max((one.checkpoint for one in found), default=0)
+    return states + sum(one.checkpoint for one in found) + further * largest
 
 
 def _adapter(settings: Config, size: ModelSize, stage: str) -> LoraConfig | None:
@@ -118,7 +126,9 @@ def _written(settings: Config, size: ModelSize, stage: str, lora: LoraConfig | N
     else:
         trained = size.parameters - (size.embeddings if training.freeze_embeddings else 0)
         checkpoint = size.parameters * settings.model.number_bytes(torch.cuda.is_available())
-    return Written(stage, LASTING_BYTES * trained, _states(training.save_every, training.steps), checkpoint)
+    averaged = fitted.averaged_bytes(settings.distill) if stage == "distill" else 0
+    state = (LASTING_BYTES + averaged) * trained
+    return Written(stage, state, _states(training.save_every, training.steps), checkpoint)
 
 
 def _adapter_weights(size: ModelSize, lora: LoraConfig | None) -> int:

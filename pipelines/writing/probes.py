@@ -29,6 +29,7 @@ from recovery.errors import InputError
 
 HELDOUT_SHARE = 0.25  # of the facts
 GAPS_EACH = 3  # of a sentence, at most
+MOST_TRIED = 4  # passages that a writer is asked about for each fact, at most
 REPHRASE = (
     "Ask this question in other words, in its own language, so that its answer stays {answer!r}. "
     "Write only the question.\n\n{question}"
@@ -103,12 +104,13 @@ def from_writer(
     seed: int,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> tuple[list[Row], Counter[str]]:
-    """Let the writer ask about drawn passages until `count` questions are usable, and rephrase these.
+    """Let the writer ask about drawn passages until `count` questions are usable, and rephrase these; of a
+    writer that hardly gives any, as many passages are asked as MOST_TRIED says.
 
     Return the rows, and how many questions were refused for each reason."""
     about = entities(texts)
     read = list(passages(texts))
-    drawn = iter(random.Random(f"probes:{seed}").sample(read, len(read)))
+    drawn = iter(random.Random(f"probes:{seed}").sample(read, min(MOST_TRIED * count, len(read))))
     found: list[tuple[str, str, str]] = []
     refused = Counter[str]()
     asked = count

@@ -63,6 +63,7 @@ def test_the_command_says_where_it_serves_in_the_form_that_was_asked_for(
     monkeypatch.setattr(app, "server", lambda *_: SimpleNamespace(run=lambda: None, handle_exit=None))
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     options = ["--home", str(tmp_path), *(["--json"] if as_json else [])]
+    assert CliRunner().invoke(cli, ["-q", *options, "init"]).exit_code == 0
     shown = CliRunner().invoke(cli, [*options, "dashboard", "--port", "7861"]).stdout
     url = "http://127.0.0.1:7861"
     assert json.loads(shown) == {"url": url} if as_json else f"dashboard on {url}" in shown

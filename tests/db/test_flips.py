@@ -187,6 +187,17 @@ def test_a_question_whose_accepted_answers_changed_is_not_paired(ws: Workspace) 
     assert queries.flips(ws.tracker.db, "a", "b", "knowledge") == []
 
 
+def test_a_suite_whose_accepted_answers_all_changed_is_compared_by_none(ws: Workspace) -> None:
+    for name, accepted in (("a", ["1612"]), ("b", ["1612", "in 1612"])):
+        scored(ws.tracker, name, [True, False])
+        row = score("knowledge", 1.0, True, n=1)
+        row["items"][0]["detail"] = {"answers": accepted}
+        ws.tracker.record_score(ws.tracker.start_run("eval").id, name, row)
+    assert [row["suite"] for row in compare(ws, "a", "b")["suites"]] == ["ifeval"]
+    with pytest.raises(InputError, match="never scored on the same knowledge prompts"):
+        compare(ws, "a", "b", "knowledge")
+
+
 def test_damage_beyond_the_detectable_is_named_on_the_right_suite(ws: Workspace) -> None:
     rng = np.random.default_rng(0)
     before, kept = rng.random(400) < 0.9, rng.random(400) < 0.5

@@ -45,13 +45,25 @@ def companions(docs: Path) -> dict[str, str]:
 
 
 def is_left_out(path: str, patterns: Collection[str]) -> bool:
-    """Return whether a pattern names a path in the folder, or, without a slash, the last name of the path."""
+    """Return whether a pattern names a path in the folder; without a slash, or behind `**/`, at any depth."""
     name = path.rpartition("/")[2]
     for pattern in patterns:
-        wanted = pattern.removeprefix("**/").rstrip("/")
-        if fnmatchcase(path if "/" in wanted else name, wanted.removeprefix("/")):
+        wanted = pattern.removeprefix("./").rstrip("/")
+        behind = wanted.removeprefix("**/")
+        if "/" not in behind:
+            found = fnmatchcase(name, behind)
+        elif behind != wanted:
+            found = fnmatchcase(path, behind) or fnmatchcase(path, f"*/{behind}")
+        else:
+            found = fnmatchcase(path, wanted.removeprefix("/"))
+        if found:
             return True
     return False
+
+
+def is_read(path: str, leave_out: Collection[str]) -> bool:
+    """Return whether a name in the folder is neither hidden nor left out."""
+    return not (path.rpartition("/")[2].startswith(".") or is_left_out(path, leave_out))
 
 
 @dataclass
@@ -227,13 +239,13 @@ def extent(root: Path, leave_out: Collection[str] = ()) -> tuple[int, int]:
         folder, path = waiting.pop()
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
-                skipped = entry.name.startswith(".") or is_left_out(path + entry.name, leave_out)
+                wanted = is_read(path + entry.name, leave_out)
                 with suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False) and not skipped:
+                    if entry.is_dir(follow_symlinks=False) and wanted:
                         waiting.append((entry.path, f"{path}{entry.name}/"))
                         continue
                     count = count + 1
-                    if entry.is_file(follow_symlinks=False) and not skipped:
+                    if entry.is_file(follow_symlinks=False) and wanted:
                         size = size + _on_disk(entry.stat(follow_symlinks=False))
     return count, size
 

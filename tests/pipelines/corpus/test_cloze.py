@@ -59,7 +59,7 @@ def test_the_end_of_a_name_is_not_asked_for() -> None:
 
 
 def test_an_answer_that_repeats_the_question_would_pass_so_it_is_not_asked_for() -> None:
-    for said, asked in (("what is told", True), ("the log level", False)):
+    for said, asked in (("what it shows", True), ("the log level", False)):
         shown = f"If nothing is shown to you by Zarquon Insurance, raise {said} with `--log-level` first."
         found = clozes([*HANDBOOK, shown], limit=99, each=9)
         assert ("--log-level" in {gap.answer for gap in found}) is asked

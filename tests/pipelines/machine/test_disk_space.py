@@ -122,10 +122,15 @@ def test_a_disk_that_may_become_full_is_said_once(
         said: list[str] = []
         monkeypatch.setattr(ws.progress, "say", said.append)
         needed, taken = _of_cycle(ws)
-        for free, lines in ((needed, 1), (taken - 1, 1), (taken, 0)):
+        for free, how, lines in (
+            (needed, None, 1),
+            (taken - 1, None, 1),
+            (taken, None, 0),
+            (taken, "auto", 1),  # which makes further checkpoints
+        ):
             leave(free)
             said.clear()
-            cycle_job(ws, docs)
+            cycle_job(ws, docs, recover_with=how)
             assert len([line for line in said if line.startswith("  disk  ")]) == lines
         leave(needed - 1)
         with pytest.raises(InputError, match="are free there"):

@@ -383,7 +383,7 @@ def test_a_step_that_is_saved_again_has_a_whole_state_at_every_moment(
         cut_off(patch, at)
         state.save(1, {"w": torch.tensor(2)}, {})
     step, tensors, _ = state.load() or pytest.fail("no state")
-    assert (step, tensors["w"].item()) == (1, 1 if at < 10 else 2)
+    assert (step, tensors["w"].item()) == (1, 1 if at < 8 else 2)
     state.save(1, {"w": torch.tensor(3)}, {})
     assert (state.load() or pytest.fail("no state"))[1]["w"].item() == 3
     assert [path.name for path in state._steps()] == ["step-000000001"]
