@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from db.reads import queries
+from db.session import Database
 from evals import comparison
 from pipelines.config.settings import CONFIG_NAME
 from pipelines.runs.workspace import Workspace
@@ -26,7 +27,15 @@ def compare(ws: Workspace, a: str, b: str, suite: str | None = None) -> Row:
         raise never_scored((a, first), (b, second), suite)
     found.sort(key=lambda row: row["suite"] != HEADLINE)
     rows = comparison.compare(found, _margins(ws))
-    return {"a": first, "b": second, **rows[0], "suites": rows, "verdict": comparison.in_words(second, rows)}
+    chosen = [one for one in dict.fromkeys((first, second)) if _was_chosen(db, one)]
+    verdict = comparison.in_words(second, rows)
+    return {"a": first, "b": second, **rows[0], "suites": rows, "chosen": chosen, "verdict": verdict}
+
+
+def _was_chosen(db: Database, checkpoint: str) -> bool:
+    """Return whether a cycle's questions chose this checkpoint among several (`--recover-with`)."""
+    made = queries.runs(db, kind="choose", status="done", limit=None)
+    return any(run["result"]["checkpoint"] == checkpoint and len(run["result"]["tried"]) > 1 for run in made)
 
 
 def never_scored(a: tuple[str, str], b: tuple[str, str], suite: str | None) -> InputError:
@@ -60,4 +69,9 @@ def compare_text(found: Row) -> str:
             *([f"  {comparison.stale(row)}"] if "stale_a" in row else []),
             *(f"  {sentence}" for sentence in comparison.sentences(row)),
         ]
+    lines += [
+        f"\n{one} was chosen by half of its cycle's questions, which flatter it: `recover verdict` judges by "
+        "the other half"
+        for one in found["chosen"]
+    ]
     return "\n".join([*lines, "", found["verdict"]])

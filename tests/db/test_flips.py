@@ -175,6 +175,19 @@ def test_checkpoints_that_were_asked_otherwise_are_not_compared_without_a_word(w
         assert "alike:" not in said[name]
 
 
+@pytest.mark.parametrize("tried", [1, 2])
+def test_a_checkpoint_that_its_questions_chose_is_not_compared_without_a_word(
+    ws: Workspace, tried: int
+) -> None:
+    for name in ("a", "b"):
+        scored(ws.tracker, name, [True, False] * 20)
+    choice = ws.tracker.start_run("choose")
+    ws.tracker.finish_run(choice.id, {"checkpoint": "b", "tried": [{"name": "none"}] * tried})
+    found = compare(ws, "a", "b")
+    assert found["chosen"] == (["b"] if tried > 1 else [])
+    assert ("b was chosen by half of its cycle's questions" in compare_text(found)) is (tried > 1)
+
+
 def test_a_question_whose_accepted_answers_changed_is_not_paired(ws: Workspace) -> None:
     for name, accepted in (("a", ["1612"]), ("b", ["1612", "in 1612"])):
         ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
