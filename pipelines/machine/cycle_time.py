@@ -149,10 +149,12 @@ class _Timed:
         return Flops.of_size(self.size).trained(tokens) / (self.speed.training_share * self.speed.flops)
 
     def write(self, rows: float, tokens: float) -> float:
-        """Return the time of decoding: each step reads all weights, and computes with them for each row."""
+        """Return the time of decoding: each step reads all weights, and computes with them for each row.
+
+        A batch lasts until its longest answer ends, and so do the steps that read."""
         rows = max(1.0, min(rows, ROWS))
         computing = Flops.of_size(self.size).forward(rows) / (WRITING_SHARE * self.speed.flops)
-        reading = self.size.active / self.speed.weights
+        reading = self.size.active / self.speed.weights / TYPICAL
         return tokens / rows * max(computing, reading)
 
 

@@ -21,7 +21,7 @@ class StageTokens:
 
     rows: float = 1.0
     sampled: float = 0.0
-    scored: float = 0.0  # read without training: prompts by an evaluation, answers by a teacher
+    scored: float = 0.0  # read without training: prompts by who answers them, answers by a teacher
     trained: float = 0.0
 
 
@@ -62,8 +62,9 @@ def recovery_tokens(settings: DistillConfig, usual: UsualLengths) -> StageTokens
     read = answers * (usual.prompt + answer)
     written = method.share if method.state_kind == "mix" else 1.0  # share of the answers that are not data
     sampled = 0.0 if method.state_kind == "data" else written * answers * answer
+    prompts = sampled / answer * usual.prompt
     readers = (method.scores != "none") + (method.anchor_beta > 0)
-    return StageTokens(written * rows, sampled, readers * read, method.epochs * (read + rehearsed))
+    return StageTokens(written * rows, sampled, prompts + readers * read, method.epochs * (read + rehearsed))
 
 
 def evaluation_tokens(

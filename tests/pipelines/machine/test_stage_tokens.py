@@ -74,7 +74,7 @@ def test_a_midtraining_by_passages_counts_its_answers_among_the_trained_tokens()
 def test_recovery_writes_scores_and_trains_answers_and_rehearses_a_share_of_their_tokens() -> None:
     """Of 40 answers of 50 tokens, which are four fifths, a fifth more is rehearsed: 500."""
     found = recovery()
-    assert (found.rows, found.sampled, found.scored) == (8, 40 * 50, 40 * 150)
+    assert (found.rows, found.sampled, found.scored) == (8, 40 * 50, 40 * 100 + 40 * 150)
     assert found.trained == pytest.approx(40 * 150 + 500)
 
 
@@ -87,25 +87,25 @@ def test_data_is_not_sampled_and_not_scored_without_a_teacher() -> None:
 def test_each_epoch_trains_on_the_answers_and_what_is_rehearsed_again() -> None:
     """opd-sampled passes twice over answers that are written and scored once."""
     found = recovery(distill__method="opd-sampled")
-    assert (found.sampled, found.scored) == (40 * 50, 40 * 150)
+    assert (found.sampled, found.scored) == (40 * 50, 40 * 100 + 40 * 150)
     assert found.trained == pytest.approx(2 * (40 * 150 + 500))
 
 
 def test_of_a_mix_the_student_writes_its_share_alone() -> None:
     """Of 40 answers 20 are read from the data; the teacher scores all."""
     found = recovery(distill__method="gkd")
-    assert (found.rows, found.sampled, found.scored) == (4, 20 * 50, 40 * 150)
+    assert (found.rows, found.sampled, found.scored) == (4, 20 * 50, 20 * 100 + 40 * 150)
     assert found.trained == pytest.approx(40 * 150 + 500)
 
 
-def test_a_teacher_that_only_writes_scores_nothing() -> None:
+def test_a_teacher_that_only_writes_reads_the_prompts_alone() -> None:
     found = recovery(distill__method="seqkd")
-    assert (found.sampled, found.scored) == (40 * 50, 0)
+    assert (found.sampled, found.scored) == (40 * 50, 40 * 100)
 
 
 def test_an_anchor_reads_the_answers_too() -> None:
     assert recovery(distill__method="asft").scored == 40 * 150
-    assert recovery(distill__dials={"anchor_beta": 0.1}).scored == 2 * 40 * 150
+    assert recovery(distill__dials={"anchor_beta": 0.1}).scored == 40 * 100 + 2 * 40 * 150
 
 
 def test_a_cycle_evaluates_three_times() -> None:
