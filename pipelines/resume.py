@@ -60,7 +60,7 @@ def resume(ws: Workspace, run_id: str | None = None) -> dict[str, Any]:
     if run["status"] == "done":
         return {"run": run["id"], **(run["result"] or {})}
     why = f"{run['status']}: {run['error']}" if run["error"] else run["status"]
-    ws.progress.say(f"going on with {run['id']} ({why})")
+    ws.progress.say(f"going on with {run['id']} ({why}), with the settings that it began with")
     return {"run": run["id"], **AGAIN[run["kind"]](ws, run["config"], run["key"])}
 
 

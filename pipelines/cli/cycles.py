@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pipelines.runs.workspace import Workspace
 
 OF_DISTILLATION = ("merge", "rehearsal", "overlap")  # options that merging does not read
+MORE_QUESTIONS = "ask more questions, without training (docs/evaluation.md: when a verdict is underpowered)"
+WHAT_TO_DO = "docs/evaluation.md says what to do with a rejected cycle"
 NOTHING_MEASURED = "no axis was judged, as the half of the questions that decides holds none: ask more"
 
 
@@ -197,16 +199,13 @@ def require_accepted(ws: Workspace, rows: Iterable[dict[str, Any]]) -> None:
 
     for row in rows:
         if row["status"] == "rejected":
-            raise GateError(
-                f"cycle {row['cycle']} is rejected: {_why(ws, row)}; "
-                f"`recover review cycle:{row['cycle']} --approve` takes its model all the same"
-            )
+            raise GateError(f"cycle {row['cycle']} is rejected: {_why(ws, row)}")
 
 
 def _why(ws: Workspace, row: dict[str, Any]) -> str:
-    """Return the axes for which a recorded cycle was rejected, together where their word is the same."""
+    """Return for which axes a recorded cycle was rejected, those with one word together, and what to do."""
     from db.reads import queries
-    from evals.verdict import blocking
+    from evals.verdict import UNDERPOWERED, blocking
 
     if not row["verdict"]:
         return NOTHING_MEASURED
@@ -214,7 +213,9 @@ def _why(ws: Workspace, row: dict[str, Any]) -> str:
     axes: dict[str, list[str]] = {}
     for axis, word in blocking(row["verdict"], required).items():
         axes.setdefault(word, []).append(axis)
-    return "; ".join(f"{', '.join(names)} {word}" for word, names in axes.items())
+    found = "; ".join(f"{', '.join(names)} {word}" for word, names in axes.items())
+    then = MORE_QUESTIONS if set(axes) == {UNDERPOWERED} else WHAT_TO_DO
+    return f"{found}: {then}; `recover review cycle:{row['cycle']} --approve` takes its model all the same"
 
 
 @click.command("verdict")
@@ -232,11 +233,11 @@ def verdict_command(session: Session, cycle: int) -> None:
     with session.workspace() as ws:
         row = queries.cycle(ws.tracker.db, cycle)
         if not row["verdict"]:
-            if row["status"] == "rejected":
-                raise GateError(f"cycle {cycle} is rejected: {NOTHING_MEASURED}")
+            require_accepted(ws, [row])
             onward = f"; `recover resume {row['run']}` goes on with it" if broke_off(row) else ""
             raise GateError(f"cycle {cycle} has no verdict yet: it is {state_words(row)}{onward}")
         session.show({"cycle": cycle, "status": row["status"], **row["verdict"]}, lambda: cycle_text(row))
+        require_accepted(ws, [row])
         if row["status"] != "accepted":
             raise GateError(f"cycle {cycle} is {row['status']}")
 

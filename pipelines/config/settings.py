@@ -61,9 +61,22 @@ def preset_text(name: str) -> str:
     return str((_preset_dir() / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
+class _EachOnce(yaml.SafeLoader):
+    """Refuse a key that stands twice in a section, of which YAML's own loader keeps the last alone."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set[str]()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                twice = f"`{key.value}` stands there a second time: put its lines into the first one"
+                raise yaml.constructor.ConstructorError(problem=twice, problem_mark=key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
 def parse(text: str, source: str) -> Config:
     try:
-        raw = yaml.safe_load(text)
+        raw = yaml.load(text, Loader=_EachOnce)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date like 2026-99-99
         raise InputError(f"{source} is not YAML: {_problem(error)}") from error
     return validated(Config, raw, source)

@@ -204,7 +204,8 @@ def naming_lack_of_memory(where: str) -> Iterator[None]:
             raise
         raise OutOfMemory(
             f"training: out of memory {where}: lower microbatch_tokens, row_tokens or longest_row, set "
-            "model.gradient_checkpointing: true, or train an adapter"
+            "model.gradient_checkpointing: true, or train an adapter, and begin a new run: `recover resume` "
+            "keeps its settings"
         ) from error
 
 

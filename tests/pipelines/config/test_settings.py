@@ -92,6 +92,8 @@ def test_every_number_has_a_limit(section: type[BaseModel]) -> None:
         (r"seed: .*", f"seed: {10**20}", r"seed: .*less than or equal to 4294967295, not 10+$"),
         (r"(?s).*", "", r"settings: .*valid dictionary"),
         (r"(?s).*", "- a list", r"settings: .*valid dictionary"),
+        (r"$", "\neval:\n  limit: 5\n", r": line \d+, column 1: `eval` stands there a second time: put its "),
+        (r"dtype: (.*)", r"dtype: \1\n  dtype: \1", r"column 3: `dtype` stands there a second time"),
         (r"(?s).*", "model: [", r"is not YAML: line 1, column 9: expected .* but found '<stream end>'$"),
         (r"(?s).*", "model: !!python/object:os.system {}", r"is not YAML"),
         (r"(?s).*", "model: 2026-99-99", r"is not YAML"),
