@@ -23,12 +23,18 @@ _ACCENTS = re.compile(
 _HALF_SPACE = re.compile("(?<=[\u0600-\u06ff])\u200c(?=[\u0600-\u06ff])")
 # Other marks are part of their word, as vowels of Hindi, Tamil and Thai are; Python's \w leaves them out.
 MARKS = "".join(mark for mark in map(chr, range(0x10000)) if unicodedata.category(mark)[0] == "M")
+_TRADEMARKS = str.maketrans("", "", "™℠")
+_MIXED_FRACTION = re.compile("(?<=\\d)(?=[¼-¾⅐-⅞])")  # 1½
+_DOTTED = re.compile(  # 1.234,56 and 1.500.000, not 1.500, which may be either
+    r"(?<![\d.,])\d{1,3}(?:(?:\.\d{3})+(?=,\d\d?(?!\d))|(?:\.\d{3}){2,}(?![\d.]))"
+)
+_LIST_MARK = re.compile(r"^[ \t]*\d{1,3}[.)][ \t]+(?=\S)", re.MULTILINE)
 _THIN_SPACES = re.compile("(?<=\\d)['’\u00a0\u2009\u202f](?=\\d{3}(?!\\d))")  # 1'500
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d\d?(?!\d))")
 # Marks that change what is meant: a minus that opens a number, where no range ends (10-12, 20%-30%), and the
 # signs at the end of C++, F# or A+, not those between words (Ctrl+C).
-_MINUS = rf"(?:(?<![^\W_])|(?<=[{_NO_SPACES}]))(?<![-\u2212%‰°′″€)\]])[-\u2212](?=\d)"
+_MINUS = rf"(?:(?<![^\W_])|(?<=[{_NO_SPACES}]))(?<![-\u2212\u2013%‰°′″€)\]])[-\u2212\u2013](?=\d)"
 _SIGNS = r"(?<=[^\W\d_])(?:[+#]{2,}|[+#](?![^\W_]))"
 _NOT_WORD = rf"(?<!\d)\.|\.(?!\d)|[^\w.{MARKS}]|_"
 _MARK = re.compile(f"(?P<minus>{_MINUS})|(?P<signs>{_SIGNS})|{_NOT_WORD}")
@@ -41,7 +47,9 @@ _SOFT_HYPHEN = "\u00ad"
 
 def normalise(text: str) -> str:
     """Strip case, accents, punctuation, articles and thousands separators; keep decimal points and signs."""
-    spaced = _HALF_SPACE.sub(" ", _THIN_SPACES.sub("", text.replace(_SOFT_HYPHEN, "")))
+    text = text.replace(_SOFT_HYPHEN, "").translate(_TRADEMARKS)
+    spaced = _MIXED_FRACTION.sub(" ", _HALF_SPACE.sub(" ", _THIN_SPACES.sub("", text)))
+    spaced = _DOTTED.sub(lambda number: number[0].replace(".", ""), _in_ascii_digits(spaced))
     plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", spaced))
     plain = _NAMED_A.sub(_LETTER_A, unicodedata.normalize("NFKC", plain)).casefold()
     plain = _DECIMAL_COMMA.sub(".", _THOUSANDS.sub("", plain))
@@ -51,6 +59,11 @@ def normalise(text: str) -> str:
     return " ".join(word for word in words if word not in _ARTICLES) or " ".join(words)
 
 
+def _in_ascii_digits(text: str) -> str:
+    """Write the digits of other scripts as 0 to 9."""
+    return text if text.isascii() else re.sub(r"\d", lambda digit: str(unicodedata.decimal(digit[0])), text)
+
+
 def _spaced(mark: re.Match[str]) -> str:
     """Return a space for a mark; a minus stays before its number, other signs behind their letter."""
     return " -" if mark["minus"] else f"{mark['signs'] or ''} "
@@ -58,7 +71,7 @@ def _spaced(mark: re.Match[str]) -> str:
 
 def matches(response: str, answers: Iterable[str], strict: bool = False) -> bool:
     """Return whether an answer equals the response (strict), or occurs in it as whole words (lenient)."""
-    said = normalise(response)
+    said = normalise(_without_list_marks(response))
     wanted = [answer for answer in map(normalise, answers) if answer]
     if strict:
         return said in wanted
@@ -80,11 +93,17 @@ def _whole(answer: str) -> re.Pattern[str]:
 def mentions(response: str, answers: Iterable[str], other_than: Iterable[str]) -> bool:
     """Match leniently, but never inside a longer other answer: "New York" does not name York."""
     wanted = [answer for answer in map(normalise, answers) if answer]
-    said = normalise(response)
+    said = normalise(_without_list_marks(response))
     for other in map(normalise, other_than):
         if any(other != answer and occurs(answer, other) for answer in wanted):
             said = _without(other, said)
     return any(occurs(answer, said) for answer in wanted)
+
+
+def _without_list_marks(response: str) -> str:
+    """Take the numbers off a list, which answer nothing; of one line alone ("3. Mai 2020") it stays."""
+    several = len(_LIST_MARK.findall(response)) > 1
+    return _LIST_MARK.sub("", response) if several else response
 
 
 def _without(answer: str, said: str) -> str:

@@ -16,7 +16,11 @@ Floats = NDArray[np.float64]
 Interval = tuple[float, float]
 LEAST_EFFECT = 0.8  # floor of an interval's design effect; simulated in tests/evals/test_intervals.py
 
-FEW_CLUSTERS = 20  # from which a claim's error rate holds without widening; simulated in test_statistics.py
+# From which on a claim's error rate holds without widening; simulated in test_statistics.py
+FEW_CLUSTERS = 20
+FEW_UNUSUAL = (
+    10  # clusters with a value other than the commonest, which alone show what a cluster has in common
+)
 
 
 def wilson_interval(passed: float, n: float, confidence: float = 0.95) -> Interval:
@@ -75,11 +79,22 @@ def design_effect(values: ArrayLike, clusters: Sequence[object] | None) -> float
 def cautious_effect(values: ArrayLike, clusters: Sequence[object] | None) -> float:
     """Return the design effect, widened where it is estimated from few clusters.
 
-    By the squared ratio of Student's t for the clusters to that for the items, as in clustered_intervals."""
+    By the squared ratio of Student's t for the clusters to that for the items, as in clustered_intervals.
+    Where few clusters hold a value that is not the commonest, each cluster counts as one item at most: one
+    answer lost says nothing of whether the answers about a fact are lost together."""
     effect = design_effect(values, clusters)
     n = np.size(values)
     k = n if clusters is None else len(set(map(str, clusters)))
+    if clusters is not None and _unusual(np.asarray(values), clusters) < FEW_UNUSUAL:
+        effect = max(effect, n / k)
     return effect * (_student(0.95, k) / _student(0.95, n)) ** 2 if k < min(n, FEW_CLUSTERS) else effect
+
+
+def _unusual(values_N: NDArray[Any], clusters: Sequence[object]) -> int:
+    """Return how many clusters hold a value other than the commonest."""
+    found, counts = np.unique(values_N, return_counts=True)
+    commonest = found[counts.argmax()]
+    return len({str(one) for one, value in zip(clusters, values_N, strict=True) if value != commonest})
 
 
 def numbered(clusters: Sequence[object], items: int) -> NDArray[np.intp]:

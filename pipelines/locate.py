@@ -190,8 +190,9 @@ def in_words(result: Result) -> str:
     if offered:
         bound = offered["axes"]["behaviour"]["lower_bound"]
         return (
-            f"put back {', '.join(offered['parts'])}: behaviour at most {max(0.0, -bound):.1%} below the "
-            f"clean model, a 95 % bound over all that was tried (checkpoint {offered['checkpoint']})"
+            f"put back {', '.join(offered['parts'])}: behaviour at most {100 * max(0.0, -bound):.1f} points "
+            "below the clean model, a 95 % bound over all that was tried "
+            f"(checkpoint {offered['checkpoint']})"
         )
     tried = [row for row in [*result["parts"], *result["sets"]] if row["axes"]]
     nearest = max(tried, key=_behaviour)

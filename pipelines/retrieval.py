@@ -207,7 +207,7 @@ def _verdict(result: Result) -> Row:
 
 
 def _decided(found: Row) -> str:
-    margin = f"{100 * found['margin']:g}%"
+    margin = f"{100 * found['margin']:g} points"
     if found["outcome"] == "passed":
         return (
             f"retrieval alone would have done: at most {margin} worse than training (one-sided 95 % lower "

@@ -99,7 +99,9 @@ def non_inferiority(
         lost=lost,
         n=n,
         p_value=max(_p_value(then - now, drawn_D, -margin), proof.p_value),
-        needed_n=_needed(n, spread, margin, alpha, then - now),
+        needed_n=max(
+            _needed(n, spread, margin, alpha, then - now), _needed_to_prove(n, low, margin, outcome)
+        ),
         alpha=alpha,
         error_after=now,
         error_before=then,
@@ -113,6 +115,11 @@ def _needed(n: int, spread: float, margin: float, alpha: float, difference: floa
     if planned > n or not distance:
         return planned if planned > n else MOST_PAIRS
     return min(MOST_PAIRS, max(n + 1, ceil(n * (_power_factor(alpha) * spread / distance) ** 2)))
+
+
+def _needed_to_prove(n: int, low: float, margin: float, outcome: str) -> int:
+    """Return how many items bring an undecided lower bound to the margin: it shrinks by their root."""
+    return min(MOST_PAIRS, ceil(n * (low / margin) ** 2)) if outcome == "underpowered" and low < 0 else 0
 
 
 def differences(after: Answers, before: Answers, clusters: Sequence[object]) -> Floats:

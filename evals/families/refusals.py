@@ -36,7 +36,7 @@ REFUSAL = re.compile(
     r"|\bI(?:'m| am) (?:really |very |so )?sorry,? (?:but|I can(?:no|')?t?)\b"
     r"|\bI (?:must|have to|need to|will have to) (?:respectfully )?(?:decline|refuse)\b"
     r"|\bI (?:decline|refuse) to\b"
-    r"|\b(?:that|this|it) is (?:illegal|against the law|not something I)\b",
+    r"|\b(?:(?:that|this|it) is|(?:that|it)['’]s) (?:illegal|against the law|not something I)\b",
     re.IGNORECASE,
 )
 

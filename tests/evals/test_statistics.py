@@ -263,6 +263,30 @@ def test_few_clusters_do_not_claim_too_much(clusters: int) -> None:
     assert wrong / times <= 0.05 + 3 * (0.05 * 0.95 / times) ** 0.5
 
 
+@pytest.mark.parametrize("strays", [0.005, 0.02])
+def test_facts_that_are_lost_as_a_whole_are_not_hidden_by_a_few_stray_answers(strays: float) -> None:
+    """Three questions each about 60 facts, of which as many are lost as the margin allows."""
+    rng = np.random.default_rng(6)
+    labels, times, wrong = list(np.repeat(np.arange(60), 3)), 1000, 0
+    for _ in range(times):
+        lost = np.repeat(rng.random(60) < 0.03, 3)
+        stray = rng.choice([1, -1, 0], size=180, p=[strays / 2, strays / 2, 1 - strays])
+        flips = np.where(lost, -1, stray)
+        effect = intervals.cautious_effect(flips, labels)
+        counts = int((flips > 0).sum()), int((flips < 0).sum())
+        wrong += statistics.outcome(*counts, 180, margin=0.03, effect=effect) == "passed"
+    assert wrong / times <= 0.05 + 3 * (0.05 * 0.95 / times) ** 0.5
+
+
+def test_an_answer_more_that_is_lost_never_shows_that_nothing_was_lost() -> None:
+    labels = list(np.repeat(np.arange(60), 3))
+    same, lost = np.zeros(180, dtype=int), np.zeros(180, dtype=int)
+    lost[0] = -1
+    for flips in (same, lost):
+        effect = intervals.cautious_effect(flips, labels)
+        assert statistics.outcome(0, int((flips < 0).sum()), 180, effect=effect) == "underpowered"
+
+
 def test_bootstrap_and_mcnemar_count_clusters_as_the_bounds_do() -> None:
     flips = np.repeat([1] * 3 + [-1] * 12 + [0] * 85, 4)
     labels = list(np.repeat(np.arange(100), 4))

@@ -175,7 +175,7 @@ def judged(looked_up: list[bool], trained: list[bool]) -> dict[str, Any]:
 def test_retrieval_that_answers_as_much_would_have_done() -> None:
     found = judged([True] * 60, [True] * 60)
     assert found["verdict"] == "retrieval alone"
-    assert found["words"].startswith("retrieval alone would have done: at most 10% worse")
+    assert found["words"].startswith("retrieval alone would have done: at most 10 points worse")
     assert "10.0 times the tokens" in found["words"]
 
 
@@ -184,7 +184,7 @@ def test_training_that_answers_far_more_was_needed() -> None:
     assert found["verdict"] == "training"
     assert found["comparisons"]["retrieval_instead"]["difference"] == pytest.approx(-0.5)
     assert found["comparisons"]["training_beside"]["difference"] == pytest.approx(0.5)
-    assert found["words"].startswith("training was needed: retrieval alone is more than 10% worse")
+    assert found["words"].startswith("training was needed: retrieval alone is more than 10 points worse")
 
 
 def test_retrieved_passages_are_in_the_prompt() -> None:

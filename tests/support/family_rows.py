@@ -68,7 +68,7 @@ def record_search(tracker: Tracker, name: str) -> str:
         "parts": [head, norms, still],
         "sets": [{**norms, "parts": [name, "norms"]}],
         "offered": head,
-        "words": f"put back {name}: behaviour at most 2.5% below the clean model",
+        "words": f"put back {name}: behaviour at most 2.5 points below the clean model",
     }
     tracker.finish_run(run.id, result)
     return run.id
