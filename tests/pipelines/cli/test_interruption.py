@@ -98,7 +98,7 @@ def test_it_is_the_way_to_end_a_served_checkpoint(
         yield SimpleNamespace(url="http://127.0.0.1:9", name="base", log=home / "log", wait=interrupt)
 
     monkeypatch.setattr(engine_places, "serve", serving)
-    said = recover("--home", home, "serve")
+    said = recover("--home", home, "serve", "base")
     assert (said.code, said.err) == (0, "")
 
 
