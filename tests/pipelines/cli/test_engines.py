@@ -13,6 +13,7 @@ from pipelines.config import settings
 from pipelines.distillation.engine_places import make_server
 from recovery.engines.protocol import EngineSettings
 from recovery.errors import InputError
+from recovery.extras import to_install
 from recovery.models.loading import ModelSpec, load
 from recovery.storage.checkpoints import Checkpoint
 from tests.support import tiny
@@ -133,7 +134,7 @@ def test_vllm_that_is_not_installed_is_one_line_and_bad_input(
     monkeypatch.setattr(importlib.util, "find_spec", without)
     for words in (("eval", "--sampler", "vllm"), ("eval", "--sampler", "server"), ("serve", "base")):
         said = recover("-q", "--home", home, *words)
-        assert said.code == 2 and "pip install recover-llm[vllm]" in said.error
+        assert said.code == 2 and f"vLLM is not installed; {to_install('vllm')}" in said.error
 
 
 def test_a_checkpoint_to_serve_is_named_and_whole(recover: Recover, home: Path) -> None:
