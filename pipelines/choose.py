@@ -25,6 +25,7 @@ from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import Items, items_by_suite, require_same_questions
 from pipelines.merge import merge
 from pipelines.runs import launch
+from pipelines.runs.command_line import command
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
@@ -118,9 +119,10 @@ def _leave_out(stage: Stage, name: str, error: Exception) -> str:
         atomic_dirs.write_text(stage.directory / LEFT_OUT, json.dumps(broken))
     stage.say(f"  choose       {name}: left out: {reason}")
     if launch.broken_off():
+        onward = command(stage.workspace.named_home, "resume")
         raise RecoverError(
-            f"{name}: left out: {reason}; its training has ended the other processes: `recover resume` goes "
-            "on with the next candidate"
+            f"{name}: left out: {reason}; its training has ended the other processes: `{onward}` goes on "
+            "with the next candidate"
         ) from error
     return reason
 

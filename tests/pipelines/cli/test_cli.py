@@ -451,7 +451,7 @@ def test_resume_goes_on_with_the_same_numbers(
 ) -> None:
     whole = recover("--home", home, "ls", "checkpoints", "--json").json
     said = cut_off("midtrain", "-q", "--home", fresh, "midtrain", "--docs", world)
-    assert (said.code, said.err.strip()) == (130, "interrupted: go on with `recover resume`")
+    assert (said.code, said.err.strip()) == (130, f"interrupted: go on with `recover --home {fresh} resume`")
     resumed = recover("-q", "--home", fresh, "resume", "--json")
     assert resumed.code == 0
     assert resumed.json["checkpoint"] == whole[1]["id"]  # content-addressed: the very same bytes

@@ -85,7 +85,10 @@ def test_a_run_that_is_asked_to_end_is_recorded_as_interrupted(home: Path, numbe
             said = running.communicate(timeout=60)[1]
         finally:
             running.kill()
-    assert (running.returncode, said.strip()) == (130, "interrupted: go on with `recover resume`")
+    assert (running.returncode, said.strip()) == (
+        130,
+        f"interrupted: go on with `recover --home {home} resume`",
+    )
     with Workspace.open(home) as ws:
         assert [run["status"] for run in queries.unfinished_runs(ws.tracker.db)] == ["stopped"]
 
@@ -116,4 +119,10 @@ def test_the_hint_is_given_once_for_a_stage_within_a_cycle(home: Path) -> None:
 
     with Workspace.open(home) as ws, pytest.raises(KeyboardInterrupt) as caught:
         run_stage(ws, "cycle", outer, config={}, key="cycle")
+    assert caught.value.__notes__ == [f"go on with `recover --home {home} resume`"]
+
+
+def test_a_home_that_was_found_is_not_named(home: Path) -> None:
+    with Workspace.open(home, implicit=True) as ws, pytest.raises(KeyboardInterrupt) as caught:
+        run_stage(ws, "cycle", interrupt, config={}, key="cycle")
     assert caught.value.__notes__ == ["go on with `recover resume`"]
