@@ -10,6 +10,8 @@ from evals import learned
 from pipelines.cli.options import state_words, table
 from pipelines.runs.command_line import command
 
+WORK = {"eval": "evaluations", "midtrain": "midtraining", "distill": "distillation"}  # by kind of stage
+
 
 def cycle_text(row: dict[str, Any], home: Path | None = None) -> str:
     """Format a cycle: scores at each stage, then the verdict in words; commands name the home, if given."""
@@ -102,9 +104,14 @@ def stale_lines(updates: dict[str, Any]) -> list[str]:
 
 
 def cost_lines(row: dict[str, Any]) -> list[str]:
-    """Format the seconds of each stage, and what a recovered point has cost."""
-    parts = [f"{kind} {cost['seconds']:.0f} s" for kind, cost in row.get("cost_by_stage", {}).items()]
+    """Format the time of each stage, and what a recovered point has cost."""
+    from dashboard.number_format import duration, short_duration
+
+    costs = row.get("cost_by_stage", {})
+    parts = [f"{WORK.get(kind, kind)} {duration(cost['seconds'])}" for kind, cost in costs.items()]
     each = row.get("cost_per_recovered_point")
     if each:
-        parts.append(f"each recovered point {each['seconds']:.1f} s, {each.get('flops', 0):.2g} FLOPs")
+        parts.append(
+            f"each recovered point {short_duration(each['seconds'])}, {each.get('flops', 0):.2g} FLOPs"
+        )
     return [f"cost       {', '.join(parts)}"] if parts else []

@@ -852,6 +852,14 @@ def test_bad_input_is_one_line_and_nothing_is_left(  # noqa: PLR0913 - fixtures 
     assert [path.name for path in tmp_path.iterdir()] == ["EMPTY"]
 
 
+def test_a_plan_that_does_not_fit_says_what_each_gpu_lacks_and_what_to_use(
+    recover: Recover, home: Path
+) -> None:
+    said = recover("--home", home, "plan", "--model", "8B", "--gpus", "24GB")
+    assert said.code == 3
+    assert re.search(r" needs \d+ GiB on each GPU, which has [\d.]+ usable: use \w", said.error), said.error
+
+
 def test_a_home_that_was_never_set_up_says_so(recover: Recover, world: Path, tmp_path: Path) -> None:
     for words in ("midtrain --docs DOCS", "distill", "eval", "preflight", "cycle --docs DOCS"):
         said = recover("--home", tmp_path / "new", *[str(world) if w == "DOCS" else w for w in words.split()])
