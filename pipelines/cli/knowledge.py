@@ -110,7 +110,10 @@ def _refused(found: dict[str, Any]) -> str:
     help="file to write",
 )
 @click.option(
-    "--qa", type=click.Path(path_type=Path), metavar="FILE", help="questions of your own (default: qa.jsonl)"
+    "--qa",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="questions of your own (default: qa.jsonl in or beside the folder)",
 )
 @click.option(
     "--writer",

@@ -21,7 +21,7 @@ Row = dict[str, Any]
     required=True,
     type=float,
     metavar="POINTS",
-    help="points of IFEval that midtraining may cost, before recovery",
+    help="points of IFEval that midtraining may cost, before recovery; recovery brings part of it back",
 )
 @common.student
 @click.option(
@@ -96,7 +96,7 @@ def pilot_text(found: Row) -> str:
         f"{found['sample']['tokens']:,} tokens",
     ]
     if found["law"]:
-        lines.append(f"what a nat costs in behaviour: by {found['law']['source']}")
+        lines.append(f"how much IFEval a KL of 1 nat costs: measured on {found['law']['source']}")
     expected = {"as configured": found["planned"], "proposed": found["proposal"]}
     rows = [
         {

@@ -86,7 +86,7 @@ def show_command(session: Session, reference: str) -> None:
     with session.workspace() as ws:
         row = recorded(ws.tracker.db, reference)
         if is_cycle(reference):
-            session.show(row, lambda: cycle_text(row))
+            session.show(row, lambda: cycle_text(row, ws.named_home))
         else:
             session.show(row, lambda: record_text(row))
 

@@ -99,7 +99,13 @@ prompts = setting(
     metavar="SOURCE",
     help="recovery prompts: a file, hub:NAME:SPLIT:FIELD, self (the clean model writes them), or microworld",
 )
-ifeval = setting("--ifeval", "eval.ifeval", file, metavar="FILE", help="prompts in IFEval's format")
+ifeval = setting(
+    "--ifeval",
+    "eval.ifeval",
+    file,
+    metavar="FILE",
+    help="questions that measure behaviour, in IFEval's format (`recover prompts ifeval` writes some)",
+)
 probes = setting(
     "--probes", "eval.probes", file, metavar="FILE", help="questions about knowledge and retention"
 )
@@ -127,7 +133,8 @@ def midtrain_method(flag: str) -> Callable[[F], F]:
         flag,
         "midtrain.method",
         type=click.Choice(["text", "passage"]),
-        help="passage: learn answers of the clean model that sees the documents (default: recover.yaml)",
+        help="text: next-token training; passage: learn answers of the clean model that sees the documents "
+        "(default: recover.yaml)",
     )
 
 

@@ -251,8 +251,8 @@ def plan_command(session: Session, /, **options: Any) -> None:
     if not found["fits"]:
         worst = max(found["stages"], key=lambda row: row["gib"])
         raise GateError(
-            f"{worst['stage']} needs {worst['gib']:.0f} GiB of {found['usable_gib']:g} a GPU: "
-            f"{', '.join(found['change'])}"
+            f"{worst['stage']} needs {worst['gib']:.0f} GiB on each GPU, which has "
+            f"{found['usable_gib']:g} usable: use {', '.join(found['change'])}"
         )
 
 

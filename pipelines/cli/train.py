@@ -138,7 +138,9 @@ def _side_by_side(number: int, row: dict[str, str]) -> str:
     show_default=True,
     help="residual: add W * (with - origin); embeddings: mix only embeddings and output head",
 )
-@click.option("--origin", metavar="CHECKPOINT", help="with residual: what --with was tuned from")
+@click.option(
+    "--origin", metavar="CHECKPOINT", help="with residual: checkpoint that --with was fine-tuned from"
+)
 @click.option(
     "--keep",
     type=float,

@@ -149,7 +149,9 @@ def make_server(
 
     if checkpoint.base:
         raise InputError(
-            f"{checkpoint.id} is an adapter: serve its base {checkpoint.base} with --lora RANK, or merge it"
+            f"{checkpoint.id} is an adapter: `recover merge --student {checkpoint.id} --with "
+            f"{checkpoint.base} --weight 0` writes a whole checkpoint to serve; --lora RANK on its base is "
+            "for the sampler of a running training"
         )
     return Server(
         checkpoint.path,

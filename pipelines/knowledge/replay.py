@@ -80,8 +80,9 @@ def _clean(ws: Workspace, job: MidtrainJob, student: ChatModel) -> ChatModel:
 def _answers(
     job: MidtrainJob, stage: Stage, clean: ChatModel, prompts: Sequence[Prompt], wanted: int
 ) -> list[Answered]:
-    """Answer prompts until there are `wanted` tokens or no prompt is left; behind the number that is set,
-    until none is read too often. A resumed run asks only what its first attempt had not kept.
+    """Answer prompts until there are `wanted` tokens or no prompt is left; once `chat_prompts` are answered,
+    stop as soon as no answer is read more than CHAT_TIMES times. A resumed run asks only what its first
+    attempt had not kept.
 
     An answer that was cut off at the limit counts too: its tokens are what the clean model writes.
     """

@@ -94,7 +94,7 @@ def _of_cycle(home: Path) -> tuple[int, int]:
 def _settings(home: Path) -> dict[str, Any]:
     path = home / CONFIG_NAME
     if not path.exists():
-        return _row("settings", True, f"{CONFIG_NAME}, made by `recover init`")
+        return _row("settings", True, f"not there yet: `recover init` writes {CONFIG_NAME}")
     try:
         read(path)
     except InputError as error:
@@ -108,7 +108,7 @@ def _database(home: Path, db_url: str | None) -> dict[str, Any]:
     from pipelines.runs.workspace import DATABASE_NAME
 
     if db_url is None and not (home / DATABASE_NAME).exists():
-        return _row("database", True, "SQLite, made by `recover init`")
+        return _row("database", True, "not there yet: `recover init` makes it (SQLite)")
     try:
         Database.open(db_url or home / DATABASE_NAME).close()
     except TrackerError as error:

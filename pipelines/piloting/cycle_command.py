@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Any
 
 from pipelines.config.jobs import PilotJob
 from pipelines.config.sections.base import AUTO
+from pipelines.runs.command_line import command
 
 FLAGS = {  # options of a cycle, by the setting that a typed option of the pilot changed
     "distill.prompts": "--prompts",
@@ -19,7 +19,7 @@ FLAGS = {  # options of a cycle, by the setting that a typed option of the pilot
 
 def cycle_command(home: Path | None, job: PilotJob, row: dict[str, Any]) -> str:
     """Return the command of the cycle that carries out a proposal; the home is named unless it is found."""
-    words = ["recover", *(["--home", str(home)] if home else []), "cycle", "--docs", job.docs]
+    words = ["cycle", "--docs", job.docs]
     if job.student_name != "current":
         words += ["--student", job.student_name]
     words += ["--midtrain-rate", f"{row['rate']:.3g}", "--midtrain-steps", str(row["steps"])]
@@ -36,4 +36,4 @@ def cycle_command(home: Path | None, job: PilotJob, row: dict[str, Any]) -> str:
         words.append("--freeze-embeddings" if frozen else "--train-embeddings")
     if job.changes.get("midtrain.reading.strict"):
         words.append("--strict")
-    return shlex.join(words)
+    return command(home, *words)

@@ -17,6 +17,7 @@ from db.writes.live import LiveRun
 from pipelines.config.sections.base import Section
 from pipelines.runs import launch
 from pipelines.runs.code_version import git_revision, versions
+from pipelines.runs.command_line import command
 from pipelines.runs.cost import Ledger, spent
 from pipelines.runs.workspace import Workspace
 from recovery.errors import RecoverError
@@ -25,7 +26,6 @@ from recovery.storage import atomic_dirs
 Result = dict[str, Any]
 Job = TypeVar("Job", bound=Section)
 STATE = "state"  # in a run's folder
-GO_ON = "go on with `recover resume`"  # only where a run was interrupted: there is something to go on with
 
 
 @dataclass
@@ -202,7 +202,7 @@ def _recorded(workspace: Workspace, run_id: str) -> Iterator[None]:
     except KeyboardInterrupt as error:
         workspace.tracker.stop_run(run_id, "interrupted", cost=spent(directory))
         if not hasattr(error, "__notes__"):  # which the stage of a cycle adds before the cycle
-            error.add_note(GO_ON)
+            error.add_note(f"go on with `{command(workspace.named_home, 'resume')}`")
         raise
     except Exception as error:
         workspace.tracker.fail_run(run_id, f"{type(error).__name__}: {error}", cost=spent(directory))

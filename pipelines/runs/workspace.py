@@ -88,6 +88,11 @@ class Workspace:
         """Return a new name under which a run can be resumed."""
         return secrets.token_hex(8)
 
+    @property
+    def named_home(self) -> Path | None:
+        """Return the home where a command has to name it; None where a command finds it."""
+        return None if self.implicit else self.home
+
     @cached_property
     def config(self) -> settings.Config:
         """recover.yaml; its relative paths start from the folder that the home lies in."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer, TokenScore
 from recovery.engines.watchdog import EngineThread
 from recovery.errors import EngineLost, InputError, RecoverError
+from recovery.extras import to_install
 from recovery.forward.hidden_states import is_adapter
 from recovery.launch_env import launched
 from recovery.models.hub import explained
@@ -41,9 +42,7 @@ QUIET = {
 def require_vllm() -> None:
     """Raise InputError if vLLM is not installed."""
     if importlib.util.find_spec("vllm") is None:
-        raise InputError(
-            "vLLM is not installed: pip install recover-llm[vllm] (on a CPU see docs/engines.md)"
-        )
+        raise InputError(f"vLLM is not installed; {to_install('vllm')} (on a CPU see docs/engines.md)")
 
 
 def lora_rank(rank: int) -> int:

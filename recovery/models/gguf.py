@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from recovery.errors import DamagedCheckpoint, InputError
+from recovery.extras import to_install
 from recovery.models.chat_encoding import ChatEncoder, stop_tokens
 from recovery.models.hub import explained, quiet
 from recovery.storage import atomic_dirs
@@ -122,9 +123,7 @@ def _require_package(source: Path) -> None:
     try:
         import gguf  # noqa: F401
     except ImportError as error:
-        raise InputError(
-            f"{source}: reading it needs the gguf package: pip install 'recover-llm[gguf]'"
-        ) from error
+        raise InputError(f"{source}: reading it needs the gguf package; {to_install('gguf')}") from error
 
 
 def _tokenizer(source: Path, metadata: _Metadata) -> PreTrainedTokenizerBase:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from recovery.errors import InputError
+from recovery.extras import to_install
 from recovery.forward.hidden_states import is_adapter, unwrap
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def quantization_config(path: str, quantize: Quantize, dtype: torch.dtype | str)
     """Return transformers' configuration; raise InputError where bitsandbytes is not installed."""
     if importlib.util.find_spec(PACKAGE) is None:
         raise InputError(
-            f"{path}: model.quantize: {quantize} needs {PACKAGE}: pip install 'recover-llm[qlora]', "
+            f"{path}: model.quantize: {quantize} needs {PACKAGE}; {to_install('qlora')}; "
             "or remove model.quantize"
         )
     from transformers import BitsAndBytesConfig

@@ -30,10 +30,15 @@ def ws(tmp_path: Path) -> Iterator[Workspace]:
         yield workspace
 
 
-def test_nothing_is_done_where_nothing_was_lost(ws: Workspace, docs: Path) -> None:
+def test_nothing_is_done_where_nothing_was_lost(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settle(ws, margin=0.4, learning_rate=1e-12)
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
     found = tried(ws, docs, recover_with="auto")
     assert found["chosen"] == "none"
+    assert "  choose       without recovery: passes on the selection half" in said
     assert [one["passed"] for one in found["tried"]] == [True]
     assert found["cycle"]["checkpoints"]["recovered"] == found["cycle"]["checkpoints"]["midtrained"]
     axis = found["cycle"]["verdict"]["axes"]["behaviour"]

@@ -134,6 +134,7 @@ def test_a_pilot_measures_both_rates_and_proposes(found: dict[str, Any]) -> None
     assert found["sample"]["asked"] == "probes" and found["sample"]["questions"] == PEOPLE
     assert found["law"]["source"] == "24 prompts asked of 2 checkpoints of the pilot"
     shown = pilot_text(found)
+    assert f"how much IFEval a KL of 1 nat costs: measured on {found['law']['source']}\n" in shown
     assert found["words"] in shown and "24 probes that the student did not answer" in shown
     if found["proposal"]:
         assert shown.endswith(found["command"])

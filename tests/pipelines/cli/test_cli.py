@@ -451,7 +451,7 @@ def test_resume_goes_on_with_the_same_numbers(
 ) -> None:
     whole = recover("--home", home, "ls", "checkpoints", "--json").json
     said = cut_off("midtrain", "-q", "--home", fresh, "midtrain", "--docs", world)
-    assert (said.code, said.err.strip()) == (130, "interrupted: go on with `recover resume`")
+    assert (said.code, said.err.strip()) == (130, f"interrupted: go on with `recover --home {fresh} resume`")
     resumed = recover("-q", "--home", fresh, "resume", "--json")
     assert resumed.code == 0
     assert resumed.json["checkpoint"] == whole[1]["id"]  # content-addressed: the very same bytes
@@ -850,6 +850,14 @@ def test_bad_input_is_one_line_and_nothing_is_left(  # noqa: PLR0913 - fixtures 
     assert re.search(said, found.error), found.error
     assert sorted((home / "checkpoints").iterdir()) == before
     assert [path.name for path in tmp_path.iterdir()] == ["EMPTY"]
+
+
+def test_a_plan_that_does_not_fit_says_what_each_gpu_lacks_and_what_to_use(
+    recover: Recover, home: Path
+) -> None:
+    said = recover("--home", home, "plan", "--model", "8B", "--gpus", "24GB")
+    assert said.code == 3
+    assert re.search(r" needs \d+ GiB on each GPU, which has [\d.]+ usable: use \w", said.error), said.error
 
 
 def test_a_home_that_was_never_set_up_says_so(recover: Recover, world: Path, tmp_path: Path) -> None:

@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 from pipelines.config import settings
+from pipelines.distillation.engine_places import make_server
+from recovery.engines.protocol import EngineSettings
+from recovery.errors import InputError
+from recovery.extras import to_install
 from recovery.models.loading import ModelSpec, load
+from recovery.storage.checkpoints import Checkpoint
 from tests.support import tiny
 from tests.support.commands import Recover, make_small, make_world, run_quietly
 from tests.support.engine_fakes import FakeServer, TinyEngine, serving
@@ -127,9 +132,18 @@ def test_vllm_that_is_not_installed_is_one_line_and_bad_input(
     find = importlib.util.find_spec
     without = lambda name, *rest: None if name == "vllm" else find(name, *rest)  # noqa: E731
     monkeypatch.setattr(importlib.util, "find_spec", without)
-    for words in (("eval", "--sampler", "vllm"), ("eval", "--sampler", "server"), ("serve",)):
+    for words in (("eval", "--sampler", "vllm"), ("eval", "--sampler", "server"), ("serve", "base")):
         said = recover("-q", "--home", home, *words)
-        assert said.code == 2 and "pip install recover-llm[vllm]" in said.error
+        assert said.code == 2 and f"vLLM is not installed; {to_install('vllm')}" in said.error
+
+
+def test_a_checkpoint_to_serve_is_named_and_whole(recover: Recover, home: Path) -> None:
+    said = recover("-q", "--home", home, "serve")
+    assert said.code == 2 and "Missing argument 'CHECKPOINT'" in said.error
+    adapter = Checkpoint("new", home, "adapter", "old", "", base="old")
+    way = "new is an adapter: `recover merge --student new --with old --weight 0` writes a whole checkpoint"
+    with pytest.raises(InputError, match=way):
+        make_server(adapter, EngineSettings(), home / "log", dtype="float32")
 
 
 def test_a_place_that_is_none_is_refused_before_anything_is_recorded(

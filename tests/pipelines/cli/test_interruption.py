@@ -85,7 +85,10 @@ def test_a_run_that_is_asked_to_end_is_recorded_as_interrupted(home: Path, numbe
             said = running.communicate(timeout=60)[1]
         finally:
             running.kill()
-    assert (running.returncode, said.strip()) == (130, "interrupted: go on with `recover resume`")
+    assert (running.returncode, said.strip()) == (
+        130,
+        f"interrupted: go on with `recover --home {home} resume`",
+    )
     with Workspace.open(home) as ws:
         assert [run["status"] for run in queries.unfinished_runs(ws.tracker.db)] == ["stopped"]
 
@@ -98,7 +101,7 @@ def test_it_is_the_way_to_end_a_served_checkpoint(
         yield SimpleNamespace(url="http://127.0.0.1:9", name="base", log=home / "log", wait=interrupt)
 
     monkeypatch.setattr(engine_places, "serve", serving)
-    said = recover("--home", home, "serve")
+    said = recover("--home", home, "serve", "base")
     assert (said.code, said.err) == (0, "")
 
 
@@ -116,4 +119,10 @@ def test_the_hint_is_given_once_for_a_stage_within_a_cycle(home: Path) -> None:
 
     with Workspace.open(home) as ws, pytest.raises(KeyboardInterrupt) as caught:
         run_stage(ws, "cycle", outer, config={}, key="cycle")
+    assert caught.value.__notes__ == [f"go on with `recover --home {home} resume`"]
+
+
+def test_a_home_that_was_found_is_not_named(home: Path) -> None:
+    with Workspace.open(home, implicit=True) as ws, pytest.raises(KeyboardInterrupt) as caught:
+        run_stage(ws, "cycle", interrupt, config={}, key="cycle")
     assert caught.value.__notes__ == ["go on with `recover resume`"]

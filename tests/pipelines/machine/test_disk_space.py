@@ -154,3 +154,11 @@ def test_doctor_asks_for_what_a_cycle_needs(
 
 def _of_cycle(ws: Workspace) -> tuple[int, int]:
     return disk_space.of_cycle(ws.config)
+
+
+def test_doctor_says_what_init_has_not_made_yet(tmp_path: Path) -> None:
+    rows = doctor._settings(tmp_path), doctor._database(tmp_path, None)
+    assert [(row["ok"], row["detail"]) for row in rows] == [
+        (True, "not there yet: `recover init` writes recover.yaml"),
+        (True, "not there yet: `recover init` makes it (SQLite)"),
+    ]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from db.reads import queries
+from pipelines.cli.cycle_text import cost_lines
 from pipelines.runs.cost import Flops, Ledger, peak, reset_peak
 from pipelines.runs.stage_runner import Stage, run_stage
 from pipelines.runs.workspace import Workspace
@@ -109,3 +110,14 @@ def test_a_cost_that_a_power_cut_has_damaged_does_not_fail_the_run(tmp_path: Pat
     second = Ledger(tmp_path, 2)
     second.spend(tokens_sampled=5)
     assert second.total()["tokens_sampled"] == 5
+
+
+def test_the_cost_of_a_cycle_is_said_in_hours_and_minutes() -> None:
+    row = {
+        "cost_by_stage": {"eval": {"seconds": 4380.0}, "midtrain": {"seconds": 2400.0}},
+        "cost_per_recovered_point": {"seconds": 13.62, "flops": 2e15},
+    }
+    assert cost_lines(row) == [
+        "cost       evaluations 1 h 13 min, midtraining 40 min 00 s, each recovered point 13.6 s, 2e+15 FLOPs"
+    ]
+    assert cost_lines({}) == []

@@ -300,7 +300,7 @@ def test_recover_serve_answers_and_leaves_nothing_behind_when_killed(directory: 
     with (tmp_path / "recover.yaml").open("a") as settings:
         settings.write("\nengine: {eager: true, cpu_cache_gib: 0.25}\n")
     serving = subprocess.Popen(
-        [*command, "--json", "serve", "--port", "0"], stdout=subprocess.PIPE, text=True
+        [*command, "--json", "serve", "base", "--port", "0"], stdout=subprocess.PIPE, text=True
     )
     assert serving.stdout is not None
     said = ""

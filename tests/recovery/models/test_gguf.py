@@ -91,7 +91,9 @@ def test_files_that_cannot_be_converted_are_one_line(
     with pytest.raises(InputError, match=r"no weights for model\.layers\.1\.mlp\.up_proj\.weight"):
         gguf.convert(lacking, tmp_path / "out")
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(InputError, match=r"pip install .recover-llm"):
+    with pytest.raises(
+        InputError, match=r"pip install --constraint requirements\.lock --editable '\.\[gguf\]'"
+    ):
         gguf.convert(source, tmp_path / "out")
     assert not list((tmp_path / "out").glob("*/config.json"))
 

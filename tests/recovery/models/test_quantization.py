@@ -56,7 +56,9 @@ def test_without_the_package_one_line_says_what_to_install(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"needs bitsandbytes: pip install 'recover-llm\[qlora\]'"):
+    with pytest.raises(
+        InputError, match=r"needs bitsandbytes; in the checkout: \.venv/bin/pip .*'\.\[qlora\]'"
+    ):
         loading.load(ModelSpec(str(base), quantize="nf4"))
 
 

@@ -53,7 +53,8 @@ def _separated(lines: list[str], between: str, write: Callable[[Cell], str]) -> 
 
 
 def _columns(attributes: str) -> list[bool]:
-    """Return of each column that a table says it has whether its cells are pages; none where it does not."""
+    """Return, for each declared column, whether its cells are AsciiDoc; an empty list if no columns are
+    declared."""
     found = _COLS.search(attributes)
     given = (found[1] or found[2] or found[3] or "").strip() if found else ""
     if given.isdecimal():

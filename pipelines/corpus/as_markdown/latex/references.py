@@ -47,7 +47,7 @@ _GAPS = re.compile(rf"( ?){GAP}([ {GAP}]*)([.,;:!?)\]]?)")
 
 
 def without_marks(text: str) -> str:
-    """Return a text without the characters that stand for something while a page is written."""
+    """Remove the placeholder characters used while a page is built."""
     return _MARKS.sub("", text)
 
 

@@ -1,0 +1,11 @@
+"""Write the `recover` commands that messages give to go on with."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+
+def command(home: Path | None, *words: str) -> str:
+    """Return a command as it is typed; the home is named unless the command finds it (None)."""
+    return shlex.join(["recover", *(["--home", str(home)] if home else []), *words])
