@@ -32,6 +32,7 @@ from pipelines.job_from_options.inputs import (
     with_routes,
 )
 from pipelines.job_from_options.measure import suites_of_verdict
+from pipelines.job_from_options.repeated_questions import TAUGHT, require_about
 from pipelines.job_from_options.trained_weights import require_both_trainable
 from pipelines.knowledge import passage_teaching
 from pipelines.machine.disk_space import STAGES, require_space
@@ -77,6 +78,8 @@ def cycle_job(
     judged = _judged_suites(settings, suites, typed="eval.behaviours" in changes)
     settings = _measuring(settings, judged)
     passage_teaching.check(settings.midtrain, augment)
+    if set(TAUGHT) & set(judged):
+        require_about(ws, docs, settings)
     job = CycleJob(
         docs=folder,
         student=chosen.id,
