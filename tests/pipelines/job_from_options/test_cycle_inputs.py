@@ -14,6 +14,7 @@ import pytest
 from db.errors import NotFound
 from db.reads import queries
 from evals.probes import load_probes
+from pipelines.config import overrides
 from pipelines.config.sections.midtrain import Mix
 from pipelines.cycle import cycle
 from pipelines.job_from_options.cycle import cycle_job
@@ -420,3 +421,23 @@ def test_questions_without_passages_that_were_asked_about_other_documents_are_sa
     assert not any("cycle 1" in line for line in said)
     cycle_job(ws, february)
     assert len([line for line in said if "asks what cycle 1 asked, about other documents" in line]) == 1
+
+
+def test_what_takes_the_place_of_a_file_that_is_not_beside_the_documents_is_named(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = (docs.parent / "ifeval.jsonl").rename(docs.parent / "other.jsonl")
+    probes = docs.parent / "probes.jsonl"
+    probes.unlink()
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    monkeypatch.setattr(ws, "config", overrides.changed(ws.config, {"eval.ifeval": str(elsewhere)}))
+    cycle_job(ws, docs)
+    ifeval = f"IFEval: {elsewhere} (looked for {docs.parent / 'ifeval.jsonl'})"
+    assert f"  asks         about the documents: nothing (looked for {probes}); {ifeval}" in said
+    said.clear()
+    cycle_job(ws, docs, suites="ifeval")
+    assert [one for one in said if "looked for" in one] == [f"  asks         {ifeval}"]
+    said.clear()
+    cycle_job(ws, docs, suites="ifeval", changes={"eval.ifeval": str(elsewhere)})
+    assert not any("looked for" in one for one in said)
