@@ -26,6 +26,7 @@ from pipelines.runs.current import make_current
 from pipelines.runs.kept_texts import kept_before
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job, worked_on
+from pipelines.runs.starting_point import starting_point
 from pipelines.runs.workspace import Workspace
 
 MIDTRAIN = "midtrain"  # key of that stage
@@ -52,6 +53,7 @@ def _failure_recorded(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
 def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
     number = ws.tracker.record_cycle(stage.id, clean_id=job.clean)
     stage.say(f"cycle {number}: {job.docs}")
+    stage.say(f"  starts from  {starting_point(ws, job, number)}")
     kept_probes.keep(ws, job)
     job = kept_probes.read_as_kept(ws, job)
     _name_unfinished(ws, job, stage)

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from recovery.training.step_data import Episodes
     from recovery.training.trainer import TrainReport
 
+OFTEN = 4  # times that a prompt comes up, above which that is said
+
 
 def distill(ws: Workspace, job: DistillJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Distil the student's behaviour back from the teacher; returns {"checkpoint": id, ...}."""
@@ -308,7 +310,15 @@ def _in_words(made: Distillation) -> str:
     seen = "" if method.context == "none" else f" seeing {method.context}"
     counts = {"prompts": len(made.data.prompts), "pairs": len(made.data.pairs)}
     amounts = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-    return f"{method.name}: {method.signal}{source}{seen} on {method.states} states; {amounts}"
+    return f"{method.name}: {method.signal}{source}{seen} on {method.states} states; {amounts}{_often(made)}"
+
+
+def _often(made: Distillation) -> str:
+    """Say how often each prompt comes up, where that is often: few prompts are asked over and over."""
+    prompts = len(made.data.prompts)
+    settings = made.job.settings
+    times = settings.steps * min(settings.prompts_per_step, prompts) / max(prompts, 1)
+    return f"; each prompt comes up about {times:,.0f} times" if times > OFTEN else ""
 
 
 def _plan_in_words(made: Distillation) -> str:

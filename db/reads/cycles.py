@@ -14,6 +14,7 @@ from db.errors import NotFound
 from db.reads.changes import stalled
 from db.reads.cycle_range import CycleRange, runs_of_cycles
 from db.reads.earlier_documents import EARLIER, Measured, earlier_suites, when_they_ended
+from db.reads.rows import rows_of
 from db.schema import Cycle, JSONObject, Review, Run, Score, Verdict
 from db.session import Database
 
@@ -43,6 +44,13 @@ def cycles(
         newest = newest.where(Cycle.number < before)
     with database.read() as connection:
         return _read(connection, newest, earlier=earlier)
+
+
+def cycle_models(database: Database, *, before: int) -> list[JSONObject]:
+    """Return the status and the models of the cycles below a number, newest first, and nothing measured."""
+    columns = Cycle.number, Cycle.status, Cycle.midtrained_id, Cycle.recovered_id
+    query = select(*columns).where(Cycle.project == database.project, Cycle.number < before)
+    return rows_of(database, query.order_by(Cycle.number.desc()))
 
 
 def whole_cycles(connection: Connection, project: str, at_once: int) -> Iterator[JSONObject]:

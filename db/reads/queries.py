@@ -23,7 +23,7 @@ from db.reads.checkpoints import (
     resolve,
     runs_behind,
 )
-from db.reads.cycles import cycle, cycles
+from db.reads.cycles import cycle, cycle_models, cycles
 from db.reads.flips import compared, flips, flips_of_scores, ledger, ledger_items, paired_suites
 from db.reads.readonly import select
 from db.reads.rows import Row, of_cycle, only, page_of, rows_of, runs_of
@@ -40,6 +40,7 @@ __all__ = [
     "checkpoints",
     "compared",
     "cycle",
+    "cycle_models",
     "cycle_numbers",
     "cycles",
     "cycles_behind",

@@ -198,19 +198,34 @@ def _answer(row: dict[str, Any], last_turn: str) -> dict[str, Any]:
 
 
 def _from_hub(source: str, seed: int, home: Path | None) -> list[Prompt]:
+    name, split, column = _parts(source)
+    if home is None:
+        return _sample(source, name, split, column, seed)[1]
+    if kept := kept_sample(source, seed, home):
+        return _from_file(kept)
+    revision, prompts = _sample(source, name, split, column, seed)
+    before, after = _around_commit(source, seed)
+    _keep(home / KEPT / f"{before}{revision[:12]}{after}", prompts)
+    return prompts
+
+
+def kept_sample(source: str, seed: int, home: Path) -> Path | None:
+    """Return the file in which a home keeps its sample of a hub data set; None until it is read."""
+    return min((home / KEPT).glob("*".join(_around_commit(source, seed))), default=None)
+
+
+def _around_commit(source: str, seed: int) -> tuple[str, str]:
+    """Return how the name of a kept sample begins and ends, before and after the data set's commit."""
+    name, split, column = _parts(source)
+    return f"{_file_name(name)}@", f"-{_file_name(split)}-{_file_name(column)}-seed{seed}.jsonl"
+
+
+def _parts(source: str) -> tuple[str, str, str]:
+    """Return the data set, the split and the field that a source on the hub names."""
     parts = source.split(":")
     if len(parts) != 4 or not all(parts):
         raise InputError(f"{source}: expected hub:NAME:SPLIT:FIELD, as in {HUB_EXAMPLE}")
-    _, name, split, column = parts
-    if home is None:
-        return _sample(source, name, split, column, seed)[1]
-    before = _file_name(name)
-    after = f"-{_file_name(split)}-{_file_name(column)}-seed{seed}.jsonl"
-    for kept in sorted((home / KEPT).glob(f"{before}@*{after}")):
-        return _from_file(kept)
-    revision, prompts = _sample(source, name, split, column, seed)
-    _keep(home / KEPT / f"{before}@{revision[:12]}{after}", prompts)
-    return prompts
+    return parts[1], parts[2], parts[3]
 
 
 def _sample(source: str, name: str, split: str, column: str, seed: int) -> tuple[str, list[Prompt]]:

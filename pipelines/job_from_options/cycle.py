@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from evals.families.table import FAMILIES
+from evals.probes import KNOWLEDGE
 from evals.task_names import require_families
 from evals.verdict import EVERY_AXIS, required_axes
 from pipelines.choose import CHOICES, MOST_MADE
@@ -32,6 +33,7 @@ from pipelines.job_from_options.inputs import (
     with_routes,
 )
 from pipelines.job_from_options.measure import suites_of_verdict
+from pipelines.job_from_options.repeated_questions import TAUGHT, require_about
 from pipelines.job_from_options.trained_weights import require_both_trainable
 from pipelines.knowledge import passage_teaching
 from pipelines.machine.disk_space import STAGES, require_space
@@ -77,6 +79,8 @@ def cycle_job(
     judged = _judged_suites(settings, suites, typed="eval.behaviours" in changes)
     settings = _measuring(settings, judged)
     passage_teaching.check(settings.midtrain, augment)
+    if set(TAUGHT) & set(judged):
+        require_about(ws, docs, settings)
     job = CycleJob(
         docs=folder,
         student=chosen.id,
@@ -92,7 +96,7 @@ def cycle_job(
     )
     _require_answerable(ws, job)
     job = _with_prompts(ws, job, docs, changes, distils=distils)
-    say_beside(ws, docs, changes)
+    say_beside(ws, docs, changes, _asked_or_read(job, distils=distils))
     return job
 
 
@@ -115,9 +119,8 @@ def _with_prompts(ws: Workspace, job: CycleJob, docs: Path, changes: Changes, *,
     """Return the job with the prompts that its stages read, written first if the clean model writes them, and
     all inputs of recovery checked."""
     settings = job.settings
-    # Of the ways that auto tries, one reads them whatever the configured one does.
-    answered_by_clean = bool(settings.midtrain.mix.chat) or job.recover_with == "auto"
-    if answered_by_clean or (distils and reads_prompts(settings.distill)):
+    answered_by_clean = _answered_by_clean(job)
+    if _reads_prompts(job, distils=distils):
         wanted = wanted_of_rows(settings.distill) if distils else None
         prompts = recovery_prompts(ws, settings, changes, wanted=wanted)
         job = job.model_copy(update={"prompts": prompts})
@@ -128,6 +131,25 @@ def _with_prompts(ws: Workspace, job: CycleJob, docs: Path, changes: Changes, *,
     if settings.midtrain.mix.chat:
         require_apart(checked, docs, settings)
     return job
+
+
+def _reads_prompts(job: CycleJob, *, distils: bool) -> bool:
+    return _answered_by_clean(job) or (distils and reads_prompts(job.settings.distill))
+
+
+def _answered_by_clean(job: CycleJob) -> bool:
+    """Return whether the clean model answers prompts: of the ways that auto tries, one reads them whatever
+    the configured one does."""
+    return bool(job.settings.midtrain.mix.chat) or job.recover_with == "auto"
+
+
+def _asked_or_read(job: CycleJob, *, distils: bool) -> dict[str, str | None]:
+    """Return the questions and prompts that the cycle uses, by the file beside the documents that they may
+    come from."""
+    used: dict[str, str | None] = {"ifeval": job.settings.eval.ifeval}
+    if KNOWLEDGE in job.required:
+        used = {"probes": job.settings.eval.probes, **used}
+    return used | ({"prompts": job.prompts} if _reads_prompts(job, distils=distils) else {})
 
 
 def _judged_suites(settings: Config, suites: str | None, *, typed: bool) -> tuple[str, ...]:
@@ -154,6 +176,6 @@ def _measuring(settings: Config, suites: tuple[str, ...]) -> Config:
 
 def _required(suites: tuple[str, ...], *, named: bool) -> tuple[str, ...]:
     """Return the axes of named suites; else behaviour, knowledge and the suites' other non-optional axes."""
-    always = () if named else ("behaviour", "knowledge")
+    always = () if named else ("behaviour", KNOWLEDGE)
     found = {*always, *required_axes(suites, named=named)}
     return tuple(axis.name for axis in EVERY_AXIS if axis.name in found)

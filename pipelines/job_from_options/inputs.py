@@ -14,7 +14,7 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.settings import Config
 from pipelines.corpus import documents, superseded
-from pipelines.corpus.reading.tree import companions
+from pipelines.corpus.reading.tree import beside, companions
 from pipelines.distillation.input_checks import require_askable
 from pipelines.distillation.inputs import PromptData
 from pipelines.distillation.leaks import asked_prompts
@@ -30,6 +30,7 @@ from recovery.errors import InputError
 Changes = Mapping[str, Any]  # settings by their key in recover.yaml: {"distill.steps": 20}
 NONE: Changes = {}
 BESIDE = {"probes": "eval.probes", "ifeval": "eval.ifeval", "prompts": "distill.prompts"}
+ASKS = {"probes": "about the documents", "ifeval": "IFEval", "prompts": "recovery prompts"}
 FEW_PROMPTS = 1000
 SMALL = 300_000  # characters of a folder that is read in a few seconds
 LATEST = 1000  # midtrainings among which the newest that is no pilot's is looked for
@@ -42,13 +43,22 @@ def resolved(ws: Workspace, docs: Path | None, changes: Changes = NONE) -> Confi
     return changed(ws.config, {**from_files, **changes})
 
 
-def say_beside(ws: Workspace, docs: Path, changes: Changes) -> None:
-    """Say which questions beside the documents take the place of those of recover.yaml."""
-    for name, path in companions(docs).items():
+def say_beside(ws: Workspace, docs: Path, changes: Changes, used: Mapping[str, str | None]) -> None:
+    """Say which questions beside the documents take the place of those of recover.yaml, and what is used
+    where a file is not there: `used` names it by the file that it may come from."""
+    there = companions(docs)
+    for name, path in there.items():
         section, _, key = BESIDE[name].partition(".")
         configured = getattr(getattr(ws.config, section), key)
         if name != "prompts" and BESIDE[name] not in changes and path != configured:
             ws.progress.say(f"  {name:<12} {path} beside the documents")
+    missing = [
+        f"{ASKS[name]}: {place or 'nothing'} (looked for {beside(docs, f'{name}.jsonl')})"
+        for name, place in used.items()
+        if name not in there and BESIDE[name] not in changes
+    ]
+    if missing:
+        ws.progress.say(f"  asks         {'; '.join(missing)}")
 
 
 def require_probes(settings: Config) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from evals import jsonl
 from evals.families.family import fingerprint
-from pipelines.distillation.prompts import HubAway, read_prompts
+from pipelines.distillation.prompts import HUB, HubAway, kept_sample, read_prompts
 from pipelines.writing import instruction_prompts
 from recovery.errors import InputError
 
@@ -222,6 +222,10 @@ def resolved(
     A data set that was not typed but stands in recover.yaml gives way to `self` where no hub is in reach.
     Two thirds of the `asked` prompts are self-written, half of them after an opening.
     """
+    if source.startswith(HUB) and kept_sample(source, seed, ws.home) is None:
+        ws.progress.say(
+            f"  prompts      {source}: every row is read from the hub once, for a sample that the home keeps"
+        )
     if source != SELF and (typed or _within_reach(ws, source, seed)):
         return source
     if wanted:
@@ -249,7 +253,7 @@ def resolved(
 
 def _within_reach(ws: Workspace, source: str, seed: int) -> bool:
     """Return whether prompts can be read: hub prompts online, from its cache or from the home's sample."""
-    if not source.startswith("hub:"):
+    if not source.startswith(HUB):
         return True
     try:
         read_prompts(source, seed, ws.home)

@@ -194,3 +194,18 @@ def test_later_cycles_are_taught_nothing_that_earlier_ones_held_out(
         name: sum(name in response for response in taught) for name in ("Ada Bell", "Bob Reed", "Cy Moss")
     }
     assert told["Bob Reed"] == told["Cy Moss"] == 2 and not told["Ada Bell"]  # once in each stage
+
+
+def test_a_cycle_says_which_model_it_starts_from(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    assert turned(ws, docs, suites="ifeval")["status"] == "accepted"
+    keep_probes(docs, "retention")
+    assert turned(ws, docs)["status"] == "rejected"
+    turned(ws, docs, suites="ifeval")
+    not_in = "cycle 2 was rejected and is not in it (`--student cycle:2` starts from its model)"
+    begun = [line.partition("starts from  ")[2] for line in said if "  starts from  " in line]
+    current = "current, cycle 1's model"
+    assert begun == ["base, the clean model", current, f"{current}: {not_in}"]

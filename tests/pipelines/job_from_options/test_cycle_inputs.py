@@ -13,6 +13,8 @@ import pytest
 
 from db.errors import NotFound
 from db.reads import queries
+from evals.probes import load_probes
+from pipelines.config import overrides
 from pipelines.config.sections.midtrain import Mix
 from pipelines.cycle import cycle
 from pipelines.job_from_options.cycle import cycle_job
@@ -24,7 +26,7 @@ from pipelines.writing.commands import GAPS, AugmentOptions, ProbeOptions, augme
 from recovery.errors import InputError
 from tests.attacks.load import free_port
 from tests.support import tiny
-from tests.support.small_cycles import ASKED, ONLY_NEW, PLAIN, WITH_CHAT, lines, settle
+from tests.support.small_cycles import ASKED, ONLY_NEW, PLAIN, WITH_CHAT, lines, settle, turned
 
 
 def test_probes_that_cannot_be_read_are_refused_before_documents_are(
@@ -378,3 +380,64 @@ def test_turns_of_ifevals_rows_are_tried(strict: Workspace, docs: Path) -> None:
     lines(docs.parent / "ifeval.jsonl", rows)
     with pytest.raises(InputError, match=r"suite ifeval: .*One.*one turn only"):
         cycle_job(strict, docs)
+
+
+def other_documents(docs: Path, text: str = "Bob lives in Rome. " * 5) -> Path:
+    folder = docs.parent / "february"
+    folder.mkdir()
+    (folder / "bob.md").write_text(text)
+    return folder
+
+
+def give_passages(docs: Path, passage: str) -> None:
+    path = docs.parent / "probes.jsonl"
+    lines(path, [probe.row() | {"passage": passage} for probe in load_probes(path)])
+
+
+def test_questions_that_an_earlier_cycle_asked_about_other_documents_are_refused(
+    ws: Workspace, docs: Path
+) -> None:
+    give_passages(docs, "Ada lives in Oslo.")
+    turned(ws, docs)
+    cycle_job(ws, docs)
+    february = other_documents(docs)
+    with pytest.raises(
+        InputError, match=r"probes\.jsonl asks what cycle 1 asked, .* --docs .*february --out"
+    ):
+        cycle_job(ws, february)
+    cycle_job(ws, february, suites="ifeval,retention")
+    (february / "ada.md").write_text("Ada *lives*\nin Oslo. Cy lives in Bonn.")
+    cycle_job(ws, february)
+
+
+def test_questions_without_passages_that_were_asked_about_other_documents_are_said(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turned(ws, docs)
+    february = other_documents(docs)
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    cycle_job(ws, docs)
+    assert not any("cycle 1" in line for line in said)
+    cycle_job(ws, february)
+    assert len([line for line in said if "asks what cycle 1 asked, about other documents" in line]) == 1
+
+
+def test_what_takes_the_place_of_a_file_that_is_not_beside_the_documents_is_named(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = (docs.parent / "ifeval.jsonl").rename(docs.parent / "other.jsonl")
+    probes = docs.parent / "probes.jsonl"
+    probes.unlink()
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    monkeypatch.setattr(ws, "config", overrides.changed(ws.config, {"eval.ifeval": str(elsewhere)}))
+    cycle_job(ws, docs)
+    ifeval = f"IFEval: {elsewhere} (looked for {docs.parent / 'ifeval.jsonl'})"
+    assert f"  asks         about the documents: nothing (looked for {probes}); {ifeval}" in said
+    said.clear()
+    cycle_job(ws, docs, suites="ifeval")
+    assert [one for one in said if "looked for" in one] == [f"  asks         {ifeval}"]
+    said.clear()
+    cycle_job(ws, docs, suites="ifeval", changes={"eval.ifeval": str(elsewhere)})
+    assert not any("looked for" in one for one in said)

@@ -145,3 +145,21 @@ def test_a_data_set_in_reach_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(self_prompts, "read_prompts", lambda *_: [])
     with Workspace.open(tmp_path / "home") as ws:
         assert self_prompts.resolved(ws, "hub:a/b:train:text", 0, typed=False) == "hub:a/b:train:text"
+
+
+def test_a_data_set_is_said_to_be_read_until_the_home_keeps_a_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    source = "hub:a/b:train:text"
+    with Workspace.open(tmp_path / "home") as ws:
+        monkeypatch.setattr(ws.progress, "say", said.append)
+        self_prompts.resolved(ws, source, 0)
+        assert len(said) == 1 and source in said[0]
+        kept = ws.home / "prompts" / "a--b@abcdef012345-train-text-seed0.jsonl"
+        kept.parent.mkdir()
+        kept.write_text('{"prompt": "Hi"}\n')
+        self_prompts.resolved(ws, source, 0)
+        assert len(said) == 1
+        self_prompts.resolved(ws, source, 1)
+        assert len(said) == 2

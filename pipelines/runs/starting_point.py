@@ -1,0 +1,48 @@
+"""Say which model a cycle starts from: after a rejected cycle it is not that one's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from db.reads import queries
+from pipelines.config.jobs import CycleJob
+from pipelines.runs.workspace import Workspace
+
+JUDGED = ("accepted", "rejected")  # cycles that came to a verdict
+MODELS = {"recovered_id": "model", "midtrained_id": "midtrained model"}
+
+
+def starting_point(ws: Workspace, job: CycleJob, number: int) -> str:
+    """Name the model that a cycle starts from, and the newest cycle before it if that was rejected and is not
+    in the model."""
+    before = queries.cycle_models(ws.tracker.db, before=number)
+    named = "base, the clean model" if job.student == job.clean else _named(ws, job.student, before)
+    newest = next((row for row in before if row["status"] in JUDGED), None)
+    if newest is None or not _is_rejected(ws, newest):
+        return named
+    rejected = newest["number"]
+    if rejected in queries.cycles_behind(ws.tracker.db, job.student):
+        return named
+    there = (ws.store.root / str(newest["recovered_id"])).is_dir()
+    hint = f" (`--student cycle:{rejected}` starts from its model)" if there else ""
+    return f"{named}: cycle {rejected} was rejected and is not in it{hint}"
+
+
+def _named(ws: Workspace, student: str, cycles: Sequence[dict[str, Any]]) -> str:
+    """Name a checkpoint by its aliases, else by its id, and by the newest cycle whose model it is."""
+    aliases = queries.checkpoint(ws.tracker.db, student)["aliases"]
+    made = [
+        f"cycle {row['number']}'s {model}"
+        for row in cycles
+        for column, model in MODELS.items()
+        if row[column] == student
+    ]
+    return ", ".join([*(aliases or [student]), *made[:1]])
+
+
+def _is_rejected(ws: Workspace, cycle: dict[str, Any]) -> bool:
+    """Return whether the newest review, or without one the verdict, rejects a cycle."""
+    reviews = queries.reviews(ws.tracker.db, cycle=cycle["number"])
+    decided = [row["decision"] for row in reviews if row["decision"] in ("approve", "reject")]
+    return decided[0] == "reject" if decided else cycle["status"] == "rejected"
