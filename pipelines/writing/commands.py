@@ -142,6 +142,8 @@ def _rows_of(
     refused = Counter[str]()
     questions_file = options.qa or probes.own_questions(docs)
     if questions_file is not None:
+        if options.writer and not options.qa:
+            raise InputError(f"{questions_file} takes the place of --writer: move it away, or leave that out")
         return probes.from_file(questions_file), f"your questions in {questions_file}", refused
     if options.writer == TEMPLATE:
         raise InputError(

@@ -142,6 +142,17 @@ def test_questions_that_cannot_be_asked_replace_no_probes(
     assert out.read_text() == "earlier probes"
 
 
+def test_own_questions_and_a_writer_are_not_both_taken(recover: Recover, tmp_path: Path, place: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "ada.md").write_text("Ada lives in Oslo.")
+    (tmp_path / "qa.jsonl").write_text('{"question": "Where does Ada live?", "answer": "Oslo"}')
+    asked = ("--home", place / "home", "probes", "--docs", docs, "--out", tmp_path / "probes.jsonl")
+    said = recover(*asked, "--writer", "gaps")
+    assert said.code == 2 and "takes the place of --writer" in said.error
+    assert recover(*asked).code == 0
+
+
 def test_as_many_facts_are_asked_about_as_a_verdict_needs(recover: Recover, place: Path) -> None:
     """By default there were 100, with which an equally good model passes once in five times."""
     docs, home, out = PAGES / "docs", place / "home", place / "many.jsonl"
