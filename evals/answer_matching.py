@@ -28,6 +28,8 @@ _MIXED_FRACTION = re.compile("(?<=\\d)(?=[¼-¾⅐-⅞])")  # 1½
 _DOTTED = re.compile(  # 1.234,56 and 1.500.000, not 1.500, which may be either
     r"(?<![\d.,])\d{1,3}(?:(?:\.\d{3})+(?=,\d\d?(?!\d))|(?:\.\d{3}){2,}(?![\d.]))"
 )
+# A unit that stands right behind its number
+_UNIT = re.compile(r"(?<=\d)(?=(?:[kKMGT]i?[Bb]|[kMG]?Hz|[mkc]m|[mk]g|ms|[ap]m|[AP]M)(?![^\W_]))")
 _LIST_MARK = re.compile(r"^[ \t]*\d{1,3}[.)][ \t]+(?=\S)", re.MULTILINE)
 _THIN_SPACES = re.compile("(?<=\\d)['’\u00a0\u2009\u202f](?=\\d{3}(?!\\d))")  # 1'500
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -48,6 +50,7 @@ _SOFT_HYPHEN = "\u00ad"
 def normalise(text: str) -> str:
     """Strip case, accents, punctuation, articles and thousands separators; keep decimal points and signs."""
     text = text.replace(_SOFT_HYPHEN, "").translate(_TRADEMARKS)
+    text = _UNIT.sub(" ", text)
     spaced = _MIXED_FRACTION.sub(" ", _HALF_SPACE.sub(" ", _THIN_SPACES.sub("", text)))
     spaced = _DOTTED.sub(lambda number: number[0].replace(".", ""), _in_ascii_digits(spaced))
     plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", spaced))
