@@ -24,6 +24,7 @@ _HALF_SPACE = re.compile("(?<=[\u0600-\u06ff])\u200c(?=[\u0600-\u06ff])")
 # Other marks are part of their word, as vowels of Hindi, Tamil and Thai are; Python's \w leaves them out.
 MARKS = "".join(mark for mark in map(chr, range(0x10000)) if unicodedata.category(mark)[0] == "M")
 _TRADEMARKS = str.maketrans("", "", "™℠")
+_OTHER_DIGIT = re.compile(r"(?![0-9])\d")
 _MIXED_FRACTION = re.compile("(?<=\\d)(?=[¼-¾⅐-⅞])")  # 1½
 _DOTTED = re.compile(  # 1.234,56 and 1.500.000, not 1.500, which may be either
     r"(?<![\d.,])\d{1,3}(?:(?:\.\d{3})+(?=,\d\d?(?!\d))|(?:\.\d{3}){2,}(?![\d.]))"
@@ -64,7 +65,7 @@ def normalise(text: str) -> str:
 
 def _in_ascii_digits(text: str) -> str:
     """Write the digits of other scripts as 0 to 9."""
-    return text if text.isascii() else re.sub(r"\d", lambda digit: str(unicodedata.decimal(digit[0])), text)
+    return _OTHER_DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), text)
 
 
 def _spaced(mark: re.Match[str]) -> str:

@@ -16,11 +16,10 @@ Floats = NDArray[np.float64]
 Interval = tuple[float, float]
 LEAST_EFFECT = 0.8  # floor of an interval's design effect; simulated in tests/evals/test_intervals.py
 
-# From which on a claim's error rate holds without widening; simulated in test_statistics.py
+# From which on a claim's error rate holds without widening; simulated in test_statistics.py. Clusters with a
+# value other than the commonest alone show what a cluster's items have in common.
 FEW_CLUSTERS = 20
-FEW_UNUSUAL = (
-    10  # clusters with a value other than the commonest, which alone show what a cluster has in common
-)
+FEW_UNUSUAL = 10
 
 
 def wilson_interval(passed: float, n: float, confidence: float = 0.95) -> Interval:

@@ -41,7 +41,7 @@ SELF_ANSWERED = "seqkd"  # the row whose data are the clean model's own answers
 # Why a candidate is left out. Anything else, such as a full disk, ends the run, which may be resumed.
 CANNOT_BE_MADE = (InputError, GateError, NonFiniteLoss, OutOfMemory, Unstable)
 LEFT_OUT = "left_out.json"  # in a run's folder: the candidates whose training broke down, and why
-MOST_MADE = {"auto": len(WEIGHTS) + 3, "merge": len(WEIGHTS)}  # checkpoints
+MOST_MADE = {"auto": len(WEIGHTS) + 3, "merge": len(WEIGHTS)}  # checkpoints: of `_names`, all but NONE
 
 HALF = 0.5  # of the questions choose, the others decide; clusters fall into either alike
 

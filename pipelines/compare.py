@@ -27,15 +27,16 @@ def compare(ws: Workspace, a: str, b: str, suite: str | None = None) -> Row:
         raise never_scored((a, first), (b, second), suite)
     found.sort(key=lambda row: row["suite"] != HEADLINE)
     rows = comparison.compare(found, _margins(ws))
-    chosen = [one for one in dict.fromkeys((first, second)) if _was_chosen(db, one)]
+    by_questions = _chosen(db)
+    chosen = [one for one in dict.fromkeys((first, second)) if one in by_questions]
     verdict = comparison.in_words(second, rows)
     return {"a": first, "b": second, **rows[0], "suites": rows, "chosen": chosen, "verdict": verdict}
 
 
-def _was_chosen(db: Database, checkpoint: str) -> bool:
-    """Return whether a cycle's questions chose this checkpoint among several (`--recover-with`)."""
-    made = queries.runs(db, kind="choose", status="done", limit=None)
-    return any(run["result"]["checkpoint"] == checkpoint and len(run["result"]["tried"]) > 1 for run in made)
+def _chosen(db: Database) -> set[str]:
+    """Return the checkpoints that a cycle's questions chose among several (`--recover-with`)."""
+    made = [run["result"] for run in queries.runs(db, kind="choose", status="done", limit=None)]
+    return {result["checkpoint"] for result in made if len(result["tried"]) > 1}
 
 
 def never_scored(a: tuple[str, str], b: tuple[str, str], suite: str | None) -> InputError:

@@ -42,7 +42,7 @@ class TextSample:
         self._take(self.draws.random(), text)
 
     def join(self, other: TextSample) -> None:
-        """Add what another sample has kept, by its draws; what it dropped has no higher ones beside it."""
+        """Add what another sample has kept, by its draws; none higher than one that it dropped is taken."""
         self._below = min(self._below, other._below)
         for draw, _, text in sorted(other._kept, key=itemgetter(1)):
             self._take(-draw, text)

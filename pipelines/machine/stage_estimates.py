@@ -127,8 +127,8 @@ def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
 def _teacher_memory(size: Size, job: PlannedWork) -> dict[str, float]:
     """Return what is there of a teacher all the time: its weights, and a moving average in fp32."""
     memory = {"teacher": _teacher_bytes(size, job)}
-    if method_of(job, "distill").teacher == "self-ema":
-        memory["the teacher's average"] = float(fitted.AVERAGE_BYTES * trained_weights(size, job, "distill"))
+    if averaged := fitted.averaged_bytes(job.config.distill):
+        memory["the teacher's average"] = float(averaged * trained_weights(size, job, "distill"))
     return memory
 
 

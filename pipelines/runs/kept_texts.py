@@ -70,11 +70,12 @@ def read_evenly(runs: Sequence[Path], most: int = MOST_CHARACTERS, current: Path
     Documents that a later one of the runs, or the `current` one behind them, has superseded are left out.
     """
     left_out = superseded.left_out([*runs, current] if current else runs)
-    drawn = TextSample(most)
-    for run, without in zip(runs, left_out[: len(runs)], strict=True):
-        for piece in text_file.load_pieces(run / KEPT_TEXTS, without):
-            drawn.add(piece.text)
-    return drawn.texts()
+    texts = (
+        piece.text
+        for run, without in zip(runs, left_out[: len(runs)], strict=True)
+        for piece in text_file.load_pieces(run / KEPT_TEXTS, without)
+    )
+    return TextSample.of(texts, most).texts()
 
 
 def tokenised(

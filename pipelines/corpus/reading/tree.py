@@ -46,19 +46,17 @@ def companions(docs: Path) -> dict[str, str]:
 
 def is_left_out(path: str, patterns: Collection[str]) -> bool:
     """Return whether a pattern names a path in the folder; without a slash, or behind `**/`, at any depth."""
-    name = path.rpartition("/")[2]
-    for pattern in patterns:
-        wanted = pattern.removeprefix("./").rstrip("/")
-        behind = wanted.removeprefix("**/")
-        if "/" not in behind:
-            found = fnmatchcase(name, behind)
-        elif behind != wanted:
-            found = fnmatchcase(path, behind) or fnmatchcase(path, f"*/{behind}")
-        else:
-            found = fnmatchcase(path, wanted.removeprefix("/"))
-        if found:
-            return True
-    return False
+    return any(_names(pattern, path) for pattern in patterns)
+
+
+def _names(pattern: str, path: str) -> bool:
+    wanted = pattern.removeprefix("./").rstrip("/")
+    behind = wanted.removeprefix("**/")
+    if "/" not in behind:
+        return fnmatchcase(path.rpartition("/")[2], behind)
+    if behind != wanted:
+        return fnmatchcase(path, behind) or fnmatchcase(path, f"*/{behind}")
+    return fnmatchcase(path, wanted.removeprefix("/"))
 
 
 def is_read(path: str, leave_out: Collection[str]) -> bool:
