@@ -214,18 +214,23 @@ def compare(
 ) -> PairedComparison:
     """Compare two checkpoints: McNemar's exact test decides, the interval is the exact paired one.
 
-    Clusters are treated as in non_inferiority; each bound rounds the counts towards a wider interval."""
+    Clusters are treated as in non_inferiority; each bound rounds the counts towards a wider interval. The two
+    tests may differ by a hair, so the interval is cut or widened to where it says of 0 what the words say."""
     change = _changes(after, before)
     gained, lost, n = _counts(change)
     effect = cautious_effect(change, clusters)
     p_mcnemar = _clustered_mcnemar(gained, lost, n, effect)
+    words = _direction(gained, lost) if p_mcnemar <= alpha else "not distinguishable"
     low = paired_lower_bound(*_shrink(gained, lost, n, effect), alpha / 2)
     high = _upper_bound(gained, lost, n, effect, alpha / 2)
     effective_n = max(1, round(n / effect))
     return PairedComparison(
-        words=_direction(gained, lost) if p_mcnemar <= alpha else "not distinguishable",
+        words=words,
         difference=(gained - lost) / n,
-        interval=(low, high),
+        interval=(
+            max(low, 0.0) if words == "better" else min(low, 0.0),
+            min(high, 0.0) if words == "worse" else max(high, 0.0),
+        ),
         gained=gained,
         lost=lost,
         n=n,

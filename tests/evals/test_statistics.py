@@ -6,7 +6,7 @@ from math import comb
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
@@ -331,6 +331,20 @@ def test_compare_interval_is_two_sided() -> None:
     low, high = result.interval
     assert low == pytest.approx(-high)
     assert low < exact.paired_lower_bound(30, 30, 541, 0.05) < 0
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(80, 600))
+@example(16, 6, 541)  # McNemar's p-value is 0.053, and the exact bound alone lies 0.15 points above 0
+@example(6, 16, 541)
+@settings(max_examples=60, deadline=None)
+def test_the_interval_of_a_comparison_says_of_no_difference_what_its_words_say(
+    gained: int, lost: int, n: int
+) -> None:
+    found = statistics.compare(*pairs(gained, lost, n))
+    low, high = found.interval
+    assert low <= found.difference <= high
+    assert low >= 0 if found.words == "better" else low <= 0
+    assert high <= 0 if found.words == "worse" else high >= 0
 
 
 def test_items_that_go_together_count_as_less() -> None:
