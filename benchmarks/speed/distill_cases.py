@@ -18,7 +18,8 @@ from recovery.models.saving import save
 from recovery.objective.objective import Objective
 from recovery.training.config import TrainConfig
 from recovery.training.step_data import drawn
-from recovery.training.trainer import TokenLoss, train
+from recovery.training.token_loss import TokenLoss
+from recovery.training.trainer import train
 
 SEED = 0
 MICROBATCH = 2048  # tokens: the preset's

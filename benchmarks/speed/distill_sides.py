@@ -21,7 +21,8 @@ from recovery.sampling.in_process import InProcessSampler
 from recovery.teachers.teachers import CheckpointTeacher
 from recovery.training.config import TrainConfig
 from recovery.training.step_data import Episodes, StepConfig, Task
-from recovery.training.trainer import TokenLoss, train
+from recovery.training.token_loss import TokenLoss
+from recovery.training.trainer import train
 
 PEER, TUNED = "TRL", f"TRL, {OURS}"
 OPD = get("opd")

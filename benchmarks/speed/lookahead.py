@@ -29,7 +29,8 @@ from recovery.objective.objective import Objective
 from recovery.teachers.teachers import CheckpointTeacher
 from recovery.training.config import TrainConfig
 from recovery.training.step_data import Episodes, StepConfig, Task
-from recovery.training.trainer import TokenLoss, train
+from recovery.training.token_loss import TokenLoss
+from recovery.training.trainer import train
 
 STEP = StepConfig(prompts_per_step=32, samples_per_prompt=2, max_new_tokens=64, microbatch_tokens=4096)
 SETTINGS = EngineSettings(cpu_cache_gib=0.25, eager=True)

@@ -23,7 +23,8 @@ from recovery.methods.table import get
 from recovery.models.chat_model import ChatModel
 from recovery.objective.objective import Objective
 from recovery.training.config import TrainConfig
-from recovery.training.trainer import TokenLoss, train
+from recovery.training.token_loss import TokenLoss
+from recovery.training.trainer import train
 
 BETAS = (0.9, 0.95)
 PEER, TUNED = "HF Trainer", f"HF Trainer, {OURS}"

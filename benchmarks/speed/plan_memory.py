@@ -315,7 +315,8 @@ def train_on(student: ChatModel, method: str, batches: Any, steps: int = 2) -> N
     from recovery.methods.table import get
     from recovery.objective.objective import Objective
     from recovery.training.config import TrainConfig
-    from recovery.training.trainer import TokenLoss, train
+    from recovery.training.token_loss import TokenLoss
+    from recovery.training.trainer import train
 
     train(student, batches, TokenLoss(Objective(get(method))), TrainConfig(steps, LEARNING_RATE))
 

@@ -7,10 +7,8 @@ its own remaining time once it runs.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -36,10 +34,9 @@ from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
-    import torch
-
     from evals.scores import Asked
     from pipelines.config.sections.midtrain import Mix
+    from pipelines.machine.product_speed import Speed
     from recovery.models.size import Size
 
 WORTH_SAYING = 600.0  # seconds: a shorter cycle is waited for
@@ -47,21 +44,9 @@ PROMPT_TOKENS = 80
 TYPICAL = 0.7  # of an answer's longest length
 TEXT_SHARES = {"pdf": 0.1, "docx": 0.2, "pptx": 0.05, "html": 0.4, "ipynb": 0.3}  # of a file's bytes, roughly
 UNPACKED = 3.0  # times the bytes of a packed text, roughly
-ROWS = 64  # of the product whose speed is measured, and that are decoded at once at most
-MEASURED_SECONDS = 0.3  # of each: shorter moments told twice the time that a cycle took
-COPIED = 2**24  # numbers, at least: more than caches hold
-# Shares of that product's speed that whole passes of SmolLM2-135M reach in fp32 on a processor with AVX2.
-TRAINING_SHARE, READING_SHARE, WRITING_SHARE = 0.8, 0.8, 0.6
-TRAINING_SHARE_BF16 = 0.5  # on a processor with AVX-512: by transformers' layers, not by the CPU engine's
-
-
-@dataclass(frozen=True)
-class Speed:
-    """What this machine computes and moves in a second."""
-
-    flops: float  # of a product of the model's shape, in its dtype
-    weights: float  # read from memory
-    training_share: float = TRAINING_SHARE  # of `flops`
+DECODED = 64  # rows at once, at most
+# Shares of a product's speed that whole passes of SmolLM2-135M reach in fp32 on a processor with AVX2.
+READING_SHARE, WRITING_SHARE = 0.8, 0.6
 
 
 @dataclass(frozen=True)
@@ -89,6 +74,8 @@ def forecast(
 ) -> Forecast | None:
     """Return how long a cycle that asks these suites takes; None where that cannot be told, as of a server
     elsewhere. The clean model's answers to `recorded` ones are taken again."""
+    from pipelines.machine.product_speed import measured, on_gpu
+
     settings = job.settings
     places = {settings.eval.sampler, settings.distill.sampler, settings.distill.teacher_engine}
     if places != {INPROCESS} or job.recover_with:
@@ -97,7 +84,7 @@ def forecast(
         size = read_size(str(ws.checkpoint(job.clean).path))
     except InputError:
         return None
-    timed = _Timed(size, measured(size.hidden, settings.model.number_bytes(_on_gpu())))
+    timed = _Timed(size, measured(size.hidden, settings.model.number_bytes(on_gpu())))
     mix = mix_of(ws, job.student, settings.midtrain.mix)
     if not job.augment:
         mix = mix.without("augmented")
@@ -107,10 +94,11 @@ def forecast(
 
 def without_kernels() -> str:
     """Return why models are computed without the CPU engine; nothing where it is there, or a GPU."""
+    from pipelines.machine.product_speed import on_gpu
     from recovery.forward.fast_path import fast_path
 
     ready, detail = fast_path().status()
-    return "" if ready or _on_gpu() else detail
+    return "" if ready or on_gpu() else detail
 
 
 @dataclass(frozen=True)
@@ -152,7 +140,7 @@ class _Timed:
         """Return the time of decoding: each step reads all weights, and computes with them for each row.
 
         A batch lasts until its longest answer ends, and so do the steps that read."""
-        rows = max(1.0, min(rows, ROWS))
+        rows = max(1.0, min(rows, DECODED))
         computing = Flops.of_size(self.size).forward(rows) / (WRITING_SHARE * self.speed.flops)
         reading = self.size.active / self.speed.weights / TYPICAL
         return tokens / rows * max(computing, reading)
@@ -196,65 +184,6 @@ def _bytes(file: str) -> int:
         return os.lstat(file).st_size
     except OSError:
         return 0
-
-
-@cache
-def measured(hidden: int, number_bytes: int) -> Speed:
-    """Time a product of a feed-forward layer's shape, and a copy, as often as fits into a moment."""
-    import torch
-
-    dtype = torch.float32 if number_bytes == 4 else torch.bfloat16
-    device = "cuda" if _on_gpu() else "cpu"
-    rows = torch.ones(ROWS, hidden, dtype=dtype, device=device)
-    wide = torch.ones(4 * hidden, hidden, dtype=dtype, device=device)
-    product = _product_seconds(lambda: torch.nn.functional.linear(rows, wide))
-    many = wide.repeat(-(-COPIED // wide.numel()), 1)
-    there = torch.ones_like(many)  # new memory would be slow to touch
-    copy = _seconds(lambda: there.copy_(many))
-    share = TRAINING_SHARE if number_bytes == 4 or _on_gpu() else TRAINING_SHARE_BF16
-    return Speed(2 * ROWS * wide.numel() / product, many.numel() / copy, share)
-
-
-def _product_seconds(compute: Callable[[], torch.Tensor]) -> float:
-    """Return the least time of a product; on a GPU the processor's threads have no part in it."""
-    return _seconds(compute) if _on_gpu() else _uncrowded(compute)
-
-
-def _uncrowded(compute: Callable[[], torch.Tensor]) -> float:
-    """Return the least time of a computation, as if nothing else ran here.
-
-    Where other work holds a core, threads that wait for each other take longer together than one alone."""
-    import torch
-
-    threads = torch.get_num_threads()
-    together = _seconds(compute)
-    torch.set_num_threads(1)
-    try:
-        alone = _seconds(compute)
-    finally:
-        torch.set_num_threads(threads)
-    return together if together <= alone else alone / threads
-
-
-def _seconds(compute: Callable[[], torch.Tensor]) -> float:
-    """Return the least time that a computation took."""
-    import torch
-
-    least = float("inf")
-    begun = time.perf_counter()
-    while time.perf_counter() - begun < MEASURED_SECONDS:
-        started = time.perf_counter()
-        compute()
-        if _on_gpu():
-            torch.cuda.synchronize()
-        least = min(least, time.perf_counter() - started)
-    return least
-
-
-def _on_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
 
 
 def _in_words(seconds: float) -> str:

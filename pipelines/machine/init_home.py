@@ -222,7 +222,7 @@ def _require_memory(model: str, settings: ModelConfig) -> None:
     import torch
 
     from pipelines.machine.model_sizes import read_size
-    from recovery.cpu.matrix_products import is_faster_in_bfloat16
+    from pipelines.machine.product_speed import is_faster_in_bfloat16
 
     if torch.cuda.is_available():
         return
@@ -255,7 +255,7 @@ def _gains_by_bfloat16(model: Path) -> bool:
     import torch
 
     from pipelines.machine.model_sizes import read_size
-    from recovery.cpu.matrix_products import is_faster_in_bfloat16
+    from pipelines.machine.product_speed import is_faster_in_bfloat16
 
     if torch.cuda.is_available() or not is_faster_in_bfloat16():
         return False

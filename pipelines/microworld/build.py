@@ -156,7 +156,8 @@ def build(directory: Path, *, seed: int = 0, steps: int = STEPS, progress: Progr
     from recovery.models.saving import save
     from recovery.objective.objective import Objective
     from recovery.training.config import TrainConfig
-    from recovery.training.trainer import TokenLoss, train
+    from recovery.training.token_loss import TokenLoss
+    from recovery.training.trainer import train
 
     shown = progress or Progress()
     chat_model = build_model(build_tokenizer(), seed)

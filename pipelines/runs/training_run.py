@@ -18,7 +18,8 @@ from recovery.objective.signal_survey import SignalSurvey
 from recovery.storage.training_state import TrainState
 from recovery.training.alarms import WATCHED_METRICS, AlarmWatch
 from recovery.training.config import TrainConfig
-from recovery.training.trainer import Batches, TokenLoss, TrainReport, train
+from recovery.training.token_loss import TokenLoss
+from recovery.training.trainer import Batches, TrainReport, train
 
 if TYPE_CHECKING:
     import torch

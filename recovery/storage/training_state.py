@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,3 +153,29 @@ def _like(current: Any, tensor: torch.Tensor) -> Any:
         return tensor.clone()
     value = tensor.tolist()
     return tuple(value) if isinstance(current, tuple) else value
+
+
+def prefixed(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def unprefixed(prefix: str, tensors: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    return _Unprefixed(prefix, tensors)
+
+
+class _Unprefixed(Mapping[str, "torch.Tensor"]):
+    """A lazy view of the tensors with a prefix, under names without it; each is read on access."""
+
+    def __init__(self, prefix: str, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._prefix = f"{prefix}."
+        self._tensors = tensors
+        self._names = [n.removeprefix(self._prefix) for n in tensors if n.startswith(self._prefix)]
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self._tensors[self._prefix + name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

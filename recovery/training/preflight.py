@@ -32,7 +32,7 @@ from recovery.objective.token_signals import TokenSignals
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import Sampler, SamplingParams
 from recovery.teachers.teachers import score
-from recovery.training.trainer import TokenLoss
+from recovery.training.token_loss import TokenLoss
 from recovery.training.updater import Microbatch
 
 if TYPE_CHECKING:

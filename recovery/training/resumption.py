@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from torch import Tensor
 
 from recovery.errors import InputError, NonFiniteLoss, Unstable
+from recovery.storage.training_state import prefixed, unprefixed
 from recovery.training.config import TrainConfig
-from recovery.training.updater import Updater, prefixed, unprefixed
+from recovery.training.updater import Updater
 
 if TYPE_CHECKING:
     from recovery.storage.training_state import TrainState
@@ -69,6 +70,10 @@ class Saver:
         config: TrainConfig,
         state: TrainState | None,
     ) -> None:
+        if updater.sharded and isinstance(batches, Stateful):
+            raise InputError(
+                "training: a moving-average teacher needs the student unsharded: set model.shard: false"
+            )
         self.updater = updater
         self.batches = batches
         self.state = state

@@ -11,23 +11,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
-
-import torch
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from recovery import distributed
-from recovery.errors import InputError, NonFiniteLoss, OutOfMemory, Unstable
-from recovery.forward.hidden_states import logits_of, states_at
+from recovery.errors import NonFiniteLoss, OutOfMemory, Unstable
 from recovery.memory import ran_out
-from recovery.objective.objective import Loss
 from recovery.objective.signal_survey import SignalSurvey
 from recovery.seeds import step_seed
 from recovery.training.config import TrainConfig
 from recovery.training.learning_rate import learning_rate_at
-from recovery.training.resumption import Progress, Saver, Stateful
+from recovery.training.precision import fp32_on_tensor_cores, matmul_precision
+from recovery.training.resumption import Progress, Saver
+from recovery.training.token_loss import TokenLoss
 from recovery.training.updater import LossFunction, Microbatch, RunningSums, Updater
 
 if TYPE_CHECKING:
@@ -84,10 +81,6 @@ def train(
     """
     with naming_lack_of_memory("before its first step"):
         updater = Updater(chat_model, config)
-    if updater.sharded and isinstance(batches, Stateful):
-        raise InputError(
-            "training: a moving-average teacher needs the student unsharded: set model.shard: false"
-        )
     saver = Saver(updater, batches, config, state)
     survey = loss_fn.survey if isinstance(loss_fn, TokenLoss) else None
     progress = saver.resume()
@@ -174,27 +167,6 @@ def _reported(batches: Batches, survey: SignalSurvey | None) -> dict[str, float]
 
 
 @contextmanager
-def fp32_on_tensor_cores(device: torch.device | str) -> Iterator[None]:
-    """Allow TF32 for fp32 matrix products (adapters, fp32 heads) on a GPU inside the block.
-
-    Evaluation must run outside, so that checkpoints are compared at one precision.
-    """
-    with matmul_precision("high") if torch.device(device).type == "cuda" else nullcontext():
-        yield
-
-
-@contextmanager
-def matmul_precision(precision: str) -> Iterator[None]:
-    """Set the precision of fp32 matrix products inside the block."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-@contextmanager
 def naming_lack_of_memory(where: str) -> Iterator[None]:
     """Raise OutOfMemory, which says what to do, where an allocation fails inside the block."""
     try:
@@ -207,28 +179,6 @@ def naming_lack_of_memory(where: str) -> Iterator[None]:
             "model.gradient_checkpointing: true, or train an adapter, and begin a new run: `recover resume` "
             "keeps its settings"
         ) from error
-
-
-class TokenLoss:
-    """Compute an objective's loss from the hidden states that predict the counted tokens.
-
-    A microbatch may override the objective. A survey, if given, records the signal of each microbatch.
-    """
-
-    def __init__(self, objective: Callable[..., Loss], survey: SignalSurvey | None = None) -> None:
-        self.objective = objective
-        self.survey = survey
-
-    def __call__(self, model: Any, microbatch: Microbatch) -> Loss:
-        device = next(model.parameters()).device
-        rollouts = microbatch.rollouts.to(device)
-        signals = microbatch.signals.to(device)
-        states_ND = states_at(model, rollouts.predictors_BT, *rollouts.model_inputs)
-        objective = microbatch.objective or self.objective
-        loss = objective(states_ND, partial(logits_of, model), rollouts.tokens_N, signals)
-        if self.survey:
-            self.survey.see(microbatch.rollouts, states_ND, loss)
-        return loss
 
 
 class _Timed:

@@ -7,14 +7,14 @@ would weigh the tokens of a short microbatch more than those of a long one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import broadcast, gather_object
+from accelerate.utils import broadcast
 from torch import Tensor
 
 from recovery import distributed
@@ -24,7 +24,7 @@ from recovery.forward.hidden_states import row_sharing
 from recovery.forward.packed import packed
 from recovery.objective.objective import Loss
 from recovery.objective.token_signals import NO_SIGNALS, TokenSignals
-from recovery.storage.training_state import load_optimizer_tensors, optimizer_tensors
+from recovery.storage.training_state import load_optimizer_tensors, optimizer_tensors, prefixed, unprefixed
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
@@ -136,24 +136,19 @@ class Updater:
             group["lr"] = learning_rate
 
     def backward(self, microbatches: Sequence[Microbatch], loss_fn: LossFunction) -> RunningSums:
-        """Compute the clipped gradients of an update; return its loss, metrics and gradient norm."""
-        sums = self.accumulate(microbatches, loss_fn)
-        return replace(sums, norm=self.gradient_norm(sums.tokens))
+        """Compute the clipped gradients of an update, each process those of its share of the microbatches.
 
-    def accumulate(self, microbatches: Sequence[Microbatch], loss_fn: LossFunction) -> RunningSums:
-        """Accumulate gradients over this process's share; return the loss sums over all processes."""
+        Return the sums of the loss and its metrics over all processes, and the gradient norm."""
         if self.sharded:
             _require_one_pass(self.model, microbatches)
-        sums = RunningSums(updates=1)
+        sums = RunningSums()
         for microbatch in self._own(microbatches):
             loss = self._loss(microbatch, microbatches, loss_fn)
             loss.value.backward()
             self._collect()
             sums = sums.plus(RunningSums.of(loss))
-        if self.world > 1:
-            everyone = gather_object([replace(sums, updates=0)])
-            sums = reduce(RunningSums.plus, everyone, RunningSums(updates=1))
-        return sums
+        sums = reduce(RunningSums.plus, distributed.gather(sums))
+        return replace(sums, updates=1, norm=self._clip(sums.tokens))
 
     def _own(self, microbatches: Sequence[Microbatch]) -> list[Microbatch | None]:
         """Return this process's share; with sharding, pad it with None to equal lengths on all processes."""
@@ -175,7 +170,7 @@ class Updater:
 
         return distributed.through(self.model, work)
 
-    def gradient_norm(self, tokens: float) -> float:
+    def _clip(self, tokens: float) -> float:
         """Divide gradients by the global token count and clip them; return the norm before clipping.
 
         Without tokens, drop the gradients and return 0.
@@ -290,29 +285,3 @@ def _adamw(weights: list[Tensor], config: TrainConfig, *, fused: bool) -> torch.
     ]
     groups = [group for group in groups if group["params"]]
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=fused)
-
-
-def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
-
-
-def unprefixed(prefix: str, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    return _Unprefixed(prefix, tensors)
-
-
-class _Unprefixed(Mapping[str, Tensor]):
-    """A lazy view of the tensors with a prefix, under names without it; each is read on access."""
-
-    def __init__(self, prefix: str, tensors: Mapping[str, Tensor]) -> None:
-        self._prefix = f"{prefix}."
-        self._tensors = tensors
-        self._names = [n.removeprefix(self._prefix) for n in tensors if n.startswith(self._prefix)]
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self._tensors[self._prefix + name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)

@@ -121,6 +121,12 @@ def test_imports_point_down(package: str) -> None:
         assert used <= FLOORS[package], path.relative_to(ROOT)
 
 
+def test_the_cpu_engine_can_be_deleted() -> None:
+    """It changes speed alone: what uses it asks recovery/forward/fast_path.py, which finds it by name."""
+    outside = [path for path in sources() if not module_of(path).startswith("recovery.cpu")]
+    assert [path for path in outside if any(name.startswith("recovery.cpu") for name in imported(path))] == []
+
+
 @pytest.mark.parametrize("heavy", DOORS)
 def test_heavy_packages_have_one_door(heavy: str) -> None:
     users = [

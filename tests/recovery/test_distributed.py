@@ -14,8 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from recovery import distributed
-from recovery.storage.training_state import TrainState
-from recovery.training.updater import unprefixed
+from recovery.storage.training_state import TrainState, unprefixed
 from tests.support import tiny
 from tests.support.engine_fakes import TinyEngine, serving
 

@@ -33,7 +33,8 @@ from recovery.sampling.protocol import Sampler, SamplingParams
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
 from recovery.training.config import TrainConfig
 from recovery.training.step_data import Episodes, StepConfig, Task
-from recovery.training.trainer import TokenLoss, train
+from recovery.training.token_loss import TokenLoss
+from recovery.training.trainer import train
 from recovery.training.updater import Microbatch
 from tests.support import tiny
 from tests.support.watched_state import WatchedState

@@ -27,7 +27,7 @@ from recovery.objective.objective import Objective
 from recovery.teachers.contexts import Context
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
 from recovery.training.step_data import Episodes
-from recovery.training.trainer import TokenLoss
+from recovery.training.token_loss import TokenLoss
 from recovery.training.updater import Microbatch
 from tests.support import stages, tiny
 from tests.support.episodes import Row, episodes

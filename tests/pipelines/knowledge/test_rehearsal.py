@@ -32,7 +32,7 @@ from recovery.errors import InputError
 from recovery.methods.table import get, with_dials
 from recovery.models.chat_model import ChatModel
 from recovery.objective.objective import Loss, Objective
-from recovery.training.trainer import TokenLoss
+from recovery.training.token_loss import TokenLoss
 from recovery.training.updater import Microbatch, RunningSums
 from tests.support import stages, tiny
 from tests.support.stages import PRESET

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from evals.scores import Asked
 from pipelines.config.jobs import CycleJob
@@ -192,26 +191,3 @@ def said_by_a_cycle(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(ws.progress, "say", said.append)
     cycle(ws, cycle_job(ws, make_docs(folder)))
     return said
-
-
-def test_a_gpu_is_not_timed_by_the_threads_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread that happens to be quicker than sixteen would make it sixteen times as fast."""
-    monkeypatch.setattr(cycle_time, "_on_gpu", lambda: True)
-    monkeypatch.setattr("torch.cuda.synchronize", lambda: None)
-    monkeypatch.setattr("torch.set_num_threads", lambda threads: pytest.fail(f"{threads} threads"))
-    assert cycle_time._product_seconds(lambda: torch.ones(1)) < 1.0
-
-
-@pytest.mark.parametrize(
-    ("together", "alone", "taken"), [(2.0, 3.0, 2.0), (160.0, 3.0, 1.5), (3.0, 3.0, 3.0)]
-)
-def test_a_crowded_machine_is_measured_by_one_thread(
-    monkeypatch: pytest.MonkeyPatch, together: float, alone: float, taken: float
-) -> None:
-    """Two threads that are slower than one wait for a core that other work holds."""
-    threads = [2]
-    monkeypatch.setattr("torch.get_num_threads", lambda: threads[-1])
-    monkeypatch.setattr("torch.set_num_threads", threads.append)
-    monkeypatch.setattr(cycle_time, "_seconds", lambda _: together if threads[-1] == 2 else alone)
-    assert cycle_time._uncrowded(lambda: None) == taken  # type: ignore[arg-type, return-value]
-    assert threads == [2, 1, 2]

@@ -190,7 +190,7 @@ def test_a_large_model_is_bfloat16_where_the_processor_multiplies_it_faster(
     preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("recovery.cpu.matrix_products.is_faster_in_bfloat16", lambda: True)
+    monkeypatch.setattr("pipelines.machine.product_speed.is_faster_in_bfloat16", lambda: True)
     tiny.save(tmp_path / "model")
     written = {}
     for name, threshold in {"small": 2**26, "large": 0}.items():
@@ -204,7 +204,7 @@ def test_a_large_model_is_bfloat16_where_the_processor_multiplies_it_faster(
 
 def test_other_processors_keep_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("recovery.cpu.matrix_products.is_faster_in_bfloat16", lambda: False)
+    monkeypatch.setattr("pipelines.machine.product_speed.is_faster_in_bfloat16", lambda: False)
     monkeypatch.setattr(init_home, "SMALL_MODEL", 0)
     tiny.save(tmp_path / "model")
     assert not init_home._gains_by_bfloat16(tmp_path / "model")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from recovery.cpu import library, llama_decode, matrix_products
+from recovery.cpu import library, llama_decode
 from recovery.cpu.llama_decode import CHECKED, LlamaDecoder
 from recovery.cpu.llama_forward import Reader
 from recovery.forward.decoder_choice import decoding
@@ -21,9 +21,10 @@ from tests.support import tiny
 from tests.support.llama_family import TAKEN, built, chat_of, sampled
 from tests.support.samples import STOPS, generated, prompts_of, teacher_forced
 
-pytestmark = pytest.mark.skipif(library.library() is None, reason="no compiler here")
+KERNELS = library.library()
+pytestmark = pytest.mark.skipif(KERNELS is None, reason="no compiler here")
 multiplies_bf16 = pytest.mark.skipif(
-    not matrix_products.multiplies_bfloat16(), reason="this processor does not multiply bf16"
+    KERNELS is None or not KERNELS.multiplies_bf16(), reason="this processor does not multiply bf16"
 )
 
 

@@ -65,25 +65,3 @@ def test_it_is_used_where_the_other_is_slow(
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(matrix_products, "_processor", lambda: f"vendor_id : {processor}")
     assert matrix_products.is_slow() == wanted
-
-
-@pytest.mark.parametrize(
-    ("instructions", "fp32", "bfloat16", "wanted"),
-    [
-        ("avx512_bf16", 5.0, 2.5, True),  # AMD's, which halve the time
-        ("avx512_bf16", 3.0, 6.0, False),  # Intel's without AMX
-        ("amx_bf16", 3.0, 0.5, True),
-        ("avx512_f", 5.0, 1.0, False),  # emulated: nothing to measure
-    ],
-)
-def test_bfloat16_is_chosen_by_its_speed_not_by_its_instructions(
-    monkeypatch: pytest.MonkeyPatch, instructions: str, fp32: float, bfloat16: float, wanted: bool
-) -> None:
-    seconds = {torch.float32: fp32, torch.bfloat16: bfloat16}
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {instructions: True})
-    monkeypatch.setattr(matrix_products, "_seconds", seconds.__getitem__)
-    assert matrix_products.is_faster_in_bfloat16.__wrapped__() is wanted
-
-
-def test_what_products_take_is_measured() -> None:
-    assert 0 < matrix_products._seconds(torch.float32) < 10

@@ -25,7 +25,8 @@ from recovery.objective.objective import Objective
 from recovery.sampling.protocol import SamplingParams
 from recovery.storage.training_state import TrainState
 from recovery.training.config import TrainConfig
-from recovery.training.trainer import TokenLoss, train
+from recovery.training.token_loss import TokenLoss
+from recovery.training.trainer import train
 from tests.support import tiny
 from tests.support.engine_fakes import TinyEngine, step
 from tests.support.episodes import episodes

@@ -25,7 +25,8 @@ from recovery.sampling.in_process import InProcessSampler
 from recovery.teachers.teachers import CheckpointTeacher
 from recovery.training.config import TrainConfig
 from recovery.training.step_data import Episodes, StepConfig, Task
-from recovery.training.trainer import TokenLoss, train
+from recovery.training.token_loss import TokenLoss
+from recovery.training.trainer import train
 from tests.support import tiny
 
 STEP = StepConfig(prompts_per_step=3, samples_per_prompt=2, max_new_tokens=9, microbatch_tokens=60, seed=3)

@@ -11,7 +11,8 @@ from recovery.objective import signal_geometry
 from recovery.objective.objective import Loss, Objective
 from recovery.objective.signal_survey import SignalSurvey
 from recovery.training.config import TrainConfig
-from recovery.training.trainer import TokenLoss, train
+from recovery.training.token_loss import TokenLoss
+from recovery.training.trainer import train
 from tests.support import tiny
 from tests.support.episodes import episodes
 

@@ -24,7 +24,8 @@ from recovery.teachers.teachers import CheckpointTeacher, SelfTeacher
 from recovery.training.config import TrainConfig
 from recovery.training.resumption import Stateful
 from recovery.training.step_data import Episodes, divided, drawn, minibatches
-from recovery.training.trainer import TokenLoss, train
+from recovery.training.token_loss import TokenLoss
+from recovery.training.trainer import train
 from recovery.training.updater import Microbatch
 from tests.support import tiny
 from tests.support.episodes import (

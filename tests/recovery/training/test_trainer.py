@@ -34,7 +34,9 @@ from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher, Sel
 from recovery.training import trainer, updater
 from recovery.training.config import TrainConfig
 from recovery.training.learning_rate import learning_rate_at
-from recovery.training.trainer import Batches, TokenLoss, TrainReport, fp32_on_tensor_cores, train
+from recovery.training.precision import fp32_on_tensor_cores, matmul_precision
+from recovery.training.token_loss import TokenLoss
+from recovery.training.trainer import Batches, TrainReport, train
 from recovery.training.updater import Microbatch
 from tests.support import tiny
 from tests.support.present import present
@@ -693,7 +695,7 @@ def test_training_sets_the_precision_of_its_device(monkeypatch: pytest.MonkeyPat
 
 def test_checks_measure_at_the_precision_of_what_they_compare_with() -> None:
     seen: list[str] = []
-    with trainer.matmul_precision("high"):
+    with matmul_precision("high"):
         train(
             tiny.chat_model(),
             Texts(),
