@@ -54,8 +54,7 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
     number = ws.tracker.record_cycle(stage.id, clean_id=job.clean)
     stage.say(f"cycle {number}: {job.docs}")
     stage.say(f"  starts from  {starting_point(ws, job, number)}")
-    kept_probes.keep(ws, job)
-    job = kept_probes.read_as_kept(ws, job)
+    job = kept_probes.keep(ws, job)
     _name_unfinished(ws, job, stage)
     for name in _missing_axes(job):
         stage.say(
