@@ -127,12 +127,13 @@ def _say_power(job: CycleJob, suites: list[Suite], stage: Stage) -> None:
 
 
 def _say_duration(ws: Workspace, job: CycleJob, asked: EvalJob, suites: list[Suite], stage: Stage) -> None:
-    """Say how long a cycle of more than some minutes takes on this machine."""
+    """Say how long a cycle of more than some minutes takes on this machine, and why it has no kernels."""
     found = cycle_time.forecast(ws, job, suites, recorded_suites(ws, asked, stage, suites))
-    if found and found.seconds >= cycle_time.WORTH_SAYING:
+    takes_long = found is not None and found.seconds >= cycle_time.WORTH_SAYING
+    if takes_long:
         stage.say(f"  time         {found}")
-        if why := cycle_time.without_kernels():
-            stage.say(f"  kernels      {why}: it takes longer than that")
+    if why := cycle_time.without_kernels():
+        stage.say(f"  kernels      {why}{': it takes longer than that' if takes_long else ''}")
 
 
 def midtraining(job: CycleJob) -> MidtrainJob:

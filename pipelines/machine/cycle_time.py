@@ -109,8 +109,10 @@ def without_kernels() -> str:
     """Return why models are computed without the CPU engine; nothing where it is there, or a GPU."""
     from recovery.forward.fast_path import fast_path
 
+    if _on_gpu():
+        return ""
     ready, detail = fast_path().status()
-    return "" if ready or _on_gpu() else detail
+    return "" if ready else detail
 
 
 @dataclass(frozen=True)
