@@ -54,8 +54,7 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
     number = ws.tracker.record_cycle(stage.id, clean_id=job.clean)
     stage.say(f"cycle {number}: {job.docs}")
     stage.say(f"  starts from  {starting_point(ws, job, number)}")
-    kept_probes.keep(ws, job)
-    job = kept_probes.read_as_kept(ws, job)
+    job = kept_probes.keep(ws, job)
     _name_unfinished(ws, job, stage)
     for name in _missing_axes(job):
         stage.say(
@@ -128,12 +127,13 @@ def _say_power(job: CycleJob, suites: list[Suite], stage: Stage) -> None:
 
 
 def _say_duration(ws: Workspace, job: CycleJob, asked: EvalJob, suites: list[Suite], stage: Stage) -> None:
-    """Say how long a cycle of more than some minutes takes on this machine."""
+    """Say how long a cycle of more than some minutes takes on this machine, and why it has no kernels."""
     found = cycle_time.forecast(ws, job, suites, recorded_suites(ws, asked, stage, suites))
-    if found and found.seconds >= cycle_time.WORTH_SAYING:
+    takes_long = found is not None and found.seconds >= cycle_time.WORTH_SAYING
+    if takes_long:
         stage.say(f"  time         {found}")
-        if why := cycle_time.without_kernels():
-            stage.say(f"  kernels      {why}: it takes longer than that")
+    if why := cycle_time.without_kernels():
+        stage.say(f"  kernels      {why}{': it takes longer than that' if takes_long else ''}")
 
 
 def midtraining(job: CycleJob) -> MidtrainJob:

@@ -32,7 +32,6 @@ from recovery.distributed import in_turn
 from recovery.errors import InputError
 from recovery.methods.choices import FROZEN
 from recovery.methods.method import Method
-from recovery.methods.table import with_dials
 
 if TYPE_CHECKING:
     from recovery.inspection.token_traces import Tracer
@@ -60,7 +59,7 @@ def distill_alone(ws: Workspace, job: DistillJob, *, key: str) -> Result:
 def _checked(ws: Workspace, job: DistillJob, parent: str | None, key: str | None) -> DistillJob:
     """Return the job with its inputs pinned."""
     # A wrong dial or engine is refused before anything is recorded.
-    method = with_dials(job.settings.method, job.settings.dials)
+    method = job.settings.resolved_method()
     engine_checks.check(job.settings, method, sharded=ws.config.model.shard)
     return pinned(ws, job, texts_kept=kept_before(ws, parent, key))
 
@@ -226,7 +225,7 @@ def _first_answers(stage: Stage, steps: int) -> Callable[[int, int], None]:
 
 def _method(settings: DistillConfig) -> Method:
     """Return the method with its dials set, and with importance weights if answers are one step old."""
-    method = with_dials(settings.method, settings.dials)
+    method = settings.resolved_method()
     if not settings.ahead:
         return method
     from recovery.engines.lookahead import corrected

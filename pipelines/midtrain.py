@@ -335,5 +335,4 @@ def _questions(
     job: MidtrainJob, student: ChatModel, leaks: ProbeLeaks, texts: Sequence[str], *, most: int
 ) -> list[Dialogue]:
     """Encode questions made of the documents' own sentences; none that gives away a probe."""
-    encode = partial(gap_questions.dialogue, student)
-    return gap_questions.chats(texts, encode, leaks, most=most, seed=job.seed)
+    return gap_questions.chats(texts, student, leaks, most=most, seed=job.seed)

@@ -118,8 +118,10 @@ def _scores(
     """Score a checkpoint in every way; return score, items and cost by metric."""
     settings = override(job.settings, {"open_book": label == "clean", "samples": 1})
     asked = EvalJob(checkpoint=checkpoint, suites=(KNOWLEDGE,), settings=settings, passages=file, label=label)
-    evaluate(ws, inherited(asked, job), parent=stage.id, key=f"eval:{label}")
-    run = next(row for row in queries.runs(ws.tracker.db, parent=stage.id) if row["key"] == f"eval:{label}")
+    key = f"eval:{label}"
+    evaluate(ws, inherited(asked, job), parent=stage.id, key=key)
+    run = queries.run_of_key(ws.tracker.db, key, parent=stage.id)
+    assert run is not None
     return {
         row["metric"]: row | {"items": recorded_items(ws, row["id"])}
         for row in queries.scores(ws.tracker.db, run_id=run["id"])

@@ -209,7 +209,6 @@ class Tracker:
         clean_id: str | None = None,
         midtrained_id: str | None = None,
         recovered_id: str | None = None,
-        summary: Mapping[str, Any] | None = None,
     ) -> int:
         """Record what is known of a run's cycle; omitted columns keep their value.
 
@@ -220,7 +219,6 @@ class Tracker:
             "clean_id": clean_id,
             "midtrained_id": midtrained_id,
             "recovered_id": recovered_id,
-            "summary": summary,
         }
         columns: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         columns |= {"status": status, "ended_at": None if status == "running" else now()}

@@ -15,7 +15,6 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.sections.training import LoraConfig
-from recovery.methods.table import with_dials
 from recovery.training.config import warmup_within
 
 UPDATES = 200  # aimed at, and the least unless a document would be seen more than MOST_PASSES times
@@ -189,7 +188,7 @@ def _beside(model: ModelSize, machine: Machine) -> float:
 
 def averaged_bytes(settings: DistillConfig) -> int:
     """Return what a teacher that is the student's moving average holds of a trained weight; else 0."""
-    return AVERAGE_BYTES if with_dials(settings.method, settings.dials).teacher == "self-ema" else 0
+    return AVERAGE_BYTES if settings.resolved_method().teacher == "self-ema" else 0
 
 
 def _microbatch(free: float, model: ModelSize) -> int:

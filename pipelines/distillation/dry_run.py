@@ -10,7 +10,6 @@ from pipelines.distillation import engine_places, inputs
 from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.distillation.prompts import Prompt
 from pipelines.runs.workspace import Workspace
-from recovery.methods.table import with_dials
 
 if TYPE_CHECKING:
     from recovery.teachers.contexts import Messages
@@ -20,7 +19,7 @@ def show_prompts(ws: Workspace, job: DistillJob, count: int) -> list[dict[str, s
     """Render the first rows as student and teacher would read them; load no model."""
     from recovery.teachers import contexts
 
-    method = with_dials(job.settings.method, job.settings.dials)
+    method = job.settings.resolved_method()
     data = inputs.read_data(job, method, ws.home)
     context = inputs.read_context(job, method, data.pairs)
     return contexts.show(data.rows[:count], context, _renderer(ws, job.student))

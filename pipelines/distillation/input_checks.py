@@ -12,7 +12,6 @@ from pipelines.distillation.pool import require_unasked
 from pipelines.distillation.prompts import Prompt
 from pipelines.distillation.teacher_checks import require_teachers
 from recovery.errors import InputError
-from recovery.methods.table import with_dials
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 def check_settings(settings: DistillConfig, config: Config) -> None:
     """Refuse what the settings alone tell is wrong, and files and servers that they name and that are not
     there."""
-    method = with_dials(settings.method, settings.dials)
+    method = settings.resolved_method()
     engine_checks.check(settings, method, sharded=config.model.shard)
     engine_checks.require_watched(settings, method)
     for name, where in (("sampler", settings.sampler), ("teacher engine", settings.teacher_engine)):
@@ -37,7 +36,7 @@ def checked_inputs(ws: Workspace, job: DistillJob, *, midtrains: bool = False) -
 
     With `midtrains`, the job's student is still to be midtrained.
     """
-    method = with_dials(job.settings.method, job.settings.dials)
+    method = job.settings.resolved_method()
     data = inputs.read_data(job, method, ws.home)
     _require_teachers_room(ws, job, data)
     require_askable(ws, job.student, data.prompts)

@@ -18,7 +18,6 @@ from pipelines.distillation.lengths import checkpoint_limit, smallest
 from pipelines.distillation.prompts import HUB, Prompt, read_prompts
 from recovery.errors import InputError
 from recovery.methods.choices import FROZEN, READ_STATES
-from recovery.methods.table import with_dials
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
@@ -63,14 +62,14 @@ def refuse_ignored(method: Method, **given: object) -> None:
 
 def reads_prompts(settings: DistillConfig) -> bool:
     """Return whether the prompts are read: not where the method reads pairs alone, and they are given."""
-    return not (settings.pairs and with_dials(settings.method, settings.dials).state_kind == "data")
+    return not (settings.pairs and settings.resolved_method().state_kind == "data")
 
 
 def wanted_of_rows(settings: DistillConfig) -> str | None:
     """Return what the rows have to hold beside their prompts, with what may take its place; None: nothing."""
     from recovery.teachers.contexts import Context
 
-    method = with_dials(settings.method, settings.dials)
+    method = settings.resolved_method()
     if not settings.pairs and _reads_pairs(method):
         return "answers to learn from: set distill.pairs (`recover distill --pairs`)"
     if method.context != "none" and settings.context is None and Context(method.context).needs_text:

@@ -11,7 +11,7 @@ from db.values import plain
 from pipelines.config.jobs import EvalJob
 from pipelines.distillation.engine_checks import COLOCATED, INPROCESS, OWN_SERVER
 from pipelines.evaluation.suites import Suite
-from pipelines.runs.code_version import git_revision, versions
+from pipelines.runs.code_version import code_revision, versions
 from pipelines.runs.pinned_inputs import MODEL
 from pipelines.runs.workspace import Workspace
 
@@ -47,7 +47,7 @@ def conditions(ws: Workspace, job: EvalJob, suite: Suite) -> str | None:
         "engine": None if settings.sampler == INPROCESS else ws.config.engine.model_dump(),
         "device": _device(),
         "versions": versions(),
-        "revision": git_revision(),
+        "revision": code_revision(),
     }
     return hashlib.sha256(json.dumps(plain(deciding), sort_keys=True).encode()).hexdigest()
 

@@ -40,7 +40,6 @@ from pipelines.machine.disk_space import STAGES, require_space
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from recovery.methods.table import with_dials
 
 BEHAVIOUR = "ifeval"  # the suite without which no cycle is accepted
 
@@ -66,7 +65,7 @@ def cycle_job(
         check_settings(settings.distill, ws.config)
         settings = settings.model_copy(update={"distill": with_routes(ws, settings.distill)})
     if chosen_later is None:  # auto always tries a method with a frozen teacher
-        method = with_dials(settings.distill.method, settings.distill.dials)
+        method = settings.distill.resolved_method()
         refuse_ignored(method, overlap=guard_typed(changes))
     require_place("sampler", settings.eval.sampler, ws.config)
     chosen = ws.checkpoint(student)

@@ -32,7 +32,6 @@ from pipelines.merge import require_mergeable
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from pipelines.sweep import parse_weights
-from recovery.methods.table import with_dials
 
 OPTIONS_OF_SOME_METHODS = {
     "pairs": "distill.pairs",
@@ -88,7 +87,7 @@ def distill_job(
     require_probes(settings)
     distill = with_routes(ws, settings.distill)
     check_settings(distill, ws.config)
-    method = with_dials(distill.method, distill.dials)
+    method = distill.resolved_method()
     typed = {option: changes.get(key) for option, key in OPTIONS_OF_SOME_METHODS.items()}
     refuse_ignored(method, **typed, overlap=guard_typed(changes))
     folder = readable_folder(ws, docs, settings) if docs else None

@@ -178,7 +178,7 @@ def _questions(
         return []
     found = gap_questions.chats(
         read(),
-        partial(gap_questions.dialogue, student),
+        student,
         leaks,
         most=round(job.settings.rehearsal_questions * most),
         seed=job.seed,

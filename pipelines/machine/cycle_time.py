@@ -97,8 +97,10 @@ def without_kernels() -> str:
     from pipelines.machine.product_speed import on_gpu
     from recovery.forward.fast_path import fast_path
 
+    if on_gpu():
+        return ""
     ready, detail = fast_path().status()
-    return "" if ready or on_gpu() else detail
+    return "" if ready else detail
 
 
 @dataclass(frozen=True)

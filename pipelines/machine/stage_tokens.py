@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipelines.config.sections.midtrain import CHAT_TIMES
-from recovery.methods.table import with_dials
 
 if TYPE_CHECKING:
     from pipelines.config.sections.distill import DistillConfig
@@ -54,7 +53,7 @@ def recovery_tokens(settings: DistillConfig, usual: UsualLengths) -> StageTokens
 
     A teacher whose scores the loss needs, and an anchor, each read them once. What is rehearsed is a share of
     the answers' tokens and that, without their prompts."""
-    method = with_dials(settings.method, settings.dials)
+    method = settings.resolved_method()
     answer = min(usual.answer, settings.max_new_tokens)
     rows = settings.prompts_per_step * method.samples(settings.samples_per_prompt)
     answers = settings.steps * rows

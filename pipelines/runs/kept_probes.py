@@ -16,10 +16,12 @@ from recovery.storage import atomic_dirs
 INPUT = "probes"  # among a job's inputs
 
 
-def keep(ws: Workspace, job: CycleJob) -> None:
-    """Copy the probes of a cycle, whose inputs are hashed, into the home."""
+def keep(ws: Workspace, job: CycleJob) -> CycleJob:
+    """Copy the probes of a cycle, whose inputs are hashed, into the home; return the job that reads the copy.
+
+    Without probes the job stays as it is."""
     if INPUT not in job.inputs or not job.settings.eval.probes:
-        return
+        return job
     kept = kept_questions(ws, job.inputs[INPUT])
     if not kept.exists():
         held = Path(job.settings.eval.probes).read_bytes()
@@ -28,6 +30,7 @@ def keep(ws: Workspace, job: CycleJob) -> None:
         kept.parent.mkdir(exist_ok=True)
         with atomic_dirs.whole_file(kept) as file:
             file.write(held)
+    return read_as_kept(ws, job)
 
 
 def read_as_kept(ws: Workspace, job: CycleJob) -> CycleJob:

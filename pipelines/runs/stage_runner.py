@@ -16,7 +16,7 @@ from db.reads import queries
 from db.writes.live import LiveRun
 from pipelines.config.sections.base import Section
 from pipelines.runs import launch
-from pipelines.runs.code_version import git_revision, versions
+from pipelines.runs.code_version import code_revision, versions
 from pipelines.runs.command_line import command
 from pipelines.runs.cost import Ledger, spent
 from pipelines.runs.workspace import Workspace
@@ -106,7 +106,7 @@ def run_stage(
         config=config,
         seed=seed,
         versions=versions(),
-        git_revision=git_revision(),
+        git_revision=code_revision(),
     )
     directory = workspace.run_directory(run.id)
     if run.done:

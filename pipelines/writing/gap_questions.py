@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pipelines.corpus.entities import Word, words
@@ -51,7 +51,7 @@ def dialogue(chat_model: ChatModel, row: Mapping[str, str]) -> Dialogue:
 
 
 def chats(
-    texts: Sequence[str], encode: Callable[[Row], Dialogue], leaks: ProbeLeaks, *, most: int, seed: int
+    texts: Sequence[str], student: ChatModel, leaks: ProbeLeaks, *, most: int, seed: int
 ) -> list[Dialogue]:
     """Return encoded questions, about `most` tokens evenly of all texts; none that gives away a probe."""
     most = min(most, MOST_TOKENS)
@@ -63,7 +63,7 @@ def chats(
         if total >= most:
             break
         if not leaks.of_row(row):
-            chosen.append(encode(row))
+            chosen.append(dialogue(student, row))
             total += len(chosen[-1][0])
     return chosen
 

@@ -17,6 +17,7 @@ from pyarrow import parquet
 from db import export as exporting
 from db.errors import BadRequest
 from db.export import FORMATS, TABLES, as_csv, as_json, as_parquet, columns, export
+from db.writes import transactions
 from db.writes.tracker import Tracker
 from pipelines.cli.commands import cli
 from tests.support import databases
@@ -160,14 +161,23 @@ def test_an_empty_table_is_an_empty_file_of_its_format(tmp_path: Path, kind: str
 def test_a_cycle_that_ends_meanwhile_does_not_change_an_export(
     tmp_path: Path, kind: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its summary would be a number in a column of text, and a column that the first pass did not see."""
+    """A summary would become a number in a column of text, and a column that the first pass did not see."""
     with databases.new_database(backend, tmp_path) as where, Tracker(where) as tracker:
         run = tracker.start_run("cycle")
-        tracker.record_cycle(run.id, summary={"note": "before"})
+        tracker.record_cycle(run.id)
+
+        def summarise(**summary: Any) -> None:
+            given = {"summary": summary}
+            tracker.db.write(
+                lambda session: transactions.put_cycle(session, tracker.db.project, run.id, given)
+            )
+
+        summarise(note="before")
 
         def meanwhile(rows: Iterator[dict[str, Any]]) -> dict[str, type]:
             names = columns(rows)
-            tracker.record_cycle(run.id, status="accepted", summary={"note": 7, "late": True})
+            tracker.record_cycle(run.id, status="accepted")
+            summarise(note=7, late=True)
             tracker.record_cycle(tracker.start_run("cycle").id)
             return names
 

@@ -62,7 +62,7 @@ def pass_through(ws: Workspace, folder: Path, cycles: int) -> str:
             ws.tracker.record_checkpoint(
                 name, path=folder, kind="full", sha256=name, parent=student, run_id=made_by
             )
-            ws.tracker.record_cycle(run, **{f"{stage}_id": name})  # type: ignore[arg-type]
+            ws.tracker.record_cycle(run, **{f"{stage}_id": name})
             student = name
         ws.tracker.record_cycle(run, clean_id=ws.clean().id, status="accepted")
         for name, value in ((ws.clean().id, 0.9), (f"{number:06}aaaaaa", 0.4)):

@@ -45,7 +45,7 @@ def turned(ws: Workspace, number: int, status: str = "done") -> dict[str, str]:
     run = ws.tracker.start_run("cycle", key=f"{number}").id
     made = {name: published(ws, f"{name} {number}", run=run) for name in ("midtrained", "recovered")}
     stages = {f"{name}_id": checkpoint for name, checkpoint in made.items()}
-    ws.tracker.record_cycle(run, status="accepted", clean_id=ws.clean().id, **stages)  # type: ignore[arg-type]
+    ws.tracker.record_cycle(run, status="accepted", clean_id=ws.clean().id, **stages)
     if status == "done":
         ws.tracker.finish_run(run)
     else:

@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 
 from pipelines.config.sections.base import AUTO, Fitted, Section
 from pipelines.config.sections.training import SPLIT_DOCUMENTS, LoraConfig, OptimizerConfig, fitted_adapter
+from recovery.methods.method import Method
+from recovery.methods.table import with_dials
 
 
 class StopConfig(Section):
@@ -141,3 +143,7 @@ class DistillConfig(Section):
     @property
     def adapter(self) -> LoraConfig | None:
         return fitted_adapter(self.lora)
+
+    def resolved_method(self) -> Method:
+        """Return the row of the table of methods, with the dials that are set."""
+        return with_dials(self.method, self.dials)

@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from pipelines.config import settings
 from pipelines.config.sections.midtrain import Mix
 from recovery.errors import InputError
-from recovery.methods.table import with_dials
 
 TEXT = settings.preset_text("microworld")
 
@@ -32,7 +31,7 @@ def sections(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 @pytest.mark.parametrize("name", settings.presets())
 def test_every_shipped_preset_parses_and_names_a_method_that_exists(name: str) -> None:
     found = settings.parse(settings.preset_text(name), name)
-    assert with_dials(found.distill.method, found.distill.dials).name == found.distill.method
+    assert found.distill.resolved_method().name == found.distill.method
     assert found.model.path
     assert found.midtrain.mix.new > 0
 

@@ -173,7 +173,7 @@ def test_whatever_decides_the_answers_asks_anew(
     ("name", "value"),
     [
         ("versions", {"transformers": "99"}),
-        ("git_revision", "another"),
+        ("code_revision", "another"),
         ("_device", ["another", None]),
     ],
 )

@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from pipelines.runs.code_version import revision_of
+import pytest
+
+from pipelines.runs import code_version
+from pipelines.runs.code_version import revision_of, source_hash
 
 
 def git(folder: Path, *words: str) -> None:
@@ -33,3 +36,27 @@ def test_a_revision_is_that_of_the_files_own_repository(tmp_path: Path) -> None:
         changed.add(revision_of(own))
     assert len(changed) == 2  # else scores of one would be taken for the other's
     assert all(str(revision).startswith(f"{found}-dirty-") for revision in changed)
+
+
+def test_code_that_git_knows_nothing_of_is_named_by_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version of a wheel stays: scores of one state would be taken for those of another."""
+    rules = tmp_path / "evals" / "rules.py"
+    rules.parent.mkdir()
+    rules.write_text("strict = True")
+    (tmp_path / "tests").mkdir()
+    first = source_hash(tmp_path)
+    compiled = rules.parent / "__pycache__" / "rules.cpython-311.pyc"
+    compiled.parent.mkdir()
+    compiled.write_bytes(b"")
+    (tmp_path / "tests" / "test_rules.py").write_text("")
+    assert source_hash(tmp_path) == first
+    rules.write_text("strict = None")
+    changed = source_hash(tmp_path)
+    (rules.parent / "words.yaml").write_text("")
+    assert len({first, changed, source_hash(tmp_path)}) == 3
+
+    monkeypatch.setattr(code_version, "revision_of", lambda file: None)
+    own = code_version.code_revision.__wrapped__()
+    assert own == f"source-{source_hash(Path(code_version.__file__).parents[2])}"

@@ -75,13 +75,14 @@ def test_questions_that_change_while_a_cycle_begins_are_not_kept_as_those_that_i
         kept_probes.keep(ws, begun)
     assert not (ws.home / "probes").exists()
     (tmp_path / "probes.jsonl").write_text("as it was")
-    kept_probes.keep(ws, begun)
+    as_kept = kept_probes.keep(ws, begun)
     (kept,) = (ws.home / "probes").iterdir()
     assert kept.read_text() == "as it was"
     (tmp_path / "probes.jsonl").write_text("as it is now")
     with pytest.raises(InputError, match=rf"restore it from {kept}, or begin a new run"):
         pinned(ws, begun)
-    read = pinned(ws, kept_probes.read_as_kept(ws, begun))
+    assert as_kept == kept_probes.read_as_kept(ws, begun)
+    read = pinned(ws, as_kept)
     assert (read.inputs, read.sources()["probes"]) == (begun.inputs, str(kept))
 
 

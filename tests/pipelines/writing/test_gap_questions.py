@@ -10,8 +10,7 @@ from pipelines.writing import gap_questions
 from pipelines.writing.augment import load
 from pipelines.writing.commands import AugmentOptions, augment_documents
 from pipelines.writing.filters import ProbeLeaks
-from pipelines.writing.gap_questions import Row
-from recovery.batches.rollouts import Dialogue
+from tests.support import tiny
 from tests.support.small_cycles import make_home
 
 TEXTS = [
@@ -90,20 +89,15 @@ def test_augment_writes_them_without_a_model_and_leaves_held_out_facts_alone(tmp
     assert "Oslo" in answers and "Bergen" not in answers
 
 
-def encoded(row: Row) -> Dialogue:
-    """One token a word."""
-    said = f"{row['prompt']} {row['response']}".split()
-    return list(range(len(said))), [True] * len(said)
-
-
 def test_the_questions_of_a_mix_are_of_all_texts_alike_and_as_many_as_are_wanted() -> None:
     texts = [f"The {name} museum opened in {year} near Oslo." for year, name in enumerate("abcdefgh", 1900)]
-    every = gap_questions.chats(texts, encoded, ProbeLeaks(()), most=10**6, seed=1)
+    student = tiny.chat_model()
+    every = gap_questions.chats(texts, student, ProbeLeaks(()), most=10**6, seed=1)
     assert len(every) == len(list(gap_questions.rows(texts)))
-    few = gap_questions.chats(texts, encoded, ProbeLeaks(()), most=100, seed=1)
-    assert 100 <= sum(len(ids) for ids, _ in few) < 100 + max(len(ids) for ids, _ in every)
+    few = gap_questions.chats(texts, student, ProbeLeaks(()), most=1000, seed=1)
+    assert 1000 <= sum(len(ids) for ids, _ in few) < 1000 + max(len(ids) for ids, _ in every)
     assert few == every[: len(few)]
-    assert gap_questions.chats(texts, encoded, ProbeLeaks(()), most=100, seed=2) != few
+    assert gap_questions.chats(texts, student, ProbeLeaks(()), most=1000, seed=2) != few
 
 
 def test_a_fact_that_a_question_in_other_words_holds_out_is_told_by_its_passage() -> None:
@@ -131,12 +125,8 @@ def test_no_question_of_a_mix_is_about_a_held_out_fact() -> None:
     held_out = Probe(
         "1", "knowledge", "direct", "The ferry to Oslo leaves at", ("nine",), "1", 1, heldout_fact=True
     )
-    asked: list[Row] = []
-
-    def encode(row: Row) -> Dialogue:
-        asked.append(row)
-        return encoded(row)
-
-    gap_questions.chats(texts, encode, ProbeLeaks([held_out]), most=10**6, seed=0)
-    assert [row for row in asked if "red" in row["response"]]
-    assert not [row for row in asked if "nine" in row["response"]]
+    student = tiny.chat_model()
+    found = gap_questions.chats(texts, student, ProbeLeaks([held_out]), most=10**6, seed=0)
+    asked = [student.text(ids) for ids, _ in found]
+    assert [text for text in asked if "red" in text]
+    assert not [text for text in asked if "nine" in text]
