@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from recovery.errors import InputError
+
 TIMEOUT_SECONDS = 10.0
 OVERLOADED = (408, 429)  # the statuses below 500 that say nothing about what was asked for
 
@@ -14,9 +16,15 @@ OVERLOADED = (408, 429)  # the statuses below 500 that say nothing about what wa
 def one_try(name: str) -> Iterator[str | None]:
     """Yield the commit of a data set; where the hub is out of reach, None, with offline mode set inside.
 
-    An answer of the hub itself, such as "no such data set", is raised as it is.
+    An answer of the hub itself, such as "no such data set", is raised as it is. A name that the hub cannot
+    have is bad input.
     """
-    revision = asked_once(name, "dataset")
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        revision = asked_once(name, "dataset")
+    except HFValidationError as error:
+        raise InputError(f"{name!r} can't be a data set on the hub (owner/name): check the name") from error
     if revision is None:
         with _offline():
             yield None
@@ -28,10 +36,10 @@ def asked_once(name: str, kind: str) -> str | None:
     """Return the commit of a "model" or "dataset"; None where the hub is out of reach.
 
     An answer of the hub itself, such as "no such model", is raised as it is; a hub that is overloaded or
-    broken is out of reach.
+    broken is out of reach. HFValidationError says that the hub cannot have such a name.
     """
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     try:
         found = HfApi().repo_info(name, repo_type=kind, timeout=TIMEOUT_SECONDS)
@@ -39,6 +47,8 @@ def asked_once(name: str, kind: str) -> str | None:
         if error.response.status_code < 500 and error.response.status_code not in OVERLOADED:
             raise
         return None
+    except HFValidationError:
+        raise
     except Exception:  # noqa: BLE001 - each way of being out of reach is another class
         return None
     return found.sha

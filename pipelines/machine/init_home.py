@@ -49,6 +49,8 @@ def initialise(
         ws.progress.say(
             f"{converted.source.name}: {converted.precision} weights, dequantised into {converted.directory}"
         )
+        if converted.remark:
+            ws.progress.say(converted.remark)
     return {
         "home": str(ws.home),
         "config": str(path),

@@ -55,9 +55,17 @@ def _found() -> tuple[Any, str]:
         return None, "PyTorch's OpenMP library is not GNU's, or cannot be told from others in this process"
     try:
         return _kernels(str(Path(compiler).absolute()), openmp), ""
-    except (OSError, subprocess.SubprocessError) as error:
+    except subprocess.SubprocessError as error:
         log.info("cpu: kernels not compiled, PyTorch computes everything (%s)", error)
-        return None, "`cc` could not compile them"
+        return None, f"`cc` could not compile them: {_short(error)}"
+    except OSError as error:
+        log.info("cpu: no kernels, PyTorch computes everything (%s)", error)
+        return None, _short(error)
+
+
+def _short(error: Exception) -> str:
+    """Return the error's own words in one short line."""
+    return " ".join(str(error).split())[:200]
 
 
 def _kernels(compiler: str, openmp: str) -> Any:
@@ -152,7 +160,7 @@ def _text(source: Path) -> str:
 def _run(command: list[str], folder: str) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT)
     if done.returncode:
-        raise OSError(f"{command[0]}: {done.stderr.strip()[-300:]}")
+        raise subprocess.SubprocessError(f"{command[0]}: {done.stderr.strip()[-300:]}")
 
 
 def _folder() -> Path:
@@ -162,7 +170,7 @@ def _folder() -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
     if status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise OSError(f"{folder} can be written to by others")
+        raise OSError(f"{folder} can be written to by others: let XDG_CACHE_HOME name another folder")
     return folder
 
 

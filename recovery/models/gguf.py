@@ -1,6 +1,7 @@
 """Write a GGUF file as a safetensors checkpoint: dequantised weights, tokenizer, chat template, stop tokens.
 
 transformers reads the file; what is written is read back and compared with that reading tensor by tensor.
+What that reading leaves out, as BOS before texts and how positions are scaled, is added, or the file refused.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import json
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +21,7 @@ import torch
 
 from recovery.errors import DamagedCheckpoint, InputError
 from recovery.extras import to_install
+from recovery.models import gguf_positions
 from recovery.models.chat_encoding import ChatEncoder, stop_tokens
 from recovery.models.hub import explained, quiet
 from recovery.storage import atomic_dirs
@@ -29,15 +33,27 @@ if TYPE_CHECKING:
 SPLIT = re.compile(r"-(\d{5})-of-(\d{5})$")
 # Pre-tokenizers (`tokenizer.ggml.pre`) that split digits first, which transformers does not read.
 DIGITS_APART = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"}
+# Those that split as GPT-2 does, which transformers takes for every name that it does not know.
+AS_GPT2 = {"default", "gpt-2", "phi-2", "mpt", "olmo", "jais", "gigachat", "a.x-4.0", "mellum", "exaone4"}
+AS_GPT2 |= {"trillion", "granite-docling"}
+# Those before whose texts llama.cpp puts BOS where the file does not say.
+BOS_FIRST = {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"}
+BOS_FIRST |= {"jina-v5-nano", "tekken", "chameleon"}
+READ = {"general.architecture", "tokenizer.chat_template"}
+READ |= {f"tokenizer.ggml.{name}" for name in ("model", "pre", "add_bos_token", "bos_token_id")}
 
 
 @dataclass(frozen=True)
 class ConvertedModel:
-    """A GGUF file as a model directory, and the precision that it came from, such as "4-bit Q4_1"."""
+    """A GGUF file as a model directory, and the precision that it came from, such as "4-bit Q4_1".
+
+    `remark` says what may differ from the model's training; usually it is empty.
+    """
 
     source: Path
     directory: Path
     precision: str
+    remark: str = ""
 
 
 def find(path: str) -> Path | None:
@@ -77,7 +93,7 @@ def convert(source: Path, root: Path) -> ConvertedModel:
             tokenizer.save_pretrained(directory)
             _compare(source, model, directory)
             atomic_dirs.publish(directory, target)
-    return ConvertedModel(source, target, metadata.precision)
+    return ConvertedModel(source, target, metadata.precision, _remark(source, metadata, target))
 
 
 @dataclass(frozen=True)
@@ -86,30 +102,61 @@ class _Metadata:
 
     precision: str
     dtype: torch.dtype
+    architecture: str
     chat_template: str | None
-    digits_apart: bool
+    byte_level: bool
+    pre_tokenizer: str | None
+    bos: int | None  # the token that is put before texts
+    rope: dict[str, Any]  # the keys that begin with the architecture and ".rope."
+    factors: dict[str, torch.Tensor]  # those of the scaling of positions that are stored as tensors
+    tensors: tuple[str, ...]
 
     @classmethod
     def of(cls, source: Path) -> _Metadata:
-        from gguf import GGUFReader
+        from gguf import GGUFReader, dequantize
 
         reader = GGUFReader(source)
-        sizes: Counter[str] = Counter()
-        for tensor in reader.tensors:
-            sizes[tensor.tensor_type.name] += int(tensor.n_elements)
-        commonest = sizes.most_common(1)[0][0]
+        commonest = _commonest_type(reader.tensors)
         digits = re.search(r"\d+", commonest)
         values = {
-            name: reader.fields[name].contents()
-            for name in ("tokenizer.chat_template", "tokenizer.ggml.pre")
-            if name in reader.fields
+            name: field.contents()
+            for name, field in reader.fields.items()
+            if name in READ or ".rope." in name
         }
+        architecture = values["general.architecture"]
+        prefix = f"{architecture}.rope."
         return cls(
             precision=f"{digits[0] if digits else '?'}-bit {commonest}",
             dtype={"F16": torch.float16, "BF16": torch.bfloat16}.get(commonest, torch.float32),
+            architecture=architecture,
             chat_template=values.get("tokenizer.chat_template"),
-            digits_apart=values.get("tokenizer.ggml.pre") in DIGITS_APART,
+            byte_level=values.get("tokenizer.ggml.model") == "gpt2",
+            pre_tokenizer=values.get("tokenizer.ggml.pre"),
+            bos=_bos_before_texts(values),
+            rope={key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)},
+            factors={
+                tensor.name: torch.tensor(dequantize(tensor.data, tensor.tensor_type).tolist())
+                for tensor in reader.tensors
+                if tensor.name in gguf_positions.FACTORS
+            },
+            tensors=tuple(tensor.name for tensor in reader.tensors),
         )
+
+
+def _commonest_type(tensors: Iterable[Any]) -> str:
+    """Return the type that most weights are stored in."""
+    sizes: Counter[str] = Counter()
+    for tensor in tensors:
+        sizes[tensor.tensor_type.name] += int(tensor.n_elements)
+    return sizes.most_common(1)[0][0]
+
+
+def _bos_before_texts(values: dict[str, Any]) -> int | None:
+    """Return the token that stands before every text, by llama.cpp's rule where the file does not say."""
+    kind = values.get("tokenizer.ggml.model")
+    usual = kind == "llama" or (kind == "gpt2" and values.get("tokenizer.ggml.pre") in BOS_FIRST)
+    added = values.get("tokenizer.ggml.add_bos_token", usual)
+    return values.get("tokenizer.ggml.bos_token_id") if added else None
 
 
 def _whole(file: Path) -> Path:
@@ -137,11 +184,29 @@ def _tokenizer(source: Path, metadata: _Metadata) -> PreTrainedTokenizerBase:
     tokenizer.chat_template = tokenizer.chat_template or metadata.chat_template
     if not tokenizer.chat_template:
         raise InputError(f"{source}: no chat template: use the instruct or chat version of this model")
-    if metadata.digits_apart:
+    if metadata.pre_tokenizer in DIGITS_APART:
         backend = tokenizer.backend_tokenizer
         digits = pre_tokenizers.Digits(individual_digits=True)
         backend.pre_tokenizer = pre_tokenizers.Sequence([digits, backend.pre_tokenizer])
+    if metadata.bos is not None:
+        if tokenizer.bos_token_id != metadata.bos:
+            raise _unread(source, "the BOS token")
+        tokenizer.add_bos_token = True
     return tokenizer
+
+
+def _remark(source: Path, metadata: _Metadata, directory: Path) -> str:
+    """Say where GPT-2's pre-tokenizer stands in for one that is unknown."""
+    if not metadata.byte_level or metadata.pre_tokenizer in AS_GPT2:
+        return ""
+    written = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))["pre_tokenizer"] or {}
+    if written.get("type") != "ByteLevel" or not written.get("use_regex", True):
+        return ""
+    named = repr(metadata.pre_tokenizer) if metadata.pre_tokenizer else "not named"
+    return (
+        f"{source.name}: its pre-tokenizer ({named}) is unknown, GPT-2's takes its place: numbers and other "
+        "scripts may be cut otherwise than in training: better use the original safetensors checkpoint"
+    )
 
 
 def _model(source: Path, metadata: _Metadata) -> PreTrainedModel:
@@ -156,13 +221,37 @@ def _model(source: Path, metadata: _Metadata) -> PreTrainedModel:
             local_files_only=True,
             output_loading_info=True,
         )
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise InputError(f"{source}: no weights for {missing[0]}: the file is incomplete, fetch it again")
+    _require_all_read(source, metadata, model, report)
+    lost = gguf_positions.settle(model.config, metadata.architecture, metadata.rope, metadata.factors)
+    if lost:
+        raise _unread(source, ", ".join(lost))
     model.hf_quantizer = None  # the weights are dequantised
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     return model
+
+
+def _unread(source: Path, what: str) -> InputError:
+    remedy = "use the model's original safetensors checkpoint"
+    return InputError(f"{source}: transformers does not read {what} of this file: {remedy}")
+
+
+def _require_all_read(source: Path, metadata: _Metadata, model: PreTrainedModel, report: Any) -> None:
+    """Refuse a model that lacks weights, and a file with tensors that are not in the model."""
+    from transformers import modeling_gguf_pytorch_utils as reading
+
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise InputError(f"{source}: no weights for {missing[0]}: the file is incomplete, fetch it again")
+    unread = sorted(report["unexpected_keys"])
+    with contextlib.suppress(NotImplementedError):  # an architecture whose reading reports them itself
+        kind: Any = reading.TENSOR_PROCESSORS.get(metadata.architecture, reading.TensorProcessor)
+        known = reading.get_gguf_hf_weights_map(model, kind())
+        # Experts are listed without their suffix.
+        read = {*known, *(f"{name}.weight" for name in known), *gguf_positions.FACTORS}
+        unread += [name for name in metadata.tensors if name not in read]
+    if unread:
+        raise _unread(source, ", ".join(unread[:3]))
 
 
 def _settle_generation(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from huggingface_hub import HfApi, errors
 
+from recovery.errors import InputError
 from recovery.hub_data import asked_once, one_try
 
 
@@ -37,6 +38,12 @@ def test_what_the_hub_says_of_a_repository_is_raised(status: int, monkeypatch: p
     says(monkeypatch, status)
     with pytest.raises(errors.HfHubHTTPError, match=f"status {status}"):
         asked_once("owner/name", "model")
+
+
+@pytest.mark.parametrize("name", ["owner/na me", "a/b/c", "owner--name"])
+def test_a_name_that_no_hub_can_have_is_bad_input(name: str) -> None:
+    with pytest.raises(InputError, match=f"'{name}' can't be a data set on the hub"), one_try(name):
+        pytest.fail("the hub counted as out of reach")
 
 
 def test_the_commit_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,20 @@ SPECIALS = (tiny.IM_START, tiny.IM_END, tiny.END_OF_TEXT)
 
 
 def write(
-    path: Path, *, template: str | None = tiny.TEMPLATE, skip: str | None = None, context: int = 256
+    path: Path,
+    *,
+    template: str | None = tiny.TEMPLATE,
+    skip: str | None = None,
+    context: int = 256,
+    pre: str | None = "smollm",
+    bos: bool | None = False,
+    more: Callable[[Any], Any] | None = None,
 ) -> Path:
-    """Q4_1 matrices, F32 norms, a byte tokenizer that merges two line ends; `skip` leaves out a tensor."""
+    """Q4_1 matrices, F32 norms, a byte tokenizer that merges two line ends; `skip` leaves out a tensor.
+
+    `pre` and `bos` are what the file says of its pre-tokenizer and of BOS before texts (None: nothing);
+    `more` adds to the writer's keys and tensors.
+    """
     import gguf
     import numpy as np
 
@@ -30,6 +42,12 @@ def write(
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_1)
     _add_tokenizer(writer, template)
+    if pre is not None:
+        writer.add_tokenizer_pre(pre)
+    if bos is not None:
+        writer.add_add_bos_token(bos)
+    if more is not None:
+        more(writer)
     random = np.random.default_rng(0)
     quantised = gguf.GGMLQuantizationType.Q4_1
     for name, shape in _shapes().items():
@@ -52,14 +70,12 @@ def _add_tokenizer(writer: Any, template: str | None) -> None:
     tokens = [*sorted(ids, key=lambda token: ids[token]), "ĊĊ", *SPECIALS]
     first = len(tokens) - len(SPECIALS)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
     writer.add_token_list(tokens)
     writer.add_token_types([1] * first + [3] * len(SPECIALS))
     writer.add_token_merges(["Ċ Ċ"])
     writer.add_bos_token_id(first)
     writer.add_eos_token_id(first + 1)
     writer.add_pad_token_id(first + 2)
-    writer.add_add_bos_token(False)
     writer.add_vocab_size(len(tokens))
     if template is not None:
         writer.add_chat_template(template)

@@ -85,7 +85,8 @@ def test_nothing_is_run_from_where_others_may_write(tmp_path: Path) -> None:
     folder = tmp_path / "recover"
     folder.mkdir()
     folder.chmod(0o777)
-    assert said(loaded(tmp_path)) == "False"
+    why = said(loaded(tmp_path, f"{LOAD}; print(library.why_none())"))
+    assert why.startswith(f"False\n{folder} can be written to by others: ")
     folder.chmod(0o700)
     assert said(loaded(tmp_path)) == "True"
 

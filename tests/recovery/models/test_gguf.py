@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -35,7 +37,7 @@ def test_every_tensor_is_as_transformers_reads_it(source: Path, tmp_path: Path) 
     assert written.keys() == expected.keys() - {"lm_head.weight"}
     assert all(torch.equal(written[name], expected[name]) for name in written)
     assert "quantization_config" not in json.loads((made.directory / "config.json").read_text())
-    assert made.precision == "4-bit Q4_1"
+    assert made.precision == "4-bit Q4_1" and made.remark == ""
 
 
 def test_the_checkpoint_answers_with_its_own_template_and_stops(source: Path, tmp_path: Path) -> None:
@@ -44,6 +46,46 @@ def test_the_checkpoint_answers_with_its_own_template_and_stops(source: Path, tm
     assert chat.prompt_ids([{"role": "user", "content": "a"}])[:6] == [start, *b"user\n"]
     assert chat.stop_ids == (end,) and chat.document_end == text_end and chat.opening_ids == []
     assert chat.text_ids("a\n\n1") == [ord("a"), 256, ord("1")]  # digits are split off before line ends
+
+
+@pytest.mark.parametrize(
+    ("pre", "bos", "opening"),
+    [("smollm", True, [257]), ("smollm", None, []), ("llama-bpe", None, [257]), ("llama-bpe", False, [])],
+)
+def test_texts_begin_with_bos_as_the_file_says(
+    pre: str, bos: bool | None, opening: list[int], tmp_path: Path
+) -> None:
+    made = gguf.convert(tiny_gguf.write(tmp_path / "tiny.Q4_1.gguf", pre=pre, bos=bos), tmp_path / "out")
+    chat = loading.load(loading.ModelSpec(str(made.directory)))
+    assert chat.opening_ids == opening and chat.document_start("a") == [*opening, ord("a")]
+    assert chat.prompt_ids([{"role": "user", "content": "a"}])[:6] == [257, *b"user\n"]  # the template's own
+
+
+def test_sentencepiece_puts_bos_first_where_the_file_is_silent(source: Path) -> None:
+    silent = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.bos_token_id": 1}
+    assert gguf._bos_before_texts(silent) == 1
+    assert gguf._bos_before_texts(silent | {"tokenizer.ggml.add_bos_token": False}) is None
+    other = replace(gguf._Metadata.of(source), bos=5)
+    with pytest.raises(InputError, match="does not read the BOS token of this file"):
+        gguf._tokenizer(source, other)
+
+
+@pytest.mark.parametrize(
+    ("pre", "known"), [("gpt-2", True), ("default", True), ("llama-bpe", True), (None, False)]
+)
+def test_a_pre_tokenizer_that_is_read_gets_no_remark(pre: str | None, known: bool, tmp_path: Path) -> None:
+    made = gguf.convert(tiny_gguf.write(tmp_path / "tiny.Q4_1.gguf", pre=pre), tmp_path / "out")
+    assert (made.remark == "") is known
+
+
+def test_init_says_where_a_pre_tokenizer_is_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tiny_gguf.write(tmp_path / "odd.Q4_1.gguf", pre="deepseek-llm")
+    with Workspace.open(tmp_path / "home", progress=Progress()) as ws:
+        initialise(ws, model=str(source), preset="microworld")
+    said = capsys.readouterr().err
+    assert "odd.Q4_1.gguf: its pre-tokenizer ('deepseek-llm') is unknown, GPT-2's takes its place" in said
 
 
 def test_init_registers_a_gguf_file_or_its_folder_and_says_its_precision(
@@ -90,6 +132,12 @@ def test_files_that_cannot_be_converted_are_one_line(
     lacking = tiny_gguf.write(tmp_path / "lacking.gguf", skip="blk.1.ffn_up.weight")
     with pytest.raises(InputError, match=r"no weights for model\.layers\.1\.mlp\.up_proj\.weight"):
         gguf.convert(lacking, tmp_path / "out")
+    bias = np.zeros(tiny_gguf.HIDDEN, np.float32)
+    more = tiny_gguf.write(
+        tmp_path / "more.gguf", more=lambda writer: writer.add_tensor("blk.0.attn_q.bias", bias)
+    )
+    with pytest.raises(InputError, match=r"does not read blk\.0\.attn_q\.bias of this file"):
+        gguf.convert(more, tmp_path / "out")
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(
         InputError, match=r"pip install --constraint requirements\.lock --editable '\.\[gguf\]'"
