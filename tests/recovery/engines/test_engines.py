@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from pipelines.config.sections.distill import DistillConfig
+from pipelines.config.sections.engine import EngineConfig
 from pipelines.config.sections.training import OptimizerConfig
 from pipelines.distillation.engine_checks import check, check_place
 from recovery.engines import child_process
@@ -329,6 +330,25 @@ def test_a_models_own_code_is_run_by_an_engine_as_by_the_trainer(tmp_path: Path,
     assert _arguments(tmp_path, chosen, "auto", 0)["trust_remote_code"] is trusted
     words = _command(tmp_path, chosen, "name", "auto", 0, "127.0.0.1", 1)
     assert ("--trust-remote-code" in words) is trusted
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "word"),
+    [
+        ("enable-prefix-caching", True, "--enable-prefix-caching"),
+        ("enable-prefix-caching", False, "--no-enable-prefix-caching"),
+        ("block-size", 1, "--block-size=1"),
+        ("watermark", 0.5, "--watermark=0.5"),
+        ("kv-cache-dtype", "fp8", "--kv-cache-dtype=fp8"),
+    ],
+)
+def test_further_arguments_reach_vllm_as_they_are_set(
+    tmp_path: Path, name: str, value: bool | int | float | str, word: str
+) -> None:
+    chosen = EngineSettings(arguments=EngineConfig(arguments={name: value}).arguments)
+    assert word in _command(tmp_path, chosen, "name", "auto", 0, "127.0.0.1", 1)
+    given = _arguments(tmp_path, chosen, "auto", 0)[name.replace("-", "_")]
+    assert (type(given), given) == (type(value), value)
 
 
 def test_an_adapters_rank_becomes_one_that_vllm_has() -> None:
