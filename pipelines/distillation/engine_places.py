@@ -207,6 +207,13 @@ def dtype_of(student: ChatModel) -> str:
     return str(student.model.dtype).removeprefix("torch.")
 
 
+def _trained_dtype(config: Config) -> str:
+    """Return the dtype that a trainer on this machine has: vLLM's `auto` is the checkpoint's own."""
+    from recovery.models.device import pick_device, pick_dtype
+
+    return str(pick_dtype(config.model.dtype, pick_device())).removeprefix("torch.")
+
+
 def trained_rank(model: Any) -> int:
     return max(config.r for config in model.peft_config.values())
 
@@ -229,7 +236,7 @@ def serve(
             raise InputError(f"--host {host}: set {KEY_VARIABLE} to a long random key, on both sides")
     checkpoint = ws.checkpoint(ref)
     settings = engine_settings(ws.config)
-    dtype = ws.config.model.dtype
+    dtype = _trained_dtype(ws.config)
     log = ws.home / "engines" / f"{checkpoint.id}.log"
     address = host, port
     server = make_server(checkpoint, settings, log, dtype=dtype, rank=rank, address=address, key=key)
