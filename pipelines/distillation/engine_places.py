@@ -54,7 +54,8 @@ class Engines(ExitStack):
         rank = trained_rank(student.model) if is_adapter(student.model) else 0
         base = self.ws.checkpoint(checkpoint.base) if checkpoint.base else checkpoint
         engine = self._engine("sampler", where, base, dtype_of(student), rank)
-        sampler = EngineSampler(engine, student, follow=follow)
+        external = where not in (COLOCATED, OWN_SERVER)
+        sampler = EngineSampler(engine, student, follow=follow, external=external)
         self.callback(sampler.close)
         return sampler
 

@@ -185,10 +185,13 @@ class ServerEngine:
         place = row % len(self.urls)
         url = self.urls[place]
         request = {**body, "model": self.models[place]}
-        if "stream" in body:
-            choice = self._streamed(url, request, stop_loops, given_up)
-        else:
-            choice = choice_of(self._post(url, request))
+        try:
+            if "stream" in body:
+                choice = self._streamed(url, request, stop_loops, given_up)
+            else:
+                choice = choice_of(self._post(url, request))
+        except NotFound as error:  # it was started again: it knows no adapter, or serves another checkpoint
+            raise EngineLost(f"it no longer has the model {self.models[place]} ({error})") from error
         if choice.get("prompt_token_ids") != body["prompt"]:
             raise RecoverError(f"{url}: it changed or hides the prompt's token ids: take vLLM 0.32 or newer")
         return read(row, choice)

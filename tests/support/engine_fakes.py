@@ -104,7 +104,7 @@ class TinyEngine:
 class FakeServer(ThreadingHTTPServer):
     """vLLM's paths over a TinyEngine.
 
-    `fault`: hangs, fails, loses a row, retokenises, takes no weights, stops in the middle.
+    `fault`: hangs, fails, loses a row, retokenises, takes no weights, stops in the middle, lost its model.
     """
 
     daemon_threads = True
@@ -137,6 +137,8 @@ class FakeServer(ThreadingHTTPServer):
         if path == "/v1/completions" and self.fault == "loses a row" and not _of_canary(body):
             self.fault = ""
             return 500, {"error": "once"}
+        if path == "/v1/completions" and self.fault == "lost its model":
+            return 404, {"error": f"The model `{body['model']}` does not exist."}
         if path == "/v1/completions" and self.length and _tokens(body) > self.length:
             return 400, {"error": f"This model's maximum context length is {self.length} tokens"}
         if path == "/v1/completions":

@@ -110,6 +110,22 @@ def test_an_engine_that_dies_between_sync_and_samples_gets_its_weights_again(stu
     assert torch.allclose(trainer_logprobs(student, rollouts), rollouts.logprobs_N, atol=1e-5)
 
 
+def test_an_engine_that_others_reach_is_checked_before_every_batch(student: ChatModel) -> None:
+    """A supervisor starts it again between two suites: the next was answered by the model served first."""
+    with serving(TinyEngine(tiny.chat_model(seed=9))) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        sampler = EngineSampler(engine, student, follow=False, external=True)
+        answers = sampler.generate(PROMPTS, PARAMS)
+        server.engine.restart()
+        assert sampler.generate(PROMPTS, PARAMS) == answers
+        assert sampler.generate(PROMPTS, PARAMS) == answers
+        assert len(server.updates) == 2  # only where they were lost
+        server.engine.fault, server.engine.forever = "forgets", True
+        server.engine.restart()
+        with pytest.raises(RecoverError, match=r"lost twice.*does not hold.*`recover resume`"):
+            sampler.generate(PROMPTS, PARAMS)
+
+
 def test_the_same_weights_again_need_not_move(student: ChatModel) -> None:
     sampler = EngineSampler(TinyEngine(student), student)
     for _ in range(3):
@@ -194,6 +210,14 @@ def test_a_server_that_stops_in_the_middle_of_an_answer_is_lost(student: ChatMod
         engine = ServerEngine([server.url], SETTINGS)
         server.fault = "stops in the middle"
         with pytest.raises(EngineLost, match="in the middle of an answer"):
+            engine.sample(PROMPTS, PARAMS, [])
+
+
+def test_a_server_that_no_longer_has_the_model_is_lost(student: ChatModel) -> None:
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        server.fault = "lost its model"
+        with pytest.raises(EngineLost, match="no longer has the model tiny"):
             engine.sample(PROMPTS, PARAMS, [])
 
 
