@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pipelines.config.settings import Config
     from pipelines.runs.workspace import Workspace
     from recovery.engines.protocol import Engine, EngineSettings
+    from recovery.engines.vllm_http import ServerEngine
     from recovery.engines.vllm_server import Server
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import AnsweringSampler, Sampler
@@ -62,10 +63,22 @@ class Engines(ExitStack):
     def teacher(self, where: str, student: ChatModel, checkpoint: Checkpoint, kind: str, k: int) -> Teacher:
         """Return a checkpoint as a teacher on an engine; a server's model name identifies its checkpoint."""
         from recovery.engines.engine_teacher import EngineTeacher
+        from recovery.engines.vllm_http import ServerEngine
 
         require_whole_teacher(checkpoint)
         engine = self._engine("teacher", where, checkpoint, dtype_of(student), 0)
+        if isinstance(engine, ServerEngine) and where != OWN_SERVER:
+            self._check_teacher(engine, where, checkpoint)
         return EngineTeacher(engine, student, kind, k)
+
+    def _check_teacher(self, engine: ServerEngine, where: str, checkpoint: Checkpoint) -> None:
+        """Refuse a running server that was sent other weights; say where it serves another checkpoint."""
+        served = sorted(set(engine.models) - {checkpoint.id})
+        if served:
+            self.ws.progress.say(
+                f"  teacher      {where} serves {', '.join(served)}: not known to be {checkpoint.id}"
+            )
+        engine.require_own_weights()
 
     def _engine(self, role: str, where: str, checkpoint: Checkpoint, dtype: str, rank: int) -> Engine:
         from recovery.engines.vllm_http import ServerEngine
@@ -81,11 +94,6 @@ class Engines(ExitStack):
             engine = self._on_own_server(make_server(checkpoint, settings, log, dtype=dtype, rank=rank))
         else:
             engine = ServerEngine(where.split(","), settings, processes=self._processes())
-            served = sorted(set(engine.models) - {checkpoint.id})
-            if role == "teacher" and served:
-                self.ws.progress.say(
-                    f"  teacher      {where} serves {', '.join(served)}: not known to be {checkpoint.id}"
-                )
         self.callback(engine.close)
         found: Engine = engine
         return found

@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from recovery.engines.json_client import JsonClient, NotFound, parsed
+from recovery.engines.json_client import JsonClient, NotFound, Refused, parsed
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer, TokenScore
 from recovery.engines.vllm_answers import choice_of, joined, prompt_logprobs, sampled_answer
@@ -250,6 +250,31 @@ class ServerEngine:
             raise InputError(
                 f"{url}: this server takes no weights ({path} is not there): start it with "
                 "`recover serve CHECKPOINT` (for an adapter with --lora RANK)"
+            ) from error
+
+    def require_own_weights(self) -> None:
+        """Raise InputError for a server that was sent weights: it serves them under its own model's name.
+
+        A server without the endpoint takes none.
+        """
+        for url, model in zip(self.urls, self.models, strict=True):
+            with suppress(NotFound):
+                if self._overwritten(url):
+                    raise InputError(
+                        f"{url}: it was sent other weights since it was started with {model}: start it again "
+                        "(`recover serve CHECKPOINT`)"
+                    )
+
+    def _overwritten(self, url: str) -> bool:
+        """Return whether a server was sent weights since it was started."""
+        seconds, request = self.settings.timeout_seconds, {"method": "weights_state"}
+        try:
+            answer = self.client.post(url + "/collective_rpc", request, seconds, self._key(url))
+            return any(worker["overwritten"] for worker in answer["results"])
+        except (EngineLost, Refused, KeyError, TypeError) as error:
+            raise InputError(
+                f"{url}: it does not say whether it was sent weights ({error}): start it with "
+                "`recover serve CHECKPOINT`"
             ) from error
 
     def restart(self) -> None:

@@ -145,10 +145,16 @@ class FakeServer(ThreadingHTTPServer):
             with self.lock:
                 return 200, {"choices": [self.complete(body)]}
         if path == "/collective_rpc" and self.fault != "takes no weights":
-            self.updates.append(body["kwargs"]["directory"])
-            self.engine.load(dict(_tensors_in(Path(self.updates[-1]))))
-            return 200, {"results": [None]}
+            return 200, {"results": [self.called(body)]}
         return (200, {}) if path in ("/health", "/reset_prefix_cache") else (404, {"detail": "Not Found"})
+
+    def called(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what a method of the worker extension returns."""
+        if body["method"] == "weights_state":
+            return {"overwritten": bool(self.updates)}
+        self.updates.append(body["kwargs"]["directory"])
+        self.engine.load(dict(_tensors_in(Path(self.updates[-1]))))
+        return None
 
     @property
     def rows(self) -> list[dict[str, Any]]:

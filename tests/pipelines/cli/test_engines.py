@@ -107,6 +107,17 @@ def test_a_teacher_elsewhere_scores_for_the_methods_that_can_use_it(recover: Rec
     assert refused.code == 2 and "opd-topk or opd-sampled" in refused.error
 
 
+def test_a_server_that_an_evaluation_sent_weights_does_not_teach(recover: Recover, home: Path) -> None:
+    """It serves them under the name of the checkpoint that it was started with."""
+    asked = ("--ifeval", home.parent / "world" / "ifeval.jsonl")
+    with serving(TinyEngine(load(ModelSpec(str(home.parent / "model"), device="cpu")))) as server:
+        done = recover("-q", "--home", home, "eval", "base", *asked, "--sampler", server.url)
+        assert done.code == 0, done.err
+        words = ("distill", "--method", "opd-topk", "--teacher-engine", server.url)
+        said = recover("-q", "--home", home, *words)
+    assert said.code == 2 and "was sent other weights since it was started" in said.err
+
+
 def test_an_engine_that_forgets_stops_the_run_which_then_goes_on(
     recover: Recover, home: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +28,13 @@ from recovery.engines.engine_teacher import EngineTeacher
 from recovery.engines.protocol import EngineSettings
 from recovery.engines.vllm_answers import LogprobEntry
 from recovery.engines.vllm_http import ServerEngine
-from recovery.engines.vllm_local import _arguments, lora_rank, lora_targets, scores_of_answer
+from recovery.engines.vllm_local import (
+    WeightUpdateExtension,
+    _arguments,
+    lora_rank,
+    lora_targets,
+    scores_of_answer,
+)
 from recovery.engines.vllm_server import _command, _environment
 from recovery.engines.watchdog import EngineThread
 from recovery.errors import EngineLost, InputError, RecoverError
@@ -211,6 +218,32 @@ def test_a_server_that_stops_in_the_middle_of_an_answer_is_lost(student: ChatMod
         server.fault = "stops in the middle"
         with pytest.raises(EngineLost, match="in the middle of an answer"):
             engine.sample(PROMPTS, PARAMS, [])
+
+
+def test_a_server_that_was_sent_weights_says_so(student: ChatModel) -> None:
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        engine.require_own_weights()
+        EngineSampler(engine, student).sample(PROMPTS, PARAMS)
+        with pytest.raises(InputError, match="was sent other weights since it was started with tiny"):
+            engine.require_own_weights()
+        server.fault = "fails"
+        with pytest.raises(InputError, match=r"does not say whether it was sent weights.*recover serve"):
+            engine.require_own_weights()
+        server.fault = "takes no weights"
+        engine.require_own_weights()
+
+
+def test_a_worker_notes_that_it_was_sent_weights() -> None:
+    class Worker(WeightUpdateExtension):
+        model_runner = SimpleNamespace(get_model=lambda: torch.nn.Module())
+
+        def reload_weights(self, weights_iterator: Any) -> None:
+            assert list(weights_iterator) == []
+
+    worker, other = Worker(), Worker()
+    worker.load_student_weights([])
+    assert [one.weights_state()["overwritten"] for one in (worker, other)] == [True, False]
 
 
 def test_a_server_that_no_longer_has_the_model_is_lost(student: ChatModel) -> None:
