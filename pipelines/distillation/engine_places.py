@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pipelines.config.settings import Config
     from pipelines.runs.workspace import Workspace
     from recovery.engines.protocol import Engine, EngineSettings
+    from recovery.engines.vllm_http import ServerEngine
     from recovery.engines.vllm_server import Server
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import AnsweringSampler, Sampler
@@ -54,17 +55,30 @@ class Engines(ExitStack):
         rank = trained_rank(student.model) if is_adapter(student.model) else 0
         base = self.ws.checkpoint(checkpoint.base) if checkpoint.base else checkpoint
         engine = self._engine("sampler", where, base, dtype_of(student), rank)
-        sampler = EngineSampler(engine, student, follow=follow)
+        external = where not in (COLOCATED, OWN_SERVER)
+        sampler = EngineSampler(engine, student, follow=follow, external=external)
         self.callback(sampler.close)
         return sampler
 
     def teacher(self, where: str, student: ChatModel, checkpoint: Checkpoint, kind: str, k: int) -> Teacher:
         """Return a checkpoint as a teacher on an engine; a server's model name identifies its checkpoint."""
         from recovery.engines.engine_teacher import EngineTeacher
+        from recovery.engines.vllm_http import ServerEngine
 
         require_whole_teacher(checkpoint)
         engine = self._engine("teacher", where, checkpoint, dtype_of(student), 0)
+        if isinstance(engine, ServerEngine) and where != OWN_SERVER:
+            self._check_teacher(engine, where, checkpoint)
         return EngineTeacher(engine, student, kind, k)
+
+    def _check_teacher(self, engine: ServerEngine, where: str, checkpoint: Checkpoint) -> None:
+        """Refuse a running server that was sent other weights; say where it serves another checkpoint."""
+        served = sorted(set(engine.models) - {checkpoint.id})
+        if served:
+            self.ws.progress.say(
+                f"  teacher      {where} serves {', '.join(served)}: not known to be {checkpoint.id}"
+            )
+        engine.require_own_weights()
 
     def _engine(self, role: str, where: str, checkpoint: Checkpoint, dtype: str, rank: int) -> Engine:
         from recovery.engines.vllm_http import ServerEngine
@@ -80,11 +94,6 @@ class Engines(ExitStack):
             engine = self._on_own_server(make_server(checkpoint, settings, log, dtype=dtype, rank=rank))
         else:
             engine = ServerEngine(where.split(","), settings, processes=self._processes())
-            served = sorted(set(engine.models) - {checkpoint.id})
-            if role == "teacher" and served:
-                self.ws.progress.say(
-                    f"  teacher      {where} serves {', '.join(served)}: not known to be {checkpoint.id}"
-                )
         self.callback(engine.close)
         found: Engine = engine
         return found
@@ -207,6 +216,13 @@ def dtype_of(student: ChatModel) -> str:
     return str(student.model.dtype).removeprefix("torch.")
 
 
+def _trained_dtype(config: Config) -> str:
+    """Return the dtype that a trainer on this machine has: vLLM's `auto` is the checkpoint's own."""
+    from recovery.models.device import pick_device, pick_dtype
+
+    return str(pick_dtype(config.model.dtype, pick_device())).removeprefix("torch.")
+
+
 def trained_rank(model: Any) -> int:
     return max(config.r for config in model.peft_config.values())
 
@@ -229,7 +245,7 @@ def serve(
             raise InputError(f"--host {host}: set {KEY_VARIABLE} to a long random key, on both sides")
     checkpoint = ws.checkpoint(ref)
     settings = engine_settings(ws.config)
-    dtype = ws.config.model.dtype
+    dtype = _trained_dtype(ws.config)
     log = ws.home / "engines" / f"{checkpoint.id}.log"
     address = host, port
     server = make_server(checkpoint, settings, log, dtype=dtype, rank=rank, address=address, key=key)

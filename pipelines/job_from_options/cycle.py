@@ -34,6 +34,7 @@ from pipelines.job_from_options.inputs import (
 )
 from pipelines.job_from_options.measure import suites_of_verdict
 from pipelines.job_from_options.repeated_questions import TAUGHT, require_about
+from pipelines.job_from_options.teacher_servers import require_kept
 from pipelines.job_from_options.trained_weights import require_both_trainable
 from pipelines.knowledge import passage_teaching
 from pipelines.machine.disk_space import STAGES, require_space
@@ -70,6 +71,8 @@ def cycle_job(
     require_place("sampler", settings.eval.sampler, ws.config)
     chosen = ws.checkpoint(student)
     require_both_trainable(ws, chosen, settings, distils=distils)
+    if distils:
+        require_kept(ws, chosen, settings, cycle=True)
     further = MOST_MADE[chosen_later] - distils if chosen_later else 0  # checkpoints that a choice makes
     require_space(ws, chosen, settings, STAGES if distils else STAGES[:1], further)
     folder = training_folder(ws, docs, settings)

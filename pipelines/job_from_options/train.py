@@ -25,6 +25,7 @@ from pipelines.job_from_options.inputs import (
     with_routes,
 )
 from pipelines.job_from_options.measure import eval_job
+from pipelines.job_from_options.teacher_servers import require_kept
 from pipelines.job_from_options.trained_weights import require_trainable
 from pipelines.knowledge import passage_teaching
 from pipelines.machine.disk_space import require_space
@@ -87,6 +88,7 @@ def distill_job(
     require_probes(settings)
     distill = with_routes(ws, settings.distill)
     check_settings(distill, ws.config)
+    require_kept(ws, chosen, settings)
     method = distill.resolved_method()
     typed = {option: changes.get(key) for option, key in OPTIONS_OF_SOME_METHODS.items()}
     refuse_ignored(method, **typed, overlap=guard_typed(changes))

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from recovery.engines.child_process import die_with_parent
 from recovery.errors import InputError
 from recovery.launch_env import RENDEZVOUS, launch_rank, launched
+from recovery.usable_cpus import usable_cpus
 
 if TYPE_CHECKING:
     from pipelines.runs.workspace import Workspace
@@ -113,7 +114,7 @@ def _settle(children: list[subprocess.Popen[bytes]]) -> None:
 
 def _spawn(rank: int, count: int, rendezvous: Path) -> subprocess.Popen[bytes]:
     """Start one of the processes; none imports from the current folder, none listens beyond this machine."""
-    threads = str(max(1, (os.cpu_count() or 1) // count))
+    threads = str(max(1, usable_cpus() // count))
     environment = {
         "OMP_NUM_THREADS": threads,
         **os.environ,

@@ -50,9 +50,10 @@ class Canary:
         gaps = {"scored": float(scored_gap_N.mean()), "sampled": float(sampled_gap_N.mean())}
         for how, gap in gaps.items():
             if not gap < limit:
+                dtype = str(student.model.dtype).removeprefix("torch.")
                 raise EngineLost(
-                    f"it does not hold the trainer's weights: log-probs of what it {how} differ by "
-                    f"{gap:.2g} on average, more than {limit:g}"
+                    f"it does not hold the trainer's weights, or holds them in another dtype than {dtype}: "
+                    f"log-probs of what it {how} differ by {gap:.2g} on average, more than {limit:g}"
                 )
         moved = self._moved(trainer_N, engine_N, limit / 1000)
         self.before = trainer_N, engine_N

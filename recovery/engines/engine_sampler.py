@@ -29,13 +29,17 @@ Answer = TypeVar("Answer")
 class EngineSampler:
     """Sample from the student through an engine.
 
-    With `follow`, sync the weights before every batch, otherwise only once; a canary verifies each sync.
+    With `follow`, sync the weights before every batch, otherwise only once; a canary verifies each sync. An
+    `external` engine is verified before every batch: others may restart it, or send it other weights.
     """
 
-    def __init__(self, engine: Engine, student: ChatModel, *, follow: bool = True) -> None:
+    def __init__(
+        self, engine: Engine, student: ChatModel, *, follow: bool = True, external: bool = False
+    ) -> None:
         self.engine = engine
         self.student = student
         self.follow = follow
+        self.external = external
         self.canary: Canary | None = None
         self._stale = True
         self._pending: Future[list[SampledAnswer]] | None = None  # a batch that is sampled in the background
@@ -86,7 +90,7 @@ class EngineSampler:
         self.verify(prompts, temperature, started)
 
     def verify(self, prompts: Sequence[Sequence[int]], temperature: float, started: float) -> None:
-        """Check with the canary the weights that the engine was sent, in a sync that began at `started`."""
+        """Check with the canary the weights that the engine holds, after a sync that began at `started`."""
         if self.canary is None:
             # Short ones: vLLM scores no answer that fills the whole length it reads.
             different = sorted(dict.fromkeys(map(tuple, prompts)), key=len)
@@ -107,6 +111,9 @@ class EngineSampler:
         self._wait_for_pending()
         if self.follow or self._stale:
             self.sync(prompts, params.temperature)
+        elif self.external:
+            self._stale = True  # where the canary fails, the call is repeated and sends the weights
+            self.verify(prompts, params.temperature, time.perf_counter())
         self._stale = True  # until the call succeeds: a lost engine has lost its weights too
         answers = self.engine.sample(prompts, params, self.student.stop_ids, on_progress)
         self._stale = False

@@ -35,7 +35,7 @@ class EngineSettings:
     exchange: str | None = None  # folder shared by trainer and servers; default: the temporary folder
     tensor_parallel: int = 1  # GPUs that share one copy of the weights
     devices: str | None = None  # CUDA_VISIBLE_DEVICES of a server started by this process
-    arguments: Mapping[str, str | int | float] = field(default_factory=dict)  # further vLLM options
+    arguments: Mapping[str, bool | str | int | float] = field(default_factory=dict)  # further vLLM options
     trust_remote_code: bool = False  # run code that comes with the model
 
 

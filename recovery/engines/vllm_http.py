@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from recovery.engines.json_client import JsonClient, NotFound, parsed
+from recovery.engines.json_client import JsonClient, NotFound, Refused, parsed
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer, TokenScore
 from recovery.engines.vllm_answers import choice_of, joined, prompt_logprobs, sampled_answer
@@ -185,10 +185,13 @@ class ServerEngine:
         place = row % len(self.urls)
         url = self.urls[place]
         request = {**body, "model": self.models[place]}
-        if "stream" in body:
-            choice = self._streamed(url, request, stop_loops, given_up)
-        else:
-            choice = choice_of(self._post(url, request))
+        try:
+            if "stream" in body:
+                choice = self._streamed(url, request, stop_loops, given_up)
+            else:
+                choice = choice_of(self._post(url, request))
+        except NotFound as error:  # it was started again: it knows no adapter, or serves another checkpoint
+            raise EngineLost(f"it no longer has the model {self.models[place]} ({error})") from error
         if choice.get("prompt_token_ids") != body["prompt"]:
             raise RecoverError(f"{url}: it changed or hides the prompt's token ids: take vLLM 0.32 or newer")
         return read(row, choice)
@@ -247,6 +250,31 @@ class ServerEngine:
             raise InputError(
                 f"{url}: this server takes no weights ({path} is not there): start it with "
                 "`recover serve CHECKPOINT` (for an adapter with --lora RANK)"
+            ) from error
+
+    def require_own_weights(self) -> None:
+        """Raise InputError for a server that was sent weights: it serves them under its own model's name.
+
+        A server without the endpoint takes none.
+        """
+        for url, model in zip(self.urls, self.models, strict=True):
+            with suppress(NotFound):
+                if self._overwritten(url):
+                    raise InputError(
+                        f"{url}: it was sent other weights since it was started with {model}: start it again "
+                        "(`recover serve CHECKPOINT`)"
+                    )
+
+    def _overwritten(self, url: str) -> bool:
+        """Return whether a server was sent weights since it was started."""
+        seconds, request = self.settings.timeout_seconds, {"method": "weights_state"}
+        try:
+            answer = self.client.post(url + "/collective_rpc", request, seconds, self._key(url))
+            return any(worker["overwritten"] for worker in answer["results"])
+        except (EngineLost, Refused, KeyError, TypeError) as error:
+            raise InputError(
+                f"{url}: it does not say whether it was sent weights ({error}): start it with "
+                "`recover serve CHECKPOINT`"
             ) from error
 
     def restart(self) -> None:

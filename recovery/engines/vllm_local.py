@@ -69,10 +69,17 @@ def lora_targets(directory: Path, trust_remote_code: bool = False) -> list[str]:
 class WeightUpdateExtension:
     """A vLLM worker extension that loads weights in checkpoint format, from memory or from a folder."""
 
+    overwritten = False  # whether it was sent weights since it was started
+
+    def weights_state(self) -> dict[str, bool]:
+        """Return whether the weights may be others than those that the worker was started with."""
+        return {"overwritten": self.overwritten}
+
     def load_student_weights(
         self, tensors: Iterable[tuple[str, Any]] | None = None, directory: str | None = None
     ) -> None:
         worker: Any = self
+        self.overwritten = True
         if directory is not None:
             tensors = _tensors_in(Path(directory))
         worker.reload_weights(weights_iterator=tensors)

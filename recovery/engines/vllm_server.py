@@ -152,9 +152,16 @@ def _command(
             *lora_targets(directory, settings.trust_remote_code),
         ]
     users = {"stream-interval": STREAM_TOKENS, **settings.arguments}
-    extra = [f"--{option}={value}" for option, value in users.items()]
+    extra = [_argument(option, value) for option, value in users.items()]
     named = [f"--{option}={value}" for option, value in options.items()]
     return [sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server", *extra, *named, *flags]
+
+
+def _argument(name: str, value: bool | str | int | float) -> str:
+    """Return an argument as vLLM reads it: a flag has no value, and `no-` before it switches it off."""
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    return f"--{name}={value}"
 
 
 def _environment(key: str, devices: str | None) -> dict[str, str]:

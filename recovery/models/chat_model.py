@@ -61,6 +61,19 @@ class ChatModel:
         """Return the encoder: the tokenizer with its chat template, safe against spelled control tokens."""
         return ChatEncoder(self.tokenizer, self.template_args, self.stop_ids)
 
+    @cached_property
+    def largest_id(self) -> int:
+        """Return the largest token id that a dialogue or a text becomes.
+
+        A control token counts only where the template or the tokenizer writes it: no text becomes one.
+        """
+        encoder, unknown = self.encoder, self.tokenizer.unk_token_id
+        written = {*encoder.prompt_ids([{"role": "user", "content": "a"}]), *encoder.opening_ids}
+        if encoder.turn_end_id is not None:
+            written.add(encoder.turn_end_id)
+        ids = self.tokenizer.get_vocab().values()
+        return max(written.union(i for i in ids if i not in encoder.control_ids or i == unknown))
+
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
         """Encode the dialogue and the opening of the assistant's turn with the chat template."""
         return self.encoder.prompt_ids(messages)

@@ -298,12 +298,12 @@ def _check_model(chat: ChatModel) -> None:
     """
     if not chat.stop_ids:
         raise InputError(f"{chat.path}: no stop token in its generation config or tokenizer: set eos_token")
-    ids = chat.prompt_ids([{"role": "user", "content": "a"}])
-    rows = unwrap(chat.model).get_input_embeddings().weight.shape[0]
-    if max(ids) >= rows:
+    rows = min(weight.shape[0] for weight in embedding_weights(chat.model))
+    if chat.largest_id >= rows:
         raise InputError(
-            f"{chat.path}: its tokenizer gives id {max(ids)}, its weights have {rows}: not a pair"
+            f"{chat.path}: its tokenizer gives id {chat.largest_id}, its weights have {rows}: not a pair"
         )
+    ids = chat.prompt_ids([{"role": "user", "content": "a"}])
     tokens = torch.tensor([ids], device=chat.device)
     with torch.inference_mode(), explained(chat.path, "model"):
         own = unwrap(chat.model)(input_ids=tokens, use_cache=False).logits.float()

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 
 from recovery import untrusted_json
 from recovery.errors import DamagedCheckpoint, RecoverError
+from recovery.usable_cpus import usable_cpus
 
 locks: Any = None  # where a system has no advisory locks, leftovers are never swept
 with suppress(ImportError):
@@ -269,4 +270,4 @@ def _entry(path: Path) -> dict[str, Any]:
 
 def workers() -> int:
     """Return the number of threads for hashing, which runs outside Python's lock."""
-    return min(8, os.cpu_count() or 1)
+    return min(8, usable_cpus())

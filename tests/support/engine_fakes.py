@@ -104,7 +104,7 @@ class TinyEngine:
 class FakeServer(ThreadingHTTPServer):
     """vLLM's paths over a TinyEngine.
 
-    `fault`: hangs, fails, loses a row, retokenises, takes no weights, stops in the middle.
+    `fault`: hangs, fails, loses a row, retokenises, takes no weights, stops in the middle, lost its model.
     """
 
     daemon_threads = True
@@ -137,16 +137,24 @@ class FakeServer(ThreadingHTTPServer):
         if path == "/v1/completions" and self.fault == "loses a row" and not _of_canary(body):
             self.fault = ""
             return 500, {"error": "once"}
+        if path == "/v1/completions" and self.fault == "lost its model":
+            return 404, {"error": f"The model `{body['model']}` does not exist."}
         if path == "/v1/completions" and self.length and _tokens(body) > self.length:
             return 400, {"error": f"This model's maximum context length is {self.length} tokens"}
         if path == "/v1/completions":
             with self.lock:
                 return 200, {"choices": [self.complete(body)]}
         if path == "/collective_rpc" and self.fault != "takes no weights":
-            self.updates.append(body["kwargs"]["directory"])
-            self.engine.load(dict(_tensors_in(Path(self.updates[-1]))))
-            return 200, {"results": [None]}
+            return 200, {"results": [self.called(body)]}
         return (200, {}) if path in ("/health", "/reset_prefix_cache") else (404, {"detail": "Not Found"})
+
+    def called(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what a method of the worker extension returns."""
+        if body["method"] == "weights_state":
+            return {"overwritten": bool(self.updates)}
+        self.updates.append(body["kwargs"]["directory"])
+        self.engine.load(dict(_tensors_in(Path(self.updates[-1]))))
+        return None
 
     @property
     def rows(self) -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ class EngineConfig(Section):
     devices: str | None = Field(
         default=None, description="GPUs of a server started here, as CUDA_VISIBLE_DEVICES; default: all"
     )
-    arguments: dict[str, str | int | float] = Field(
-        default_factory=dict, description="more arguments of vLLM, without their dashes"
+    arguments: dict[str, bool | str | int | float] = Field(
+        default_factory=dict,
+        description="more arguments of vLLM, without their dashes; a flag is true or false",
     )

@@ -29,6 +29,7 @@ from pipelines.corpus.reading import worker
 from pipelines.corpus.reading.formats import MIB, Format, Limits, Unreadable
 from pipelines.corpus.reading.plain import PIECE, FileFacts, Source, TextPiece
 from recovery.printable import one_line
+from recovery.usable_cpus import usable_cpus
 
 ROOT = Path(worker.__file__).parents[3]  # the folder of the package `pipelines`
 # -I: neither the current folder nor PYTHONPATH is searched; -S: no site hooks, as slow as all the rest.
@@ -88,7 +89,7 @@ class Pool:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._most = limits.workers or min(4, os.cpu_count() or 1)
+        self._most = limits.workers or min(4, usable_cpus())
         self._threads = ThreadPoolExecutor(self._most)
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         self._all: set[_Worker] = set()

@@ -1004,7 +1004,7 @@ def test_init_twice_is_the_same_base(recover: Recover, home: Path) -> None:
 def test_a_teacher_with_another_tokenizer_is_stopped_before_the_first_step(
     recover: Recover, home: Path, tmp_path: Path
 ) -> None:
-    other = tiny.save(tmp_path / "other")
+    other = tiny.save(tmp_path / "other", vocab_size=260)
     tokenizer = tiny.tokenizer()
     tokenizer.add_tokens(["zzz"])
     tokenizer.save_pretrained(other)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from pipelines.config import settings
+from pipelines.config.overrides import changed
+from pipelines.distillation import engine_places
 from pipelines.distillation.engine_places import make_server
+from pipelines.runs.workspace import Workspace
 from recovery.engines.protocol import EngineSettings
 from recovery.errors import InputError
 from recovery.extras import to_install
@@ -102,6 +107,17 @@ def test_a_teacher_elsewhere_scores_for_the_methods_that_can_use_it(recover: Rec
     assert refused.code == 2 and "opd-topk or opd-sampled" in refused.error
 
 
+def test_a_server_that_an_evaluation_sent_weights_does_not_teach(recover: Recover, home: Path) -> None:
+    """It serves them under the name of the checkpoint that it was started with."""
+    asked = ("--ifeval", home.parent / "world" / "ifeval.jsonl")
+    with serving(TinyEngine(load(ModelSpec(str(home.parent / "model"), device="cpu")))) as server:
+        done = recover("-q", "--home", home, "eval", "base", *asked, "--sampler", server.url)
+        assert done.code == 0, done.err
+        words = ("distill", "--method", "opd-topk", "--teacher-engine", server.url)
+        said = recover("-q", "--home", home, *words)
+    assert said.code == 2 and "was sent other weights since it was started" in said.err
+
+
 def test_an_engine_that_forgets_stops_the_run_which_then_goes_on(
     recover: Recover, home: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +160,25 @@ def test_a_checkpoint_to_serve_is_named_and_whole(recover: Recover, home: Path) 
     way = "new is an adapter: `recover merge --student new --with old --weight 0` writes a whole checkpoint"
     with pytest.raises(InputError, match=way):
         make_server(adapter, EngineSettings(), home / "log", dtype="float32")
+
+
+@pytest.mark.parametrize(("gpu", "dtype"), [(True, "bfloat16"), (False, "float32")])
+def test_a_served_checkpoint_has_the_dtype_of_a_trainer_here(
+    home: Path, monkeypatch: pytest.MonkeyPatch, gpu: bool, dtype: str
+) -> None:
+    """vLLM's own `auto` is the checkpoint's dtype: on a CPU the canary took that for other weights."""
+    made: dict[str, Any] = {}
+
+    def server(*_: Any, **options: Any) -> SimpleNamespace:
+        made.update(options)
+        return SimpleNamespace(start=lambda on_wait: None, stop=lambda: None)
+
+    monkeypatch.setattr(engine_places, "make_server", server)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    with Workspace.open(home) as ws:
+        vars(ws)["config"] = changed(ws.config, {"model.dtype": "auto"})
+        with engine_places.serve(ws, "base", host="127.0.0.1", port=0, rank=0):
+            assert made["dtype"] == dtype
 
 
 def test_a_place_that_is_none_is_refused_before_anything_is_recorded(

@@ -274,6 +274,7 @@ def test_processes_share_a_server_s_requests_where_all_of_them_ask_it(
     with serving(TinyEngine(student)) as server, Engines(home, home.home, together=together) as engines:
         sampler: Any = engines.sampler(server.url, student, home.clean(), follow=False)
         assert sampler.engine.most_requests == most
+        assert sampler.external  # others may start it again, or send it weights
 
 
 def test_both_sides_are_shown_through_the_chat_template(home: Workspace, prompts: str) -> None:

@@ -158,6 +158,33 @@ def test_an_adapter_as_teacher_on_an_engine_is_refused(
     cycle_job(ws, docs, student=adapter, changes=engine)  # the clean model teaches
 
 
+def test_a_server_that_teaches_is_not_sent_all_weights(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would take the teacher's place, under its name: the student was scored with itself."""
+    described = "recovery.engines.vllm_http.ServerEngine._described"
+    monkeypatch.setattr(described, lambda engine, url: ("clean", None))
+    teacher = "http://127.0.0.1:1,http://127.0.0.1:2"
+    asked: dict[str, Any] = {"distill.method": "opd-topk", "distill.teacher_engine": teacher}
+    asked["distill.prompts"] = str(docs.parent / "prompts.jsonl")
+    sampled = {**asked, "distill.sampler": "http://localhost:2/v1/"}
+    answered = {**asked, "eval.sampler": "http://LOCALHOST:1/"}
+    whole = {"distill.lora": None, "midtrain.lora": None}
+    for build in (
+        lambda changes: distill_job(ws, student="base", changes=changes),
+        lambda changes: cycle_job(ws, docs, changes=changes),
+    ):
+        with pytest.raises(InputError, match=r"distill\.sampler: localhost:2 is distill\.teacher_engine too"):
+            build({**sampled, **whole})
+        build({**sampled, **whole, "distill.sampler": "http://localhost:3"})
+        build({**sampled, **whole, "distill.lora": {"rank": 2}})
+    cycle_job(ws, docs, changes={**sampled, "midtrain.lora": {"rank": 2}, "distill.lora": "auto"})
+    with pytest.raises(InputError, match=r"eval\.sampler: localhost:1 is distill\.teacher_engine too"):
+        cycle_job(ws, docs, changes=answered)
+    cycle_job(ws, docs, recover_with="merge", changes={"eval.sampler": answered["eval.sampler"]})
+    distill_job(ws, student="base", changes=answered)  # evaluates nothing
+
+
 def test_a_student_that_was_never_midtrained_has_no_previous_teacher_outside_a_cycle(
     ws: Workspace, docs: Path
 ) -> None:

@@ -11,12 +11,14 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from pipelines.config.sections.distill import DistillConfig
+from pipelines.config.sections.engine import EngineConfig
 from pipelines.config.sections.training import OptimizerConfig
 from pipelines.distillation.engine_checks import check, check_place
 from recovery.engines import child_process
@@ -26,7 +28,13 @@ from recovery.engines.engine_teacher import EngineTeacher
 from recovery.engines.protocol import EngineSettings
 from recovery.engines.vllm_answers import LogprobEntry
 from recovery.engines.vllm_http import ServerEngine
-from recovery.engines.vllm_local import _arguments, lora_rank, lora_targets, scores_of_answer
+from recovery.engines.vllm_local import (
+    WeightUpdateExtension,
+    _arguments,
+    lora_rank,
+    lora_targets,
+    scores_of_answer,
+)
 from recovery.engines.vllm_server import _command, _environment
 from recovery.engines.watchdog import EngineThread
 from recovery.errors import EngineLost, InputError, RecoverError
@@ -94,7 +102,8 @@ def test_what_one_restart_mends_goes_on_as_if_nothing_had_been(student: ChatMode
 
 def test_an_engine_that_holds_another_model_is_caught_at_once(student: ChatModel) -> None:
     engine = TinyEngine(tiny.chat_model(seed=9), "forgets", forever=True)
-    with pytest.raises(RecoverError, match="does not hold the trainer's weights"):
+    said = "does not hold the trainer's weights, or holds them in another dtype than float32"
+    with pytest.raises(RecoverError, match=said):
         EngineSampler(engine, student).sample(PROMPTS, PARAMS)
 
 
@@ -106,6 +115,22 @@ def test_an_engine_that_dies_between_sync_and_samples_gets_its_weights_again(stu
     engine.fault = "dies"
     rollouts = sampler.sample(PROMPTS, PARAMS)
     assert torch.allclose(trainer_logprobs(student, rollouts), rollouts.logprobs_N, atol=1e-5)
+
+
+def test_an_engine_that_others_reach_is_checked_before_every_batch(student: ChatModel) -> None:
+    """A supervisor starts it again between two suites: the next was answered by the model served first."""
+    with serving(TinyEngine(tiny.chat_model(seed=9))) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        sampler = EngineSampler(engine, student, follow=False, external=True)
+        answers = sampler.generate(PROMPTS, PARAMS)
+        server.engine.restart()
+        assert sampler.generate(PROMPTS, PARAMS) == answers
+        assert sampler.generate(PROMPTS, PARAMS) == answers
+        assert len(server.updates) == 2  # only where they were lost
+        server.engine.fault, server.engine.forever = "forgets", True
+        server.engine.restart()
+        with pytest.raises(RecoverError, match=r"lost twice.*does not hold.*`recover resume`"):
+            sampler.generate(PROMPTS, PARAMS)
 
 
 def test_the_same_weights_again_need_not_move(student: ChatModel) -> None:
@@ -192,6 +217,40 @@ def test_a_server_that_stops_in_the_middle_of_an_answer_is_lost(student: ChatMod
         engine = ServerEngine([server.url], SETTINGS)
         server.fault = "stops in the middle"
         with pytest.raises(EngineLost, match="in the middle of an answer"):
+            engine.sample(PROMPTS, PARAMS, [])
+
+
+def test_a_server_that_was_sent_weights_says_so(student: ChatModel) -> None:
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        engine.require_own_weights()
+        EngineSampler(engine, student).sample(PROMPTS, PARAMS)
+        with pytest.raises(InputError, match="was sent other weights since it was started with tiny"):
+            engine.require_own_weights()
+        server.fault = "fails"
+        with pytest.raises(InputError, match=r"does not say whether it was sent weights.*recover serve"):
+            engine.require_own_weights()
+        server.fault = "takes no weights"
+        engine.require_own_weights()
+
+
+def test_a_worker_notes_that_it_was_sent_weights() -> None:
+    class Worker(WeightUpdateExtension):
+        model_runner = SimpleNamespace(get_model=lambda: torch.nn.Module())
+
+        def reload_weights(self, weights_iterator: Any) -> None:
+            assert list(weights_iterator) == []
+
+    worker, other = Worker(), Worker()
+    worker.load_student_weights([])
+    assert [one.weights_state()["overwritten"] for one in (worker, other)] == [True, False]
+
+
+def test_a_server_that_no_longer_has_the_model_is_lost(student: ChatModel) -> None:
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        server.fault = "lost its model"
+        with pytest.raises(EngineLost, match="no longer has the model tiny"):
             engine.sample(PROMPTS, PARAMS, [])
 
 
@@ -329,6 +388,25 @@ def test_a_models_own_code_is_run_by_an_engine_as_by_the_trainer(tmp_path: Path,
     assert _arguments(tmp_path, chosen, "auto", 0)["trust_remote_code"] is trusted
     words = _command(tmp_path, chosen, "name", "auto", 0, "127.0.0.1", 1)
     assert ("--trust-remote-code" in words) is trusted
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "word"),
+    [
+        ("enable-prefix-caching", True, "--enable-prefix-caching"),
+        ("enable-prefix-caching", False, "--no-enable-prefix-caching"),
+        ("block-size", 1, "--block-size=1"),
+        ("watermark", 0.5, "--watermark=0.5"),
+        ("kv-cache-dtype", "fp8", "--kv-cache-dtype=fp8"),
+    ],
+)
+def test_further_arguments_reach_vllm_as_they_are_set(
+    tmp_path: Path, name: str, value: bool | int | float | str, word: str
+) -> None:
+    chosen = EngineSettings(arguments=EngineConfig(arguments={name: value}).arguments)
+    assert word in _command(tmp_path, chosen, "name", "auto", 0, "127.0.0.1", 1)
+    given = _arguments(tmp_path, chosen, "auto", 0)[name.replace("-", "_")]
+    assert (type(given), given) == (type(value), value)
 
 
 def test_an_adapters_rank_becomes_one_that_vllm_has() -> None:

@@ -24,7 +24,7 @@ from recovery.engines.protocol import EngineSettings
 from recovery.engines.vllm_http import ServerEngine
 from recovery.engines.vllm_local import VllmEngine
 from recovery.engines.vllm_server import Server
-from recovery.errors import RecoverError
+from recovery.errors import InputError, RecoverError
 from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
 from recovery.models.loading import ModelSpec, load
@@ -251,6 +251,16 @@ def test_a_server_that_was_killed_is_started_again_and_gets_the_weights(
     rollouts = sampler.sample(prompts, SamplingParams(8))
     assert float((trainer_logprobs(student, rollouts) - rollouts.logprobs_N).abs().max()) < EXACT
     assert not alive(before)
+
+
+def test_a_server_says_that_it_was_sent_weights_until_it_is_started_again(
+    served: ServerEngine, directory: Path
+) -> None:
+    EngineSampler(served, student_of(directory)).sample(prompts_of(student_of(directory)), SamplingParams(8))
+    with pytest.raises(InputError, match="was sent other weights"):
+        served.require_own_weights()
+    served.restart()
+    served.require_own_weights()
 
 
 def test_a_server_that_hangs_is_started_again(

@@ -15,6 +15,7 @@ import huggingface_hub
 import pytest
 import torch
 from huggingface_hub import errors
+from tokenizers import AddedToken
 from transformers import AutoModelForCausalLM
 from transformers.integrations.mistral import tokenizer as mistral_tokenizer
 from transformers.models.auto import tokenization_auto
@@ -290,6 +291,19 @@ def test_a_tokenizer_of_another_model(saved: Path) -> None:
     tiny.model(vocab_size=100, eos_token_id=2, pad_token_id=0).save_pretrained(saved)
     (saved / "generation_config.json").write_text('{"eos_token_id": 2}')
     assert "its tokenizer gives id 257, its weights have 100: not a pair" in refused(saved)
+
+
+def test_an_id_beyond_the_weights_counts_where_a_text_becomes_it(saved: Path) -> None:
+    """Gemma 3's text models have no row for the token of an image, which their tokenizer knows."""
+    tokenizer = tiny.tokenizer()
+    tokenizer.add_tokens([AddedToken("<image_soft_token>", special=True)], special_tokens=True)
+    tokenizer.save_pretrained(saved)
+    chat = load(saved)
+    assert chat.largest_id == 257
+    assert max(chat.document_start("An <image_soft_token>.")) < 256
+    tokenizer.add_tokens(["Oslo"])
+    tokenizer.save_pretrained(saved)
+    assert "its tokenizer gives id 260, its weights have 259: not a pair" in refused(saved)
 
 
 def test_a_mistral_tokenizer_keeps_its_template_where_vllm_is_installed(

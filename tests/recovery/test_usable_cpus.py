@@ -1,0 +1,53 @@
+"""How many CPUs a process may use: those that it is bound to, not those of the machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.corpus.reading.formats import Limits
+from pipelines.corpus.reading.pool import Pool
+from pipelines.runs import launch
+from recovery.storage.atomic_dirs import workers
+from recovery.usable_cpus import usable_cpus
+
+
+@pytest.fixture
+def bound_to_three(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by taskset, on a machine of 64."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {4, 5, 6}, raising=False)
+
+
+@pytest.mark.usefixtures("bound_to_three")
+def test_the_cpus_that_a_process_is_bound_to_count() -> None:
+    assert usable_cpus() == 3
+    assert workers() == 3
+    with Pool(Limits()) as pool:
+        assert pool._threads._max_workers == 3
+
+
+def test_where_none_are_named_those_of_the_machine_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert usable_cpus() == 64
+
+
+@pytest.mark.usefixtures("bound_to_three")
+@pytest.mark.parametrize(("count", "threads"), [(1, "3"), (2, "1"), (8, "1")])
+def test_processes_share_the_cpus_that_they_may_use(
+    count: int, threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[dict[str, str]] = []
+
+    def start(command: list[str], *, env: dict[str, str], **_: Any) -> None:
+        started.append(env)
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(subprocess, "Popen", start)
+    launch._spawn(0, count, Path("rendezvous"))
+    assert [environment["OMP_NUM_THREADS"] for environment in started] == [threads]
