@@ -31,7 +31,7 @@ Row = dict[str, Any]
 def build(context: PageContext, address: Address) -> Html:
     cycles = context.cached(("compare", "cycles"), lambda: queries.cycles(context.db, limit=OFFERED))
     if not cycles and not queries.checkpoints(context.db, limit=1):
-        return empty("No model has been scored yet", "recover demo")
+        return empty("No model has been scored yet", context.command("demo"))
     a = address.text("a", "base")
     b = address.text("b", _newest_recovered(cycles))
     head = tag(
@@ -73,7 +73,7 @@ def _compared(context: PageContext, address: Address, a: str, b: str) -> Html:
     if not rows:
         return problem(
             f"{a} and {b} were never scored on the same prompts.",
-            f"Run `recover eval {a}` and `recover eval {b}`.",
+            f"Run `{context.command('eval', a)}` and `{context.command('eval', b)}`.",
         )
     suite = address.choice("suite", [row["suite"] for row in rows], rows[0]["suite"])
     return tag(

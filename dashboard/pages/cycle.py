@@ -34,7 +34,7 @@ Row = dict[str, Any]
 def build(context: PageContext, address: Address) -> Html:
     number = address.number("n") or _newest(context)
     if number is None:
-        return empty("No cycle yet", "recover cycle --docs DIR")
+        return empty("No cycle yet", context.command("cycle", "--docs", "DIR"))
     row = context.cached(("cycle", number), lambda: queries.cycle(context.db, number))
     run = queries.run(context.db, row["run"])
     row = row | {"status": "stalled"} if run["stalled"] else row
@@ -45,7 +45,7 @@ def build(context: PageContext, address: Address) -> Html:
         tag(
             "section",
             tag("h2", "Stage by stage"),
-            stage_progress.trouble([run, *runs]),
+            stage_progress.trouble([run, *runs], context.command("resume", run["id"])),
             stage_progress.stage_list(runs),
             class_="card",
         ),
@@ -97,7 +97,7 @@ def _head(context: PageContext, address: Address, row: Row, run: Row) -> Html:
         tag(
             "div",
             tag("h1", f"Cycle {number} ", chip(row["status"])),
-            tag("p", *said(row), class_="lead"),
+            tag("p", *said(context, row), class_="lead"),
             tag("p", f"{when} · run {run['id']} · ", docs, class_="soft small"),
         ),
         tag("p", before, " ", after, class_="pager"),

@@ -30,7 +30,7 @@ Row = dict[str, Any]
 def build(context: PageContext, address: Address) -> Html:
     runs = traces.traced_runs(context.db, limit=RUNS)
     if not runs:
-        return empty("No rollout was looked at yet", "recover distill --teacher base")
+        return empty("No rollout was looked at yet", context.command("distill", "--teacher", "base"))
     wanted = address.text("run")
     if wanted and wanted not in {run["id"] for run in runs}:  # older than those that are listed
         runs += traces.traced_runs(context.db, run_id=wanted)
