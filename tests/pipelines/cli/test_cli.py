@@ -273,7 +273,7 @@ def test_what_verdict_and_demo_say_to_type_names_the_home(recover: Recover, tmp_
         tracker.record_cycle(run)
         tracker.stop_run(run, "interrupted")
     said = recover("--home", home, "verdict", "1")
-    assert f"`recover --home '{home}' resume {run}` goes on with it" in said.error
+    assert f"`recover --home '{home}' resume {run}` goes on with it" in said.err
     assert demo_story([], home).endswith(f": recover --home '{home}' dashboard")
 
 
