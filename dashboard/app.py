@@ -23,7 +23,7 @@ from typing import Any
 
 from dashboard import page_frame
 from dashboard.access.authentication import SHORTEST_PASSWORD, is_weak
-from dashboard.access.request_guard import LOOPBACK, RequestGuard, is_loopback
+from dashboard.access.request_guard import LOOPBACK, RequestGuard, is_everywhere, is_loopback
 from dashboard.drawing_queue import DrawingQueue
 from dashboard.figures.picture import standalone
 from dashboard.figures.plane import cycles_plane
@@ -40,8 +40,15 @@ SWITCH_SECONDS = 0.0005  # between threads: a light page is not slowed by heavy 
 MOST_CYCLES, MOST_PATHS = 200, 12  # drawn in the picture, as marks and as paths
 
 
-def make(tracker: Tracker, *, hosts: tuple[str, ...] = LOOPBACK, password: str | None = None) -> Any:
-    """Return the ASGI application, wrapped in the security guard."""
+def make(
+    tracker: Tracker,
+    *,
+    hosts: tuple[str, ...] = LOOPBACK,
+    addresses: bool = False,
+    password: str | None = None,
+    home: Path | None = None,
+) -> Any:
+    """Return the ASGI application, wrapped in the security guard; `home` is what commands have to name."""
     _keep_files_private()
     sys.setswitchinterval(SWITCH_SECONDS)
     import gradio as gr
@@ -49,7 +56,8 @@ def make(tracker: Tracker, *, hosts: tuple[str, ...] = LOOPBACK, password: str |
 
     from dashboard.gradio_page import blocks
 
-    context = PageContext(tracker, token=secrets.token_urlsafe(24), reviewer=_login())
+    reviewer = "" if password else _login()  # a password is for several people
+    context = PageContext(tracker, token=secrets.token_urlsafe(24), reviewer=reviewer, home=home)
     drawings = DrawingQueue()
     outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     served = _routes(outer, context)
@@ -66,6 +74,7 @@ def make(tracker: Tracker, *, hosts: tuple[str, ...] = LOOPBACK, password: str |
         PageDocuments(app, context, drawings),
         pages=(*page_frame.BY_PATH, *served),
         hosts=hosts,
+        addresses=addresses,
         password=password,
         unknown=document("unknown.html", page=page_frame.unknown()),
     )
@@ -111,9 +120,31 @@ def serve(
     port: int = 7860,
     names: tuple[str, ...] = (),
     password: str | None = None,
+    home: Path | None = None,
     announce: Callable[[str], None] = print,
 ) -> None:
-    """Announce the address and serve there until interrupted. Any except loopback requires a password."""
+    """Serve until interrupted, and announce the address once it is served.
+
+    Any address except loopback requires a password."""
+    _require_login(host, password)
+    from dashboard.access.listening import listening
+
+    with listening(host, port) as sockets, suppress(KeyboardInterrupt):
+        app = make(
+            tracker,
+            hosts=(*LOOPBACK, *_names(host), *names),
+            addresses=is_everywhere(host),
+            password=password or None,
+            home=home,
+        )
+        serving = server(app, host, port, started=lambda: announce(_url(host, port)))
+        if callable(signal.getsignal(signal.SIGHUP)):  # the command's way to end; below nohup there is none
+            signal.signal(signal.SIGHUP, serving.handle_exit)  # uvicorn hears only the other two
+        serving.run(sockets=sockets)
+
+
+def _require_login(host: str, password: str | None) -> None:
+    """Refuse an address for other machines without a password, and a weak password for any."""
     if not is_loopback(host) and not password:
         raise BadRequest(
             f"--host {host}: other machines need a login: set RECOVER_DASHBOARD_PASSWORD, "
@@ -123,24 +154,25 @@ def serve(
         raise BadRequest(
             f"RECOVER_DASHBOARD_PASSWORD is too short: it needs {SHORTEST_PASSWORD} visible characters"
         )
-    shown = f"[{host}]" if ":" in host else host
-    announce(f"http://{shown}:{port}")
-    with suppress(KeyboardInterrupt):
-        app = make(tracker, hosts=(*LOOPBACK, *_names(host), *names), password=password or None)
-        serving = server(app, host, port)
-        if callable(signal.getsignal(signal.SIGHUP)):  # the command's way to end; below nohup there is none
-            signal.signal(signal.SIGHUP, serving.handle_exit)  # uvicorn hears only the other two
-        serving.run()
 
 
-def server(app: Any, host: str, port: int, **options: Any) -> Any:
-    """Return a uvicorn server of the application."""
+def server(
+    app: Any, host: str, port: int, *, started: Callable[[], None] = lambda: None, **options: Any
+) -> Any:
+    """Return a uvicorn server of the application, which calls `started` once it serves."""
     import uvicorn
 
     from dashboard.access.http_connection import HttpConnection
+    from dashboard.access.listening import Server
 
     settings = {"log_level": "warning", "server_header": False, **options}
-    return uvicorn.Server(uvicorn.Config(app, host=host, port=port, http=HttpConnection, **settings))
+    return Server(uvicorn.Config(app, host=host, port=port, http=HttpConnection, **settings), started)
+
+
+def _url(host: str, port: int) -> str:
+    """Return the address for a browser: of all interfaces it has this machine's name."""
+    name = socket.gethostname().lower() if is_everywhere(host) else host
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
 def _names(host: str) -> tuple[str, ...]:

@@ -8,11 +8,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from db.reads import queries
 from db.session import Database
 from db.writes.tracker import Tracker
+from recovery.command_line import command
 
 T = TypeVar("T")
 MOST_CACHED = 256  # most cached values
@@ -34,6 +36,7 @@ class PageContext:
     tracker: Tracker
     token: str  # random per launch; form submissions without it are refused
     reviewer: str = ""  # default name in the review form
+    home: Path | None = None  # which commands have to name; None where they find it
     _cached: OrderedDict[Any, CachedValue] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _rows: tuple[Any, ...] | None = None  # row version pinned for one drawing
@@ -50,14 +53,18 @@ class PageContext:
         """Return a context that checks for changed rows once, for all queries of one page."""
         return replace(self, _rows=queries.structure_version(self.db))
 
+    def command(self, *words: str) -> str:
+        """Return a `recover` command as a reader of the page types it."""
+        return command(self.home, *words)
+
     def projects(self) -> list[str]:
         return self.cached("projects", lambda: queries.projects(self.db))
 
     def of_project(self, name: str) -> PageContext:
-        """Return the context of another project of the same database."""
+        """Return the context of another project of the same database, whose home is not known."""
         if name == self.db.project:
             return self
-        return replace(self, tracker=Tracker(self.db, project=name))
+        return replace(self, tracker=Tracker(self.db, project=name), home=None)
 
     def version(self) -> str:
         """Return a value that changes with anything a page shows: rows, or a running stage's progress."""

@@ -7,7 +7,11 @@ from typing import Any
 
 from dashboard.address import Address
 from dashboard.markup import Html, join, tag
+from dashboard.number_format import NONE
+from db.reads import queries
+from db.session import Database
 from evals import learned, verdict
+from evals.scores import asked, samples_of
 
 LOOKED_BACK = 5  # newest cycles among which a measured one is looked for
 
@@ -68,6 +72,23 @@ def beside_claim(axis: Mapping[str, Any]) -> list[Html]:
         f"{nothing[:1].upper()}{nothing[1:]}." if nothing else "",
     ]
     return [tag("p", words, class_="small") for words in said if words]
+
+
+def samples_by_suite(database: Database, number: int) -> dict[str, int]:
+    """Return, by suite, how many answers each prompt of a cycle got (`eval.samples`)."""
+    return {suite: samples_of(keys) for suite, keys in queries.item_keys(database, number).items()}
+
+
+def samples_of_axis(name: str, axis: Mapping[str, Any], samples: Mapping[str, int]) -> int:
+    """Return how many answers each prompt behind an axis of a verdict got; `samples` are those by suite."""
+    return samples.get((axis.get("details") or {}).get("suite", name), 1)
+
+
+def prompts(answers: int | None, samples: int) -> str:
+    """Say in a column of prompts how many there were, and how many answers where each got several."""
+    if answers is None:
+        return NONE
+    return f"{answers}" if samples == 1 else asked(answers, samples)
 
 
 def newest_measured(numbers: Sequence[int], measured: Callable[[int], Any]) -> int:

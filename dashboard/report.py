@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dashboard import metric_names, run_names
+from dashboard import metric_names, page_parts, run_names
 from dashboard.figures import metric_curves, scores_over_cycles, token_divergence
 from dashboard.figures.markers import stage_legend
 from dashboard.figures.metric_curves import Curve
@@ -48,11 +48,12 @@ def report(database: Database, number: int) -> str:
     cycle = queries.cycle(database, number)
     parts = queries.runs(database, parent=cycle["run"])
     runs = _trainings(database, parts)
+    samples = page_parts.samples_by_suite(database, number)
     sections = [
         _head(cycle),
         _card("Knowledge against behaviour", cycles_plane([cycle], {number}), stage_legend(*MARKS)),
-        _scores(cycle),
-        _verdicts(cycle),
+        _scores(cycle, samples),
+        _verdicts(cycle, samples),
         _families(cycle),
         _earlier(cycle),
         _curves(database, runs),
@@ -119,11 +120,11 @@ def _head(cycle: Row) -> Html:
     )
 
 
-def _scores(cycle: Row) -> Html:
-    lines = [
-        [suite, *(_score(found, stage) for stage in STAGES), tag("td", found["n"], class_="n")]
-        for suite, found in cycle["scores"].items()
-    ]
+def _scores(cycle: Row, samples: dict[str, int]) -> Html:
+    lines = []
+    for suite, found in cycle["scores"].items():
+        asked = tag("td", page_parts.prompts(found["n"], samples.get(suite, 1)), class_="n")
+        lines.append([suite, *(_score(found, stage) for stage in STAGES), asked])
     return _card(
         "Scores, % with 95 % intervals", table(["suite", *number_headers(*STAGES, "prompts")], lines)
     )
@@ -135,9 +136,9 @@ def _score(found: Row, stage: str) -> Html:
     return tag("td", share(found[stage]), around, class_="n")
 
 
-def _verdicts(cycle: Row) -> Html:
+def _verdicts(cycle: Row, samples: dict[str, int]) -> Html:
     axes = (cycle["verdict"] or {}).get("axes") or {}
-    lines = [_verdict(axis, found) for axis, found in axes.items()]
+    lines = [_verdict(axis, found, samples) for axis, found in axes.items()]
     headers = [
         "axis",
         "verdict",
@@ -157,7 +158,7 @@ def _verdicts(cycle: Row) -> Html:
     )
 
 
-def _verdict(axis: str, found: Row) -> list[Any]:
+def _verdict(axis: str, found: Row, samples: dict[str, int]) -> list[Any]:
     margin = found["margin"]
     numbers = [
         points(found["difference"]),
@@ -165,7 +166,7 @@ def _verdict(axis: str, found: Row) -> list[Any]:
         NONE if margin is None else points(-margin),
         found["gained"],
         found["lost"],
-        found["n"],
+        page_parts.prompts(found["n"], page_parts.samples_of_axis(axis, found, samples)),
     ]
     return [axis, chip(found["outcome"]), *(tag("td", NONE if n is None else n, class_="n") for n in numbers)]
 

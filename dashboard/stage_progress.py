@@ -103,8 +103,8 @@ def bar(run: Row) -> Html | None:
     return join(tag("progress", value=step, max=steps, aria_label="progress"), words, said, error)
 
 
-def trouble(runs: Sequence[Row]) -> Html | None:
-    """Explain where a cycle has stopped, with the command that resumes it; `runs` begin with its own."""
+def trouble(runs: Sequence[Row], resume: str) -> Html | None:
+    """Explain where a cycle has stopped, with the command `resume`; `runs` begin with its own."""
     own, *stages = runs
     ended = [run for run in (*stages, own) if state(run) in ("stalled", *BROKEN_OFF)]
     if not ended:
@@ -121,7 +121,7 @@ def trouble(runs: Sequence[Row]) -> Html | None:
         "div",
         tag("p", chip(state(run)), " ", why),
         tag("p", goes_on),
-        tag("pre", tag("code", f"recover resume {own['id']}")),
+        tag("pre", tag("code", resume)),
         class_="trouble",
     )
 

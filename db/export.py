@@ -29,7 +29,7 @@ FORMATS = {
     "parquet": "application/vnd.apache.parquet",
 }
 AT_ONCE = 2000  # rows per batch
-CYCLES_AT_ONCE = 50
+FEWER_AT_ONCE = {"cycles": 50, "items": 200, "traces": 20}  # of tables whose rows are large
 # Start of a cell that a spreadsheet would run: a sign, also full-width, after ignored characters.
 FORMULA = re.compile(
     "[\t\r\n]|[\\s\x00-\x20\x7f-\xa0\xad\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]*[=+@|%＝＋＠｜％−－-]"
@@ -61,15 +61,20 @@ def export(database: Database, table: str, kind: str) -> Generator[bytes]:
         raise BadRequest(f"no table is called {table!r}: choose one of {', '.join(TABLES)}")
     if kind not in FORMATS:
         raise BadRequest(f"no format is called {kind!r}: choose one of {', '.join(FORMATS)}")
-    write = {"csv": as_csv, "json": as_json, "parquet": as_parquet}[kind]
+    at_once = FEWER_AT_ONCE.get(table, AT_ONCE)
+    writers: dict[str, Callable[[Source], Iterator[bytes]]] = {
+        "csv": lambda source: as_csv(source, at_once),
+        "json": as_json,
+        "parquet": lambda source: as_parquet(source, at_once),
+    }
 
     def rows() -> Iterator[Row]:
         if table == "cycles":
-            return whole_cycles(connection, database.project, CYCLES_AT_ONCE)
-        return _rows(connection, _query(table, database.project))
+            return whole_cycles(connection, database.project, at_once)
+        return _rows(connection, _query(table, database.project), at_once)
 
     with database.read() as connection:
-        yield from write(lambda: map(redact, rows()))
+        yield from writers[kind](lambda: map(redact, rows()))
 
 
 def _query(table: str, project: str) -> sa.Select[Any]:
@@ -89,8 +94,8 @@ def _query(table: str, project: str) -> sa.Select[Any]:
     return query.where(mine)
 
 
-def _rows(connection: Connection, query: sa.Select[Any]) -> Iterator[Row]:
-    options = {"yield_per": AT_ONCE}  # stream rows from a server too
+def _rows(connection: Connection, query: sa.Select[Any], at_once: int) -> Iterator[Row]:
+    options = {"yield_per": at_once}  # stream rows from a server too
     for row in connection.execute(query, execution_options=options).mappings():
         yield dict(row)
 
@@ -107,7 +112,7 @@ def as_json(source: Source) -> Iterator[bytes]:
     yield b"\n]\n"
 
 
-def as_csv(source: Source) -> Iterator[bytes]:
+def as_csv(source: Source, at_once: int = AT_ONCE) -> Iterator[bytes]:
     """Quote every cell, and prefix an apostrophe to text that a spreadsheet would run as a formula."""
     names = list(columns(source()))
     out = io.StringIO()
@@ -115,7 +120,7 @@ def as_csv(source: Source) -> Iterator[bytes]:
         return
     writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
     writer.writerow([_cell(name) for name in names])
-    for rows in _batches(source()):
+    for rows in _batches(source(), at_once):
         for row in map(flatten, rows):
             writer.writerow([_cell(row.get(name)) for name in names])
         yield out.getvalue().encode()
@@ -123,7 +128,7 @@ def as_csv(source: Source) -> Iterator[bytes]:
         out.truncate()
 
 
-def as_parquet(source: Source) -> Iterator[bytes]:
+def as_parquet(source: Source, at_once: int = AT_ONCE) -> Iterator[bytes]:
     """Serialize integer, number and boolean columns as such; any other column is text."""
     import pyarrow
     from pyarrow import parquet
@@ -133,7 +138,7 @@ def as_parquet(source: Source) -> Iterator[bytes]:
     layout = pyarrow.schema([(name, kinds.get(kind, pyarrow.string())) for name, kind in types.items()])
     sink = _Sink()
     with parquet.ParquetWriter(pyarrow.PythonFile(sink, "w"), layout) as writer:
-        for rows in _batches(source()):
+        for rows in _batches(source(), at_once):
             flat = [flatten(row) for row in rows]
             arrays = {
                 name: pyarrow.array([_typed(row.get(name), kind) for row in flat], layout.field(name).type)
@@ -186,8 +191,8 @@ def _typed(value: Any, kind: type) -> Any:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    while batch := list(itertools.islice(rows, AT_ONCE)):
+def _batches(rows: Iterator[Row], at_once: int) -> Iterator[list[Row]]:
+    while batch := list(itertools.islice(rows, at_once)):
         yield batch
 
 

@@ -14,7 +14,7 @@ from evals.families.measures import SHARE, measure_of
 from evals.families.table import FAMILIES
 from evals.knowledge import BESIDE
 from evals.probes import OLD, UPDATES
-from evals.scores import Item, prompts_for
+from evals.scores import Item, asked, prompts_for, samples_of
 from evals.verdict import EVERY_AXIS
 
 ALPHA = 0.05
@@ -60,13 +60,23 @@ def said(row: Row) -> str:
         return f"b is {row['words']}"
     smallest = 100 * row["detectable"]
     corrected = " after Holm's correction for all suites" if row["p_value"] <= ALPHA else ""
-    shown = f"{row['n']} prompts show differences of {smallest:.1f} points or more with 80 % power"
+    shown = (
+        f"{asked(row['n'], row['samples'])} show differences of {smallest:.1f} points or more with 80 % power"
+    )
     return f"{SAME}{corrected}; {shown}"
 
 
 def stale(row: Row) -> str:
     """State the shares of old answers to changed facts."""
     return f"stale        a {row['stale_a']:.3f}, b {row['stale_b']:.3f}: the old answer to a changed fact"
+
+
+def flattered(name: str) -> str:
+    """Say what to think of a checkpoint that a cycle's questions chose among several."""
+    return (
+        f"{name} was chosen by half of its cycle's questions, which flatter it: `recover verdict` judges by "
+        "the other half"
+    )
 
 
 def claim(row: Row) -> str:
@@ -124,6 +134,7 @@ def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
         "a_score": standard,
         "b_score": measure.value([after for after, _ in items]),
         **measure.compare(items, ALPHA),
+        "samples": samples_of([row["key"] for row in pairs]),
         "non_inferior": {**claimed, "needed_n": prompts_for(needed, before)},
         **(_stale_rates(pairs) if name == UPDATES else {}),
         "unlike": _differences(*suite.get("modes", (None, None))),

@@ -62,17 +62,29 @@ class Score:
         return row | {"interval": list(self.interval), "items": list(row["items"])}
 
 
+def samples_of(keys: Sequence[str]) -> int:
+    """Return how many answers each prompt X got, by the keys of their items: X#0, X#1, ...; else 1."""
+    numbers: dict[str, set[int]] = {}
+    for key in keys:
+        found = _SAMPLE.search(key)
+        if found is None:
+            return 1
+        numbers.setdefault(key[: found.start()], set()).add(int(found[0][1:]))
+    samples = max(map(len, numbers.values()), default=1)
+    sampled = all(some == set(range(samples)) for some in numbers.values())  # else their own names end so
+    return samples if sampled else 1
+
+
 def prompts_for(answers: int, items: Sequence[Item]) -> int:
     """Return how many prompts give so many answers, where each is answered as often as in these items."""
-    numbers: dict[str, set[int]] = {}  # of the samples of each prompt X: X#0, X#1, ...
-    for item in items:
-        found = _SAMPLE.search(item.key)
-        if found is None:
-            return answers
-        numbers.setdefault(item.key[: found.start()], set()).add(int(found[0][1:]))
-    samples = len(items) // len(numbers)
-    sampled = all(some == set(range(samples)) for some in numbers.values())  # else their own names end so
-    return ceil(answers / samples) if sampled else answers
+    return ceil(answers / samples_of([item.key for item in items]))
+
+
+def asked(answers: int, samples: int) -> str:
+    """Say how many prompts were asked, behind the number of answers where each got several."""
+    if samples == 1:
+        return f"{answers:,} prompts"
+    return f"{answers:,} answers ({ceil(answers / samples):,} prompts)"
 
 
 def drawn(items: Sequence[T], limit: int | None) -> list[T]:

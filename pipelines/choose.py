@@ -25,10 +25,10 @@ from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import Items, items_by_suite, require_same_questions
 from pipelines.merge import merge
 from pipelines.runs import launch
-from pipelines.runs.command_line import command
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
+from recovery.command_line import command
 from recovery.errors import GateError, InputError, NonFiniteLoss, OutOfMemory, RecoverError, Unstable
 from recovery.storage import atomic_dirs
 from recovery.training.alarms import WAY_ON

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from db.reads import queries
-from db.session import Database
 from evals import comparison
+from evals.scores import asked
 from pipelines.config.settings import CONFIG_NAME
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -27,23 +27,17 @@ def compare(ws: Workspace, a: str, b: str, suite: str | None = None) -> Row:
         raise never_scored((a, first), (b, second), suite)
     found.sort(key=lambda row: row["suite"] != HEADLINE)
     rows = comparison.compare(found, _margins(ws))
-    by_questions = _chosen(db)
+    by_questions = queries.chosen_by_questions(db)
     chosen = [one for one in dict.fromkeys((first, second)) if one in by_questions]
     verdict = comparison.in_words(second, rows)
     return {"a": first, "b": second, **rows[0], "suites": rows, "chosen": chosen, "verdict": verdict}
 
 
-def _chosen(db: Database) -> set[str]:
-    """Return the checkpoints that a cycle's questions chose among several (`--recover-with`)."""
-    made = [run["result"] for run in queries.runs(db, kind="choose", status="done", limit=None)]
-    return {result["checkpoint"] for result in made if len(result["tried"]) > 1}
-
-
 def never_scored(a: tuple[str, str], b: tuple[str, str], suite: str | None) -> InputError:
     """Return the refusal of two checkpoints, each named and with its id, that share no score."""
-    asked = f"the same {suite} prompts" if suite else "the same prompts"
+    on = f"the same {suite} prompts" if suite else "the same prompts"
     both = f"{a[0]} and {b[0]}" + (f" (both are {a[1]})" if a[1] == b[1] else "")
-    return InputError(f"{both} were never scored on {asked}: run `recover eval` on both")
+    return InputError(f"{both} were never scored on {on}: run `recover eval` on both")
 
 
 def _margins(ws: Workspace) -> dict[str, float]:
@@ -61,7 +55,7 @@ def compare_text(found: Row) -> str:
         low, high = row["interval"]
         lines += [
             "",
-            f"{comparison.name(row)} on the same {row['n']} prompts: "
+            f"{comparison.name(row)} on the same {asked(row['n'], row['samples'])}: "
             f"a {row['a_score']:.3f}, b {row['b_score']:.3f}",
             f"  difference   {row['difference']:+.3f}  95 % [{low:+.3f}, {high:+.3f}]",
             f"  flips        {row['gained']} fail -> pass, {row['lost']} pass -> fail"
@@ -70,9 +64,5 @@ def compare_text(found: Row) -> str:
             *([f"  {comparison.stale(row)}"] if "stale_a" in row else []),
             *(f"  {sentence}" for sentence in comparison.sentences(row)),
         ]
-    lines += [
-        f"\n{one} was chosen by half of its cycle's questions, which flatter it: `recover verdict` judges by "
-        "the other half"
-        for one in found["chosen"]
-    ]
+    lines += [f"\n{comparison.flattered(one)}" for one in found["chosen"]]
     return "\n".join([*lines, "", found["verdict"]])

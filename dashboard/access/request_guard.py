@@ -7,6 +7,7 @@ list decides, whatever a later version adds.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 import math
 import re
@@ -22,6 +23,7 @@ Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+EVERYWHERE = ("0.0.0.0", "::", "")  # all interfaces
 EVENT = "/gradio_api/run/predict"  # the only route that accepts POST
 EVENTS = 2  # of a page: one draws, one records
 EVENT_FIELDS = {"data": list, "fn_index": int, "session_hash": str}
@@ -65,6 +67,10 @@ def is_loopback(host: str) -> bool:
     return host in LOOPBACK
 
 
+def is_everywhere(host: str) -> bool:
+    return host in EVERYWHERE
+
+
 class RequestGuard:
     """Refuse an unknown Host (DNS rebinding), cross-site requests, and any route that is not listed."""
 
@@ -73,14 +79,18 @@ class RequestGuard:
         app: App,
         pages: Collection[str] = ("/",),
         hosts: tuple[str, ...] = LOOPBACK,
+        addresses: bool = False,
         password: str | None = None,
         unknown: str = "",
     ) -> None:
-        """`unknown` is the HTML document that a browser gets for an address that leads nowhere."""
+        """`unknown` is the HTML document that a browser gets for an address that leads nowhere.
+
+        With `addresses` any IP address is let in beside `hosts`: only a name can be led elsewhere."""
         self.app = app
         self.unknown = unknown
         self.pages = frozenset(pages)
         self.hosts = tuple(host.lower() for host in hosts)
+        self.addresses = addresses
         self.login = None if password is None else Login(password)
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
@@ -112,7 +122,7 @@ class RequestGuard:
     def _refusal(self, scope: Scope, headers: MutableMapping[str, str]) -> tuple[int, str] | None:
         if scope["type"] != "http":
             return 404, "no websockets here"
-        if _name(f"//{headers.get('host', '')}") not in self.hosts:
+        if not self._is_own(_name(f"//{headers.get('host', '')}")):
             return 400, "unknown host: start the dashboard with --allow-host NAME"
         if not _same_site(scope["method"], headers):
             return 403, "a request from another site"
@@ -123,6 +133,9 @@ class RequestGuard:
         if scope["method"] == "POST" and not 0 < _length(headers) <= LONGEST_BODY:
             return 413, "the request is too long, or does not say how long it is"
         return None
+
+    def _is_own(self, name: str | None) -> bool:
+        return name in self.hosts or (self.addresses and _is_address(name or ""))
 
     def _exists(self, scope: Scope) -> bool:
         path = scope["path"]
@@ -215,6 +228,14 @@ def urlsplit_netloc(url: str) -> str | None:
         return urlsplit(url).netloc.lower() or None
     except ValueError:
         return None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _name(url: str) -> str | None:

@@ -11,6 +11,7 @@ from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import bounds, share
 from db.cycle_names import STAGES
+from evals.scores import asked
 
 NAMES = {
     "ifeval": "behaviour (IFEval)",
@@ -22,8 +23,10 @@ WIDTH, LINE, NAME, PAD = 640, 22, 24, 14
 START, END = 8.0, 462.0  # of the axis
 
 
-def stage_scores(scores: Mapping[str, Mapping[str, Any]]) -> Html:
-    """Draw a block per suite with a line per stage; the dashed line is the clean model's score."""
+def stage_scores(scores: Mapping[str, Mapping[str, Any]], samples: Mapping[str, int]) -> Html:
+    """Draw a block per suite with a line per stage; the dashed line is the clean model's score.
+
+    `samples` are the answers to each prompt, by suite."""
     suites = list(dict.fromkeys(name for name in (*NAMES, *scores) if name in scores))
     if not suites:
         return nothing("No score yet.")
@@ -31,14 +34,17 @@ def stage_scores(scores: Mapping[str, Mapping[str, Any]]) -> Html:
     block = NAME + len(STAGES) * LINE + PAD
     height = len(suites) * block + 24
     foot = [label(x(tick), height - 6, f"{percent(tick)} %", "middle") for tick in x.ticks()]
-    blocks = [_suite(name, scores[name], index * block + 6, x) for index, name in enumerate(suites)]
+    blocks = [
+        _suite(name, scores[name], samples.get(name, 1), index * block + 6, x)
+        for index, name in enumerate(suites)
+    ]
     words = "Scores by suite and stage"
     return svg(blocks, foot, label=words, width=WIDTH, height=height, class_="stages", grouped=True)
 
 
-def _suite(name: str, suite: Mapping[str, Any], top: float, x: Scale) -> Html:
-    asked = tag("tspan", f" · {suite.get('n') or 0:,} prompts")
-    words = tag("text", tag("tspan", NAMES.get(name, name)[:22], class_="strong"), asked, x=0, y=top + 14)
+def _suite(name: str, suite: Mapping[str, Any], samples: int, top: float, x: Scale) -> Html:
+    count = tag("tspan", f" · {asked(suite.get('n') or 0, samples)}")
+    words = tag("text", tag("tspan", NAMES.get(name, name)[:22], class_="strong"), count, x=0, y=top + 14)
     top += NAME
     bottom = top + len(STAGES) * LINE
     clean = suite.get("clean")

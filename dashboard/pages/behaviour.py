@@ -33,7 +33,7 @@ Types = dict[str, dict[str, Any]]
 def build(context: PageContext, address: Address) -> Html:
     numbers = context.cached("numbers", lambda: queries.cycle_numbers(context.db))
     if not numbers:
-        return empty("No cycle yet", "recover demo")
+        return empty("No cycle yet", context.command("demo"))
     suite = address.choice("suite", SUITES, "ifeval")
     view = address.choice("view", VIEWS, "stages")
     number = address.number("n") or newest_measured(numbers, lambda n: _types(context, n, n, suite))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dashboard.address import Address
@@ -10,7 +10,7 @@ from dashboard.form_controls import choose, text_field
 from dashboard.markup import Html, tag
 from dashboard.number_format import points, share
 from dashboard.page_context import PageContext
-from dashboard.page_parts import empty, number_headers, problem, sentence, table
+from dashboard.page_parts import empty, number_headers, problem, prompts, sentence, table, with_code
 from dashboard.status_chips import chip
 from db.errors import TrackerError
 from db.reads import queries
@@ -31,7 +31,7 @@ Row = dict[str, Any]
 def build(context: PageContext, address: Address) -> Html:
     cycles = context.cached(("compare", "cycles"), lambda: queries.cycles(context.db, limit=OFFERED))
     if not cycles and not queries.checkpoints(context.db, limit=1):
-        return empty("No model has been scored yet", "recover demo")
+        return empty("No model has been scored yet", context.command("demo"))
     a = address.text("a", "base")
     b = address.text("b", _newest_recovered(cycles))
     head = tag(
@@ -73,12 +73,23 @@ def _compared(context: PageContext, address: Address, a: str, b: str) -> Html:
     if not rows:
         return problem(
             f"{a} and {b} were never scored on the same prompts.",
-            f"Run `recover eval {a}` and `recover eval {b}`.",
+            f"Run `{context.command('eval', a)}` and `{context.command('eval', b)}`.",
         )
     suite = address.choice("suite", [row["suite"] for row in rows], rows[0]["suite"])
     return tag(
-        "div", _table(rows, a, b), _flips(context, address, first, second, suite, rows), class_="stack"
+        "div",
+        _warnings(context, {a: first, b: second}),
+        _table(rows, a, b),
+        _flips(context, address, first, second, suite, rows),
+        class_="stack",
     )
+
+
+def _warnings(context: PageContext, models: Mapping[str, str]) -> list[Html]:
+    """Say which models (name -> id) a cycle's questions chose among several."""
+    chosen = context.cached("chosen", lambda: queries.chosen_by_questions(context.db))
+    said = [comparison.flattered(name) for name, one in models.items() if one in chosen]
+    return [tag("p", with_code(f"{words}."), class_="notice") for words in said]
 
 
 def compared(context: PageContext, first: str, second: str) -> list[Row]:
@@ -144,7 +155,7 @@ def _line(row: Row) -> list[Any]:
         f"{points(low)} to {points(high)}",
         row["gained"],
         row["lost"],
-        row["n"],
+        prompts(row["n"], row["samples"]),
         f"{row['p_holm']:.2g}",
     ]
     cells = [tag("td", number, class_="n") for number in numbers]

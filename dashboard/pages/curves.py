@@ -35,7 +35,7 @@ Row = dict[str, Any]
 def build(context: PageContext, address: Address) -> Html:
     known = overview.training_runs(context.db)
     if not known:
-        return empty("No training yet", "recover demo")
+        return empty("No training yet", context.command("demo"))
     chosen = _chosen(context, address, known)
     names = {run["id"]: stored.metric_names(context.db, run["id"]) for run in chosen}
     metrics = list(dict.fromkeys(name for found in names.values() for name in found))

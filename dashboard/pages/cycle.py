@@ -12,7 +12,7 @@ from dashboard.figures.stage_scores import stage_scores
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import NONE, bounds, count, duration, moment, points, share, size
 from dashboard.page_context import PageContext
-from dashboard.page_parts import beside_claim, empty, table
+from dashboard.page_parts import beside_claim, empty, prompts, samples_by_suite, samples_of_axis, table
 from dashboard.pages.cycles import said
 from dashboard.status_chips import chip
 from db.cycle_names import AXES, STAGES
@@ -34,18 +34,19 @@ Row = dict[str, Any]
 def build(context: PageContext, address: Address) -> Html:
     number = address.number("n") or _newest(context)
     if number is None:
-        return empty("No cycle yet", "recover cycle --docs DIR")
+        return empty("No cycle yet", context.command("cycle", "--docs", "DIR"))
     row = context.cached(("cycle", number), lambda: queries.cycle(context.db, number))
     run = queries.run(context.db, row["run"])
     row = row | {"status": "stalled"} if run["stalled"] else row
     runs = stage_progress.stages(context.db, run["id"])
+    samples = context.cached(("samples", number), lambda: samples_by_suite(context.db, number))
     left = (
-        tag("section", tag("h2", "Scores"), stage_scores(row["scores"]), class_="card"),
-        tag("section", tag("h2", "Verdict"), _verdict(row), class_="card"),
+        tag("section", tag("h2", "Scores"), stage_scores(row["scores"], samples), class_="card"),
+        tag("section", tag("h2", "Verdict"), _verdict(row, samples), _halves(row, runs), class_="card"),
         tag(
             "section",
             tag("h2", "Stage by stage"),
-            stage_progress.trouble([run, *runs]),
+            stage_progress.trouble([run, *runs], context.command("resume", run["id"])),
             stage_progress.stage_list(runs),
             class_="card",
         ),
@@ -97,7 +98,7 @@ def _head(context: PageContext, address: Address, row: Row, run: Row) -> Html:
         tag(
             "div",
             tag("h1", f"Cycle {number} ", chip(row["status"])),
-            tag("p", *said(row), class_="lead"),
+            tag("p", *said(context, row), class_="lead"),
             tag("p", f"{when} · run {run['id']} · ", docs, class_="soft small"),
         ),
         tag("p", before, " ", after, class_="pager"),
@@ -108,7 +109,7 @@ def _head(context: PageContext, address: Address, row: Row, run: Row) -> Html:
 # Verdict ----------------------------------------------------------------------------------------------------
 
 
-def _verdict(row: Row) -> Html:
+def _verdict(row: Row, samples: Mapping[str, int]) -> Html:
     axes = (row["verdict"] or {}).get("axes") or {}
     if not axes:
         ended = "No axis could be judged: the half of the questions that decides holds none."
@@ -116,11 +117,22 @@ def _verdict(row: Row) -> Html:
         return tag("p", ended if row["status"] == "rejected" else coming, class_="soft")
     families = [name for name in axes if name not in AXES]
     lines = [
-        _axis(name, axes[name]) if name in axes else _unmeasured(name, row) for name in (*AXES, *families)
+        _axis(name, axes[name], samples) if name in axes else _unmeasured(name, row)
+        for name in (*AXES, *families)
     ]
     updates = row["scores"].get("updates", {})
     known = _still_known(row.get("knowledge_by_cycle") or [])
     return join(tag("div", lines, class_="axes"), _stale(updates), known)
+
+
+def _halves(row: Row, runs: Sequence[Row]) -> Html | None:
+    """Say which questions each number counts, where half of them chose the recovery."""
+    if not row["verdict"] or all(run["kind"] != "choose" for run in runs):
+        return None
+    words = (
+        "Scores count all questions; the bounds here only the half that had no part in choosing the recovery."
+    )
+    return tag("p", words, class_="small")
 
 
 def _still_known(earlier: Sequence[Row]) -> Html | None:
@@ -167,16 +179,17 @@ def _stale(updates: Mapping[str, Any]) -> Html | None:
     return tag("p", f"Old answers to changed facts: {', '.join(known)}.", class_="small") if known else None
 
 
-def _axis(name: str, axis: Mapping[str, Any]) -> Html:
+def _axis(name: str, axis: Mapping[str, Any], samples: Mapping[str, int]) -> Html:
     """Describe one axis of the verdict: the difference, the bound that decides and the margin."""
     reason = (axis.get("details") or {}).get("reason")
     measured = axis.get("difference") is not None and not reason
-    words = _numbers(axis) if measured else f"{reason or 'There is nothing to compare'}."
+    of_each = samples_of_axis(name, axis, samples)
+    words = _numbers(axis, of_each) if measured else f"{reason or 'There is nothing to compare'}."
     numbers = tag("p", words, class_="small")
     return tag("div", tag("h3", name), chip(axis["outcome"]), numbers, beside_claim(axis), class_="axis-card")
 
 
-def _numbers(axis: Mapping[str, Any]) -> str:
+def _numbers(axis: Mapping[str, Any], samples: int) -> str:
     details = axis.get("details") or {}
     against = details.get("reference", "the reference")
     margin = axis.get("margin")
@@ -190,8 +203,9 @@ def _numbers(axis: Mapping[str, Any]) -> str:
         words += f", where {points(-margin)} is allowed"
     words += ". "
     if axis.get("n") is not None:
-        lost, gained = ("old answers", "new ones") if margin and margin < 0 else ("prompts lost", "gained")
-        words += f"{axis['lost']} {lost}, {axis['gained']} {gained} of {axis['n']}"
+        items = "prompts" if samples == 1 else "answers"
+        lost, gained = ("old answers", "new ones") if margin and margin < 0 else (f"{items} lost", "gained")
+        words += f"{axis['lost']} {lost}, {axis['gained']} {gained} of {prompts(axis['n'], samples)}"
     if isinstance(mcnemar := details.get("p_mcnemar"), float):
         words += f"; McNemar p = {mcnemar:.2g}"
     words += "."
@@ -325,18 +339,10 @@ def _models(context: PageContext, row: Row) -> Html:
 
 
 def _links(number: int, address: Address) -> Html:
-    return tag(
-        "ul",
-        tag("li", tag("a", "What it does by instruction type", href=address.page("/behaviour", n=number))),
-        tag("li", tag("a", "All families of behaviour", href=address.page("/families", n=number))),
-        tag("li", tag("a", "What it says, side by side", href=address.page("/samples", n=number))),
-        tag(
-            "li",
-            tag(
-                "a",
-                "What it lost: clean passes, recovered fails",
-                href=address.page("/samples", n=number, flip="lost"),
-            ),
-        ),
-        class_="links",
-    )
+    links = {
+        "What it does by instruction type": address.page("/behaviour", n=number),
+        "All families of behaviour": address.page("/families", n=number),
+        "What it says, side by side": address.page("/samples", n=number),
+        "What it lost: clean passes, recovered fails": address.page("/samples", n=number, flip="lost"),
+    }
+    return tag("ul", [tag("li", tag("a", words, href=link)) for words, link in links.items()], class_="links")

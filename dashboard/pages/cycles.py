@@ -26,9 +26,9 @@ NEWEST = 5  # cycles drawn as paths by default
 
 UNDECIDED = {
     "running": "It is under way; no verdict yet.",
-    "stalled": "Nothing has been heard of it for a minute: `recover resume RUN` goes on with it.",
-    "stopped": "It was interrupted before its verdict: `recover resume RUN` goes on with it.",
-    "failed": "It broke off before its verdict: `recover resume RUN` goes on with it.",
+    "stalled": "Nothing has been heard of it for a minute: `COMMAND` goes on with it.",
+    "stopped": "It was interrupted before its verdict: `COMMAND` goes on with it.",
+    "failed": "It broke off before its verdict: `COMMAND` goes on with it.",
 }
 
 Row = dict[str, Any]
@@ -37,7 +37,7 @@ Row = dict[str, Any]
 def build(context: PageContext, address: Address) -> Html:
     rows = _rows(context)
     if not rows:
-        return empty("No cycle yet", "recover demo")
+        return empty("No cycle yet", context.command("demo"))
     return join(
         _headline(context, address, rows),
         _figures(context, address, rows),
@@ -93,7 +93,7 @@ def _headline(context: PageContext, address: Address, rows: list[Row]) -> Html:
         tag(
             "div",
             tag("h1", cycle_link(address, row, "Cycle"), " ", chip(row["status"])),
-            tag("p", *said(row), class_="lead"),
+            tag("p", *said(context, row), class_="lead"),
         ),
         tag("p", "The model in use (current) is ", _current(context, address, rows), class_="soft"),
         class_="card head",
@@ -116,13 +116,14 @@ def _by_stage(suite: Row) -> str:
     return ", ".join(f"{stage} {share(suite.get(stage))}" for stage in STAGES) + " %"
 
 
-def said(row: Row) -> list[Any]:
+def said(context: PageContext, row: Row) -> list[Any]:
     """Describe a cycle's outcome in a sentence."""
     verdict = row["verdict"] or {}
     scores = row["scores"].get("ifeval", {})
     if not verdict:
-        words = UNDECIDED.get(row["status"], "It has no verdict.").replace("RUN", row["run"])
-        return [with_code(words), failure(row)]
+        words = UNDECIDED.get(row["status"], "It has no verdict.")
+        onward = context.command("resume", row["run"])
+        return [with_code(words.replace("COMMAND", onward)), failure(row)]
     parts = [f"Instruction following: {_by_stage(scores)}"]
     bound, margin = verdict.get("behaviour_lower_bound"), verdict.get("margin")
     if bound is not None and margin is not None:

@@ -42,7 +42,7 @@ def build(context: PageContext, address: Address) -> Html:
         tag(
             "p",
             "Tables of this project, whatever their size. The same in a terminal: ",
-            tag("code", "recover export items --out items.parquet"),
+            tag("code", context.command("export", "items", "--out", "items.parquet")),
         ),
         table(["table", "what is in it", "download"], lines),
         class_="card",

@@ -29,7 +29,7 @@ Scores = Mapping[str, Mapping[Column, Row]]  # suite -> column -> score
 def build(context: PageContext, address: Address) -> Html:
     numbers = context.cached("numbers", lambda: queries.cycle_numbers(context.db))
     if not numbers:
-        return empty("No cycle yet", "recover cycle --docs DIR --behaviours json,refusals")
+        return empty("No cycle yet", _asking(context, "json", "refusals"))
     number = address.number("n") or numbers[-1]
     first = max(numbers[0], number - SHOWN + 1)
     found = context.cached(("families", first, number), lambda: scores(context, first, number))
@@ -50,10 +50,15 @@ def build(context: PageContext, address: Address) -> Html:
     return tag(
         "div",
         tag("section", head, said, drawn, scale(), class_="card"),
-        tag("section", tag("h2", f"Verdict of cycle {number}"), verdicts(cycle), class_="card"),
+        tag("section", tag("h2", f"Verdict of cycle {number}"), verdicts(context, cycle), class_="card"),
         tag("section", tag("h2", "What brings each back"), _recovery(), class_="card"),
         class_="stack",
     )
+
+
+def _asking(context: PageContext, *families: str) -> str:
+    """Return the command of a cycle that asks about some families."""
+    return context.command("cycle", "--docs", "DIR", "--behaviours", ",".join(families))
 
 
 def scores(context: PageContext, first: int, last: int) -> Scores:
@@ -90,12 +95,12 @@ def _cell(address: Address, row: Row | None, column: Column, suite: str) -> Cell
     return Cell(row["value"], row["n"], link, title=words)
 
 
-def verdicts(cycle: Row) -> Html:
+def verdicts(context: PageContext, cycle: Row) -> Html:
     """Return the verdict of each family that a cycle was asked for."""
     axes = (cycle["verdict"] or {}).get("axes") or {}
     lines = [_line(name, axes[name]) for name in FAMILIES if name in axes]
     if not lines:
-        command = tag("code", f"recover cycle --docs DIR --behaviours {','.join(FAMILIES)}")
+        command = tag("code", _asking(context, *FAMILIES))
         return tag("p", "This cycle judged no family. To judge some, name them: ", command, class_="soft")
     headers = ["family", "verdict", *number_headers("difference, points", "bounds", "must exceed"), "claim"]
     note = (

@@ -48,7 +48,7 @@ def build(context: PageContext, address: Address) -> Html:
     if not rows:
         return empty(
             "No midtrained model was asked what it knows yet",
-            "recover cycle --docs DIR --probes probes.jsonl",
+            context.command("cycle", "--docs", "DIR", "--probes", "probes.jsonl"),
             SHOWS,
         )
     kinds = list(dict.fromkeys(kind for row in rows for kind in sorted(row["kinds"])))

@@ -31,7 +31,8 @@ Row = dict[str, Any]
 def build(context: PageContext, address: Address) -> Html:
     runs = queries.runs(context.db, kind="locate", status="done", limit=RUNS)
     if not runs:
-        return empty("No search for the weights that forgot yet", "recover locate cycle:1", SHOWS)
+        example = context.command("locate", "cycle:1")
+        return empty("No search for the weights that forgot yet", example, SHOWS)
     wanted = address.text("run")
     if wanted and wanted not in {run["id"] for run in runs}:  # older than those that are listed
         runs += _named(context, wanted)

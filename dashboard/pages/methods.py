@@ -32,7 +32,8 @@ Row = dict[str, Any]
 def build(context: PageContext, address: Address) -> Html:
     every = context.cached("methods", lambda: overview.race(context.db))
     if not every:
-        return empty("No recovery has been run yet", "recover distill --teacher base --method opd")
+        example = context.command("distill", "--teacher", "base", "--method", "opd")
+        return empty("No recovery has been run yet", example)
     students = list(dict.fromkeys(str(row["student"]) for row in every))
     most = max(students, key=lambda name: sum(row["student"] == name for row in every))
     chosen = address.choice("student", ["all", *students], most)

@@ -43,7 +43,7 @@ Row = dict[str, Any]
 def build(context: PageContext, address: Address) -> Html:
     numbers = context.cached("numbers", lambda: queries.cycle_numbers(context.db))
     if not numbers:
-        return empty("No cycle yet", "recover demo")
+        return empty("No cycle yet", context.command("demo"))
     suite = address.choice("suite", SUITES, "ifeval")
     number = address.number("n") or newest_measured(numbers, lambda n: _scores(context, n, suite))
     rows = _scores(context, number, suite)

@@ -30,7 +30,7 @@ Row = dict[str, Any]
 def build(context: PageContext, address: Address) -> Html:
     runs = traces.traced_runs(context.db, limit=RUNS)
     if not runs:
-        return empty("No rollout was looked at yet", "recover distill --teacher base")
+        return empty("No rollout was looked at yet", context.command("distill", "--teacher", "base"))
     wanted = address.text("run")
     if wanted and wanted not in {run["id"] for run in runs}:  # older than those that are listed
         runs += traces.traced_runs(context.db, run_id=wanted)
@@ -158,20 +158,21 @@ def _geometry(context: PageContext) -> Html:
         return tag(
             "section",
             tag("h2", "The signal of each method"),
-            tag("p", "No recovery has stored its signal's density, bias and concentration yet."),
+            tag("p", "No recovery that has ended stored its signal's density, bias and concentration."),
             class_="card",
         )
     return tag(
         "section",
-        tag("h2", f"The signal of each method, mean of its recoveries among the newest {RECENT}"),
+        tag("h2", f"The signal of each method, mean of its ended recoveries among the newest {RECENT}"),
         method_signals(methods),
         class_="card",
     )
 
 
 def signals(context: PageContext) -> dict[str, dict[str, float]]:
-    """Return {method: {signal metric: mean over the newest recoveries}}."""
-    runs = [run for run in overview.training_runs(context.db, limit=RECENT) if run["kind"] == "distill"]
+    """Return {method: {signal metric: mean over the newest recoveries}}, without those that still run."""
+    newest = overview.training_runs(context.db, limit=RECENT)
+    runs = [run for run in newest if run["kind"] == "distill" and run["status"] != "running"]
     means = curves.metric_means(context.db, [run["id"] for run in runs], SIGNALS)
     found: dict[str, dict[str, list[float]]] = {}
     for run in runs:

@@ -2,7 +2,7 @@
 (() => {
   "use strict";
   const LIVE_EVERY = 2000, TYPING = 400, LOST = 15000;
-  let fire = null, root = null, busy = 0, again = false, polls = 0;
+  let fire = null, root = null, busy = 0, again = false, polls = 0, refused = false;
   let sent = {}; // the newest form's content and the name of its click: a redraw drops what a form itself keeps
   const opened = new WeakMap(); // whether a person left a <details> open: a redraw sets all as they came
 
@@ -27,9 +27,15 @@
   function look() {
     if (!fire) return;
     if (busy) { again = true; return; }
-    busy = setTimeout(() => { busy = 0; offline(true); }, LOST);
+    busy = setTimeout(lost, LOST);
     document.documentElement.dataset.busy = "1";
     fire("click", { url: here() });
+  }
+  // No answer: nothing serves any more, or only clicks are refused, as behind a proxy that names another host.
+  async function lost() {
+    busy = 0;
+    try { refused = (await fetch("/gradio_api/run/predict", { method: "POST", body: "{}" })).status === 403; } catch { refused = false; }
+    offline(true);
   }
   function go(url, push) {
     if (push) history.pushState(null, "", url); else history.replaceState(null, "", url);
@@ -38,7 +44,7 @@
   function arrived() {
     clearTimeout(busy); busy = 0;
     delete document.documentElement.dataset.busy;
-    offline(false);
+    refused = false; offline(false);
     adopt();
     if (again) { again = false; look(); }
   }
@@ -68,7 +74,10 @@
   }
   function offline(is) {
     const said = document.getElementById("offline");
-    if (said) { said.hidden = !is; said.textContent = is ? "The dashboard does not answer: start `recover dashboard` again" : ""; }
+    if (!said) return;
+    said.hidden = !is && !refused;
+    if (refused) said.textContent = "Clicks are refused: a proxy in front has to pass the Host header on";
+    else said.textContent = is ? "The dashboard does not answer: start `recover dashboard` again" : "";
   }
 
   // Controls: [data-param] is a parameter of the address.

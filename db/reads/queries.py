@@ -27,7 +27,7 @@ from db.reads.cycles import cycle, cycle_models, cycles
 from db.reads.flips import compared, flips, flips_of_scores, ledger, ledger_items, paired_suites
 from db.reads.readonly import select
 from db.reads.rows import Row, of_cycle, only, page_of, rows_of, runs_of
-from db.reads.stages import ItemFilter, cycle_numbers, flip_counts, side_by_side, stage_scores
+from db.reads.stages import ItemFilter, cycle_numbers, flip_counts, item_keys, side_by_side, stage_scores
 from db.schema import Cycle, Document, Item, Review, Run, Score
 from db.session import Database
 
@@ -38,6 +38,7 @@ __all__ = [
     "checkpoint",
     "checkpoint_places",
     "checkpoints",
+    "chosen_by_questions",
     "compared",
     "cycle",
     "cycle_models",
@@ -49,6 +50,7 @@ __all__ = [
     "flip_counts",
     "flips",
     "flips_of_scores",
+    "item_keys",
     "items",
     "ledger",
     "ledger_items",
@@ -103,6 +105,12 @@ def run_of_key(database: Database, key: str, *, parent: str | None = None) -> Ro
     """Return the run named `key` under a parent, or at the top."""
     named = Run.project == database.project, Run.parent_id.is_not_distinct_from(parent), Run.key == key
     return next(iter(runs_of(database, sa.select(Run).where(*named))), None)
+
+
+def chosen_by_questions(database: Database) -> set[str]:
+    """Return the checkpoints that a cycle's questions chose among several (`--recover-with`)."""
+    made = [run["result"] for run in runs(database, kind="choose", status="done", limit=None)]
+    return {result["checkpoint"] for result in made if len(result.get("tried") or ()) > 1}
 
 
 def unfinished_runs(database: Database) -> list[Row]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import (
@@ -26,6 +28,7 @@ from sqlalchemy.orm import aliased
 from db.cycle_names import STAGES
 from db.reads.cycle_range import CycleRange, runs_of_cycles
 from db.reads.cycles import HEADLINE
+from db.reads.earlier_documents import EARLIER
 from db.schema import Cycle, Item, Score
 from db.session import Database
 
@@ -52,6 +55,26 @@ def stage_scores(
     return sorted(
         newest.values(), key=lambda row: (row["cycle"], row["metric"] != HEADLINE.get(row["suite"]))
     )
+
+
+def item_keys(database: Database, number: int) -> dict[str, list[str]]:
+    """Return, by suite, the keys of the items that a cycle's first headline score is of.
+
+    The suites on earlier cycles' documents are left out."""
+    tree = runs_of_cycles(CycleRange(database.project, number, number))
+    query = select(Score.suite, Score.metric, Score.id).join(tree, Score.run_id == tree.c.run_id)
+    query = query.where(Score.suite.not_like(f"{EARLIER}%"))
+    scores: dict[str, int] = {}
+    keys: dict[int, list[str]] = defaultdict(list)
+    with database.read() as connection:
+        # Sorted here, as in cycles.py: with ORDER BY id, SQLite would scan all scores in id order.
+        for suite, metric, score in sorted(connection.execute(query).all(), key=itemgetter(2)):
+            if metric == HEADLINE.get(suite, metric):
+                scores.setdefault(suite, score)
+        items = select(Item.score_id, Item.key).where(Item.score_id.in_(list(scores.values())))
+        for score, key in connection.execute(items):
+            keys[score].append(key)
+    return {suite: keys[score] for suite, score in scores.items()}
 
 
 def _of_stage(tree: CTE, span: CycleRange, stage: str, suite: str | None) -> Select[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from db.cycle_names import AXES, BROKEN_OFF, STAGES
 from evals import learned
 from pipelines.cli.options import state_words, table
-from pipelines.runs.command_line import command
+from recovery.command_line import command
 
 WORK = {"eval": "evaluations", "midtrain": "midtraining", "distill": "distillation"}  # by kind of stage
 

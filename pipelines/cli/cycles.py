@@ -12,6 +12,7 @@ from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.cycle_text import broke_off, cycle_text
 from pipelines.cli.options import Session, refuse_beside, several, shared, state_words
+from recovery.command_line import command
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import RealDemo
@@ -65,7 +66,7 @@ def demo_command(
     job = DemoJob(cycles=cycles, seed=seed, minutes_budget=minutes_budget, real=options)
     with session.workspace(create=True) as ws:
         found = demo(ws, job, key=resumable_key(job) if options else ws.new_key())
-        session.show({"home": str(ws.home), **found}, lambda: demo_story(found["cycles"], str(ws.home)))
+        session.show({"home": str(ws.home), **found}, lambda: demo_story(found["cycles"], ws.home))
         require_accepted(ws, found["cycles"])
 
 
@@ -89,9 +90,9 @@ def _usual_cycles(real: RealDemo | None) -> int:
     return 3 if real.full else 1
 
 
-def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
+def demo_story(cycles: list[dict[str, Any]], home: Path) -> str:
     rows = "\n\n".join(cycle_text(row) for row in cycles)
-    return f"{rows}\n\nTo look at all of it in a browser: recover --home {home} dashboard"
+    return f"{rows}\n\nTo look at all of it in a browser: {command(home, 'dashboard')}"
 
 
 @click.command("cycle")
@@ -170,13 +171,13 @@ def resume_command(session: Session, run: str | None) -> None:
 
         found = resume(ws, run)
         kind, rows = queries.run(ws.tracker.db, found["run"])["kind"], _of_cycles(ws, found)
-        session.show(found, lambda: _resumed_text(kind, found, rows, str(ws.home)))
+        session.show(found, lambda: _resumed_text(kind, found, rows, ws.home))
         require_accepted(ws, rows)
         if kind == "pilot":
             require_proposal(found)
 
 
-def _resumed_text(kind: str, found: dict[str, Any], rows: list[dict[str, Any]], home: str) -> str:
+def _resumed_text(kind: str, found: dict[str, Any], rows: list[dict[str, Any]], home: Path) -> str:
     """Return what the resumed command would print."""
     from pipelines.cli.result_text import result_text
 
@@ -216,7 +217,8 @@ def _why(ws: Workspace, row: dict[str, Any]) -> str:
         axes.setdefault(word, []).append(axis)
     found = "; ".join(f"{', '.join(names)} {word}" for word, names in axes.items())
     then = MORE_QUESTIONS if set(axes) == {UNDERPOWERED} else WHAT_TO_DO
-    return f"{found}: {then}; `recover review cycle:{row['cycle']} --approve` takes its model all the same"
+    approve = command(ws.named_home, "review", f"cycle:{row['cycle']}", "--approve")
+    return f"{found}: {then}; `{approve}` takes its model all the same"
 
 
 @click.command("verdict")
@@ -235,7 +237,8 @@ def verdict_command(session: Session, cycle: int) -> None:
         row = queries.cycle(ws.tracker.db, cycle)
         if not row["verdict"]:
             require_accepted(ws, [row])
-            onward = f"; `recover resume {row['run']}` goes on with it" if broke_off(row) else ""
+            resume = command(ws.named_home, "resume", row["run"])
+            onward = f"; `{resume}` goes on with it" if broke_off(row) else ""
             raise GateError(f"cycle {cycle} has no verdict yet: it is {state_words(row)}{onward}")
         session.show({"cycle": cycle, "status": row["status"], **row["verdict"]}, lambda: cycle_text(row))
         require_accepted(ws, [row])

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.config.jobs import PilotJob
 from pipelines.config.sections.base import AUTO
-from pipelines.runs.command_line import command
+from recovery.command_line import command
 
 FLAGS = {  # options of a cycle, by the setting that a typed option of the pilot changed
     "distill.prompts": "--prompts",

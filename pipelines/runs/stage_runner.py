@@ -17,9 +17,9 @@ from db.writes.live import LiveRun
 from pipelines.config.sections.base import Section
 from pipelines.runs import launch
 from pipelines.runs.code_version import code_revision, versions
-from pipelines.runs.command_line import command
 from pipelines.runs.cost import Ledger, spent
 from pipelines.runs.workspace import Workspace
+from recovery.command_line import command
 from recovery.errors import RecoverError
 from recovery.storage import atomic_dirs
 

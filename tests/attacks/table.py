@@ -126,7 +126,7 @@ LISTED = (
     ),
     by_tests(
         "formulas",
-        "no cell of an export is taken for a formula",
+        "no cell of an export is taken for a formula where commas separate the cells",
         "test_a_formula_does_not_reach_a_spreadsheet",
         "test_a_formula_behind_what_a_spreadsheet_skips_is_text",
     ),

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import signal
+import socket
+from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
+import httpx
 import pytest
 from click.testing import CliRunner
 from starlette.applications import Starlette
@@ -17,6 +22,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from dashboard import app
+from dashboard.access.listening import listening
 from dashboard.access.request_guard import RequestGuard
 from dashboard.figures.picture import standalone
 from dashboard.figures.plane import cycles_plane
@@ -24,6 +30,9 @@ from db.cycle_names import STAGES
 from db.errors import BadRequest
 from db.writes.tracker import Tracker
 from pipelines.cli.commands import cli
+from recovery.errors import InputError
+from tests.attacks.load import free_port
+from tests.support.browser import until
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -59,14 +68,69 @@ def test_a_picture_is_an_svg_file(tmp_path: Path) -> None:
 def test_the_command_says_where_it_serves_in_the_form_that_was_asked_for(
     as_json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "make", lambda *_, **__: None)
-    monkeypatch.setattr(app, "server", lambda *_: SimpleNamespace(run=lambda: None, handle_exit=None))
+    made: dict[str, Any] = {}
+
+    def server(*_: object, started: Callable[[], None]) -> SimpleNamespace:
+        return SimpleNamespace(run=lambda sockets: started(), handle_exit=None)
+
+    monkeypatch.setattr(app, "make", lambda *_, **given: made.update(given))
+    monkeypatch.setattr(app, "server", server)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     options = ["--home", str(tmp_path), *(["--json"] if as_json else [])]
     assert CliRunner().invoke(cli, ["-q", *options, "init"]).exit_code == 0
-    shown = CliRunner().invoke(cli, [*options, "dashboard", "--port", "7861"]).stdout
-    url = "http://127.0.0.1:7861"
+    port = free_port()
+    shown = CliRunner().invoke(cli, [*options, "dashboard", "--port", str(port)]).stdout
+    url = f"http://127.0.0.1:{port}"
     assert json.loads(shown) == {"url": url} if as_json else f"dashboard on {url}" in shown
+    assert made["home"] == tmp_path  # which the commands on its pages name
+
+
+def test_an_address_is_announced_once_it_answers() -> None:
+    said: list[str] = []
+    with listening("127.0.0.1", 0) as sockets:
+        url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
+        serving = app.server(INSIDE, "127.0.0.1", 0, started=lambda: said.append(url))
+        thread = Thread(target=serving.run, kwargs={"sockets": sockets}, daemon=True)
+        assert said == []
+        thread.start()
+        try:
+            until(lambda: said)
+            assert httpx.get(url).text == "in"
+        finally:
+            serving.should_exit = True
+            thread.join(20)
+
+
+def test_a_port_that_is_taken_is_refused_and_not_announced(tmp_path: Path) -> None:
+    said: list[str] = []
+    with Tracker(tmp_path / "recover.db") as tracker, socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(InputError, match=f"^port {port} is taken: give another with --port$"):
+            app.serve(tracker, port=port, announce=said.append)
+    assert said == []
+
+
+def test_an_address_of_another_machine_is_refused_in_one_line() -> None:
+    with pytest.raises(
+        InputError, match=r"--host 192\.0\.2\.1, --port 7860: nothing can listen there \([^()]+\)"
+    ):
+        with listening("192.0.2.1", 7860):
+            pass
+
+
+def test_the_address_of_all_interfaces_is_the_machines_name() -> None:
+    for host in ("0.0.0.0", "::"):
+        assert app._url(host, 7860) == f"http://{socket.gethostname().lower()}:7860"
+    assert app._url("::1", 7860) == "http://[::1]:7860"
+
+
+@pytest.mark.parametrize(("password", "offered"), [(None, "ann"), ("correct horse", "")])
+def test_the_login_name_is_offered_to_its_owner_alone(
+    password: str | None, offered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(getpass, "getuser", lambda: "ann")
+    with Tracker(tmp_path / "recover.db") as tracker:
+        assert app.make(tracker, password=password).app.context.reviewer == offered
 
 
 INSIDE = Starlette(routes=[Route("/", lambda request: PlainTextResponse("in"))])
@@ -101,6 +165,28 @@ def test_an_unknown_host_or_origin_is_refused(headers: dict[str, str]) -> None:
 def test_this_machines_own_browser_comes_in_and_gets_the_headers(headers: dict[str, str]) -> None:
     answer = GUARDED.get("/", headers=headers)
     assert answer.status_code == 200 and answer.headers["x-frame-options"] == "DENY"
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("192.168.1.20:7860", 200),
+        ("[fe80::1]:7860", 200),
+        ("127.0.0.1:7860", 200),
+        ("evil.example:7860", 400),
+        ("192.168.1.20.evil.example:7860", 400),
+        ("192.168.1.20:7860@evil.example", 400),
+        ("2130706433:7860", 400),
+        ("", 400),
+    ],
+)
+def test_on_all_interfaces_every_address_is_let_in_and_no_other_name(host: str, status: int) -> None:
+    client = TestClient(RequestGuard(INSIDE, addresses=True), base_url="http://127.0.0.1:7860")
+    assert client.get("/", headers={"host": host}).status_code == status
+
+
+def test_on_one_interface_no_other_address_is_let_in() -> None:
+    assert GUARDED.get("/", headers={"host": "192.168.1.20:7860"}).status_code == 400
 
 
 def test_an_allowed_host_may_be_written_in_capitals() -> None:

@@ -84,6 +84,19 @@ def test_the_choice_takes_the_place_of_distillation_and_its_runs_are_reported(co
     assert "Divergence KL" in text  # the trace is the last candidate's, which was taken
 
 
+def test_a_cycle_whose_recovery_was_chosen_says_which_questions_each_number_counts(
+    context: PageContext,
+) -> None:
+    tracker = context.tracker
+    number = unrecovered(tracker, accepted=True)
+    tracker.record_verdicts(number, {"behaviour": {"outcome": "recovered"}})
+    said = "the bounds here only the half that had no part in choosing the recovery"
+    assert said not in views.look(context, f"/cycle?n={number}").text
+    chosen = tracker.start_run("choose", parent=queries.cycle(context.db, number)["run"], key="choose")
+    tracker.finish_run(chosen.id, {"checkpoint": "midtrained", "tried": [{"name": "none"}]})
+    assert said in views.look(context, f"/cycle?n={number}").text
+
+
 def test_a_choice_took_what_the_runs_below_it_took_and_shows_their_progress() -> None:
     """It waits alone: after hours of work it had taken 0 s."""
     own = {"cost": {"seconds": 0.0}, "progress": None, "status": "running"}

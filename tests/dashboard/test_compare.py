@@ -14,7 +14,7 @@ from dashboard.page_context import PageContext
 from dashboard.pages import export, knowledge, methods
 from db.reads import overview, queries
 from db.writes.tracker import Tracker
-from pipelines.compare import compare
+from pipelines.compare import compare, compare_text
 from pipelines.runs.workspace import Workspace
 from tests.support import databases, views
 
@@ -22,11 +22,13 @@ BARS = re.compile(r'<line [^>]*class="bar[^>]*>')
 Home = tuple[PageContext, dict[str, str]]
 
 
-def scored(tracker: Tracker, name: str, passed: list[bool]) -> None:
-    """A checkpoint with IFEval items whose texts are hostile."""
+def scored(tracker: Tracker, name: str, passed: list[bool], samples: int = 1) -> None:
+    """A checkpoint with IFEval items whose texts are hostile; of each prompt there may be several answers."""
     tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name * 8)
     run = tracker.start_run("eval", key=f"eval:{name}")
     items = [item | {"response": f"{views.HOSTILE} of {name}"} for item in databases.items(*passed)]
+    if samples > 1:
+        items = [item | {"key": f"p{i // samples}#{i % samples}"} for i, item in enumerate(items)]
     value = sum(passed) / len(passed)
     tracker.record_score(run.id, name, databases.score("ifeval", value) | {"items": items, "n": len(items)})
 
@@ -51,6 +53,29 @@ def test_the_page_says_what_the_command_says(tmp_path: Path) -> None:
         page = views.look(views.context(ws.tracker), "/compare?a=one&b=two")
         assert said["words"] == "worse" and "Compared with one: two is worse on ifeval." in page.text
         assert f"{said['p_holm']:.2g}" in page.text and "−83.3" in page.text
+
+
+@pytest.mark.parametrize("tried", [1, 2])
+def test_a_model_that_its_questions_chose_is_not_compared_without_a_word(tmp_path: Path, tried: int) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        for name in ("one", "two"):
+            scored(tracker, name, [True] * 20)
+        choice = tracker.start_run("choose")
+        tracker.finish_run(choice.id, {"checkpoint": "two", "tried": [{"name": "none"}] * tried})
+        page = views.look(views.context(tracker), "/compare?a=one&b=two")
+    warned = "two was chosen by half of its cycle's questions, which flatter it: recover verdict judges by"
+    assert (warned in page.text) is (tried > 1) and "one was chosen" not in page.text
+
+
+def test_several_answers_to_a_prompt_are_not_called_prompts(tmp_path: Path) -> None:
+    with Workspace.open(tmp_path) as ws:
+        scored(ws.tracker, "one", [True] * 40, samples=2)
+        scored(ws.tracker, "two", [True] * 38 + [False] * 2, samples=2)
+        found = compare(ws, "one", "two")
+        page = views.look(views.context(ws.tracker), "/compare?a=one&b=two")
+    assert found["samples"] == 2
+    for words in (compare_text(found), page.text):
+        assert words.count("40 answers (20 prompts)") == 2 and " 40 prompts" not in words
 
 
 @pytest.mark.parametrize(

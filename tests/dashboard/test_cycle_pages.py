@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dashboard import number_format, page_frame
 from dashboard.page_context import PageContext
 from dashboard.pages import cycle, cycles, samples
+from dashboard.report import report
 from db.reads import queries
 from db.writes.tracker import Tracker
 from tests.support import databases, views
@@ -104,3 +106,23 @@ def test_a_kind_of_question_beside_the_headline_has_no_samples_to_open(context: 
     assert page.text.count("50 %") == 2
     links = [given["href"] for given in page.all("a") if given["href"].startswith(samples.PATH + "?")]
     assert links == [f"{samples.PATH}?n=1&suite=knowledge&kind=direct&failing=recovered"]
+
+
+def test_several_answers_to_a_prompt_are_not_counted_as_prompts(
+    context: PageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = databases.items
+
+    def sampled(*passed: bool) -> list[dict[str, Any]]:
+        return [item | {"key": f"p0#{i}"} for i, item in enumerate(once(*passed))]
+
+    monkeypatch.setattr(databases, "items", sampled)
+    number = databases.record_cycle(context.tracker, SCORES)
+    axis = {"outcome": "underpowered", "difference": -0.01, "lower_bound": -0.05, "margin": 0.03}
+    counts = {"gained": 1, "lost": 2, "n": 60, "needed_n": 900, "suite": "ifeval"}
+    context.tracker.record_verdicts(number, {"behaviour": axis | counts})
+    page = views.look(context, "/cycle").text
+    assert "behaviour (IFEval) · 100 answers (50 prompts)" in page
+    assert "2 answers lost, 1 gained of 60 answers (30 prompts)" in page and "900 prompts to tell" in page
+    written = views.Scan(report(context.db, number)).text
+    assert "100 answers (50 prompts)" in written and "60 answers (30 prompts)" in written

@@ -8,6 +8,8 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
+from html import unescape
 from itertools import pairwise
 from pathlib import Path
 
@@ -44,6 +46,25 @@ def nothing(tmp_path: Path) -> Iterator[PageContext]:
 def test_an_empty_home_says_what_to_type(nothing: PageContext, page: object) -> None:
     drawn = page_frame.render(nothing, page.PATH)  # type: ignore[attr-defined]
     assert "could not be drawn" not in drawn and "recover " in drawn
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.TITLE)
+def test_what_to_type_names_a_home_that_is_not_found_by_itself(nothing: PageContext, page: object) -> None:
+    named = replace(nothing, home=Path("/a home"))
+    drawn = unescape(page_frame.render(named, page.PATH))  # type: ignore[attr-defined]
+    assert "recover --home '/a home' " in drawn
+
+
+def test_how_to_go_on_names_the_home_of_this_project_alone(nothing: PageContext) -> None:
+    other = nothing.tracker.new_project("notes", "host:/notes/.recover")
+    named = replace(nothing, home=Path("/a home"))
+    for tracker, project, home in ((nothing.tracker, "default", " --home '/a home'"), (other, "notes", "")):
+        run = tracker.start_run("cycle").id
+        tracker.record_cycle(run)
+        tracker.stop_run(run, "interrupted")
+        for url in ("/", "/cycle"):
+            drawn = unescape(page_frame.render(named, f"{url}?project={project}"))
+            assert f"<code>recover{home} resume {run}</code>" in drawn
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.TITLE)

@@ -58,6 +58,19 @@ def test_the_signal_of_each_method_is_drawn(home: tuple[PageContext, dict[str, s
         assert word in page.text
 
 
+def test_the_signal_of_a_recovery_counts_once_it_has_ended(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        run = tracker.start_run("distill", config={"settings": {"method": "opd"}}).id
+        with tracker.live(run) as live:
+            live.traces(1, [views.trace("opd", 0)])
+        context = views.context(tracker)
+        for step, density in enumerate((0.2, 0.8)):
+            tracker.record_metrics(run, step, {"signal_density": density})
+            assert "No recovery that has ended" in views.look(context, "/tokens").text
+        tracker.finish_run(run)
+        assert "0.50" in views.look(context, "/tokens").text.split("The signal of each method")[1]
+
+
 @pytest.mark.parametrize(
     "url", ["/tokens?run=nobody&step=x&at=99", "/tokens?step=7&rollout=9&at=-1", "/tokens?at=2"]
 )

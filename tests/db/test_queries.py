@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,6 +115,29 @@ def test_a_share_of_what_midtraining_hardly_changed_is_not_shown(tracker: Tracke
     )
     cycle = queries.cycle(tracker.db, 1)
     assert cycle["recovered_fraction"] is None and cycle["knowledge_kept"] is None
+
+
+def test_no_share_is_told_where_midtraining_raised_behaviour_or_lowered_knowledge(tracker: Tracker) -> None:
+    record_cycle(
+        tracker,
+        {
+            "ifeval": {"clean": 0.5, "midtrained": 0.7, "recovered": 0.6},
+            "knowledge": {"clean": 0.5, "midtrained": 0.3, "recovered": 0.4},
+        },
+    )
+    cycle = queries.cycle(tracker.db, 1)
+    assert cycle["recovered_fraction"] is None and cycle["knowledge_kept"] is None
+    assert cycle["cost_per_recovered_point"] is None
+
+
+def test_moments_have_the_form_that_the_page_on_json_shows(tracker: Tracker) -> None:
+    number = record_cycle(tracker, CONTRACT)
+    tracker.add_review(number, "approve", "", "ann")
+    cycle = queries.cycle(tracker.db, number)
+    moments = (cycle["started_at"], cycle["ended_at"], cycle["heartbeat_at"], cycle["review"]["at"])
+    page = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^\| `started_at`, `ended_at` \|.* such as `([^`]+)`", page, re.MULTILINE)
+    assert {re.sub(r"\d", "0", moment) for moment in moments} == {re.sub(r"\d", "0", shown)}
 
 
 def test_what_is_still_known_of_earlier_cycles(tracker: Tracker) -> None:

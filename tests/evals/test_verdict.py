@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evals.comparison import compare
-from evals.scores import Item, Score, prompts_for
+from evals.scores import Item, Score, asked, prompts_for, samples_of
 from evals.verdict import accepted, deciding_bound, pairs, power_warning, summary, verdict
 from recovery.errors import InputError
 
@@ -112,6 +112,8 @@ def test_it_takes_as_many_questions_where_each_was_answered_several_times() -> N
     both = [replace(item, detail={"fact": f"f{i // 2}"}) for i, item in enumerate(items(4, 40))]
     four = [replace(item, key=f"{item.key}#{i}") for item in both for i in range(4)]
     assert prompts_for(400, both) == 400 and prompts_for(400, four) == 100
+    assert asked(541, 1) == "541 prompts" and asked(1082, 2) == "1,082 answers (541 prompts)"
+    assert samples_of([]) == 1  # a suite of which nothing is kept
     own_names = [Item(f"faq#{number}", "p", "r", True, {}) for number in (1, 2, 3, 4)]
     assert prompts_for(400, own_names) == 400
     changed = [replace(item, detail=item.detail | {"answered": "neither"}) for item in four]

@@ -21,6 +21,7 @@ import yaml
 from db.reads import changes
 from db.writes.tracker import Tracker
 from pipelines.cli.commands import COMMANDS, cli
+from pipelines.cli.cycles import demo_story
 from pipelines.cli.setting_options import SettingOption
 from pipelines.config import settings
 from pipelines.runs.workspace import Workspace
@@ -264,6 +265,18 @@ def test_an_interrupted_cycle_is_stopped_and_says_how_to_go_on(recover: Recover,
     assert f"it is stopped; `recover resume {run}` goes on with it" in verdict.err
 
 
+def test_what_verdict_and_demo_say_to_type_names_the_home(recover: Recover, tmp_path: Path) -> None:
+    home = tmp_path / "a home"
+    home.mkdir()
+    with Tracker(home / "recover.db") as tracker:
+        run = tracker.start_run("cycle").id
+        tracker.record_cycle(run)
+        tracker.stop_run(run, "interrupted")
+    said = recover("--home", home, "verdict", "1")
+    assert f"`recover --home '{home}' resume {run}` goes on with it" in said.err
+    assert demo_story([], home).endswith(f": recover --home '{home}' dashboard")
+
+
 def test_show_finds_runs_aliases_and_the_beginning_of_an_id(recover: Recover, home: Path) -> None:
     runs = recover("--home", home, "ls", "runs", "--json").json
     run = next(row for row in runs if row["kind"] == "distill")
@@ -364,7 +377,7 @@ def test_a_rejected_cycle_prints_its_record_and_exits_with_3(
     assert said.code == 3  # four prompts cannot show anything
     assert re.fullmatch(
         r"Error: cycle 1 is rejected: behaviour, [a-z, ]*underpowered[a-z, ;]*: .*docs/evaluation.md.*; "
-        "`recover review cycle:1 --approve` takes its model all the same",
+        f"`recover --home {re.escape(str(fresh))} review cycle:1 --approve` takes its model all the same",
         said.error,
     )
     assert "updates" not in said.error  # which were not asked for
