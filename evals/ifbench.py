@@ -12,6 +12,7 @@ import importlib.util
 import json
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,15 +77,16 @@ def evaluate(generate: Generate | Sequence[Generate], limit: int | None = None) 
     rows = drawn(usable, limit)
     several = [generate] if callable(generate) else list(generate)
     chats = [chat(row["prompt"]) for row in rows]
-    runs = []
-    for one in several:
-        checked = tuple(check(rows, one(chats)))
-        runs.append(harness.IFEvalRun(checked, notes, {}))
-    return ifeval.score_runs(runs, suite=SUITE)
+    failed = Counter[str]()
+    checked = [tuple(check(rows, one(chats), failed)) for one in several]
+    if failed:
+        names = ", ".join(sorted(failed))
+        notes += (f"{failed.total()} checks ended in an error and count as not followed ({names})",)
+    return ifeval.score_runs([harness.IFEvalRun(one, notes, {}) for one in checked], suite=SUITE)
 
 
-def check(rows: Sequence[Row], responses: Sequence[str]) -> Iterator[CheckedAnswer]:
-    """Check each response by the package's strict and loose rules."""
+def check(rows: Sequence[Row], responses: Sequence[str], failed: Counter[str]) -> Iterator[CheckedAnswer]:
+    """Check each response by the package's strict and loose rules; count checks that fail, by instruction."""
     from evals import harness
 
     if len(responses) != len(rows):
@@ -100,17 +102,26 @@ def check(rows: Sequence[Row], responses: Sequence[str]) -> Iterator[CheckedAnsw
                 prompt=row["prompt"],
                 response=response,
                 instructions=tuple(row["instruction_id_list"]),
-                strict=_followed(library, library.test_instruction_following_strict, row, response),
-                loose=_followed(library, library.test_instruction_following_loose, row, response),
+                strict=_followed(library, library.test_instruction_following_strict, row, response, failed),
+                loose=_followed(library, library.test_instruction_following_loose, row, response, failed),
             )
 
 
-def _followed(library: Any, test: Callable[..., Any], row: Row, response: str) -> tuple[bool, ...]:
-    arguments = [
-        {name: value for name, value in given.items() if value is not None} for given in row["kwargs"]
-    ]
-    asked = library.InputExample(row["key"], list(row["instruction_id_list"]), row["prompt"], arguments)
-    return tuple(bool(passed) for passed in test(asked, {row["prompt"]: response}).follow_instruction_list)
+def _followed(
+    library: Any, test: Callable[..., Any], row: Row, response: str, failed: Counter[str]
+) -> tuple[bool, ...]:
+    """Check each instruction by itself: one whose checker fails on the response is not followed."""
+    followed = []
+    for name, given in zip(row["instruction_id_list"], row["kwargs"], strict=True):
+        arguments = {argument: value for argument, value in given.items() if value is not None}
+        asked = library.InputExample(row["key"], [name], row["prompt"], [arguments])
+        try:
+            (passed,) = test(asked, {row["prompt"]: response}).follow_instruction_list
+        except Exception:  # noqa: BLE001 - of a short response a checker divides by 0, or takes the last of none
+            failed[name] += 1
+            passed = False
+        followed.append(bool(passed))
+    return tuple(followed)
 
 
 @contextmanager

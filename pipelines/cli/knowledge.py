@@ -128,6 +128,14 @@ def _refused(found: dict[str, Any]) -> str:
     help="number of facts to ask about; where the documents have fewer sentences, up to three gaps of each "
     "(default: as many as a verdict needs, 725 at a margin of 3 points)",
 )
+@click.option(
+    "--max-new-tokens",
+    default=128,
+    show_default=True,
+    type=click.IntRange(1),
+    metavar="N",
+    help="longest text of a writer, in tokens: more for one that thinks first",
+)
 @common.seed("draws the facts")
 @shared
 @click.pass_obj
@@ -141,6 +149,8 @@ def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -
     """
     if options["qa"]:
         refuse_beside("--qa", lambda name: name not in ("docs", "out", "qa"))
+    if options["writer"] in (None, "gaps"):
+        refuse_beside("--writer gaps", lambda name: name == "max_new_tokens")
     _refuse_model_of(options["writer"] or "gaps")
     with session.workspace(docs=docs) as ws:
         from pipelines.writing.commands import ProbeOptions, make_probes

@@ -100,6 +100,12 @@ def beginnings(text: str) -> list[int]:
     return [match.start() for match in _matches(text)]
 
 
+def as_written(text: str, term: Term, end: int) -> str:
+    """Return a mention that ends there as the text writes it."""
+    begun = [at for at in beginnings(text) if at < end]
+    return text[begun[-len(term)] : end]
+
+
 class Entities:
     """Entities with their weights."""
 

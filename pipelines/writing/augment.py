@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from evals import jsonl
 from pipelines.config.jobs import AUGMENTED
-from pipelines.corpus.entities import Entities, entities
+from pipelines.corpus.entities import Entities, as_written, entities
 from pipelines.corpus.general_words import GeneralWords, general_words
 from pipelines.corpus.passages import Passage, passages
-from pipelines.writing.filters import ProbeLeaks, first_of, pairs, question_flaw, text_flaw
+from pipelines.writing.filters import ProbeLeaks, first_of, judged_pairs, question_flaw, text_flaw
+from pipelines.writing.protocol import Text, Writer
 from pipelines.writing.text_cache import Cache, written
 from recovery import untrusted_json
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
     from evals.probes import Probe
-    from pipelines.writing.writers import Writer
 
 WRITTEN = "written.jsonl"
 REQUESTS = {
@@ -93,7 +93,7 @@ def write_rows(found: Augmented, out: Path) -> Augmented:
 
 
 def filtered(
-    said: Iterator[tuple[tuple[str, Passage], str]] | Any,
+    said: Iterator[tuple[tuple[str, Passage], Text]] | Any,
     about: Entities,
     leaks: ProbeLeaks,
     general: GeneralWords | None = None,
@@ -115,19 +115,19 @@ def filtered(
 def _judged(
     kind: str,
     passage: Passage,
-    answer: str,
+    answer: Text,
     about: Entities,
     leaks: ProbeLeaks,
     general: GeneralWords | None,
 ) -> Iterator[tuple[Row, str | None]]:
     if kind != "qa":
-        text = answer.strip()
-        flaw = text_flaw(text, passage.text, kind, general)
+        text = answer.said.strip()
+        flaw = answer.flaw or text_flaw(text, passage.text, kind, general)
         yield {"text": text}, flaw or ("a held-out probe" if leaks.within(text) else None)
         return
-    found = pairs(answer)
-    if not found:
-        yield {}, "no question found"
+    found, flaws = judged_pairs(answer)
+    for why in flaws:
+        yield {}, why
     for question, reply in found:
         flaw = question_flaw(question, reply, passage.text, about)
         yield (
@@ -137,13 +137,19 @@ def _judged(
 
 
 def _worth(kind: str, passage: Passage, about: Entities) -> bool:
-    return kind != "relations" or len(about.within(passage.text)) >= 2
+    return kind != "relations" or len(dict(about.mentions(passage.text))) >= 2
 
 
 def _request(kind: str, passage: Passage, about: Entities, questions: int) -> str:
-    named = sorted(about.within(passage.text), key=lambda term: (-about.weights[term], term))[:MOST_RELATED]
-    listed = "; ".join(" ".join(term) for term in named)
+    listed = "; ".join(_mentioned(passage.text, about)) if kind == "relations" else ""
     return REQUESTS[kind].format(n=questions, entities=listed, passage=passage.text)
+
+
+def _mentioned(text: str, about: Entities) -> list[str]:
+    """Return the entities that weigh most in a text, as it writes them."""
+    mentions = dict(about.mentions(text))
+    heaviest = sorted(mentions, key=lambda term: (-about.weights[term], term))[:MOST_RELATED]
+    return [" ".join(as_written(text, term, mentions[term]).split()) for term in heaviest]
 
 
 def load(path: Path) -> list[Row]:

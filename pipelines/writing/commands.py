@@ -24,8 +24,9 @@ from pipelines.runs.workspace import Workspace
 from pipelines.writing import augment as augmenting
 from pipelines.writing import gap_questions, probes
 from pipelines.writing.filters import ProbeLeaks, first_of
+from pipelines.writing.protocol import Writer
 from pipelines.writing.text_cache import Cache
-from pipelines.writing.writers import EndpointWriter, LocalWriter, Writer
+from pipelines.writing.writers import EndpointWriter, LocalWriter
 from recovery.errors import InputError
 
 TEMPLATE, GAPS = "template", "gaps"  # writers without a model
@@ -53,6 +54,7 @@ class ProbeOptions:
     name: str | None = None
     count: int | None = None  # None: as many facts as the verdict needs
     seed: int = 0
+    max_new_tokens: int = 128
 
 
 def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOptions) -> dict[str, Any]:
@@ -154,7 +156,7 @@ def _rows_of(
     _require_writer(ws, options.writer, options.name)
     rows, refused = probes.from_writer(
         _texts(ws, docs),  # before the writer, which may take long to load
-        _writer(ws, options.writer, options.name, max_new_tokens=128, temperature=0.0),
+        _writer(ws, options.writer, options.name, max_new_tokens=options.max_new_tokens, temperature=0.0),
         Cache(_answers_beside(out)),
         count,
         options.seed,

@@ -13,6 +13,7 @@ from evals.probes import CLOZE, Probe, load_probes
 from pipelines.corpus.entities import Entities, words
 from pipelines.corpus.general_words import NOUNS_CAPITALISED, GeneralWords
 from pipelines.corpus.segments import compared_words
+from pipelines.writing.protocol import Text
 
 if TYPE_CHECKING:
     from pipelines.config.sections.eval import EvalConfig
@@ -22,10 +23,11 @@ SAME_FACT = 0.6  # share of a held-out question's words from which a sentence wi
 T = TypeVar("T")
 _LIST_MARKS, _MARKUP = " \t0123456789.)*#-", " \t*"
 # Adjacent repetitions match different characters, so that a long line of one character takes linear time.
-_LABELLED = re.compile(r"(question|q|answer|a)\d*\**\s*[:：](.*)", re.IGNORECASE)
+_LABELLED = re.compile(r"(question|q|answer|a)(?:\s*\d+)?\**\s*[:：](.*)", re.IGNORECASE)
 OPEN_KINDS = ("direct",)  # kinds that may be trained on; the others measure held-out phrasings
 LONGEST_ANSWER = 200  # characters
 MOST_ANSWER_WORDS = 8  # of a probe: a response has to hold them in a row, and few hold more
+NO_QUESTION = "no question found"
 
 
 def question_flaw(question: str, answer: str, passage: str, about: Entities) -> str | None:
@@ -192,12 +194,34 @@ def pairs(text: str) -> list[tuple[str, str]]:
         if match is None:
             continue
         content = match[2].strip(_MARKUP)
-        if match[1].lower().startswith("q"):
+        if _asks(match):
             question = content
         elif question and content:
             found.append((question, content))
             question = None
     return found
+
+
+def judged_pairs(text: Text) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the questions and answers of a writer's text, and why there are not others."""
+    found = pairs(text.whole_lines)
+    if text.flaw:
+        return found, [text.flaw]
+    return found, [] if found else [NO_QUESTION]
+
+
+def lone_question(text: str) -> str:
+    """Return the question of a text that holds no other, without its label and what introduces it."""
+    for line in text.splitlines():
+        match = _LABELLED.match(line.lstrip(_LIST_MARKS))
+        said = (match[2] if match else line).strip(_MARKUP)
+        if said and not said.endswith((":", "：")) and (match is None or _asks(match)):
+            return said
+    return ""
+
+
+def _asks(label: re.Match[str]) -> bool:
+    return label[1].lower().startswith("q")
 
 
 def first_of(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:

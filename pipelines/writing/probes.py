@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,14 @@ from evals import jsonl
 from evals.answer_matching import matches, normalise
 from evals.probes import APART, CHANGED, KNOWLEDGE, STABLE, UPDATES, Probe, parse_probes
 from pipelines.corpus.cloze import Cloze, clozes
-from pipelines.corpus.entities import Entities, beginnings, entities, sample
+from pipelines.corpus.entities import Entities, as_written, entities, sample
 from pipelines.corpus.passages import passages
 from pipelines.corpus.prose import prose_sentences
 from pipelines.corpus.reading.tree import beside
 from pipelines.writing.augment import REQUESTS
-from pipelines.writing.filters import pairs, probe_flaw
+from pipelines.writing.filters import NO_QUESTION, judged_pairs, lone_question, probe_flaw
+from pipelines.writing.protocol import Text, Writer
 from pipelines.writing.text_cache import Cache, written
-from pipelines.writing.writers import Writer
 from recovery.errors import InputError
 
 HELDOUT_SHARE = 0.25  # of the facts
@@ -36,6 +37,7 @@ REPHRASE = (
 )
 NAMES_NOTHING = "names_nothing"  # "The default value of this option is": of which, only its page tells
 Row = dict[str, Any]
+Found = tuple[str, str, str]  # a passage, a question about it, the answer
 
 
 def from_gaps(texts: Sequence[str], count: int, seed: int) -> list[Row]:
@@ -80,7 +82,7 @@ def _only_fillings(sentences: Sequence[str], about: Entities) -> dict[str, str]:
         place = about.first(sentence)
         if place is None:
             continue
-        name = _as_written(sentence, place[0], place[1])
+        name = as_written(sentence, place[0], place[1])
         rest = sentence.replace(name, "", 1).casefold()
         named.setdefault(rest, set()).add(name.casefold())
         of_sentence[sentence] = (rest, name)
@@ -89,11 +91,6 @@ def _only_fillings(sentences: Sequence[str], about: Entities) -> dict[str, str]:
         for sentence, (rest, name) in of_sentence.items()
         if len(named[rest]) == 1 and sentence.casefold().count(name.casefold()) == 1
     }
-
-
-def _as_written(sentence: str, term: tuple[str, ...], end: int) -> str:
-    begun = [at for at in beginnings(sentence) if at < end]
-    return sentence[begun[-len(term)] : end]
 
 
 def from_writer(
@@ -109,42 +106,81 @@ def from_writer(
 
     Return the rows, and how many questions were refused for each reason."""
     about = entities(texts)
-    read = list(passages(texts))
-    drawn = iter(random.Random(f"probes:{seed}").sample(read, min(MOST_TRIED * count, len(read))))
-    found: list[tuple[str, str, str]] = []
-    refused = Counter[str]()
-    asked = count
-    while len(found) < count and (chosen := [passage.text for passage in islice(drawn, asked)]):
-        requests = [REQUESTS["qa"].format(n=1, passage=passage) for passage in chosen]
-        for passage, answer in zip(chosen, written(cache, writer, requests, on_progress), strict=True):
-            usable, flaws = _judged(passage, answer, about)
-            found += [(passage, *pair) for pair in usable[:1]]
-            refused.update(flaws)
-        asked = max(count - len(found), writer.at_once)  # the last ones one by one would take long
-    del found[count:]
-    again = [REPHRASE.format(question=question, answer=answer) for _, question, answer in found]
-    other = written(cache, writer, again, on_progress)
-    rows = [
-        row
-        for number, (one, text) in enumerate(zip(found, other, strict=True), 1)
-        for row in _of_question(number, *one, text)
-    ]
+    read = [passage.text for passage in passages(texts)]
+    drawn = random.Random(f"probes:{seed}").sample(read, min(MOST_TRIED * count, len(read)))
+    ask = partial(written, cache, writer, on_progress=on_progress)
+    found, refused = _usable(drawn, ask, about, count, writer.at_once)
+    again = ask([REPHRASE.format(question=question, answer=answer) for _, question, answer in found])
+    rows: list[Row] = []
+    for number, (one, text) in enumerate(zip(found, again, strict=True), 1):
+        said, flaw = _rephrased(text, *one, about)
+        refused.update([flaw] if flaw else [])
+        rows += _of_question(number, *one, None if flaw else said)
     return rows, refused
 
 
-def _judged(passage: str, answer: str, about: Entities) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the usable questions of a writer's answer, and why there are not others."""
-    flaws = {pair: probe_flaw(*pair, passage, about) for pair in pairs(answer)}
+def _usable(
+    drawn: Sequence[str], ask: Callable[[list[str]], list[Text]], about: Entities, count: int, at_once: int
+) -> tuple[list[Found], Counter[str]]:
+    """Ask about drawn passages until `count` questions are usable; return these, and why others are not."""
+    coming = iter(drawn)
+    usable: list[Found] = []
+    found: list[Found] = []
+    refused, repeated = Counter[str](), Counter[str]()
+    asked = count
+    while len(found) < count and (chosen := [*islice(coming, asked)]):
+        said = ask([REQUESTS["qa"].format(n=1, passage=passage) for passage in chosen])
+        for passage, text in zip(chosen, said, strict=True):
+            good, flaws = _judged(passage, text, about)
+            usable += [(passage, *pair) for pair in good[:1]]
+            refused.update(flaws)
+        found, repeated = _with_one_answer(usable)
+        asked = max(count - len(found), at_once)  # the last ones one by one would take long
+    return found[:count], refused + repeated
+
+
+def _judged(passage: str, text: Text, about: Entities) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the usable questions of a writer's text, and why there are not others."""
+    found, reasons = judged_pairs(text)
+    flaws = {pair: probe_flaw(*pair, passage, about) for pair in found}
     usable = [pair for pair, flaw in flaws.items() if flaw is None]
-    reasons = [flaw for flaw in flaws.values() if flaw] if flaws else ["no question found"]
-    return usable, reasons
+    return usable, [*reasons, *filter(None, flaws.values())]
 
 
-def _of_question(number: int, passage: str, question: str, answer: str, again: str) -> Iterator[Row]:
+def _with_one_answer(found: Sequence[Found]) -> tuple[list[Found], Counter[str]]:
+    """Return each question once, but none that has several answers; count the others."""
+    answers: dict[str, set[str]] = {}
+    for _, question, answer in found:
+        answers.setdefault(normalise(question), set()).add(normalise(answer))
+    kept: dict[str, Found] = {}
+    refused = Counter[str]()
+    for one in found:
+        question = normalise(one[1])
+        if len(answers[question]) > 1:
+            refused["several answers"] += 1
+        elif question in kept:
+            refused["asked before"] += 1
+        else:
+            kept[question] = one
+    return [*kept.values()], refused
+
+
+def _rephrased(
+    text: Text, passage: str, question: str, answer: str, about: Entities
+) -> tuple[str, str | None]:
+    """Return a question in the writer's other words, and why it is not usable, or None."""
+    said = lone_question(text.whole_lines)
+    if not normalise(said):
+        return said, text.flaw or NO_QUESTION
+    if normalise(said) == normalise(question):
+        return said, "in the same words"
+    return said, probe_flaw(said, answer, passage, about)
+
+
+def _of_question(number: int, passage: str, question: str, answer: str, again: str | None) -> Iterator[Row]:
     common = {"answer": answer, **_common(f"question-{number}", passage)}
     yield {"id": f"question-{number}/direct", "kind": "direct", "prompt": question, **common}
-    again = next((line.strip() for line in again.splitlines() if line.strip()), "")
-    if normalise(again) not in ("", normalise(question)) and normalise(answer) not in normalise(again):
+    if again:
         yield {"id": f"question-{number}/heldout", "kind": "heldout", "prompt": again, **common}
 
 

@@ -11,24 +11,25 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from pipelines.writing.protocol import CUT_OFF, REFUSED, Text, Writer
+from recovery.errors import InputError, RecoverError
 from recovery.storage.atomic_dirs import storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipelines.writing.writers import Writer
-
 
 class Cache:
-    """One file of {"key", "text"} lines; an incomplete last line is cut off before the next write.
+    """One file of {"key", "text"} lines, with "ended": false where a text was cut off.
 
-    A damaged line is passed over: it costs its own text alone. Several processes may write to one file: each
-    adds behind what the others wrote.
+    An incomplete last line is cut off before the next write. A damaged line is passed over: it costs its own
+    text alone. Several processes may write to one file: each adds behind what the others wrote.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.texts: dict[str, str] = {}
+        self.texts: dict[str, Text] = {}
+        self.answered = False  # whether any text that was asked for here says something
         self._whole = 0  # bytes of the lines that were read or written
         if path.exists():
             with path.open("rb") as file:
@@ -41,13 +42,13 @@ class Cache:
                 break
             with suppress(ValueError, KeyError, TypeError):
                 row = json.loads(line)
-                self.texts[row["key"]] = row["text"]
+                self.texts[row["key"]] = Text(row["text"], None if row.get("ended", True) else CUT_OFF)
             self._whole += len(line)
 
-    def add(self, rows: Iterable[tuple[str, str]]) -> None:
+    def add(self, rows: Iterable[tuple[str, Text]]) -> None:
         """Append rows and flush them to disk."""
         rows = list(rows)
-        data = "".join(json.dumps({"key": k, "text": t}, ensure_ascii=False) + "\n" for k, t in rows).encode()
+        data = "".join(_line(key, text) for key, text in rows).encode()
         with storage_errors(self.path.parent):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a+b") as file:
@@ -61,6 +62,13 @@ class Cache:
         self.texts.update(rows)
 
 
+def _line(key: str, text: Text) -> str:
+    row: dict[str, object] = {"key": key, "text": text.said}
+    if text.flaw:
+        row["ended"] = False
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
 def key_of(writer: str, request: str) -> str:
     return hashlib.sha256(f"{writer}\0{request}".encode()).hexdigest()[:24]
 
@@ -70,21 +78,46 @@ def written(
     writer: Writer,
     requests: Sequence[str],
     on_progress: Callable[[int, int], None] | None = None,
-) -> list[str]:
+) -> list[Text]:
     """Return the writer's text for each request, from the cache where it is there.
 
     Each text is kept as it comes. Where texts depend on what is requested together, an interrupted batch is
-    requested again as a whole, so that the same texts are drawn.
+    requested again as a whole, so that the same texts are drawn. Ends where the first batch says nothing.
     """
     keys = [key_of(writer.name, request) for request in requests]
     wanted = dict(zip(keys, requests, strict=True))
     names = list(wanted)
+    found: dict[str, Text] = {}
     for start in range(0, len(names), writer.at_once):
         batch = names[start : start + writer.at_once]
-        missing = [key for key in batch if key not in cache.texts]
+        found |= {key: cache.texts[key] for key in batch if key in cache.texts}
+        missing = [key for key in batch if key not in found or not _is_kept(found[key], writer)]
         asked = batch if missing and writer.together else missing
-        for place, text in writer.write([wanted[key] for key in asked]):
-            cache.add([(asked[place], text)])
+        if asked:
+            for place, text in writer.write([wanted[key] for key in asked]):
+                found[asked[place]] = text
+                if _is_kept(text, writer):
+                    cache.add([(asked[place], text)])
+        _require_answers(cache, [found[key] for key in batch])
         if on_progress:
             on_progress(start + len(batch), len(names))
-    return [cache.texts[key] for key in keys]
+    return [found[key] for key in keys]
+
+
+def _is_kept(text: Text, writer: Writer) -> bool:
+    """Return whether a text is final: an endpoint that says nothing may say something another time. Where
+    texts depend on each other, a whole batch would be requested again for one."""
+    return writer.together or text.says_something
+
+
+def _require_answers(cache: Cache, batch: Sequence[Text]) -> None:
+    """End where none of the texts so far says anything: thousands more would not."""
+    cache.answered = cache.answered or any(text.says_something for text in batch)
+    if cache.answered:
+        return
+    if all(text.flaw == REFUSED for text in batch):
+        raise RecoverError(batch[0].reason)
+    raise InputError(
+        "the writer's answers hold only thinking or nothing: give a larger --max-new-tokens, such as 2048, "
+        "or another --writer"
+    )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from pipelines.writing.in_flight import InFlight, Waited
+from pipelines.writing.protocol import CUT_OFF, REFUSED, Text
 from recovery.engines.json_client import JsonClient, NotFound, Refused, authorization
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.models.thinking import split_thinking
@@ -19,22 +22,11 @@ if TYPE_CHECKING:
 
 KEY_VARIABLE = "RECOVER_API_KEY"
 TEMPORARY = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+OF_ONE_REQUEST = {400, 422}  # refused for what it says: the next one may be answered
+PARAMETERS = ("max_tokens", "temperature", "seed")  # that some endpoints refuse
+UNFINISHED = ("length", "content_filter")  # reasons to finish before the text ends
 LONGEST_PAUSE = 60.0
 MOST_BYTES = 16 * 2**20  # of one answer
-
-
-class Writer(Protocol):
-    """`name` identifies the writer in a cache; `at_once` is a suitable number of requests per call.
-
-    `together` says that a text depends on what else is requested in the same call.
-    """
-
-    name: str
-    at_once: int
-    together: bool
-
-    def write(self, requests: Sequence[str]) -> Iterable[tuple[int, str]]:
-        """Yield the place of each request with its text, as it is there."""
 
 
 class LocalWriter:
@@ -59,14 +51,16 @@ class LocalWriter:
         self.seed = seed
         self.name = f"{name}:{max_new_tokens}:{temperature}:{seed}"
 
-    def write(self, requests: Sequence[str]) -> Iterable[tuple[int, str]]:
-        from recovery.sampling.in_process import InProcessSampler
+    def write(self, requests: Sequence[str]) -> Iterable[tuple[int, Text]]:
+        from recovery.sampling.in_process import InProcessSampler, without_stops
         from recovery.sampling.protocol import SamplingParams
 
         prompts = [self.chat_model.prompt_ids([{"role": "user", "content": text}]) for text in requests]
         params = SamplingParams(self.limit, self.temperature, self.seed)
-        found = InProcessSampler(self.chat_model, self.at_once).generate(prompts, params)
-        return enumerate(map(self.chat_model.answer, found))
+        found = InProcessSampler(self.chat_model, self.at_once).sample(prompts, params)
+        answers = map(self.chat_model.answer, without_stops(found.responses(), self.chat_model.stop_ids))
+        flaws = (None if ended else CUT_OFF for ended in found.finished_B.tolist())
+        return enumerate(map(Text, answers, flaws))
 
 
 @dataclass
@@ -92,9 +86,12 @@ class EndpointWriter:
             raise InputError(f"--writer: put no key into the URL, but into {KEY_VARIABLE}")
         self.name = f"{self.url}:{self.model}:{self.max_new_tokens}:{self.temperature}:{self.seed}"
         authorization(os.environ.get(KEY_VARIABLE))
+        self._address = self.url.rstrip("/") + "/chat/completions"
         self._client = JsonClient(self.at_once, proxies=True, most_bytes=MOST_BYTES)
+        self._in_flight = InFlight(self.at_once)
+        self._unwanted: frozenset[str] = frozenset()  # parameters without which it answers
 
-    def write(self, requests: Sequence[str]) -> Iterator[tuple[int, str]]:
+    def write(self, requests: Sequence[str]) -> Iterator[tuple[int, Text]]:
         """Yield texts as they come; raise the first error after those of all other requests."""
         with ThreadPoolExecutor(max(1, min(self.at_once, len(requests)))) as pool:
             places = {pool.submit(self._one, text): place for place, text in enumerate(requests)}
@@ -106,41 +103,75 @@ class EndpointWriter:
         if failed:
             raise failed
 
-    def _one(self, text: str) -> str:
+    def _one(self, text: str) -> Text:
+        """Return the answer, or that the endpoint refuses the request; ask again after what may pass."""
+        unwanted, tried = self._unwanted, 0
+        while True:
+            try:
+                return self._answer(text, unwanted)
+            except (NotFound, Refused, EngineLost) as error:
+                if isinstance(error, Refused) and error.status in OF_ONE_REQUEST:
+                    named = _named(error) - unwanted
+                    if not named:
+                        return Text("", REFUSED, self._refusal(error))
+                    unwanted |= named
+                elif not isinstance(error, Waited):
+                    tried += 1
+                    if tried == self.tries or not _may_pass(error):
+                        raise self._no_answer(error) from error
+                    self.pause(_wait(getattr(error, "retry_after", None), tried - 1))
+
+    def _answer(self, text: str, unwanted: frozenset[str]) -> Text:
+        """Return the text of a streamed answer, or of a whole one from an endpoint that does not stream."""
+        key = os.environ.get(KEY_VARIABLE)
+        said: list[str] = []
+        flaw: str | None = None
+        with self._in_flight.one() as count:
+            for event in self._client.stream(self._address, self._body(text, unwanted), self.timeout, key):
+                count()
+                said.append(_content(event))
+                flaw = CUT_OFF if _is_cut_off(event) else flaw
+        self._unwanted |= unwanted
+        return Text(split_thinking("".join(said))[1], flaw)
+
+    def _body(self, text: str, unwanted: frozenset[str]) -> dict[str, Any]:
+        limit = "max_completion_tokens" if "max_tokens" in unwanted else "max_tokens"
         body = {
             "model": self.model,
             "messages": [{"role": "user", "content": text}],
-            "max_tokens": self.max_new_tokens,
+            limit: self.max_new_tokens,
             "temperature": self.temperature,
             "seed": self.seed,
             "stream": True,
         }
-        problem = ""
-        for attempt in range(self.tries):
-            try:
-                return self._answer(body)
-            except (NotFound, Refused) as error:
-                status = getattr(error, "status", 404)
-                problem = f"HTTP {status}"
-                if status not in TEMPORARY:
-                    break
-                wait = _wait(getattr(error, "retry_after", None), attempt)
-            except EngineLost as error:
-                problem = str(error)
-                wait = _wait(getattr(error, "retry_after", None), attempt)
-            if attempt + 1 < self.tries:
-                self.pause(wait)
-        raise RecoverError(
-            f"{self.url}: no answer from {self.model} ({problem}): check the URL, --model and "
+        return {name: value for name, value in body.items() if name not in unwanted}
+
+    def _refusal(self, error: RecoverError) -> str:
+        return (
+            f"{self.url}: {self.model} answers no request ({self._quoted(error)}): mend what it names, or "
+            "give another --writer or --model"
+        )
+
+    def _no_answer(self, error: RecoverError) -> RecoverError:
+        return RecoverError(
+            f"{self.url}: no answer from {self.model} ({self._quoted(error)}): check the URL, --model and "
             f"{KEY_VARIABLE}; what was written so far is kept, run the same command again"
         )
 
-    def _answer(self, body: dict[str, Any]) -> str:
-        """Return the text of a streamed answer, or of a whole one from an endpoint that does not stream."""
-        address = self.url.rstrip("/") + "/chat/completions"
+    def _quoted(self, error: RecoverError) -> str:
+        """Return what an error says, without the address and, where a server repeats it, the key."""
+        said = str(error).removeprefix(f"{self._address}: ")
         key = os.environ.get(KEY_VARIABLE)
-        events = self._client.stream(address, body, self.timeout, key)
-        return split_thinking("".join(map(_content, events)))[1]
+        return said.replace(key, "(key)") if key else said
+
+
+def _named(error: Refused) -> frozenset[str]:
+    """Return the parameters that a refusal names."""
+    return frozenset(name for name in PARAMETERS if re.search(rf"\b{name}\b", str(error)))
+
+
+def _may_pass(error: RecoverError) -> bool:
+    return isinstance(error, EngineLost) or getattr(error, "status", 404) in TEMPORARY
 
 
 def _content(event: Any) -> str:
@@ -158,6 +189,11 @@ def _content(event: Any) -> str:
     if not isinstance(content, str) or any("\ud800" <= mark <= "\udfff" for mark in content):
         raise EngineLost("its answer holds no text")
     return content
+
+
+def _is_cut_off(event: Any) -> bool:
+    """Return whether an event that holds a part of an answer says that it ends too early."""
+    return bool(event["choices"]) and event["choices"][0].get("finish_reason") in UNFINISHED
 
 
 def _wait(asked: str | None, attempt: int) -> float:

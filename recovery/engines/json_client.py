@@ -38,6 +38,10 @@ class Refused(RecoverError):
         self.retry_after = retry_after
 
 
+class TimedOut(EngineLost):
+    """The server said nothing for too long, or did not end its answer in time."""
+
+
 class ServerFailed(EngineLost):
     """The server failed (HTTP 5xx); `retry_after` is its Retry-After header, if sent."""
 
@@ -157,8 +161,8 @@ class JsonClient:
                 yield response, parts
         except httpx.TimeoutException as error:
             if time.monotonic() - began >= timeouts.total:
-                raise EngineLost(f"its answer was not complete within {timeouts.total:g} s") from error
-            raise EngineLost(f"no answer within {seconds:g} s") from error
+                raise TimedOut(f"its answer was not complete within {timeouts.total:g} s") from error
+            raise TimedOut(f"no answer within {seconds:g} s") from error
         except (httpx.HTTPError, OSError, RuntimeError) as error:  # RuntimeError: this client was closed
             raise EngineLost(f"no answer ({type(error).__name__}: {one_line(error, MOST_QUOTED)})") from error
 

@@ -58,7 +58,7 @@ def fuzz_servers(size: Size) -> str:
             "completion": lambda: engine.sample([TOKENS], params, [1]),
             "score": lambda: engine.score([TOKENS], [1], 2),
             "model list": lambda: ServerEngine([url], EngineSettings(timeout_seconds=SECONDS)),
-            "chat": lambda: "".join(text for _, text in writer.write(["Where?"])).encode(),
+            "chat": lambda: "".join(text.said for _, text in writer.write(["Where?"])).encode(),
         }
         for number in size.rounds(QUICK):
             chance = size.random("servers", number)

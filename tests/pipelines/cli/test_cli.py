@@ -786,6 +786,11 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ),
         ("augment --docs DOCS --out OUT --model small", 2, "--model has no effect with --writer base"),
         ("probes --docs DOCS --out OUT --model small", 2, "--model has no effect with --writer gaps"),
+        (
+            "probes --docs DOCS --out OUT --max-new-tokens 9",
+            2,
+            "--max-new-tokens has no effect with --writer",
+        ),
         ("probes --docs DOCS --out OUT --qa FILE --count 3", 2, "--count has no effect with --qa"),
         (
             "cycle --docs DOCS --recover-with merge --merge 0.2",

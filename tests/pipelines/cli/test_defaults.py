@@ -17,7 +17,7 @@ from pipelines.config.jobs import DriftJob, LocateJob, RetrievalJob
 from pipelines.job_from_options.pilot import pilot_job
 from pipelines.machine.capacity import plan_for
 from pipelines.prune import prune
-from pipelines.writing.commands import AugmentOptions
+from pipelines.writing.commands import AugmentOptions, ProbeOptions
 
 
 def shown(command: str, option: str) -> Any:
@@ -45,6 +45,7 @@ def taken(callee: Callable[..., Any], parameter: str) -> Any:
         ("augment", "questions", AugmentOptions, "questions"),
         ("augment", "max_new_tokens", AugmentOptions, "max_new_tokens"),
         ("augment", "temperature", AugmentOptions, "temperature"),
+        ("probes", "max_new_tokens", ProbeOptions, "max_new_tokens"),
         ("plan", "tokens", plan_for, "tokens"),
         ("plan", "answer_tokens", plan_for, "answer_tokens"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import yaml
 from evals.probes import parse_probes
 from pipelines.cli.commands import cli
 from pipelines.unreachable_facts import _ways
+from pipelines.writing.protocol import CUT_OFF, Text
 from recovery.models.chat_model import ChatModel
 from tests.support import tiny
 from tests.support.commands import Recover, make_small, make_world
@@ -185,6 +187,32 @@ def test_the_writers_that_need_no_model_are_taken_or_refused_as_help_says(
     assert said.code == 2 and "--writer template writes for `recover augment` only" in said.error
     assert "|template" in recover("augment", "--help").out
     assert "template" not in recover("probes", "--help").out
+
+
+class Thinking:
+    """A writer whose thinking takes all of its tokens."""
+
+    name, at_once, together = "thinking", 2, True
+    given: list[int] = []
+
+    def __init__(self, *_: object, max_new_tokens: int, temperature: float) -> None:
+        self.given.append(max_new_tokens)
+
+    def write(self, requests: Sequence[str]) -> list[tuple[int, Text]]:
+        return [(place, Text("", CUT_OFF)) for place, _ in enumerate(requests)]
+
+
+def test_a_writer_that_thinks_first_may_be_given_more_tokens(
+    recover: Recover, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.writing.commands.LocalWriter", Thinking)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "ada.md").write_text("Ada Horn plays the harp. Ada Horn lives in Oslo.")
+    asked = ("probes", "--docs", tmp_path / "docs", "--out", tmp_path / "p.jsonl", "--writer", "base")
+    for words in ((), ("--max-new-tokens", "700")):
+        said = recover("-q", "--home", place / "home", *asked, *words)
+        assert said.code == 2 and "only thinking or nothing: give a larger --max-new-tokens" in said.err
+    assert Thinking.given == [128, 700]
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,16 @@ from hypothesis import strategies as st
 
 from evals.probes import Probe, load_probes
 from pipelines.config.jobs import AUGMENTED
+from pipelines.corpus.entities import Entities
 from pipelines.corpus.general_words import general_words
-from pipelines.corpus.passages import passages
+from pipelines.corpus.passages import Passage, passages
 from pipelines.microworld import people, templates, world
-from pipelines.writing.augment import WRITTEN, Augmented, augment, load, named_kinds, write_rows
+from pipelines.writing.augment import WRITTEN, Augmented, _request, augment, load, named_kinds, write_rows
 from pipelines.writing.filters import ProbeLeaks, pairs, text_flaw
+from pipelines.writing.protocol import CUT_OFF, Text
 from pipelines.writing.text_cache import Cache, written
 from pipelines.writing.writers import KEY_VARIABLE, EndpointWriter, LocalWriter
+from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError, RecoverError
 from recovery.sampling.in_process import InProcessSampler
 from tests.support import tiny
@@ -45,10 +48,10 @@ class Fake:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def write(self, requests: Sequence[str]) -> Iterator[tuple[int, str]]:
+    def write(self, requests: Sequence[str]) -> Iterator[tuple[int, Text]]:
         self.asked += requests
         for place, request in enumerate(requests):
-            yield place, next(text for start, text in SAYS.items() if start in request)
+            yield place, Text(next(text for start, text in SAYS.items() if start in request))
 
 
 def probe(kind: str, prompt: str, answer: str, *, heldout_fact: bool = False) -> Probe:
@@ -111,34 +114,35 @@ def test_a_cache_reads_back_whatever_was_whole(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], cut: int
 ) -> None:
     path = tmp_path_factory.mktemp("cache") / "c.jsonl"
-    Cache(path).add([(text, text[::-1]) for text in texts])
+    Cache(path).add([(text, Text(text[::-1])) for text in texts])
     data = path.read_bytes()
     path.write_bytes(data[: max(0, len(data) - cut)])
     again = Cache(path)
-    assert all(again.texts[key] == key[::-1] for key in again.texts)
-    again.add([("one more", "text")])
+    assert all(again.texts[key] == Text(key[::-1]) for key in again.texts)
+    again.add([("one more", Text("text", CUT_OFF))])
     assert Cache(path).texts == again.texts
 
 
 def test_two_writers_of_one_cache_lose_nothing_of_each_other(tmp_path: Path) -> None:
     path = tmp_path / "written.jsonl"
     one, other = Cache(path), Cache(path)
-    one.add([("a", "first")])
-    other.add([("b", "second")])
+    one.add([("a", Text("first"))])
+    other.add([("b", Text("second"))])
     with path.open("ab") as file:
         file.write(b'{"key": "c", "te')  # a third was killed
-    one.add([("d", "third")])
-    assert Cache(path).texts == one.texts == {"a": "first", "b": "second", "d": "third"}
+    one.add([("d", Text("third"))])
+    read = {key: text.said for key, text in one.texts.items()}
+    assert read == {"a": "first", "b": "second", "d": "third"} and Cache(path).texts == one.texts
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"nonsense", b'{"key": "b", "text', b"\xff\xfe", b"[1]"])
 def test_a_damaged_line_costs_its_own_text_alone(tmp_path: Path, damage: bytes) -> None:
     path = tmp_path / "written.jsonl"
-    Cache(path).add([(key, key * 3) for key in "abc"])
+    Cache(path).add([(key, Text(key * 3)) for key in "abc"])
     first, _, third = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(first + damage + b"\n" + third)
-    Cache(path).add([("d", "ddd")])
-    assert Cache(path).texts == {"a": "aaa", "c": "ccc", "d": "ddd"}
+    Cache(path).add([("d", Text("ddd"))])
+    assert Cache(path).texts == {key: Text(key * 3) for key in "acd"}
 
 
 def test_bad_kinds_and_missing_files_are_one_line(tmp_path: Path) -> None:
@@ -170,7 +174,7 @@ def test_a_row_that_cannot_be_trained_on_is_named_by_its_line(tmp_path: Path, ro
 
 
 def test_the_clean_checkpoint_writes_through_the_sampler_and_repeats_itself(tmp_path: Path) -> None:
-    def said() -> list[str]:
+    def said() -> list[Text]:
         writer = LocalWriter(tiny.chat_model(), "tiny", max_new_tokens=5, temperature=1.0, at_once=2)
         return written(Cache(tmp_path / "none"), writer, ["a", "b", "c", "a"])
 
@@ -179,11 +183,56 @@ def test_the_clean_checkpoint_writes_through_the_sampler_and_repeats_itself(tmp_
     assert said() == first and first[0] == first[3]
 
 
-def test_the_clean_checkpoint_s_thinking_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = list(b"<think>Let me retell it.</think>\n\nRetold.")
-    monkeypatch.setattr(InProcessSampler, "generate", lambda self, prompts, _: [said for _ in prompts])
+@pytest.mark.parametrize("ended", [True, False])
+def test_the_clean_checkpoint_s_thinking_is_not_kept(ended: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is it lost that a text stopped where no more tokens were left."""
+
+    def sample(self: InProcessSampler, prompts: Sequence[Sequence[int]], _: object) -> Rollouts:
+        said = list(b"<think>Let me retell it.</think>\n\nRetold.")
+        said += [self.chat_model.stop_ids[0]] if ended else []
+        count = len(prompts)
+        return Rollouts.from_samples(prompts, [said] * count, [[0.0] * len(said)] * count, [ended] * count, 0)
+
+    monkeypatch.setattr(InProcessSampler, "sample", sample)
     writer = LocalWriter(tiny.chat_model(), "tiny", max_new_tokens=5, temperature=1.0)
-    assert [*writer.write(["a"])] == [(0, "Retold.")]
+    assert [*writer.write(["a"])] == [(0, Text("Retold.", None if ended else CUT_OFF))]
+
+
+def test_what_the_clean_checkpoint_wrote_is_not_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = LocalWriter(tiny.chat_model(), "tiny", max_new_tokens=5, temperature=1.0, at_once=2)
+    first = written(Cache(tmp_path / "c.jsonl"), writer, ["a", "b", "c"])
+    monkeypatch.setattr(writer, "write", lambda _: pytest.fail("asked again"))
+    assert written(Cache(tmp_path / "c.jsonl"), writer, ["a", "b", "c"]) == first
+
+
+class Unfinished(Fake):
+    """Every text of it stops where no more tokens are left."""
+
+    def write(self, requests: Sequence[str]) -> Iterator[tuple[int, Text]]:
+        return ((place, Text(text.said, CUT_OFF)) for place, text in super().write(requests))
+
+
+def test_a_text_that_was_cut_off_is_not_trained_on(tmp_path: Path) -> None:
+    """Of questions with answers the last line alone is, in a resumed run as well."""
+    for fake in (Unfinished(), Fake()):
+        found = augment(TEXTS[:1], fake, tmp_path)
+        assert [row["response"] for row in load(tmp_path)] == ["Oslo", "1987"]
+        assert found.refused == {"cut off": 4, "names nothing": 1}
+        (tmp_path / AUGMENTED).unlink()
+    assert fake.asked == []
+
+
+def test_texts_that_an_earlier_version_kept_count_as_ended(tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text('{"key": "a", "text": "Retold."}\n')
+    assert Cache(tmp_path / "c.jsonl").texts == {"a": Text("Retold.")}
+
+
+def test_what_a_passage_names_is_listed_as_it_writes_it() -> None:
+    about = Entities({("weissensee",): 3.0, ("ada", "horn"): 2.0, tuple("张三丰"): 1.0})
+    passage = Passage(0, "Am Weißensee traf Ada\nHorn den Meister 张三丰.")
+    assert ": Weißensee; Ada Horn; 张三丰. " in _request("relations", passage, about, 4)
 
 
 def test_numbers_and_names_must_come_from_the_passage() -> None:
@@ -212,7 +261,14 @@ def test_what_was_written_earlier_stays_where_nothing_new_is_usable(tmp_path: Pa
     assert (tmp_path / AUGMENTED).read_bytes() == before
 
 
-MARKED = ["Q: a?\nA: b", "1) Question: a?\nAnswer: b", "**Q1:** a?\n**A1:** b", "Q\uff1aa?\nA\uff1ab"]
+MARKED = [
+    "Q: a?\nA: b",
+    "1) Question: a?\nAnswer: b",
+    "**Q1:** a?\n**A1:** b",
+    "Q\uff1aa?\nA\uff1ab",
+    "Question 1: a?\nAnswer 1: b",
+    "**Question 2**: a?\n**Answer 2**: b",
+]
 
 
 @pytest.mark.parametrize("text", [*MARKED, "- q: a?\n- a: b"])
@@ -275,7 +331,7 @@ def writer(server: HTTPServer, pauses: list[float]) -> EndpointWriter:
 
 
 def test_an_endpoint_s_thinking_is_not_kept(endpoint: Endpoint) -> None:
-    assert [*writer(endpoint, []).write(["</think>\nhello"])] == [(0, "hello")]
+    assert [*writer(endpoint, []).write(["</think>\nhello"])] == [(0, Text("hello"))]
 
 
 def test_a_streamed_answer_is_joined_from_its_parts(endpoint: Endpoint) -> None:
@@ -289,7 +345,7 @@ def test_a_streamed_answer_is_joined_from_its_parts(endpoint: Endpoint) -> None:
     events = [json.dumps({"choices": [{"delta": delta}]}) for delta in deltas]
     events += [json.dumps({"choices": [], "usage": {}}), "[DONE]"]
     endpoint.events = "".join(f"data: {event}\n\n" for event in events)
-    assert [*writer(endpoint, []).write(["hello"])] == [(0, "you said hello")]
+    assert [*writer(endpoint, []).write(["hello"])] == [(0, Text("you said hello"))]
 
 
 def test_a_request_that_fails_costs_no_other_answer_of_its_batch(tmp_path: Path, endpoint: Endpoint) -> None:
@@ -300,7 +356,8 @@ def test_a_request_that_fails_costs_no_other_answer_of_its_batch(tmp_path: Path,
     with pytest.raises(RecoverError, match="what was written so far is kept"):
         written(cache, writer(endpoint, []), requests)
     assert len(Cache(cache.path).texts) == 5
-    assert written(cache, writer(endpoint, []), requests) == [f"you said {text}" for text in requests]
+    texts = written(cache, writer(endpoint, []), requests)
+    assert texts == [Text(f"you said {text}") for text in requests]
     assert len(endpoint.seen) == 7
 
 
@@ -310,7 +367,7 @@ def test_an_endpoint_is_asked_again_while_it_is_busy(
     monkeypatch.setenv(KEY_VARIABLE, "sk-secret")
     endpoint.codes = [429, 500]
     pauses: list[float] = []
-    assert [*writer(endpoint, pauses).write(["hello"])] == [(0, "you said hello")]
+    assert [*writer(endpoint, pauses).write(["hello"])] == [(0, Text("you said hello"))]
     assert pauses == [7.0, 7.0]
     path, key, body = endpoint.seen[-1]
     assert (path, key, body["model"]) == ("/v1/chat/completions", "Bearer sk-secret", "m")
@@ -358,7 +415,8 @@ def test_templates_ask_every_new_fact_and_no_held_out_question(tmp_path: Path, s
 
 def test_a_long_line_of_marks_is_read_in_linear_time() -> None:
     started = time.perf_counter()
-    for line in ("*" * 200_000, "Q" + "*" * 200_000, "1" * 200_000 + "*" * 200_000, "q" + " " * 200_000):
+    begun = ("Q" + "*" * 200_000, "q" + " " * 200_000, "q " + "1" * 200_000)
+    for line in ("*" * 200_000, "1" * 200_000 + "*" * 200_000, *begun):
         assert pairs(line) == []
     assert time.perf_counter() - started < 2
 

@@ -17,6 +17,7 @@ from pipelines.corpus.entities import Entities
 from pipelines.microworld import people, world
 from pipelines.writing import probes
 from pipelines.writing.filters import ProbeLeaks
+from pipelines.writing.protocol import CUT_OFF, Text
 from pipelines.writing.text_cache import Cache
 from recovery.errors import InputError
 from tests.support.probe_scores import probe_scores
@@ -111,14 +112,18 @@ def test_what_is_said_of_one_entity_only_is_asked_backwards() -> None:
 
 class Fake:
     name, at_once, together = "fake", 8, False
+    again = Text("In which place is Ada Horn at home?")
 
-    def write(self, requests: Sequence[str]) -> Iterator[tuple[int, str]]:
+    def write(self, requests: Sequence[str]) -> Iterator[tuple[int, Text]]:
         for place, request in enumerate(requests):
             again = "other words" in request.split("\n")[0]
-            yield (
-                place,
-                "In which place is Ada Horn at home?" if again else "Q: Where does Ada Horn live?\nA: Oslo",
-            )
+            yield place, self.again if again else Text(f"Q: {ASKED}\nA: {self.answer(request)}")
+
+    def answer(self, request: str) -> str:
+        return "Rome" if "Rome" in request else "Oslo"
+
+
+ASKED = "Where does Ada Horn live?"
 
 
 def test_a_writer_asks_and_asks_again_in_other_words(tmp_path: Path) -> None:
@@ -129,6 +134,72 @@ def test_a_writer_asks_and_asks_again_in_other_words(tmp_path: Path) -> None:
         ("direct", "Where does Ada Horn live?", "Oslo"),
         ("heldout", "In which place is Ada Horn at home?", "Oslo"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("again", "prompt", "refused"),
+    [
+        (
+            Text("Here it is in other words:\n\n**Where is Ada Horn at home?**"),
+            "Where is Ada Horn at home?",
+            {},
+        ),
+        (Text("Question 1: Where is Ada Horn at home?\nA: Oslo"), "Where is Ada Horn at home?", {}),
+        (Text("Where is Ada Horn at home?\nThis asks fo", CUT_OFF), "Where is Ada Horn at home?", {}),
+        (Text("Here is the question in other words:"), None, {"no question found": 1}),
+        (Text("where does ADA HORN live"), None, {"in the same words": 1}),
+        (Text("Is Ada Horn at home in Oslo?"), None, {"answers itself": 1}),
+        (Text("In which place is she at home?"), None, {"names nothing": 1}),
+        (Text("In which place is Ada Ho", CUT_OFF), None, {"cut off": 1}),
+    ],
+)
+def test_a_question_in_other_words_has_to_be_one(
+    tmp_path: Path, again: Text, prompt: str | None, refused: dict[str, int]
+) -> None:
+    """What introduced it was asked as a question that no training may read."""
+    fake = Fake()
+    fake.again = again
+    texts = ["Ada Horn lives in Oslo. Ada Horn sings."]
+    rows, found = probes.from_writer(texts, fake, Cache(tmp_path / "c.jsonl"), 5, 0)
+    asked = {row["kind"]: row["prompt"] for row in rows}
+    assert asked == {"direct": ASKED} | ({"heldout": prompt} if prompt else {})
+    assert found == refused
+
+
+@pytest.mark.parametrize(
+    ("places", "answers", "refused"),
+    [
+        (["Oslo", "Oslo"], ["Oslo"], {"asked before": 1}),
+        (["Oslo", "Rome"], [], {"several answers": 2}),
+        (["Oslo", "Rome", "Oslo"], [], {"several answers": 3}),
+    ],
+)
+def test_a_question_is_asked_once_and_has_one_answer(
+    tmp_path: Path, places: list[str], answers: list[str], refused: dict[str, int]
+) -> None:
+    texts = [f"Ada Horn lives in {place}. Ada Horn sings song {n}." for n, place in enumerate(places)]
+    rows, found = probes.from_writer(texts, Fake(), Cache(tmp_path / "c.jsonl"), 5, 0)
+    assert [row["answer"] for row in rows if row["kind"] == "direct"] == answers
+    assert found == refused
+
+
+class Thinking(Fake):
+    """Thinks until no more tokens are left."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def write(self, requests: Sequence[str]) -> Iterator[tuple[int, Text]]:
+        self.asked += len(requests)
+        return ((place, Text("", CUT_OFF)) for place, _ in enumerate(requests))
+
+
+def test_a_writer_that_says_nothing_is_asked_one_batch_only(tmp_path: Path) -> None:
+    texts = [f"Ada Horn lives in Oslo. Ada Horn sings song {n}." for n in range(40)]
+    fake = Thinking()
+    with pytest.raises(InputError, match="only thinking or nothing: give a larger --max-new-tokens"):
+        probes.from_writer(texts, fake, Cache(tmp_path / "c.jsonl"), 40, 0)
+    assert fake.asked == fake.at_once
 
 
 MANY = "one goat, two mules, three ducks, four hens and five cats"  # more words than responses hold in a row
@@ -147,9 +218,9 @@ class Careless(Fake):
 
     at_once = 1
 
-    def write(self, requests: Sequence[str]) -> Iterator[tuple[int, str]]:
+    def write(self, requests: Sequence[str]) -> Iterator[tuple[int, Text]]:
         for place, request in enumerate(requests):
-            yield place, next(said for name, (_, said) in WRITTEN.items() if name in request)
+            yield place, Text(next(said for name, (_, said) in WRITTEN.items() if name in request))
 
 
 def asked_by_careless(folder: Path, count: int, seed: int) -> tuple[set[str], Counter[str]]:
@@ -170,7 +241,8 @@ def test_further_passages_take_the_place_of_those_without_a_usable_question(
 def test_an_answer_that_no_response_would_hold_is_refused(tmp_path: Path) -> None:
     answers, refused = asked_by_careless(tmp_path, 6, 0)
     assert answers == {"Rome", "Bern"}
-    assert refused == {"not supported": 2, "empty or too long": 1, "no question found": 1}
+    reasons = {"not supported": 2, "empty or too long": 1, "no question found": 1}
+    assert refused == reasons | {"in the same words": 2}  # when asked to put the two in other words
 
 
 def test_a_users_own_questions_come_first(tmp_path: Path) -> None:

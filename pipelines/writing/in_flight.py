@@ -1,0 +1,52 @@
+"""How many requests are under way at an endpoint: fewer where it answers them one after the other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from recovery.engines.json_client import TimedOut
+from recovery.errors import EngineLost
+
+
+class Waited(EngineLost):
+    """A request timed out behind others, whose answers came meanwhile."""
+
+
+class InFlight:
+    """Lets `most` requests be under way at once: half as many once one has waited in vain for others."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.parts = 0  # of answers, that came
+        self._now = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def one(self) -> Iterator[Callable[[], None]]:
+        """Wait until another request may be under way; give what counts a part of its answer."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._now < self.most)
+            self._now += 1
+            most, before = self.most, self.parts
+        mine = 0
+
+        def count() -> None:
+            nonlocal mine
+            with self._changed:
+                self.parts += 1
+                mine += 1
+
+        try:
+            yield count
+        except TimedOut as error:
+            if self.parts - mine == before:
+                raise
+            # Of those that were sent together, the first to time out halves alone.
+            self.most = min(self.most, max(1, most // 2))
+            raise Waited(str(error)) from error
+        finally:
+            with self._changed:
+                self._now -= 1
+                self._changed.notify_all()

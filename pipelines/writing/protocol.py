@@ -1,0 +1,41 @@
+"""What every writer offers, and what it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+CUT_OFF = "cut off"
+REFUSED = "refused by the endpoint"
+
+
+class Text(NamedTuple):
+    """A written text; `flaw` is CUT_OFF where it does not end, REFUSED, for a reason, where there is none."""
+
+    said: str
+    flaw: str | None = None
+    reason: str = ""
+
+    @property
+    def says_something(self) -> bool:
+        return bool(self.said.strip())
+
+    @property
+    def whole_lines(self) -> str:
+        """Return the text without the line in which it was cut off."""
+        return self.said.rpartition("\n")[0] if self.flaw else self.said
+
+
+class Writer(Protocol):
+    """`name` identifies the writer in a cache; `at_once` is a suitable number of requests per call.
+
+    `together` says that a text depends on what else is requested in the same call.
+    """
+
+    name: str
+    at_once: int
+    together: bool
+
+    def write(self, requests: Sequence[str]) -> Iterable[tuple[int, Text]]:
+        """Yield the place of each request with its text, as it is there."""
+        ...

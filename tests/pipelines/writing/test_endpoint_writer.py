@@ -1,0 +1,222 @@
+"""An endpoint that refuses, cuts short, says nothing or is slow costs as little as it can."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.writing.in_flight import InFlight
+from pipelines.writing.protocol import CUT_OFF, REFUSED, Text
+from pipelines.writing.text_cache import Cache, key_of, written
+from pipelines.writing.writers import KEY_VARIABLE, EndpointWriter
+from recovery.engines.json_client import TimedOut
+from recovery.errors import InputError, RecoverError
+
+Body = dict[str, Any]
+EMPTY = [{"content": ""}]
+
+
+class Endpoint(ThreadingHTTPServer):
+    """A chat server that answers as `answer` says, from the body of a request."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answer: Callable[[Body], tuple[int, Any]] = says
+        self.seen: list[Body] = []
+
+    def writer(self, **options: Any) -> EndpointWriter:
+        return EndpointWriter(f"http://127.0.0.1:{self.server_port}/v1", "m", **options)
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        server = self.server
+        assert isinstance(server, Endpoint)
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        server.seen.append(body)
+        status, said = server.answer(body)
+        data = json.dumps(said).encode()
+        if isinstance(said, list):
+            data = "".join(f"data: {json.dumps(part)}\n\n" for part in said).encode() + b"data: [DONE]\n\n"
+        self.send_response(status)
+        self.send_header(
+            "Content-Type", "text/event-stream" if isinstance(said, list) else "application/json"
+        )
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def asked(body: Body) -> str:
+    return str(body["messages"][0]["content"])
+
+
+def says(body: Body, **more: Any) -> tuple[int, Any]:
+    return 200, {"choices": [{"message": {"content": asked(body)}, **more}]}
+
+
+def refuses(message: str, status: int = 400) -> tuple[int, Any]:
+    return status, {"error": {"message": message}}
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with Endpoint() as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("reason", "flaw"), [("stop", None), (None, None), ("length", CUT_OFF), ("content_filter", CUT_OFF)]
+)
+def test_a_text_that_ends_too_early_is_marked(
+    endpoint: Endpoint, reason: str | None, flaw: str | None
+) -> None:
+    """Whether it comes as a whole or in parts, of which the last says why it is the last."""
+    endpoint.answer = lambda body: says(body, finish_reason=reason)
+    assert [*endpoint.writer().write(["hello"])] == [(0, Text("hello", flaw))]
+    parts: list[dict[str, Any]] = [
+        {"delta": {"content": "hel"}},
+        {"delta": {"content": "lo"}},
+        {"delta": {}, "finish_reason": reason},
+    ]
+    endpoint.answer = lambda body: (200, [{"choices": [part]} for part in parts] + [{"choices": []}])
+    assert [*endpoint.writer().write(["hello"])] == [(0, Text("hello", flaw))]
+
+
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_request_that_is_refused_stops_nothing(tmp_path: Path, endpoint: Endpoint, status: int) -> None:
+    """Neither at once nor in a later run, which asks for it alone."""
+    endpoint.answer = lambda body: refuses("filtered", status) if "bad" in asked(body) else says(body)
+    for number, seen in ((1, 2), (2, 3)):
+        texts = written(Cache(tmp_path / "c.jsonl"), endpoint.writer(), ["good", "bad"])
+        assert [(text.said, text.flaw) for text in texts] == [("good", None), ("", REFUSED)], number
+        assert len(endpoint.seen) == seen
+
+
+def test_an_endpoint_that_refuses_all_is_quoted(tmp_path: Path, endpoint: Endpoint) -> None:
+    endpoint.answer = lambda body: refuses("no such size of answers")
+    with pytest.raises(RecoverError, match=r"answers no request .*no such size of answers") as caught:
+        written(Cache(tmp_path / "c.jsonl"), endpoint.writer(), ["one", "two"])
+    assert str(caught.value).isprintable() and len(endpoint.seen) == 2
+
+
+def test_what_a_server_says_of_a_wrong_key_is_quoted_without_it(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, "my-very-own-words")
+    endpoint.answer = lambda body: refuses("key my-very-own-words is unknown", 401)
+    with pytest.raises(RecoverError, match=r"HTTP 401.*key \(key\) is unknown"):
+        list(endpoint.writer().write(["hello"]))
+
+
+def test_parameters_that_an_endpoint_refuses_are_left_out_from_then_on(endpoint: Endpoint) -> None:
+    def answer(body: Body) -> tuple[int, Any]:
+        if "max_tokens" in body:
+            return refuses("'max_tokens' is not supported. Use 'max_completion_tokens' instead.")
+        if "temperature" in body:
+            return refuses("'temperature' does not support 0.7 with this model.")
+        return refuses("unknown field: seed", 422) if "seed" in body else says(body)
+
+    endpoint.answer = answer
+    writer = endpoint.writer()
+    assert [*writer.write(["hello"])] == [(0, Text("hello"))] and len(endpoint.seen) == 4
+    assert [*writer.write(["again"])] == [(0, Text("again"))] and len(endpoint.seen) == 5
+    assert endpoint.seen[-1]["max_completion_tokens"] == 512
+    assert not {"max_tokens", "temperature", "seed"} & set(endpoint.seen[-1])
+
+
+def test_a_parameter_that_is_not_to_blame_stays(endpoint: Endpoint) -> None:
+    endpoint.answer = lambda body: refuses("the seed of evil") if asked(body) == "bad" else says(body)
+    writer = endpoint.writer()
+    assert [text.flaw for _, text in writer.write(["bad"])] == [REFUSED]
+    assert [*writer.write(["good"])] == [(0, Text("good"))] and "seed" in endpoint.seen[-1]
+
+
+def test_an_empty_text_is_asked_for_once_a_run_and_again_in_the_next(
+    tmp_path: Path, endpoint: Endpoint
+) -> None:
+    endpoint.answer = lambda body: says(body) if len(endpoint.seen) > 3 else says(body | {"messages": EMPTY})
+    cache, writer = Cache(tmp_path / "c.jsonl"), endpoint.writer()
+    cache.add([(key_of(writer.name, "good"), Text("good")), (key_of(writer.name, "late"), Text(""))])
+    for seen in (1, 2, 3):
+        texts = written(Cache(cache.path), writer, ["good", "late"])
+        assert texts == [Text("good"), Text("")] and len(endpoint.seen) == seen
+    assert written(Cache(cache.path), writer, ["good", "late"]) == [Text("good"), Text("late")]
+    assert written(Cache(cache.path), writer, ["good", "late"]) == [Text("good"), Text("late")]
+    assert len(endpoint.seen) == 4
+
+
+def test_an_endpoint_that_says_nothing_at_first_is_asked_no_further(
+    tmp_path: Path, endpoint: Endpoint
+) -> None:
+    endpoint.answer = lambda body: says(body | {"messages": EMPTY}) if "a" in asked(body) else says(body)
+    requests = ["a", "aa", "b", "c"]
+    with pytest.raises(InputError, match="only thinking or nothing"):
+        written(Cache(tmp_path / "c.jsonl"), endpoint.writer(at_once=2), requests)
+    assert len(endpoint.seen) == 2
+    texts = written(Cache(tmp_path / "c.jsonl"), endpoint.writer(at_once=2), requests[::-1])
+    assert [text.said.strip() for text in texts] == ["c", "b", "", ""]
+
+
+# Slow endpoints -------------------------------------------------------------------------------------------
+
+
+class OneSlot:
+    """Answers one request at a time; the others time out while parts of its answer come."""
+
+    def __init__(self, in_flight: InFlight) -> None:
+        self.in_flight = in_flight
+        self.slot = threading.Lock()
+
+    def stream(self, *_: object) -> Iterator[Any]:
+        before = self.in_flight.parts
+        while not self.slot.acquire(timeout=0.01):
+            if self.in_flight.parts > before:
+                raise TimedOut("no answer within 1 s")
+        try:
+            yield {"choices": [{"delta": {"content": "said"}}]}
+            time.sleep(0.05)
+        finally:
+            self.slot.release()
+
+
+def test_requests_that_wait_for_each_other_lose_no_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    writer = EndpointWriter("http://127.0.0.1:1/v1", "m", tries=1, at_once=4, pause=pauses.append)
+    monkeypatch.setattr(writer._client, "stream", OneSlot(writer._in_flight).stream)
+    assert sorted(writer.write(["a", "b", "c", "d"])) == [(place, Text("said")) for place in range(4)]
+    assert writer._in_flight.most < 4 and not pauses
+
+
+def test_an_endpoint_that_answers_nothing_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stream(*_: object) -> Iterator[Any]:
+        yield {"choices": [{"delta": {"content": "be"}}]}  # a part of its own saves no request
+        raise TimedOut("no answer within 1 s")
+
+    pauses: list[float] = []
+    writer = EndpointWriter("http://127.0.0.1:1/v1", "m", tries=3, at_once=4, pause=pauses.append)
+    monkeypatch.setattr(writer._client, "stream", stream)
+    with pytest.raises(RecoverError, match=r"no answer within 1 s.*what was written so far is kept"):
+        list(writer.write(["a"]))
+    assert pauses == [1.0, 2.0] and writer._in_flight.most == 4
+
+
+def test_a_silent_server_is_told_from_one_that_is_away() -> None:
+    """By the class of the error that the client raises."""
+    with Endpoint() as server:  # accepts connections, and serves none
+        with pytest.raises(RecoverError, match=r"no answer within 0\.3 s") as caught:
+            list(server.writer(timeout=0.3, tries=1).write(["hello"]))
+    assert isinstance(caught.value.__cause__, TimedOut)
