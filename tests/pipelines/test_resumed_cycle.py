@@ -122,18 +122,21 @@ def test_documents_that_change_before_they_are_read_are_refused(
         resume(ws)
 
 
-def test_an_uninterrupted_cycle_becomes_current_whatever_was_made_so_meanwhile(
+def test_of_two_cycles_side_by_side_the_later_one_does_not_replace_the_first_unasked(
     ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    later = other_model(ws)
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    other = other_model(ws)
 
     def moved(*words: Any, **named: Any) -> dict[str, Any]:
-        ws.tracker.set_alias("current", later)
+        ws.tracker.set_alias("current", other)  # as the acceptance of a cycle beside it does
         return distill(*words, **named)
 
     monkeypatch.setattr("pipelines.cycle.distill", moved)
     assert begin(ws, docs)["status"] == "accepted"
-    assert queries.resolve(ws.tracker.db, "current") == queries.resolve(ws.tracker.db, "cycle:1") != later
+    assert queries.resolve(ws.tracker.db, "current") == other != queries.resolve(ws.tracker.db, "cycle:1")
+    assert any(f"stays {other}" in line and "`recover review cycle:1 --approve`" in line for line in said)
 
 
 def test_a_cycle_that_is_rejected_while_its_model_is_measured_leaves_current_alone(
