@@ -30,6 +30,7 @@ from pipelines.merge import merge
 from pipelines.midtrain import midtrain
 from pipelines.pilot import pilot
 from pipelines.retrieval import retrieval
+from pipelines.runs.command_line import command
 from pipelines.runs.stage_runner import worked_on
 from pipelines.runs.workspace import Workspace
 from pipelines.sweep import sweep
@@ -65,7 +66,7 @@ def resume(ws: Workspace, run_id: str | None = None) -> dict[str, Any]:
 
 
 def _newest(ws: Workspace) -> dict[str, Any]:
-    """Return the newest interrupted run; one that failed on its input only if there is no other."""
+    """Return the newest unfinished run; ask where it ended on its input and an earlier one was cut off."""
     unfinished = [
         run for run in queries.unfinished_runs(ws.tracker.db) if run["kind"] in AGAIN and run["key"]
     ]
@@ -73,7 +74,15 @@ def _newest(ws: Workspace) -> dict[str, Any]:
     if not runs:
         busy = "; another process works on what is unfinished" if unfinished else ""
         raise InputError(f"no run was interrupted{busy}: `recover ls runs` lists every run")
-    return next((run for run in runs if not _refused(run)), runs[0])
+    newest = runs[0]
+    cut_off = next((run for run in runs if not _refused(run)), None)
+    if _refused(newest) and cut_off:
+        again, onward = (command(ws.named_home, "resume", run["id"]) for run in (newest, cut_off))
+        raise InputError(
+            f"the newest unfinished run ended on its input ({newest['error']}): `{again}` tries it again, "
+            f"`{onward}` goes on with the one that was cut off before it"
+        )
+    return newest
 
 
 def _refused(run: dict[str, Any]) -> bool:

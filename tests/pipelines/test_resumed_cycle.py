@@ -215,6 +215,19 @@ def test_the_same_command_again_names_the_cycle_that_was_interrupted(
     assert said and not any("unfinished" in line for line in said)
 
 
+def test_a_run_that_ended_on_its_input_is_not_passed_over_without_a_word(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(ws, docs, monkeypatch)
+    [cut_off] = queries.unfinished_runs(ws.tracker.db)
+    refused = ws.tracker.start_run("cycle", key="refused").id
+    ws.tracker.fail_run(refused, "InputError: prompts.jsonl: changed since the run began")
+    both = rf"changed since the run began\): `.* resume {refused}` tries .* resume {cut_off['id']}` goes on"
+    with pytest.raises(InputError, match=both):
+        resume(ws)
+    assert resume(ws, cut_off["id"])["status"] == "accepted"
+
+
 def test_a_cycle_that_breaks_is_recorded_as_failed(
     ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
