@@ -70,8 +70,8 @@ class Tracker:
     ) -> Run:
         """Start or resume the run named `key` under `parent`.
 
-        A finished run is returned unchanged; an interrupted one is marked as running again. Without a
-        key, always start a new run."""
+        A finished run is returned unchanged; an interrupted one is marked as running again, by the code that
+        goes on with it. Without a key, always start a new run."""
         moment = now()
         columns = {
             "id": f"{kind}-{secrets.token_hex(5)}",

@@ -19,6 +19,7 @@ from pipelines.runs import launch
 from pipelines.runs.code_version import git_revision, versions
 from pipelines.runs.command_line import command
 from pipelines.runs.cost import Ledger, spent
+from pipelines.runs.other_code import scored_by_other_code
 from pipelines.runs.workspace import Workspace
 from recovery.errors import RecoverError
 from recovery.storage import atomic_dirs
@@ -119,6 +120,8 @@ def run_stage(
             ledger = Ledger(directory, run.attempts, timed=_works_itself(kind))
             stage = Stage(run.id, str(config.get("label", kind)), directory, live, workspace, ledger)
             stage.resumed = run.attempts > 1
+            if stage.resumed and (said := scored_by_other_code(workspace.tracker.db, run.id)):
+                stage.say(said)
             return _worked(stage, kind, work, config)
 
 
