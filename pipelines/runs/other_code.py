@@ -1,4 +1,4 @@
-"""Name the evaluations of a resumed run that other code has scored: one verdict would judge by two versions."""
+"""Name the evaluations of a resumed run that other code has scored: its verdict judges by two versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines.runs.code_version import git_revision, versions
 
 
 def scored_by_other_code(database: Database, run_id: str) -> str | None:
-    """Return a line that names a run's finished evaluations by other code than this; None if there are none."""
+    """Return a line that names the finished evaluations of a run by other code; None if there are none."""
     done = queries.runs(database, kind="eval", status="done", parent=run_id, limit=None)
     now = _code(versions(), git_revision())
     others = [run for run in reversed(done) if _code(run["versions"], run["git_revision"]) != now]
@@ -19,14 +19,14 @@ def scored_by_other_code(database: Database, run_id: str) -> str | None:
         return None
     named = ", ".join(run["config"].get("label", run["id"]) for run in others)
     before = _code(others[-1]["versions"], others[-1]["git_revision"])
-    changed = [
+    changed = "; ".join(
         f"{name} {before.get(name, 'none')}, now {now.get(name, 'none')}"
         for name in sorted({*before, *now})
         if before.get(name) != now.get(name)
-    ]
+    )
     return (
-        f"  scores       {named}: scored by other code ({'; '.join(changed)}), and scores of two versions will "
-        "stand beside each other: begin a new run to judge all by one"
+        f"  scores       {named}: scored by other code ({changed}), so that scores of two versions stand "
+        "beside each other: begin a new run to judge all by one"
     )
 
 
