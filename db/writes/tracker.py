@@ -107,6 +107,10 @@ class Tracker:
         """Mark a run as stopped on purpose before its end; it can be resumed. `cost` is as in `fail_run`."""
         self._end_run(run_id, cost, status="stopped", error=reason)
 
+    def give_up_run(self, run_id: str, reason: str) -> None:
+        """Mark a run as stopped for good: without its key nothing goes on with it."""
+        self._end_run(run_id, None, status="stopped", error=reason, key=None)
+
     def _end_run(self, run_id: str, cost: Mapping[str, float] | None, **columns: Any) -> None:
         """Record how a run has ended; without a `cost`, what is recorded of it stays."""
         moment = now()

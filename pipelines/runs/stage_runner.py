@@ -112,7 +112,7 @@ def run_stage(
     directory = workspace.run_directory(run.id)
     if run.done:
         return _recorded_result(workspace, run.id, run.result)
-    with _exclusive(directory):
+    with exclusive(directory):
         now = queries.run(workspace.tracker.db, run.id)
         if now["status"] == "done":  # by another process, just before this one had the lock
             return _recorded_result(workspace, run.id, now["result"])
@@ -168,7 +168,7 @@ def _works_itself(kind: str) -> bool:
 
 
 @contextmanager
-def _exclusive(directory: Path) -> Iterator[None]:
+def exclusive(directory: Path) -> Iterator[None]:
     """Lock a run: two processes would overwrite each other's state."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
