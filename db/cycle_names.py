@@ -3,3 +3,4 @@
 STAGES = ("clean", "midtrained", "recovered")
 AXES = ("behaviour", "knowledge", "retention", "updates")
 BROKEN_OFF = ("failed", "stopped")  # states of a run that did not come to its end
+GIVEN_UP = "given up"  # how the reason begins of a run that is never resumed

@@ -155,11 +155,12 @@ class Home:
 
         return resume(self.workspace, run)
 
-    def prune(self, *, cycles: int = 2, remove: bool = False) -> Found:
-        """Find the checkpoints that nothing needs; remove their files where asked to."""
+    def prune(self, *, cycles: int = 2, remove: bool = False, run: str | None = None) -> Found:
+        """Find the checkpoints that nothing needs, or what an unfinished run alone needs; remove their files
+        where asked to, which gives that run up."""
         from pipelines.prune import prune
 
-        return prune(self.workspace, cycles=cycles, remove=remove)
+        return prune(self.workspace, cycles=cycles, remove=remove, run=run)
 
     def show(self, reference: str) -> Found:
         """Return everything recorded about cycle:N, a run or a checkpoint."""

@@ -1,27 +1,114 @@
-"""Remove the files of checkpoints that nothing needs any more; whatever is recorded about them stays."""
+"""Remove the files of checkpoints that nothing needs any more, and give up runs; what is recorded stays."""
 
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Collection
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-from db.cycle_names import STAGES
+from db.cycle_names import GIVEN_UP, STAGES
 from db.errors import BadRequest, NotFound
 from db.reads import queries
 from db.reads.checkpoints import before_current
+from pipelines.runs.stage_runner import exclusive, worked_on
+from pipelines.runs.unfinished import bytes_of, root_of, states_of, with_stages
 from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from recovery.storage import atomic_dirs
 
 CYCLES = 2  # newest cycles whose checkpoints are kept: the next one may start or be taught from them
 
 Row = dict[str, Any]
 
 
-def prune(ws: Workspace, *, cycles: int = CYCLES, remove: bool = False) -> Row:
-    """Find the checkpoints that nothing needs, and remove their files where asked to."""
+def prune(ws: Workspace, *, cycles: int = CYCLES, remove: bool = False, run: str | None = None) -> Row:
+    """Find the checkpoints that nothing needs, and remove their files where asked to; name unfinished runs
+    that hold training states. With `run`, give up that unfinished run instead: see `give_up`."""
+    if run is not None:
+        return give_up(ws, run, cycles=cycles, remove=remove)
+    spare, kept = _spare(ws, cycles)
+    if remove:
+        _remove(ws, spare)
+    freed = sum(row["bytes"] for row in spare)
+    found: Row = {"checkpoints": spare, "bytes": freed, "removed": remove, "kept": kept}
+    return found | {"unfinished": _holding(ws)}
+
+
+def give_up(ws: Workspace, run_id: str, *, cycles: int = CYCLES, remove: bool = False) -> Row:
+    """Find the training states of an unfinished run, and those of its checkpoints that nothing else needs;
+    where asked to, remove them and mark the run, so that it is never resumed."""
+    run = _resumable(ws, run_id)
+    own = _own(ws, run)
+    mine = {stage["id"] for stage in own}
+    spare, kept = _spare(ws, cycles, given_up=mine)
+    its = [row for row in spare if row["run_id"] in mine]
+    states = states_of(ws, own)
+    held = bytes_of(states)
+    freed = held + sum(row["bytes"] for row in its)
+    if remove:
+        with exclusive(ws.run_directory(run["id"])):
+            _remove_states(states)
+            _remove(ws, its)
+            _mark(ws, own)
+    kept += len(spare) - len(its)
+    found: Row = {"checkpoints": its, "bytes": freed, "removed": remove, "kept": kept}
+    return found | {"run": run["id"], "states": held}
+
+
+def _resumable(ws: Workspace, run_id: str) -> Row:
+    """Return an unfinished run of this home, by its id or a stage's, that no process works on."""
+    run = root_of(ws, run_id, "give it up there")
+    if run["status"] == "done":
+        raise InputError(f"{run['id']} is done: it holds nothing that waits to be resumed")
+    if _is_at_work(ws, run):
+        raise InputError(f"{run['id']} is at work, or was a minute ago: end it before you give it up")
+    return run
+
+
+def _own(ws: Workspace, run: Row) -> list[Row]:
+    """Return an unfinished run and the stages below it, but not the finished cycles of a demo."""
+    stages = with_stages(ws, [run])
+    finished = [stage for stage in stages if stage["kind"] == "cycle" and stage["status"] == "done"]
+    theirs = {stage["id"] for stage in with_stages(ws, finished)}
+    return [stage for stage in stages if stage["id"] not in theirs]
+
+
+def _mark(ws: Workspace, own: list[Row]) -> None:
+    """Record that a run and its unfinished stages are given up, the run itself last."""
+    for stage in reversed(own):
+        if stage["status"] != "done" and not _is_given_up(stage):
+            why = f"{GIVEN_UP} ({stage['error']})" if stage["error"] else GIVEN_UP
+            if stage["parent_id"]:
+                ws.tracker.stop_run(stage["id"], why)
+            else:
+                ws.tracker.give_up_run(stage["id"], why)
+
+
+def _is_at_work(ws: Workspace, run: Row) -> bool:
+    """Return whether a process works on a run, here or on another machine, or did a minute ago."""
+    return (run["status"] == "running" and not run["stalled"]) or worked_on(ws.run_directory(run["id"]))
+
+
+def _holding(ws: Workspace) -> list[Row]:
+    """Return the unfinished runs that hold training states and that no process works on, with their sizes."""
+    found: list[Row] = []
+    for run in queries.unfinished_runs(ws.tracker.db):
+        held = 0 if _is_at_work(ws, run) else bytes_of(states_of(ws, _own(ws, run)))
+        if held:
+            named = {name: run[name] for name in ("status", "started_at")}
+            found.append({"run": run["id"], **named, "bytes": held})
+    return found
+
+
+def _spare(ws: Workspace, cycles: int, given_up: Collection[str] = ()) -> tuple[list[Row], int]:
+    """Return the checkpoints that nothing needs but the runs to give up, and the number of the others."""
     rows = queries.checkpoints(ws.tracker.db, limit=None)[::-1]  # oldest first
     turned = queries.cycles(ws.tracker.db)
-    needed = _needed(ws, rows, turned[max(0, len(turned) - cycles) :])
+    going_on = [row for row in turned if row["run"] not in given_up and not _is_given_up(row)]
+    needed = _needed(ws, rows, going_on[max(0, len(going_on) - cycles) :], given_up)
     names = _names(turned)
     stored = [row for row in rows if row["kind"] != "reference"]
     spare = [
@@ -29,24 +116,38 @@ def prune(ws: Workspace, *, cycles: int = CYCLES, remove: bool = False) -> Row:
             "id": row["id"],
             "what": names.get(row["id"]) or _made_by(ws, row),
             "bytes": ws.store.size(row["id"]),
+            "run_id": row["run_id"],
         }
         for row in stored
         if row["id"] not in needed
     ]
-    for row in spare if remove else ():
+    return spare, len(stored) - len(spare)
+
+
+def _is_given_up(row: Row) -> bool:
+    """Return whether a run, or that of a cycle, is never resumed."""
+    return str(row["error"]).startswith(GIVEN_UP)
+
+
+def _remove_states(states: list[Path]) -> None:
+    for state in states:
+        with atomic_dirs.storage_errors(state):
+            shutil.rmtree(state)
+
+
+def _remove(ws: Workspace, spare: list[Row]) -> None:
+    for row in spare:
         ws.store.remove(row["id"])
         ws.tracker.forget_place(row["id"])
-    freed = sum(row["bytes"] for row in spare)
-    return {"checkpoints": spare, "bytes": freed, "removed": remove, "kept": len(stored) - len(spare)}
 
 
-def _needed(ws: Workspace, rows: list[Row], newest: list[Row]) -> set[str]:
+def _needed(ws: Workspace, rows: list[Row], newest: list[Row], given_up: Collection[str]) -> set[str]:
     """Return what aliases, newest cycles and stages, routes and unfinished runs name, and the bases of it."""
     named = {row["checkpoint_id"] for row in queries.aliases(ws.tracker.db)}
     named |= _by_hand(ws, rows) | _routes(ws) | _before_current(ws)
     for cycle in newest:
         named.update(cycle["checkpoints"].values())
-    unfinished = _unfinished(ws)
+    unfinished = [run for run in _unfinished(ws) if run["id"] not in given_up]
     named |= _named_in([[run["config"], run["result"]] for run in unfinished], rows)
     makers = {run["id"] for run in unfinished}
     named.update(row["id"] for row in rows if row["run_id"] in makers)
@@ -88,13 +189,7 @@ def _routes(ws: Workspace) -> set[str]:
 
 def _unfinished(ws: Workspace) -> list[Row]:
     """Return the runs that may be resumed, and all stages below them."""
-    db = ws.tracker.db
-    found: list[Row] = []
-    level = queries.unfinished_runs(db)
-    while level:
-        found += level
-        level = queries.runs(db, parents=[run["id"] for run in level], limit=None)
-    return found
+    return with_stages(ws, queries.unfinished_runs(ws.tracker.db))
 
 
 def _names(cycles: list[Row]) -> dict[str, str]:

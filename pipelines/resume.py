@@ -30,7 +30,9 @@ from pipelines.merge import merge
 from pipelines.midtrain import midtrain
 from pipelines.pilot import pilot
 from pipelines.retrieval import retrieval
+from pipelines.runs.command_line import command
 from pipelines.runs.stage_runner import worked_on
+from pipelines.runs.unfinished import root_of
 from pipelines.runs.workspace import Workspace
 from pipelines.sweep import sweep
 from recovery.errors import InputError
@@ -56,38 +58,33 @@ AGAIN: dict[str, Again] = {
 
 def resume(ws: Workspace, run_id: str | None = None) -> dict[str, Any]:
     """Resume a run (default: the newest unfinished one); return its result."""
-    run = _root(ws, run_id) if run_id else _newest(ws)
+    run = root_of(ws, run_id, "resume it there") if run_id else _newest(ws)
     if run["status"] == "done":
         return {"run": run["id"], **(run["result"] or {})}
+    if not run["key"]:
+        raise InputError(f"{run['id']} is never resumed ({run['error'] or 'it has no key'}): begin a new run")
     why = f"{run['status']}: {run['error']}" if run["error"] else run["status"]
     ws.progress.say(f"going on with {run['id']} ({why}), with the settings that it began with")
     return {"run": run["id"], **AGAIN[run["kind"]](ws, run["config"], run["key"])}
 
 
 def _newest(ws: Workspace) -> dict[str, Any]:
-    """Return the newest interrupted run; one that failed on its input only if there is no other."""
-    unfinished = [
-        run for run in queries.unfinished_runs(ws.tracker.db) if run["kind"] in AGAIN and run["key"]
-    ]
+    """Return the newest unfinished run; ask where it ended on its input and an earlier one was cut off."""
+    unfinished = [run for run in queries.unfinished_runs(ws.tracker.db) if run["kind"] in AGAIN]
     runs = [run for run in unfinished if not worked_on(ws.run_directory(run["id"]))]
     if not runs:
         busy = "; another process works on what is unfinished" if unfinished else ""
         raise InputError(f"no run was interrupted{busy}: `recover ls runs` lists every run")
-    return next((run for run in runs if not _refused(run)), runs[0])
+    newest = runs[0]
+    cut_off = next((run for run in runs if not _refused(run)), None)
+    if _refused(newest) and cut_off:
+        again, onward = (command(ws.named_home, "resume", run["id"]) for run in (newest, cut_off))
+        raise InputError(
+            f"the newest unfinished run ended on its input ({newest['error']}): `{again}` tries it again, "
+            f"`{onward}` goes on with the one that was cut off before it"
+        )
+    return newest
 
 
 def _refused(run: dict[str, Any]) -> bool:
     return run["status"] == "failed" and str(run["error"]).startswith(REFUSED)
-
-
-def _root(ws: Workspace, run_id: str) -> dict[str, Any]:
-    """Return the run itself, or the demo or cycle that it is a stage of."""
-    run = queries.run(ws.tracker.db, run_id)
-    while run["parent_id"]:
-        run = queries.run(ws.tracker.db, run["parent_id"])
-    if run["project"] != ws.tracker.db.project:
-        home = queries.project_home(ws.tracker.db, run["project"]) or "the first home of this database"
-        raise InputError(
-            f"{run_id} is a run of project {run['project']!r}, whose home is {home}: resume it there"
-        )
-    return run

@@ -21,7 +21,7 @@ from evals.scores import drawn
 from pipelines.config.jobs import EvalJob
 from pipelines.corpus.segments import space_behind
 from pipelines.evaluate import evaluate
-from pipelines.job_from_options.inputs import resolved, taught_folder
+from pipelines.job_from_options.inputs import resolved_for, say_kept
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
@@ -48,8 +48,9 @@ def lost(
 ) -> dict[str, Any]:
     """Sort every failed question of a suite into unreachable and lost."""
     checkpoint = ws.checkpoint(reference)
-    settings = resolved(ws, taught_folder(ws, checkpoint.id), changes or {}).eval
+    settings = resolved_for(ws, checkpoint.id, changes=changes or {}).eval
     path = settings.probes
+    say_kept(ws, path)
     if path is None:
         raise InputError(f"no probes lie beside the documents of {reference}: give --probes FILE")
     probes = suite_probes(path, suite)

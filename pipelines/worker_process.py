@@ -25,6 +25,7 @@ def follow() -> None:
 def _take_part(order: Call) -> None:
     with Workspace.open(order.home, order.database) as ws:
         ws.tracker.db.write = _refuse  # type: ignore[method-assign]
+        ws.config = order.settings
         silent: Any = Silent()
         directory = ws.run_directory(order.run)
         stage = Stage(order.run, order.kind, directory, silent, ws, silent, first=False)

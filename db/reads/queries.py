@@ -114,9 +114,10 @@ def chosen_by_questions(database: Database) -> set[str]:
 
 
 def unfinished_runs(database: Database) -> list[Row]:
-    """Return the runs that `recover resume` may continue: without a parent and not done, newest first."""
+    """Return the runs that `recover resume` may continue: not done, without a parent, and with a key, which
+    a run that was given up has lost; newest first."""
     mine = Run.project == database.project, Run.parent_id.is_(None), Run.status != "done"
-    query = page_of(Run, Run.ordinal, None).where(*mine)
+    query = page_of(Run, Run.ordinal, None).where(*mine, Run.key.is_not(None))
     return runs_of(database, query)
 
 

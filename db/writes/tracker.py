@@ -70,8 +70,8 @@ class Tracker:
     ) -> Run:
         """Start or resume the run named `key` under `parent`.
 
-        A finished run is returned unchanged; an interrupted one is marked as running again. Without a
-        key, always start a new run."""
+        A finished run is returned unchanged; an interrupted one is marked as running again, by the code that
+        goes on with it. Without a key, always start a new run."""
         moment = now()
         columns = {
             "id": f"{kind}-{secrets.token_hex(5)}",
@@ -106,6 +106,10 @@ class Tracker:
     def stop_run(self, run_id: str, reason: str, *, cost: Mapping[str, float] | None = None) -> None:
         """Mark a run as stopped on purpose before its end; it can be resumed. `cost` is as in `fail_run`."""
         self._end_run(run_id, cost, status="stopped", error=reason)
+
+    def give_up_run(self, run_id: str, reason: str) -> None:
+        """Mark a run as stopped for good: without its key nothing goes on with it."""
+        self._end_run(run_id, None, status="stopped", error=reason, key=None)
 
     def _end_run(self, run_id: str, cost: Mapping[str, float] | None, **columns: Any) -> None:
         """Record how a run has ended; without a `cost`, what is recorded of it stays."""

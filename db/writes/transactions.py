@@ -60,6 +60,8 @@ def start_run(session: Session, columns: dict[str, Any]) -> Run:
         run.error = None
         run.ended_at = None
         run.attempts = run.attempts + 1
+        if columns["versions"]:
+            run.versions, run.git_revision = columns["versions"], columns["git_revision"]
     return run
 
 

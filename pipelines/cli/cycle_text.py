@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from db.cycle_names import AXES, BROKEN_OFF, STAGES
+from db.cycle_names import AXES, BROKEN_OFF, GIVEN_UP, STAGES
 from evals import learned
 from pipelines.cli.options import state_words, table
 from recovery.command_line import command
@@ -40,14 +40,20 @@ def _earlier_line(row: dict[str, Any]) -> str:
 
 def resume_lines(row: dict[str, Any], home: Path | None) -> list[str]:
     """Return why a cycle without a verdict broke off, and the command that goes on with it."""
-    if not broke_off(row):
-        return []
     why = [f"reason     {row['error']}"] if row.get("error") else []
-    return [*why, f"to go on   {command(home, 'resume', row['run'])}"]
+    if broke_off(row):
+        return [*why, f"to go on   {command(home, 'resume', row['run'])}"]
+    return why if _is_given_up(row) else []
 
 
 def broke_off(row: dict[str, Any]) -> bool:
-    return not row["verdict"] and (row.get("stalled") or row["status"] in BROKEN_OFF)
+    """Return whether a cycle has no verdict and waits to be resumed."""
+    ended = row.get("stalled") or row["status"] in BROKEN_OFF
+    return bool(not row["verdict"] and ended and not _is_given_up(row))
+
+
+def _is_given_up(row: dict[str, Any]) -> bool:
+    return str(row.get("error")).startswith(GIVEN_UP)
 
 
 def _shown(axis: str, verdict: dict[str, Any]) -> bool:

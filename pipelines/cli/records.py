@@ -201,15 +201,17 @@ def query_command(session: Session, sql: str) -> None:
     metavar="N",
     help="keep the checkpoints of the newest N cycles",
 )
+@click.option("--run", metavar="RUN", help="give up this unfinished run, its states and what only it needs")
 @click.option("--yes", is_flag=True, help="remove the files; without it they are only listed")
 @shared
 @click.pass_obj
-def prune_command(session: Session, cycles: int, yes: bool) -> None:
+def prune_command(session: Session, cycles: int, run: str | None, yes: bool) -> None:
     """List or remove the checkpoints that nothing needs.
 
     Kept are the checkpoints of the newest cycles, those that an alias such as base or current or a route in
     recover.yaml names, all in the result of the newest of each stage that was run by itself, and those of
-    runs that may be resumed. What is recorded of the others stays: scores, samples, lineage.
+    runs that may be resumed. What is recorded of the others stays: scores, samples, lineage. Unfinished runs
+    that hold training states are named; --run gives one up, after which nothing resumes it.
 
     \b
     recover prune
@@ -218,18 +220,50 @@ def prune_command(session: Session, cycles: int, yes: bool) -> None:
     from pipelines.prune import prune
 
     with session.workspace() as ws:
-        found = prune(ws, cycles=cycles, remove=yes)
-        session.show(found, lambda: prune_text(found))
+        found = prune(ws, cycles=cycles, remove=yes, run=run)
+        session.show(found, lambda: given_up_text(found) if run else prune_text(found))
 
 
 def prune_text(found: dict[str, Any]) -> str:
-    """Format what was or would be removed, with the disk that this frees."""
-    rows = [row | {"MiB": f"{row['bytes'] / 2**20:,.1f}"} for row in found["checkpoints"]]
-    if not rows:
+    """Format what was or would be removed, with the disk that this frees, and what unfinished runs hold."""
+    return "\n\n".join([_checkpoints_text(found), *_holding_text(found["unfinished"])])
+
+
+def _checkpoints_text(found: dict[str, Any]) -> str:
+    count = len(found["checkpoints"])
+    if not count:
         return f"nothing to remove: all {found['kept']} checkpoints are needed"
-    said = f"{found['bytes'] / 2**20:,.1f} MiB in {len(rows)} of {len(rows) + found['kept']} checkpoints"
+    said = f"{_mib(found)} MiB in {count} of {count + found['kept']} checkpoints"
     said = f"removed {said}" if found["removed"] else f"{said}; add --yes to remove these files"
-    return f"{table(rows, ['id', 'what', 'MiB'])}\n{said}"
+    return f"{_sizes(found['checkpoints'], 'id', 'what')}\n{said}"
+
+
+def _holding_text(unfinished: list[dict[str, Any]]) -> list[str]:
+    """Name the unfinished runs that hold training states, and how to go on with one or to give it up."""
+    if not unfinished:
+        return []
+    ways = "`recover resume RUN` goes on with it, `recover prune --run RUN` gives it up"
+    rows = _sizes(unfinished, "run", "status", "started_at")
+    return [f"training states of unfinished runs ({ways}):\n{rows}"]
+
+
+def given_up_text(found: dict[str, Any]) -> str:
+    """Format what was or would be removed of an unfinished run."""
+    count = len(found["checkpoints"])
+    rows = [_sizes(found["checkpoints"], "id", "what")] if count else []
+    its = f"{found['run']}: {_mib({'bytes': found['states']})} MiB of training states"
+    its += f", and {count} of its checkpoints, {_mib(found)} MiB in all" if count else ""
+    if found["removed"]:
+        return "\n".join([*rows, f"{its}, removed: the run is given up"])
+    return "\n".join([*rows, f"{its}; add --yes to remove them, after which nothing resumes the run"])
+
+
+def _sizes(rows: list[dict[str, Any]], *columns: str) -> str:
+    return table([row | {"MiB": _mib(row)} for row in rows], [*columns, "MiB"])
+
+
+def _mib(row: dict[str, Any]) -> str:
+    return f"{row['bytes'] / 2**20:,.1f}"
 
 
 @click.command("methods")

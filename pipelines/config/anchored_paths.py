@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipelines.config.overrides import flattened
 from pipelines.config.settings import Config
 
 FILES = (  # settings that may name a file or a folder
@@ -64,8 +65,9 @@ def anchored_source(value: str, folder: Path) -> str:
 
 
 def anchored_changes(changes: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return changes to settings with relative paths made absolute, as seen from `folder`."""
-    texts = {key: str(value) if isinstance(value, Path) else value for key, value in changes.items()}
+    """Return changes to settings, each by its own key, with relative paths made absolute, as seen from
+    `folder`."""
+    texts = {k: str(value) if isinstance(value, Path) else value for k, value in flattened(changes).items()}
     return {
         key: _anchored(key, value, folder) if key in FILES and isinstance(value, str) else value
         for key, value in texts.items()

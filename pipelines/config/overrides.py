@@ -11,6 +11,17 @@ from recovery.errors import InputError
 
 OF_ANY_METHOD = ("minibatches", "epochs")  # dials that say how often answers are used
 EXCLUSIVE = ({"midtrain.steps", "midtrain.epochs"},)  # settings of which one at most is given
+OPTIONAL = ("midtrain.lora", "distill.lora", "distill.stop")  # sections that may be absent
+WHOLE = (  # mappings that are one setting each: of free names, the shares of the mix, an adapter
+    "model.template_args",
+    "midtrain.dials",
+    "midtrain.mix",
+    "midtrain.lora",
+    "distill.dials",
+    "distill.routes",
+    "distill.lora",
+    "engine.arguments",
+)
 
 
 def override(section: AnySection, changes: Mapping[str, Any]) -> AnySection:
@@ -29,11 +40,25 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
 
     A mapping (dials, routes, a section) extends the one that is there; any other value replaces it.
     """
+    changes = flattened(changes)
     data = config.model_dump()
     _forget_superseded(data, changes)
     for key, value in changes.items():
         _put(data, key, value)
     return validated(Config, data)
+
+
+def flattened(changes: Mapping[str, Any], section: str = "") -> dict[str, Any]:
+    """Return changes with the settings of each section by their own keys: {"distill": {"steps": 2}} becomes
+    {"distill.steps": 2}."""
+    found: dict[str, Any] = {}
+    for name, value in changes.items():
+        key = f"{section}{name}"
+        if isinstance(value, Mapping) and value and key not in WHOLE:
+            found |= flattened(value, f"{key}.")
+        else:
+            found[key] = value
+    return found
 
 
 def _forget_superseded(data: dict[str, Any], changes: Mapping[str, Any]) -> None:
@@ -49,12 +74,14 @@ def _forget_superseded(data: dict[str, Any], changes: Mapping[str, Any]) -> None
 
 def _put(data: dict[str, Any], key: str, value: Any) -> None:
     *path, name = key.split(".")
-    for part in path:
+    for depth, part in enumerate(path, 1):
         section = data.get(part)
+        if not isinstance(section, dict) and ".".join(path[:depth]) in OPTIONAL:
+            section = data[part] = {}
         if not isinstance(section, dict):
             raise InputError(f"{key}: there is no such setting: remove it or correct its name")
         data = section
     before = data.get(name)
-    if isinstance(before, dict) and isinstance(value, dict):
+    if isinstance(before, dict) and isinstance(value, Mapping):
         value = {**before, **value}
     data[name] = value

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from db.reads import curves
-from evals.exact import exact_p
+from evals.exact import MOST_PAIRS, exact_p
 from pipelines.config.sections.distill import StopConfig
 from pipelines.distillation.instruction_checks import followed, require_checkers
 from pipelines.distillation.leaks import AskedPrompts
@@ -54,12 +54,42 @@ def hold_out(
             "answers by: give distill.stop.probe a file in IFEval's format, other than the evaluation's"
         )
     require_checkers(source, checkable, "distill.stop")
+    _require_enough(settings, source, len(checkable))
     probe = random.Random(f"probe:{job.seed}").sample(checkable, min(settings.prompts, len(checkable)))
     probed = AskedPrompts([row.text for row in probe])
     prompts, pairs = probed.kept_out_of(data.prompts), probed.kept_out_of(data.pairs)
     if (data.prompts and not prompts) or (data.pairs and not pairs):
         raise InputError(f"a probe of {len(probe)} leaves nothing to train on: lower distill.stop.prompts")
     return replace(data, prompts=prompts, pairs=pairs), probe
+
+
+def _require_enough(settings: StopConfig, source: str, there: int) -> None:
+    """Refuse so few prompts that a look does not pass even where every answer is as good as the clean one."""
+    asked = min(settings.prompts, there)
+    if _can_pass(asked, settings.margin):
+        return
+    where = "" if asked < there else f" in {source}"
+    raise InputError(
+        f"distill.stop: {asked} prompts{where} never show that behaviour is back within a margin of "
+        f"{settings.margin:g}, which takes {_fewest(settings.margin):,}: raise distill.stop.prompts, name a "
+        "distill.stop.probe with as many, or raise distill.stop.margin"
+    )
+
+
+def _can_pass(count: int, margin: float) -> bool:
+    """Return whether a look at so many prompts passes where no answer differs."""
+    return exact_p(0, 0, count, -margin) <= ALPHA
+
+
+def _fewest(margin: float) -> int:
+    """Return the smallest number of prompts with which a look can pass."""
+    low, high = 0, 1
+    while not _can_pass(high, margin) and high < MOST_PAIRS:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _can_pass(middle, margin) else (middle, high)
+    return high
 
 
 class BehaviourBack:

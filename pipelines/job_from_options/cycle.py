@@ -35,7 +35,7 @@ from pipelines.job_from_options.inputs import (
 from pipelines.job_from_options.measure import suites_of_verdict
 from pipelines.job_from_options.repeated_questions import TAUGHT, require_about
 from pipelines.job_from_options.teacher_servers import require_kept
-from pipelines.job_from_options.trained_weights import require_both_trainable
+from pipelines.job_from_options.trained_weights import require_both_trainable, require_registered
 from pipelines.knowledge import passage_teaching
 from pipelines.machine.disk_space import STAGES, require_space
 from pipelines.runs.kept_probes import earlier_probes
@@ -70,6 +70,7 @@ def cycle_job(
         refuse_ignored(method, overlap=guard_typed(changes))
     require_place("sampler", settings.eval.sampler, ws.config)
     chosen = ws.checkpoint(student)
+    require_registered(ws)
     require_both_trainable(ws, chosen, settings, distils=distils)
     if distils:
         require_kept(ws, chosen, settings, cycle=True)

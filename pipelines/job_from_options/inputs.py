@@ -22,6 +22,8 @@ from pipelines.distillation.pool import require_unasked
 from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.job_from_options import ifeval_prompts
 from pipelines.knowledge.overlap import overlap
+from pipelines.runs.kept_probes import earlier_probes
+from pipelines.runs.pinned_inputs import kept_questions
 from pipelines.runs.workspace import Workspace
 from pipelines.writing import self_prompts
 from pipelines.writing.augment import load as rows_of
@@ -59,6 +61,30 @@ def say_beside(ws: Workspace, docs: Path, changes: Changes, used: Mapping[str, s
     ]
     if missing:
         ws.progress.say(f"  asks         {'; '.join(missing)}")
+
+
+def resolved_for(ws: Workspace, checkpoint: str, docs: Path | None = None, changes: Changes = NONE) -> Config:
+    """Return the settings by which a checkpoint is asked about `docs`, else about what it was last taught.
+
+    What the cycle asked that taught these documents comes before the file beside them, which may hold the
+    next month's questions by now.
+    """
+    folder = docs or taught_folder(ws, checkpoint)
+    kept = _asked_about(ws, checkpoint, absolute(folder)) if folder else None
+    return resolved(ws, folder, {"eval.probes": kept, **changes} if kept else changes)
+
+
+def _asked_about(ws: Workspace, checkpoint: str, docs: str) -> str | None:
+    """Return the file of what the newest cycle behind a checkpoint asked that read these documents."""
+    jobs = queries.cycles_behind(ws.tracker.db, checkpoint)
+    numbers = [number for number, job in jobs.items() if job["docs"] == docs]
+    return earlier_probes(ws, checkpoint).get(numbers[-1]) if numbers else None
+
+
+def say_kept(ws: Workspace, probes: str | None) -> None:
+    """Name the questions where they are those that a cycle asked, as the home keeps them."""
+    if probes and Path(probes).parent == kept_questions(ws, "").parent:
+        ws.progress.say(f"  probes       {probes}, which its cycle asked (--probes FILE for others)")
 
 
 def require_probes(settings: Config) -> None:

@@ -19,6 +19,8 @@ from pipelines.job_from_options.inputs import (
     readable_folder,
     recovery_prompts,
     resolved,
+    resolved_for,
+    say_kept,
     taught_folder,
     with_ifeval,
 )
@@ -41,11 +43,13 @@ def eval_job(
     If `narrow`, files of questions among the changes leave only their own suites.
     """
     chosen = ws.checkpoint(checkpoint or "current").id
-    settings = resolved(ws, taught_folder(ws, chosen), changes)
+    settings = resolved_for(ws, chosen, changes=changes)
     require_place("sampler", settings.eval.sampler, ws.config)
     asked = listed(suites) or _answerable(settings, changes if narrow else NONE)
     if "ifeval" in asked and settings.eval.ifeval:
         settings = with_ifeval(ws, settings, changes)
+    if any(suite in OURS and suite != "ifeval" for suite in asked):
+        say_kept(ws, settings.eval.probes)
     return EvalJob(
         checkpoint=chosen,
         suites=asked,
@@ -115,12 +119,13 @@ def retrieval_job(
     """Build a comparison with retrieval; the clean model itself counts as nothing trained yet."""
     chosen = ws.checkpoint(checkpoint).id
     clean = ws.clean().id
-    settings = resolved(ws, docs or taught_folder(ws, chosen), changes)
+    settings = resolved_for(ws, chosen, docs, changes)
     require_place("sampler", settings.eval.sampler, ws.config)
     if settings.eval.probes is None:
         raise InputError(
             "no questions lie beside the documents: write some with `recover probes`, or --probes"
         )
+    say_kept(ws, settings.eval.probes)
     return RetrievalJob(
         clean=clean,
         trained=None if chosen == clean else chosen,

@@ -19,7 +19,7 @@ from pipelines.job_from_options.inputs import (
     with_augmented,
     with_ifeval,
 )
-from pipelines.job_from_options.trained_weights import require_trainable
+from pipelines.job_from_options.trained_weights import require_registered, require_trainable
 from pipelines.piloting.narrow_runs import known_law
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
@@ -50,6 +50,7 @@ def pilot_job(
         raise InputError("a pilot predicts training on text: set midtrain.method to text, or run the cycle")
     settings = _without_retold(settings, changes)
     chosen = ws.checkpoint(student)
+    require_registered(ws)
     require_trainable(ws, chosen, settings, "midtrain", changes)
     require_probes(settings)
     folder = training_folder(ws, docs, settings)

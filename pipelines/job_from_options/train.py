@@ -26,7 +26,7 @@ from pipelines.job_from_options.inputs import (
 )
 from pipelines.job_from_options.measure import eval_job
 from pipelines.job_from_options.teacher_servers import require_kept
-from pipelines.job_from_options.trained_weights import require_trainable
+from pipelines.job_from_options.trained_weights import require_registered, require_trainable
 from pipelines.knowledge import passage_teaching
 from pipelines.machine.disk_space import require_space
 from pipelines.merge import require_mergeable
@@ -52,6 +52,7 @@ def midtrain_job(
 ) -> MidtrainJob:
     settings = resolved(ws, docs, changes)
     chosen = ws.checkpoint(student)
+    require_registered(ws)
     require_trainable(ws, chosen, settings, "midtrain", changes)
     require_space(ws, chosen, settings, ("midtrain",))
     require_probes(settings)
@@ -83,6 +84,7 @@ def distill_job(
     """Build a distillation; without a student, of the newest midtrained checkpoint."""
     chosen = ws.checkpoint(student or newest_midtrained(ws))
     settings = resolved(ws, docs or taught_folder(ws, chosen.id), changes)
+    require_registered(ws)
     require_trainable(ws, chosen, settings, "distill", changes)
     require_space(ws, chosen, settings, ("distill",))
     require_probes(settings)

@@ -1,7 +1,8 @@
-"""Refuse weights that a stage's settings cannot train, before any stage begins; no weights are loaded."""
+"""Refuse weights that a stage's settings cannot train, or do not name, before any stage begins."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
@@ -15,6 +16,34 @@ if TYPE_CHECKING:
     from pipelines.job_from_options.inputs import Changes
     from pipelines.runs.workspace import Workspace
     from recovery.storage.checkpoints import Checkpoint
+
+
+def require_registered(ws: Workspace) -> None:
+    """Refuse to train where recover.yaml names another model than the one registered as `base`.
+
+    Its folder may lie elsewhere by now.
+    """
+    clean, named = ws.clean(), ws.config.model
+    registered = clean.config
+    model, asked = registered.get("model", named.path), registered.get("asked", named.revision)
+    if named.path != model:
+        if not _holds(Path(named.path).expanduser(), clean):
+            raise _other(ws, "path", named.path, model)
+    elif named.revision not in (asked, registered.get("revision")):
+        raise _other(ws, "revision", named.revision, asked)
+
+
+def _holds(folder: Path, clean: Checkpoint) -> bool:
+    from recovery.storage.weights_hash import weights_sha256
+
+    return folder.is_dir() and weights_sha256(folder) == clean.sha256
+
+
+def _other(ws: Workspace, key: str, named: str | None, registered: str | None) -> InputError:
+    return InputError(
+        f"{ws.home}: recover.yaml names model.{key} {named or 'none'}, but this home was made with "
+        f"{registered or 'none'}: set it back, or make another --home for that model with `recover init`"
+    )
 
 
 def require_trainable(

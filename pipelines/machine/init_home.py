@@ -151,11 +151,16 @@ def _in_its_new_place(ws: Workspace, base: str) -> Checkpoint | None:
     if ws.store.locate(base).is_dir() or settings.path == MICROWORLD:
         return None
     found, commit = locate(settings.path, settings.revision)
-    checkpoint = ws.store.reference(found, config={"model": settings.path, "revision": commit})
+    checkpoint = ws.store.reference(found, config=_origin(settings, commit))
     if checkpoint.id != base:
         raise InputError(f"{found}: not the model that `base` was registered as: put that one there")
     ws.record(checkpoint, None)
     return checkpoint
+
+
+def _origin(settings: ModelConfig, commit: str | None) -> dict[str, Any]:
+    """Return by what name the clean model was found, which trainings compare with recover.yaml."""
+    return {"model": settings.path, "revision": commit, "asked": settings.revision}
 
 
 def _write_settings(path: Path, model: str, revision: str | None, preset: str) -> None:
@@ -212,7 +217,7 @@ def _register(ws: Workspace) -> Checkpoint:
         ws.progress.say(said)
     if chat_model.encoder.writes_date and "today" not in settings.template_args:
         _pin_date(ws)
-    checkpoint = ws.store.reference(found, config={"model": settings.path, "revision": commit})
+    checkpoint = ws.store.reference(found, config=_origin(settings, commit))
     ws.record(checkpoint, None)
     ws.tracker.set_alias("current", checkpoint.id)
     ws.tracker.set_alias("base", checkpoint.id)  # last: a home that has `base` is set up

@@ -1,4 +1,4 @@
-"""Point `current` at the model that a run has made, unless it was moved while the run lay interrupted."""
+"""Point `current` at the model that a run has made, unless it was moved since the run began."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pipelines.runs.stage_runner import Stage
 
 def make_current(stage: Stage, checkpoint: str, *, otherwise: str, cycle: int | None = None) -> None:
     """Make a checkpoint `current`, that of a cycle unless it was rejected meanwhile; `otherwise` says how to
-    go on with it where another one stays current."""
+    go on with it where another one stays current, as what a second run beside it or a review chose does."""
     tracker = stage.workspace.tracker
     began = queries.run(tracker.db, stage.id)["started_at"]
     before = queries.alias_at(tracker.db, "current", began)
     now = queries.resolve(tracker.db, "current")
-    if stage.resumed and now not in (before, checkpoint):
+    if now not in (before, checkpoint):
         stage.say(f"  current      stays {now}, to which it was moved after this run began: {otherwise}")
         return
     if cycle is None:

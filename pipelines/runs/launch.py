@@ -26,6 +26,7 @@ from recovery.launch_env import RENDEZVOUS, launch_rank, launched
 from recovery.usable_cpus import usable_cpus
 
 if TYPE_CHECKING:
+    from pipelines.config.settings import Config
     from pipelines.runs.workspace import Workspace
 
 TOGETHER = ("midtrain", "distill")  # stages that all processes work on
@@ -44,6 +45,7 @@ class Call:
     run: str
     home: Path
     database: str
+    settings: Config  # as the first process read them: recover.yaml may have been edited since
     config: dict[str, Any]
 
 
@@ -58,7 +60,7 @@ def together(workspace: Workspace, kind: str, run: str, config: dict[str, Any]) 
 
     distributed.start()
     database = workspace.tracker.db.engine.url.render_as_string(hide_password=False)
-    distributed.share(Call(kind, run, workspace.home.absolute(), database, config))
+    distributed.share(Call(kind, run, workspace.home.absolute(), database, workspace.config, config))
     _waiting = False
     yield
     _waiting = True

@@ -18,6 +18,7 @@ from pipelines.config.sections.base import Section
 from pipelines.runs import launch
 from pipelines.runs.code_version import code_revision, versions
 from pipelines.runs.cost import Ledger, spent
+from pipelines.runs.other_code import scored_by_other_code
 from pipelines.runs.workspace import Workspace
 from recovery.command_line import command
 from recovery.errors import RecoverError
@@ -111,7 +112,7 @@ def run_stage(
     directory = workspace.run_directory(run.id)
     if run.done:
         return _recorded_result(workspace, run.id, run.result)
-    with _exclusive(directory):
+    with exclusive(directory):
         now = queries.run(workspace.tracker.db, run.id)
         if now["status"] == "done":  # by another process, just before this one had the lock
             return _recorded_result(workspace, run.id, now["result"])
@@ -119,6 +120,8 @@ def run_stage(
             ledger = Ledger(directory, run.attempts, timed=_works_itself(kind))
             stage = Stage(run.id, str(config.get("label", kind)), directory, live, workspace, ledger)
             stage.resumed = run.attempts > 1
+            if stage.resumed and (said := scored_by_other_code(workspace.tracker.db, run.id)):
+                stage.say(said)
             return _worked(stage, kind, work, config)
 
 
@@ -165,7 +168,7 @@ def _works_itself(kind: str) -> bool:
 
 
 @contextmanager
-def _exclusive(directory: Path) -> Iterator[None]:
+def exclusive(directory: Path) -> Iterator[None]:
     """Lock a run: two processes would overwrite each other's state."""
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -319,12 +319,18 @@ def test_runs_of_a_kind_a_status_or_a_parent(tracker: Tracker) -> None:
 
 
 def test_what_can_be_resumed(tracker: Tracker) -> None:
-    runs = {name: tracker.start_run(name) for name in ("done", "failed", "stopped", "running")}
+    names = ("done", "failed", "stopped", "running", "given up")
+    runs = {name: tracker.start_run(name, key=name) for name in names}
     tracker.start_run("eval", parent=runs["done"].id)
+    tracker.give_up_run(runs["given up"].id, "given up")
     tracker.finish_run(runs["done"].id)
     tracker.fail_run(runs["failed"].id, "no")
     tracker.stop_run(runs["stopped"].id, "enough")
-    assert {row["status"] for row in queries.unfinished_runs(tracker.db)} == {"failed", "stopped", "running"}
+    found = [row["id"] for row in queries.unfinished_runs(tracker.db)]
+    assert found == [runs[name].id for name in ("running", "stopped", "failed")]
+    given_up = queries.run(tracker.db, runs["given up"].id)
+    assert (given_up["status"], given_up["error"], given_up["key"]) == ("stopped", "given up", None)
+    assert tracker.start_run("given up", key="given up").id != given_up["id"]
     with pytest.raises(NotFound, match="run nobody is not recorded"):
         queries.run(tracker.db, "nobody")
 

@@ -57,6 +57,17 @@ def test_a_stage_is_started_once_and_done_once(tracker: Tracker) -> None:
     assert done.attempts == 2
 
 
+def test_a_run_names_the_code_that_went_on_with_it(tracker: Tracker) -> None:
+    tracker.start_run("eval", key="one", versions={"recover": "1"}, git_revision="abc")
+    tracker.start_run("eval", key="one")
+    began = tracker.start_run("eval", key="one")
+    assert (began.versions, began.git_revision) == ({"recover": "1"}, "abc")
+    run = tracker.start_run("eval", key="one", versions={"recover": "2"})
+    tracker.finish_run(run.id)
+    again = tracker.start_run("eval", key="one", versions={"recover": "3"})
+    assert (again.versions, again.git_revision) == ({"recover": "2"}, None)
+
+
 def test_a_run_that_ends_without_a_known_cost_keeps_what_is_recorded(tracker: Tracker) -> None:
     run = tracker.start_run("distill", key="one").id
     tracker.fail_run(run, "the disk is full", cost={"seconds": 1.5})

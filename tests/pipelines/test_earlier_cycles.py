@@ -10,21 +10,23 @@ import pytest
 
 from db.reads import queries
 from evals.probes import load_probes
-from pipelines.config.jobs import EvalJob
+from pipelines.config.jobs import EvalJob, LocateJob, RetrievalJob
 from pipelines.cycle import cycle
 from pipelines.distill import distill_alone
 from pipelines.evaluate import evaluate
 from pipelines.job_from_options.cycle import cycle_job
+from pipelines.job_from_options.measure import eval_job, locate_job, retrieval_job
 from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.knowledge import replay
 from pipelines.midtrain import midtrain
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
+from pipelines.unreachable_facts import lost
 from pipelines.writing import gap_questions
 from pipelines.writing.commands import ProbeOptions, make_probes
 from recovery.batches.rollouts import Dialogue
 from recovery.models.chat_model import ChatModel
-from tests.support.small_cycles import ONLY_NEW, WITH_CHAT, keep_probes, lines, turned
+from tests.support.small_cycles import ONLY_NEW, PROMPTS, WITH_CHAT, keep_probes, lines, turned
 
 
 def test_next_months_questions_know_what_the_accepted_cycle_asked(ws: Workspace, docs: Path) -> None:
@@ -98,6 +100,36 @@ def test_a_cycle_is_asked_its_own_questions_after_the_file_was_rewritten(ws: Wor
     assert earlier_probes(ws, student) == {}
     (docs.parent / "probes.jsonl").write_text(before)
     assert earlier_probes(ws, student) == {1: str(docs.parent / "probes.jsonl")}
+
+
+def test_an_earlier_months_model_is_asked_what_its_cycle_asked(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    january = (docs.parent / "probes.jsonl").read_bytes()
+    turned(ws, docs)
+    new = {"id": "new", "suite": "knowledge", "kind": "direct", "prompt": "Who is new?", "answer": "Bo"}
+    february = lines(docs.parent / "probes.jsonl", [new])
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    jobs: list[EvalJob | LocateJob | RetrievalJob] = [
+        eval_job(ws, "cycle:1", "knowledge"),
+        locate_job(ws, "cycle:1", 2),
+        retrieval_job(ws, "cycle:1", None, 1),
+        retrieval_job(ws, "cycle:1", docs, 1),
+    ]
+    for job in jobs:
+        assert job.settings.probes and Path(job.settings.probes).read_bytes() == january
+    assert lost(ws, "cycle:1", "knowledge")["asked"] == PROMPTS
+    named = [line for line in said if "which its cycle asked (--probes FILE for others)" in line]
+    assert len(named) == 5 and str(jobs[0].settings.probes) in named[0]
+    typed = {"eval.probes": str(february)}
+    assert eval_job(ws, "cycle:1", "knowledge", changes=typed).settings.probes == str(february)
+    folder = docs.parent / "february"
+    folder.mkdir()
+    (folder / "bo.md").write_text("Bo is new in Rome. " * 5)
+    changes = {"midtrain.optimizer.learning_rate": 1e-3, "midtrain.mix": ONLY_NEW}
+    taught = midtrain(ws, midtrain_job(ws, folder, "cycle:1", changes=changes))["checkpoint"]
+    assert eval_job(ws, taught, "knowledge").settings.probes == str(february)
 
 
 def test_a_rejected_cycle_that_was_distilled_again_is_asked_later(ws: Workspace, docs: Path) -> None:

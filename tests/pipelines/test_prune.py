@@ -1,7 +1,8 @@
-"""`recover prune` removes the files of checkpoints that nothing needs, and nothing else."""
+"""`recover prune` removes the files of checkpoints that nothing needs, and what given-up runs hold."""
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from db.errors import BadRequest
 from db.reads import queries
+from pipelines.cli.cycle_text import cycle_text
+from pipelines.cli.records import given_up_text, prune_text
 from pipelines.cycle import cycle
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.prune import prune
@@ -180,3 +183,92 @@ def test_a_kill_between_files_and_record_is_mended_by_the_next(
     assert spare not in there(ws)
     assert [row["bytes"] for row in prune(ws, remove=True)["checkpoints"]] == [0]
     assert prune(ws)["checkpoints"] == []
+
+
+def with_state(ws: Workspace, run: str, size: int) -> Path:
+    """Give a run a training state of so many bytes."""
+    state = ws.run_directory(run) / "state" / "step-3"
+    state.mkdir(parents=True)
+    (state / "tensors").write_bytes(bytes(size))
+    return state.parent
+
+
+def cut_off(ws: Workspace, number: int) -> tuple[str, str, Path]:
+    """Record a cycle that was interrupted in its distillation: its run, its midtrained model, its state."""
+    run = ws.tracker.start_run("cycle", key=f"cut off {number}").id
+    training = ws.tracker.start_run("midtrain", parent=run, key="midtrain").id
+    midtrained = published(ws, f"cut off {number}", run=training)
+    ws.tracker.finish_run(training, {"checkpoint": midtrained})
+    ws.tracker.record_cycle(run, clean_id=ws.clean().id, midtrained_id=midtrained)
+    recovery = ws.tracker.start_run("distill", parent=run, key="distill").id
+    state = with_state(ws, recovery, 300)
+    ws.tracker.stop_run(recovery, "interrupted")
+    ws.tracker.stop_run(run, "interrupted")
+    return run, midtrained, state
+
+
+def test_unfinished_runs_that_hold_states_are_named_until_they_are_given_up(ws: Workspace) -> None:
+    kept = turned(ws, 1)
+    run, midtrained, state = cut_off(ws, 2)
+    (held,) = prune(ws)["unfinished"]
+    assert (held["run"], held["status"], held["bytes"]) == (run, "stopped", 300)
+    assert f"{run}  stopped" in prune_text(prune(ws))
+    listed = prune(ws, run=run)
+    assert [row["id"] for row in listed["checkpoints"]] == [midtrained]
+    assert (listed["states"], listed["bytes"]) == (300, 300 + ws.store.size(midtrained))
+    assert state.is_dir() and midtrained in there(ws)  # nothing is removed unless asked for
+    assert "add --yes" in given_up_text(listed) and run in given_up_text(listed)
+    assert prune(ws, run=run, remove=True) == {**listed, "removed": True}
+    assert not state.exists() and there(ws) == {ws.clean().id, *kept.values()}
+    assert prune(ws)["unfinished"] == []
+    with pytest.raises(InputError, match="no run was interrupted"):
+        resume(ws)
+    with pytest.raises(
+        InputError, match=rf"{run} is never resumed \(given up \(interrupted\)\): begin a new"
+    ):
+        resume(ws, run)
+    shown = cycle_text(queries.cycle(ws.tracker.db, 2))
+    assert "reason     given up (interrupted)" in shown and "to go on" not in shown
+    assert prune(ws, run=run, remove=True)["bytes"] == 0
+    assert queries.run(ws.tracker.db, run)["error"] == "given up (interrupted)"
+    assert prune(ws, cycles=1)["checkpoints"] == []  # the newest cycle that goes on is the first
+
+
+def test_giving_up_a_run_removes_nothing_that_something_else_needs(ws: Workspace) -> None:
+    run, midtrained, _ = cut_off(ws, 1)
+    other, second, state = cut_off(ws, 2)
+    ws.tracker.set_alias("best", midtrained)
+    assert prune(ws, run=run, remove=True)["checkpoints"] == []
+    assert there(ws) == {ws.clean().id, midtrained, second} and state.is_dir()
+    assert [row["run"] for row in prune(ws)["unfinished"]] == [other]
+
+
+def test_the_finished_cycles_of_a_demo_that_is_given_up_stay(ws: Workspace) -> None:
+    demo = ws.tracker.start_run("demo", key="demo").id
+    done = ws.tracker.start_run("cycle", parent=demo, key="cycle:1").id
+    made = published(ws, "of the first", run=done)
+    ws.tracker.record_cycle(done, status="accepted", clean_id=ws.clean().id, recovered_id=made)
+    ws.tracker.finish_run(done, {"cycle": 1})
+    ws.tracker.stop_run(demo, "interrupted")
+    state = with_state(ws, demo, 5)
+    assert prune(ws, run=demo, remove=True)["checkpoints"] == []
+    assert made in there(ws) and not state.exists()
+    assert queries.run(ws.tracker.db, done)["status"] == "done"
+
+
+def test_a_run_that_is_done_or_at_work_is_not_given_up(ws: Workspace) -> None:
+    done = ws.tracker.start_run("eval", key="done").id
+    ws.tracker.finish_run(done)
+    with pytest.raises(InputError, match="is done"):
+        prune(ws, run=done, remove=True)
+    run, _, state = cut_off(ws, 1)
+    ws.run_directory(run).mkdir()
+    with (ws.run_directory(run) / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as if a process worked on it now
+        assert prune(ws)["unfinished"] == []
+        with pytest.raises(InputError, match="is at work"):
+            prune(ws, run=run, remove=True)
+    elsewhere = ws.tracker.start_run("midtrain", key="elsewhere").id  # gave a sign a moment ago
+    with pytest.raises(InputError, match="is at work"):
+        prune(ws, run=elsewhere, remove=True)
+    assert state.is_dir()

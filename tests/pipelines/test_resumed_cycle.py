@@ -122,18 +122,21 @@ def test_documents_that_change_before_they_are_read_are_refused(
         resume(ws)
 
 
-def test_an_uninterrupted_cycle_becomes_current_whatever_was_made_so_meanwhile(
+def test_of_two_cycles_side_by_side_the_later_one_does_not_replace_the_first_unasked(
     ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    later = other_model(ws)
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    other = other_model(ws)
 
     def moved(*words: Any, **named: Any) -> dict[str, Any]:
-        ws.tracker.set_alias("current", later)
+        ws.tracker.set_alias("current", other)  # as the acceptance of a cycle beside it does
         return distill(*words, **named)
 
     monkeypatch.setattr("pipelines.cycle.distill", moved)
     assert begin(ws, docs)["status"] == "accepted"
-    assert queries.resolve(ws.tracker.db, "current") == queries.resolve(ws.tracker.db, "cycle:1") != later
+    assert queries.resolve(ws.tracker.db, "current") == other != queries.resolve(ws.tracker.db, "cycle:1")
+    assert any(f"stays {other}" in line and "`recover review cycle:1 --approve`" in line for line in said)
 
 
 def test_a_cycle_that_is_rejected_while_its_model_is_measured_leaves_current_alone(
@@ -210,6 +213,19 @@ def test_the_same_command_again_names_the_cycle_that_was_interrupted(
     said.clear()
     turned(ws, docs)
     assert said and not any("unfinished" in line for line in said)
+
+
+def test_a_run_that_ended_on_its_input_is_not_passed_over_without_a_word(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(ws, docs, monkeypatch)
+    [cut_off] = queries.unfinished_runs(ws.tracker.db)
+    refused = ws.tracker.start_run("cycle", key="refused").id
+    ws.tracker.fail_run(refused, "InputError: prompts.jsonl: changed since the run began")
+    both = rf"changed since the run began\): `.* resume {refused}` tries .* resume {cut_off['id']}` goes on"
+    with pytest.raises(InputError, match=both):
+        resume(ws)
+    assert resume(ws, cut_off["id"])["status"] == "accepted"
 
 
 def test_a_cycle_that_breaks_is_recorded_as_failed(

@@ -54,3 +54,11 @@ def test_a_route_is_a_folder_where_it_has_a_slash_and_else_a_name(tmp_path: Path
 def test_a_reward_file_is_seen_from_the_folder_of_the_home(tmp_path: Path) -> None:
     changes = {"distill.reward": "judge.py:score"}
     assert anchored_changes(changes, tmp_path) == {"distill.reward": f"{tmp_path}/judge.py:score"}
+
+
+def test_paths_within_a_section_are_seen_from_there_too(tmp_path: Path) -> None:
+    nested = {"eval": {"probes": "probes.jsonl"}, "distill": {"stop": {"probe": Path("other.jsonl")}}}
+    assert anchored_changes(nested, tmp_path) == {
+        "eval.probes": str(tmp_path / "probes.jsonl"),
+        "distill.stop.probe": str(tmp_path / "other.jsonl"),
+    }

@@ -6,6 +6,7 @@ import pytest
 
 from pipelines.config import settings
 from pipelines.config.overrides import changed, override
+from pipelines.config.sections.distill import StopConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.sections.training import LoraConfig, OptimizerConfig
 from recovery.errors import InputError
@@ -66,3 +67,27 @@ def test_of_steps_and_epochs_the_one_given_replaces_the_other() -> None:
     assert (found.steps, found.epochs) == (None, 2.0)
     with pytest.raises(InputError, match="give either steps or epochs"):
         preset(midtrain__epochs=2.0, midtrain__steps=2)
+
+
+def test_a_mapping_extends_the_sections_within_sections_too() -> None:
+    real = settings.parse(settings.preset_text("real"), "preset")
+    assert real.distill.optimizer.schedule == "constant"
+    found = changed(real, {"distill": {"optimizer": {"learning_rate": 5e-5}, "dials": {"epochs": 2}}})
+    optimizer = real.distill.optimizer.model_copy(update={"learning_rate": 5e-5})
+    dials = {**real.distill.dials, "epochs": 2}
+    assert found.distill == real.distill.model_copy(update={"optimizer": optimizer, "dials": dials})
+    in_steps = preset(midtrain={"steps": 2}).midtrain
+    assert (in_steps.steps, in_steps.epochs) == (2, None)
+    args = {"today": {"day": 1}, "a.b": 2}
+    assert preset(model={"template_args": args}).model.template_args == args
+    with pytest.raises(InputError, match=r"^distill\.stepz: there is no such setting"):
+        preset(distill={"stepz": 3})
+
+
+def test_a_section_that_is_absent_is_made_for_a_setting_within_it() -> None:
+    assert preset(distill__stop__margin=0.1).distill.stop == StopConfig(margin=0.1)
+    assert preset(distill__stop={}).distill.stop == StopConfig()
+    assert preset(midtrain__lora="auto").midtrain.lora == "auto"
+    in_place_of_auto = changed(preset(midtrain__lora="auto"), {"midtrain.lora.rank": 4})
+    assert in_place_of_auto.midtrain.lora == LoraConfig(rank=4)
+    assert preset(distill={"lora": None, "stop": {"every": 5}}).distill.stop == StopConfig(every=5)

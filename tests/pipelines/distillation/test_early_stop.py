@@ -106,9 +106,26 @@ def test_the_probe_is_kept_from_training_and_from_the_evaluation(prompts: Path) 
     assert texts.isdisjoint(row.text for row in kept.prompts) and len(kept.prompts) == 24 - 15
     assert hold_out(asked, data, AskedPrompts(["Say 3 words."]))[1] == probe  # the same in a resumed run
     other = prompts.with_name("probe.jsonl")
-    other.write_text(json.dumps({"prompt": "Say a lot.", **NO_COMMA}))
+    lots = [f"Say a lot of {number}." for number in range(9)]
+    other.write_text("".join(json.dumps({"prompt": text, **NO_COMMA}) + "\n" for text in lots))
     kept, probe = hold_out(job(prompts, probe=str(other)), data, AskedPrompts([]))
-    assert [row.text for row in probe] == ["Say a lot."] and kept.prompts == data.prompts
+    assert sorted(row.text for row in probe) == lots and kept.prompts == data.prompts
+
+
+@pytest.mark.parametrize(
+    ("stop", "said"),
+    [
+        ({"prompts": 8}, "8 prompts never show"),
+        ({"prompts": 200, "margin": 0.05}, "20 prompts in the recovery prompts never show"),
+    ],
+)
+def test_fewer_prompts_than_a_look_can_pass_with_are_refused(
+    prompts: Path, stop: dict[str, Any], said: str
+) -> None:
+    asked = job(prompts, **stop)
+    takes = 59 if stop.get("margin") else 9
+    with pytest.raises(InputError, match=rf"{said} .*, which takes {takes}: raise distill\.stop\.prompts"):
+        hold_out(asked, read_data(asked, get("opd")), AskedPrompts([]))
 
 
 def test_nothing_to_check_by_is_said(prompts: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,13 @@ import pytest
 
 from db.reads import queries
 from pipelines.config.fitted import Machine
+from pipelines.config.settings import CONFIG_NAME
 from pipelines.job_from_options.cycle import cycle_job
-from pipelines.job_from_options.train import midtrain_job
+from pipelines.job_from_options.pilot import pilot_job
+from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
+from tests.support import tiny
 from tests.support.small_cycles import turned
 
 
@@ -55,3 +60,43 @@ def test_an_adapter_on_another_model_than_the_clean_one_is_not_mixed_with_it(
     cycle_job(ws, docs, changes=unread)  # recovery keeps the modules of midtraining's adapter
     cycle_job(ws, docs, student=student, recover_with="merge", changes=changes)
     assert len([run for run in queries.runs(ws.tracker.db) if run["kind"] == "cycle"]) == 1
+
+
+def names_another(ws: Workspace, before: str, after: str) -> None:
+    """Edit the model in recover.yaml."""
+    path = ws.home / CONFIG_NAME
+    text = path.read_text()
+    assert text.count(before) == 1
+    path.write_text(text.replace(before, after))
+    vars(ws).pop("config", None)
+
+
+def refused_by_every_training(ws: Workspace, docs: Path, said: str) -> None:
+    for build in (
+        lambda: cycle_job(ws, docs),
+        lambda: midtrain_job(ws, docs),
+        lambda: distill_job(ws, "base", "base", docs=docs),
+        lambda: pilot_job(ws, docs, 50.0),
+    ):
+        with pytest.raises(InputError, match=said):
+            build()
+
+
+def test_another_model_than_the_registered_one_is_not_trained_without_a_word(
+    ws: Workspace, docs: Path, tmp_path: Path
+) -> None:
+    model, other = ws.config.model.path, tiny.save(tmp_path / "other", seed=1)
+    names_another(ws, f'"{model}"', f'"{other}"')
+    named = rf"names model\.path {re.escape(str(other))}, but this home was made with {re.escape(model)}:"
+    refused_by_every_training(ws, docs, named)
+    moved = shutil.copytree(model, tmp_path / "moved")
+    names_another(ws, f'"{other}"', f'"{moved}"')
+    cycle_job(ws, docs)  # the same model, in another place
+
+
+def test_another_revision_than_the_registered_one_is_not_trained_without_a_word(
+    ws: Workspace, docs: Path
+) -> None:
+    model = ws.config.model.path
+    names_another(ws, f'path: "{model}"', f'path: "{model}"\n  revision: v2')
+    refused_by_every_training(ws, docs, r"names model\.revision v2, but this home was made with none:")

@@ -112,3 +112,40 @@ def test_a_project_is_taken_again_after_a_kill_while_it_was_noted(tmp_path: Path
         assert ws.tracker.db.project == DEFAULT_PROJECT
         ws.take_own_project()
         assert ws.tracker.db.project == own
+
+
+def test_a_resumed_run_names_the_evaluations_that_other_code_has_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    def evaluated(stage: Stage, label: str) -> None:
+        config = {"label": label}
+        run_stage(stage.workspace, "eval", lambda _: {}, config=config, parent=stage.id, key=label)
+
+    def work(stage: Stage) -> dict[str, Any]:
+        evaluated(stage, "clean")
+        evaluated(stage, "midtrained")
+        if stage.resumed:
+            evaluated(stage, "recovered")
+        raise KeyboardInterrupt
+
+    with Workspace.open(tmp_path) as ws:
+        monkeypatch.setattr(ws.progress, "say", said.append)
+        with monkeypatch.context() as earlier:
+            earlier.setattr("pipelines.runs.stage_runner.versions", lambda: {"recover-llm": "0.0.1"})
+            with pytest.raises(KeyboardInterrupt):
+                run_stage(ws, "cycle", work, config={}, key="one")
+        assert said == []
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                run_stage(ws, "cycle", work, config={}, key="one")
+        assert len(said) == 2 and said[0] == said[1]
+        assert "clean, midtrained: scored by other code" in said[0]
+        assert "recover-llm 0.0.1, now" in said[0]
+        said.clear()
+        with pytest.raises(KeyboardInterrupt):
+            run_stage(ws, "cycle", work, config={}, key="two")
+        with pytest.raises(KeyboardInterrupt):
+            run_stage(ws, "cycle", work, config={}, key="two")
+        assert said == []
