@@ -20,7 +20,7 @@ from evals.scores import Item
 from pipelines.config.jobs import ChooseJob, DistillJob, MergeJob
 from pipelines.config.overrides import override
 from pipelines.distill import distill
-from pipelines.distillation.engine_checks import INPROCESS
+from pipelines.engines.engine_checks import INPROCESS
 from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import Items, items_by_suite, require_same_questions
 from pipelines.merge import merge

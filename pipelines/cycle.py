@@ -14,7 +14,7 @@ from pipelines.choose import choose
 from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, EvalJob, MidtrainJob
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.distill import distill
-from pipelines.distillation.engine_checks import INPROCESS
+from pipelines.engines.engine_checks import INPROCESS
 from pipelines.evaluate import evaluate, evaluation_within, recorded_suites
 from pipelines.evaluation.question_checks import unaskable_families
 from pipelines.evaluation.recorded_scores import items_by_suite, require_same_questions

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 from pipelines.config import fitted
 from pipelines.config.jobs import DistillJob
 from pipelines.config.sections.distill import DistillConfig
-from pipelines.distillation import engine_checks, engine_places, inputs
-from pipelines.distillation.leaks import AskedPrompts, kept_evaluation_prompts
-from pipelines.distillation.lengths import answerable
+from pipelines.distillation import inputs
 from pipelines.distillation.pool import Chosen, chosen_once, read_without_leaks, with_room
-from pipelines.distillation.prompts import Prompt
 from pipelines.distillation.starting_model import starting_model
+from pipelines.engines import engine_checks, engine_places
 from pipelines.knowledge import guards
 from pipelines.machine.fitting import fitted_once
+from pipelines.prompts.leaks import AskedPrompts, kept_evaluation_prompts
+from pipelines.prompts.lengths import answerable
+from pipelines.prompts.prompt_sources import Prompt
 from pipelines.runs import training_run
 from pipelines.runs.current import make_current
 from pipelines.runs.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, TOKENS, kept_before

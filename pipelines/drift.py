@@ -9,8 +9,8 @@ from db.reads import queries
 from evals import drift as measures
 from evals.probes import KNOWLEDGE, UPDATES
 from pipelines.config.jobs import DriftJob
-from pipelines.distillation.lengths import answerable
-from pipelines.distillation.prompts import read_prompts
+from pipelines.prompts.lengths import answerable
+from pipelines.prompts.prompt_sources import read_prompts
 from pipelines.runs.kept_texts import KEPT_TEXTS, read_evenly
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job

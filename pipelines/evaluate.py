@@ -16,8 +16,8 @@ from pipelines.config import fitted
 from pipelines.config.ifeval_file import HUB_IFEVAL
 from pipelines.config.jobs import ALONE, ChooseJob, CycleJob, EvalJob, LocateJob, SweepJob
 from pipelines.config.sections.eval import EvalConfig
-from pipelines.distillation.engine_checks import check_place
-from pipelines.distillation.engine_places import Engines
+from pipelines.engines.engine_checks import check_place
+from pipelines.engines.engine_places import Engines
 from pipelines.evaluation.conditions import conditions
 from pipelines.evaluation.model_answers import ModelAnswers
 from pipelines.evaluation.question_checks import require_answerable

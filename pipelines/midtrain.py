@@ -22,12 +22,12 @@ from pipelines.corpus.manifest import FileReport, load_manifest, manifest_rows, 
 from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, shares
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens
-from pipelines.distillation.lengths import answerable
 from pipelines.knowledge import answer_probability, embedding_shift, held_out, passage_teaching, replay
 from pipelines.knowledge.answer_probability import AnswerProbability
 from pipelines.knowledge.forecast import forecast
 from pipelines.knowledge.guards import say_absent
 from pipelines.machine.fitting import fitted_once
+from pipelines.prompts.lengths import answerable
 from pipelines.runs import kept_texts, training_run
 from pipelines.runs.kept_texts import (
     EARLIER_TOKENS,
@@ -52,7 +52,7 @@ from recovery.printable import one_line
 from recovery.training import preflight
 
 if TYPE_CHECKING:
-    from pipelines.distillation.prompts import Prompt
+    from pipelines.prompts.prompt_sources import Prompt
     from recovery.methods.method import Method
     from recovery.models.chat_model import ChatModel
     from recovery.storage.checkpoints import Checkpoint

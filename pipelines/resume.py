@@ -22,19 +22,19 @@ from pipelines.config.jobs import (
 from pipelines.cycle import cycle
 from pipelines.demo import demo
 from pipelines.distill import distill_alone
-from pipelines.distillation.prompts import HubAway
 from pipelines.drift import drift
 from pipelines.evaluate import evaluate
 from pipelines.locate import locate
 from pipelines.merge import merge
 from pipelines.midtrain import midtrain
 from pipelines.pilot import pilot
+from pipelines.prompts.prompt_sources import HubAway
 from pipelines.retrieval import retrieval
-from pipelines.runs.command_line import command
 from pipelines.runs.stage_runner import worked_on
 from pipelines.runs.unfinished import root_of
 from pipelines.runs.workspace import Workspace
 from pipelines.sweep import sweep
+from recovery.command_line import command
 from recovery.errors import InputError
 
 REFUSED = (InputError.__name__, HubAway.__name__)  # with which a run ends that its input stops

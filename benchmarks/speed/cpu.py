@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.common import Contender, Machine, Report, Row, median, run, spread
-from pipelines.distillation.prompts import read_prompts
 from pipelines.microworld.shipped_model import shipped_model
+from pipelines.prompts.prompt_sources import read_prompts
 from recovery.batches.rollouts import Rollouts
 from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import logits_of, states_at

@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.speed.material import Material, size, token_batches
 from evals.dialogues import Messages
-from pipelines.distillation.prompts import Prompt
+from pipelines.prompts.prompt_sources import Prompt
 from recovery.methods.table import get
 from recovery.models.chat_model import ChatModel
 from recovery.models.saving import save

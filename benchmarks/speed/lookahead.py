@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.common import Report, Row, installed, median, run
-from pipelines.distillation.prompts import read_prompts
 from pipelines.microworld.shipped_model import shipped_model
+from pipelines.prompts.prompt_sources import read_prompts
 from recovery.engines.engine_sampler import EngineSampler
 from recovery.engines.lookahead import Lookahead, corrected
 from recovery.engines.protocol import EngineSettings

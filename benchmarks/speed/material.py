@@ -14,10 +14,10 @@ from pathlib import Path
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.settings import parse, preset_text
 from pipelines.corpus.mixed_tokens import MixedTokens
-from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.handbook import corpus
 from pipelines.microworld import people
 from pipelines.microworld.shipped_model import shipped_model
+from pipelines.prompts.prompt_sources import Prompt, read_prompts
 from recovery.models import gguf, loading
 from recovery.models.chat_model import ChatModel
 from recovery.models.device import Dtype

@@ -40,7 +40,7 @@ def serve_command(
     key.
     """
     with session.workspace() as ws:
-        from pipelines.distillation.engine_places import serve
+        from pipelines.engines.engine_places import serve
 
         with serve(ws, checkpoint, host=host, port=port, rank=lora or 0, beyond=beyond) as server:
             found = {"url": server.url, "checkpoint": server.name, "log": str(server.log)}

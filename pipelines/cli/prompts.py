@@ -98,7 +98,7 @@ for row in FAMILIES.values():
 
 
 def _texts(files: tuple[str, ...]) -> list[str]:
-    from pipelines.distillation.prompts import read_prompts
+    from pipelines.prompts.prompt_sources import read_prompts
 
     return [prompt.text for file in files for prompt in read_prompts(file)]
 

@@ -116,9 +116,9 @@ def preflight_command(session: Session, student: str, teacher: str) -> None:
     Exit code 3: a check fails.
     """
     from pipelines.distillation.dry_run import preflight_report
-    from pipelines.distillation.engine_places import require_place
-    from pipelines.distillation.prompts import read_prompts
+    from pipelines.engines.engine_places import require_place
     from pipelines.job_from_options.inputs import recovery_prompts, resolved, taught_folder
+    from pipelines.prompts.prompt_sources import read_prompts
 
     with session.workspace() as ws:
         settings = resolved(ws, taught_folder(ws, ws.checkpoint(student).id), session.changes)

@@ -1,1 +1,1 @@
-"""Prepare a distillation: prompts, inputs, engines, early stopping."""
+"""Prepare a distillation: its inputs, their checks, early stopping."""

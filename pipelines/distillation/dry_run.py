@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config.jobs import DistillJob
-from pipelines.distillation import engine_places, inputs
-from pipelines.distillation.engine_checks import INPROCESS
-from pipelines.distillation.prompts import Prompt
+from pipelines.distillation import inputs
+from pipelines.engines import engine_places
+from pipelines.engines.engine_checks import INPROCESS
+from pipelines.prompts.prompt_sources import Prompt
 from pipelines.runs.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from db.reads import curves
 from evals.exact import MOST_PAIRS, exact_p
 from pipelines.config.sections.distill import StopConfig
-from pipelines.distillation.instruction_checks import followed, require_checkers
-from pipelines.distillation.leaks import AskedPrompts
-from pipelines.distillation.prompts import Prompt, read_prompts
+from pipelines.prompts.instruction_checks import followed, require_checkers
+from pipelines.prompts.leaks import AskedPrompts
+from pipelines.prompts.prompt_sources import Prompt, read_prompts
 from recovery.errors import InputError
 from recovery.sampling.prefix_writers import writes
 from recovery.sampling.protocol import SamplingParams

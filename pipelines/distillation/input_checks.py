@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from evals import dialogues
-from pipelines.distillation import early_stop, engine_checks, engine_places, inputs, lengths
-from pipelines.distillation.leaks import AskedPrompts, asked_prompts
+from pipelines.distillation import early_stop, inputs
 from pipelines.distillation.pool import require_unasked
-from pipelines.distillation.prompts import Prompt
 from pipelines.distillation.teacher_checks import require_teachers
+from pipelines.engines import engine_checks, engine_places
+from pipelines.prompts import lengths
+from pipelines.prompts.leaks import AskedPrompts, asked_prompts
+from pipelines.prompts.prompt_sources import Prompt
 from recovery.errors import InputError
 
 if TYPE_CHECKING:

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.config.anchored_paths import is_file
-from pipelines.distillation.engine_checks import INPROCESS
-from pipelines.distillation.engine_places import engine_lengths
 from pipelines.distillation.frozen_teachers import FrozenTeachers
-from pipelines.distillation.instruction_checks import followed, require_checkers
-from pipelines.distillation.lengths import checkpoint_limit, smallest
-from pipelines.distillation.prompts import HUB, Prompt, read_prompts
+from pipelines.engines.engine_checks import INPROCESS
+from pipelines.engines.engine_places import engine_lengths
+from pipelines.prompts.instruction_checks import followed, require_checkers
+from pipelines.prompts.lengths import checkpoint_limit, smallest
+from pipelines.prompts.prompt_sources import HUB, Prompt, read_prompts
 from recovery.errors import InputError
 from recovery.methods.choices import FROZEN, READ_STATES
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
     from pipelines.config.sections.distill import DistillConfig
-    from pipelines.distillation.engine_places import Engines
+    from pipelines.engines.engine_places import Engines
     from pipelines.runs.workspace import Workspace
     from recovery.methods.method import Method
     from recovery.models.chat_model import ChatModel

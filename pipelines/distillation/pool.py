@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.distillation.inputs import PromptData, Teachers, read_data
-from pipelines.distillation.leaks import AskedPrompts
-from pipelines.distillation.lengths import (
+from pipelines.engines.engine_checks import INPROCESS
+from pipelines.prompts.leaks import AskedPrompts
+from pipelines.prompts.lengths import (
     answerable,
     model_limit,
     readable_pairs,
@@ -17,7 +17,7 @@ from pipelines.distillation.lengths import (
     within_memory,
     within_teacher,
 )
-from pipelines.distillation.prompts import Prompt
+from pipelines.prompts.prompt_sources import Prompt
 from recovery.distributed import in_turn
 from recovery.errors import InputError
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipelines.distillation.engine_checks import INPROCESS
-from pipelines.distillation.engine_places import require_whole_teacher
 from pipelines.distillation.inputs import before_midtraining, used_routes
-from pipelines.distillation.prompts import Prompt
+from pipelines.engines.engine_checks import INPROCESS
+from pipelines.engines.engine_places import require_whole_teacher
+from pipelines.prompts.prompt_sources import Prompt
 from recovery.errors import InputError
 from recovery.methods.choices import FROZEN
 

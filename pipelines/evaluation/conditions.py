@@ -9,7 +9,7 @@ from typing import Any
 
 from db.values import plain
 from pipelines.config.jobs import EvalJob
-from pipelines.distillation.engine_checks import COLOCATED, INPROCESS, OWN_SERVER
+from pipelines.engines.engine_checks import COLOCATED, INPROCESS, OWN_SERVER
 from pipelines.evaluation.suites import Suite
 from pipelines.runs.code_version import code_revision, versions
 from pipelines.runs.pinned_inputs import MODEL

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from evals import dialogues
 from evals.families.table import FAMILIES
-from pipelines.distillation.engine_checks import INPROCESS
-from pipelines.distillation.engine_places import engine_lengths
-from pipelines.distillation.lengths import checkpoint_limit, smallest, tokens_if_long
+from pipelines.engines.engine_checks import INPROCESS
+from pipelines.engines.engine_places import engine_lengths
 from pipelines.evaluation.suites import Suite
 from pipelines.evaluation.unaskable import first_refusal
+from pipelines.prompts.lengths import checkpoint_limit, smallest, tokens_if_long
 from recovery.errors import InputError
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from evals.verdict import EVERY_AXIS, required_axes
 from pipelines.choose import CHOICES, MOST_MADE
 from pipelines.config.jobs import CycleJob, DistillJob
 from pipelines.config.settings import Config
-from pipelines.distillation.engine_places import require_place
 from pipelines.distillation.input_checks import check_settings, checked_inputs
 from pipelines.distillation.inputs import reads_prompts, refuse_ignored, wanted_of_rows
+from pipelines.engines.engine_places import require_place
 from pipelines.evaluate import evaluation_within
 from pipelines.evaluation.question_checks import require_answerable
 from pipelines.evaluation.suites import answerable_suites, suites_of

@@ -17,11 +17,11 @@ from pipelines.corpus import documents, superseded
 from pipelines.corpus.reading.tree import beside, companions
 from pipelines.distillation.input_checks import require_askable
 from pipelines.distillation.inputs import PromptData
-from pipelines.distillation.leaks import asked_prompts
 from pipelines.distillation.pool import require_unasked
-from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.job_from_options import ifeval_prompts
 from pipelines.knowledge.overlap import overlap
+from pipelines.prompts.leaks import asked_prompts
+from pipelines.prompts.prompt_sources import Prompt, read_prompts
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.pinned_inputs import kept_questions
 from pipelines.runs.workspace import Workspace

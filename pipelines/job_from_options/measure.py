@@ -10,7 +10,7 @@ from evals.task_names import OURS, listed, require_families
 from evals.verdict import required_axes
 from pipelines.config.jobs import DriftJob, EvalJob, LocateJob, RetrievalJob
 from pipelines.config.settings import Config
-from pipelines.distillation.engine_places import require_place
+from pipelines.engines.engine_places import require_place
 from pipelines.evaluation.suites import answerable_suites
 from pipelines.job_from_options.inputs import (
     NONE,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipelines.config.jobs import EvalJob, PilotJob
 from pipelines.config.settings import Config
-from pipelines.distillation.engine_places import require_place
+from pipelines.engines.engine_places import require_place
 from pipelines.evaluation.question_checks import require_answerable
 from pipelines.evaluation.suites import suites_of
 from pipelines.job_from_options.inputs import (

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.corpus.entities import Term
-from pipelines.distillation.engine_checks import INPROCESS
 from pipelines.distillation.inputs import PromptData
+from pipelines.engines.engine_checks import INPROCESS
 from pipelines.knowledge import held_out
 from pipelines.knowledge.overlap import Overlap, newness, overlap
 from pipelines.knowledge.tripwire import COUNT, Tripwire, new_gaps

@@ -23,8 +23,8 @@ from pipelines.corpus.entities import MOST_CHARACTERS, Entities, Term, entities
 from pipelines.corpus.prose import NO_SPACE, prose_sentences
 from pipelines.corpus.segments import IS_UNSPACED
 from pipelines.corpus.text_sample import TextSample
-from pipelines.distillation.prompts import read_prompts
 from pipelines.knowledge.overlap import said_about
+from pipelines.prompts.prompt_sources import read_prompts
 from pipelines.runs.kept_texts import KEPT_TEXTS, TOKENS, kept_runs, read_evenly
 from recovery import untrusted_json
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.corpus.entities import Entities, Term, entities, sample
 from pipelines.corpus.sentences import sentences
-from pipelines.distillation.prompts import Prompt
 from pipelines.knowledge.asked_passages import asked
+from pipelines.prompts.prompt_sources import Prompt
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from pipelines.config.fitted import LARGEST_BATCH
 from pipelines.config.sections.midtrain import CHAT_TIMES
-from pipelines.distillation.leaks import AskedPrompts, kept_evaluation_prompts
-from pipelines.distillation.lengths import answerable
-from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.knowledge.overlap import overlap
+from pipelines.prompts.leaks import AskedPrompts, kept_evaluation_prompts
+from pipelines.prompts.lengths import answerable
+from pipelines.prompts.prompt_sources import Prompt, read_prompts
 from pipelines.runs.cost import Flops
 from pipelines.runs.progress import counting
 from recovery.distributed import world

@@ -17,7 +17,7 @@ from pipelines.config.jobs import CycleJob
 from pipelines.corpus.preview import CHARACTERS_PER_TOKEN
 from pipelines.corpus.reading.formats import format_of
 from pipelines.corpus.reading.tree import ASKED, is_read
-from pipelines.distillation.engine_checks import INPROCESS
+from pipelines.engines.engine_checks import INPROCESS
 from pipelines.evaluation.suites import Suite
 from pipelines.machine.fitting import mix_of
 from pipelines.machine.model_sizes import read_size

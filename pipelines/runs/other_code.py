@@ -7,13 +7,13 @@ from typing import Any
 
 from db.reads import queries
 from db.session import Database
-from pipelines.runs.code_version import git_revision, versions
+from pipelines.runs.code_version import code_revision, versions
 
 
 def scored_by_other_code(database: Database, run_id: str) -> str | None:
     """Return a line that names the finished evaluations of a run by other code; None if there are none."""
     done = queries.runs(database, kind="eval", status="done", parent=run_id, limit=None)
-    now = _code(versions(), git_revision())
+    now = _code(versions(), code_revision())
     others = [run for run in reversed(done) if _code(run["versions"], run["git_revision"]) != now]
     if not others:
         return None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from evals import jsonl
 from evals.families.family import fingerprint
-from pipelines.distillation.prompts import HUB, HubAway, kept_sample, read_prompts
+from pipelines.prompts.prompt_sources import HUB, HubAway, kept_sample, read_prompts
 from pipelines.writing import instruction_prompts
 from recovery.errors import InputError
 

@@ -21,7 +21,7 @@ from pipelines.config import settings
 from pipelines.corpus import documents
 from pipelines.corpus.manifest import FileReport
 from pipelines.corpus.reading.formats import Limits
-from pipelines.distillation.prompts import read_prompts
+from pipelines.prompts.prompt_sources import read_prompts
 from recovery.errors import RecoverError
 from tests.attacks.attack import NotHeld, Size
 from tests.attacks.mutation import mutated, mutated_archive, mutated_value

@@ -18,12 +18,12 @@ from pipelines.cli.cycle_text import cycle_text
 from pipelines.compare import compare, compare_text
 from pipelines.config.jobs import EvalJob
 from pipelines.cycle import cycle
-from pipelines.distillation.leaks import AskedPrompts, evaluation_prompts
-from pipelines.distillation.prompts import read_prompts
 from pipelines.evaluate import evaluate
 from pipelines.flips import flips
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.job_from_options.measure import eval_job
+from pipelines.prompts.leaks import AskedPrompts, evaluation_prompts
+from pipelines.prompts.prompt_sources import read_prompts
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from tests.support.small_cycles import lines, make_docs

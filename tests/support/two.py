@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from pipelines.distillation.engine_places import in_step
-from pipelines.distillation.prompts import Prompt
+from pipelines.engines.engine_places import in_step
 from pipelines.knowledge.forecast import log_probs
+from pipelines.prompts.prompt_sources import Prompt
 from recovery import distributed
 from recovery.batches.rollouts import Rollouts
 from recovery.engines.engine_sampler import EngineSampler

@@ -13,8 +13,8 @@ import torch
 
 from pipelines.config import settings
 from pipelines.config.overrides import changed
-from pipelines.distillation import engine_places
-from pipelines.distillation.engine_places import make_server
+from pipelines.engines import engine_places
+from pipelines.engines.engine_places import make_server
 from pipelines.runs.workspace import Workspace
 from recovery.engines.protocol import EngineSettings
 from recovery.errors import InputError

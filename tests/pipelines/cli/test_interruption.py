@@ -15,7 +15,7 @@ import pytest
 
 from db.reads import queries
 from db.writes.tracker import Tracker
-from pipelines.distillation import engine_places
+from pipelines.engines import engine_places
 from pipelines.runs.stage_runner import run_stage
 from pipelines.runs.workspace import Workspace
 from tests.attacks.load import free_port, wait_for

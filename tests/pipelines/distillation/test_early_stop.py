@@ -19,8 +19,8 @@ from pipelines.distill import distill
 from pipelines.distillation.early_stop import BehaviourBack, hold_out
 from pipelines.distillation.input_checks import checked_inputs
 from pipelines.distillation.inputs import read_data
-from pipelines.distillation.leaks import AskedPrompts
 from pipelines.machine.init_home import initialise
+from pipelines.prompts.leaks import AskedPrompts
 from pipelines.runs import training_run
 from pipelines.runs.stage_runner import Stage, run_stage
 from pipelines.runs.training_run import any_of

@@ -16,10 +16,10 @@ from pipelines.config.overrides import changed, override
 from pipelines.distill import distill
 from pipelines.distillation import inputs
 from pipelines.distillation.dry_run import show_prompts
-from pipelines.distillation.engine_places import Engines
-from pipelines.distillation.prompts import read_prompts
+from pipelines.engines.engine_places import Engines
 from pipelines.machine.init_home import initialise
 from pipelines.microworld.world import prompt_rows
+from pipelines.prompts.prompt_sources import read_prompts
 from pipelines.runs.workspace import Workspace
 from recovery import distributed
 from recovery.errors import InputError

@@ -14,11 +14,11 @@ from pipelines import distill as stages
 from pipelines.config.jobs import DistillJob
 from pipelines.config.overrides import override
 from pipelines.distill import distill
-from pipelines.distillation.engine_places import length_of
 from pipelines.distillation.inputs import PromptData
-from pipelines.distillation.lengths import answerable
 from pipelines.distillation.pool import chosen_once
-from pipelines.distillation.prompts import Prompt
+from pipelines.engines.engine_places import length_of
+from pipelines.prompts.lengths import answerable
+from pipelines.prompts.prompt_sources import Prompt
 from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
 from recovery.engines.engine_sampler import EngineSampler
@@ -223,7 +223,7 @@ def test_a_resumed_run_leaves_out_what_its_first_attempt_did(
         monkeypatch.setattr("pipelines.knowledge.guards.guard", weighted(*weights))
         with pytest.raises(KeyboardInterrupt):
             distill(ws, asked, key="once")
-        monkeypatch.setattr("pipelines.distillation.leaks.evaluation_prompts", lambda *_: [])
+        monkeypatch.setattr("pipelines.prompts.leaks.evaluation_prompts", lambda *_: [])
     first, resumed = ([(row.text, row.weight) for row in data.prompts] for data in seen)
     assert first == resumed == [("Say one word.", 1.0), ("Who is Ada?", 0.2)]
 

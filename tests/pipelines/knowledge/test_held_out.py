@@ -15,12 +15,12 @@ from pipelines.corpus import text_file
 from pipelines.corpus.entities import Term
 from pipelines.corpus.prose import prose_sentences
 from pipelines.distill import distill
-from pipelines.distillation.prompts import Prompt
 from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.knowledge import guards, held_out
 from pipelines.knowledge.held_out import Excluded, Place, _in_one_place, choose, hold_out, of_newest, without
 from pipelines.knowledge.overlap import overlap
 from pipelines.midtrain import midtrain
+from pipelines.prompts.prompt_sources import Prompt
 from pipelines.runs.kept_texts import KEPT_TEXTS, TOKENS
 from tests.support import papers
 from tests.support.small_cycles import make_home, settle

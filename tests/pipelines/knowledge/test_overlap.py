@@ -13,9 +13,9 @@ from evals import jsonl, knowledge
 from pipelines.config.sections.midtrain import ReadingConfig
 from pipelines.corpus.entities import entities
 from pipelines.distillation.inputs import PromptData
-from pipelines.distillation.prompts import Prompt
 from pipelines.knowledge.guards import GuardInputs, guard, texts_of
 from pipelines.knowledge.overlap import newness, overlap
+from pipelines.prompts.prompt_sources import Prompt
 from recovery.errors import InputError
 from recovery.models.chat_model import ChatModel
 from recovery.teachers.likelihood import reader

@@ -14,11 +14,11 @@ from evals.probes import Probe
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.overrides import override
 from pipelines.distillation.frozen_teachers import FrozenTeachers
-from pipelines.distillation.prompts import Prompt
 from pipelines.knowledge import passage_teaching
 from pipelines.knowledge.passage_teaching import check, method_of, plan, questions, shares
 from pipelines.machine.init_home import initialise
 from pipelines.midtrain import midtrain
+from pipelines.prompts.prompt_sources import Prompt
 from pipelines.runs.workspace import Workspace
 from pipelines.writing.filters import ProbeLeaks
 from recovery.errors import InputError

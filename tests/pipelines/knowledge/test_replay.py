@@ -19,10 +19,10 @@ from pipelines.config.sections.training import OptimizerConfig
 from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, shares
 from pipelines.corpus.replayed_documents import replayed_documents
 from pipelines.corpus.token_file import Tokens
-from pipelines.distillation.prompts import Prompt
 from pipelines.job_from_options.inputs import with_augmented
 from pipelines.knowledge import replay
 from pipelines.machine.init_home import initialise
+from pipelines.prompts.prompt_sources import Prompt
 from pipelines.runs.workspace import Workspace
 from recovery.batches.rollouts import Dialogue
 from recovery.models.chat_model import ChatModel

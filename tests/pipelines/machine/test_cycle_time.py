@@ -16,7 +16,8 @@ from pipelines.evaluate import evaluation_within
 from pipelines.evaluation.suites import Suite, suites_of
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.machine import cycle_time
-from pipelines.machine.cycle_time import Forecast, Speed, _Timed
+from pipelines.machine.cycle_time import Forecast, _Timed
+from pipelines.machine.product_speed import Speed, measured
 from pipelines.runs.workspace import Workspace
 from recovery.models.size import Size
 from tests.support.small_cycles import make_docs, make_home, settle
@@ -43,7 +44,7 @@ def test_times_of_tokens_worked_by_hand() -> None:
 
 
 def test_training_in_bf16_on_a_processor_reaches_less_of_its_products() -> None:
-    single, half = (replace(cycle_time.measured(64, size), flops=1e6) for size in (4, 2))
+    single, half = (replace(measured(64, size), flops=1e6) for size in (4, 2))
     times = [_Timed(SIZE, speed).train(100) for speed in (single, half)]
     assert times == pytest.approx([6 * 1000 * 100 / 0.8e6, 6 * 1000 * 100 / 0.5e6])
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.distillation.prompts import HubAway, Prompt, read_prompts
 from pipelines.job_from_options.train import distill_job
 from pipelines.machine.init_home import initialise
+from pipelines.prompts.prompt_sources import HubAway, Prompt, read_prompts
 from pipelines.runs.workspace import Workspace
 from pipelines.writing import self_prompts
 from pipelines.writing.self_prompts import flaw, usable

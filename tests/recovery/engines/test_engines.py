@@ -20,7 +20,7 @@ import torch
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.engine import EngineConfig
 from pipelines.config.sections.training import OptimizerConfig
-from pipelines.distillation.engine_checks import check, check_place
+from pipelines.engines.engine_checks import check, check_place
 from recovery.engines import child_process
 from recovery.engines.canary import trainer_logprobs
 from recovery.engines.engine_sampler import EngineSampler

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from pipelines.distillation.engine_places import serve
+from pipelines.engines.engine_places import serve
 from recovery.engines import vllm_server
 from recovery.engines.key_guard import KEY_VARIABLE, NONCE, PROOF, KeyGuard, proof
 from recovery.engines.protocol import EngineSettings

@@ -12,7 +12,7 @@ import torch
 
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.training import OptimizerConfig
-from pipelines.distillation.engine_checks import check
+from pipelines.engines.engine_checks import check
 from recovery.engines.canary import CANARY_TOKENS, trainer_logprobs
 from recovery.engines.engine_sampler import EngineSampler, in_background
 from recovery.engines.json_client import JsonClient

@@ -9,7 +9,7 @@ import torch
 
 from pipelines.config.sections.distill import DistillConfig, StopConfig
 from pipelines.config.sections.training import OptimizerConfig
-from pipelines.distillation.engine_checks import check, require_watched
+from pipelines.engines.engine_checks import check, require_watched
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError
 from recovery.forward.hidden_states import row_sharing

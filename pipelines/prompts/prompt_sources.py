@@ -18,7 +18,7 @@ from typing import Any
 
 from evals import dialogues
 from evals.dialogues import Messages
-from pipelines.distillation.row_layouts import (
+from pipelines.prompts.row_layouts import (
     EXPECTED,
     INSTRUCTED,
     NAMES,

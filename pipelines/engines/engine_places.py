@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.distillation.engine_checks import COLOCATED, INPROCESS, OWN_SERVER, check_place
+from pipelines.engines.engine_checks import COLOCATED, INPROCESS, OWN_SERVER, check_place
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.errors import InputError
 

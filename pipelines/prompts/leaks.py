@@ -14,7 +14,7 @@ from evals.probes import PROBE_SUITES, suite_probes
 from pipelines.config.ifeval_file import MICROWORLD, ifeval_path
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.corpus.segments import UNSPACED, compared_words
-from pipelines.distillation.prompts import Prompt
+from pipelines.prompts.prompt_sources import Prompt
 from recovery.errors import RecoverError
 
 if TYPE_CHECKING:

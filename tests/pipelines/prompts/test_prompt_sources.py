@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from pipelines import distill
-from pipelines.distillation import prompts
 from pipelines.distillation.inputs import PromptData
-from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.job_from_options.train import midtrain_job
 from pipelines.machine.init_home import initialise
+from pipelines.prompts import prompt_sources
+from pipelines.prompts.prompt_sources import Prompt, read_prompts
 from pipelines.runs.progress import Progress
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -301,7 +301,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_a_hub_data_set_is_sampled_whole_by_seed_at_one_commit(
     hub: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prompts, "HUB_LIMIT", 3)
+    monkeypatch.setattr(prompt_sources, "HUB_LIMIT", 3)
     seen = set()
     for seed in range(20):
         found = [p.text for p in read_prompts("hub:owner/name:train:text", seed)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evals import ifeval
-from pipelines.distillation.prompts import Prompt
+from pipelines.prompts.prompt_sources import Prompt
 from recovery.errors import InputError
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.distillation.leaks import AskedPrompts, normalised
-from pipelines.distillation.prompts import Prompt
+from pipelines.prompts.leaks import AskedPrompts, normalised
+from pipelines.prompts.prompt_sources import Prompt
 
 
 def prompt(text: str) -> Prompt:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config.sections.base import AUTO
-from pipelines.distillation.prompts import Prompt
+from pipelines.prompts.prompt_sources import Prompt
 from recovery.errors import InputError
 from recovery.forward.context_length import context_length
 from recovery.models.hub import explained

@@ -1,0 +1,1 @@
+"""Start the engines that sample and score, or refuse them before any stage begins."""
