@@ -53,7 +53,7 @@ def home(tmp_path: Path) -> Iterator[Workspace]:
         yield ws
 
 
-def job(prompts: Path, **stop: Any) -> DistillJob:
+def job(prompts: Path, /, **stop: Any) -> DistillJob:
     settings = override(
         PRESET.distill,
         {
