@@ -19,6 +19,7 @@ from pipelines.config.jobs import (
     RetrievalJob,
     SweepJob,
 )
+from pipelines.config.sections.base import Section
 from pipelines.cycle import cycle
 from pipelines.demo import demo
 from pipelines.distill import distill_alone
@@ -39,20 +40,19 @@ from recovery.errors import InputError
 
 REFUSED = (InputError.__name__, HubAway.__name__)  # with which a run ends that its input stops
 
-Again = Callable[[Workspace, dict[str, Any], str], dict[str, Any]]
-
-AGAIN: dict[str, Again] = {
-    "demo": lambda ws, config, key: demo(ws, DemoJob(**config), key=key),
-    "cycle": lambda ws, config, key: cycle(ws, CycleJob(**config), key=key),
-    "midtrain": lambda ws, config, key: midtrain(ws, MidtrainJob(**config), key=key),
-    "distill": lambda ws, config, key: distill_alone(ws, DistillJob(**config), key=key),
-    "merge": lambda ws, config, key: merge(ws, MergeJob(**config), key=key),
-    "sweep": lambda ws, config, key: sweep(ws, SweepJob(**config), key=key),
-    "drift": lambda ws, config, key: drift(ws, DriftJob(**config), key=key),
-    "locate": lambda ws, config, key: locate(ws, LocateJob(**config), key=key),
-    "retrieval": lambda ws, config, key: retrieval(ws, RetrievalJob(**config), key=key),
-    "pilot": lambda ws, config, key: pilot(ws, PilotJob(**config), key=key),
-    "eval": lambda ws, config, key: evaluate(ws, EvalJob(**config), key=key),
+# What works again on a run of each kind, from the job that is recorded of it.
+AGAIN: dict[str, tuple[type[Section], Callable[..., dict[str, Any]]]] = {
+    "demo": (DemoJob, demo),
+    "cycle": (CycleJob, cycle),
+    "midtrain": (MidtrainJob, midtrain),
+    "distill": (DistillJob, distill_alone),
+    "merge": (MergeJob, merge),
+    "sweep": (SweepJob, sweep),
+    "drift": (DriftJob, drift),
+    "locate": (LocateJob, locate),
+    "retrieval": (RetrievalJob, retrieval),
+    "pilot": (PilotJob, pilot),
+    "eval": (EvalJob, evaluate),
 }
 
 
@@ -65,7 +65,8 @@ def resume(ws: Workspace, run_id: str | None = None) -> dict[str, Any]:
         raise InputError(f"{run['id']} is never resumed ({run['error'] or 'it has no key'}): begin a new run")
     why = f"{run['status']}: {run['error']}" if run["error"] else run["status"]
     ws.progress.say(f"going on with {run['id']} ({why}), with the settings that it began with")
-    return {"run": run["id"], **AGAIN[run["kind"]](ws, run["config"], run["key"])}
+    job_of, work = AGAIN[run["kind"]]
+    return {"run": run["id"], **work(ws, job_of(**run["config"]), key=run["key"])}
 
 
 def _newest(ws: Workspace) -> dict[str, Any]:

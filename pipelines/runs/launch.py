@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.runs.kinds import kind_of
 from recovery.engines.child_process import die_with_parent
 from recovery.errors import InputError
 from recovery.launch_env import RENDEZVOUS, launch_rank, launched
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from pipelines.config.settings import Config
     from pipelines.runs.workspace import Workspace
 
-TOGETHER = ("midtrain", "distill")  # stages that all processes work on
 LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 BY_SIGTERM = "SIGTERM"  # what an interruption says that only this process was asked for
 GRACE_SECONDS = 20.0  # for the others, once one has ended
@@ -53,7 +53,7 @@ class Call:
 def together(workspace: Workspace, kind: str, run: str, config: dict[str, Any]) -> Iterator[None]:
     """Have the other processes join the stage that the first one begins, if all work on that kind."""
     global _waiting
-    if launched() == 1 or kind not in TOGETHER:
+    if launched() == 1 or not kind_of(kind).shared:
         yield
         return
     from recovery import distributed

@@ -7,30 +7,15 @@ from typing import Any
 from db.errors import NotFound
 from db.reads import queries
 from db.session import Database
+from pipelines.runs.kinds import KINDS
 from recovery.errors import InputError
-
-RUN_KINDS = (
-    "demo",
-    "cycle",
-    "midtrain",
-    "distill",
-    "merge",
-    "sweep",
-    "eval",
-    "init",
-    "drift",
-    "choose",
-    "locate",
-    "retrieval",
-    "pilot",
-)
 
 
 def recorded(db: Database, reference: str) -> dict[str, Any]:
     """Return everything about cycle:N, a run by its id, or a checkpoint by its id or alias."""
     if is_cycle(reference):
         return queries.cycle(db, cycle_number(reference))
-    if reference.startswith(tuple(f"{kind}-" for kind in RUN_KINDS)):
+    if reference.startswith(tuple(f"{kind}-" for kind in KINDS)):
         return queries.run(db, reference)
     try:
         return queries.checkpoint(db, reference)

@@ -18,6 +18,7 @@ from pipelines.config.sections.base import Section
 from pipelines.runs import launch
 from pipelines.runs.code_version import code_revision, versions
 from pipelines.runs.cost import Ledger, spent
+from pipelines.runs.kinds import kind_of
 from pipelines.runs.other_code import scored_by_other_code
 from pipelines.runs.workspace import Workspace
 from recovery.command_line import command
@@ -117,7 +118,7 @@ def run_stage(
         if now["status"] == "done":  # by another process, just before this one had the lock
             return _recorded_result(workspace, run.id, now["result"])
         with _recorded(workspace, run.id), workspace.tracker.live(run.id) as live:
-            ledger = Ledger(directory, run.attempts, timed=_works_itself(kind))
+            ledger = Ledger(directory, run.attempts, timed=kind_of(kind).works_itself)
             stage = Stage(run.id, str(config.get("label", kind)), directory, live, workspace, ledger)
             stage.resumed = run.attempts > 1
             if stage.resumed and (said := scored_by_other_code(workspace.tracker.db, run.id)):
@@ -160,11 +161,6 @@ def _forget(states: Iterable[Path]) -> None:
     """Remove the states of finished runs, which are several times the model's size."""
     for state in states:
         shutil.rmtree(state, ignore_errors=True)
-
-
-def _works_itself(kind: str) -> bool:
-    """Return whether a run spends time itself rather than in the stages below it."""
-    return kind not in ("cycle", "demo", "sweep", "choose", "locate", "retrieval", "pilot")
 
 
 @contextmanager

@@ -92,7 +92,9 @@ def suites(job: CycleJob) -> list[Suite]:
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.machine.product_speed.measured", lambda hidden, number_bytes: Speed(1e4, 1e12))
+    monkeypatch.setattr(
+        "pipelines.machine.product_speed.measured", lambda hidden, number_bytes: Speed(1e4, 1e12)
+    )
 
 
 @pytest.mark.usefixtures("slow")
@@ -184,7 +186,9 @@ def test_a_server_elsewhere_is_not_forecast(tmp_path: Path) -> None:
 def test_a_short_cycle_is_not_forecast_but_says_why_it_has_no_kernels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.machine.product_speed.measured", lambda hidden, number_bytes: Speed(1e12, 1e12))
+    monkeypatch.setattr(
+        "pipelines.machine.product_speed.measured", lambda hidden, number_bytes: Speed(1e12, 1e12)
+    )
     monkeypatch.setenv("RECOVER_CPU", "off")
     said = said_by_a_cycle(tmp_path, monkeypatch)
     assert not any(line.startswith("  time ") for line in said)
