@@ -16,6 +16,7 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.distillation import inputs
 from pipelines.distillation.pool import Chosen, chosen_once, read_without_leaks, with_room
 from pipelines.distillation.starting_model import starting_model
+from pipelines.distillation.teachers import Teachers
 from pipelines.engines import engine_checks, engine_places
 from pipelines.knowledge import guards
 from pipelines.machine.fitting import fitted_once
@@ -119,7 +120,7 @@ class Distillation:
     data: inputs.PromptData
     probe: list[Prompt]  # held out, for stopping early
     sampler: Sampler  # of this process alone
-    teachers: inputs.Teachers
+    teachers: Teachers
     taught: guards.GuardInputs | None
     episodes: Episodes
     recorded: Result  # about the data, beside the new checkpoint
@@ -136,7 +137,7 @@ def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places
     reward, data = inputs.read_reward(job, method, data)
     context = inputs.read_context(job, method, data.pairs)
     parent, student = starting_model(ws, job, stage)
-    teachers = inputs.Teachers(ws, job, method, parent, student, engines)
+    teachers = Teachers(ws, job, method, parent, student, engines)
     taught = guards.guard_inputs(ws, job, method, student, teachers, stage)
     samples = engine_checks.student_writes(method)
     place = job.settings.sampler if samples else engine_checks.INPROCESS
@@ -175,7 +176,7 @@ def _episodes(
     stage: Stage,
     job: DistillJob,
     data: inputs.PromptData,
-    teachers: inputs.Teachers,
+    teachers: Teachers,
     sampler: Sampler,
     extras: MethodInputs,
 ) -> Episodes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from evals import dialogues
 from pipelines.distillation import early_stop, inputs
 from pipelines.distillation.pool import require_unasked
-from pipelines.distillation.teacher_checks import require_teachers
+from pipelines.distillation.teachers import require_routes, require_teachers
 from pipelines.engines import engine_checks, engine_places
 from pipelines.prompts import lengths
 from pipelines.prompts.leaks import AskedPrompts, asked_prompts
@@ -47,7 +47,7 @@ def checked_inputs(ws: Workspace, job: DistillJob, *, midtrains: bool = False) -
     require_unasked(data, asked)
     by_row = method.needs_rewards or method.context != "none" or method.teacher == "routed"
     trained = _trained_on(data, asked) if by_row or job.settings.stop else data
-    inputs.require_routes(job, method, trained.rows)
+    require_routes(job, method, trained.rows)
     require_teachers(ws, job, method, trained.rows, midtrains=midtrains)
     trained, probe = early_stop.hold_out(job, trained, asked, ws.home)
     require_askable(ws, job.student, probe, name="rows of distill.stop.probe")

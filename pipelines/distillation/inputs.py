@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.config.anchored_paths import is_file
-from pipelines.distillation.frozen_teachers import FrozenTeachers
-from pipelines.engines.engine_checks import INPROCESS
-from pipelines.engines.engine_places import engine_lengths
 from pipelines.prompts.instruction_checks import followed, require_checkers
-from pipelines.prompts.lengths import checkpoint_limit, smallest
 from pipelines.prompts.prompt_sources import HUB, Prompt, read_prompts
 from recovery.errors import InputError
 from recovery.methods.choices import FROZEN, READ_STATES
@@ -22,17 +16,11 @@ from recovery.methods.choices import FROZEN, READ_STATES
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
     from pipelines.config.sections.distill import DistillConfig
-    from pipelines.engines.engine_places import Engines
-    from pipelines.runs.workspace import Workspace
     from recovery.methods.method import Method
-    from recovery.models.chat_model import ChatModel
-    from recovery.storage.checkpoints import Checkpoint
     from recovery.teachers.contexts import Context
     from recovery.teachers.rewards import Reward
-    from recovery.teachers.teachers import CheckpointTeacher, Teacher
 
 JUDGED_BY = {"exact": "answer", "ifeval": "instruction_id_list"}  # the field that the reward needs
-DEFAULT_ROUTE = "base"  # default route of a prompt: the checkpoint of --teacher
 
 
 @dataclass(frozen=True)
@@ -110,34 +98,6 @@ def read_data(job: DistillJob, method: Method, home: Path | None = None) -> Prom
     return PromptData([] if method.state_kind == "data" else prompts, pairs)
 
 
-def require_routes(job: DistillJob, method: Method, rows: list[Prompt]) -> None:
-    """Refuse rows whose route names no teacher."""
-    known = {DEFAULT_ROUTE, *job.settings.routes}
-    unknown = sorted(set(map(_route, rows)) - known) if method.teacher == "routed" else []
-    if unknown:
-        raise InputError(
-            f"no teacher for the route {unknown[0]!r} of a row: there are {', '.join(sorted(known))} "
-            "(distill.routes)"
-        )
-
-
-def used_routes(job: DistillJob, rows: Iterable[Prompt]) -> dict[str, str]:
-    """Return the checkpoint of each route that a row takes."""
-    names = set(map(_route, rows))
-    places = {DEFAULT_ROUTE: job.teacher, **job.settings.routes}
-    return {name: place for name, place in places.items() if name in names}
-
-
-def before_midtraining(ws: Workspace, student: str) -> str:
-    """Return the checkpoint that a student's last midtraining began with."""
-    runs = ws.midtraining_runs(student)
-    if not runs:
-        raise InputError(
-            f"teacher=previous: {student} was never midtrained, so there is none before: set teacher=base"
-        )
-    return str(runs[-1]["config"]["student"])
-
-
 def _answered(rows: list[Prompt]) -> list[Prompt]:
     """Return the rows that have a response."""
     from recovery.teachers.contexts import response
@@ -201,97 +161,6 @@ def read_reward(job: DistillJob, method: Method, data: PromptData) -> tuple[Rewa
     if method.teacher_weight and method.state_kind != "student-kept":
         judged = data.prompts
     return rewards.where(found, needed), PromptData(judged, data.pairs)
-
-
-class Teachers:
-    """The teachers of a distillation."""
-
-    def __init__(
-        self,
-        ws: Workspace,
-        job: DistillJob,
-        method: Method,
-        parent: Checkpoint,
-        student: ChatModel,
-        engines: Engines,
-    ) -> None:
-        self.ws = ws
-        self.job = job
-        self.method = method
-        self.student = student
-        self.engines = engines
-        settings = job.settings
-        self.in_process = FrozenTeachers(
-            ws, student, parent, settings.microbatch_tokens, settings.offload_teacher
-        )
-
-    @property
-    def models(self) -> dict[str, ChatModel]:
-        """The models that were loaded to teach, by checkpoint id."""
-        return self.in_process.models
-
-    def teacher(self, items: list[Prompt]) -> Teacher | None:
-        """Return the teacher that scores the student's tokens; `items` are the rows in step order."""
-        from recovery.teachers.teachers import RoutedTeacher, SelfTeacher
-
-        kind, limit = self._kind, self.job.settings.microbatch_tokens
-        if self.method.teacher in ("self", "self-ema"):
-            decay = self.method.ema if self.method.teacher == "self-ema" else None
-            return SelfTeacher(self.student, kind, self.method.k, limit, decay)
-        if self.method.teacher == "routed":
-            teachers = {name: self.named(place, kind) for name, place in used_routes(self.job, items).items()}
-            return RoutedTeacher(teachers, list(map(_route, items)))
-        return self.named(self.place, kind) if self.method.teacher in FROZEN else None
-
-    def limit(self, items: list[Prompt]) -> float:
-        """Return the fewest tokens that a frozen teacher, or the anchor, of these rows reads.
-
-        An engine reads one token fewer than its length: it is asked to write one behind what it scores.
-        """
-        refs: set[str] = set()
-        if self.method.teacher == "routed":
-            refs = set(used_routes(self.job, items).values())
-        elif self.method.teacher in FROZEN:
-            refs = {self.place}
-        limit = self._made_for(refs)
-        where = self.job.settings.teacher_engine
-        if where != INPROCESS:
-            limit = smallest(limit, *engine_lengths(where, self.ws.config)) - 1
-        return smallest(limit, self._made_for({self.job.teacher})) if self.method.anchor_beta else limit
-
-    def _made_for(self, refs: set[str]) -> float:
-        return smallest(*(checkpoint_limit(self.ws, self.ws.checkpoint(ref)) for ref in refs))
-
-    @cached_property
-    def place(self) -> str:
-        """Return the checkpoint that teaches: the job's, or the one that the last midtraining began with."""
-        if self.method.teacher != "previous":
-            return self.job.teacher
-        return before_midtraining(self.ws, self.job.student)
-
-    def named(self, ref: str, kind: str) -> Teacher:
-        """Return a checkpoint as a teacher in this process, or on the configured engine."""
-        where = self.job.settings.teacher_engine
-        if where == INPROCESS:
-            return self.frozen(ref, kind)
-        sent = "topk" if kind == "topk" else "sampled"
-        return self.engines.teacher(where, self.student, self.ws.checkpoint(ref), sent, self.method.k)
-
-    def anchor(self) -> Teacher | None:
-        """Return the reference model of the KL penalty: the teacher checkpoint without context."""
-        return self.frozen(self.job.teacher, "dense") if self.method.anchor_beta else None
-
-    def frozen(self, ref: str, kind: str) -> CheckpointTeacher:
-        """Return a frozen teacher in this process."""
-        return self.in_process.teacher(self.ws.checkpoint(ref), kind, self.method.k)
-
-    @property
-    def _kind(self) -> str:
-        return "dense" if self.method.scores == "none" else self.method.scores
-
-
-def _route(item: Prompt) -> str:
-    return str(item.fields.get("route", DEFAULT_ROUTE))
 
 
 def _text(path: Path) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pipelines.distillation.inputs import PromptData, Teachers, read_data
+from pipelines.distillation.inputs import PromptData, read_data
+from pipelines.distillation.teachers import Teachers
 from pipelines.engines.engine_checks import INPROCESS
 from pipelines.prompts.leaks import AskedPrompts
 from pipelines.prompts.lengths import (

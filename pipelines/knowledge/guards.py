@@ -19,7 +19,7 @@ from recovery.methods.choices import FROZEN
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
-    from pipelines.distillation.inputs import Teachers
+    from pipelines.distillation.teachers import Teachers
     from pipelines.runs.stage_runner import Stage
     from pipelines.runs.workspace import Workspace
     from recovery.methods.method import Method

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
 from pipelines.corpus.passages import passages
-from pipelines.distillation.frozen_teachers import FrozenTeachers
+from pipelines.distillation.teachers import FrozenTeachers
 from pipelines.prompts.prompt_sources import Prompt
 from pipelines.writing import gap_questions
 from recovery.errors import InputError

@@ -16,6 +16,7 @@ from pipelines.config.overrides import changed, override
 from pipelines.distill import distill
 from pipelines.distillation import inputs
 from pipelines.distillation.dry_run import show_prompts
+from pipelines.distillation.teachers import Teachers
 from pipelines.engines.engine_places import Engines
 from pipelines.machine.init_home import initialise
 from pipelines.microworld.world import prompt_rows
@@ -217,9 +218,9 @@ def home(tmp_path: Path) -> Iterator[Workspace]:
 def test_teachers_are_who_the_row_says(home: Workspace, prompts: str) -> None:
     student, base, engines = tiny.chat_model(), home.clean(), Engines(home, home.home)
 
-    def teachers(name: str, **settings: Any) -> inputs.Teachers:
+    def teachers(name: str, **settings: Any) -> Teachers:
         asked = job(prompts, name, **settings)
-        return inputs.Teachers(home, asked, METHODS[name], base, student, engines)
+        return Teachers(home, asked, METHODS[name], base, student, engines)
 
     rows = read_prompts(prompts)
     assert teachers("sft").teacher(rows) is None and teachers("opd").anchor() is None
@@ -247,9 +248,9 @@ def test_the_previous_teacher_is_what_the_last_midtraining_began_with(home: Work
     second = midtrained(home, first, 2)
     previous = with_dials("opd", {"teacher": "previous"})
 
-    def teachers(student: Checkpoint) -> inputs.Teachers:
+    def teachers(student: Checkpoint) -> Teachers:
         asked = job(prompts, "opd").model_copy(update={"student": student.id})
-        return inputs.Teachers(home, asked, previous, student, tiny.chat_model(), engines)
+        return Teachers(home, asked, previous, student, tiny.chat_model(), engines)
 
     assert [teachers(student).place for student in (first, second)] == [clean.id, first.id]
     found = teachers(second)
@@ -260,7 +261,7 @@ def test_the_previous_teacher_is_what_the_last_midtraining_began_with(home: Work
 
 def test_an_adapter_on_the_teachers_weights_needs_no_second_model(home: Workspace, prompts: str) -> None:
     student, engines = add_lora(home.load(home.clean()), LoraSpec(rank=2)), Engines(home, home.home)
-    found = inputs.Teachers(home, job(prompts, "opd"), METHODS["opd"], home.clean(), student, engines)
+    found = Teachers(home, job(prompts, "opd"), METHODS["opd"], home.clean(), student, engines)
     assert isinstance(found.teacher([]), AdapterOffTeacher) and not found.models
 
 

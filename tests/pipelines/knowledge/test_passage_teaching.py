@@ -13,7 +13,7 @@ from db.reads import queries
 from evals.probes import Probe
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.overrides import override
-from pipelines.distillation.frozen_teachers import FrozenTeachers
+from pipelines.distillation.teachers import FrozenTeachers
 from pipelines.knowledge import passage_teaching
 from pipelines.knowledge.passage_teaching import check, method_of, plan, questions, shares
 from pipelines.machine.init_home import initialise

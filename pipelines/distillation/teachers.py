@@ -1,0 +1,226 @@
+"""Who teaches a student: itself, frozen checkpoints in this process or on an engine, one for each route."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pipelines.engines.engine_checks import INPROCESS
+from pipelines.engines.engine_places import engine_lengths, require_whole_teacher
+from pipelines.prompts.lengths import checkpoint_limit, smallest
+from pipelines.prompts.prompt_sources import Prompt
+from recovery.errors import InputError
+from recovery.methods.choices import FROZEN
+
+if TYPE_CHECKING:
+    from pipelines.config.jobs import DistillJob
+    from pipelines.engines.engine_places import Engines
+    from pipelines.runs.workspace import Workspace
+    from recovery.methods.method import Method
+    from recovery.models.chat_model import ChatModel
+    from recovery.storage.checkpoints import Checkpoint
+    from recovery.teachers.teachers import CheckpointTeacher, Teacher
+
+DEFAULT_ROUTE = "base"  # default route of a prompt: the checkpoint of --teacher
+
+
+class Teachers:
+    """The teachers of a distillation."""
+
+    def __init__(
+        self,
+        ws: Workspace,
+        job: DistillJob,
+        method: Method,
+        parent: Checkpoint,
+        student: ChatModel,
+        engines: Engines,
+    ) -> None:
+        self.ws = ws
+        self.job = job
+        self.method = method
+        self.student = student
+        self.engines = engines
+        settings = job.settings
+        self.in_process = FrozenTeachers(
+            ws, student, parent, settings.microbatch_tokens, settings.offload_teacher
+        )
+
+    @property
+    def models(self) -> dict[str, ChatModel]:
+        """The models that were loaded to teach, by checkpoint id."""
+        return self.in_process.models
+
+    def teacher(self, items: list[Prompt]) -> Teacher | None:
+        """Return the teacher that scores the student's tokens; `items` are the rows in step order."""
+        from recovery.teachers.teachers import RoutedTeacher, SelfTeacher
+
+        kind, limit = self._kind, self.job.settings.microbatch_tokens
+        if self.method.teacher in ("self", "self-ema"):
+            decay = self.method.ema if self.method.teacher == "self-ema" else None
+            return SelfTeacher(self.student, kind, self.method.k, limit, decay)
+        if self.method.teacher == "routed":
+            teachers = {name: self.named(place, kind) for name, place in used_routes(self.job, items).items()}
+            return RoutedTeacher(teachers, list(map(_route, items)))
+        return self.named(self.place, kind) if self.method.teacher in FROZEN else None
+
+    def limit(self, items: list[Prompt]) -> float:
+        """Return the fewest tokens that a frozen teacher, or the anchor, of these rows reads.
+
+        An engine reads one token fewer than its length: it is asked to write one behind what it scores.
+        """
+        limit = self._made_for(scoring(self.ws, self.job, self.method, items))
+        where = self.job.settings.teacher_engine
+        if where != INPROCESS:
+            limit = smallest(limit, *engine_lengths(where, self.ws.config)) - 1
+        return smallest(limit, self._made_for([self.job.teacher])) if self.method.anchor_beta else limit
+
+    def _made_for(self, refs: Iterable[str]) -> float:
+        return smallest(*(checkpoint_limit(self.ws, self.ws.checkpoint(ref)) for ref in refs))
+
+    @cached_property
+    def place(self) -> str:
+        """Return the checkpoint that teaches: the job's, or the one that the last midtraining began with."""
+        if self.method.teacher != "previous":
+            return self.job.teacher
+        return before_midtraining(self.ws, self.job.student)
+
+    def named(self, ref: str, kind: str) -> Teacher:
+        """Return a checkpoint as a teacher in this process, or on the configured engine."""
+        where = self.job.settings.teacher_engine
+        if where == INPROCESS:
+            return self.frozen(ref, kind)
+        sent = "topk" if kind == "topk" else "sampled"
+        return self.engines.teacher(where, self.student, self.ws.checkpoint(ref), sent, self.method.k)
+
+    def anchor(self) -> Teacher | None:
+        """Return the reference model of the KL penalty: the teacher checkpoint without context."""
+        return self.frozen(self.job.teacher, "dense") if self.method.anchor_beta else None
+
+    def frozen(self, ref: str, kind: str) -> CheckpointTeacher:
+        """Return a frozen teacher in this process."""
+        return self.in_process.teacher(self.ws.checkpoint(ref), kind, self.method.k)
+
+    @property
+    def _kind(self) -> str:
+        return "dense" if self.method.scores == "none" else self.method.scores
+
+
+@dataclass
+class FrozenTeachers:
+    """The frozen teachers of a student that was loaded from `parent`."""
+
+    ws: Workspace
+    student: ChatModel
+    parent: Checkpoint
+    microbatch_tokens: int
+    offload: bool = False  # keep the layers in the host's memory
+    models: dict[str, ChatModel] = field(default_factory=dict)  # loaded, by checkpoint id
+
+    def teacher(self, checkpoint: Checkpoint, kind: str = "dense", k: int = 16) -> CheckpointTeacher:
+        """Return a checkpoint as a teacher; an adapter's base is the student without its adapter."""
+        from recovery.models.offload import rest_on_host
+        from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
+
+        if checkpoint.id == self._below:
+            return AdapterOffTeacher(self.student, kind, k, self.microbatch_tokens)
+        if checkpoint.id not in self.models:
+            self.models[checkpoint.id] = self.ws.load(checkpoint)
+            if self.offload:
+                rest_on_host(self.models[checkpoint.id])
+        return CheckpointTeacher(self.models[checkpoint.id], kind, k, self.microbatch_tokens)
+
+    @contextmanager
+    def for_one_look(self, checkpoint: Checkpoint) -> Iterator[CheckpointTeacher]:
+        """Lend a checkpoint as a teacher; then drop its model, unless it was loaded before."""
+        before = set(self.models)
+        try:
+            yield self.teacher(checkpoint)
+        finally:
+            for name in self.models.keys() - before:
+                del self.models[name]
+
+    @cached_property
+    def _below(self) -> str | None:
+        """Return the base checkpoint of an adapter student."""
+        from recovery.forward.hidden_states import is_adapter
+
+        return (self.parent.base or self.parent.id) if is_adapter(self.student.model) else None
+
+
+def scoring(
+    ws: Workspace, job: DistillJob, method: Method, rows: Iterable[Prompt], *, midtrains: bool = False
+) -> list[str]:
+    """Return the checkpoints that score or write for these rows, but for the student itself.
+
+    With `midtrains`, the job's student is still to be midtrained: it is itself the one before that."""
+    if method.teacher == "routed":
+        return list(used_routes(job, rows).values())
+    if method.teacher == "previous":
+        return [job.student if midtrains else before_midtraining(ws, job.student)]
+    return [job.teacher] if method.teacher in FROZEN else []
+
+
+def require_routes(job: DistillJob, method: Method, rows: list[Prompt]) -> None:
+    """Refuse rows whose route names no teacher."""
+    known = {DEFAULT_ROUTE, *job.settings.routes}
+    unknown = sorted(set(map(_route, rows)) - known) if method.teacher == "routed" else []
+    if unknown:
+        raise InputError(
+            f"no teacher for the route {unknown[0]!r} of a row: there are {', '.join(sorted(known))} "
+            "(distill.routes)"
+        )
+
+
+def used_routes(job: DistillJob, rows: Iterable[Prompt]) -> dict[str, str]:
+    """Return the checkpoint of each route that a row takes."""
+    names = set(map(_route, rows))
+    places = {DEFAULT_ROUTE: job.teacher, **job.settings.routes}
+    return {name: place for name, place in places.items() if name in names}
+
+
+def before_midtraining(ws: Workspace, student: str) -> str:
+    """Return the checkpoint that a student's last midtraining began with."""
+    runs = ws.midtraining_runs(student)
+    if not runs:
+        raise InputError(
+            f"teacher=previous: {student} was never midtrained, so there is none before: set teacher=base"
+        )
+    return str(runs[-1]["config"]["student"])
+
+
+def _route(item: Prompt) -> str:
+    return str(item.fields.get("route", DEFAULT_ROUTE))
+
+
+def require_teachers(
+    ws: Workspace, job: DistillJob, method: Method, rows: Sequence[Prompt], *, midtrains: bool
+) -> None:
+    """Refuse a frozen teacher of these rows, or an anchor, that is not there, that its engine cannot hold, or
+    whose token ids are not the student's.
+    """
+    refs = scoring(ws, job, method, rows, midtrains=midtrains)
+    teachers = [ws.checkpoint(ref) for ref in dict.fromkeys(refs)]
+    if job.settings.teacher_engine != INPROCESS:
+        for teacher in teachers:
+            require_whole_teacher(teacher)
+    if method.anchor_beta:
+        teachers.append(ws.checkpoint(job.teacher))
+    if job.settings.preflight:
+        student = ws.checkpoint(job.student)
+        for teacher in teachers:
+            _require_vocabulary(ws, student, teacher)
+
+
+def _require_vocabulary(ws: Workspace, student: Checkpoint, teacher: Checkpoint) -> None:
+    """Refuse a teacher of another vocabulary, which the preflight would only find beside loaded models."""
+    if (teacher.base or teacher.id) == (student.base or student.id):
+        return
+    from recovery.training import preflight
+
+    found = preflight.vocabulary(ws.encoder(student), ws.encoder(teacher))
+    if not found.ok:
+        raise InputError(f"the teacher {teacher.id}: {found.detail}: {found.remedy}")
