@@ -94,16 +94,17 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
         made = _by_passages(ws, job, stage, student, parent, new)
     else:
         made = _as_text(ws, job, stage, student, new)
+    every, steps = job.settings.forecast_every, made.steps
     training = training_run.Training(
         student,
         made.batches,
         made.method,
         settings=made.settings,
-        steps=made.steps,
+        steps=steps,
         seed=job.seed,
         checks=[
-            *_forecast(ws, job, stage, student, new, made.steps),
-            *_answers(job, stage, student, made.steps),
+            *forecast(stage, student, parent, new, every=every, steps=steps),
+            *_answers(job, stage, student, steps),
         ],
     )
     before = embedding_shift.copy_of(student) if stage.first else None
@@ -215,22 +216,6 @@ def _batches(
     batches = MixedTokens(sources, settings, student.pad_id, job.seed, packing.ok, splits)
     stage.say(batches.summary())
     return batches
-
-
-def _forecast(
-    ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, new: Tokens, steps: int
-) -> Sequence[training_run.Check]:
-    """Return the check that forecasts the loss of behaviour while training, if one is configured."""
-    return forecast(
-        ws,
-        student,
-        ws.checkpoint(job.student),
-        new,
-        every=job.settings.forecast_every,
-        steps=steps,
-        report=stage.live.metrics,
-        say=stage.say,
-    )
 
 
 def _answers(job: MidtrainJob, stage: Stage, student: ChatModel, steps: int) -> list[AnswerProbability]:

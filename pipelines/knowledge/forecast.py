@@ -27,6 +27,7 @@ from recovery.objective.divergences import exact_forward_kl
 if TYPE_CHECKING:
     from db.session import Database
     from pipelines.corpus.token_file import Tokens
+    from pipelines.runs.stage_runner import Stage
     from pipelines.runs.workspace import Workspace
     from recovery.models.chat_model import ChatModel
     from recovery.storage.checkpoints import Checkpoint
@@ -89,29 +90,18 @@ def learned_law(database: Database) -> LossPerKL:
     return LossPerKL(tuple((kl, loss) for kl, loss in found if kl is not None))
 
 
+@dataclass
 class Forecast:
     """Measure the KL on a few fixed rows every `every` steps; called as `should_stop`, it never stops."""
 
-    def __init__(  # noqa: PLR0913 - a stage's parts
-        self,
-        student: ChatModel,
-        rows: Rollouts,
-        clean_NV: torch.Tensor,
-        law: LossPerKL,
-        *,
-        every: int,
-        steps: int,
-        report: Callable[[int, Mapping[str, float]], None],
-        say: Callable[[str], None],
-    ) -> None:
-        self.student = student
-        self.rows = rows
-        self.clean_NV = clean_NV
-        self.law = law
-        self.every = every
-        self.steps = steps
-        self.report = report
-        self.say = say
+    student: ChatModel
+    rows: Rollouts
+    clean_NV: torch.Tensor
+    law: LossPerKL
+    every: int
+    steps: int
+    report: Callable[[int, Mapping[str, float]], None]
+    say: Callable[[str], None]
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
         if step % self.every and step != self.steps:
@@ -157,21 +147,13 @@ def clean_log_probs(ws: Workspace, student: ChatModel, origin: Checkpoint, rows:
     return log_probs(ws.load(clean), rows)
 
 
-def forecast(  # noqa: PLR0913 - a stage's parts
-    ws: Workspace,
-    student: ChatModel,
-    origin: Checkpoint,
-    documents: Tokens,
-    *,
-    every: int,
-    steps: int,
-    report: Callable[[int, Mapping[str, float]], None],
-    say: Callable[[str], None],
+def forecast(
+    stage: Stage, student: ChatModel, origin: Checkpoint, documents: Tokens, *, every: int, steps: int
 ) -> list[Forecast]:
     """Return the forecast of a midtraining about to begin; none where it is turned off."""
     if not every or documents.total < 2:
         return []
     rows = fixed_rows(documents, student.pad_id)
-    law = learned_law(ws.tracker.db)
-    clean_NV = clean_log_probs(ws, student, origin, rows)
-    return [Forecast(student, rows, clean_NV, law, every=every, steps=steps, report=report, say=say)]
+    law = learned_law(stage.workspace.tracker.db)
+    clean_NV = clean_log_probs(stage.workspace, student, origin, rows)
+    return [Forecast(student, rows, clean_NV, law, every, steps, stage.live.metrics, stage.say)]
