@@ -9,7 +9,7 @@ from dashboard.markup import Html, join, tag
 from dashboard.number_format import NONE, ago, count, duration
 from dashboard.page_parts import table
 from dashboard.status_chips import chip
-from db.cycle_names import BROKEN_OFF
+from db.cycle_names import BROKEN_OFF, is_given_up
 from db.reads import queries
 from db.session import Database
 
@@ -106,6 +106,10 @@ def bar(run: Row) -> Html | None:
 def trouble(runs: Sequence[Row], resume: str) -> Html | None:
     """Explain where a cycle has stopped, with the command `resume`; `runs` begin with its own."""
     own, *stages = runs
+    if is_given_up(own):
+        return tag(
+            "div", tag("p", chip(state(own)), " It was given up: nothing resumes it."), class_="trouble"
+        )
     ended = [run for run in (*stages, own) if state(run) in ("stalled", *BROKEN_OFF)]
     if not ended:
         return None

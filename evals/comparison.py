@@ -74,7 +74,7 @@ def stale(row: Row) -> str:
 def flattered(name: str) -> str:
     """Say what to think of a checkpoint that a cycle's questions chose among several."""
     return (
-        f"{name} was chosen by half of its cycle's questions, which flatter it: `recover verdict` judges by "
+        f"{name} was chosen by half of its cycle's questions, which flatter it: its verdict judges by "
         "the other half"
     )
 

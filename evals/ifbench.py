@@ -97,18 +97,20 @@ def check(rows: Sequence[Row], responses: Sequence[str], failed: Counter[str]) -
         library = importlib.import_module(f"{PACKAGE}.evaluation_lib")
         random.seed(0)
         for row, response in zip(rows, responses, strict=True):
+            failing: set[str] = set()
             yield harness.CheckedAnswer(
                 key=str(row["key"]),
                 prompt=row["prompt"],
                 response=response,
                 instructions=tuple(row["instruction_id_list"]),
-                strict=_followed(library, library.test_instruction_following_strict, row, response, failed),
-                loose=_followed(library, library.test_instruction_following_loose, row, response, failed),
+                strict=_followed(library, library.test_instruction_following_strict, row, response, failing),
+                loose=_followed(library, library.test_instruction_following_loose, row, response, failing),
             )
+            failed.update(failing)
 
 
 def _followed(
-    library: Any, test: Callable[..., Any], row: Row, response: str, failed: Counter[str]
+    library: Any, test: Callable[..., Any], row: Row, response: str, failing: set[str]
 ) -> tuple[bool, ...]:
     """Check each instruction by itself: one whose checker fails on the response is not followed."""
     followed = []
@@ -118,7 +120,7 @@ def _followed(
         try:
             (passed,) = test(asked, {row["prompt"]: response}).follow_instruction_list
         except Exception:  # noqa: BLE001 - of a short response a checker divides by 0, or takes the last of none
-            failed[name] += 1
+            failing.add(name)
             passed = False
         followed.append(bool(passed))
     return tuple(followed)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from db.cycle_names import GIVEN_UP, STAGES
+from db.cycle_names import GIVEN_UP, STAGES, is_given_up
 from db.errors import BadRequest, NotFound
 from db.reads import queries
 from db.reads.checkpoints import before_current
@@ -79,7 +79,7 @@ def _own(ws: Workspace, run: Row) -> list[Row]:
 def _mark(ws: Workspace, own: list[Row]) -> None:
     """Record that a run and its unfinished stages are given up, the run itself last."""
     for stage in reversed(own):
-        if stage["status"] != "done" and not _is_given_up(stage):
+        if stage["status"] != "done" and not is_given_up(stage):
             why = f"{GIVEN_UP} ({stage['error']})" if stage["error"] else GIVEN_UP
             if stage["parent_id"]:
                 ws.tracker.stop_run(stage["id"], why)
@@ -107,7 +107,7 @@ def _spare(ws: Workspace, cycles: int, given_up: Collection[str] = ()) -> tuple[
     """Return the checkpoints that nothing needs but the runs to give up, and the number of the others."""
     rows = queries.checkpoints(ws.tracker.db, limit=None)[::-1]  # oldest first
     turned = queries.cycles(ws.tracker.db)
-    going_on = [row for row in turned if row["run"] not in given_up and not _is_given_up(row)]
+    going_on = [row for row in turned if row["run"] not in given_up and not is_given_up(row)]
     needed = _needed(ws, rows, going_on[max(0, len(going_on) - cycles) :], given_up)
     names = _names(turned)
     stored = [row for row in rows if row["kind"] != "reference"]
@@ -122,11 +122,6 @@ def _spare(ws: Workspace, cycles: int, given_up: Collection[str] = ()) -> tuple[
         if row["id"] not in needed
     ]
     return spare, len(stored) - len(spare)
-
-
-def _is_given_up(row: Row) -> bool:
-    """Return whether a run, or that of a cycle, is never resumed."""
-    return str(row["error"]).startswith(GIVEN_UP)
 
 
 def _remove_states(states: list[Path]) -> None:

@@ -15,7 +15,7 @@ from dashboard.number_format import points, share
 from dashboard.page_context import PageContext
 from dashboard.page_parts import empty, failure, with_code
 from dashboard.status_chips import chip
-from db.cycle_names import AXES, STAGES
+from db.cycle_names import AXES, STAGES, is_given_up
 from db.reads import queries
 
 __all__ = ["PATH", "TITLE", "build", "said"]
@@ -120,6 +120,8 @@ def said(context: PageContext, row: Row) -> list[Any]:
     """Describe a cycle's outcome in a sentence."""
     verdict = row["verdict"] or {}
     scores = row["scores"].get("ifeval", {})
+    if not verdict and is_given_up(row):
+        return ["It was given up before its verdict: nothing resumes it."]
     if not verdict:
         words = UNDECIDED.get(row["status"], "It has no verdict.")
         onward = context.command("resume", row["run"])

@@ -34,7 +34,11 @@
   // No answer: nothing serves any more, or only clicks are refused, as behind a proxy that names another host.
   async function lost() {
     busy = 0;
-    try { refused = (await fetch("/gradio_api/run/predict", { method: "POST", body: "{}" })).status === 403; } catch { refused = false; }
+    offline(true);
+    const serial = window.recover.serial, asked = { method: "POST", body: "{}", signal: AbortSignal.timeout(5000) };
+    const answer = await fetch("/gradio_api/run/predict", asked).catch(() => null);
+    if (window.recover.serial !== serial) return; // the page has arrived meanwhile
+    refused = answer !== null && answer.status === 403;
     offline(true);
   }
   function go(url, push) {

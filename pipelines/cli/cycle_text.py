@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from db.cycle_names import AXES, BROKEN_OFF, GIVEN_UP, STAGES
+from db.cycle_names import AXES, BROKEN_OFF, STAGES, is_given_up
 from evals import learned
 from pipelines.cli.options import state_words, table
 from recovery.command_line import command
@@ -43,17 +43,13 @@ def resume_lines(row: dict[str, Any], home: Path | None) -> list[str]:
     why = [f"reason     {row['error']}"] if row.get("error") else []
     if broke_off(row):
         return [*why, f"to go on   {command(home, 'resume', row['run'])}"]
-    return why if _is_given_up(row) else []
+    return why if is_given_up(row) else []
 
 
 def broke_off(row: dict[str, Any]) -> bool:
     """Return whether a cycle has no verdict and waits to be resumed."""
     ended = row.get("stalled") or row["status"] in BROKEN_OFF
-    return bool(not row["verdict"] and ended and not _is_given_up(row))
-
-
-def _is_given_up(row: dict[str, Any]) -> bool:
-    return str(row.get("error")).startswith(GIVEN_UP)
+    return bool(not row["verdict"] and ended and not is_given_up(row))
 
 
 def _shown(axis: str, verdict: dict[str, Any]) -> bool:

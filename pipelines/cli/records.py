@@ -13,6 +13,7 @@ import click
 
 from pipelines.cli import options as common
 from pipelines.cli.options import Session, finite, shared, state_words, table
+from recovery.command_line import command
 from recovery.errors import InputError
 
 LISTS = {
@@ -221,12 +222,12 @@ def prune_command(session: Session, cycles: int, run: str | None, yes: bool) -> 
 
     with session.workspace() as ws:
         found = prune(ws, cycles=cycles, remove=yes, run=run)
-        session.show(found, lambda: given_up_text(found) if run else prune_text(found))
+        session.show(found, lambda: given_up_text(found) if run else prune_text(found, ws.named_home))
 
 
-def prune_text(found: dict[str, Any]) -> str:
+def prune_text(found: dict[str, Any], home: Path | None = None) -> str:
     """Format what was or would be removed, with the disk that this frees, and what unfinished runs hold."""
-    return "\n\n".join([_checkpoints_text(found), *_holding_text(found["unfinished"])])
+    return "\n\n".join([_checkpoints_text(found), *_holding_text(found["unfinished"], home)])
 
 
 def _checkpoints_text(found: dict[str, Any]) -> str:
@@ -238,11 +239,12 @@ def _checkpoints_text(found: dict[str, Any]) -> str:
     return f"{_sizes(found['checkpoints'], 'id', 'what')}\n{said}"
 
 
-def _holding_text(unfinished: list[dict[str, Any]]) -> list[str]:
+def _holding_text(unfinished: list[dict[str, Any]], home: Path | None) -> list[str]:
     """Name the unfinished runs that hold training states, and how to go on with one or to give it up."""
     if not unfinished:
         return []
-    ways = "`recover resume RUN` goes on with it, `recover prune --run RUN` gives it up"
+    onward, away = command(home, "resume", "RUN"), command(home, "prune", "--run", "RUN", "--yes")
+    ways = f"`{onward}` goes on with it, `{away}` gives it up"
     rows = _sizes(unfinished, "run", "status", "started_at")
     return [f"training states of unfinished runs ({ways}):\n{rows}"]
 

@@ -24,7 +24,7 @@ from pipelines.runs.workspace import Workspace
 from pipelines.writing import augment as augmenting
 from pipelines.writing import gap_questions, probes
 from pipelines.writing.filters import ProbeLeaks, first_of
-from pipelines.writing.protocol import Writer
+from pipelines.writing.protocol import CUT_OFF, Writer
 from pipelines.writing.text_cache import Cache
 from pipelines.writing.writers import EndpointWriter, LocalWriter
 from recovery.errors import InputError
@@ -93,7 +93,9 @@ def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOpti
 
 def _unusable(docs: Path, what: str, refused: Counter[str]) -> InputError:
     reasons = ", ".join(f"{count} {reason}" for reason, count in refused.items()) or "nothing was written"
-    return InputError(f"{docs}: no written {what} is usable ({reasons}): try another --writer")
+    cut = 2 * refused[CUT_OFF] > refused.total()
+    remedy = "a larger --max-new-tokens" if cut else "another --writer"
+    return InputError(f"{docs}: no written {what} is usable ({reasons}): try {remedy}")
 
 
 def _without_a_model(writer: str, texts: Any, unseen: Any) -> augmenting.Augmented:

@@ -9,16 +9,20 @@ from contextlib import contextmanager
 from recovery.engines.json_client import TimedOut
 from recovery.errors import EngineLost
 
+STEADY = 64  # answers in a row after which twice as many requests may be under way again
+
 
 class Waited(EngineLost):
     """A request timed out behind others, whose answers came meanwhile."""
 
 
 class InFlight:
-    """Lets `most` requests be under way at once: half as many once one has waited in vain for others."""
+    """Lets `most` requests be under way at once: half as many once one has waited in vain for others, and
+    twice as many again, up to the first number, while all are answered."""
 
     def __init__(self, most: int) -> None:
-        self.most = most
+        self.most = self.first = most
+        self._steady = 0
         self.parts = 0  # of answers, that came
         self._now = 0
         self._changed = threading.Condition()
@@ -44,9 +48,17 @@ class InFlight:
             if self.parts - mine == before:
                 raise
             # Of those that were sent together, the first to time out halves alone.
-            self.most = min(self.most, max(1, most // 2))
+            self.most, self._steady = min(self.most, max(1, most // 2)), 0
             raise Waited(str(error)) from error
+        else:
+            self._note_answer()
         finally:
             with self._changed:
                 self._now -= 1
                 self._changed.notify_all()
+
+    def _note_answer(self) -> None:
+        with self._changed:
+            self._steady += 1
+            if self._steady >= STEADY:
+                self.most, self._steady = min(self.first, 2 * self.most), 0

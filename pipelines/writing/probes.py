@@ -144,7 +144,7 @@ def _judged(passage: str, text: Text, about: Entities) -> tuple[list[tuple[str, 
     found, reasons = judged_pairs(text)
     flaws = {pair: probe_flaw(*pair, passage, about) for pair in found}
     usable = [pair for pair, flaw in flaws.items() if flaw is None]
-    return usable, [*reasons, *filter(None, flaws.values())]
+    return usable, [*([] if found else reasons), *filter(None, flaws.values())]
 
 
 def _with_one_answer(found: Sequence[Found]) -> tuple[list[Found], Counter[str]]:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+MOST_REFUSED = 3  # batches in a row
+
+
 class Cache:
     """One file of {"key", "text"} lines, with "ended": false where a text was cut off.
 
@@ -30,6 +33,7 @@ class Cache:
         self.path = path
         self.texts: dict[str, Text] = {}
         self.answered = False  # whether any text that was asked for here says something
+        self.refused = 0  # batches one after the other of which an endpoint refused every request
         self._whole = 0  # bytes of the lines that were read or written
         if path.exists():
             with path.open("rb") as file:
@@ -82,8 +86,8 @@ def written(
     """Return the writer's text for each request, from the cache where it is there.
 
     Each text is kept as it comes. Where texts depend on what is requested together, an interrupted batch is
-    requested again as a whole, so that the same texts are drawn. Ends where the first batch says nothing.
-    """
+    requested again as a whole, so that the same texts are drawn. Ends where the first batch says nothing, and
+    where an endpoint refuses everything."""
     keys = [key_of(writer.name, request) for request in requests]
     wanted = dict(zip(keys, requests, strict=True))
     names = list(wanted)
@@ -98,7 +102,7 @@ def written(
                 found[asked[place]] = text
                 if _is_kept(text, writer):
                     cache.add([(asked[place], text)])
-        _require_answers(cache, [found[key] for key in batch])
+        _require_answers(cache, [found[key] for key in batch], last=start + len(batch) == len(names))
         if on_progress:
             on_progress(start + len(batch), len(names))
     return [found[key] for key in keys]
@@ -110,14 +114,17 @@ def _is_kept(text: Text, writer: Writer) -> bool:
     return writer.together or text.says_something
 
 
-def _require_answers(cache: Cache, batch: Sequence[Text]) -> None:
-    """End where none of the texts so far says anything: thousands more would not."""
+def _require_answers(cache: Cache, batch: Sequence[Text], *, last: bool) -> None:
+    """End where none of the texts so far says anything: thousands more would not.
+
+    A batch that is refused may be one document, which a content filter refuses."""
+    refused = all(text.flaw == REFUSED for text in batch)
+    cache.refused = cache.refused + 1 if refused else 0
     cache.answered = cache.answered or any(text.says_something for text in batch)
-    if cache.answered:
-        return
-    if all(text.flaw == REFUSED for text in batch):
+    if cache.refused == MOST_REFUSED or (refused and last and not cache.answered):
         raise RecoverError(batch[0].reason)
-    raise InputError(
-        "the writer's answers hold only thinking or nothing: give a larger --max-new-tokens, such as 2048, "
-        "or another --writer"
-    )
+    if not refused and not cache.answered:
+        raise InputError(
+            "the writer's answers hold only thinking or nothing: give a larger --max-new-tokens, such as "
+            "2048, or another --writer"
+        )

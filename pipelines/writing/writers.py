@@ -106,14 +106,16 @@ class EndpointWriter:
     def _one(self, text: str) -> Text:
         """Return the answer, or that the endpoint refuses the request; ask again after what may pass."""
         unwanted, tried = self._unwanted, 0
+        first: Refused | None = None
         while True:
             try:
                 return self._answer(text, unwanted)
             except (NotFound, Refused, EngineLost) as error:
                 if isinstance(error, Refused) and error.status in OF_ONE_REQUEST:
                     named = _named(error) - unwanted
+                    first = first or error
                     if not named:
-                        return Text("", REFUSED, self._refusal(error))
+                        return Text("", REFUSED, self._refusal(first))
                     unwanted |= named
                 elif not isinstance(error, Waited):
                     tried += 1

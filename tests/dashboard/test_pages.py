@@ -210,6 +210,15 @@ def test_a_failed_cycle_names_its_run_and_its_reason(context: PageContext) -> No
         assert "NonFiniteLoss: step 2: &lt;b&gt;lower&lt;/b&gt; the rate" in page and SECRET not in page
 
 
+def test_a_cycle_that_was_given_up_says_so_and_not_how_to_resume_it(context: PageContext) -> None:
+    run = context.tracker.start_run("cycle", key="abandoned")
+    number = context.tracker.record_cycle(run.id)
+    context.tracker.give_up_run(run.id, "given up (interrupted)")
+    for url in ("/", f"/cycle?n={number}"):
+        page = page_frame.render(context, url)
+        assert "given up" in page and "nothing resumes it" in page and "recover resume" not in page
+
+
 def test_an_interrupted_cycle_is_stopped_and_names_its_run(context: PageContext) -> None:
     run = context.tracker.start_run("cycle", key="interrupted")
     number = context.tracker.record_cycle(run.id)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.writing.in_flight import InFlight
+from pipelines.writing.in_flight import STEADY, InFlight, Waited
 from pipelines.writing.protocol import CUT_OFF, REFUSED, Text
 from pipelines.writing.text_cache import Cache, key_of, written
 from pipelines.writing.writers import KEY_VARIABLE, EndpointWriter
@@ -113,6 +113,31 @@ def test_an_endpoint_that_refuses_all_is_quoted(tmp_path: Path, endpoint: Endpoi
     assert str(caught.value).isprintable() and len(endpoint.seen) == 2
 
 
+def test_an_endpoint_that_refuses_one_document_is_asked_on_but_not_one_that_refuses_from_then_on(
+    tmp_path: Path, endpoint: Endpoint
+) -> None:
+    endpoint.answer = lambda body: refuses("no credit") if "bad" in asked(body) else says(body)
+    filtered = [*(f"bad {number}" for number in range(4)), "good"]
+    texts = written(Cache(tmp_path / "a.jsonl"), endpoint.writer(at_once=2), filtered)
+    assert [text.flaw for text in texts] == [*[REFUSED] * 4, None]
+    endpoint.seen.clear()
+    with pytest.raises(RecoverError, match="no credit"):
+        written(
+            Cache(tmp_path / "b.jsonl"),
+            endpoint.writer(at_once=2),
+            ["good", "fine", *(f"bad {number}" for number in range(20))],
+        )
+    assert len(endpoint.seen) == 2 + 6
+
+
+def test_the_first_refusal_is_quoted_where_another_parameter_does_not_help(endpoint: Endpoint) -> None:
+    endpoint.answer = lambda body: refuses(
+        "max_tokens: at most 64" if "max_tokens" in body else "max_completion_tokens: unknown field"
+    )
+    ((_, text),) = endpoint.writer().write(["hello"])
+    assert text.flaw == REFUSED and "max_tokens: at most 64" in text.reason
+
+
 def test_what_a_server_says_of_a_wrong_key_is_quoted_without_it(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +224,23 @@ def test_requests_that_wait_for_each_other_lose_no_try(monkeypatch: pytest.Monke
     monkeypatch.setattr(writer._client, "stream", OneSlot(writer._in_flight).stream)
     assert sorted(writer.write(["a", "b", "c", "d"])) == [(place, Text("said")) for place in range(4)]
     assert writer._in_flight.most < 4 and not pauses
+
+
+def test_one_lost_connection_does_not_slow_all_that_follows() -> None:
+    under_way = InFlight(4)
+
+    def wait_in_vain() -> None:
+        with under_way.one():
+            under_way.parts += 1  # of another answer
+            raise TimedOut("no answer within 1 s")
+
+    with pytest.raises(Waited):
+        wait_in_vain()
+    seen = [under_way.most]
+    for _ in range(STEADY):
+        with under_way.one():
+            seen.append(under_way.most)
+    assert seen == [2] * (STEADY + 1) and under_way.most == 4
 
 
 def test_an_endpoint_that_answers_nothing_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
