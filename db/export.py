@@ -29,7 +29,7 @@ FORMATS = {
     "parquet": "application/vnd.apache.parquet",
 }
 AT_ONCE = 2000  # rows per batch
-FEWER_AT_ONCE = {"cycles": 50, "items": 200, "traces": 20}  # of tables whose rows are large
+FEWER_AT_ONCE = {"cycles": 50, "items": 1000, "traces": 100}  # of tables whose rows are large
 # Start of a cell that a spreadsheet would run: a sign, also full-width, after ignored characters.
 FORMULA = re.compile(
     "[\t\r\n]|[\\s\x00-\x20\x7f-\xa0\xad\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]*[=+@|%＝＋＠｜％−－-]"

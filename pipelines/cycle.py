@@ -22,7 +22,7 @@ from pipelines.evaluation.suites import Suite, independent_by_axis, suites_of
 from pipelines.machine import cycle_time
 from pipelines.midtrain import midtrain
 from pipelines.runs import kept_probes
-from pipelines.runs.current import make_current
+from pipelines.runs.current import current_at_first, make_current
 from pipelines.runs.kept_texts import kept_before
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job, worked_on
@@ -51,6 +51,7 @@ def _failure_recorded(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
 
 
 def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
+    current_at_first(stage)
     number = ws.tracker.record_cycle(stage.id, clean_id=job.clean)
     stage.say(f"cycle {number}: {job.docs}")
     stage.say(f"  starts from  {starting_point(ws, job, number)}")

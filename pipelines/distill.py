@@ -24,7 +24,7 @@ from pipelines.prompts.leaks import AskedPrompts, kept_evaluation_prompts
 from pipelines.prompts.lengths import answerable
 from pipelines.prompts.prompt_sources import Prompt
 from pipelines.runs import training_run
-from pipelines.runs.current import make_current
+from pipelines.runs.current import current_at_first, make_current
 from pipelines.runs.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, TOKENS, kept_before
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.progress import counting
@@ -68,6 +68,7 @@ def _checked(ws: Workspace, job: DistillJob, parent: str | None, key: str | None
 
 def _work_alone(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
     """Point `current` at the model before the run counts as done: a kill in between loses neither."""
+    current_at_first(stage)
     found = work(ws, job, stage)
     named = f"`--student {found['checkpoint']}` names this run's model"
     make_current(stage, found["checkpoint"], otherwise=named)

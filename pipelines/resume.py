@@ -82,7 +82,8 @@ def _newest(ws: Workspace) -> dict[str, Any]:
         again, onward = (command(ws.named_home, "resume", run["id"]) for run in (newest, cut_off))
         raise InputError(
             f"the newest unfinished run ended on its input ({newest['error']}): `{again}` tries it again, "
-            f"`{onward}` goes on with the one that was cut off before it"
+            f"`{onward}` goes on with the one that was cut off before it, and "
+            f"`{command(ws.named_home, 'prune', '--run', newest['id'], '--yes')}` gives the newest one up"
         )
     return newest
 

@@ -130,12 +130,6 @@ def aliases(database: Database) -> list[Row]:
     return rows_of(database, query.order_by(Alias.name))
 
 
-def alias_moves(database: Database, name: str) -> list[Row]:
-    """Return every target that an alias has had, newest first."""
-    query = sa.select(AliasMove).where(AliasMove.project == database.project, AliasMove.name == name)
-    return rows_of(database, query.order_by(AliasMove.id.desc()))
-
-
 def before_current(asking: sa.Connection | Session, project: str, current: str | None) -> str | None:
     """Return what `current` moves back to where a review refuses its model: its newest earlier target that is
     here and not refused."""
@@ -154,12 +148,6 @@ def _refused(asking: sa.Connection | Session, project: str) -> set[str | None]:
     of_cycle = (Cycle.project == Review.project) & (Cycle.number == Review.cycle)
     query = sa.select(Cycle.recovered_id).join(Review, of_cycle)
     return set(asking.scalars(query.where(Review.id.in_(newest), Review.decision == "reject")))
-
-
-def alias_at(database: Database, name: str, moment: str) -> str | None:
-    """Return the checkpoint that an alias named at a moment; None if it named none yet."""
-    moves = alias_moves(database, name)
-    return next((str(move["checkpoint_id"]) for move in moves if move["moved_at"] <= moment), None)
 
 
 def resolve(database: Database, reference: str) -> str:

@@ -12,7 +12,6 @@ import sqlalchemy as sa
 
 from db.reads.changes import live_version, structure_version
 from db.reads.checkpoints import (
-    alias_at,
     aliases,
     checkpoint,
     checkpoint_places,
@@ -33,7 +32,6 @@ from db.session import Database
 
 __all__ = [
     "ItemFilter",
-    "alias_at",
     "aliases",
     "checkpoint",
     "checkpoint_places",

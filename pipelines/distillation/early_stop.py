@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 ALPHA = 0.05  # of each check
 PASSED = "probe_passed"
+RECOVERY_PROMPTS = "the recovery prompts"
 
 
 def hold_out(
@@ -45,7 +46,7 @@ def hold_out(
     settings = job.settings.stop
     if settings is None:
         return data, []
-    source = settings.probe or "the recovery prompts"
+    source = settings.probe or RECOVERY_PROMPTS
     rows = read_prompts(settings.probe, job.seed, home) if settings.probe else data.rows
     checkable = asked.kept_out_of([row for row in rows if row.fields.get("instruction_id_list")])
     if not checkable:
@@ -54,7 +55,6 @@ def hold_out(
             "answers by: give distill.stop.probe a file in IFEval's format, other than the evaluation's"
         )
     require_checkers(source, checkable, "distill.stop")
-    _require_enough(settings, source, len(checkable))
     probe = random.Random(f"probe:{job.seed}").sample(checkable, min(settings.prompts, len(checkable)))
     probed = AskedPrompts([row.text for row in probe])
     prompts, pairs = probed.kept_out_of(data.prompts), probed.kept_out_of(data.pairs)
@@ -63,14 +63,13 @@ def hold_out(
     return replace(data, prompts=prompts, pairs=pairs), probe
 
 
-def _require_enough(settings: StopConfig, source: str, there: int) -> None:
+def require_enough(settings: StopConfig | None, probe: Sequence[Prompt]) -> None:
     """Refuse so few prompts that a look does not pass even where every answer is as good as the clean one."""
-    asked = min(settings.prompts, there)
-    if _can_pass(asked, settings.margin):
+    if settings is None or _can_pass(len(probe), settings.margin):
         return
-    where = "" if asked < there else f" in {source}"
+    where = f" in {settings.probe or RECOVERY_PROMPTS}" if len(probe) < settings.prompts else ""
     raise InputError(
-        f"distill.stop: {asked} prompts{where} never show that behaviour is back within a margin of "
+        f"distill.stop: {len(probe)} prompts{where} never show that behaviour is back within a margin of "
         f"{settings.margin:g}, which takes {_fewest(settings.margin):,}: raise distill.stop.prompts, name a "
         "distill.stop.probe with as many, or raise distill.stop.margin"
     )

@@ -50,6 +50,7 @@ def checked_inputs(ws: Workspace, job: DistillJob, *, midtrains: bool = False) -
     require_routes(job, method, trained.rows)
     require_teachers(ws, job, method, trained.rows, midtrains=midtrains)
     trained, probe = early_stop.hold_out(job, trained, asked, ws.home)
+    early_stop.require_enough(job.settings.stop, probe)
     require_askable(ws, job.student, probe, name="rows of distill.stop.probe")
     _, trained = inputs.read_reward(job, method, trained)
     context = inputs.read_context(job, method, trained.pairs)

@@ -68,17 +68,18 @@ class Engines(ExitStack):
         require_whole_teacher(checkpoint)
         engine = self._engine("teacher", where, checkpoint, dtype_of(student), 0)
         if isinstance(engine, ServerEngine) and where != OWN_SERVER:
-            self._check_teacher(engine, where, checkpoint)
+            engine.require_own_weights()
+            self._name_served(engine, where, checkpoint)
+            return EngineTeacher(engine, student, kind, k, check=engine.require_own_weights)
         return EngineTeacher(engine, student, kind, k)
 
-    def _check_teacher(self, engine: ServerEngine, where: str, checkpoint: Checkpoint) -> None:
-        """Refuse a running server that was sent other weights; say where it serves another checkpoint."""
+    def _name_served(self, engine: ServerEngine, where: str, checkpoint: Checkpoint) -> None:
+        """Say where a running server serves another checkpoint."""
         served = sorted(set(engine.models) - {checkpoint.id})
         if served:
             self.ws.progress.say(
                 f"  teacher      {where} serves {', '.join(served)}: not known to be {checkpoint.id}"
             )
-        engine.require_own_weights()
 
     def _engine(self, role: str, where: str, checkpoint: Checkpoint, dtype: str, rank: int) -> Engine:
         from recovery.engines.vllm_http import ServerEngine

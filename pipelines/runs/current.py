@@ -6,14 +6,18 @@ from db.reads import queries
 from pipelines.runs.stage_runner import Stage
 
 
+def current_at_first(stage: Stage) -> str:
+    """Return the checkpoint that `current` named when a run's work began, which asks for it first."""
+    found = stage.once("current.json", lambda: queries.resolve(stage.workspace.tracker.db, "current"))
+    return str(found)
+
+
 def make_current(stage: Stage, checkpoint: str, *, otherwise: str, cycle: int | None = None) -> None:
     """Make a checkpoint `current`, that of a cycle unless it was rejected meanwhile; `otherwise` says how to
     go on with it where another one stays current, as what a second run beside it or a review chose does."""
     tracker = stage.workspace.tracker
-    began = queries.run(tracker.db, stage.id)["started_at"]
-    before = queries.alias_at(tracker.db, "current", began)
     now = queries.resolve(tracker.db, "current")
-    if now not in (before, checkpoint):
+    if now not in (current_at_first(stage), checkpoint):
         stage.say(f"  current      stays {now}, to which it was moved after this run began: {otherwise}")
         return
     if cycle is None:

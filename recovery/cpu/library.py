@@ -65,7 +65,8 @@ def _found() -> tuple[Any, str]:
 
 def _short(error: Exception) -> str:
     """Return the error's own words in one short line."""
-    return " ".join(str(error).split())[:200]
+    said = "it took too long" if isinstance(error, subprocess.TimeoutExpired) else str(error)
+    return " ".join(said.split())[-200:]  # a compiler's last words tell most
 
 
 def _kernels(compiler: str, openmp: str) -> Any:

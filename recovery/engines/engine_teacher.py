@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,15 @@ if TYPE_CHECKING:
 class EngineTeacher:
     """A teacher that an engine runs: scores of the sampled tokens, or also of the top k entries."""
 
-    def __init__(self, engine: Engine, student: ChatModel, kind: str, k: int = 16) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        student: ChatModel,
+        kind: str,
+        k: int = 16,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`check` is called before each use: others may have sent weights to a running server."""
         if kind not in ("sampled", "topk"):
             raise InputError(
                 f"{engine.name}: sends log-probs of tokens, not whole distributions: take a method such as "
@@ -34,8 +42,10 @@ class EngineTeacher:
         self.student = student
         self.kind = kind
         self.k = k
+        self.check = check
 
     def score(self, rollouts: Rollouts, contexts: Contexts | None = None) -> TeacherScores:
+        self.check()
         if contexts is not None:
             rollouts = rollouts.with_prompts(contexts, self.student.pad_id)
         top_k = self.k if self.kind == "topk" else 0
@@ -51,5 +61,6 @@ class EngineTeacher:
 
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
         """Sample one answer per prompt from the teacher."""
+        self.check()
         sample = partial(self.engine.sample, prompts, params, self.student.stop_ids)
         return rollouts_of(self.student, prompts, with_restart(self.engine, sample))

@@ -40,6 +40,7 @@ Read = Callable[[int, dict[str, Any]], T]
 
 COMPLETIONS = "/v1/completions"
 MOST_REQUESTS = 256  # requests in flight to one server, of all processes that ask it
+OUT_OF_REACH = (403, 405, 501)  # what a proxy answers that lets only /v1 through
 RESTART_SECONDS = 60.0  # longest wait for an external server to come back
 
 
@@ -272,6 +273,8 @@ class ServerEngine:
             answer = self.client.post(url + "/collective_rpc", request, seconds, self._key(url))
             return any(worker["overwritten"] for worker in answer["results"])
         except (EngineLost, Refused, KeyError, TypeError) as error:
+            if isinstance(error, Refused) and error.status in OUT_OF_REACH:
+                return False
             raise InputError(
                 f"{url}: it does not say whether it was sent weights ({error}): start it with "
                 "`recover serve CHECKPOINT`"

@@ -156,12 +156,12 @@ def test_of_large_rows_few_are_held_at_once(
 
     with Tracker(tmp_path / "recover.db") as tracker:
         with tracker.live(tracker.start_run("distill").id) as live:
-            live.traces(1, [{"prompt": "p", "estimator": "none", "mean": None, "n": 0, "tokens": {}}] * 50)
+            live.traces(1, [{"prompt": "p", "estimator": "none", "mean": None, "n": 0, "tokens": {}}] * 250)
         monkeypatch.setattr(exporting, "redact", counted)
         pieces = export(tracker.db, "traces", kind)
         next(pieces)
-        assert len(read) == 50 + 20  # the first pass is for the names of the columns
-        assert b"".join(pieces) and len(read) == 50 + 50
+        assert len(read) == 250 + 100  # the first pass is for the names of the columns
+        assert b"".join(pieces) and len(read) == 250 + 250
 
 
 def test_columns_that_appear_late_or_change_their_type_are_kept() -> None:

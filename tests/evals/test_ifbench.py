@@ -113,7 +113,7 @@ def test_several_samples_and_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("package")
 def test_a_checker_that_fails_on_an_answer_ends_no_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the second instruction it misses an argument; the first is checked all the same. Strict and loose count once."""
+    """Of the second instruction it misses an argument; the first is checked. Strict and loose count once."""
     row = ROWS[1] | {"instruction_id_list": ["words:one", "words:two"], "kwargs": [{"word": "sea"}, {"n": 1}]}
     monkeypatch.setattr(ifbench, "prompts", lambda: [row])
     score = ifbench.evaluate([lambda chats: ["sea" for _ in chats]] * 2)

@@ -16,7 +16,7 @@ from pipelines.config.jobs import DistillJob
 from pipelines.config.overrides import override
 from pipelines.config.sections.distill import StopConfig
 from pipelines.distill import distill
-from pipelines.distillation.early_stop import BehaviourBack, hold_out
+from pipelines.distillation.early_stop import BehaviourBack, hold_out, require_enough
 from pipelines.distillation.input_checks import checked_inputs
 from pipelines.distillation.inputs import read_data
 from pipelines.machine.init_home import initialise
@@ -124,8 +124,9 @@ def test_fewer_prompts_than_a_look_can_pass_with_are_refused(
 ) -> None:
     asked = job(prompts, **stop)
     takes = 59 if stop.get("margin") else 9
+    _, probe = hold_out(asked, read_data(asked, get("opd")), AskedPrompts([]))  # as a resumed run does
     with pytest.raises(InputError, match=rf"{said} .*, which takes {takes}: raise distill\.stop\.prompts"):
-        hold_out(asked, read_data(asked, get("opd")), AskedPrompts([]))
+        require_enough(asked.settings.stop, probe)
 
 
 def test_nothing_to_check_by_is_said(prompts: Path) -> None:

@@ -230,8 +230,21 @@ def test_a_server_that_was_sent_weights_says_so(student: ChatModel) -> None:
         server.fault = "fails"
         with pytest.raises(InputError, match=r"does not say whether it was sent weights.*recover serve"):
             engine.require_own_weights()
-        server.fault = "takes no weights"
-        engine.require_own_weights()
+        for fault in ("takes no weights", "keeps its commands to itself"):
+            server.fault = fault
+            engine.require_own_weights()
+
+
+def test_a_teacher_whose_server_is_sent_weights_meanwhile_teaches_no_more(student: ChatModel) -> None:
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        teacher = EngineTeacher(engine, student, "sampled", check=engine.require_own_weights)
+        rows = teacher.sample(PROMPTS, PARAMS)
+        assert teacher.score(rows).sampled_logprobs_N is not None
+        EngineSampler(ServerEngine([server.url], SETTINGS), student).sample(PROMPTS, PARAMS)
+        for use in (lambda: teacher.score(rows), lambda: teacher.sample(PROMPTS, PARAMS)):
+            with pytest.raises(InputError, match="was sent other weights"):
+                use()
 
 
 def test_a_worker_notes_that_it_was_sent_weights() -> None:
