@@ -8,7 +8,7 @@ from typing import Any
 from dashboard.address import Address
 from dashboard.form_controls import choose, search_field
 from dashboard.markup import Html, join, tag
-from dashboard.number_format import bounds, count, duration, moment, percent, points, share
+from dashboard.number_format import bound, bounds, count, duration, moment, percent, points, share
 from dashboard.page_parts import sortable, table
 from dashboard.status_chips import chip
 from db.cycle_names import STAGES
@@ -166,8 +166,8 @@ NUMERIC = ("delta", "fraction", "knowledge", "retention", "cost")
 def _line(row: Row, picked: list[int], address: Address) -> list[Any]:
     number = row["cycle"]
     verdict = row["verdict"] or {}
-    bound = verdict.get("behaviour_lower_bound")
-    worst = f"at worst {points(bound)}" if bound is not None else ""
+    lowest = verdict.get("behaviour_lower_bound")
+    worst = f"at worst {bound(lowest, verdict.get('margin'))}" if lowest is not None else ""
     fraction = row["recovered_fraction"]
     unlost = "no loss shown" if fraction is None and delta(row) is not None else ""
     review = row["review"] or {}

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from db.values import seconds_since
+from evals.scores import bound_in_points
 
 NONE = "–"
 
@@ -29,6 +30,13 @@ def bounds(ends: Sequence[float | None] | None, between: str = "–") -> str:
 def points(value: float | None) -> str:
     """Format a difference of shares in signed percentage points: -0.012 -> −1.2."""
     return NONE if value is None else f"{100 * value:+.1f}".replace("-", "−")
+
+
+def bound(value: float | None, margin: float | None) -> str:
+    """Format a bound in points, with as many digits as tell it from minus the margin."""
+    if value is None or margin is None:
+        return points(value)
+    return bound_in_points(value, margin).replace("-", "−")
 
 
 def count(value: float | None) -> str:

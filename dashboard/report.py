@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dashboard import metric_names, page_parts, run_names
+from dashboard import metric_names, number_format, page_parts, run_names
 from dashboard.figures import metric_curves, scores_over_cycles, token_divergence
 from dashboard.figures.markers import stage_legend
 from dashboard.figures.metric_curves import Curve
@@ -162,7 +162,7 @@ def _verdict(axis: str, found: Row, samples: dict[str, int]) -> list[Any]:
     margin = found["margin"]
     numbers = [
         points(found["difference"]),
-        points(found["lower_bound"]),
+        number_format.bound(found["lower_bound"], margin),
         NONE if margin is None else points(-margin),
         found["gained"],
         found["lost"],

@@ -14,7 +14,7 @@ from evals.families.measures import SHARE, measure_of
 from evals.families.table import FAMILIES
 from evals.knowledge import BESIDE
 from evals.probes import OLD, UPDATES
-from evals.scores import Item, asked, prompts_for, samples_of
+from evals.scores import Item, asked, bound_in_points, prompts_for, samples_of
 from evals.verdict import EVERY_AXIS
 
 ALPHA = 0.05
@@ -83,13 +83,13 @@ def claim(row: Row) -> str:
     """State whether b is at most the margin worse than a."""
     result = row["non_inferior"]
     margin = f"{100 * result['margin']:g} points"
-    lower = f"one-sided 95 % lower bound {100 * result['lower_bound']:+.1f}"
+    lower = f"one-sided 95 % lower bound {bound_in_points(result['lower_bound'], result['margin'])}"
     if result["outcome"] == claims.NOTHING_TO_LOSE:
         return f"nothing to lose: a passes {100 * row['a_score']:.1f} %, no more than the margin of {margin}"
     if result["outcome"] == "passed":
         return f"b is at most {margin} worse ({lower})"
     if result["outcome"] == "failed":
-        upper = f"one-sided 95 % upper bound {100 * result['upper_bound']:+.1f}"
+        upper = f"one-sided 95 % upper bound {bound_in_points(result['upper_bound'], result['margin'])}"
         return f"b is more than {margin} worse ({upper})"
     needed = f"{result['needed_n']:,}" if result["needed_n"] else "more"
     return f"undecided whether b is at most {margin} worse: that takes about {needed} prompts ({lower})"

@@ -80,6 +80,12 @@ def prompts_for(answers: int, items: Sequence[Item]) -> int:
     return ceil(answers / samples_of([item.key for item in items]))
 
 
+def bound_in_points(bound: float, margin: float) -> str:
+    """Format a bound in percentage points: one digit, or as many as tell it from minus the margin."""
+    digits = next((n for n in (1, 2, 3) if round(100 * bound, n) != round(-100 * margin, n)), 1)
+    return f"{100 * bound:+.{digits}f}"
+
+
 def asked(answers: int, samples: int) -> str:
     """Say how many prompts were asked, behind the number of answers where each got several."""
     if samples == 1:

@@ -30,7 +30,7 @@ from evals import learned
 from evals.families import claims
 from evals.families.table import FAMILIES, MARGIN
 from evals.probes import NEW, OLD, UPDATES
-from evals.scores import Item, Score, prompts_for, share
+from evals.scores import Item, Score, bound_in_points, prompts_for, share
 from evals.statistics import (
     WANTED_POWER,
     NonInferiority,
@@ -311,7 +311,7 @@ def is_refuted(row: Mapping[str, Any]) -> bool:
 
 def deciding_bound(row: Mapping[str, Any]) -> str:
     which = "upper" if is_refuted(row) else "lower"
-    return f"{which} bound {100 * row[which + '_bound']:+.1f}"
+    return f"{which} bound {bound_in_points(row[which + '_bound'], row['margin'])}"
 
 
 def _sentence(row: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from dashboard import reviewing, stage_progress
 from dashboard.address import Address
 from dashboard.figures.stage_scores import stage_scores
 from dashboard.markup import Html, join, tag
-from dashboard.number_format import NONE, bounds, count, duration, moment, points, share, size
+from dashboard.number_format import NONE, bound, bounds, count, duration, moment, points, share, size
 from dashboard.page_context import PageContext
 from dashboard.page_parts import beside_claim, empty, prompts, samples_by_suite, samples_of_axis, table
 from dashboard.pages.cycles import said
@@ -195,8 +195,8 @@ def _numbers(axis: Mapping[str, Any], samples: int) -> str:
     margin = axis.get("margin")
     known = margin is not None and axis.get("upper_bound") is not None
     refuted = known and is_refuted(axis)
-    bound = f"at best {points(axis['upper_bound'])}" if refuted else f"at worst {points(axis['lower_bound'])}"
-    words = f"{points(axis['difference'])} points against {against}; {bound}"
+    end = ("at best", "upper_bound") if refuted else ("at worst", "lower_bound")
+    words = f"{points(axis['difference'])} points against {against}; {end[0]} {bound(axis[end[1]], margin)}"
     if margin is not None and margin < 0:
         words += f", where {points(-margin)} must be shown"
     elif margin is not None:

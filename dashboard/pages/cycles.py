@@ -11,7 +11,7 @@ from dashboard.figures.markers import stage_legend
 from dashboard.figures.plane import MARKS, cycles_plane
 from dashboard.figures.scores_over_cycles import stages_over_cycles
 from dashboard.markup import Html, join, tag
-from dashboard.number_format import points, share
+from dashboard.number_format import bound, points, share
 from dashboard.page_context import PageContext
 from dashboard.page_parts import empty, failure, with_code
 from dashboard.status_chips import chip
@@ -127,9 +127,9 @@ def said(context: PageContext, row: Row) -> list[Any]:
         onward = context.command("resume", row["run"])
         return [with_code(words.replace("COMMAND", onward)), failure(row)]
     parts = [f"Instruction following: {_by_stage(scores)}"]
-    bound, margin = verdict.get("behaviour_lower_bound"), verdict.get("margin")
-    if bound is not None and margin is not None:
-        parts.append(f"at worst {points(bound)} points, where {points(-margin)} is allowed")
+    lowest, margin = verdict.get("behaviour_lower_bound"), verdict.get("margin")
+    if lowest is not None and margin is not None:
+        parts.append(f"at worst {bound(lowest, margin)} points, where {points(-margin)} is allowed")
     known = row["scores"].get("knowledge", {})
     if known.get("recovered") is not None:
         parts.append(f"the new documents: {_by_stage(known)}")

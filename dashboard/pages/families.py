@@ -9,7 +9,7 @@ from dashboard.address import Address
 from dashboard.figures.score_heatmap import Cell, heatmap, scale, with_interval
 from dashboard.form_controls import choose_cycle
 from dashboard.markup import Html, tag
-from dashboard.number_format import NONE, points
+from dashboard.number_format import NONE, bound, points
 from dashboard.page_context import PageContext
 from dashboard.page_parts import empty, number_headers, table
 from dashboard.status_chips import chip
@@ -20,6 +20,8 @@ TITLE = "Families"
 PATH = "/families"
 SHOWN = 6  # cycles side by side
 SUITES = {"ifeval": "instructions", **{name: name for name in FAMILIES}}
+
+ENDS = ("lower_bound", "upper_bound")
 
 Row = dict[str, Any]
 Column = tuple[int, str]  # cycle and stage
@@ -115,7 +117,7 @@ def _line(name: str, axis: Row) -> list[Any]:
     measured = axis["difference"] is not None
     numbers = [
         points(axis["difference"]),
-        f"{points(axis['lower_bound'])} to {points(axis['upper_bound'])}" if measured else NONE,
+        " to ".join(bound(axis[end], axis["margin"]) for end in ENDS) if measured else NONE,
         points(-axis["margin"]) if measured else NONE,
     ]
     claim = f"not measured: {details['reason']}" if "reason" in details else FAMILIES[name].claim

@@ -63,7 +63,7 @@ def test_a_model_that_its_questions_chose_is_not_compared_without_a_word(tmp_pat
         choice = tracker.start_run("choose")
         tracker.finish_run(choice.id, {"checkpoint": "two", "tried": [{"name": "none"}] * tried})
         page = views.look(views.context(tracker), "/compare?a=one&b=two")
-    warned = "two was chosen by half of its cycle's questions, which flatter it: recover verdict judges by"
+    warned = "two was chosen by half of its cycle's questions, which flatter it: its verdict judges by"
     assert (warned in page.text) is (tried > 1) and "one was chosen" not in page.text
 
 

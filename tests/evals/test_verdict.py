@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evals.comparison import compare
-from evals.scores import Item, Score, asked, prompts_for, samples_of
+from evals.scores import Item, Score, asked, bound_in_points, prompts_for, samples_of
 from evals.verdict import accepted, deciding_bound, pairs, power_warning, summary, verdict
 from recovery.errors import InputError
 
@@ -251,6 +251,21 @@ def test_the_bound_that_is_shown_is_the_one_that_decides(low: float, width: floa
     refuted = low + width < -margin
     value = 100 * (low + width if refuted else low)
     assert deciding_bound(row) == f"{'upper' if refuted else 'lower'} bound {value:+.1f}"
+
+
+@pytest.mark.parametrize(
+    ("bound", "margin", "shown"),
+    [
+        (-0.021, 0.03, "-2.1"),
+        (-0.0304, 0.03, "-3.04"),
+        (-0.02997, 0.03, "-2.997"),
+        (-0.03, 0.03, "-3.0"),
+        (0.7004, -0.7, "+70.04"),
+    ],
+)
+def test_a_bound_close_to_its_limit_is_told_from_it(bound: float, margin: float, shown: str) -> None:
+    """ "Lower bound -3.0, margin 3: underpowered" leaves a reader guessing."""
+    assert bound_in_points(bound, margin) == shown
 
 
 def test_the_summary_has_a_sentence_for_each_axis() -> None:
