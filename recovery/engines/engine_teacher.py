@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import SamplingParams
     from recovery.teachers.teachers import Contexts
+
+T = TypeVar("T")
 
 
 class EngineTeacher:
@@ -45,11 +47,10 @@ class EngineTeacher:
         self.check = check
 
     def score(self, rollouts: Rollouts, contexts: Contexts | None = None) -> TeacherScores:
-        self.check()
         if contexts is not None:
             rollouts = rollouts.with_prompts(contexts, self.student.pad_id)
         top_k = self.k if self.kind == "topk" else 0
-        scores = with_restart(self.engine, lambda: token_scores(self.engine, rollouts, top_k))
+        scores = self._checked(lambda: token_scores(self.engine, rollouts, top_k))
         logprobs_N = torch.tensor([token.logprob for token in scores])
         if self.kind == "sampled":
             return TeacherScores(sampled_logprobs_N=logprobs_N)
@@ -61,6 +62,14 @@ class EngineTeacher:
 
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
         """Sample one answer per prompt from the teacher."""
-        self.check()
         sample = partial(self.engine.sample, prompts, params, self.student.stop_ids)
-        return rollouts_of(self.student, prompts, with_restart(self.engine, sample))
+        return rollouts_of(self.student, prompts, self._checked(sample))
+
+    def _checked(self, use: Callable[[], T]) -> T:
+        """Use the engine behind the check; wait for one that is lost, and check it again."""
+
+        def checked() -> T:
+            self.check()
+            return use()
+
+        return with_restart(self.engine, checked)

@@ -272,7 +272,7 @@ class ServerEngine:
         try:
             answer = self.client.post(url + "/collective_rpc", request, seconds, self._key(url))
             return any(worker["overwritten"] for worker in answer["results"])
-        except (EngineLost, Refused, KeyError, TypeError) as error:
+        except (Refused, KeyError, TypeError) as error:
             if isinstance(error, Refused) and error.status in OUT_OF_REACH:
                 return False
             raise InputError(

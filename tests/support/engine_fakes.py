@@ -144,6 +144,8 @@ class FakeServer(ThreadingHTTPServer):
         if path == "/v1/completions":
             with self.lock:
                 return 200, {"choices": [self.complete(body)]}
+        if path == "/collective_rpc" and self.fault == "answers something else":
+            return 200, {}
         if path == "/collective_rpc" and self.fault == "keeps its commands to itself":
             return 403, {"error": "a proxy lets only /v1 through"}
         if path == "/collective_rpc" and self.fault != "takes no weights":

@@ -227,8 +227,11 @@ def test_a_server_that_was_sent_weights_says_so(student: ChatModel) -> None:
         EngineSampler(engine, student).sample(PROMPTS, PARAMS)
         with pytest.raises(InputError, match="was sent other weights since it was started with tiny"):
             engine.require_own_weights()
-        server.fault = "fails"
+        server.fault = "answers something else"
         with pytest.raises(InputError, match=r"does not say whether it was sent weights.*recover serve"):
+            engine.require_own_weights()
+        server.fault = "fails"  # a training waits for it
+        with pytest.raises(EngineLost):
             engine.require_own_weights()
         for fault in ("takes no weights", "keeps its commands to itself"):
             server.fault = fault
