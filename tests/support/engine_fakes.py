@@ -144,13 +144,18 @@ class FakeServer(ThreadingHTTPServer):
         if path == "/v1/completions":
             with self.lock:
                 return 200, {"choices": [self.complete(body)]}
-        if path == "/collective_rpc" and self.fault == "answers something else":
-            return 200, {}
-        if path == "/collective_rpc" and self.fault == "keeps its commands to itself":
-            return 403, {"error": "a proxy lets only /v1 through"}
-        if path == "/collective_rpc" and self.fault != "takes no weights":
-            return 200, {"results": [self.called(body)]}
+        if path == "/collective_rpc":
+            return self.command(body)
         return (200, {}) if path in ("/health", "/reset_prefix_cache") else (404, {"detail": "Not Found"})
+
+    def command(self, body: dict[str, Any]) -> tuple[int, Any]:
+        if self.fault == "takes no weights":
+            return 404, {"detail": "Not Found"}
+        if self.fault == "answers something else":
+            return 200, {}
+        if self.fault == "keeps its commands to itself":
+            return 403, {"error": "a proxy lets only /v1 through"}
+        return 200, {"results": [self.called(body)]}
 
     def called(self, body: dict[str, Any]) -> dict[str, Any] | None:
         """Return what a method of the worker extension returns."""
