@@ -10,7 +10,7 @@ from dashboard.markup import Html, join, tag
 from dashboard.number_format import NONE
 from db.reads import queries
 from db.session import Database
-from evals import learned, verdict
+from evals import learned, looks, verdict_sentences
 from evals.scores import asked, samples_of
 
 LOOKED_BACK = 5  # newest cycles among which a measured one is looked for
@@ -66,8 +66,10 @@ def absent(wanted: str, shown: str) -> Html | None:
 def beside_claim(axis: Mapping[str, Any]) -> list[Html]:
     """Say what an axis tells beside its claim: what was learned, and where a pass claims nothing."""
     details = axis.get("details") or {}
-    nothing = verdict.nothing_to_lose(details)
+    nothing = verdict_sentences.nothing_to_lose(details)
+    looked = looks.in_words(details)
     said = [
+        f"{looked[:1].upper()}{looked[1:]}." if looked else "",
         f"The documents: {learned.sentence(details['learned'])}." if details.get("learned") else "",
         f"{nothing[:1].upper()}{nothing[1:]}." if nothing else "",
     ]

@@ -1,7 +1,7 @@
 """Run IFEval through lm-eval: its task, prompts and checkers.
 
-Only this file and task_runner.py import lm_eval. `lm_eval.evaluate` is the loop inside `simple_evaluate`; the
-wrapper around it would reseed torch's and numpy's global generators in the middle of a training run and
+Only this file and tasks/runner.py import lm_eval. `lm_eval.evaluate` is the loop inside `simple_evaluate`;
+the wrapper around it would reseed torch's and numpy's global generators in the middle of a training run and
 collect a report of the machine on every call.
 """
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from evals.harness import CheckedAnswer, IFEvalRun
 
 SUITE = "ifeval"
+FURTHER = "ifeval:further"  # prompts in the same format, asked where those of the suite leave its claim open
 METRIC = "prompt_strict"
 
 

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from math import ceil
 from typing import Any, TypeVar
 
+from recovery.errors import InputError
+
 T = TypeVar("T")
 _SAMPLE = re.compile(r"#\d+$")
 LIMIT_SEED = 0  # of the sample that --limit takes: the same items for every checkpoint
@@ -108,3 +110,21 @@ def chat(prompt: str) -> list[Message]:
 def share(passed: Sequence[bool]) -> float:
     """Return the share that passed; 0 for an empty sequence."""
     return sum(passed) / len(passed) if passed else 0.0
+
+
+def pairs(after: Sequence[Item], before: Sequence[Item], suite: str = "suite") -> list[tuple[Item, Item]]:
+    """Pair the items of two checkpoints by key, in the order of `before`; keys and prompts must agree."""
+    by_key = {item.key: item for item in after}
+    unpaired = [item.key for item in before if item.key not in by_key]
+    if unpaired or len(by_key) != len(before):
+        raise InputError(
+            f"{suite}: {len(by_key)} items against {len(before)}, {len(unpaired)} without a partner: "
+            "evaluate both checkpoints on the same prompts"
+        )
+    changed = [item.key for item in before if by_key[item.key].prompt != item.prompt]
+    if changed:
+        raise InputError(
+            f"{suite}: item {changed[0]} has another prompt in one evaluation ({len(changed)} in all): "
+            "evaluate both checkpoints on the same prompts"
+        )
+    return [(by_key[item.key], item) for item in before]

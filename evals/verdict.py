@@ -12,6 +12,7 @@ responses to changed facts, the new answers with the old ones: a negative margin
 A claim is shown when the one-sided 95 % lower bound lies above minus the margin, its opposite when the upper
 bound lies below. Between the two an axis is "underpowered"; without scores it is "not measured". Neither is a
 pass, but updates, whose number of items the documents set, only blocks acceptance when refuted or required.
+Behaviour may be judged in two looks (evals/looks.py).
 
 Kept knowledge says nothing of what there was to keep: evals/learned.py compares it with the clean model's.
 
@@ -23,22 +24,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import ceil
 from typing import Any
 
-from evals import learned
+from evals import learned, looks
 from evals.families import claims
 from evals.families.table import FAMILIES, MARGIN
+from evals.ifeval import FURTHER
 from evals.probes import NEW, OLD, UPDATES
-from evals.scores import Item, Score, bound_in_points, prompts_for, share
-from evals.statistics import (
-    WANTED_POWER,
-    NonInferiority,
-    chance_to_pass,
-    items_to_pass,
-    non_inferiority,
-    superiority,
-)
+from evals.scores import Item, Score, pairs, prompts_for, share
+from evals.statistics import NonInferiority, superiority
 from recovery.errors import InputError
 
 ALPHA = 0.05  # of each claim; families share one
@@ -58,6 +52,7 @@ class Axis:
     passed: str
     failed: str
     optional: bool = False  # whether a cycle may be accepted without this claim being shown
+    further: str | None = None  # suite that is asked where this axis's own leaves the claim open
 
     def words(self, outcome: str) -> str:
         said = {"passed": self.passed, "failed": self.failed, claims.NOTHING_TO_LOSE: NOT_MEASURED}
@@ -69,7 +64,7 @@ class Axis:
 
 
 AXES = (
-    Axis("behaviour", "ifeval", "clean", 0.03, "recovered", "not recovered"),
+    Axis("behaviour", "ifeval", "clean", 0.03, "recovered", "not recovered", further=FURTHER),
     Axis("knowledge", "knowledge", "midtrained", 0.03, "kept", "lost"),
     Axis("retention", "retention", "clean", 0.10, "kept", "lost"),
     Axis(UPDATES, UPDATES, OLD_ANSWERS, -0.70, "updated", "not updated", optional=True),
@@ -86,24 +81,26 @@ def verdict(
     margins: Mapping[str, float] | None = None,
     alpha: float = ALPHA,
     unmeasured: Mapping[str, str] | None = None,
+    two_looks: bool = False,
 ) -> dict[str, Any]:
     """Judge every axis: axis name -> word, and the counts and bounds of each measured axis under `axes`.
 
     A family is judged if it is among the suites; `unmeasured` says why one of them has no scores. A suite
-    without items, as in half of a small evaluation, is not measured.
+    without items, as in half of a small evaluation, is not measured. With `two_looks`, an axis that has
+    further prompts is judged at half of alpha: on its own suite, or on both if the further one was asked.
     """
-    suites = {name: stages if any(map(_items, stages.values())) else {} for name, stages in suites.items()}
+    asked = {name: _answered(stages) for name, stages in suites.items()}
     margin_of = margins_by_axis(margins)
     words: dict[str, Any] = {}
     axes: dict[str, dict[str, Any]] = {}
     for axis in AXES:
-        result = _judge(axis, suites.get(axis.suite, {}), margin_of[axis.name], alpha)
-        words[axis.name] = axis.words(result.outcome) if result else NOT_MEASURED
-        if result:
-            axes[axis.name] = _row(axis, words[axis.name], result) | _vacuous(axis, suites, result)
-    if "knowledge" in axes and "clean" in suites["knowledge"]:
-        axes["knowledge"]["learned"] = _learned(suites["knowledge"])
-    for name, row in _families(suites, margin_of, alpha, unmeasured or {}).items():
+        row = _judge(axis, asked, margin_of[axis.name], alpha, in_two=two_looks)
+        words[axis.name] = row.get("outcome", NOT_MEASURED)
+        if row:
+            axes[axis.name] = row
+    if "knowledge" in axes and "clean" in asked["knowledge"]:
+        axes["knowledge"]["learned"] = _learned(asked["knowledge"])
+    for name, row in _families(asked, margin_of, alpha, unmeasured or {}).items():
         words[name] = row["outcome"]
         axes[name] = row
     lower_bound = axes["behaviour"]["lower_bound"] if "behaviour" in axes else None
@@ -111,7 +108,10 @@ def verdict(
 
 
 def _families(
-    suites: Mapping[str, Stages], margin_of: Mapping[str, float], alpha: float, unmeasured: Mapping[str, str]
+    suites: Mapping[str, looks.Stages],
+    margin_of: Mapping[str, float],
+    alpha: float,
+    unmeasured: Mapping[str, str],
 ) -> dict[str, dict[str, Any]]:
     """Judge the families among the suites, each at alpha divided by their number."""
     asked = [axis for axis in FAMILY_AXES if axis.suite in suites]
@@ -121,7 +121,7 @@ def _families(
         margin = margin_of[axis.name]
         named = {"axis": axis.name, "suite": axis.suite, "reference": axis.reference, "families": len(asked)}
         if {"recovered", axis.reference} <= set(stages):
-            both = pairs(_items(stages["recovered"]), _items(stages[axis.reference]), axis.suite)
+            both = pairs(stages["recovered"], stages[axis.reference], axis.suite)
             row = claims.claim(FAMILIES[axis.name], both, margin, alpha / len(asked))
         else:
             row = {"outcome": NOT_MEASURED, "reason": unmeasured.get(axis.suite, f"no {axis.suite} scores")}
@@ -171,113 +171,25 @@ def _acceptable(axis: Axis, required: Sequence[str] | None) -> tuple[str, ...]:
     return (axis.passed, NOT_MEASURED, UNDERPOWERED) if axis.optional else (axis.passed, NOT_MEASURED)
 
 
-def summary(result: Mapping[str, Any]) -> list[str]:
-    """Return one sentence per axis."""
-    return [_axis_sentence(axis, result) for axis in axes_of(result)]
-
-
-def short_summary(result: Mapping[str, Any], required: Sequence[str] | None = None) -> list[str]:
-    """Return one sentence per axis, without optional axes that are neither measured nor required."""
-    return [
-        _axis_sentence(axis, result)
-        for axis in axes_of(result)
-        if axis.name in result["axes"] or not axis.optional or axis.named_in(required)
-    ]
-
-
-def _axis_sentence(axis: Axis, result: Mapping[str, Any]) -> str:
-    row = result["axes"].get(axis.name)
-    return _sentence(row) if row else f"{axis.name}: {NOT_MEASURED} (no {axis.suite} scores)"
-
-
-def power_warning(
-    items: Mapping[str, float],
-    margins: Mapping[str, float] | None = None,
-    families: int | None = None,
-    least: float = WANTED_POWER,
-    judged: float = 1.0,
-    alpha: float = ALPHA,
-) -> list[str]:
-    """Warn of each axis on which an equal checkpoint would pass with a chance below `least`.
-
-    `items` maps axis names to independent items (prompts, facts), of which one in ten is supposed to flip.
-    `families` are judged at once: as many as are among the items, unless more were asked for. Only the
-    share `judged` of the items is judged on, at the level `alpha`.
-    """
-    margin_of = margins_by_axis(margins)
-    families = families or len(set(items) & set(FAMILIES))
-    lines = []
-    for name, count in items.items():
-        margin = margin_of[name]
-        rates = max(1, len(FAMILIES[name].rates)) if name in FAMILIES else 1  # each on its part of the items
-        level = alpha / (families * rates) if name in FAMILIES else alpha
-        chance = chance_to_pass(count * judged / rates, margin, level)
-        if chance < least:
-            enough = ceil(rates * items_to_pass(margin, level) / judged)
-            part = f", {judged:.0%} of which are judged," if judged < 1 else ""
-            perfect = "lost nothing" if margin > 0 else "gives new answers only"
-            lines.append(
-                f"{name}: on {count:g} items{part} a checkpoint that {perfect} passes with a chance of "
-                f"{chance:.0%} only (margin {100 * margin:g}%); {enough} items give {WANTED_POWER:.0%}"
-            )
-    return lines
-
-
-def pairs(after: Sequence[Item], before: Sequence[Item], suite: str = "suite") -> list[tuple[Item, Item]]:
-    """Pair the items of two checkpoints by key, in the order of `before`; keys and prompts must agree."""
-    by_key = {item.key: item for item in after}
-    unpaired = [item.key for item in before if item.key not in by_key]
-    if unpaired or len(by_key) != len(before):
-        raise InputError(
-            f"{suite}: {len(by_key)} items against {len(before)}, {len(unpaired)} without a partner: "
-            "evaluate both checkpoints on the same prompts"
-        )
-    changed = [item.key for item in before if by_key[item.key].prompt != item.prompt]
-    if changed:
-        raise InputError(
-            f"{suite}: item {changed[0]} has another prompt in one evaluation ({len(changed)} in all): "
-            "evaluate both checkpoints on the same prompts"
-        )
-    return [(by_key[item.key], item) for item in before]
-
-
-def _judge(axis: Axis, stages: Stages, margin: float, alpha: float) -> NonInferiority | None:
-    if "recovered" not in stages:
-        return None
+def _judge(
+    axis: Axis, suites: Mapping[str, looks.Stages], margin: float, alpha: float, *, in_two: bool
+) -> dict[str, Any]:
+    """Return an axis's outcome and numbers; nothing where its scores are missing."""
     if axis.reference == OLD_ANSWERS:
-        return _lead(_items(stages["recovered"]), margin, alpha)
-    if axis.reference not in stages:
-        return None
-    before = _items(stages[axis.reference])
-    both = pairs(_items(stages["recovered"]), before, axis.suite)
-    found = non_inferiority(
-        [after.passed for after, _ in both],
-        [before.passed for _, before in both],
-        margin=margin,
-        alpha=alpha,
-        clusters=[before.cluster for _, before in both],
-    )
-    return replace(found, needed_n=prompts_for(found.needed_n, before))
-
-
-def _vacuous(axis: Axis, suites: Mapping[str, Stages], result: NonInferiority) -> dict[str, Any]:
-    """Return the standard's score where it is no more than the margin: then a pass claims nothing."""
-    if axis.reference == OLD_ANSWERS:
+        lead = _lead(suites.get(axis.suite, {}).get("recovered", ()), margin, alpha)
+        return _row(axis, lead) if lead else {}
+    asked = (axis.suite, axis.further) if in_two and axis.further else (axis.suite,)
+    parts = looks.parts_of(suites, asked, axis.reference)
+    if axis.suite not in parts:
         return {}
-    standard = share([item.passed for item in _items(suites[axis.suite][axis.reference])])
-    return {"nothing_to_lose": standard} if standard <= result.margin else {}
+    found = looks.judged(parts, margin, alpha / len(asked))
+    standard = share([item.passed for item in suites[axis.suite][axis.reference]])
+    vacuous = {"nothing_to_lose": standard} if standard <= margin else {}  # then a pass claims nothing
+    return _row(axis, found) | looks.row(parts, len(asked)) | vacuous
 
 
-def nothing_to_lose(details: Mapping[str, Any]) -> str:
-    """Say so of an axis whose standard passes no more than the margin; nothing of any other."""
-    if "nothing_to_lose" not in details:
-        return ""
-    passed = f"{100 * details['nothing_to_lose']:.1f} %"
-    return f"{details['reference']} passes {passed}, no more than the margin: nothing to lose"
-
-
-def _learned(stages: Stages) -> dict[str, Any]:
-    return learned.learned(pairs(_items(stages["recovered"]), _items(stages["clean"]), "knowledge"))
+def _learned(stages: looks.Stages) -> dict[str, Any]:
+    return learned.learned(pairs(stages["recovered"], stages["clean"], "knowledge"))
 
 
 def _lead(items: Sequence[Item], margin: float, alpha: float) -> NonInferiority | None:
@@ -295,53 +207,17 @@ def _lead(items: Sequence[Item], margin: float, alpha: float) -> NonInferiority 
     return replace(found, needed_n=prompts_for(found.needed_n, items))
 
 
-def _items(stage: Score | Sequence[Item]) -> Sequence[Item]:
-    return stage.items if isinstance(stage, Score) else stage
+def _answered(stages: Stages) -> looks.Stages:
+    """Return a suite's items by stage; none of a suite that no stage has an item of."""
+    items = {name: stage.items if isinstance(stage, Score) else stage for name, stage in stages.items()}
+    return items if any(items.values()) else {}
 
 
-def _row(axis: Axis, words: str, result: NonInferiority) -> dict[str, Any]:
-    row = asdict(result) | {"bootstrap": list(result.bootstrap)}
-    return row | {"axis": axis.name, "outcome": words, "suite": axis.suite, "reference": axis.reference}
+def _row(axis: Axis, result: NonInferiority) -> dict[str, Any]:
+    row = asdict(result) | {"bootstrap": list(result.bootstrap), "outcome": axis.words(result.outcome)}
+    return row | {"axis": axis.name, "suite": axis.suite, "reference": axis.reference}
 
 
 def is_refuted(row: Mapping[str, Any]) -> bool:
     """Return whether a claim was refuted: then its upper bound decides, else the lower one."""
     return bool(row["upper_bound"] < -row["margin"])
-
-
-def deciding_bound(row: Mapping[str, Any]) -> str:
-    which = "upper" if is_refuted(row) else "lower"
-    return f"{which} bound {bound_in_points(row[which + '_bound'], row['margin'])}"
-
-
-def _sentence(row: Mapping[str, Any]) -> str:
-    if "reason" in row:
-        return f"{row['axis']}: {row['outcome']} ({row['reason']})"
-    return _lead_sentence(row) if row["reference"] == OLD_ANSWERS else _paired_sentence(row)
-
-
-def _lead_sentence(row: Mapping[str, Any]) -> str:
-    neither = row["n"] - row["gained"] - row["lost"]
-    line = (
-        f"{row['axis']}: {row['outcome']} ({row['gained']} new, {row['lost']} old, {neither} neither "
-        f"of {row['n']}: lead {100 * row['difference']:+.1f} points, {deciding_bound(row)}, "
-        f"at least {-100 * row['margin']:+g})"
-    )
-    return line + (f"; it would take {row['needed_n']} probes" if row["outcome"] == UNDERPOWERED else "")
-
-
-def _paired_sentence(row: Mapping[str, Any]) -> str:
-    of = f" {row['kind']}" if "kind" in row else ""
-    test = f", McNemar p = {row['p_mcnemar']:.2g}" if "p_mcnemar" in row else ""
-    at_once = f", bounds for {row['families']} families at once" if row.get("families", 1) > 1 else ""
-    line = (
-        f"{row['axis']}: {row['outcome']} ({100 * row['difference']:+.1f} points against {row['reference']}, "
-        f"{deciding_bound(row)}, margin {100 * row['margin']:g}; "
-        f"{row['gained']} gained, {row['lost']} lost of {row['n']}{of}{test}{at_once})"
-    )
-    further = [
-        f"it would take {row['needed_n']} prompts" if row["outcome"] == UNDERPOWERED else "",
-        nothing_to_lose(row),
-        learned.sentence(row["learned"]) if "learned" in row else "",
-    ]
-    return "; ".join([line, *filter(None, further)])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from math import ceil
 
-from evals import verdict
+from evals import power, verdict, verdict_sentences
 from evals.families.table import FAMILIES
 from evals.scores import Item
 from pipelines.config.jobs import ChooseJob, DistillJob, MergeJob
@@ -144,7 +144,7 @@ def _warn_of_small_halves(job: ChooseJob, stage: Stage, asked: Items, standards:
         if halves.get(axis.name)
     }
     families = len(set(job.suites) & set(FAMILIES))
-    for line in verdict.power_warning(whole, job.settings.eval.margins(), families, judged=HALF):
+    for line in power.power_warning(whole, job.settings.eval.margins(), families, judged=HALF):
         stage.say(
             f"  choose       {line}: raise eval.samples or write more prompts (`recover prompts ifeval`)"
         )
@@ -209,7 +209,7 @@ def _judged(
     count_all(found, lambda suite: HALF)
     behaviour = found["axes"].get("behaviour", {}).get("difference")
     passed = verdict.accepted(found, _required(job, standards))
-    return Candidate(name, checkpoint, passed, behaviour, verdict.summary(found))
+    return Candidate(name, checkpoint, passed, behaviour, verdict_sentences.summary(found))
 
 
 def count_all(found: Result, judged: Callable[[str], float]) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from db.reads import queries
-from evals import verdict
+from evals import looks, power, verdict, verdict_sentences
 from evals.families.measures import measure_of
 from evals.families.table import FAMILIES
+from evals.ifeval import FURTHER, SUITE
 from evals.scores import Item
 from pipelines import choose as choosing
 from pipelines.choose import choose
@@ -16,8 +17,9 @@ from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.distill import distill
 from pipelines.engines.engine_checks import INPROCESS
 from pipelines.evaluate import evaluate, evaluation_within, recorded_suites
+from pipelines.evaluation import second_look
 from pipelines.evaluation.question_checks import unaskable_families
-from pipelines.evaluation.recorded_scores import items_by_suite, require_same_questions
+from pipelines.evaluation.recorded_scores import Items, items_by_suite, require_same_questions
 from pipelines.evaluation.suites import Suite, independent_by_axis, suites_of
 from pipelines.machine import cycle_time
 from pipelines.midtrain import midtrain
@@ -77,7 +79,13 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
     ended = _evaluate(ws, job, stage, "recovered", recovered, earlier=job.earlier)
     scores["recovered"] = ended["score_ids"]
 
-    decision = _decide(ws, job, stage, number, scores, unmeasured)
+    found = _judged(ws, job, scores, unmeasured)
+    if second_look.is_wanted(job, found):
+        stage.say(f"  verdict      {verdict_sentences.summary(found)[0]}: further prompts are asked")
+        for label, further in second_look.scores(ws, job, stage, recovered).items():
+            scores[label] = scores[label] | further
+        found = _judged(ws, job, scores, unmeasured)
+    decision = _decided(ws, job, stage, number, found)
     if decision["status"] == "accepted":
         approve = f"`recover review cycle:{number} --approve` makes this cycle's model current"
         make_current(stage, recovered, otherwise=approve, cycle=number)
@@ -103,10 +111,11 @@ def _say_outlook(ws: Workspace, job: CycleJob, stage: Stage) -> dict[str, str]:
     template cannot ask, which are returned, and the time."""
     asked = evaluation_within(job, job.clean, "clean", job.settings.eval, job.earlier)
     suites = suites_of(asked)
-    _say_power(job, suites, stage)
+    further = suites_of(second_look.asked(job, job.clean, "clean")) if second_look.may_follow(job) else []
+    _say_power(job, suites, further, stage)
     unaskable = unaskable_families(ws, ws.clean(), suites)
     _say_unmeasured(unaskable, stage)
-    _say_duration(ws, job, asked, suites, stage)
+    _say_duration(ws, job, asked, suites, further, stage)
     return unaskable
 
 
@@ -119,17 +128,27 @@ def _say_unmeasured(families: Mapping[str, str], stage: Stage) -> None:
         )
 
 
-def _say_power(job: CycleJob, suites: list[Suite], stage: Stage) -> None:
+def _say_power(job: CycleJob, suites: list[Suite], further: list[Suite], stage: Stage) -> None:
     """Say which axes have too few questions: a cycle that loses nothing would mostly be rejected for it."""
-    counts = independent_by_axis(suites)
+    counts, margins = independent_by_axis(suites), job.settings.eval.margins()
     judged = choosing.HALF if job.recover_with else 1.0
-    for line in verdict.power_warning(counts, job.settings.eval.margins(), least=EVEN, judged=judged):
+    lines = []
+    if further:
+        both = counts.pop("behaviour") * judged + sum(suite.independent for suite in further)
+        lines += power.power_warning(
+            {"behaviour": both}, margins, least=EVEN, alpha=verdict.ALPHA / looks.TWO
+        )
+    lines += power.power_warning(counts, margins, least=EVEN, judged=judged)
+    for line in lines:
         stage.say(f"  verdict      {line}")
 
 
-def _say_duration(ws: Workspace, job: CycleJob, asked: EvalJob, suites: list[Suite], stage: Stage) -> None:
+def _say_duration(
+    ws: Workspace, job: CycleJob, asked: EvalJob, suites: list[Suite], further: list[Suite], stage: Stage
+) -> None:
     """Say how long a cycle of more than some minutes takes on this machine, and why it has no kernels."""
-    found = cycle_time.forecast(ws, job, suites, recorded_suites(ws, asked, stage, suites))
+    recorded = recorded_suites(ws, asked, stage, [*suites, *further])
+    found = cycle_time.forecast(ws, job, [*suites, *further], recorded)
     takes_long = found is not None and found.seconds >= cycle_time.WORTH_SAYING
     if takes_long:
         stage.say(f"  time         {found}")
@@ -215,29 +234,36 @@ def _unmeasured(job: CycleJob, clean: Result) -> dict[str, str]:
     return found
 
 
-def _decide(
-    ws: Workspace,
-    job: CycleJob,
-    stage: Stage,
-    number: int,
-    scores: dict[str, dict[str, int]],
-    unmeasured: dict[str, str],
+def _judged(
+    ws: Workspace, job: CycleJob, scores: Mapping[str, Mapping[str, int]], unmeasured: dict[str, str]
 ) -> Result:
-    """Judge every axis; accept the cycle if all measured axes pass and none that is required is missing."""
-    asked = items_by_suite(ws, scores, job.suites)
+    """Judge every axis; behaviour on further prompts too, if they were asked."""
+    asked = items_by_suite(ws, scores, (*job.suites, FURTHER))
     require_same_questions(asked)
     judged = {
-        suite: {label: _deciding(job, items) for label, items in stages.items()}
+        suite: {label: _deciding(job, suite, items) for label, items in stages.items()}
         for suite, stages in asked.items()
     }
-    found = verdict.verdict(judged, job.settings.eval.margins(), unmeasured=unmeasured)
-    choosing.count_all(found, lambda suite: len(judged[suite]["recovered"]) / len(asked[suite]["recovered"]))
+    margins, two_looks = job.settings.eval.margins(), second_look.may_follow(job)
+    found = verdict.verdict(judged, margins, unmeasured=unmeasured, two_looks=two_looks)
+    choosing.count_all(found, lambda suite: _recovered(judged, suite) / _recovered(asked, suite))
+    return found
+
+
+def _recovered(items: Items, suite: str) -> int:
+    """Return how many answers of the recovered model judge the axis of a suite, on further prompts too."""
+    names = (SUITE, FURTHER) if suite == SUITE else (suite,)
+    return sum(len(items.get(name, {}).get("recovered", ())) for name in names)
+
+
+def _decided(ws: Workspace, job: CycleJob, stage: Stage, number: int, found: Result) -> Result:
+    """Accept the cycle if all measured axes pass and none that is required is missing."""
     ws.tracker.record_verdicts(number, found["axes"])
-    for line in verdict.short_summary(found, job.required):
+    for line in verdict_sentences.short_summary(found, job.required):
         stage.say(f"  verdict      {line}")
     status = "accepted" if verdict.accepted(found, job.required) else "rejected"
     ws.tracker.record_cycle(stage.id, status=status)
-    return {"cycle": number, "status": status, "verdict": verdict.summary(found)}
+    return {"cycle": number, "status": status, "verdict": verdict_sentences.summary(found)}
 
 
 def _missing_axes(job: CycleJob) -> list[str]:
@@ -246,6 +272,7 @@ def _missing_axes(job: CycleJob) -> list[str]:
     return [name for name in job.required if name not in measured]
 
 
-def _deciding(job: CycleJob, items: Sequence[Item]) -> list[Item]:
-    """Return the items of the verdict: all, or the confirmation half where items chose the method."""
-    return [item for item in items if job.recover_with is None or not choosing.in_selection(item, job.seed)]
+def _deciding(job: CycleJob, suite: str, items: Sequence[Item]) -> list[Item]:
+    """Return the items of the verdict: all, or the confirmation half of those that chose the method."""
+    chose = job.recover_with is not None and suite != FURTHER
+    return [item for item in items if not chose or not choosing.in_selection(item, job.seed)]

@@ -111,7 +111,7 @@ class Home:
     ) -> Found:
         """Score a checkpoint (default: current) on suites, as in "ifeval,knowledge" (default: all that have
         questions)."""
-        from evals import task_names
+        from evals.tasks import names as task_names
 
         ws = self.workspace
         changes = _changes(settings)

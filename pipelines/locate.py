@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from evals import verdict
+from evals import power, verdict
 from pipelines.config.jobs import LocateJob
 from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import Items, items_by_suite, require_same_questions
@@ -70,7 +70,7 @@ def _work(ws: Workspace, job: LocateJob, stage: Stage) -> Result:
 def _say_power(job: LocateJob, stage: Stage, alpha: float) -> None:
     """Say which axes have too few questions for so many trials: what is enough might well not pass."""
     counts = independent_by_axis(suites_of(evaluation_within(job, job.clean, "clean", job.settings)))
-    for line in verdict.power_warning(counts, job.settings.margins(), alpha=alpha):
+    for line in power.power_warning(counts, job.settings.margins(), alpha=alpha):
         stage.say(f"  locate       {line}")
 
 

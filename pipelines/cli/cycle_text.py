@@ -64,7 +64,7 @@ def _families(verdict: dict[str, Any]) -> list[str]:
 
 def axis_line(name: str, verdict: dict[str, Any]) -> str:
     """Return an axis's word, the bound that it rests on, and how many prompts would decide."""
-    from evals.verdict import deciding_bound, nothing_to_lose
+    from evals.verdict_sentences import deciding_bound, nothing_to_lose
 
     axis = verdict["axes"].get(name, {})
     if axis.get("lower_bound") is None:
@@ -80,7 +80,7 @@ def axis_line(name: str, verdict: dict[str, Any]) -> str:
 
 def family_line(name: str, axis: dict[str, Any]) -> str:
     """Return a family's word, and the bound that it rests on, or why it was not measured."""
-    from evals.verdict import deciding_bound
+    from evals.verdict_sentences import deciding_bound
 
     details = axis["details"]
     if axis["lower_bound"] is None or "reason" in details:

@@ -108,6 +108,7 @@ def demo_story(cycles: list[dict[str, Any]], home: Path) -> str:
 @setting_options.prompts
 @setting_options.probes
 @setting_options.ifeval
+@setting_options.further
 @click.option(
     "--suite",
     "suites",

@@ -57,7 +57,7 @@ def eval_command(
         session.show({"scores": scores}, lambda: score_table(scores))
         return
     with session.workspace() as ws:
-        from evals import task_names
+        from evals.tasks import names as task_names
 
         # Before anything heavy is imported, or a large checkpoint verified.
         task_names.require_listed(suites, changes.get("eval.tasks") or ws.config.eval.tasks)

@@ -106,6 +106,13 @@ ifeval = setting(
     metavar="FILE",
     help="questions that measure behaviour, in IFEval's format (`recover prompts ifeval` writes some)",
 )
+further = setting(
+    "--further",
+    "eval.further_prompts",
+    file,
+    metavar="N|FILE",
+    help="prompts asked where IFEval's leave behaviour open: so many generated ones, or a file; 0: none",
+)
 probes = setting(
     "--probes", "eval.probes", file, metavar="FILE", help="questions about knowledge and retention"
 )

@@ -18,6 +18,7 @@ FILES = (  # settings that may name a file or a folder
     "distill.context",
     "distill.stop.probe",
     "eval.ifeval",
+    "eval.further_prompts",
     "eval.probes",
     "eval.tasks",
     "engine.exchange",

@@ -1,4 +1,4 @@
-"""Name the file that holds IFEval's prompts; the hub's data set has none."""
+"""Name the files that hold IFEval's prompts and the further ones; the hub's data set has none."""
 
 from __future__ import annotations
 
@@ -24,3 +24,18 @@ def ifeval_path(settings: EvalConfig) -> Path | None:
     if not path.is_file():
         raise InputError(f"{path} is not a file: give --ifeval a file in IFEval's format, or {HUB_IFEVAL}")
     return path
+
+
+def further_path(settings: EvalConfig) -> Path:
+    """Return the file of the prompts that are asked where IFEval's leave behaviour open."""
+    named = settings.further_prompts
+    if not isinstance(named, str):
+        raise InputError(
+            f"eval.further_prompts is {named}: set it to a number of prompts to generate, or to a file"
+        )
+    if not Path(named).is_file():
+        raise InputError(
+            f"{named} is not a file: eval.further_prompts is a number of prompts to generate, or a file in "
+            "IFEval's format"
+        )
+    return Path(named)

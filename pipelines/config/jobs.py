@@ -264,7 +264,10 @@ def _code(reward: str | None) -> str | None:
 
 def _questions(settings: EvalConfig | None, earlier: dict[int, str]) -> dict[str, str]:
     """Return the files of questions that nothing may be trained on."""
-    named = {"IFEval prompts": settings.ifeval, "probes": settings.probes} if settings else {}
+    named: dict[str, str | None] = {}
+    if settings:
+        further = settings.further_prompts if isinstance(settings.further_prompts, str) else None
+        named = {"IFEval prompts": settings.ifeval, "further prompts": further, "probes": settings.probes}
     return _named(**named, **{f"probes of cycle {cycle}": path for cycle, path in earlier.items()})
 
 

@@ -19,6 +19,7 @@ from pipelines.runs.workspace import Workspace
 NOT_DECIDING = {
     "reuse",
     "ifeval",
+    "further_prompts",
     "probes",
     "tasks",
     "behaviours",

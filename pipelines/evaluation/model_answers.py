@@ -106,7 +106,7 @@ class ModelAnswers:
     def keep(self, results: dict[str, Any]) -> None:
         """Write lm-eval's results in its own layout, if an output folder is set."""
         if self.job.output:
-            from evals.task_runner import save
+            from evals.tasks.runner import save
 
             save(self.job.output, self.job.checkpoint, results)
 

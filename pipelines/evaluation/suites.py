@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals import ifbench, ifeval, jsonl, knowledge, nltk_sentences, task_names, tasks
+from evals import ifbench, ifeval, jsonl, knowledge, nltk_sentences
 from evals.families import measures
 from evals.families import suite as families
 from evals.families.table import FAMILIES
@@ -21,8 +22,10 @@ from evals.probes import (
     without_superseded,
 )
 from evals.scores import chat
+from evals.tasks import names as task_names
+from evals.tasks import suite as tasks
 from evals.verdict import EVERY_AXIS
-from pipelines.config.ifeval_file import MICROWORLD, ifeval_path
+from pipelines.config.ifeval_file import MICROWORLD, further_path, ifeval_path
 from pipelines.config.jobs import EvalJob
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.evaluation.unaskable import first_refusal
@@ -92,8 +95,10 @@ def _earlier_probes(job: EvalJob) -> dict[int, list[Probe]]:
 
 def _suite(job: EvalJob, name: str) -> Suite:
     settings = job.settings
-    if name == "ifeval":
-        return _ifeval(settings)
+    if name == ifeval.SUITE:
+        return _ifeval(settings, name, ifeval_path(settings))
+    if name == ifeval.FURTHER:
+        return _ifeval(settings, name, further_path(settings))
     if name in FAMILIES:
         return _family(settings, name)
     if name == task_names.IFBENCH:
@@ -105,8 +110,7 @@ def _suite(job: EvalJob, name: str) -> Suite:
     return _probes(settings, name, asked)
 
 
-def _ifeval(settings: EvalConfig) -> Suite:
-    path = ifeval_path(settings)
+def _ifeval(settings: EvalConfig, name: str, path: Path | None) -> Suite:
     rows = ifeval.rows(path)
 
     def score(answers: ModelAnswers) -> Iterator[Score]:
@@ -116,9 +120,7 @@ def _ifeval(settings: EvalConfig) -> Suite:
 
     prompts = [row.get("messages") or chat(row["prompt"]) for row in rows]
     asked, most = _asked(settings, len(rows)), settings.max_new_tokens
-    return Suite(
-        "ifeval", [rows, nltk_sentences.name()], score, prompts, asked, settings.samples * asked, most
-    )
+    return Suite(name, [rows, nltk_sentences.name()], score, prompts, asked, settings.samples * asked, most)
 
 
 def _family(settings: EvalConfig, name: str) -> Suite:

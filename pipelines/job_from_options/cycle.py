@@ -6,7 +6,7 @@ from pathlib import Path
 
 from evals.families.table import FAMILIES
 from evals.probes import KNOWLEDGE
-from evals.task_names import require_families
+from evals.tasks.names import require_families
 from evals.verdict import EVERY_AXIS, required_axes
 from pipelines.choose import CHOICES, MOST_MADE
 from pipelines.config.jobs import CycleJob, DistillJob
@@ -15,6 +15,7 @@ from pipelines.distillation.input_checks import check_settings, checked_inputs
 from pipelines.distillation.inputs import reads_prompts, refuse_ignored, wanted_of_rows
 from pipelines.engines.engine_places import require_place
 from pipelines.evaluate import evaluation_within
+from pipelines.evaluation import second_look
 from pipelines.evaluation.question_checks import require_answerable
 from pipelines.evaluation.suites import answerable_suites, suites_of
 from pipelines.job_from_options.inputs import (
@@ -29,6 +30,7 @@ from pipelines.job_from_options.inputs import (
     say_beside,
     training_folder,
     with_augmented,
+    with_further,
     with_ifeval,
     with_routes,
 )
@@ -78,7 +80,7 @@ def cycle_job(
     require_space(ws, chosen, settings, STAGES if distils else STAGES[:1], further)
     folder = training_folder(ws, docs, settings)
     settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment, changes)})
-    settings = with_ifeval(ws, settings, changes)
+    settings = with_further(ws, with_ifeval(ws, settings, changes))
     judged = _judged_suites(settings, suites, typed="eval.behaviours" in changes)
     settings = _measuring(settings, judged)
     passage_teaching.check(settings.midtrain, augment)
@@ -115,7 +117,10 @@ def _recovery(recover_with: str | None, changes: Changes) -> tuple[str | None, C
 def _require_answerable(ws: Workspace, job: CycleJob) -> None:
     """Refuse an evaluation that the clean model could not answer."""
     asked = evaluation_within(job, job.clean, "clean", job.settings.eval, job.earlier)
-    require_answerable(ws, ws.clean(), suites_of(asked), asked.settings.sampler)
+    suites = suites_of(asked)
+    if second_look.may_follow(job):
+        suites += suites_of(second_look.asked(job, job.clean, "clean"))
+    require_answerable(ws, ws.clean(), suites, asked.settings.sampler)
 
 
 def _with_prompts(ws: Workspace, job: CycleJob, docs: Path, changes: Changes, *, distils: bool) -> CycleJob:

@@ -42,7 +42,8 @@ def resolved(ws: Workspace, docs: Path | None, changes: Changes = NONE) -> Confi
     """Return recover.yaml, overridden by the files beside the documents, and both by `changes`."""
     beside = companions(docs) if docs else {}
     from_files = {BESIDE[name]: path for name, path in beside.items()}
-    return changed(ws.config, {**from_files, **changes})
+    settings = changed(ws.config, {**from_files, **changes})
+    return settings.model_copy(update={"eval": ifeval_prompts.with_written(ws, settings.eval)})
 
 
 def say_beside(ws: Workspace, docs: Path, changes: Changes, used: Mapping[str, str | None]) -> None:
@@ -102,6 +103,8 @@ def readable_folder(ws: Workspace, docs: Path, settings: Config) -> str:
     documents.refuse_home_among(docs, ws.home)
     documents.require(docs, settings.midtrain.reading.limits)
     asked = {"eval.probes": settings.eval.probes, "eval.ifeval": settings.eval.ifeval}
+    if isinstance(settings.eval.further_prompts, str):
+        asked["eval.further_prompts"] = settings.eval.further_prompts
     for name, place in {**asked, "distill.prompts": settings.distill.prompts}.items():
         if place and is_file(place):
             documents.refuse_among(docs, Path(place), name)
@@ -133,6 +136,12 @@ def taught_folder(ws: Workspace, checkpoint: str) -> Path | None:
 def with_ifeval(ws: Workspace, settings: Config, changes: Changes) -> Config:
     """Return settings whose IFEval prompts can be read: the file's, the hub's, or generated ones."""
     evaluation = ifeval_prompts.within_reach(ws, settings.eval, typed="eval.ifeval" in changes)
+    return settings.model_copy(update={"eval": evaluation})
+
+
+def with_further(ws: Workspace, settings: Config) -> Config:
+    """Return settings whose further prompts, if there are any, lie in a file of their own."""
+    evaluation = ifeval_prompts.with_further(ws, settings.eval)
     return settings.model_copy(update={"eval": evaluation})
 
 

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 from evals.families.table import FAMILIES
-from evals.task_names import OURS, listed, require_families
+from evals.ifeval import FURTHER
+from evals.tasks.names import OURS, listed, require_families
 from evals.verdict import required_axes
 from pipelines.config.jobs import DriftJob, EvalJob, LocateJob, RetrievalJob
 from pipelines.config.settings import Config
@@ -22,6 +23,7 @@ from pipelines.job_from_options.inputs import (
     resolved_for,
     say_kept,
     taught_folder,
+    with_further,
     with_ifeval,
 )
 from pipelines.runs.recorded import is_cycle
@@ -48,6 +50,8 @@ def eval_job(
     asked = listed(suites) or _answerable(settings, changes if narrow else NONE)
     if "ifeval" in asked and settings.eval.ifeval:
         settings = with_ifeval(ws, settings, changes)
+    if FURTHER in asked:
+        settings = with_further(ws, settings)
     if any(suite in OURS and suite != "ifeval" for suite in asked):
         say_kept(ws, settings.eval.probes)
     return EvalJob(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from evals.ifeval import FURTHER
 from pipelines.config import fitted
 from pipelines.config.jobs import CycleJob
 from pipelines.corpus.preview import CHARACTERS_PER_TOKEN
@@ -51,11 +52,12 @@ READING_SHARE, WRITING_SHARE = 0.8, 0.6
 
 @dataclass(frozen=True)
 class Forecast:
-    """Seconds of a cycle's stages."""
+    """Seconds of a cycle's stages; `further`: of a second look at behaviour, if there is one."""
 
     evaluations: float
     midtraining: float
     recovery: float
+    further: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -65,15 +67,20 @@ class Forecast:
         return (
             f"about {_in_words(self.seconds)} on this machine, alone on it: "
             f"evaluations {_in_words(self.evaluations)}, midtraining {_in_words(self.midtraining)}, "
-            f"recovery {_in_words(self.recovery)}"
+            f"recovery {_in_words(self.recovery)}" + self._more()
         )
+
+    def _more(self) -> str:
+        if not self.further:
+            return ""
+        return f"; {_in_words(self.further)} more if IFEval's prompts leave behaviour open"
 
 
 def forecast(
     ws: Workspace, job: CycleJob, suites: Iterable[Suite], recorded: Container[str] = ()
 ) -> Forecast | None:
     """Return how long a cycle that asks these suites takes; None where that cannot be told, as of a server
-    elsewhere. The clean model's answers to `recorded` ones are taken again."""
+    elsewhere. The clean model's answers to `recorded` ones are taken again; further prompts may be asked."""
     from pipelines.machine.product_speed import measured, on_gpu
 
     settings = job.settings
@@ -88,8 +95,9 @@ def forecast(
     mix = mix_of(ws, job.student, settings.midtrain.mix)
     if not job.augment:
         mix = mix.without("augmented")
-    evaluations = sum(timed.suite(suite, recorded=suite.name in recorded) for suite in suites)
-    return Forecast(evaluations, timed.midtraining(job, mix), timed.recovery(job))
+    times = {suite.name: timed.suite(suite, recorded=suite.name in recorded) for suite in suites}
+    further = times.pop(FURTHER, 0.0)
+    return Forecast(sum(times.values()), timed.midtraining(job, mix), timed.recovery(job), further)
 
 
 def without_kernels() -> str:
@@ -113,8 +121,11 @@ class _Timed:
     def suite(self, suite: Suite, *, recorded: bool = False) -> float:
         """Return the time of a suite in all evaluations, or in those after the clean model's.
 
-        Of earlier documents the last one alone asks."""
-        asked = 1 if ":" in suite.name else EVALUATIONS - recorded
+        Of earlier documents the last one alone asks, further prompts the first and the last."""
+        if suite.name == FURTHER:
+            asked = EVALUATIONS - 1 - recorded
+        else:
+            asked = 1 if ":" in suite.name else EVALUATIONS - recorded
         prompt, answer = _usual_prompt(suite.prompts), TYPICAL * suite.longest
         return self.spent(evaluation_tokens(suite.answers, prompt, answer, asked))
 

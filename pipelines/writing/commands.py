@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from db.reads import queries
-from evals import verdict
+from evals import power
 from evals.probes import FACT_STATUSES, KNOWLEDGE, NEW, Probe, load_probes, parse_probes
 from evals.statistics import items_to_pass
 from pipelines.config.jobs import AUGMENTED
@@ -124,7 +124,7 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
     probes.save(out, rows)
     # Two gaps of one sentence flip nearly independently (docs/evaluation.md), two phrasings of one do not.
     counted = {(probe.fact, probe.answers) for probe in made if probe.counts and probe.suite == KNOWLEDGE}
-    few = verdict.power_warning({KNOWLEDGE: len(counted)}, margins)
+    few = power.power_warning({KNOWLEDGE: len(counted)}, margins)
     return {
         "path": str(out),
         "made_from": source,

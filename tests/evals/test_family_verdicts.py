@@ -9,9 +9,11 @@ import pytest
 from evals import comparison
 from evals.families import refusals, suite
 from evals.families.table import FAMILIES
+from evals.power import power_warning
 from evals.scores import Item
 from evals.statistics import items_to_pass
-from evals.verdict import accepted, power_warning, summary, verdict
+from evals.verdict import accepted, verdict
+from evals.verdict_sentences import summary
 
 
 def items(passed: int, n: int, kind: str = "flat") -> list[Item]:

@@ -11,7 +11,8 @@ from pathlib import Path
 import nltk
 import pytest
 
-from evals import ifbench, task_names
+from evals import ifbench
+from evals.tasks import names as task_names
 from recovery.errors import InputError
 
 # The shape of the real package: downloads when imported, and a checker per instruction type.

@@ -7,7 +7,8 @@ import pytest
 from evals import learned
 from evals.scores import Item
 from evals.statistics import compare
-from evals.verdict import accepted, summary, verdict
+from evals.verdict import accepted, verdict
+from evals.verdict_sentences import summary
 
 
 def items(passed: range, n: int = 200) -> list[Item]:

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from evals import task_names, task_runner, tasks
 from evals.scores import ModelCalls, drawn
-from evals.task_runner import PreparedTask
+from evals.tasks import names as task_names
+from evals.tasks import runner
+from evals.tasks import suite as tasks
+from evals.tasks.runner import PreparedTask
 from pipelines.config.jobs import EvalJob
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.evaluate import evaluate
@@ -292,7 +294,7 @@ def local_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from lm_eval.tasks import TaskManager
 
     own = TaskManager(include_defaults=False, include_path=str(folder))
-    monkeypatch.setattr(task_runner, "_manager", lambda *_: own)
+    monkeypatch.setattr(runner, "_manager", lambda *_: own)
 
 
 def test_a_groups_own_settings_hold_over_local_data(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from evals import knowledge
 from evals.intervals import clustered_interval
+from evals.power import power_warning
 from evals.probes import FACT_STATUSES, NEITHER, NEW, OLD, Probe, load_probes, without_superseded
 from evals.scores import Item
 from evals.statistics import items_to_pass, superiority
-from evals.verdict import accepted, power_warning, short_summary, summary, verdict
+from evals.verdict import accepted, verdict
+from evals.verdict_sentences import short_summary, summary
 from recovery.errors import InputError
 from tests.support.probe_scores import probe_scores
 

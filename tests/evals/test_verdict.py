@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evals.comparison import compare
-from evals.scores import Item, Score, asked, bound_in_points, prompts_for, samples_of
-from evals.verdict import accepted, deciding_bound, pairs, power_warning, summary, verdict
+from evals.power import power_warning
+from evals.scores import Item, Score, asked, bound_in_points, pairs, prompts_for, samples_of
+from evals.verdict import accepted, verdict
+from evals.verdict_sentences import deciding_bound, summary
 from recovery.errors import InputError
 
 

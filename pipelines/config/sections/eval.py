@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
 
 from pipelines.config.sections.base import AUTO, Fitted, Section
 
@@ -11,6 +13,11 @@ class EvalConfig(Section):
     """The questions of an evaluation, and the margins of the verdict."""
 
     ifeval: str = Field(default="google/IFEval", description="FILE in IFEval's format, or the hub data set")
+    further_prompts: Annotated[int, Field(ge=0)] | str = Field(
+        default=1000,
+        description="asked in a cycle where IFEval's prompts leave behaviour open: so many generated ones, "
+        "or a FILE in IFEval's format; 0: none",
+    )
     probes: str | None = Field(default=None, description="FILE of knowledge and retention probes")
     max_new_tokens: int = Field(default=1280, ge=1, description="longest answer to an IFEval prompt")
     probe_max_new_tokens: int = Field(default=64, ge=1, description="longest answer to a probe")
@@ -57,6 +64,11 @@ class EvalConfig(Section):
     behaviours_margin: float = Field(
         default=0.05, gt=0, lt=1, description="how much worse still counts as kept, in each family"
     )
+
+    @field_validator("further_prompts", mode="before")
+    @classmethod
+    def _number_as_typed(cls, value: Any) -> Any:
+        return int(value) if isinstance(value, str) and value.isdecimal() else value
 
     def margins(self) -> dict[str, float]:
         """Return the margin of every axis of the verdict; a lead is a negative one."""

@@ -22,8 +22,9 @@ from lm_eval.api.model import LM
 from lm_eval.api.task import ConfigurableTask, Task
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from evals import harness, jsonl, task_names
+from evals import harness, jsonl
 from evals.scores import Asked, ModelCalls, drawn
+from evals.tasks import names as task_names
 from recovery.errors import InputError
 
 _PACKAGED = ("json", "csv", "parquet", "text")  # datasets' own readers of local files

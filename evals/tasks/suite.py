@@ -16,7 +16,7 @@ from evals.scores import Item, ModelCalls, Score
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
-    from evals.task_runner import PreparedTask, TaskRun
+    from evals.tasks.runner import PreparedTask, TaskRun
 
 _KEPT = 2000  # characters of a prompt that are stored; few-shot examples come before
 _ROUNDING = 1e-6
@@ -24,9 +24,9 @@ _ROUNDING = 1e-6
 
 def prepare(name: str, folder: str | Path | None = None, *, in_chat: bool = False) -> PreparedTask:
     """Load the task and its data, or raise an error that names what is missing."""
-    from evals import task_runner  # a slow import, deferred until a task is used
+    from evals.tasks import runner  # a slow import, deferred until a task is used
 
-    return task_runner.prepare(name, folder, in_chat=in_chat)
+    return runner.prepare(name, folder, in_chat=in_chat)
 
 
 def evaluate(

@@ -1,7 +1,7 @@
 """Check suite names against lm-eval's YAML files without importing lm-eval, whose index takes ten seconds.
 
 The names are a superset of lm-eval's (children listed by a group are included): an unknown name is refused at
-once, a known one is resolved by evals/task_runner.py.
+once, a known one is resolved by evals/tasks/runner.py.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from evals import ifbench
 from evals.families.table import FAMILIES
+from evals.ifeval import FURTHER
 from recovery.errors import InputError
 
 OURS = ("ifeval", "knowledge", "retention", "updates", *FAMILIES)
@@ -52,7 +53,7 @@ def require(names: Sequence[str], folder: str | Path | None = None) -> None:
     """Refuse the first name that is no suite, no task of lm-eval and no task of the folder."""
     if IFBENCH in names:
         ifbench.require()
-    asked = [name for name in names if name not in (*OURS, IFBENCH, *PRESETS)]
+    asked = [name for name in names if name not in (*OURS, FURTHER, IFBENCH, *PRESETS)]
     if not asked:
         return
     known = _shipped()

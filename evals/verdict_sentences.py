@@ -1,0 +1,76 @@
+"""Say a verdict in words: one sentence for each axis, with the bound that decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evals import learned, looks
+from evals.scores import bound_in_points
+from evals.verdict import NOT_MEASURED, OLD_ANSWERS, UNDERPOWERED, Axis, axes_of, is_refuted
+
+
+def summary(result: Mapping[str, Any]) -> list[str]:
+    """Return one sentence per axis."""
+    return [_axis_sentence(axis, result) for axis in axes_of(result)]
+
+
+def short_summary(result: Mapping[str, Any], required: Sequence[str] | None = None) -> list[str]:
+    """Return one sentence per axis, without optional axes that are neither measured nor required."""
+    return [
+        _axis_sentence(axis, result)
+        for axis in axes_of(result)
+        if axis.name in result["axes"] or not axis.optional or axis.named_in(required)
+    ]
+
+
+def _axis_sentence(axis: Axis, result: Mapping[str, Any]) -> str:
+    row = result["axes"].get(axis.name)
+    return _sentence(row) if row else f"{axis.name}: {NOT_MEASURED} (no {axis.suite} scores)"
+
+
+def nothing_to_lose(details: Mapping[str, Any]) -> str:
+    """Say so of an axis whose standard passes no more than the margin; nothing of any other."""
+    if "nothing_to_lose" not in details:
+        return ""
+    passed = f"{100 * details['nothing_to_lose']:.1f} %"
+    return f"{details['reference']} passes {passed}, no more than the margin: nothing to lose"
+
+
+def deciding_bound(row: Mapping[str, Any]) -> str:
+    which = "upper" if is_refuted(row) else "lower"
+    return f"{which} bound {bound_in_points(row[which + '_bound'], row['margin'])}"
+
+
+def _sentence(row: Mapping[str, Any]) -> str:
+    if "reason" in row:
+        return f"{row['axis']}: {row['outcome']} ({row['reason']})"
+    return _lead_sentence(row) if row["reference"] == OLD_ANSWERS else _paired_sentence(row)
+
+
+def _lead_sentence(row: Mapping[str, Any]) -> str:
+    neither = row["n"] - row["gained"] - row["lost"]
+    line = (
+        f"{row['axis']}: {row['outcome']} ({row['gained']} new, {row['lost']} old, {neither} neither "
+        f"of {row['n']}: lead {100 * row['difference']:+.1f} points, {deciding_bound(row)}, "
+        f"at least {-100 * row['margin']:+g})"
+    )
+    return line + (f"; it would take {row['needed_n']} probes" if row["outcome"] == UNDERPOWERED else "")
+
+
+def _paired_sentence(row: Mapping[str, Any]) -> str:
+    of = f" {row['kind']}" if "kind" in row else ""
+    test = f", McNemar p = {row['p_mcnemar']:.2g}" if "p_mcnemar" in row else ""
+    at_once = f", bounds for {row['families']} families at once" if row.get("families", 1) > 1 else ""
+    line = (
+        f"{row['axis']}: {row['outcome']} ({100 * row['difference']:+.1f} points against {row['reference']}, "
+        f"{deciding_bound(row)}, margin {100 * row['margin']:g}; "
+        f"{row['gained']} gained, {row['lost']} lost of {row['n']}{of}{test}{at_once})"
+    )
+    beside = [
+        looks.in_words(row),
+        f"it would take {row['needed_n']} prompts" if row["outcome"] == UNDERPOWERED else "",
+        nothing_to_lose(row),
+        learned.sentence(row["learned"]) if "learned" in row else "",
+    ]
+    return "; ".join([line, *filter(None, beside)])

@@ -1,0 +1,92 @@
+"""Two looks at behaviour: their bounds, what the second one counts, and how often they are wrong or of use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evals.ifeval import FURTHER, SUITE
+from evals.scores import Item
+from evals.statistics import outcome
+from evals.verdict import accepted, verdict
+from evals.verdict_sentences import summary
+
+KEPT = {  # the other axes, beyond doubt
+    suite: {stage: [Item(f"k{n}", f"p{n}", "", True) for n in range(500)] for stage in stages}
+    for suite, stages in {"knowledge": ("midtrained", "recovered"), "retention": ("clean", "recovered")}.items()
+}
+
+
+def flipped(n: int, gained: int, lost: int, of: str = "") -> dict[str, list[Item]]:
+    """A suite of n prompts of which the clean model passes half."""
+    half = n // 2
+    before = [place < half for place in range(n)]
+    after = [(place >= lost) if place < half else place < half + gained for place in range(n)]
+    return {
+        stage: [Item(f"k{place}", f"{of}{place}", "", passed) for place, passed in enumerate(passes)]
+        for stage, passes in (("clean", before), ("recovered", after))
+    }
+
+
+def judged(own: dict[str, list[Item]], further: dict[str, list[Item]] | None = None) -> dict[str, Any]:
+    suites = {**KEPT, SUITE: own} | ({FURTHER: further} if further else {})
+    return verdict(suites, two_looks=True)
+
+
+def test_a_first_look_judges_behaviour_at_half_the_error_rate_and_nothing_else() -> None:
+    once, first = verdict({**KEPT, SUITE: flipped(541, 28, 30)}), judged(flipped(541, 28, 30))
+    assert (once["behaviour"], first["behaviour"]) == ("recovered", "underpowered")
+    assert [once["axes"]["behaviour"]["alpha"], first["axes"]["behaviour"]["alpha"]] == [0.05, 0.025]
+    assert first["behaviour_lower_bound"] < -0.03 < once["behaviour_lower_bound"]
+    assert once["axes"]["retention"] == first["axes"]["retention"]
+    assert "look" not in once["axes"]["behaviour"] and first["axes"]["behaviour"]["look"] == 1
+    assert "first of two looks, at 97.5 %" in summary(first)[0] and "look" not in summary(once)[0]
+
+
+def test_a_second_look_counts_the_prompts_of_both_suites_together() -> None:
+    found = judged(flipped(541, 28, 30), flipped(1000, 50, 46, of="further "))
+    axis = found["axes"]["behaviour"]
+    assert accepted(found)
+    assert (axis["n"], axis["gained"], axis["lost"], axis["look"], axis["alpha"]) == (1541, 78, 76, 2, 0.025)
+    assert axis["difference"] == pytest.approx(2 / 1541)
+    assert axis["parts"][SUITE]["difference"] == pytest.approx(-2 / 541)
+    assert axis["parts"][FURTHER] == {"n": 1000, "gained": 50, "lost": 46, "difference": 0.004}
+    said = "second of two looks, at 97.5 %: -0.4 on 541 of ifeval, +0.4 on 1,000 of ifeval:further"
+    assert said in summary(found)[0]
+    assert axis["design_effect"] == 1.0  # equal keys in two suites are two prompts
+
+
+def test_a_second_look_passes_only_where_the_own_prompts_do_not_speak_against_it() -> None:
+    own, further = flipped(541, 15, 33), flipped(1000, 60, 40, of="further ")  # the own ones: -3.3 points
+    found = judged(own, further)
+    assert found["behaviour_lower_bound"] > -0.03 and found["behaviour"] == "underpowered"
+    assert not accepted(found)
+    assert judged(flipped(541, 17, 33), further)["behaviour"] == "recovered"  # -2.96
+
+
+def test_without_two_looks_further_prompts_decide_nothing() -> None:
+    own, further = flipped(541, 20, 40), flipped(1000, 50, 50, of="further ")
+    assert verdict({**KEPT, SUITE: own, FURTHER: further}) == verdict({**KEPT, SUITE: own})
+
+
+def passes(rng: np.random.Generator, gain: float, loss: float) -> tuple[bool, bool]:
+    """Whether one drawn cycle passes in its first look, and in either."""
+    own = rng.multinomial(541, [gain, loss, 1 - gain - loss])
+    both = own + rng.multinomial(1000, [gain, loss, 1 - gain - loss])
+    at_first = outcome(int(own[0]), int(own[1]), 541, alpha=0.025)
+    if at_first != "underpowered":
+        return at_first == "passed", at_first == "passed"
+    then = outcome(int(both[0]), int(both[1]), 1541, alpha=0.025) == "passed"
+    return False, then and (own[0] - own[1]) / 541 >= -0.03
+
+
+def test_two_looks_pass_what_is_worse_than_the_margin_no_more_often_than_one_and_more_of_what_is_equal() -> None:
+    """Of a hundred cycles that lost nothing, one look at 541 prompts passes about 69."""
+    rng = np.random.default_rng(11)
+    worse = [passes(rng, 0.05, 0.08)[1] for _ in range(2000)]  # at the margin
+    assert sum(worse) / len(worse) <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / len(worse))
+    equal = [passes(rng, 0.05, 0.05) for _ in range(500)]
+    first, either = (sum(column) / len(equal) for column in zip(*equal, strict=True))
+    assert first < 0.69 and either > 0.9

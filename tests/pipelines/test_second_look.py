@@ -1,0 +1,162 @@
+"""A cycle that IFEval's prompts leave open asks further ones, once, of the clean and the recovered model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from db.reads import queries
+from evals.ifeval import FURTHER, SUITE
+from pipelines.cycle import cycle
+from pipelines.evaluation import model_answers
+from pipelines.job_from_options.cycle import cycle_job
+from pipelines.prompts.leaks import evaluation_prompts
+from pipelines.resume import resume
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from tests.support.small_cycles import ASKED, PLAIN, keep_probes, lines, make_home, settle, turned
+
+OWN, MORE = 10, 30  # of these numbers without a flip, only both together show a margin of 20 points
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Workspace]:
+    with make_home(tmp_path) as workspace:
+        settle(workspace, margin=0.2, learning_rate=1e-12)
+        yield workspace
+
+
+@pytest.fixture
+def further(docs: Path) -> Path:
+    """A file of further prompts; IFEval's beside the documents are few."""
+    ask(docs.parent / "ifeval.jsonl", "Line", OWN)
+    return ask(docs.parent / "more.jsonl", "Sentence", MORE)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The suites that a model was asked, in order."""
+    names: list[str] = []
+    write = model_answers.ModelAnswers._write
+
+    def noted(answers: model_answers.ModelAnswers, *args: Any, **kwargs: Any) -> list[list[int]]:
+        names.append(answers.suite)
+        return write(answers, *args, **kwargs)
+
+    monkeypatch.setattr(model_answers.ModelAnswers, "_write", noted)
+    return names
+
+
+def ask(path: Path, words: str, count: int) -> Path:
+    return lines(path, [{"key": n, "prompt": f"{words} {n}.", **ASKED} for n in range(count)])
+
+
+def test_what_ifeval_leaves_open_is_decided_on_further_prompts(
+    ws: Workspace, docs: Path, further: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    found = turned(ws, docs, {"eval.further_prompts": str(further)})
+    assert found["status"] == "accepted" and asked.count(FURTHER) == 2
+    axis = found["verdict"]["axes"]["behaviour"]
+    assert (axis["outcome"], axis["n"], axis["details"]["look"]) == ("recovered", OWN + MORE, 2)
+    assert {name: part["n"] for name, part in axis["details"]["parts"].items()} == {SUITE: OWN, FURTHER: MORE}
+    scores = found["scores"]
+    assert (scores[SUITE]["n"], scores[FURTHER]["n"]) == (OWN, MORE)  # a suite of its own
+    evaluations = {run["key"] for run in queries.runs(ws.tracker.db, kind="eval")}
+    assert {key for key in evaluations if key.startswith("further")} == {"further:clean", "further:recovered"}
+    (open_still,) = [line for line in said if line.endswith("further prompts are asked")]
+    assert "behaviour: underpowered" in open_still and "first of two looks" in open_still
+
+
+def test_the_clean_model_is_asked_further_prompts_once_in_all_cycles(
+    ws: Workspace, docs: Path, further: Path, asked: list[str]
+) -> None:
+    for _ in range(2):
+        turned(ws, docs, {"eval.further_prompts": str(further)})
+    assert asked.count(FURTHER) == 3
+
+
+@pytest.mark.parametrize("more", [0, MORE])
+def test_further_prompts_are_asked_only_where_they_can_decide(
+    ws: Workspace, docs: Path, further: Path, asked: list[str], more: int
+) -> None:
+    """Not where none are wanted, nor where another axis is in the way: no question is about the documents."""
+    keep_probes(docs, "retention")
+    wanted = {"eval.further_prompts": str(further) if more else 0}
+    found = turned(ws, docs, wanted, **({} if more else {"suites": SUITE}))
+    assert found["status"] == "rejected" and FURTHER not in asked
+    assert ("looks" in found["verdict"]["axes"]["behaviour"]["details"]) == bool(more)
+
+
+def test_a_first_look_that_decides_asks_nothing_more(
+    ws: Workspace, docs: Path, further: Path, asked: list[str]
+) -> None:
+    ask(docs.parent / "ifeval.jsonl", "Line", 36)
+    found = turned(ws, docs, {"eval.further_prompts": str(further)})
+    assert found["status"] == "accepted" and FURTHER not in asked
+    details = found["verdict"]["axes"]["behaviour"]["details"]
+    assert (details["look"], details["alpha"]) == (1, 0.025)
+
+
+def test_a_second_look_that_was_interrupted_goes_on_with_the_model_that_is_left(
+    ws: Workspace, docs: Path, further: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = cycle_job(ws, docs, changes=PLAIN | {"eval.further_prompts": str(further)})
+    with monkeypatch.context() as patched:
+        patched.setattr(ws.tracker, "record_verdicts", lambda *_: pytest.fail("judged"))
+        write = model_answers.ModelAnswers._write
+
+        def interrupt(answers: model_answers.ModelAnswers, *args: Any, **kwargs: Any) -> Any:
+            if answers.suite == FURTHER and answers.job.label == "recovered":
+                raise KeyboardInterrupt
+            return write(answers, *args, **kwargs)
+
+        patched.setattr(model_answers.ModelAnswers, "_write", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            cycle(ws, job, key=ws.new_key())
+    before = len(asked)
+    assert resume(ws)["status"] == "accepted"
+    assert asked[before:] == [FURTHER]
+
+
+def test_where_questions_choose_the_recovery_further_prompts_all_decide(
+    ws: Workspace, docs: Path, further: Path, asked: list[str]
+) -> None:
+    found = cycle(
+        ws,
+        cycle_job(ws, docs, recover_with="merge", changes={"eval.further_prompts": str(further)}),
+        key=ws.new_key(),
+    )
+    row = queries.cycle(ws.tracker.db, found["cycle"])
+    parts = row["verdict"]["axes"]["behaviour"]["details"]["parts"]
+    assert parts[FURTHER]["n"] == MORE and 0 < parts[SUITE]["n"] < OWN
+    assert asked.count(FURTHER) == 2  # no candidate was asked
+
+
+def test_further_prompts_are_generated_once_and_kept_out_of_training(
+    ws: Workspace, docs: Path, further: Path
+) -> None:
+    job = cycle_job(ws, docs, changes=PLAIN | {"eval.further_prompts": 12})
+    path = Path(str(job.settings.eval.further_prompts))
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert (path.parent, len(rows)) == (ws.home.absolute() / "prompts", 12)
+    assert "further prompts" in job.sources()
+    written = path.stat().st_mtime_ns
+    again = cycle_job(ws, docs, changes=PLAIN | {"eval.further_prompts": "12"})  # as typed
+    assert again.settings.eval.further_prompts == str(path) and path.stat().st_mtime_ns == written
+    left_out = evaluation_prompts(job.settings.eval, {}, pytest.fail)
+    assert {row["prompt"] for row in rows} <= set(left_out)
+
+
+def test_prompts_of_the_first_look_are_no_second_one(ws: Workspace, docs: Path, further: Path) -> None:
+    rows = [{"key": n, "prompt": f"{words} 0.", **ASKED} for n, words in enumerate(("Line", "Sentence"))]
+    lines(further, rows)
+    with pytest.raises(InputError, match=r"more.jsonl: 1 of its prompts are among IFEval's \('Line 0.'\)"):
+        cycle_job(ws, docs, changes={"eval.further_prompts": str(further)})
+    with pytest.raises(InputError, match="is not a file: eval.further_prompts"):
+        cycle_job(ws, docs, changes={"eval.further_prompts": str(further.parent / "none.jsonl")})
