@@ -40,14 +40,18 @@ def self_answered(
 ) -> list[Dialogue]:
     """Return chats answered by the clean model, of at least `wanted` tokens if the prompts suffice.
 
-    They are written once, so that a resumed run trains on the same.
+    They are written once, so that a resumed run, or the next run of a pilot, trains on the same.
     """
-    kept = stage.directory / KEPT_CHAT
+    kept = _kept_chat(job, stage)
     if not kept.exists():
         prompts = chat_prompts(job, stage, texts)
         _save(kept, _answers(job, stage, _clean(ws, job, student), prompts, wanted))
-        (stage.directory / BEGUN_CHAT).unlink(missing_ok=True)
+        kept.with_name(BEGUN_CHAT).unlink(missing_ok=True)
     return [(ids, [False] * start + [True] * (len(ids) - start)) for ids, start in _load(kept)]
+
+
+def _kept_chat(job: MidtrainJob, stage: Stage) -> Path:
+    return Path(job.chat) if job.chat else stage.directory / KEPT_CHAT
 
 
 def chat_prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[Prompt]:
@@ -91,7 +95,7 @@ def _answers(
 
     sampler, flops = InProcessSampler(clean), Flops.of(clean.model)
     prompts = answerable(prompts, clean, stage, name="chat")
-    begun = stage.directory / BEGUN_CHAT
+    begun = _kept_chat(job, stage).with_name(BEGUN_CHAT)
     found = _load(begun) if begun.exists() else []
     total = _tokens(found)
     shown = counting(stage.step, "tokens of chat, self-answered", before=total)
