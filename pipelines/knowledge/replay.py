@@ -22,8 +22,8 @@ from recovery.storage.atomic_dirs import storage_errors, write_text
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import MidtrainJob
+    from pipelines.distillation.teachers import FrozenTeachers
     from pipelines.runs.stage_runner import Stage
-    from pipelines.runs.workspace import Workspace
     from recovery.batches.rollouts import Dialogue
     from recovery.models.chat_model import ChatModel
 
@@ -36,7 +36,7 @@ Answered = tuple[list[int], int]
 
 
 def self_answered(
-    ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, texts: Sequence[str], wanted: int
+    job: MidtrainJob, stage: Stage, frozen: FrozenTeachers, texts: Sequence[str], wanted: int
 ) -> list[Dialogue]:
     """Return chats answered by the clean model, of at least `wanted` tokens if the prompts suffice.
 
@@ -45,7 +45,7 @@ def self_answered(
     kept = _kept_chat(job, stage)
     if not kept.exists():
         prompts = chat_prompts(job, stage, texts)
-        _save(kept, _answers(job, stage, _clean(ws, job, student), prompts, wanted))
+        _save(kept, _answers(job, stage, _clean(frozen), prompts, wanted))
         kept.with_name(BEGUN_CHAT).unlink(missing_ok=True)
     return [(ids, [False] * start + [True] * (len(ids) - start)) for ids, start in _load(kept)]
 
@@ -72,13 +72,13 @@ def chat_prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[P
     return random.Random(job.seed).sample(found.kept, len(found.kept))
 
 
-def _clean(ws: Workspace, job: MidtrainJob, student: ChatModel) -> ChatModel:
+def _clean(frozen: FrozenTeachers) -> ChatModel:
     """Return the clean model: the untrained student, if it is that one and whole in this process.
 
     Two copies may not fit into the memory."""
-    clean = ws.clean()
-    untrained = job.student == clean.id and world() == 1
-    return student if untrained else ws.load(clean)
+    clean = frozen.ws.clean()
+    untrained = frozen.parent.id == clean.id and world() == 1
+    return frozen.student if untrained else frozen.model(clean)
 
 
 def _answers(
