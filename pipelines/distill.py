@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from recovery.storage.checkpoints import Checkpoint
     from recovery.teachers.contexts import Context
     from recovery.teachers.rewards import Reward
+    from recovery.teachers.teachers import Teacher
     from recovery.training.step_data import Episodes
     from recovery.training.trainer import TrainReport
 
@@ -298,10 +300,11 @@ def _early_stop(stage: Stage, made: Distillation) -> list[training_run.Check]:
 
     sampler = made.episodes.sampler
     limit = settings.max_new_tokens
-    with made.teachers.in_process.for_one_look(stage.workspace.clean()) as clean:
-        return [
-            early_stop.BehaviourBack(settings.stop, made.probe, made.student, sampler, clean, stage, limit)
-        ]
+
+    def lend() -> AbstractContextManager[Teacher]:
+        return made.teachers.in_process.for_one_look(stage.workspace.clean())
+
+    return [early_stop.BehaviourBack(settings.stop, made.probe, made.student, sampler, lend, stage, limit)]
 
 
 def _in_words(made: Distillation) -> str:

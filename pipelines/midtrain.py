@@ -22,6 +22,7 @@ from pipelines.corpus.manifest import FileReport, load_manifest, manifest_rows, 
 from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, shares
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens
+from pipelines.distillation.teachers import FrozenTeachers
 from pipelines.knowledge import answer_probability, embedding_shift, held_out, passage_teaching, replay
 from pipelines.knowledge.answer_probability import AnswerProbability
 from pipelines.knowledge.forecast import forecast
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from pipelines.prompts.prompt_sources import Prompt
     from recovery.methods.method import Method
     from recovery.models.chat_model import ChatModel
-    from recovery.storage.checkpoints import Checkpoint
     from recovery.training.trainer import Batches
 
 LONGEST_SAID = 300  # characters of the lines of a list that are named
@@ -90,10 +90,11 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     manifest = in_turn(lambda: _documents(ws, job, stage))
     student = training_run.student(ws, parent, job.settings, job.seed)
     new = in_turn(lambda: _new_tokens(ws, job, stage, student, manifest))
+    frozen = FrozenTeachers(ws, student, parent, job.settings.microbatch_tokens)
     if job.settings.method == passage_teaching.ROW:
-        made = _by_passages(ws, job, stage, student, parent, new)
+        made = _by_passages(ws, job, stage, frozen, new)
     else:
-        made = _as_text(ws, job, stage, student, new)
+        made = _as_text(ws, job, stage, frozen, new)
     every, steps = job.settings.forecast_every, made.steps
     training = training_run.Training(
         student,
@@ -103,10 +104,11 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
         steps=steps,
         seed=job.seed,
         checks=[
-            *forecast(stage, student, parent, new, every=every, steps=steps),
+            *forecast(stage, frozen, new, every=every, steps=steps),
             *_answers(job, stage, student, steps),
         ],
     )
+    frozen.models.clear()  # the clean model stays in memory only where it teaches
     before = embedding_shift.copy_of(student) if stage.first else None
     report = training_run.run_training(stage, training)
     if not stage.first:
@@ -127,10 +129,10 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     }
 
 
-def _as_text(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, new: Tokens) -> Material:
+def _as_text(ws: Workspace, job: MidtrainJob, stage: Stage, frozen: FrozenTeachers, new: Tokens) -> Material:
     """Train on the next token of documents and of what else the mix names."""
-    sources = _sources(ws, job, stage, student, new)
-    batches = _batches(job, stage, student, sources, new.total)
+    sources = _sources(ws, job, stage, frozen, new)
+    batches = _batches(job, stage, frozen.student, sources, new.total)
     return Material(
         get("sft"),
         batches,
@@ -143,15 +145,16 @@ def _as_text(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, 
 
 
 def _by_passages(
-    ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, parent: Checkpoint, new: Tokens
+    ws: Workspace, job: MidtrainJob, stage: Stage, frozen: FrozenTeachers, new: Tokens
 ) -> Material:
     """Train on questions that the clean model answers with the passage in view."""
+    student = frozen.student
     parts = _asked(ws, job, stage, student)
     made = passage_teaching.plan(job, student, parts, ProbeLeaks.of_evaluation(job.evaluation, job.earlier))
     stage.say(passage_teaching.summary(made, parts["new"]))
     return Material(
         made.method,
-        passage_teaching.episodes(ws, job, stage, student, parent, made),
+        passage_teaching.episodes(job, stage, frozen, made),
         made.settings,
         made.steps,
         read=[new, made.read],
@@ -174,12 +177,13 @@ def _asked(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel) ->
     return parts
 
 
-def _sources(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, new: Tokens) -> Sources:
+def _sources(ws: Workspace, job: MidtrainJob, stage: Stage, frozen: FrozenTeachers, new: Tokens) -> Sources:
     """Collect what the mix names: documents, what was made of them, and chat.
 
     How much of a source is read follows from the shares of those collected before it: their order counts.
     """
     mix = job.settings.mix
+    student = frozen.student
     leaks = ProbeLeaks.of_evaluation(job.evaluation, job.earlier)
     sources: Sources = {"new": new, "augmented": _augmented(student, job.augment, leaks, stage)}
     planned = partial(_planned_tokens, job, sources)
@@ -197,7 +201,7 @@ def _sources(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, 
 
         def chat() -> list[Dialogue]:
             taught = [*new_texts(), *earlier_texts()]
-            return replay.self_answered(ws, job, stage, student, taught, wanted)
+            return replay.self_answered(job, stage, frozen, taught, wanted)
 
         sources["chat"] = once(chat)
     return sources

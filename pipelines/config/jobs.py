@@ -84,6 +84,7 @@ class MidtrainJob(Job):
     augment: str | None = None  # folder of augmented.jsonl
     answer_tokens: int = 2048  # longest answer of the clean model, for the chat share
     asked: str | None = None  # file of questions whose answers' probability is followed
+    chat: str | None = None  # file that keeps the chat share's answers; default: one of the run's own
     seed: int = 0
 
     def sources(self) -> dict[str, str]:

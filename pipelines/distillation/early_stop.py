@@ -7,11 +7,13 @@ consecutive passes stop the run.
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from db.reads import curves
 from evals.exact import MOST_PAIRS, exact_p
@@ -19,9 +21,11 @@ from pipelines.config.sections.distill import StopConfig
 from pipelines.prompts.instruction_checks import followed, require_checkers
 from pipelines.prompts.leaks import AskedPrompts
 from pipelines.prompts.prompt_sources import Prompt, read_prompts
+from recovery.distributed import once
 from recovery.errors import InputError
 from recovery.sampling.prefix_writers import writes
 from recovery.sampling.protocol import SamplingParams
+from recovery.storage import atomic_dirs
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 
 ALPHA = 0.05  # of each check
 PASSED = "probe_passed"
+CLEAN_ANSWERS = "stop_probe.json"  # in a run's folder
 RECOVERY_PROMPTS = "the recovery prompts"
 
 
@@ -92,7 +97,9 @@ def _fewest(margin: float) -> int:
 
 
 class BehaviourBack:
-    """A `should_stop` of the trainer: run the probe every few steps, paired with the clean model."""
+    """A `should_stop` of the trainer: run the probe every few steps, paired with the clean model.
+
+    `lend` lends that model; it is asked once a run."""
 
     def __init__(
         self,
@@ -100,7 +107,7 @@ class BehaviourBack:
         probe: Sequence[Prompt],
         student: ChatModel,
         sampler: Sampler,
-        clean: Teacher,
+        lend: Callable[[], AbstractContextManager[Teacher]],
         stage: Stage,
         max_new_tokens: int,
     ) -> None:
@@ -111,7 +118,7 @@ class BehaviourBack:
         self.stage = stage
         self.params = SamplingParams(max_new_tokens, temperature=0.0)
         self.prompts = [student.prompt_ids(row.messages) for row in probe]
-        self.clean = self._followed(writes(clean, self.prompts, self.params))
+        self.clean = self._clean(lend)
         self.passed: dict[int, bool] = {}
 
     def __call__(self, step: int, metrics: dict[str, float]) -> str | None:
@@ -122,6 +129,21 @@ class BehaviourBack:
         if not (self.passed[step] and self._passed(step - every)):
             return None
         return f"step {step}: behaviour is back on {len(self.probe)} probe prompts, twice in a row"
+
+    def _clean(self, lend: Callable[[], AbstractContextManager[Teacher]]) -> list[bool]:
+        """Return which prompts the clean model follows; a resumed run finds it in its folder.
+
+        What was kept is shared first: several processes answer together, or none does."""
+        asked = [row.text for row in self.probe]
+        kept = self.stage.directory / CLEAN_ANSWERS
+        found = once(lambda: _read(kept))
+        if found.get("prompts") != asked:
+            with lend() as clean:
+                answers = writes(clean, self.prompts, self.params)
+            found = {"prompts": asked, "followed": self._followed(answers)}
+            if self.stage.first:
+                atomic_dirs.write_text(kept, json.dumps(found))
+        return list(found["followed"])
 
     def _look(self, step: int) -> bool:
         """Test whether the student is at most `margin` worse than the clean model."""
@@ -147,3 +169,7 @@ class BehaviourBack:
         texts = [self.student.answer(answer) for answer in rollouts.responses()]
         rows = zip(texts, self.probe, strict=True)
         return [followed(text, {**row.fields, "prompt": row.text}) == 1.0 for text, row in rows]
+
+
+def _read(kept: Path) -> dict[str, Any]:
+    return dict(json.loads(kept.read_text(encoding="utf-8"))) if kept.exists() else {}

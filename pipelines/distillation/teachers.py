@@ -122,16 +122,21 @@ class FrozenTeachers:
 
     def teacher(self, checkpoint: Checkpoint, kind: str = "dense", k: int = 16) -> CheckpointTeacher:
         """Return a checkpoint as a teacher; an adapter's base is the student without its adapter."""
-        from recovery.models.offload import rest_on_host
         from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
 
         if checkpoint.id == self._below:
             return AdapterOffTeacher(self.student, kind, k, self.microbatch_tokens)
+        return CheckpointTeacher(self.model(checkpoint), kind, k, self.microbatch_tokens)
+
+    def model(self, checkpoint: Checkpoint) -> ChatModel:
+        """Return a checkpoint's own model, loaded once."""
+        from recovery.models.offload import rest_on_host
+
         if checkpoint.id not in self.models:
             self.models[checkpoint.id] = self.ws.load(checkpoint)
             if self.offload:
                 rest_on_host(self.models[checkpoint.id])
-        return CheckpointTeacher(self.models[checkpoint.id], kind, k, self.microbatch_tokens)
+        return self.models[checkpoint.id]
 
     @contextmanager
     def for_one_look(self, checkpoint: Checkpoint) -> Iterator[CheckpointTeacher]:

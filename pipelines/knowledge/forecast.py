@@ -27,10 +27,9 @@ from recovery.objective.divergences import exact_forward_kl
 if TYPE_CHECKING:
     from db.session import Database
     from pipelines.corpus.token_file import Tokens
+    from pipelines.distillation.teachers import FrozenTeachers
     from pipelines.runs.stage_runner import Stage
-    from pipelines.runs.workspace import Workspace
     from recovery.models.chat_model import ChatModel
-    from recovery.storage.checkpoints import Checkpoint
 
 METRIC, EXPECTED = "clean_forward_kl", "expected_behaviour_loss"
 ROWS, ROW_TOKENS = 8, 64
@@ -136,24 +135,25 @@ def log_probs(chat_model: ChatModel, rows: Rollouts) -> torch.Tensor:
         return logits_of(chat_model.model, states_ND).log_softmax(-1, dtype=torch.float32).cpu()
 
 
-def clean_log_probs(ws: Workspace, student: ChatModel, origin: Checkpoint, rows: Rollouts) -> torch.Tensor:
+def clean_log_probs(frozen: FrozenTeachers, rows: Rollouts) -> torch.Tensor:
     """Return the clean model's; it is loaded only where it is not the untrained student itself."""
-    clean = ws.clean()
+    clean, student, origin = frozen.ws.clean(), frozen.student, frozen.parent
     if clean.id == origin.id:
         return log_probs(student, rows)  # a fresh adapter changes nothing yet
     if is_adapter(student.model) and clean.id == (origin.base or origin.id):
         with adapter_off(student):
             return log_probs(student, rows)
-    return log_probs(ws.load(clean), rows)
+    return log_probs(frozen.model(clean), rows)
 
 
 def forecast(
-    stage: Stage, student: ChatModel, origin: Checkpoint, documents: Tokens, *, every: int, steps: int
+    stage: Stage, frozen: FrozenTeachers, documents: Tokens, *, every: int, steps: int
 ) -> list[Forecast]:
     """Return the forecast of a midtraining about to begin; none where it is turned off."""
     if not every or documents.total < 2:
         return []
+    student = frozen.student
     rows = fixed_rows(documents, student.pad_id)
     law = learned_law(stage.workspace.tracker.db)
-    clean_NV = clean_log_probs(stage.workspace, student, origin, rows)
+    clean_NV = clean_log_probs(frozen, rows)
     return [Forecast(student, rows, clean_NV, law, every, steps, stage.live.metrics, stage.say)]

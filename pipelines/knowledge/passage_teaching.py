@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
 from pipelines.corpus.passages import passages
-from pipelines.distillation.teachers import FrozenTeachers
 from pipelines.prompts.prompt_sources import Prompt
 from pipelines.writing import gap_questions
 from recovery.errors import InputError
@@ -32,13 +31,12 @@ from recovery.training import preflight
 if TYPE_CHECKING:
     from pipelines.config.jobs import MidtrainJob
     from pipelines.config.sections.midtrain import MidtrainConfig
+    from pipelines.distillation.teachers import FrozenTeachers
     from pipelines.runs.stage_runner import Stage
-    from pipelines.runs.workspace import Workspace
     from pipelines.writing.filters import ProbeLeaks
     from recovery.batches.rollouts import Dialogue
     from recovery.methods.method import Method
     from recovery.models.chat_model import ChatModel
-    from recovery.storage.checkpoints import Checkpoint
     from recovery.training.step_data import Episodes
 
 ROW = "passage"
@@ -184,21 +182,14 @@ def summary(made: PassageTeaching, new: Sequence[Prompt]) -> str:
     )
 
 
-def episodes(
-    ws: Workspace,
-    job: MidtrainJob,
-    stage: Stage,
-    student: ChatModel,
-    origin: Checkpoint,
-    made: PassageTeaching,
-) -> Episodes:
+def episodes(job: MidtrainJob, stage: Stage, frozen: FrozenTeachers, made: PassageTeaching) -> Episodes:
     """Return the batches of every step: questions, answers and the teacher's distributions."""
     from recovery.sampling.in_process import InProcessSampler
     from recovery.teachers.contexts import Context
     from recovery.training.step_data import Episodes, StepConfig, Task
 
-    frozen = FrozenTeachers(ws, student, origin, made.settings.microbatch_tokens)
-    teacher = frozen.teacher(ws.clean())
+    student = frozen.student
+    teacher = frozen.teacher(frozen.ws.clean())
     sampler = InProcessSampler(student)
     if stage.first:
         asked = [row.messages for row in made.rows[:: max(1, len(made.rows) // MEASURED)]]

@@ -22,8 +22,8 @@ from recovery.storage.atomic_dirs import storage_errors, write_text
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import MidtrainJob
+    from pipelines.distillation.teachers import FrozenTeachers
     from pipelines.runs.stage_runner import Stage
-    from pipelines.runs.workspace import Workspace
     from recovery.batches.rollouts import Dialogue
     from recovery.models.chat_model import ChatModel
 
@@ -36,18 +36,22 @@ Answered = tuple[list[int], int]
 
 
 def self_answered(
-    ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, texts: Sequence[str], wanted: int
+    job: MidtrainJob, stage: Stage, frozen: FrozenTeachers, texts: Sequence[str], wanted: int
 ) -> list[Dialogue]:
     """Return chats answered by the clean model, of at least `wanted` tokens if the prompts suffice.
 
-    They are written once, so that a resumed run trains on the same.
+    They are written once, so that a resumed run, or the next run of a pilot, trains on the same.
     """
-    kept = stage.directory / KEPT_CHAT
+    kept = _kept_chat(job, stage)
     if not kept.exists():
         prompts = chat_prompts(job, stage, texts)
-        _save(kept, _answers(job, stage, _clean(ws, job, student), prompts, wanted))
-        (stage.directory / BEGUN_CHAT).unlink(missing_ok=True)
+        _save(kept, _answers(job, stage, _clean(frozen), prompts, wanted))
+        kept.with_name(BEGUN_CHAT).unlink(missing_ok=True)
     return [(ids, [False] * start + [True] * (len(ids) - start)) for ids, start in _load(kept)]
+
+
+def _kept_chat(job: MidtrainJob, stage: Stage) -> Path:
+    return Path(job.chat) if job.chat else stage.directory / KEPT_CHAT
 
 
 def chat_prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[Prompt]:
@@ -68,13 +72,13 @@ def chat_prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[P
     return random.Random(job.seed).sample(found.kept, len(found.kept))
 
 
-def _clean(ws: Workspace, job: MidtrainJob, student: ChatModel) -> ChatModel:
+def _clean(frozen: FrozenTeachers) -> ChatModel:
     """Return the clean model: the untrained student, if it is that one and whole in this process.
 
     Two copies may not fit into the memory."""
-    clean = ws.clean()
-    untrained = job.student == clean.id and world() == 1
-    return student if untrained else ws.load(clean)
+    clean = frozen.ws.clean()
+    untrained = frozen.parent.id == clean.id and world() == 1
+    return frozen.student if untrained else frozen.model(clean)
 
 
 def _answers(
@@ -91,7 +95,7 @@ def _answers(
 
     sampler, flops = InProcessSampler(clean), Flops.of(clean.model)
     prompts = answerable(prompts, clean, stage, name="chat")
-    begun = stage.directory / BEGUN_CHAT
+    begun = _kept_chat(job, stage).with_name(BEGUN_CHAT)
     found = _load(begun) if begun.exists() else []
     total = _tokens(found)
     shown = counting(stage.step, "tokens of chat, self-answered", before=total)

@@ -14,7 +14,7 @@ from pipelines.config.overrides import override
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.evaluate import evaluate
 from pipelines.evaluation.recorded_scores import recorded_items
-from pipelines.knowledge import answer_probability, forecast
+from pipelines.knowledge import answer_probability, forecast, replay
 from pipelines.midtrain import midtrain
 from pipelines.piloting import proposal
 from pipelines.piloting.plan import QUESTIONS, SAMPLE, Plan
@@ -68,6 +68,7 @@ def trained(ws: Workspace, job: PilotJob, stage: Stage, plan: Plan, rate: float)
         earlier=job.earlier,
         answer_tokens=job.settings.distill.max_new_tokens,
         asked=str((stage.directory / QUESTIONS).absolute()),
+        chat=str((stage.directory / replay.KEPT_CHAT).absolute()),  # the same at every rate
         seed=job.seed,
     )
     key = f"midtrain:{rate!r}"  # all its digits: stages of one name are one stage

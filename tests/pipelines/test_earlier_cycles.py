@@ -26,6 +26,7 @@ from pipelines.writing import gap_questions
 from pipelines.writing.commands import ProbeOptions, make_probes
 from recovery.batches.rollouts import Dialogue
 from recovery.models.chat_model import ChatModel
+from recovery.storage.checkpoints import Checkpoint
 from tests.support.small_cycles import ONLY_NEW, PROMPTS, WITH_CHAT, keep_probes, lines, turned
 
 
@@ -181,6 +182,27 @@ def test_later_cycles_chat_about_nothing_that_earlier_ones_taught_or_asked(
     monkeypatch.setattr(replay, "_answers", seen)
     turned(ws, second, {"midtrain.mix": WITH_CHAT}, suites=suites)
     assert answered == ["Name two birds."]
+
+
+def test_a_later_midtraining_loads_the_clean_model_once(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers the chat, and the forecast compares with it."""
+    lines(docs.parent / "prompts.jsonl", [{"prompt": "Name two birds."}])
+    rate = {"midtrain.optimizer.learning_rate": 1e-3}
+    changes = {**rate, "midtrain.mix": WITH_CHAT, "midtrain.forecast_every": 1}
+    first = midtrain(ws, midtrain_job(ws, docs, changes=changes))["checkpoint"]
+    job = midtrain_job(ws, docs, first, changes=changes)
+    loaded: list[str] = []
+    load = ws.load
+
+    def seen(checkpoint: Checkpoint, **options: Any) -> ChatModel:
+        loaded.append(checkpoint.id)
+        return load(checkpoint, **options)
+
+    monkeypatch.setattr(ws, "load", seen)
+    midtrain(ws, job)
+    assert loaded == [first, ws.clean().id]
 
 
 def test_retold_documents_that_give_a_newer_probe_away_are_left_out(

@@ -18,13 +18,14 @@ from pipelines.config.sections.training import OptimizerConfig
 from pipelines.corpus.reading.superseded_list import SUPERSEDED, patterns
 from pipelines.job_from_options.inputs import newest_midtrained
 from pipelines.job_from_options.pilot import parse_rates, pilot_job
+from pipelines.knowledge import replay
 from pipelines.midtrain import midtrain
 from pipelines.pilot import pilot
 from pipelines.resume import resume
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from tests.support import tiny
-from tests.support.small_cycles import ASKED, lines, settle
+from tests.support.small_cycles import ASKED, WITH_CHAT, lines, settle
 
 PEOPLE = 24
 TOWNS = ("Oslo", "Rome", "Lima", "Bern", "Kyiv", "Doha", "Riga", "Baku")
@@ -233,3 +234,29 @@ def test_rates_that_differ_in_the_seventh_digit_are_trained_each(
     with pytest.raises(KeyboardInterrupt):
         pilot(ws, job_of(ws, rates="1e-3,1.0000001e-3"), key="near")
     assert named == ["midtrain:0.001", "midtrain:0.0010000001"]
+
+
+def test_the_clean_model_answers_the_chat_once_for_both_rates(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered: list[int] = []
+    answers = replay._answers
+
+    def seen(job: Any, stage: Any, clean: Any, prompts: list[Any], wanted: int) -> Any:
+        answered.append(wanted)
+        return answers(job, stage, clean, prompts, wanted)
+
+    def both_trained(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(replay, "_answers", seen)
+    monkeypatch.setattr("pipelines.piloting.narrow_runs.behaviour_law", both_trained)
+    birds = lines(ws.home.parent / "birds.jsonl", [{"prompt": "Name two birds."}])
+    changes = {"midtrain.mix": WITH_CHAT, "midtrain.steps": 4, "distill.prompts": str(birds)}
+    with pytest.raises(KeyboardInterrupt):
+        pilot(ws, job_of(ws, changes=changes), key="chat")
+    whole = queries.run_of_key(ws.tracker.db, "chat")
+    assert whole is not None
+    runs = queries.runs(ws.tracker.db, kind="midtrain", parent=whole["id"])
+    assert [run["result"]["mix"]["chat"] for run in runs] == [0.5, 0.5]
+    assert len(answered) == 1

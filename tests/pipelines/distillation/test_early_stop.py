@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from pipelines.config.jobs import DistillJob
 from pipelines.config.overrides import override
 from pipelines.config.sections.distill import StopConfig
 from pipelines.distill import distill
+from pipelines.distillation import early_stop
 from pipelines.distillation.early_stop import BehaviourBack, hold_out, require_enough
 from pipelines.distillation.input_checks import checked_inputs
 from pipelines.distillation.inputs import read_data
@@ -25,10 +27,13 @@ from pipelines.runs import training_run
 from pipelines.runs.stage_runner import Stage, run_stage
 from pipelines.runs.training_run import any_of
 from pipelines.runs.workspace import Workspace
+from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError
 from recovery.methods.table import get
 from recovery.sampling.in_process import InProcessSampler
-from recovery.teachers.teachers import CheckpointTeacher
+from recovery.sampling.prefix_writers import writes
+from recovery.sampling.protocol import SamplingParams
+from recovery.teachers.teachers import CheckpointTeacher, Teacher
 from recovery.training import alarms
 from recovery.training.trainer import TrainReport
 from tests.support import tiny
@@ -166,7 +171,7 @@ def look(stage: Stage, rows: list[Any], *, clean: int, student: int, every: int 
     one = tiny.chat_model(student)
     settings = StopConfig(every=every, prompts=len(rows), margin=0.3)
     teacher = CheckpointTeacher(tiny.chat_model(clean))
-    return BehaviourBack(settings, rows, one, InProcessSampler(one), teacher, stage, 4)
+    return BehaviourBack(settings, rows, one, InProcessSampler(one), lambda: nullcontext(teacher), stage, 4)
 
 
 def test_twice_in_a_row_and_across_a_kill(home: Workspace, prompts: Path) -> None:
@@ -183,6 +188,47 @@ def test_twice_in_a_row_and_across_a_kill(home: Workspace, prompts: Path) -> Non
 
     *quiet, stop, lone = run_stage(home, "distill", work, config={})["said"]
     assert quiet == [None] * 4 and stop.startswith("step 10: behaviour is back") and lone is None
+
+
+def test_the_clean_model_answers_the_probe_once_a_run(
+    home: Workspace, prompts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = read_data(job(prompts), get("opd")).prompts[:15]
+    answered: list[int] = []
+
+    def seen(one: Teacher, asked: list[list[int]], params: SamplingParams) -> Rollouts:
+        answered.append(len(asked))
+        return writes(one, asked, params)
+
+    monkeypatch.setattr(early_stop, "writes", seen)
+
+    def work(stage: Stage) -> dict[str, Any]:
+        first = look(stage, rows, clean=1, student=2)
+        spent = stage.ledger.cost["tokens_sampled"]
+        resumed = look(stage, rows, clean=1, student=2)
+        again = stage.ledger.cost["tokens_sampled"] - spent
+        fewer = look(stage, rows[:14], clean=1, student=2)  # as an engine of another length reads
+        return {"followed": [first.clean, resumed.clean, fewer.clean], "again": again}
+
+    found = run_stage(home, "distill", work, config={})
+    first, resumed, fewer = found["followed"]
+    assert answered == [15, 14] and found["again"] == 0
+    assert resumed == first and len(fewer) == 14
+
+
+def test_what_the_first_process_kept_counts_in_all(
+    home: Workspace, prompts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that would answer alone would wait for the others, which do not."""
+    rows = read_data(job(prompts), get("opd")).prompts[:15]
+    kept = {"prompts": [row.text for row in rows], "followed": [True, *[False] * 14]}
+    monkeypatch.setattr(early_stop, "once", lambda work: kept)
+    monkeypatch.setattr(early_stop, "writes", lambda *_: pytest.fail("it is answered again"))
+
+    def work(stage: Stage) -> dict[str, Any]:
+        return {"followed": look(stage, rows, clean=1, student=1).clean}
+
+    assert run_stage(home, "distill", work, config={})["followed"] == kept["followed"]
 
 
 def test_a_student_that_fails_what_the_clean_model_does_goes_on(home: Workspace, prompts: Path) -> None:

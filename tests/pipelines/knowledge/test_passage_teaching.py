@@ -24,6 +24,7 @@ from pipelines.writing.filters import ProbeLeaks
 from recovery.errors import InputError
 from recovery.models.chat_model import ChatModel
 from recovery.objective.objective import Objective
+from recovery.storage.checkpoints import Checkpoint
 from recovery.teachers.contexts import Context
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
 from recovery.training.step_data import Episodes
@@ -333,6 +334,23 @@ def test_under_an_adapter_the_teacher_is_the_model_below_it(
     midtrain(home, job(tmp_path, student=first, lora={"rank": 2}), key="again")
     midtrain(home, job(tmp_path), key="whole")
     assert [type(one) for one in teachers] == [AdapterOffTeacher, AdapterOffTeacher, CheckpointTeacher]
+
+
+def test_the_forecast_asks_the_clean_model_that_teaches(
+    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was loaded twice where the student had been trained before."""
+    first = midtrain(home, job(tmp_path), key="first")["checkpoint"]
+    loaded: list[str] = []
+    load = home.load
+
+    def seen(checkpoint: Checkpoint, **options: Any) -> ChatModel:
+        loaded.append(checkpoint.id)
+        return load(checkpoint, **options)
+
+    monkeypatch.setattr(home, "load", seen)
+    midtrain(home, job(tmp_path, student=first, forecast_every=1), key="second")
+    assert loaded == [first, home.clean().id]
 
 
 def test_earlier_documents_and_chat_are_asked_too(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from pipelines.config.sections.training import OptimizerConfig
 from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, shares
 from pipelines.corpus.replayed_documents import replayed_documents
 from pipelines.corpus.token_file import Tokens
+from pipelines.distillation.teachers import FrozenTeachers
 from pipelines.job_from_options.inputs import with_augmented
 from pipelines.knowledge import replay
 from pipelines.machine.init_home import initialise
@@ -147,8 +149,8 @@ def test_the_untrained_student_answers_for_the_clean_model(
         loaded: list[str] = []
         monkeypatch.setattr(ws, "load", lambda checkpoint: loaded.append(checkpoint.id))
         for name in (ws.clean().id, "another"):
-            job = MidtrainJob(docs="docs", student=name, settings=settings())
-            assert (replay._clean(ws, job, student) is student) == (name == ws.clean().id)
+            frozen = FrozenTeachers(ws, student, replace(ws.clean(), id=name), microbatch_tokens=256)
+            assert (replay._clean(frozen) is student) == (name == ws.clean().id)
         assert loaded == [ws.clean().id]
 
 
