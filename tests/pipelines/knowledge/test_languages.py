@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.corpus.cloze import clozes
+from pipelines.corpus.cloze import LONGEST, clozes
 from pipelines.corpus.entities import entities
+from pipelines.corpus.prose import prose_sentences
 from pipelines.corpus.segments import segments, space_behind
+from pipelines.knowledge import held_out
 from pipelines.knowledge.answer_probability import Question, read, unanswered, write
 from pipelines.knowledge.tripwire import new_gaps
+from pipelines.writing import gap_questions
 from pipelines.writing.probes import from_gaps
 from recovery.models.chat_model import ChatModel
 from recovery.teachers import likelihood
@@ -118,6 +121,21 @@ def test_gaps_ask_for_facts_in_every_script(language: str) -> None:
 def test_probes_are_found_in_every_script(language: str) -> None:
     rows = from_gaps(texts(language), 20, seed=1)
     assert {row["kind"] for row in rows} >= {"cloze", "direct", "heldout"}
+
+
+def test_a_long_thai_paragraph_is_asked_about_and_held_out_of_in_parts() -> None:
+    said = [
+        f"{opening.format(name)}{value}"
+        for name in NAMES["thai"]
+        for opening, values in SENTENCES["thai"]
+        for value in values.split()
+    ]
+    paragraph = " ".join(said)
+    parts = prose_sentences(paragraph)
+    assert len(paragraph) > LONGEST > max(map(len, parts)) and " ".join(parts) == paragraph
+    asked = {row["response"] for row in gap_questions.rows([paragraph])}
+    assert len(asked) >= 4 and asked <= set(parts)
+    assert all(held_out._fits(part, paragraph) for part in parts)
 
 
 @pytest.mark.parametrize("language", SENTENCES)
