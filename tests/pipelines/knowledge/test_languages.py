@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unicodedata import normalize
 
 import pytest
 
+from evals.probes import Probe
 from pipelines.corpus.cloze import LONGEST, clozes
 from pipelines.corpus.entities import entities
 from pipelines.corpus.prose import prose_sentences
 from pipelines.corpus.segments import segments, space_behind
 from pipelines.knowledge import held_out
-from pipelines.knowledge.answer_probability import Question, read, unanswered, write
+from pipelines.knowledge.answer_probability import Question, _of_probes, read, unanswered, write
 from pipelines.knowledge.tripwire import new_gaps
 from pipelines.writing import gap_questions
 from pipelines.writing.probes import from_gaps
@@ -93,6 +95,14 @@ def test_the_answer_to_a_gap_is_scored_as_it_stands_in_the_document(
     unanswered(student, texts(language), [], seed=0)
     assert watched and len(scored) == 2 * watched
     assert all(any(one in text for text in texts(language)) for one in scored)
+
+
+@pytest.mark.parametrize("said", ["Das Café öffnet um neun.", "王明在海边的工厂里建造大船。"])
+def test_a_passage_is_found_however_its_lines_and_accents_are_written(said: str) -> None:
+    apart = normalize("NFD", f"{said[:7]}\n{said[7:]}")
+    probe = Probe("1", "knowledge", "direct", "When?", ("neun",), "1", 1, passages=(apart,))
+    assert [one.prompt for one in _of_probes([said], [probe])] == ["When?"]
+    assert not _of_probes(["Something else."], [probe])
 
 
 def test_questions_are_read_as_they_were_written(tmp_path: Path) -> None:
