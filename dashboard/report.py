@@ -151,8 +151,8 @@ def _verdicts(cycle: Row, samples: dict[str, int]) -> Html:
         tag(
             "p",
             "A claim is shown when the one-sided 95 % lower bound of the paired difference exceeds the value "
-            "beside it. Updates shows how far new answers to changed facts lead over old ones. The bounds of "
-            "families hold for all of them at once.",
+            "beside it; each of two looks has 97.5 % bounds. Updates shows how far new answers to changed "
+            "facts lead over old ones. The bounds of families hold for all of them at once.",
             class_="soft small",
         ),
     )

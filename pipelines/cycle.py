@@ -16,8 +16,7 @@ from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, EvalJob, Midt
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.distill import distill
 from pipelines.engines.engine_checks import INPROCESS
-from pipelines.evaluate import evaluate, evaluation_within, recorded_suites
-from pipelines.evaluation import second_look
+from pipelines.evaluate import evaluate, evaluation_within, further_within, recorded_suites
 from pipelines.evaluation.question_checks import unaskable_families
 from pipelines.evaluation.recorded_scores import Items, items_by_suite, require_same_questions
 from pipelines.evaluation.suites import Suite, independent_by_axis, suites_of
@@ -80,10 +79,9 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
     scores["recovered"] = ended["score_ids"]
 
     found = _judged(ws, job, scores, unmeasured)
-    if second_look.is_wanted(job, found):
+    if job.two_looks and verdict.blocking(found, job.required) == {"behaviour": verdict.UNDERPOWERED}:
         stage.say(f"  verdict      {verdict_sentences.summary(found)[0]}: further prompts are asked")
-        for label, further in second_look.scores(ws, job, stage, recovered).items():
-            scores[label] = scores[label] | further
+        _ask_further(ws, job, stage, {"clean": job.clean, "recovered": recovered}, scores)
         found = _judged(ws, job, scores, unmeasured)
     decision = _decided(ws, job, stage, number, found)
     if decision["status"] == "accepted":
@@ -111,7 +109,7 @@ def _say_outlook(ws: Workspace, job: CycleJob, stage: Stage) -> dict[str, str]:
     template cannot ask, which are returned, and the time."""
     asked = evaluation_within(job, job.clean, "clean", job.settings.eval, job.earlier)
     suites = suites_of(asked)
-    further = suites_of(second_look.asked(job, job.clean, "clean")) if second_look.may_follow(job) else []
+    further = suites_of(further_within(job, job.clean, "clean")) if job.two_looks else []
     _say_power(job, suites, further, stage)
     unaskable = unaskable_families(ws, ws.clean(), suites)
     _say_unmeasured(unaskable, stage)
@@ -217,6 +215,16 @@ def _evaluate(
     return evaluate(ws, asked, parent=stage.id, key=f"eval:{label}")
 
 
+def _ask_further(
+    ws: Workspace, job: CycleJob, stage: Stage, models: Mapping[str, str], scores: dict[str, dict[str, int]]
+) -> None:
+    """Evaluate models on the further prompts; add their scores to those of their stages."""
+    for label, checkpoint in models.items():
+        asked = further_within(job, checkpoint, label)
+        found = evaluate(ws, asked, parent=stage.id, key=f"further:{label}")["score_ids"]
+        scores[label] = scores[label] | found
+
+
 def _unmeasured(job: CycleJob, clean: Result) -> dict[str, str]:
     """Return the families that cannot be asked of the clean model, or that it could not lose, and why."""
     margins = job.settings.eval.margins()
@@ -244,8 +252,8 @@ def _judged(
         suite: {label: _deciding(job, suite, items) for label, items in stages.items()}
         for suite, stages in asked.items()
     }
-    margins, two_looks = job.settings.eval.margins(), second_look.may_follow(job)
-    found = verdict.verdict(judged, margins, unmeasured=unmeasured, two_looks=two_looks)
+    margins = job.settings.eval.margins()
+    found = verdict.verdict(judged, margins, unmeasured=unmeasured, two_looks=job.two_looks)
     choosing.count_all(found, lambda suite: _recovered(judged, suite) / _recovered(asked, suite))
     return found
 

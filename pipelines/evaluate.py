@@ -58,6 +58,12 @@ def evaluation_within(
     return inherited(asked, job)
 
 
+def further_within(job: CycleJob, checkpoint: str, label: str) -> EvalJob:
+    """Return the evaluation of a checkpoint on the further prompts of a cycle."""
+    asked = evaluation_within(job, checkpoint, label, job.settings.eval)
+    return asked.model_copy(update={"suites": (ifeval.FURTHER,)})
+
+
 def recorded_suites(ws: Workspace, job: EvalJob, stage: Stage, suites: Iterable[Suite]) -> set[str]:
     """Return the suites whose scores an evaluation here would take from what is recorded."""
     settings = fitted_here(ws, ws.checkpoint(job.checkpoint), job.settings, fitted.fit_evaluation)

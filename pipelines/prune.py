@@ -77,12 +77,14 @@ def _own(ws: Workspace, run: Row) -> list[Row]:
 
 
 def _mark(ws: Workspace, own: list[Row]) -> None:
-    """Record that a run and its unfinished stages are given up, the run itself last."""
+    """Record that a run and its unfinished stages are given up, the run itself last.
+
+    Stages that had ended keep when they did."""
     for stage in reversed(own):
         if stage["status"] != "done" and not is_given_up(stage):
             why = f"{GIVEN_UP} ({stage['error']})" if stage["error"] else GIVEN_UP
             if stage["parent_id"]:
-                ws.tracker.stop_run(stage["id"], why)
+                ws.tracker.stop_run(stage["id"], why, ended_at=stage["ended_at"])
             else:
                 ws.tracker.give_up_run(stage["id"], why)
 

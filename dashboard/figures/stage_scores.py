@@ -11,10 +11,12 @@ from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import bounds, share
 from db.cycle_names import STAGES
+from evals.ifeval import FURTHER
 from evals.scores import asked
 
 NAMES = {
     "ifeval": "behaviour (IFEval)",
+    FURTHER: "further prompts",
     "knowledge": "knowledge",
     "retention": "retention",
     "updates": "changed facts",

@@ -13,17 +13,20 @@ from dashboard.page_parts import empty, newest_measured
 from db.cycle_names import STAGES
 from db.reads import queries
 from evals.families.table import FAMILIES
+from evals.ifeval import FURTHER, SUITE
 
 TITLE = "Behaviour"
 PATH = "/behaviour"
 COLUMNS = 10  # cycles shown side by side
 SUITES = {
-    "ifeval": "instruction types (IFEval)",
+    SUITE: "instruction types (IFEval)",
+    FURTHER: "instruction types (further prompts)",
     "knowledge": "knowledge, by kind of question",
     "retention": "retention, by kind of question",
     "updates": "changed facts, by kind of question",
     **{name: f"{name}, by kind of question" for name in FAMILIES},
 }
+INSTRUCTIONS = (SUITE, FURTHER)  # suites of prompts with instructions
 VIEWS = {"stages": "this cycle's three models", "cycles": "recovered models of many cycles"}
 ORDERS = {"name": "by name", "worst": "worst first", "change": "largest loss first"}
 
@@ -63,12 +66,14 @@ def build(context: PageContext, address: Address) -> Html:
 
 
 def _judged(suite: str) -> str:
-    return "prompts in which the instruction was followed" if suite == "ifeval" else "questions passed"
+    return "prompts in which the instruction was followed" if suite in INSTRUCTIONS else "questions passed"
 
 
 def _detail(suite: str) -> tuple[str, str]:
     """Return the key of a score's details that has the rows, and what a row is."""
-    return ("by_instruction", "instruction type") if suite == "ifeval" else ("by_kind", "kind of question")
+    return (
+        ("by_instruction", "instruction type") if suite in INSTRUCTIONS else ("by_kind", "kind of question")
+    )
 
 
 def _grid(address: Address, scores: dict[tuple[int, str], Types], suite: str, number: int | None) -> Html:

@@ -14,6 +14,7 @@ from dashboard.word_difference import marked
 from db.cycle_names import STAGES
 from db.reads import queries
 from evals.families.table import FAMILIES
+from evals.ifeval import FURTHER
 
 TITLE = "Samples"
 PATH = "/samples"
@@ -21,6 +22,7 @@ PAGE = 10
 SHORT, WHOLE = 3000, 100_000  # characters shown of a text in the list, and of a sample of its own
 SUITES = {
     "ifeval": "behaviour (IFEval)",
+    FURTHER: "behaviour (further prompts)",
     "knowledge": "knowledge (the documents)",
     "retention": "retention (known before)",
     "updates": "changed facts",

@@ -103,17 +103,28 @@ class Tracker:
         """Mark a run as failed. `cost` is that of all its attempts, as far as it is known."""
         self._end_run(run_id, cost, status="failed", error=error)
 
-    def stop_run(self, run_id: str, reason: str, *, cost: Mapping[str, float] | None = None) -> None:
-        """Mark a run as stopped on purpose before its end; it can be resumed. `cost` is as in `fail_run`."""
-        self._end_run(run_id, cost, status="stopped", error=reason)
+    def stop_run(
+        self,
+        run_id: str,
+        reason: str,
+        *,
+        cost: Mapping[str, float] | None = None,
+        ended_at: str | None = None,
+    ) -> None:
+        """Mark a run as stopped on purpose before its end; it can be resumed. `cost` is as in `fail_run`.
+
+        `ended_at` is when it ended, if that was before now."""
+        self._end_run(run_id, cost, ended_at, status="stopped", error=reason)
 
     def give_up_run(self, run_id: str, reason: str) -> None:
         """Mark a run as stopped for good: without its key nothing goes on with it."""
         self._end_run(run_id, None, status="stopped", error=reason, key=None)
 
-    def _end_run(self, run_id: str, cost: Mapping[str, float] | None, **columns: Any) -> None:
-        """Record how a run has ended; without a `cost`, what is recorded of it stays."""
-        moment = now()
+    def _end_run(
+        self, run_id: str, cost: Mapping[str, float] | None, ended_at: str | None = None, **columns: Any
+    ) -> None:
+        """Record how a run has ended, and when; without a `cost`, what is recorded of it stays."""
+        moment = ended_at or now()
         if "error" in columns:
             columns["error"] = redact_error(columns["error"])
         if cost is not None:

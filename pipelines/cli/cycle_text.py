@@ -64,6 +64,7 @@ def _families(verdict: dict[str, Any]) -> list[str]:
 
 def axis_line(name: str, verdict: dict[str, Any]) -> str:
     """Return an axis's word, the bound that it rests on, and how many prompts would decide."""
+    from evals import looks
     from evals.verdict_sentences import deciding_bound, nothing_to_lose
 
     axis = verdict["axes"].get(name, {})
@@ -74,7 +75,8 @@ def axis_line(name: str, verdict: dict[str, Any]) -> str:
     bound = f"{deciding_bound(axis)} points, {limit}"
     found = axis["details"].get("learned")
     said = f", {learned.sentence(found)}" if found else ""
-    said += f", {nothing}" if (nothing := nothing_to_lose(axis["details"])) else ""
+    beside = looks.in_words(axis["details"]), nothing_to_lose(axis["details"])
+    said += "".join(f", {words}" for words in beside if words)
     return f"{name:<10} {verdict[name]} ({bound}{_needed(verdict[name], axis)}){said}"
 
 

@@ -63,6 +63,11 @@ class CycleJob(Job):
     augment: str | None = None  # the documents retold
     seed: int = 0
 
+    @property
+    def two_looks(self) -> bool:
+        """Whether behaviour that IFEval's prompts leave open is asked about by further ones."""
+        return "ifeval" in self.suites and isinstance(self.settings.eval.further_prompts, str)
+
     def sources(self) -> dict[str, str]:
         return {
             **_taught(self.docs),

@@ -232,6 +232,12 @@ def composed(text: str) -> str:
     return normalize("NFC", text)
 
 
+def squeezed(text: str) -> str:
+    """Return a text in the form in which it is looked for in another: a line may have been wrapped anywhere,
+    also where words have no spaces between them."""
+    return "".join(composed(text).split())
+
+
 def _with_facts(report: FileReport, job: _Job, limits: Limits, reason: str | None) -> FileReport:
     """Return the report with the file's hash and encoding, and with the reason for skipping it if any."""
     facts = job.facts

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import chain, pairwise
 
 SPACED_STOPS = ".!?؟।۔။។"  # end a sentence where a space or a line follows
 UNSPACED_STOPS = "。！？"  # end one whatever follows
@@ -10,6 +12,12 @@ _CLOSING = "[\"'”’“«)\\]]*(?:[ \u00a0\u202f]?»(?=\\s))?"  # in French a 
 _END = re.compile(
     rf"(?<=[{SPACED_STOPS}])(?P<closing>{_CLOSING})\s+|(?<=[{UNSPACED_STOPS}])(?P<after>[”’」』）]*)|\n+"
 )
+# In Thai, Lao and Khmer a space divides phrases, and a sentence's end mostly looks no different.
+_ENDLESS = "\u0e00-\u0eff\u1780-\u17ff"
+_IS_ENDLESS = re.compile(rf"[{_ENDLESS}]")
+# Not between a number and what it counts, nor before Thai's marks of repetition and abbreviation
+_PAUSE = re.compile(rf"(?<=[^\d\s])\s+(?=[{_ENDLESS}])(?![\d\u0e46\u0e2f])")
+LONGEST_RUN = 160  # characters of phrases that count as one sentence
 _REMARK = 200  # characters of a line within which a bracket closes again
 # "U.S." and "BGBl.": as often as not a name follows, and two sentences in one are better than half of one
 _ABBREVIATED = re.compile(
@@ -110,7 +118,7 @@ _MONTHS = frozenset(
 
 
 def sentences(text: str) -> list[str]:
-    """Split a text at the ends of its sentences and lines."""
+    """Split a text at the ends of its sentences and lines; where a script marks none, between phrases."""
     found = []
     start = 0
     for match in _END.finditer(text):
@@ -120,7 +128,20 @@ def sentences(text: str) -> list[str]:
         if "\n" in match.group() or not (_is_open(said, following) or goes_on):
             found.append(said)
             start = match.end()
-    return [piece.strip() for piece in [*found, text[start:]] if piece.strip()]
+    parts = chain.from_iterable(map(_phrases, [*found, text[start:]]))
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _phrases(said: str) -> Iterator[str]:
+    """Yield a sentence as it is, but a long run without marked ends in parts of some phrases each."""
+    start = 0
+    if len(said) > LONGEST_RUN and 2 * len(_IS_ENDLESS.findall(said)) >= len(said):
+        begin = [pause.end() for pause in _PAUSE.finditer(said)]
+        for place, following in pairwise([*begin, len(said)]):
+            if following - start > LONGEST_RUN:
+                yield said[start:place]
+                start = place
+    yield said[start:]
 
 
 def _is_open(said: str, following: str) -> bool:

@@ -14,8 +14,7 @@ from pipelines.config.settings import Config
 from pipelines.distillation.input_checks import check_settings, checked_inputs
 from pipelines.distillation.inputs import reads_prompts, refuse_ignored, wanted_of_rows
 from pipelines.engines.engine_places import require_place
-from pipelines.evaluate import evaluation_within
-from pipelines.evaluation import second_look
+from pipelines.evaluate import evaluation_within, further_within
 from pipelines.evaluation.question_checks import require_answerable
 from pipelines.evaluation.suites import answerable_suites, suites_of
 from pipelines.job_from_options.inputs import (
@@ -118,8 +117,8 @@ def _require_answerable(ws: Workspace, job: CycleJob) -> None:
     """Refuse an evaluation that the clean model could not answer."""
     asked = evaluation_within(job, job.clean, "clean", job.settings.eval, job.earlier)
     suites = suites_of(asked)
-    if second_look.may_follow(job):
-        suites += suites_of(second_look.asked(job, job.clean, "clean"))
+    if job.two_looks:
+        suites += suites_of(further_within(job, job.clean, "clean"))
     require_answerable(ws, ws.clean(), suites, asked.settings.sampler)
 
 

@@ -16,6 +16,7 @@ from evals import jsonl
 from evals.probes import APART, Probe
 from evals.scores import chat
 from pipelines.corpus.cloze import clozes
+from pipelines.corpus.documents import squeezed
 from pipelines.corpus.segments import space_behind
 
 if TYPE_CHECKING:
@@ -62,13 +63,13 @@ def unanswered(
 
 def _of_probes(texts: Sequence[str], probes: Sequence[Probe]) -> list[Question]:
     """Return the probes whose passages stand in the texts, but for kinds apart from the verdict."""
-    everything = "\n".join("".join(text.split()) for text in texts)  # wrapped anywhere
+    everything = "\n".join(map(squeezed, texts))
     return [
         Question(probe.prompt, probe.answers[0], probe.in_chat, space_behind(probe.prompt))
         for probe in probes
         if probe.kind not in APART
         and probe.passages
-        and all("".join(passage.split()) in everything for passage in probe.passages)
+        and all(squeezed(passage) in everything for passage in probe.passages)
     ]
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from evals.probes import KNOWLEDGE, UPDATES, suite_probes
 from pipelines.corpus import text_file
-from pipelines.corpus.documents import composed
+from pipelines.corpus.documents import squeezed
 from pipelines.corpus.entities import MOST_CHARACTERS, Entities, Term, entities
 from pipelines.corpus.prose import NO_SPACE, prose_sentences
 from pipelines.corpus.segments import IS_UNSPACED
@@ -108,7 +108,7 @@ def _asked(job: MidtrainJob) -> str | None:
     probes = suite_probes(job.evaluation.probes if job.evaluation else None, KNOWLEDGE)
     if not all(probe.passages for probe in probes):
         return None
-    return "\n".join(_one_line(composed(passage)) for probe in probes for passage in probe.passages)
+    return "\n".join(passage for probe in probes for passage in probe.passages)
 
 
 def _some_texts(kept: Path) -> dict[int, str]:
@@ -122,7 +122,7 @@ def _in_one_place(chosen: Mapping[Term, Sequence[Place]], kept: Path) -> dict[Te
     by_opening: defaultdict[str, list[Place]] = defaultdict(list)
     for place in {place for places in chosen.values() for place in places}:
         by_opening[place[1].split()[0]].append(place)
-    unspaced = [(one, _squeezed(one[1])) for ones in by_opening.values() for one in ones]
+    unspaced = [(one, squeezed(one[1])) for ones in by_opening.values() for one in ones]
     unspaced = [pair for pair in unspaced if IS_UNSPACED.search(pair[1])]
     twice: set[Place] = set()
     for number, piece in enumerate(text_file.load_pieces(kept) if by_opening else ()):
@@ -130,15 +130,10 @@ def _in_one_place(chosen: Mapping[Term, Sequence[Place]], kept: Path) -> dict[Te
         for at in (at for at, word in enumerate(words) if word in by_opening):
             others = (place for place in by_opening[words[at]] if place[0] != number)
             twice.update(place for place in others if _stands(place[1].split(), words, at))
-        text = _squeezed(piece.text) if unspaced else ""
+        text = squeezed(piece.text) if unspaced else ""
         twice.update(place for place, said in unspaced if place[0] != number and said in text)
     alone = {term: [one for one in places if one not in twice] for term, places in chosen.items()}
     return {term: places for term, places in alone.items() if len(places) >= FEWEST}
-
-
-def _squeezed(text: str) -> str:
-    """Return a text without spaces: where it has none between words, none tells where a sentence begins."""
-    return "".join(text.split())
 
 
 def _stands(sentence: Sequence[str], words: Sequence[str], at: int) -> bool:
@@ -178,9 +173,10 @@ def choose(
 def _about(wanted: Entities, read: Mapping[int, Sequence[str]], asked: str) -> dict[Term, list[Place]]:
     """Return the sentences that say something about each thing, and that no question is about."""
     found: defaultdict[Term, list[Place]] = defaultdict(list)
+    asked = squeezed(asked)
     for number, sentences in read.items():
         for sentence in sentences:
-            if len(sentence) < SHORTEST or sentence in asked:
+            if len(sentence) < SHORTEST or squeezed(sentence) in asked:
                 continue
             for term in wanted.within(sentence):
                 if said_about(term, sentence):
@@ -236,7 +232,3 @@ def without(text: str, sentences: Iterable[str]) -> str:
 def _pattern(sentence: str) -> re.Pattern[str]:
     words = (r"\s*".join(map(re.escape, _WRAPPED.split(word))) for word in sentence.split())
     return re.compile(r"\s+".join(words) + r"[ \t]*")
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

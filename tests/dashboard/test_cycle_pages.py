@@ -15,6 +15,7 @@ from dashboard.pages import cycle, cycles, samples
 from dashboard.report import report
 from db.reads import queries
 from db.writes.tracker import Tracker
+from pipelines.cli.cycle_text import axis_line
 from tests.support import databases, views
 
 SCORES = {"ifeval": {"clean": 1.0, "midtrained": 0.5, "recovered": 1.0}, "knowledge": {"recovered": 0.7}}
@@ -47,6 +48,32 @@ def test_an_approval_before_any_verdict_is_warned_of(context: PageContext) -> No
     assert "There is no verdict yet" in views.look(context, "/cycle").text
     context.tracker.record_verdicts(number, {"behaviour": {"outcome": "recovered"}})
     assert "There is no verdict yet" not in views.look(context, "/cycle").text
+
+
+def test_a_second_look_at_behaviour_is_told_apart_from_the_first(context: PageContext) -> None:
+    further = {"ifeval:further": {"clean": 0.22, "recovered": 0.24}}
+    number = databases.record_cycle(context.tracker, SCORES | further)
+    axis = {
+        "outcome": "recovered",
+        "difference": 0.004,
+        "lower_bound": -0.01,
+        "margin": 0.03,
+        "upper_bound": 0.02,
+    }
+    parts = {
+        suite: {"n": n, "gained": gained, "lost": lost, "difference": (gained - lost) / n}
+        for suite, n, gained, lost in (("ifeval", 541, 26, 30), ("ifeval:further", 1000, 70, 60))
+    }
+    counts = {"gained": 96, "lost": 90, "n": 1541, "suite": "ifeval"}
+    looks = {"alpha": 0.025, "looks": 2, "look": 2, "parts": parts}
+    context.tracker.record_verdicts(number, {"behaviour": axis | counts | looks})
+    said = "Second of two looks, at 97.5 %: -0.7 on 541 of ifeval, +1.0 on 1,000 of ifeval:further."
+    for page in (views.look(context, "/cycle").text, views.Scan(report(context.db, number)).text):
+        assert said in page and "further" in page
+    verdict = queries.cycle(context.db, number)["verdict"]
+    assert axis_line("behaviour", verdict).endswith(f"margin 3), {said[0].lower()}{said[1:-1]}")
+    assert "further prompts" in views.look(context, f"/samples?n={number}&suite=ifeval:further").text
+    assert "instruction type" in views.look(context, f"/behaviour?n={number}&suite=ifeval:further").text
 
 
 def test_a_list_of_all_cycles_says_when_it_is_not(

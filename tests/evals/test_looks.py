@@ -1,4 +1,4 @@
-"""Two looks at behaviour: their bounds, what the second one counts, and how often they are wrong or of use."""
+"""Two looks at behaviour: their bounds, what the second one counts, how often they are wrong or of use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evals.verdict_sentences import summary
 
 KEPT = {  # the other axes, beyond doubt
     suite: {stage: [Item(f"k{n}", f"p{n}", "", True) for n in range(500)] for stage in stages}
-    for suite, stages in {"knowledge": ("midtrained", "recovered"), "retention": ("clean", "recovered")}.items()
+    for suite, stages in (("knowledge", ("midtrained", "recovered")), ("retention", ("clean", "recovered")))
 }
 
 
@@ -82,7 +82,7 @@ def passes(rng: np.random.Generator, gain: float, loss: float) -> tuple[bool, bo
     return False, then and (own[0] - own[1]) / 541 >= -0.03
 
 
-def test_two_looks_pass_what_is_worse_than_the_margin_no_more_often_than_one_and_more_of_what_is_equal() -> None:
+def test_two_looks_pass_no_more_of_what_is_worse_than_the_margin_and_more_of_what_is_equal() -> None:
     """Of a hundred cycles that lost nothing, one look at 541 prompts passes about 69."""
     rng = np.random.default_rng(11)
     worse = [passes(rng, 0.05, 0.08)[1] for _ in range(2000)]  # at the margin

@@ -234,6 +234,21 @@ def test_unfinished_runs_that_hold_states_are_named_until_they_are_given_up(ws: 
     assert prune(ws, cycles=1)["checkpoints"] == []  # the newest cycle that goes on is the first
 
 
+def test_stages_that_had_ended_before_their_run_is_given_up_keep_when(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _, _ = cut_off(ws, 1)
+    killed = ws.tracker.start_run("eval", parent=run, key="eval:recovered").id
+    ended = {row["id"]: row["ended_at"] for row in queries.runs(ws.tracker.db, parent=run)}
+    later = "2999-01-01T00:00:00.000Z"
+    monkeypatch.setattr("db.writes.tracker.now", lambda: later)
+    prune(ws, run=run, remove=True)
+    stages = queries.runs(ws.tracker.db, parent=run)
+    assert {row["id"]: row["ended_at"] for row in stages} == {**ended, killed: later}
+    assert {row["status"] for row in stages if row["kind"] != "midtrain"} == {"stopped"}
+    assert queries.run(ws.tracker.db, run)["ended_at"] == later
+
+
 def test_giving_up_a_run_removes_nothing_that_something_else_needs(ws: Workspace) -> None:
     run, midtrained, _ = cut_off(ws, 1)
     other, second, state = cut_off(ws, 2)

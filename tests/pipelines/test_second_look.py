@@ -158,5 +158,5 @@ def test_prompts_of_the_first_look_are_no_second_one(ws: Workspace, docs: Path, 
     lines(further, rows)
     with pytest.raises(InputError, match=r"more.jsonl: 1 of its prompts are among IFEval's \('Line 0.'\)"):
         cycle_job(ws, docs, changes={"eval.further_prompts": str(further)})
-    with pytest.raises(InputError, match="is not a file: eval.further_prompts"):
+    with pytest.raises(InputError, match=r"is not a file: eval\.further_prompts"):
         cycle_job(ws, docs, changes={"eval.further_prompts": str(further.parent / "none.jsonl")})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.corpus.sentences import sentences
+from pipelines.corpus.sentences import LONGEST_RUN, sentences
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,27 @@ def test_a_full_stop_inside_ends_nothing(whole: str) -> None:
 )
 def test_sentences_end_where_they_end(text: str, said: list[str]) -> None:
     assert sentences(text) == said
+
+
+@pytest.mark.parametrize("phrase", ["สมชายอาศัยอยู่ในกรุงเทพ", "ຂ້ອຍຢູ່ວຽງຈັນ", "ខ្ញុំរស់នៅភ្នំពេញ"])
+def test_a_long_run_in_a_script_that_marks_no_ends_is_cut_between_phrases(phrase: str) -> None:
+    short, long = " ".join([phrase] * 3), " ".join([phrase] * 40)
+    assert sentences(short) == [short]
+    found = sentences(long)
+    assert len(found) > 2 and " ".join(found) == long
+    assert all(len(part) <= LONGEST_RUN and set(part.split()) == {phrase} for part in found)
+
+
+def test_no_cut_parts_a_number_or_a_mark_of_repetition_from_its_word() -> None:
+    long = " ".join(["เด็ก ๆ ซื้อขนมราคา 500 บาท"] * 12)
+    found = sentences(long)
+    assert len(found) > 1 and " ".join(found) == long
+    assert {part.split()[0] for part in found} <= {"เด็ก", "ซื้อขนมราคา"}
+
+
+@pytest.mark.parametrize("whole", ["many words " * 60, "สวัสดี ครับ means hello in Thai and " * 20, "ก" * 500])
+def test_other_long_runs_stay_whole(whole: str) -> None:
+    assert sentences(whole) == [whole.strip()]
 
 
 @given(st.text(st.sampled_from('aA. \n"。!3')))

@@ -12,12 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.corpus import text_file
-from pipelines.corpus.entities import Term
+from pipelines.corpus.entities import Entities, Term
 from pipelines.corpus.prose import prose_sentences
 from pipelines.distill import distill
 from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.knowledge import guards, held_out
-from pipelines.knowledge.held_out import Excluded, Place, _in_one_place, choose, hold_out, of_newest, without
+from pipelines.knowledge.held_out import (
+    Excluded,
+    Place,
+    _about,
+    _in_one_place,
+    choose,
+    hold_out,
+    of_newest,
+    without,
+)
 from pipelines.knowledge.overlap import overlap
 from pipelines.midtrain import midtrain
 from pipelines.prompts.prompt_sources import Prompt
@@ -109,6 +118,13 @@ def test_a_sentence_without_spaces_that_stands_in_two_documents_is_not_held_out(
     term = ("王明",)
     found = _in_one_place({term: [(0, sentence) for sentence in said]}, tmp_path / KEPT_TEXTS)
     assert [sentence for _, sentence in found[term]] == [said[0], *said[2:]]
+
+
+def test_a_sentence_without_spaces_that_is_asked_about_is_no_choice_however_its_passage_is_wrapped() -> None:
+    sentence, term = "王明在海边的工厂里建造三条大船和很多小船。", ("王", "明")
+    about = Entities({term: 1.0})
+    assert _about(about, {0: [sentence]}, "") == {term: [(0, sentence)]}
+    assert _about(about, {0: [sentence]}, f"{sentence[:9]}\n{sentence[9:]}") == {}
 
 
 WORDS = st.lists(st.sampled_from(["sun", "moon", "red", "tall"]), min_size=3, max_size=6).map(" ".join)

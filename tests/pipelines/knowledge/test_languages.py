@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unicodedata import normalize
 
 import pytest
 
-from pipelines.corpus.cloze import clozes
+from evals.probes import Probe
+from pipelines.corpus.cloze import LONGEST, clozes
 from pipelines.corpus.entities import entities
+from pipelines.corpus.prose import prose_sentences
 from pipelines.corpus.segments import segments, space_behind
-from pipelines.knowledge.answer_probability import Question, read, unanswered, write
+from pipelines.knowledge import held_out
+from pipelines.knowledge.answer_probability import Question, _of_probes, read, unanswered, write
 from pipelines.knowledge.tripwire import new_gaps
+from pipelines.writing import gap_questions
 from pipelines.writing.probes import from_gaps
 from recovery.models.chat_model import ChatModel
 from recovery.teachers import likelihood
@@ -92,6 +97,14 @@ def test_the_answer_to_a_gap_is_scored_as_it_stands_in_the_document(
     assert all(any(one in text for text in texts(language)) for one in scored)
 
 
+@pytest.mark.parametrize("said", ["Das Café öffnet um neun.", "王明在海边的工厂里建造大船。"])
+def test_a_passage_is_found_however_its_lines_and_accents_are_written(said: str) -> None:
+    apart = normalize("NFD", f"{said[:7]}\n{said[7:]}")
+    probe = Probe("1", "knowledge", "direct", "When?", ("neun",), "1", 1, passages=(apart,))
+    assert [one.prompt for one in _of_probes([said], [probe])] == ["When?"]
+    assert not _of_probes(["Something else."], [probe])
+
+
 def test_questions_are_read_as_they_were_written(tmp_path: Path) -> None:
     asked = [
         Question("他住在", "奥斯陆", in_chat=False, between=""),
@@ -118,6 +131,21 @@ def test_gaps_ask_for_facts_in_every_script(language: str) -> None:
 def test_probes_are_found_in_every_script(language: str) -> None:
     rows = from_gaps(texts(language), 20, seed=1)
     assert {row["kind"] for row in rows} >= {"cloze", "direct", "heldout"}
+
+
+def test_a_long_thai_paragraph_is_asked_about_and_held_out_of_in_parts() -> None:
+    said = [
+        f"{opening.format(name)}{value}"
+        for name in NAMES["thai"]
+        for opening, values in SENTENCES["thai"]
+        for value in values.split()
+    ]
+    paragraph = " ".join(said)
+    parts = prose_sentences(paragraph)
+    assert len(paragraph) > LONGEST > max(map(len, parts)) and " ".join(parts) == paragraph
+    asked = {row["response"] for row in gap_questions.rows([paragraph])}
+    assert len(asked) >= 4 and asked <= set(parts)
+    assert all(held_out._fits(part, paragraph) for part in parts)
 
 
 @pytest.mark.parametrize("language", SENTENCES)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from evals.ifeval import FURTHER
 from evals.scores import Asked
 from pipelines.config.jobs import CycleJob
 from pipelines.config.sections.midtrain import Mix
@@ -61,6 +62,9 @@ def test_a_suite_is_asked_three_times_and_answered_at_a_typical_length() -> None
     assert COMPUTING.suite(asked) == pytest.approx(3 * once)
     assert COMPUTING.suite(asked, recorded=True) == pytest.approx(2 * once)
     assert COMPUTING.suite(replace(asked, name="knowledge:1")) == pytest.approx(once)  # of earlier documents
+    further = replace(asked, name=FURTHER)  # asked of the clean and the recovered model, where it is asked
+    assert COMPUTING.suite(further) == pytest.approx(2 * once)
+    assert COMPUTING.suite(further, recorded=True) == pytest.approx(once)
 
 
 def test_prompts_are_read_at_their_own_lengths_without_what_all_begin_with() -> None:
@@ -79,6 +83,9 @@ def test_words() -> None:
     assert str(Forecast(3600, 300, 65)) == (
         "about 1 h 06 min on this machine, alone on it: "
         "evaluations 1 h 00 min, midtraining 5 min, recovery 1 min"
+    )
+    assert str(Forecast(3600, 300, 60, further=900)).endswith(
+        "recovery 1 min; 15 min more if IFEval's prompts leave behaviour open"
     )
 
 

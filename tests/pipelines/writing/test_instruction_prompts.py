@@ -61,6 +61,17 @@ def test_two_thousand_prompts_have_answers_and_no_duplicates(seed: int) -> None:
     assert all(checked(prompt) == (True, True) for prompt in prompts)
 
 
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [("startend:end_checker", "end_phrase"), ("detectable_content:postscript", "postscript_marker")],
+)
+def test_words_to_write_stand_in_quotation_marks(name: str, argument: str) -> None:
+    """Behind them the prompt goes on: where they end would not be plain."""
+    assert all(f'"{{{argument}}}"' in phrasing for phrasing in instruction_types.texts()["phrasings"][name])
+    asked = [prompt for prompt in some(SEEDS[0]) if name in prompt.instructions]
+    assert asked and all(f'"{prompt.instructions[name][argument]}"' in prompt.text for prompt in asked)
+
+
 def test_an_empty_answer_and_an_unrelated_one_mostly_fail() -> None:
     """The instructions ask for something: a plain sentence does not follow them by chance."""
     passed = 0
