@@ -67,7 +67,7 @@ def beside_claim(axis: Mapping[str, Any]) -> list[Html]:
     """Say what an axis tells beside its claim: what was learned, and where a pass claims nothing."""
     details = axis.get("details") or {}
     nothing = verdict_sentences.nothing_to_lose(details)
-    looked = looks.in_words(details)
+    looked = looks.in_words(axis, details)
     said = [
         f"{looked[:1].upper()}{looked[1:]}." if looked else "",
         f"The documents: {learned.sentence(details['learned'])}." if details.get("learned") else "",

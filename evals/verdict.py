@@ -179,13 +179,13 @@ def _judge(
         lead = _lead(suites.get(axis.suite, {}).get("recovered", ()), margin, alpha)
         return _row(axis, lead) if lead else {}
     asked = (axis.suite, axis.further) if in_two and axis.further else (axis.suite,)
-    parts = looks.parts_of(suites, asked, axis.reference)
+    parts = looks.parts_of(suites, asked, axis.reference, margin)
     if axis.suite not in parts:
         return {}
     found = looks.judged(parts, margin, alpha / len(asked))
     standard = share([item.passed for item in suites[axis.suite][axis.reference]])
     vacuous = {"nothing_to_lose": standard} if standard <= margin else {}  # then a pass claims nothing
-    return _row(axis, found) | looks.row(parts, len(asked)) | vacuous
+    return _row(axis, found) | looks.row(parts, len(asked), margin) | vacuous
 
 
 def _learned(stages: looks.Stages) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def _paired_sentence(row: Mapping[str, Any]) -> str:
         f"{row['gained']} gained, {row['lost']} lost of {row['n']}{of}{test}{at_once})"
     )
     beside = [
-        looks.in_words(row),
+        looks.in_words(row, row),
         f"it would take {row['needed_n']} prompts" if row["outcome"] == UNDERPOWERED else "",
         nothing_to_lose(row),
         learned.sentence(row["learned"]) if "learned" in row else "",

@@ -12,6 +12,7 @@ from evals.ifeval import FURTHER, SUITE
 from evals.scores import Item
 from pipelines import choose as choosing
 from pipelines.choose import choose
+from pipelines.config.ifeval_file import further_path
 from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, EvalJob, MidtrainJob
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.distill import distill
@@ -38,6 +39,10 @@ def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str |
     """Run a cycle, or go on with it; returns {"cycle": number, "status": ...}."""
     begun = queries.run_of_key(ws.tracker.db, key, parent=parent) if key else None
     job = kept_probes.read_as_kept(ws, job)
+    if job.two_looks:
+        further_path(
+            job.settings.eval
+        )  # refuses, before hours of training, a file that is not there any more
     job = pinned(ws, job, texts_kept=begun is not None and kept_before(ws, begun["id"], MIDTRAIN))
     return run_job(ws, "cycle", _failure_recorded, job, parent=parent, key=key)
 
@@ -79,7 +84,7 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
     scores["recovered"] = ended["score_ids"]
 
     found = _judged(ws, job, scores, unmeasured)
-    if job.two_looks and verdict.blocking(found, job.required) == {"behaviour": verdict.UNDERPOWERED}:
+    if _asks_on(job, found):
         stage.say(f"  verdict      {verdict_sentences.summary(found)[0]}: further prompts are asked")
         _ask_further(ws, job, stage, {"clean": job.clean, "recovered": recovered}, scores)
         found = _judged(ws, job, scores, unmeasured)
@@ -213,6 +218,12 @@ def _evaluate(
         settings = settings.model_copy(update={"open_book": False})
     asked = evaluation_within(job, checkpoint, label, settings, earlier)
     return evaluate(ws, asked, parent=stage.id, key=f"eval:{label}")
+
+
+def _asks_on(job: CycleJob, found: Result) -> bool:
+    """Return whether only too few prompts stand in the way of acceptance, and further ones may help."""
+    blocking = verdict.blocking(found, job.required)
+    return blocking == {"behaviour": verdict.UNDERPOWERED} and looks.may_follow(found["axes"]["behaviour"])
 
 
 def _ask_further(

@@ -34,6 +34,7 @@ SHORT: Mapping[str, Any] = {  # on a GPU too, whose preset is made for larger mo
     "distill.samples_per_prompt": 1,
     "distill.max_new_tokens": 128,
     "eval.max_new_tokens": 128,
+    "eval.further_prompts": 500,
 }
 FULL: Mapping[str, Any] = {
     "midtrain.chat_prompts": 512,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from db.reads import queries
 from evals import drift as measures
+from evals.ifeval import FURTHER
 from evals.probes import KNOWLEDGE, UPDATES
 from pipelines.config.jobs import DriftJob
 from pipelines.prompts.lengths import answerable
@@ -109,7 +110,8 @@ def forgetting(ws: Workspace, a: str, b: str) -> dict[str, dict[str, Any]]:
         for row in reversed(rows)
         if row["value_a"] is not None and row["value_b"] is not None
     }
-    old = [row for suite, row in found.items() if suite != UPDATES and not suite.startswith(KNOWLEDGE)]
+    apart = (UPDATES, FURTHER)  # the second is not always asked, and IFEval's prompts count already
+    old = [row for suite, row in found.items() if suite not in apart and not suite.startswith(KNOWLEDGE)]
     ratios = [row["retention_ratio"] for row in old if row["retention_ratio"] is not None]
     if old:
         found["mean"] = {

@@ -130,7 +130,7 @@ def _halves(row: Row, runs: Sequence[Row]) -> Html | None:
     if not row["verdict"] or all(run["kind"] != "choose" for run in runs):
         return None
     words = (
-        "Scores count all questions; the bounds here only the half that had no part in choosing the recovery."
+        "Scores count all questions; the bounds here only those that had no part in choosing the recovery."
     )
     return tag("p", words, class_="small")
 

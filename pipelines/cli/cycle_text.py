@@ -75,7 +75,7 @@ def axis_line(name: str, verdict: dict[str, Any]) -> str:
     bound = f"{deciding_bound(axis)} points, {limit}"
     found = axis["details"].get("learned")
     said = f", {learned.sentence(found)}" if found else ""
-    beside = looks.in_words(axis["details"]), nothing_to_lose(axis["details"])
+    beside = looks.in_words(axis, axis["details"]), nothing_to_lose(axis["details"])
     said += "".join(f", {words}" for words in beside if words)
     return f"{name:<10} {verdict[name]} ({bound}{_needed(verdict[name], axis)}){said}"
 

@@ -22,6 +22,7 @@ from pipelines.cli.options import Session, refuse_beside, shared, table
     "--probes those of that file)",
 )
 @setting_options.ifeval
+@setting_options.further
 @setting_options.probes
 @setting_options.tasks
 @setting_options.chat

@@ -35,7 +35,7 @@ def further_path(settings: EvalConfig) -> Path:
         )
     if not Path(named).is_file():
         raise InputError(
-            f"{named} is not a file: eval.further_prompts is a number of prompts to generate, or a file in "
-            "IFEval's format"
+            f"{named} is not a file: restore it, or let eval.further_prompts name one in IFEval's format, or "
+            "a number of prompts to generate"
         )
     return Path(named)

@@ -17,6 +17,7 @@ from pipelines.engines.engine_places import require_place
 from pipelines.evaluate import evaluation_within, further_within
 from pipelines.evaluation.question_checks import require_answerable
 from pipelines.evaluation.suites import answerable_suites, suites_of
+from pipelines.job_from_options import ifeval_prompts
 from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
@@ -80,6 +81,7 @@ def cycle_job(
     folder = training_folder(ws, docs, settings)
     settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment, changes)})
     settings = with_further(ws, with_ifeval(ws, settings, changes))
+    ifeval_prompts.require_new(settings.eval)
     judged = _judged_suites(settings, suites, typed="eval.behaviours" in changes)
     settings = _measuring(settings, judged)
     passage_teaching.check(settings.midtrain, augment)

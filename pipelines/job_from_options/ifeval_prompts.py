@@ -48,13 +48,17 @@ def with_further(ws: Workspace, settings: EvalConfig) -> EvalConfig:
     else:
         path = further_path(settings)
         ifeval.require_prompts(path)
-    again = set(ifeval.prompts(path)) & set(ifeval.prompts(ifeval_path(settings)))
-    if again:
-        raise InputError(
-            f"{path}: {len(again)} of its prompts are among IFEval's ({min(again)[:60]!r}), and a second "
-            "look asks others: give --further another file"
-        )
     return settings.model_copy(update={"further_prompts": str(path)})
+
+
+def require_new(settings: EvalConfig) -> None:
+    """Refuse further prompts that are all among IFEval's: a second look asks others."""
+    named = settings.further_prompts
+    if isinstance(named, str) and set(ifeval.prompts(named)) <= set(ifeval.prompts(ifeval_path(settings))):
+        raise InputError(
+            f"{named}: all of its prompts are among IFEval's, and a second look asks others: give --further "
+            "another file"
+        )
 
 
 def with_written(ws: Workspace, settings: EvalConfig) -> EvalConfig:

@@ -9,6 +9,7 @@ from typing import Any
 from db.reads import queries
 from evals.probes import load_probes
 from pipelines.config.anchored_paths import is_file
+from pipelines.config.ifeval_file import MICROWORLD
 from pipelines.config.overrides import changed
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
@@ -140,8 +141,11 @@ def with_ifeval(ws: Workspace, settings: Config, changes: Changes) -> Config:
 
 
 def with_further(ws: Workspace, settings: Config) -> Config:
-    """Return settings whose further prompts, if there are any, lie in a file of their own."""
-    evaluation = ifeval_prompts.with_further(ws, settings.eval)
+    """Return settings whose further prompts lie in a file; the shipped model knows no generated ones."""
+    if settings.model.path == MICROWORLD and isinstance(settings.eval.further_prompts, int):
+        evaluation = settings.eval.model_copy(update={"further_prompts": 0})
+    else:
+        evaluation = ifeval_prompts.with_further(ws, settings.eval)
     return settings.model_copy(update={"eval": evaluation})
 
 

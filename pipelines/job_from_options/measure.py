@@ -78,16 +78,17 @@ def _writable_folder(path: Path) -> str:
 def _answerable(settings: Config, changes: Changes) -> tuple[str, ...]:
     """Return the suites of the files given as options; without any, all suites that have questions."""
     require_families(settings.eval.behaviours)
-    named = [name for name in ("ifeval", "probes") if f"eval.{name}" in changes]
-    suites = answerable_suites(settings.eval, settings.model.path)
-    return tuple(suite for suite in suites if not named or _file_option(suite) in named)
+    named = [name for name in ("ifeval", "further_prompts", "probes") if f"eval.{name}" in changes]
+    suites = (*answerable_suites(settings.eval, settings.model.path), FURTHER)
+    files = {suite: _file_option(suite) for suite in suites}
+    return tuple(suite for suite in suites if (files[suite] in named if named else suite != FURTHER))
 
 
 def _file_option(suite: str) -> str:
     """Return the option that names a suite's file; a family has none."""
     if suite in FAMILIES:
         return ""
-    return "ifeval" if suite == "ifeval" else "probes"
+    return {"ifeval": "ifeval", FURTHER: "further_prompts"}.get(suite, "probes")
 
 
 def suites_of_verdict(suites: str | None) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def test_a_cycle_whose_recovery_was_chosen_says_which_questions_each_number_coun
     tracker = context.tracker
     number = unrecovered(tracker, accepted=True)
     tracker.record_verdicts(number, {"behaviour": {"outcome": "recovered"}})
-    said = "the bounds here only the half that had no part in choosing the recovery"
+    said = "the bounds here only those that had no part in choosing the recovery"
     assert said not in views.look(context, f"/cycle?n={number}").text
     chosen = tracker.start_run("choose", parent=queries.cycle(context.db, number)["run"], key="choose")
     tracker.finish_run(chosen.id, {"checkpoint": "midtrained", "tried": [{"name": "none"}]})

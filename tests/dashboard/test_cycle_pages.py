@@ -65,7 +65,7 @@ def test_a_second_look_at_behaviour_is_told_apart_from_the_first(context: PageCo
         for suite, n, gained, lost in (("ifeval", 541, 26, 30), ("ifeval:further", 1000, 70, 60))
     }
     counts = {"gained": 96, "lost": 90, "n": 1541, "suite": "ifeval"}
-    looks = {"alpha": 0.025, "looks": 2, "look": 2, "parts": parts}
+    looks = {"alpha": 0.025, "looks": 2, "look": 2, "own_lower_bound": -0.02, "parts": parts}
     context.tracker.record_verdicts(number, {"behaviour": axis | counts | looks})
     said = "Second of two looks, at 97.5 %: -0.7 on 541 of ifeval, +1.0 on 1,000 of ifeval:further."
     for page in (views.look(context, "/cycle").text, views.Scan(report(context.db, number)).text):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from evals import looks
+from evals.exact import paired_lower_bound
 from evals.ifeval import FURTHER, SUITE
 from evals.scores import Item
 from evals.statistics import outcome
@@ -58,12 +61,37 @@ def test_a_second_look_counts_the_prompts_of_both_suites_together() -> None:
     assert axis["design_effect"] == 1.0  # equal keys in two suites are two prompts
 
 
-def test_a_second_look_passes_only_where_the_own_prompts_do_not_speak_against_it() -> None:
-    own, further = flipped(541, 15, 33), flipped(1000, 60, 40, of="further ")  # the own ones: -3.3 points
-    found = judged(own, further)
-    assert found["behaviour_lower_bound"] > -0.03 and found["behaviour"] == "underpowered"
-    assert not accepted(found)
-    assert judged(flipped(541, 17, 33), further)["behaviour"] == "recovered"  # -2.96
+def test_there_is_no_second_look_where_the_own_prompts_do_not_pass_alone_at_80_percent() -> None:
+    """However well the further ones are kept, which outnumber them."""
+    own, further = flipped(541, 22, 34), flipped(1000, 80, 20, of="further ")
+    first = judged(own)
+    assert first["behaviour"] == "underpowered" and not looks.may_follow(first["axes"]["behaviour"])
+    assert judged(own, further) == first
+    alone = first["axes"]["behaviour"]["own_lower_bound"]
+    assert alone == pytest.approx(paired_lower_bound(22, 34, 541, 0.2), abs=1e-6) and alone < -0.03
+    assert f"too low for a second one (lower bound {100 * alone:.1f} at 80%)" in summary(first)[0]
+    better = judged(flipped(541, 22, 31))
+    assert better["behaviour"] == "underpowered" and looks.may_follow(better["axes"]["behaviour"])
+    assert judged(flipped(541, 22, 31), further)["behaviour"] == "recovered"
+    refuted = judged(flipped(541, 10, 60))
+    assert refuted["behaviour"] == "not recovered" and "too low" not in summary(refuted)[0]
+
+
+def test_prompts_of_both_suites_count_once() -> None:
+    own = flipped(541, 28, 30)
+    again = {stage: [*items, *own[stage][:100]] for stage, items in flipped(1000, 50, 46, of="f ").items()}
+    again = {
+        stage: [Item(f"g{n}", one.prompt, "", one.passed) for n, one in enumerate(items)]
+        for stage, items in again.items()
+    }
+    assert judged(own, again)["axes"]["behaviour"]["n"] == 1541
+
+
+def test_further_prompts_that_the_clean_model_fails_show_nothing() -> None:
+    """Nothing could be lost there."""
+    own, further = flipped(541, 28, 30), flipped(1000, 50, 46, of="further ")
+    failed = {stage: [replace(one, passed=False) for one in items] for stage, items in further.items()}
+    assert judged(own, failed) == judged(own)
 
 
 def test_without_two_looks_further_prompts_decide_nothing() -> None:
@@ -71,15 +99,18 @@ def test_without_two_looks_further_prompts_decide_nothing() -> None:
     assert verdict({**KEPT, SUITE: own, FURTHER: further}) == verdict({**KEPT, SUITE: own})
 
 
-def passes(rng: np.random.Generator, gain: float, loss: float) -> tuple[bool, bool]:
+def passes(
+    rng: np.random.Generator, gain: float, loss: float, further_loss: float | None = None
+) -> tuple[bool, bool]:
     """Whether one drawn cycle passes in its first look, and in either."""
+    more = loss if further_loss is None else further_loss
     own = rng.multinomial(541, [gain, loss, 1 - gain - loss])
-    both = own + rng.multinomial(1000, [gain, loss, 1 - gain - loss])
+    both = own + rng.multinomial(1000, [gain, more, 1 - gain - more])
     at_first = outcome(int(own[0]), int(own[1]), 541, alpha=0.025)
     if at_first != "underpowered":
         return at_first == "passed", at_first == "passed"
-    then = outcome(int(both[0]), int(both[1]), 1541, alpha=0.025) == "passed"
-    return False, then and (own[0] - own[1]) / 541 >= -0.03
+    alone = outcome(int(own[0]), int(own[1]), 541, alpha=looks.OWN_ALPHA)
+    return False, alone == outcome(int(both[0]), int(both[1]), 1541, alpha=0.025) == "passed"
 
 
 def test_two_looks_pass_no_more_of_what_is_worse_than_the_margin_and_more_of_what_is_equal() -> None:
@@ -89,4 +120,10 @@ def test_two_looks_pass_no_more_of_what_is_worse_than_the_margin_and_more_of_wha
     assert sum(worse) / len(worse) <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / len(worse))
     equal = [passes(rng, 0.05, 0.05) for _ in range(500)]
     first, either = (sum(column) / len(equal) for column in zip(*equal, strict=True))
-    assert first < 0.69 and either > 0.9
+    assert first < 0.69 and either > 0.87
+
+
+def test_a_loss_on_the_own_prompts_alone_is_passed_by_no_more_than_a_fifth() -> None:
+    rng = np.random.default_rng(12)
+    passed = [passes(rng, 0.05, 0.08, further_loss=0.05)[1] for _ in range(1000)]
+    assert sum(passed) / len(passed) <= looks.OWN_ALPHA + 2 * np.sqrt(0.16 / len(passed))

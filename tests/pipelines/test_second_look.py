@@ -12,8 +12,10 @@ import pytest
 from db.reads import queries
 from evals.ifeval import FURTHER, SUITE
 from pipelines.cycle import cycle
+from pipelines.evaluate import evaluate
 from pipelines.evaluation import model_answers
 from pipelines.job_from_options.cycle import cycle_job
+from pipelines.job_from_options.measure import eval_job
 from pipelines.prompts.leaks import evaluation_prompts
 from pipelines.resume import resume
 from pipelines.runs.workspace import Workspace
@@ -124,9 +126,41 @@ def test_a_second_look_that_was_interrupted_goes_on_with_the_model_that_is_left(
     assert asked[before:] == [FURTHER]
 
 
+def test_further_prompts_that_are_gone_are_missed_before_a_resumed_cycle_trains(
+    ws: Workspace, docs: Path, further: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = cycle_job(ws, docs, changes=PLAIN | {"eval.further_prompts": str(further)})
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.cycle.midtrain", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cycle(ws, job, key=ws.new_key())
+        further.unlink()
+        with pytest.raises(InputError, match=r"more.jsonl is not a file: restore it"):
+            resume(ws)
+
+
+def interrupted(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_any_model_is_asked_further_prompts_by_their_suite_or_their_file(
+    ws: Workspace, docs: Path, further: Path
+) -> None:
+    """A file of them leaves their own suite; a number of them, generated, is no suite of an evaluation."""
+    changes = {"eval.further_prompts": str(further), "eval.limit": 3}
+    job = eval_job(ws, "base", changes=changes)
+    assert job.suites == (FURTHER,)
+    assert evaluate(ws, job, key="asked")["scores"][FURTHER]["n"] == 3
+    own = {"eval.ifeval": str(docs.parent / "ifeval.jsonl")}
+    assert eval_job(ws, "base", changes=own).suites == (SUITE,)
+    with pytest.raises(InputError, match=r"eval\.further_prompts is 0"):
+        evaluate(ws, eval_job(ws, "base", FURTHER), key="none")
+
+
 def test_where_questions_choose_the_recovery_further_prompts_all_decide(
     ws: Workspace, docs: Path, further: Path, asked: list[str]
 ) -> None:
+    ask(docs.parent / "ifeval.jsonl", "Line", 2 * OWN)
     found = cycle(
         ws,
         cycle_job(ws, docs, recover_with="merge", changes={"eval.further_prompts": str(further)}),
@@ -134,7 +168,7 @@ def test_where_questions_choose_the_recovery_further_prompts_all_decide(
     )
     row = queries.cycle(ws.tracker.db, found["cycle"])
     parts = row["verdict"]["axes"]["behaviour"]["details"]["parts"]
-    assert parts[FURTHER]["n"] == MORE and 0 < parts[SUITE]["n"] < OWN
+    assert parts[FURTHER]["n"] == MORE and 0 < parts[SUITE]["n"] < 2 * OWN
     assert asked.count(FURTHER) == 2  # no candidate was asked
 
 
@@ -154,9 +188,8 @@ def test_further_prompts_are_generated_once_and_kept_out_of_training(
 
 
 def test_prompts_of_the_first_look_are_no_second_one(ws: Workspace, docs: Path, further: Path) -> None:
-    rows = [{"key": n, "prompt": f"{words} 0.", **ASKED} for n, words in enumerate(("Line", "Sentence"))]
-    lines(further, rows)
-    with pytest.raises(InputError, match=r"more.jsonl: 1 of its prompts are among IFEval's \('Line 0.'\)"):
+    ask(further, "Line", OWN - 1)
+    with pytest.raises(InputError, match=r"more.jsonl: all of its prompts are among IFEval's"):
         cycle_job(ws, docs, changes={"eval.further_prompts": str(further)})
-    with pytest.raises(InputError, match=r"is not a file: eval\.further_prompts"):
+    with pytest.raises(InputError, match=r"is not a file: restore it, or let eval\.further_prompts"):
         cycle_job(ws, docs, changes={"eval.further_prompts": str(further.parent / "none.jsonl")})
