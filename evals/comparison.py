@@ -22,6 +22,8 @@ SAME = "not distinguishable"
 MODES = {  # how a checkpoint is asked, which the answers depend on
     "max_new_tokens": "most new tokens",
     "template_args": "template arguments",  # thinking, and the date
+    "temperature": "temperature",
+    "stop_loops": "ending loops",
 }
 
 Row = dict[str, Any]

@@ -65,7 +65,7 @@ def paired_suites(
     database: Database, a: str, b: str, *, suite: str | None = None, earlier: bool = True
 ) -> list[Row]:
     """Return suite, metric and item pairs per suite and metric on which both were scored, and `modes`, how
-    each was asked: most new tokens, template arguments (None where it was not recorded).
+    each was asked: most new tokens, template arguments, temperature ... (None where it was not recorded).
 
     Without `earlier`, leave out the suites on earlier cycles' documents, of which there may be hundreds. A
     suite of which every question's accepted answers have changed has no pairs, and is left out."""

@@ -165,14 +165,22 @@ def test_checkpoints_that_were_asked_otherwise_are_not_compared_without_a_word(w
         "thinking": {"max_new_tokens": 256, "template_args": {"enable_thinking": True}},
         "alike": {"max_new_tokens": 256, "template_args": {}},
         "older": None,
+        "warm": {"temperature": 1.0, "stop_loops": False},
+        "cool": {"temperature": 0.6, "stop_loops": False},
+        "cut": {"temperature": 1.0, "stop_loops": True},
     }
     for name, mode in modes.items():
         scored(ws.tracker, name, [True, False] * 20, mode=mode)
     said = {name: compare_text(compare(ws, "a", name)) for name in modes}
     assert "not asked alike: most new tokens 256 for a, 512 for b" in said["longer"]
     assert "not asked alike: template arguments {} for a, {'enable_thinking': True} for b" in said["thinking"]
-    for name in ("alike", "older"):
+    for name in ("alike", "older", "warm"):
         assert "alike:" not in said[name]
+    warm = {name: compare_text(compare(ws, "warm", name)) for name in modes}
+    assert "not asked alike: temperature 1.0 for a, 0.6 for b" in warm["cool"]
+    assert "not asked alike: ending loops False for a, True for b" in warm["cut"]
+    for name in ("a", "older", "warm"):
+        assert "alike:" not in warm[name]
 
 
 @pytest.mark.parametrize("tried", [1, 2])
