@@ -14,8 +14,10 @@ from tests.support.small_cycles import lines, make_home
 
 def modes(folder: Path, suite: str, **settings: Any) -> dict[str, tuple[float | None, bool | None]]:
     """Temperature and the end of loops by metric, of an evaluation of the clean model."""
-    kinds = ("direct", "cloze")
-    rows = [{"id": kind, "kind": kind, "prompt": "Where is Ada?", "answer": "Oslo"} for kind in kinds]
+    rows: list[dict[str, Any]] = [
+        {"id": kind, "kind": kind, "prompt": "Where is Ada?", "answer": "Oslo"}
+        for kind in ("direct", "cloze")
+    ]
     asked = EvalConfig(
         ifeval="none",
         probes=str(lines(folder / "probes.jsonl", rows)),
