@@ -253,6 +253,24 @@ def test_scores_beside_a_suites_headline_go_by_their_own_names(ws: Workspace) ->
     assert "knowledge (open book)" in listed and not re.search("lenient|metric|_", listed)
 
 
+def test_flips_beside_a_suites_headline_are_listed_as_they_are_counted(ws: Workspace) -> None:
+    for name in ("a", "b"):
+        ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
+        run = ws.tracker.start_run("eval")
+        for metric, passed in (("lenient", name == "a"), ("cloze", True)):
+            found = score("knowledge", 0.5, passed, name == "a", n=2, metric=metric)
+            ws.tracker.record_score(run.id, name, found)
+    found = flips(ws, ["a", "b"], "knowledge", "lost", 20)
+    assert [(row["metric"], row["lost"]) for row in found["counts"]] == [("lenient", 2), ("cloze", 1)]
+    assert [(row["suite"], row["metric"], row["key"]) for row in found["flips"]] == [
+        ("knowledge", "lenient", "p0"),
+        ("knowledge", "lenient", "p1"),
+        ("knowledge", "cloze", "p1"),
+    ]
+    assert flips_text(found).count("knowledge (cloze)") == 2  # counted, and listed
+    assert len(flips(ws, ["a", "b"], None, None, 2)["flips"]) == 2
+
+
 def test_many_suites_do_not_make_luck_a_finding(ws: Workspace) -> None:
     """6 losses against none are p = 0.031: a finding alone, not among five comparisons."""
     before, after = [True] * 50, [False] * 6 + [True] * 44
