@@ -78,7 +78,7 @@ def beside_claim(axis: Mapping[str, Any]) -> list[Html]:
 
 def samples_by_suite(database: Database, number: int) -> dict[str, int]:
     """Return, by suite, how many answers each prompt of a cycle got (`eval.samples`)."""
-    return {suite: samples_of(keys) for suite, keys in queries.item_keys(database, number).items()}
+    return {suite: samples_of(items) for suite, items in queries.item_prompts(database, number).items()}
 
 
 def samples_of_axis(name: str, axis: Mapping[str, Any], samples: Mapping[str, int]) -> int:

@@ -23,7 +23,10 @@ _ACCENTS = re.compile(
 _HALF_SPACE = re.compile("(?<=[\u0600-\u06ff])\u200c(?=[\u0600-\u06ff])")
 # Other marks are part of their word, as vowels of Hindi, Tamil and Thai are; Python's \w leaves them out.
 MARKS = "".join(mark for mark in map(chr, range(0x10000)) if unicodedata.category(mark)[0] == "M")
-_TRADEMARKS = str.maketrans("", "", "™℠")
+# Trademarks, and what is not seen: soft hyphens, and the marks between words of Khmer, Lao and Burmese.
+_LEFT_OUT = str.maketrans("", "", "™℠\u00ad\u200b\u2060")
+# Unicode takes these letters apart into no letter and accent.
+_PLAIN_LETTERS = str.maketrans({"œ": "oe", "æ": "ae", "ø": "o", "ł": "l", "đ": "d", "ı": "i"})
 _OTHER_DIGIT = re.compile(r"(?![0-9])\d")
 _MIXED_FRACTION = re.compile("(?<=\\d)(?=[¼-¾⅐-⅞])")  # 1½
 _DOTTED = re.compile(  # 1.234,56 and 1.500.000, not 1.500, which may be either
@@ -33,6 +36,7 @@ _DOTTED = re.compile(  # 1.234,56 and 1.500.000, not 1.500, which may be either
 _UNIT = re.compile(r"(?<=\d)(?=(?:[kKMGT]i?[Bb]|[kMG]?Hz|[mkc]m|[mk]g|ms|[ap]m|[AP]M)(?![^\W_]))")
 _LIST_MARK = re.compile(r"^[ \t]*\d{1,3}[.)][ \t]+(?=\S)", re.MULTILINE)
 _THIN_SPACES = re.compile("(?<=\\d)['’\u00a0\u2009\u202f](?=\\d{3}(?!\\d))")  # 1'500
+_SPACED_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?!\d)")  # 12 000
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d\d?(?!\d))")
 # Marks that change what is meant: a minus that opens a number, where no range ends (10-12, 20%-30%), and the
@@ -42,21 +46,20 @@ _SIGNS = r"(?<=[^\W\d_])(?:[+#]{2,}|[+#](?![^\W_]))"
 _NOT_WORD = rf"(?<!\d)\.|\.(?!\d)|[^\w.{MARKS}]|_"
 _MARK = re.compile(f"(?P<minus>{_MINUS})|(?P<signs>{_SIGNS})|{_NOT_WORD}")
 _ARTICLES = {"a", "an", "the"}
-# The A of "Hall A is closed" is a name and no article; it is kept as a letter of its own.
-_NAMED_A = re.compile(r"(?<=[^\W_] )A(?=\s+[^\W\d_A-Z]|[.,;:!?)](?![^\W_]))")
+# The A of "Hall A is closed" or "A) Oslo" is a name and no article; it is kept as a letter of its own. That
+# of 7 A.M. goes, as that of 7 a.m. does.
+_NAMED_A = re.compile(r"(?<=[^\W_] )A(?=\s+[^\W\d_A-Z])|(?<![^\W_])A(?=[)\]]|[.,;:!?*_\"'”’»](?![^\W_]))")
 _LETTER_A = "\u1d00"
-_SOFT_HYPHEN = "\u00ad"
 
 
 def normalise(text: str) -> str:
     """Strip case, accents, punctuation, articles and thousands separators; keep decimal points and signs."""
-    text = text.replace(_SOFT_HYPHEN, "").translate(_TRADEMARKS)
-    text = _UNIT.sub(" ", text)
+    text = _UNIT.sub(" ", text.translate(_LEFT_OUT))
     spaced = _MIXED_FRACTION.sub(" ", _HALF_SPACE.sub(" ", _THIN_SPACES.sub("", text)))
     spaced = _DOTTED.sub(lambda number: number[0].replace(".", ""), _in_ascii_digits(spaced))
     plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", spaced))
     plain = _NAMED_A.sub(_LETTER_A, unicodedata.normalize("NFKC", plain)).casefold()
-    plain = _DECIMAL_COMMA.sub(".", _THOUSANDS.sub("", plain))
+    plain = _DECIMAL_COMMA.sub(".", _THOUSANDS.sub("", plain.translate(_PLAIN_LETTERS)))
     words = _MARK.sub(_spaced, _BORDER.sub(" ", plain)).split()
     if words[-1:] == ["a"]:  # no word follows to which an article could belong
         words[-1] = _LETTER_A
@@ -75,11 +78,10 @@ def _spaced(mark: re.Match[str]) -> str:
 
 def matches(response: str, answers: Iterable[str], strict: bool = False) -> bool:
     """Return whether an answer equals the response (strict), or occurs in it as whole words (lenient)."""
-    said = normalise(_without_list_marks(response))
-    wanted = [answer for answer in map(normalise, answers) if answer]
+    said, wanted = _forms(_without_list_marks(response)), _forms_of_all(answers)
     if strict:
-        return said in wanted
-    return any(occurs(answer, said) for answer in wanted)
+        return any(form in wanted for form in said)
+    return any(occurs(answer, form) for form in said for answer in wanted)
 
 
 def occurs(answer: str, said: str) -> bool:
@@ -96,12 +98,23 @@ def _whole(answer: str) -> re.Pattern[str]:
 
 def mentions(response: str, answers: Iterable[str], other_than: Iterable[str]) -> bool:
     """Match leniently, but never inside a longer other answer: "New York" does not name York."""
-    wanted = [answer for answer in map(normalise, answers) if answer]
-    said = normalise(_without_list_marks(response))
-    for other in map(normalise, other_than):
+    said, wanted = _forms(_without_list_marks(response)), _forms_of_all(answers)
+    for other in _forms_of_all(other_than):
         if any(other != answer and occurs(answer, other) for answer in wanted):
-            said = _without(other, said)
-    return any(occurs(answer, said) for answer in wanted)
+            said = [_without(other, form) for form in said]
+    return any(occurs(answer, form) for form in said for answer in wanted)
+
+
+def _forms(text: str) -> list[str]:
+    """Return the normal form of a text, and another where it may hold 12 000: with such thousands joined.
+
+    The first counts too, as two numbers may stand side by side."""
+    joined = _SPACED_THOUSANDS.sub(lambda number: number[0].replace(" ", ""), text)
+    return [normalise(one) for one in dict.fromkeys((text, joined))]
+
+
+def _forms_of_all(answers: Iterable[str]) -> list[str]:
+    return [form for answer in answers for form in _forms(answer) if form]
 
 
 def _without_list_marks(response: str) -> str:

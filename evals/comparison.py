@@ -22,6 +22,8 @@ SAME = "not distinguishable"
 MODES = {  # how a checkpoint is asked, which the answers depend on
     "max_new_tokens": "most new tokens",
     "template_args": "template arguments",  # thinking, and the date
+    "temperature": "temperature",
+    "stop_loops": "ending loops",
 }
 
 Row = dict[str, Any]
@@ -30,9 +32,9 @@ Row = dict[str, Any]
 def compare(suites: Sequence[Mapping[str, Any]], margins: Mapping[str, float] | None = None) -> list[Row]:
     """Return one row per suite, and one per kind of a family whose kinds are judged alone.
 
-    `suites` hold suite, metric, pairs (rows of key, passed_a, passed_b, detail_b, for changed facts also
-    answered_a and answered_b, for calibration confidence_a) and, where they are known, the modes in which
-    both checkpoints were asked; `margins` maps axis names to the margin of non-inferiority.
+    `suites` hold suite, metric, pairs (rows of key, prompt, passed_a, passed_b, detail_b, for changed facts
+    also answered_a and answered_b, for calibration confidence_a) and, where they are known, the modes in
+    which both checkpoints were asked; `margins` maps axis names to the margin of non-inferiority.
     """
     return _adjusted([_row(part, margins or {}) for suite in suites for part in _parts(suite)])
 
@@ -134,7 +136,7 @@ def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
         "a_score": standard,
         "b_score": measure.value([after for after, _ in items]),
         **measure.compare(items, ALPHA),
-        "samples": samples_of([row["key"] for row in pairs]),
+        "samples": samples_of((row["key"], row["prompt"]) for row in pairs),
         "non_inferior": {**claimed, "needed_n": prompts_for(needed, before)},
         **(_stale_rates(pairs) if name == UPDATES else {}),
         "unlike": _differences(*suite.get("modes", (None, None))),
@@ -148,12 +150,12 @@ def _differences(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> di
 
 
 def _after(row: Mapping[str, Any]) -> Item:
-    return Item(row["key"], "", "", bool(row["passed_b"]), row["detail_b"])
+    return Item(row["key"], row["prompt"], "", bool(row["passed_b"]), row["detail_b"])
 
 
 def _before(row: Mapping[str, Any]) -> Item:
     detail = {**row["detail_b"], "confidence": row.get("confidence_a")}
-    return Item(row["key"], "", "", bool(row["passed_a"]), detail)
+    return Item(row["key"], row["prompt"], "", bool(row["passed_a"]), detail)
 
 
 def _margin(suite: str, margins: Mapping[str, float]) -> float:

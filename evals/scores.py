@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from math import ceil
 from typing import Any, TypeVar
@@ -64,14 +64,16 @@ class Score:
         return row | {"interval": list(self.interval), "items": list(row["items"])}
 
 
-def samples_of(keys: Sequence[str]) -> int:
-    """Return how many answers each prompt X got, by the keys of their items: X#0, X#1, ...; else 1."""
-    numbers: dict[str, set[int]] = {}
-    for key in keys:
+def samples_of(items: Iterable[tuple[str, str]]) -> int:
+    """Return how many answers each prompt got, by keys and prompts of their items: X#0, X#1, ...; else 1.
+
+    Other prompts may have such names of their own: page#0, page#1, ..."""
+    numbers: dict[tuple[str, str], set[int]] = {}
+    for key, prompt in items:
         found = _SAMPLE.search(key)
         if found is None:
             return 1
-        numbers.setdefault(key[: found.start()], set()).add(int(found[0][1:]))
+        numbers.setdefault((key[: found.start()], prompt), set()).add(int(found[0][1:]))
     samples = max(map(len, numbers.values()), default=1)
     sampled = all(some == set(range(samples)) for some in numbers.values())  # else their own names end so
     return samples if sampled else 1
@@ -79,7 +81,7 @@ def samples_of(keys: Sequence[str]) -> int:
 
 def prompts_for(answers: int, items: Sequence[Item]) -> int:
     """Return how many prompts give so many answers, where each is answered as often as in these items."""
-    return ceil(answers / samples_of([item.key for item in items]))
+    return ceil(answers / samples_of((item.key, item.prompt) for item in items))
 
 
 def bound_in_points(bound: float, margin: float) -> str:

@@ -43,9 +43,10 @@ def _between(ws: Workspace, a: str, b: str, suite: str | None, direction: str | 
     if not counts:
         raise never_scored((a, first), (b, second), suite)
     items = []
-    for name in dict.fromkeys(row["suite"] for row in counts):
-        found = queries.flips(db, first, second, name, direction=direction, limit=limit)
-        items += [{"suite": name, **row} for row in found]
+    for row in counts:
+        scores = row["score_a"], row["score_b"]
+        found = queries.flips_of_scores(db, *scores, direction=direction, limit=limit)
+        items += [{"suite": row["suite"], "metric": row["metric"], **item} for item in found]
     return {"a": first, "b": second, "counts": counts, "flips": items[:limit]}
 
 

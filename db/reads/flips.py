@@ -65,7 +65,7 @@ def paired_suites(
     database: Database, a: str, b: str, *, suite: str | None = None, earlier: bool = True
 ) -> list[Row]:
     """Return suite, metric and item pairs per suite and metric on which both were scored, and `modes`, how
-    each was asked: most new tokens, template arguments (None where it was not recorded).
+    each was asked: most new tokens, template arguments, temperature ... (None where it was not recorded).
 
     Without `earlier`, leave out the suites on earlier cycles' documents, of which there may be hundreds. A
     suite of which every question's accepted answers have changed has no pairs, and is left out."""
@@ -84,7 +84,8 @@ def paired_suites(
 
 def _pairs_of(database: Database, scored: Row) -> list[Row]:
     one, other = aliased(Item), aliased(Item)
-    columns = (one.key, one.passed.label("passed_a"), other.passed.label("passed_b"), *_answered(one, other))
+    passed_a, passed_b = one.passed.label("passed_a"), other.passed.label("passed_b")
+    columns = (one.key, one.prompt, passed_a, passed_b, *_answered(one, other))
     joined = _join_items(scored["score_a"], scored["score_b"], one, other)
     sure = one.detail["confidence"].as_float().label("confidence_a")  # of multiple choice; None elsewhere
     return rows_of(database, joined.with_only_columns(*columns, sure, other.detail.label("detail_b")))

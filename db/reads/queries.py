@@ -26,7 +26,7 @@ from db.reads.cycles import cycle, cycle_models, cycles
 from db.reads.flips import compared, flips, flips_of_scores, ledger, ledger_items, paired_suites
 from db.reads.readonly import select
 from db.reads.rows import Row, of_cycle, only, page_of, rows_of, runs_of
-from db.reads.stages import ItemFilter, cycle_numbers, flip_counts, item_keys, side_by_side, stage_scores
+from db.reads.stages import ItemFilter, cycle_numbers, flip_counts, item_prompts, side_by_side, stage_scores
 from db.schema import Cycle, Document, Item, Review, Run, Score
 from db.session import Database
 
@@ -48,7 +48,7 @@ __all__ = [
     "flip_counts",
     "flips",
     "flips_of_scores",
-    "item_keys",
+    "item_prompts",
     "items",
     "ledger",
     "ledger_items",

@@ -57,24 +57,24 @@ def stage_scores(
     )
 
 
-def item_keys(database: Database, number: int) -> dict[str, list[str]]:
-    """Return, by suite, the keys of the items that a cycle's first headline score is of.
+def item_prompts(database: Database, number: int) -> dict[str, list[tuple[str, str]]]:
+    """Return, by suite, keys and prompts of the items that a cycle's first headline score is of.
 
     The suites on earlier cycles' documents are left out."""
     tree = runs_of_cycles(CycleRange(database.project, number, number))
     query = select(Score.suite, Score.metric, Score.id).join(tree, Score.run_id == tree.c.run_id)
     query = query.where(Score.suite.not_like(f"{EARLIER}%"))
     scores: dict[str, int] = {}
-    keys: dict[int, list[str]] = defaultdict(list)
+    prompts: dict[int, list[tuple[str, str]]] = defaultdict(list)
     with database.read() as connection:
         # Sorted here, as in cycles.py: with ORDER BY id, SQLite would scan all scores in id order.
         for suite, metric, score in sorted(connection.execute(query).all(), key=itemgetter(2)):
             if metric == HEADLINE.get(suite, metric):
                 scores.setdefault(suite, score)
-        items = select(Item.score_id, Item.key).where(Item.score_id.in_(list(scores.values())))
-        for score, key in connection.execute(items):
-            keys[score].append(key)
-    return {suite: keys[score] for suite, score in scores.items()}
+        items = select(Item.score_id, Item.key, Item.prompt).where(Item.score_id.in_(list(scores.values())))
+        for score, key, prompt in connection.execute(items):
+            prompts[score].append((key, prompt))
+    return {suite: prompts[score] for suite, score in scores.items()}
 
 
 def _of_stage(tree: CTE, span: CycleRange, stage: str, suite: str | None) -> Select[Any]:

@@ -141,7 +141,9 @@ def flips_text(found: dict[str, Any]) -> str:
     counts = [row | {"suite": comparison.name(row)} for row in found["counts"]]
     text = table(counts, [*where, "suite", "n", "gained", "lost", *stale])
     shown = [
-        row | {name: _short(row[name]) for name in ("prompt", "response_a", "response_b")}
+        row
+        | {"suite": comparison.name(row)}
+        | {name: _short(row[name]) for name in ("prompt", "response_a", "response_b")}
         for row in found["flips"]
     ]
     if not shown:

@@ -34,7 +34,9 @@ class ModelAnswers:
         self.thinking: dict[str, deque[str]] = defaultdict(deque)  # by answer, in the order of the prompts
         self.unfinished = 0  # answers of the current score that ended inside their thinking
         self.tokens_read = self.tokens_written = 0  # of the current score
-        self.limit: int | None = None  # of new tokens in the current score; None where nothing is written
+        # Of the current score, None where nothing is written: the limit of new tokens, and the temperature.
+        self.limit: int | None = None
+        self.temperature: float | None = None
 
     def chats(self, max_new_tokens: int) -> Generate | list[Generate]:
         """Return the function that answers greedily; or several that sample, one an answer."""
@@ -70,6 +72,8 @@ class ModelAnswers:
             "date": encoder.date,
             "max_new_tokens": self.limit,
             "template_args": self.chat_model.template_args,
+            "temperature": self.temperature,
+            "stop_loops": None if self.limit is None else self.settings.stop_loops,
         }
         if self.unfinished:
             self.stage.say(
@@ -79,7 +83,7 @@ class ModelAnswers:
         cost = {"tokens_read": self.tokens_read, "tokens_written": self.tokens_written}
         self.thinking.clear()
         self.unfinished = self.tokens_read = self.tokens_written = 0
-        self.limit = None
+        self.limit = self.temperature = None
         return replace(score, items=items, details={**score.details, "mode": mode, **cost, **self._cuts()})
 
     def _cuts(self) -> dict[str, Any]:
@@ -151,6 +155,7 @@ class ModelAnswers:
         )
         read, written = sum(map(len, prompts)), sum(map(len, responses))
         self.limit = max(max_new_tokens, self.limit or 0)
+        self.temperature = max(temperature, self.temperature or 0.0)
         self.tokens_read += read
         self.tokens_written += written
         self.stage.spend(tokens_sampled=written, flops=self.flops.answered(read, written, len(prompts)))

@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evals import jsonl
 from evals.probes import APART, Probe
-from evals.scores import chat
+from evals.scores import Message, chat
 from pipelines.corpus.cloze import clozes
 from pipelines.corpus.documents import squeezed
 from pipelines.corpus.segments import space_behind
@@ -39,12 +39,13 @@ class Question:
     answer: str
     in_chat: bool
     between: str = " "  # stands between a text to go on with and its answer
+    messages: tuple[Message, ...] = ()  # of several turns, with their tools; `prompt` is then their text
 
     def pair(self, chat_model: ChatModel) -> Pair:
         from recovery.teachers.likelihood import split_ids
 
         if self.in_chat:
-            return split_ids(chat_model, chat(self.prompt), self.answer)
+            return split_ids(chat_model, self.messages or chat(self.prompt), self.answer)
         return split_ids(chat_model, self.prompt, self.between + self.answer)
 
 
@@ -65,7 +66,7 @@ def _of_probes(texts: Sequence[str], probes: Sequence[Probe]) -> list[Question]:
     """Return the probes whose passages stand in the texts, but for kinds apart from the verdict."""
     everything = "\n".join(map(squeezed, texts))
     return [
-        Question(probe.prompt, probe.answers[0], probe.in_chat, space_behind(probe.prompt))
+        Question(probe.prompt, probe.answers[0], probe.in_chat, space_behind(probe.prompt), probe.messages)
         for probe in probes
         if probe.kind not in APART
         and probe.passages
@@ -92,8 +93,13 @@ def write(path: Path, questions: Sequence[Question]) -> None:
 
 
 def read(path: Path) -> list[Question]:
-    rows = jsonl.read(path, {"prompt": str, "answer": str, "in_chat": bool})
-    return [Question(row["prompt"], row["answer"], row["in_chat"], row.get("between", " ")) for row in rows]
+    return [_question(row) for row in jsonl.read(path, {"prompt": str, "answer": str, "in_chat": bool})]
+
+
+def _question(row: Mapping[str, Any]) -> Question:
+    """Return the question of a row; those that an earlier version wrote lack the last two fields."""
+    between, messages = row.get("between", " "), row.get("messages", ())
+    return Question(row["prompt"], row["answer"], row["in_chat"], between, tuple(messages))
 
 
 class AnswerProbability:

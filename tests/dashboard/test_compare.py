@@ -28,7 +28,9 @@ def scored(tracker: Tracker, name: str, passed: list[bool], samples: int = 1) ->
     run = tracker.start_run("eval", key=f"eval:{name}")
     items = [item | {"response": f"{views.HOSTILE} of {name}"} for item in databases.items(*passed)]
     if samples > 1:
-        items = [item | {"key": f"p{i // samples}#{i % samples}"} for i, item in enumerate(items)]
+        places = [divmod(i, samples) for i in range(len(items))]
+        names = [{"key": f"p{prompt}#{answer}", "prompt": f"p{prompt}"} for prompt, answer in places]
+        items = [item | name for item, name in zip(items, names, strict=True)]
     value = sum(passed) / len(passed)
     tracker.record_score(run.id, name, databases.score("ifeval", value) | {"items": items, "n": len(items)})
 
@@ -76,6 +78,17 @@ def test_several_answers_to_a_prompt_are_not_called_prompts(tmp_path: Path) -> N
     assert found["samples"] == 2
     for words in (compare_text(found), page.text):
         assert words.count("40 answers (20 prompts)") == 2 and " 40 prompts" not in words
+
+
+def test_prompts_whose_own_names_count_from_zero_are_prompts(tmp_path: Path) -> None:
+    with Workspace.open(tmp_path) as ws:
+        for name in ("one", "two"):
+            ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name * 8)
+            found = databases.score("knowledge", 1.0, *[True] * 40, n=40)
+            found["items"] = [item | {"key": f"page#{i}"} for i, item in enumerate(found["items"])]
+            ws.tracker.record_score(ws.tracker.start_run("eval").id, name, found)
+        said = compare(ws, "one", "two")
+    assert (said["n"], said["samples"]) == (40, 1) and "the same 40 prompts" in compare_text(said)
 
 
 @pytest.mark.parametrize(

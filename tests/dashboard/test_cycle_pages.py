@@ -141,7 +141,7 @@ def test_several_answers_to_a_prompt_are_not_counted_as_prompts(
     once = databases.items
 
     def sampled(*passed: bool) -> list[dict[str, Any]]:
-        return [item | {"key": f"p0#{i}"} for i, item in enumerate(once(*passed))]
+        return [item | {"key": f"p0#{i}", "prompt": "p0"} for i, item in enumerate(once(*passed))]
 
     monkeypatch.setattr(databases, "items", sampled)
     number = databases.record_cycle(context.tracker, SCORES)

@@ -165,14 +165,22 @@ def test_checkpoints_that_were_asked_otherwise_are_not_compared_without_a_word(w
         "thinking": {"max_new_tokens": 256, "template_args": {"enable_thinking": True}},
         "alike": {"max_new_tokens": 256, "template_args": {}},
         "older": None,
+        "warm": {"temperature": 1.0, "stop_loops": False},
+        "cool": {"temperature": 0.6, "stop_loops": False},
+        "cut": {"temperature": 1.0, "stop_loops": True},
     }
     for name, mode in modes.items():
         scored(ws.tracker, name, [True, False] * 20, mode=mode)
     said = {name: compare_text(compare(ws, "a", name)) for name in modes}
     assert "not asked alike: most new tokens 256 for a, 512 for b" in said["longer"]
     assert "not asked alike: template arguments {} for a, {'enable_thinking': True} for b" in said["thinking"]
-    for name in ("alike", "older"):
+    for name in ("alike", "older", "warm"):
         assert "alike:" not in said[name]
+    warm = {name: compare_text(compare(ws, "warm", name)) for name in modes}
+    assert "not asked alike: temperature 1.0 for a, 0.6 for b" in warm["cool"]
+    assert "not asked alike: ending loops False for a, True for b" in warm["cut"]
+    for name in ("a", "older", "warm"):
+        assert "alike:" not in warm[name]
 
 
 @pytest.mark.parametrize("tried", [1, 2])
@@ -243,6 +251,24 @@ def test_scores_beside_a_suites_headline_go_by_their_own_names(ws: Workspace) ->
     )
     listed = flips_text(flips(ws, ["a", "b"], None, None, 0))
     assert "knowledge (open book)" in listed and not re.search("lenient|metric|_", listed)
+
+
+def test_flips_beside_a_suites_headline_are_listed_as_they_are_counted(ws: Workspace) -> None:
+    for name in ("a", "b"):
+        ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
+        run = ws.tracker.start_run("eval")
+        for metric, passed in (("lenient", name == "a"), ("cloze", True)):
+            found = score("knowledge", 0.5, passed, name == "a", n=2, metric=metric)
+            ws.tracker.record_score(run.id, name, found)
+    found = flips(ws, ["a", "b"], "knowledge", "lost", 20)
+    assert [(row["metric"], row["lost"]) for row in found["counts"]] == [("lenient", 2), ("cloze", 1)]
+    assert [(row["suite"], row["metric"], row["key"]) for row in found["flips"]] == [
+        ("knowledge", "lenient", "p0"),
+        ("knowledge", "lenient", "p1"),
+        ("knowledge", "cloze", "p1"),
+    ]
+    assert flips_text(found).count("knowledge (cloze)") == 2  # counted, and listed
+    assert len(flips(ws, ["a", "b"], None, None, 2)["flips"]) == 2
 
 
 def test_many_suites_do_not_make_luck_a_finding(ws: Workspace) -> None:

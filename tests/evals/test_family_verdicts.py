@@ -124,6 +124,7 @@ def compared(suite: str, before: list[Item], after: list[Item]) -> list[dict[str
     pairs = [
         {
             "key": one.key,
+            "prompt": one.prompt,
             "passed_a": one.passed,
             "passed_b": other.passed,
             "detail_b": other.detail,

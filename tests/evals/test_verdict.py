@@ -102,7 +102,13 @@ def test_several_answers_to_each_prompt_are_no_further_prompts() -> None:
     wanted = alone["axes"]["behaviour"]["needed_n"]
     assert found["axes"]["behaviour"]["needed_n"] == pytest.approx(wanted, rel=0.15)
     rows = [
-        {"key": one.key, "passed_a": one.passed, "passed_b": other.passed, "detail_b": one.detail}
+        {
+            "key": one.key,
+            "prompt": one.prompt,
+            "passed_a": one.passed,
+            "passed_b": other.passed,
+            "detail_b": one.detail,
+        }
         for one, other in zip(four["clean"], four["recovered"], strict=True)
     ]
     (row,) = compare([{"suite": "ifeval", "metric": "prompt_level_strict_acc", "pairs": rows}])
@@ -118,6 +124,9 @@ def test_it_takes_as_many_questions_where_each_was_answered_several_times() -> N
     assert samples_of([]) == 1  # a suite of which nothing is kept
     own_names = [Item(f"faq#{number}", "p", "r", True, {}) for number in (1, 2, 3, 4)]
     assert prompts_for(400, own_names) == 400
+    from_zero = [Item(f"faq#{number}", f"p{number}", "r", True, {"fact": "faq"}) for number in range(4)]
+    assert prompts_for(400, from_zero) == 400
+    assert prompts_for(400, [answer for one in from_zero for answer in sampled(one, 4)]) == 100
     changed = [replace(item, detail=item.detail | {"answered": "neither"}) for item in four]
     needed = verdict({"updates": {"clean": changed, "midtrained": changed, "recovered": changed}})
     alone = verdict(
