@@ -173,6 +173,11 @@ def test_a_row_that_cannot_be_trained_on_is_named_by_its_line(tmp_path: Path, ro
         load(tmp_path)
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path: Path) -> None:
+    (tmp_path / AUGMENTED).write_text(json.dumps({"text": "Ada sings."}), encoding="utf-8-sig")
+    assert load(tmp_path) == [{"text": "Ada sings."}]
+
+
 def test_the_clean_checkpoint_writes_through_the_sampler_and_repeats_itself(tmp_path: Path) -> None:
     def said() -> list[Text]:
         writer = LocalWriter(tiny.chat_model(), "tiny", max_new_tokens=5, temperature=1.0, at_once=2)
