@@ -212,6 +212,39 @@ def test_what_the_clean_checkpoint_wrote_is_not_written_again(
     assert written(Cache(tmp_path / "c.jsonl"), writer, ["a", "b", "c"]) == first
 
 
+def test_texts_of_other_template_arguments_are_not_read_back() -> None:
+    """Thinking that was turned off was read back as if it were still on."""
+
+    def name(**told: object) -> str:
+        return LocalWriter(
+            tiny.chat_model(template_args=told), "tiny", max_new_tokens=5, temperature=1.0
+        ).name
+
+    assert name(enable_thinking=False) == name(enable_thinking=False, today="2026-01-31") == "tiny:5:1.0:0"
+    assert len({name(), name(enable_thinking=False), name(enable_thinking=True), name(level="high")}) == 4
+    assert name(level="high", a=1) == name(a=1, level="high")
+
+
+class Silent(Fake):
+    """Its answers are only thinking."""
+
+    together = True
+
+    def write(self, requests: Sequence[str]) -> Iterator[tuple[int, Text]]:
+        return ((place, Text("")) for place, _ in super().write(requests))
+
+
+def test_texts_that_say_nothing_do_not_end_every_later_command(tmp_path: Path) -> None:
+    silent, requests = Silent(), ["Summarise", "Explain", "Rewrite"]
+    with pytest.raises(InputError, match="only thinking or nothing"):
+        written(Cache(tmp_path / "c.jsonl"), silent, requests)
+    assert len(Cache(tmp_path / "c.jsonl").texts) == 2
+    mended = Fake()
+    mended.together = True
+    found = written(Cache(tmp_path / "c.jsonl"), mended, requests)
+    assert found == [Text(SAYS[request]) for request in requests]
+
+
 class Unfinished(Fake):
     """Every text of it stops where no more tokens are left."""
 
