@@ -32,6 +32,10 @@ class SettingOption(click.Option):
         return record and (record[0], f"{record[1]}  [{self.key}]")
 
     def _collect(self, ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        if self.read is file and value is not None and not value.strip():
+            from recovery.errors import InputError
+
+            raise InputError(f"{param.opts[0]} is empty: give it a value, or leave it out")
         if value not in (None, ()):
             ctx.ensure_object(Session).changes[self.key] = self.read(value)
 

@@ -46,17 +46,18 @@ def anchored(config: Config, folder: Path) -> Config:
 
 
 def _anchored(key: str, value: str, folder: Path) -> str:
-    return str(folder / value) if key in FOLDERS else anchored_source(value, folder)
+    return str(folder / value) if key in FOLDERS and value.strip() else anchored_source(value, folder)
 
 
 def anchored_source(value: str, folder: Path) -> str:
-    """Make absolute what can only be a path or exists as one; keep a hub id, a text or a built-in name."""
+    """Make absolute what can only be a path or exists as one; keep a hub id, a text, a built-in name, and a
+    blank, which would name the folder."""
     if value.startswith(("./", "../")):
         return str(folder / value)
     module, colon, function = value.rpartition(":")
     if colon and module.endswith(".py"):  # a reward
         return f"{folder / module}:{function}"
-    if value in NAMES:
+    if value in NAMES or not value.strip():
         return value
     try:
         exists = (folder / value).exists()

@@ -8,51 +8,100 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from db.reads import queries
+from evals.answer_matching import normalise
 from evals.probes import KNOWLEDGE, UPDATES, Probe, load_probes
 from pipelines.config.jobs import DOCUMENTS_INPUT
 from pipelines.config.settings import Config
 from pipelines.corpus import documents
 from pipelines.job_from_options.inputs import SMALL, absolute
 from pipelines.runs.kept_probes import INPUT
-from pipelines.runs.pinned_inputs import hashes
+from pipelines.runs.pinned_inputs import hashes, kept_questions
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
 TAUGHT = (KNOWLEDGE, UPDATES)  # suites of questions about the documents
+Pairs = set[tuple[str, str]]  # a question with each of its answers, in normalised words
+
+
+@dataclass(frozen=True)
+class _Earlier:
+    cycle: int
+    documents: str | None  # their hash
+    asked: frozenset[int]  # places of the probes that it asked too
 
 
 def require_about(ws: Workspace, docs: Path, settings: Config) -> None:
-    """Refuse probes that an earlier cycle asked about other documents and whose passages do not stand in
-    these; only say so where it cannot be seen: without passages, or in a folder that takes long to read."""
+    """Refuse probes that earlier cycles asked about other documents and whose passages do not stand in
+    these; only say so of a part of them, and where it cannot be seen: without passages, or in a folder that
+    takes long to read."""
     place = settings.eval.probes
     asked = [probe for probe in load_probes(place) if probe.suite in TAUGHT] if place else []
-    earlier = _cycle_of_others(ws, docs, settings) if asked else None
-    if earlier is None:
+    if not asked:
         return
-    found = _stand_in(docs, asked, settings)
-    same = f"{place} asks what cycle {earlier} asked, about other documents"
-    if found is None:
+    cycle, again = _asked_about_others(ws, docs, asked, settings)
+    found = _stand_in(docs, again, settings) if again else True
+    if found:
+        return
+    part = f"in {len(again)} of {len(asked)} questions " if len(again) < len(asked) else ""
+    same = f"{place} asks {part}what cycle {cycle} asked, about other documents"
+    if part or found is None:
         ws.progress.say(f"  probes       {same}: look whether its questions are about these too")
-    elif not found:
+    else:
         raise InputError(
             f"eval.probes: {same}: write this folder's with `recover probes --docs {docs} --out {place}`"
         )
 
 
-def _cycle_of_others(ws: Workspace, docs: Path, settings: Config) -> int | None:
-    """Return the newest finished cycle that asked these probes; None if one of them read these documents."""
-    digest = hashes({INPUT: str(settings.eval.probes)}).get(INPUT)
-    runs = queries.runs(ws.tracker.db, kind="cycle", status="done", limit=None)
-    same = [run for run in runs if digest and run["config"].get("inputs", {}).get(INPUT) == digest]
-    if not same:
-        return None
+def _asked_about_others(
+    ws: Workspace, docs: Path, asked: Sequence[Probe], settings: Config
+) -> tuple[int, list[Probe]]:
+    """Return the newest finished cycle that asked some of these probes about other documents, and all probes
+    that such cycles asked; none that a cycle asked about these."""
+    cycles = _that_asked(ws, asked, str(settings.eval.probes))
+    if not cycles:
+        return 0, []
     folder = hashes({DOCUMENTS_INPUT: absolute(docs)}, settings.midtrain.reading.leave_out)
-    if any(run["config"]["inputs"].get(DOCUMENTS_INPUT) == folder.get(DOCUMENTS_INPUT) for run in same):
-        return None
-    return int(same[0]["result"]["cycle"])
+    here = {n for one in cycles if one.documents == folder.get(DOCUMENTS_INPUT) for n in one.asked}
+    others = [one for one in cycles if one.asked - here]
+    again = {n for one in others for n in one.asked - here}
+    return others[0].cycle if others else 0, [asked[n] for n in sorted(again)]
+
+
+def _that_asked(ws: Workspace, asked: Sequence[Probe], place: str) -> list[_Earlier]:
+    """Return the finished cycles that asked some of the probes of a file, the newest first."""
+    runs = queries.runs(ws.tracker.db, kind="cycle", status="done", limit=None)
+    inputs = [(run, run["config"].get("inputs", {})) for run in runs]
+    wanted = [_pairs(probe) for probe in asked]
+    own = hashes({INPUT: place}).get(INPUT)
+    every = frozenset(range(len(asked)))
+    same = {
+        digest: every if digest == own else _repeated(kept_questions(ws, digest), wanted)
+        for digest in {read[INPUT] for _, read in inputs if INPUT in read}
+    }
+    return [
+        _Earlier(int(run["result"]["cycle"]), read.get(DOCUMENTS_INPUT), same[read[INPUT]])
+        for run, read in inputs
+        if INPUT in read and same[read[INPUT]]
+    ]
+
+
+def _repeated(kept: Path, wanted: Sequence[Pairs]) -> frozenset[int]:
+    """Return the places of the questions that a file which the home keeps asks with the same answer."""
+    try:
+        before = load_probes(kept)
+    except InputError:  # it is not there any more, or an earlier version read it otherwise
+        return frozenset()
+    asked = {pair for probe in before if probe.suite in TAUGHT for pair in _pairs(probe)}
+    return frozenset(n for n, pairs in enumerate(wanted) if not pairs.isdisjoint(asked))
+
+
+def _pairs(probe: Probe) -> Pairs:
+    question = normalise(probe.prompt)
+    return {(question, normalise(answer)) for answer in probe.answers}
 
 
 def _stand_in(docs: Path, probes: Sequence[Probe], settings: Config) -> bool | None:

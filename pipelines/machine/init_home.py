@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime
-import json
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,10 +167,16 @@ def _write_settings(path: Path, model: str, revision: str | None, preset: str) -
     """Write the preset, with its comments, for this model."""
     text = config.preset_text(preset)
     default = yaml.safe_load(text)["model"]["path"]
-    lines = [f"  path: {json.dumps(model)}", *([f"  revision: {json.dumps(revision)}"] if revision else [])]
+    lines = [f"  path: {_quoted(model)}", *([f"  revision: {_quoted(revision)}"] if revision else [])]
     text = text.replace(f"  path: {default}", "\n".join(lines), 1)
     config.parse(text, str(path))
     _write(path, text)
+
+
+def _quoted(text: str) -> str:
+    """Return a text as YAML writes it within quotation marks, on one line."""
+    written: str = yaml.safe_dump(text, default_style='"', allow_unicode=True, width=sys.maxsize)
+    return written.strip()
 
 
 def _preset(model: str) -> str:

@@ -156,7 +156,7 @@ def load(path: Path) -> list[Row]:
     """Read the rows of augmented.jsonl, or of the folder that contains it; refuse one that is incomplete."""
     path = path / AUGMENTED if path.is_dir() else path
     try:
-        lines = enumerate(path.read_text(encoding="utf-8").split("\n"), 1)
+        lines = enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1)
         rows = {number: untrusted_json.parse(line) for number, line in lines if line.strip()}
     except (OSError, ValueError) as error:
         raise InputError(f"--augment {path}: cannot be read: {error}: run `recover augment` first") from error

@@ -11,7 +11,17 @@ from typing import Any
 
 from db.reads import queries
 from evals import power
-from evals.probes import FACT_STATUSES, KNOWLEDGE, NEW, Probe, load_probes, parse_probes
+from evals.probes import (
+    CHANGED,
+    FACT_STATUSES,
+    KNOWLEDGE,
+    NEW,
+    STABLE,
+    UPDATES,
+    Probe,
+    load_probes,
+    parse_probes,
+)
 from evals.statistics import items_to_pass
 from pipelines.config.jobs import AUGMENTED
 from pipelines.corpus import documents
@@ -30,6 +40,10 @@ from pipelines.writing.writers import EndpointWriter, LocalWriter
 from recovery.errors import InputError
 
 TEMPLATE, GAPS = "template", "gaps"  # writers without a model
+NOTHING_NEW = (
+    "no fact is new, all are as earlier cycles asked them: look whether these questions are about these "
+    "documents"
+)
 
 
 @dataclass(frozen=True)
@@ -119,7 +133,8 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
         documents.refuse_among(docs, file, "--out")
     count = options.count or items_to_pass(margins[KNOWLEDGE])
     rows, source, refused = _rows_of(ws, docs, out, options, count)
-    rows = probes.compared_with_earlier(rows, _earlier(ws))
+    earlier = _earlier(ws)
+    rows = probes.compared_with_earlier(rows, earlier)
     made = parse_probes(rows, str(out))  # before `out` is written: an earlier file outlives a refusal
     probes.save(out, rows)
     # Two gaps of one sentence flip nearly independently (docs/evaluation.md), two phrasings of one do not.
@@ -131,6 +146,7 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
         **_counts(made),
         "refused": dict(refused),
         "power": few[0] if few else None,
+        "repeated": NOTHING_NEW if earlier and _only_known(made) else None,
     }
 
 
@@ -200,6 +216,12 @@ def _facts(made: Sequence[Probe]) -> dict[str, int]:
     known = {probe.fact: probe.fact_status for probe in made if probe.fact_status != NEW}
     of_each = Counter(known.get(fact, NEW) for fact in {probe.fact for probe in made})
     return {status: of_each[status] for status in FACT_STATUSES}
+
+
+def _only_known(made: Sequence[Probe]) -> bool:
+    """Return whether the questions about the documents ask of no new and no changed fact."""
+    facts = _facts([probe for probe in made if probe.suite in (KNOWLEDGE, UPDATES)])
+    return bool(facts[STABLE]) and not facts[NEW] and not facts[CHANGED]
 
 
 def _earlier(ws: Workspace) -> list[Probe]:

@@ -94,7 +94,7 @@ def written(
     found: dict[str, Text] = {}
     for start in range(0, len(names), writer.at_once):
         batch = names[start : start + writer.at_once]
-        found |= {key: cache.texts[key] for key in batch if key in cache.texts}
+        found |= _read_back(cache, batch)
         missing = [key for key in batch if key not in found or not _is_kept(found[key], writer)]
         asked = batch if missing and writer.together else missing
         if asked:
@@ -106,6 +106,13 @@ def written(
         if on_progress:
             on_progress(start + len(batch), len(names))
     return [found[key] for key in keys]
+
+
+def _read_back(cache: Cache, batch: Sequence[str]) -> dict[str, Text]:
+    """Return the texts that are there; none of a first batch that ended the command, as it says nothing: it
+    would end every later one too, whatever was mended in between."""
+    there = {key: cache.texts[key] for key in batch if key in cache.texts}
+    return there if cache.answered or any(text.says_something for text in there.values()) else {}
 
 
 def _is_kept(text: Text, writer: Writer) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import time
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ PARAMETERS = ("max_tokens", "temperature", "seed")  # that some endpoints refuse
 UNFINISHED = ("length", "content_filter")  # reasons to finish before the text ends
 LONGEST_PAUSE = 60.0
 MOST_BYTES = 16 * 2**20  # of one answer
+OF_PRESETS = {"enable_thinking": False}  # what an earlier version wrote with them is still theirs
 
 
 class LocalWriter:
@@ -49,7 +51,7 @@ class LocalWriter:
         self.limit = max_new_tokens
         self.temperature = temperature
         self.seed = seed
-        self.name = f"{name}:{max_new_tokens}:{temperature}:{seed}"
+        self.name = f"{name}:{max_new_tokens}:{temperature}:{seed}{_told(chat_model.template_args)}"
 
     def write(self, requests: Sequence[str]) -> Iterable[tuple[int, Text]]:
         from recovery.sampling.in_process import InProcessSampler, without_stops
@@ -61,6 +63,14 @@ class LocalWriter:
         answers = map(self.chat_model.answer, without_stops(found.responses(), self.chat_model.stop_ids))
         flaws = (None if ended else CUT_OFF for ended in found.finished_B.tolist())
         return enumerate(map(Text, answers, flaws))
+
+
+def _told(template_args: Mapping[str, Any]) -> str:
+    """Return a mark of what the chat template is given besides the day; none where presets give it."""
+    args = {name: value for name, value in template_args.items() if name != "today"}
+    if args == OF_PRESETS:
+        return ""
+    return f":{hashlib.sha256(repr(sorted(args.items())).encode()).hexdigest()[:12]}"
 
 
 @dataclass

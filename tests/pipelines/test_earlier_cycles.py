@@ -29,6 +29,8 @@ from recovery.models.chat_model import ChatModel
 from recovery.storage.checkpoints import Checkpoint
 from tests.support.small_cycles import ONLY_NEW, PROMPTS, WITH_CHAT, keep_probes, lines, turned
 
+GENERAL = {"suite": "retention", "question": "Two and two?", "answer": "4"}
+
 
 def test_next_months_questions_know_what_the_accepted_cycle_asked(ws: Workspace, docs: Path) -> None:
     keep_probes(docs, "knowledge")
@@ -39,7 +41,14 @@ def test_next_months_questions_know_what_the_accepted_cycle_asked(ws: Workspace,
     found = make_probes(ws, docs, out, ProbeOptions())
     assert found["by_fact_status"] == {"new": 1, "changed": 1, "stable": 1}
     assert "on 2 items" in found["power"]  # the changed fact is judged apart
+    assert found["repeated"] is None
     assert [(probe.suite, probe.was) for probe in load_probes(out, "updates")] == [("updates", ("Oslo",))]
+    lines(docs / "qa.jsonl", [{"question": "Where is 2?", "answer": "Oslo"}, GENERAL])
+    found = make_probes(ws, docs, out, ProbeOptions())
+    assert found["facts"] == {"new": 0, "changed": 0, "stable": 2}
+    assert found["repeated"].startswith("no fact is new, all are as earlier cycles asked them: look whether")
+    lines(docs / "qa.jsonl", [GENERAL])
+    assert make_probes(ws, docs, out, ProbeOptions())["repeated"] is None
 
 
 def test_a_fact_that_changed_later_is_no_question_about_the_earlier_cycle(ws: Workspace, docs: Path) -> None:

@@ -20,7 +20,13 @@ def auto_number(value: Any) -> Any:
     return AUTO if value == "auto" else value
 
 
+def _blank_as_none(value: Any) -> Any:
+    """Read a text without words as nothing: `probes: ""` names no file."""
+    return None if isinstance(value, str) and not value.strip() else value
+
+
 Fitted = Annotated[int, BeforeValidator(auto_number), Field(ge=0)]
+Named = Annotated[str | None, BeforeValidator(_blank_as_none)]  # a file, a folder, a name or a text
 AnySection = TypeVar("AnySection", bound=Section)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.config.sections.base import AUTO, Fitted, Section
+from pipelines.config.sections.base import AUTO, Fitted, Named, Section
 from pipelines.config.sections.training import SPLIT_DOCUMENTS, LoraConfig, OptimizerConfig, fitted_adapter
 from recovery.methods.method import Method
 from recovery.methods.table import with_dials
@@ -18,7 +18,7 @@ class StopConfig(Section):
     every: int = Field(default=10, ge=1, description="steps from look to look")
     prompts: int = Field(default=200, ge=1, description="how many prompts a look asks")
     margin: float = Field(default=0.05, gt=0, lt=1, description="how much worse than clean counts as back")
-    probe: str | None = Field(
+    probe: Named = Field(
         default=None,
         description="FILE in IFEval's format, other than the evaluation's; default: recovery prompts that "
         "name their instructions, then held out of training",
@@ -32,18 +32,18 @@ class DistillConfig(Section):
     dials: dict[str, Any] = Field(
         default_factory=dict, description="dials of the method that differ from its row"
     )
-    prompts: str = Field(description="FILE, hub:NAME:SPLIT:FIELD, self, or microworld")
-    pairs: str | None = Field(
+    prompts: str = Field(min_length=1, description="FILE, hub:NAME:SPLIT:FIELD, self, or microworld")
+    pairs: Named = Field(
         default=None,
         description="rows of prompt and response, to learn from or to show; default: from the prompts",
     )
-    context: str | None = Field(
+    context: Named = Field(
         default=None,
         description="what the teacher sees and the student does not: a text, or a FILE of text or of "
         "examples (.jsonl); default: each prompt's own field",
     )
     context_examples: int = Field(default=1, ge=1, description="examples that the teacher sees at once")
-    reward: str | None = Field(default=None, description="exact, ifeval, module:function or FILE.py:function")
+    reward: Named = Field(default=None, description="exact, ifeval, module:function or FILE.py:function")
     routes: dict[str, str] = Field(
         default_factory=dict, description="checkpoint of each teacher that the prompts name in `route`"
     )

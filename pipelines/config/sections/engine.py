@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from pipelines.config.sections.base import Section
+from pipelines.config.sections.base import Named, Section
 
 
 class EngineConfig(Section):
@@ -22,7 +22,7 @@ class EngineConfig(Section):
         default=None, ge=1, description="tokens of prompt and answer; default: the model's own limit"
     )
     eager: bool = Field(default=False, description="compile nothing: starts sooner, writes slower")
-    exchange: str | None = Field(
+    exchange: Named = Field(
         default=None, description="folder that trainer and servers both see; default: the temporary one"
     )
     tensor_parallel: int = Field(default=1, ge=1, description="GPUs that share one copy of the weights")

@@ -6,23 +6,25 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from pipelines.config.sections.base import AUTO, Fitted, Section
+from pipelines.config.sections.base import AUTO, Fitted, Named, Section
 
 
 class EvalConfig(Section):
     """The questions of an evaluation, and the margins of the verdict."""
 
-    ifeval: str = Field(default="google/IFEval", description="FILE in IFEval's format, or the hub data set")
+    ifeval: str = Field(
+        default="google/IFEval", min_length=1, description="FILE in IFEval's format, or the hub data set"
+    )
     further_prompts: Annotated[int, Field(ge=0)] | str = Field(
         default=1000,
         description="asked in a cycle where IFEval's prompts leave behaviour open: so many generated ones, "
         "or a FILE in IFEval's format; 0: none",
     )
-    probes: str | None = Field(default=None, description="FILE of knowledge and retention probes")
+    probes: Named = Field(default=None, description="FILE of knowledge and retention probes")
     max_new_tokens: int = Field(default=1280, ge=1, description="longest answer to an IFEval prompt")
     probe_max_new_tokens: int = Field(default=64, ge=1, description="longest answer to a probe")
     batch_size: Fitted = Field(default=AUTO, description="prompts answered at once; auto: by the memory")
-    tasks: str | None = Field(
+    tasks: Named = Field(
         default=None, description="FOLDER with lm-eval task files, or rows of known tasks as NAME.jsonl"
     )
     tasks_in_chat: bool = Field(default=False, description="lm-eval tasks in the chat template, not as text")
@@ -68,6 +70,8 @@ class EvalConfig(Section):
     @field_validator("further_prompts", mode="before")
     @classmethod
     def _number_as_typed(cls, value: Any) -> Any:
+        if isinstance(value, str) and not value.strip():
+            raise ValueError("a number of prompts or a file is expected")
         return int(value) if isinstance(value, str) and value.isdecimal() else value
 
     def margins(self) -> dict[str, float]:

@@ -75,7 +75,8 @@ def _jobs(connection: socket.socket, header: bytes) -> list[dict[str, Any]]:
 
 
 def _limit(memory_mib: int) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (memory_mib * MIB, memory_mib * MIB))
+    memory = _allowed(resource.RLIMIT_AS, memory_mib * MIB)
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
@@ -83,8 +84,15 @@ def _limit(memory_mib: int) -> None:
 def _limit_seconds(seconds: int) -> None:
     """Limit processor time from now on; unlike the parent's clock it holds when the parent is gone."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    allowed = math.ceil(used.ru_utime + used.ru_stime) + seconds
-    resource.setrlimit(resource.RLIMIT_CPU, (allowed, resource.RLIM_INFINITY))
+    wanted = math.ceil(used.ru_utime + used.ru_stime) + seconds
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (_allowed(resource.RLIMIT_CPU, wanted), hard))
+
+
+def _allowed(limit: int, wanted: int) -> int:
+    """Return what is wanted, or this machine's lower hard limit, which only a privileged process raises."""
+    hard = resource.getrlimit(limit)[1]
+    return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
 
 
 def _answer(frames: _Frames, format: str, source: Source) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from pipelines.cli import setting_options
 from recovery.errors import InputError
+from tests.support.commands import Recover
 
 
 def test_a_typed_reward_is_seen_from_the_current_folder(
@@ -26,6 +27,13 @@ def test_a_built_in_name_is_no_file_of_that_name(tmp_path: Path, monkeypatch: py
     assert setting_options.file("mine") == str(tmp_path / "mine")
     assert setting_options.file("prompts.jsonl") == str(tmp_path / "prompts.jsonl")
     assert setting_options.file("hub:org/name:train:text") == "hub:org/name:train:text"
+
+
+@pytest.mark.parametrize("typed", ["", " "])
+def test_an_option_that_takes_a_file_is_not_left_empty(recover: Recover, tmp_path: Path, typed: str) -> None:
+    """As by a variable that is not set: it named the current folder."""
+    said = recover("--home", tmp_path, "eval", "base", "--probes", typed)
+    assert (said.code, said.error) == (2, "Error: --probes is empty: give it a value, or leave it out")
 
 
 def test_names_with_values_are_joined_from_all_options() -> None:

@@ -37,6 +37,12 @@ def test_every_path_is_seen_from_the_folder_of_the_home(key: str, value: str, tm
     assert anchored_changes({key: value}, folder) == {key: str(folder / value)}
 
 
+@pytest.mark.parametrize("key", FILES)
+@pytest.mark.parametrize("value", ["", " "])
+def test_a_blank_is_not_the_folder_itself(key: str, value: str, tmp_path: Path) -> None:
+    assert anchored_changes({key: value}, tmp_path) == {key: value}
+
+
 def test_a_folder_that_is_made_later_is_seen_from_there_too(tmp_path: Path) -> None:
     found = settings.parse(TEXT + "\nengine: {exchange: weights}\n", "recover.yaml")
     assert anchored(found, tmp_path).engine.exchange == str(tmp_path / "weights")

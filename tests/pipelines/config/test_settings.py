@@ -87,6 +87,13 @@ def test_every_number_has_a_limit(section: type[BaseModel]) -> None:
             r"recover.yaml: settings: model\.quantize and eval\.sampler exclude each other: .*inprocess",
         ),
         (r"path: .*", "path: ''", r"model\.path: .*at least 1 character"),
+        (r"prompts: microworld", "prompts: ''", r"distill\.prompts: .*at least 1 character"),
+        (r"ifeval: microworld", "ifeval: ''", r"eval\.ifeval: .*at least 1 character"),
+        (
+            r"further_prompts: 0",
+            "further_prompts: ''",
+            r"eval\.further_prompts: a number of prompts or a file",
+        ),
         (r"seed: .*", "seed: one", r"seed: .*not 'one'$"),
         (r"seed: .*", f"seed: {10**20}", r"seed: .*less than or equal to 4294967295, not 10+$"),
         (r"(?s).*", "", r"settings: .*valid dictionary"),
@@ -104,6 +111,17 @@ def test_a_wrong_setting_is_one_line_that_says_where(old: str, new: str, said: s
         settings.parse(re.sub(old, new, TEXT, count=1), "recover.yaml")
     assert str(refused.value).startswith("recover.yaml")
     assert "\n" not in str(refused.value)
+
+
+def test_a_blank_names_nothing() -> None:
+    """It named the folder that the home lies in; a blank context was what the teacher saw."""
+    distill = "pairs: ''\n  context: ' '\n  reward: ''\n  stop: {probe: ''}"
+    text = TEXT.replace("\ndistill:\n", f"\ndistill:\n  {distill}\n")
+    text = text.replace("\neval:\n", "\neval:\n  probes: ''\n  tasks: ''\n")
+    found = settings.parse(f"{text}\nengine: {{exchange: ''}}\n", "recover.yaml")
+    assert found.distill.stop is not None
+    named = (found.distill.pairs, found.distill.context, found.distill.reward, found.distill.stop.probe)
+    assert {*named, found.eval.probes, found.eval.tasks, found.engine.exchange} == {None}
 
 
 def test_reading_says_what_to_do(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from pipelines.corpus import documents
 from pipelines.corpus.documents import Corpus
-from pipelines.corpus.reading import pool
+from pipelines.corpus.reading import pool, worker
 from pipelines.corpus.reading.formats import BY_SUFFIX, Limits
 from pipelines.corpus.reading.pool import ROOT, Pool, import_places
 from pipelines.corpus.reading.tree import OPEN_FOLDERS, shown
@@ -293,6 +293,30 @@ def test_what_a_parsing_process_answers_is_checked(tmp_path: Path, monkeypatch: 
         corpus = documents.read_corpus(papers.write(tmp_path, {"a.html": "<p>page</p>", "b.md": "b"}))
         assert corpus.texts == ("b",)
         assert "its parser broke down" in (corpus.manifest[0].reason or "")
+
+
+def test_a_lower_hard_limit_of_the_machine_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parsers that wanted more broke down, and no HTML, PDF or Word file was read."""
+    hard = {resource.RLIMIT_AS: 2**28, resource.RLIMIT_CPU: 7}
+    limits: dict[int, tuple[int, int]] = {}
+
+    def unprivileged(kind: int, wanted: tuple[int, int]) -> None:
+        most = hard.get(kind, resource.RLIM_INFINITY)
+        if most != resource.RLIM_INFINITY and not all(0 <= limit <= most for limit in wanted):
+            raise ValueError("not allowed to raise maximum limit")
+        limits[kind] = wanted
+
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (hard.get(kind, resource.RLIM_INFINITY),) * 2)
+    monkeypatch.setattr(resource, "setrlimit", unprivileged)
+    worker._limit(1024)
+    worker._limit_seconds(60)
+    assert limits[resource.RLIMIT_AS] == (2**28, 2**28)
+    assert limits[resource.RLIMIT_CPU] == (7, 7)
+    hard.clear()
+    worker._limit(1024)
+    worker._limit_seconds(60)
+    assert limits[resource.RLIMIT_AS] == (2**30, 2**30)
+    assert limits[resource.RLIMIT_CPU][0] >= 60 and limits[resource.RLIMIT_CPU][1] == resource.RLIM_INFINITY
 
 
 def test_strict_stops_at_the_first_file_that_is_skipped(folder: Path) -> None:

@@ -26,7 +26,7 @@ from pipelines.writing.commands import GAPS, AugmentOptions, ProbeOptions, augme
 from recovery.errors import InputError
 from tests.attacks.load import free_port
 from tests.support import tiny
-from tests.support.small_cycles import ASKED, ONLY_NEW, PLAIN, WITH_CHAT, lines, settle, turned
+from tests.support.small_cycles import ASKED, ONLY_NEW, PLAIN, PROMPTS, WITH_CHAT, lines, settle, turned
 
 
 def test_probes_that_cannot_be_read_are_refused_before_documents_are(
@@ -408,6 +408,34 @@ def test_questions_that_an_earlier_cycle_asked_about_other_documents_are_refused
     cycle_job(ws, february, suites="ifeval,retention")
     (february / "ada.md").write_text("Ada *lives*\nin Oslo. Cy lives in Bonn.")
     cycle_job(ws, february)
+
+
+def test_an_earlier_cycles_questions_are_known_however_their_file_was_changed(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """January's qa.jsonl, taken for February, became another file, as its facts were known by then."""
+    passage = "Ada lives in Oslo."
+    give_passages(docs, passage)
+    turned(ws, docs)
+    path = docs.parent / "probes.jsonl"
+    rows = [probe.row() | {"fact_status": "stable"} for probe in load_probes(path)]
+    general = {"id": "general", "suite": "retention", "prompt": "Two and two?", "answer": "4"}
+    lines(path, [general, *({**row, "prompt": f" {row['prompt'].upper()}"} for row in reversed(rows))])
+    cycle_job(ws, docs)
+    february = other_documents(docs)
+    with pytest.raises(InputError, match=r"probes\.jsonl asks what cycle 1 asked, about other documents"):
+        cycle_job(ws, february)
+    new = {"suite": "knowledge", "prompt": "Where is Bob?", "answer": "Rome"}
+    lines(path, [*rows, {"id": "bob", **new}, {"id": "moved", **new, "prompt": rows[0]["prompt"]}])
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    cycle_job(ws, february)
+    (line,) = [line for line in said if "about other documents" in line]
+    asked = f"{path} asks in {PROMPTS} of {PROMPTS + 2} questions what cycle 1 asked, about other documents"
+    assert line == f"  probes       {asked}: look whether its questions are about these too"
+    (february / "ada.md").write_text(passage)
+    cycle_job(ws, february)
+    assert said.count(line) == 1
 
 
 def test_questions_without_passages_that_were_asked_about_other_documents_are_said(

@@ -126,6 +126,17 @@ def test_a_model_s_folder_is_found_from_anywhere(tmp_path: Path, monkeypatch: py
         assert ws.load(ws.clean()).stop_ids
 
 
+@pytest.mark.parametrize(
+    "model", ["/models/\U0001f999 7B", "/models/B\u00e4r", "/models/a\u2028b\x7f", f"/{'a b/' * 60}c"]
+)
+def test_a_model_s_path_may_hold_any_character(tmp_path: Path, model: str) -> None:
+    """Of one beyond U+FFFF two halves were written, which are read as two characters."""
+    path = tmp_path / "recover.yaml"
+    init_home._write_settings(path, model, model, "microworld")
+    found = parse(path.read_text(encoding="utf-8"), "").model
+    assert (found.path, found.revision) == (model, model)
+
+
 def test_a_preset_for_settings_that_exist_says_how_to_write_them_anew(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -173,6 +173,11 @@ def test_a_row_that_cannot_be_trained_on_is_named_by_its_line(tmp_path: Path, ro
         load(tmp_path)
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path: Path) -> None:
+    (tmp_path / AUGMENTED).write_text(json.dumps({"text": "Ada sings."}), encoding="utf-8-sig")
+    assert load(tmp_path) == [{"text": "Ada sings."}]
+
+
 def test_the_clean_checkpoint_writes_through_the_sampler_and_repeats_itself(tmp_path: Path) -> None:
     def said() -> list[Text]:
         writer = LocalWriter(tiny.chat_model(), "tiny", max_new_tokens=5, temperature=1.0, at_once=2)
@@ -205,6 +210,39 @@ def test_what_the_clean_checkpoint_wrote_is_not_written_again(
     first = written(Cache(tmp_path / "c.jsonl"), writer, ["a", "b", "c"])
     monkeypatch.setattr(writer, "write", lambda _: pytest.fail("asked again"))
     assert written(Cache(tmp_path / "c.jsonl"), writer, ["a", "b", "c"]) == first
+
+
+def test_texts_of_other_template_arguments_are_not_read_back() -> None:
+    """Thinking that was turned off was read back as if it were still on."""
+
+    def name(**told: object) -> str:
+        return LocalWriter(
+            tiny.chat_model(template_args=told), "tiny", max_new_tokens=5, temperature=1.0
+        ).name
+
+    assert name(enable_thinking=False) == name(enable_thinking=False, today="2026-01-31") == "tiny:5:1.0:0"
+    assert len({name(), name(enable_thinking=False), name(enable_thinking=True), name(level="high")}) == 4
+    assert name(level="high", a=1) == name(a=1, level="high")
+
+
+class Silent(Fake):
+    """Its answers are only thinking."""
+
+    together = True
+
+    def write(self, requests: Sequence[str]) -> Iterator[tuple[int, Text]]:
+        return ((place, Text("")) for place, _ in super().write(requests))
+
+
+def test_texts_that_say_nothing_do_not_end_every_later_command(tmp_path: Path) -> None:
+    silent, requests = Silent(), ["Summarise", "Explain", "Rewrite"]
+    with pytest.raises(InputError, match="only thinking or nothing"):
+        written(Cache(tmp_path / "c.jsonl"), silent, requests)
+    assert len(Cache(tmp_path / "c.jsonl").texts) == 2
+    mended = Fake()
+    mended.together = True
+    found = written(Cache(tmp_path / "c.jsonl"), mended, requests)
+    assert found == [Text(SAYS[request]) for request in requests]
 
 
 class Unfinished(Fake):
