@@ -20,7 +20,7 @@ from pipelines.config.overrides import override
 from pipelines.corpus import text_file
 from pipelines.corpus.token_file import Dialogue, Tokens
 from pipelines.distill import distill
-from pipelines.knowledge.rehearsal import METRIC, Rehearsal, Taught
+from pipelines.knowledge.rehearsal import METRIC, NEWEST_SHARE, Rehearsal, Taught, tokens_per_step
 from pipelines.machine.init_home import initialise
 from pipelines.midtrain import midtrain
 from pipelines.runs import kept_texts, training_run
@@ -305,6 +305,37 @@ def test_no_cycle_tokenises_the_documents_of_an_earlier_one(
     tokens = [kept_texts.tokenised(run, home.load(home.clean())).total for run in runs_of(home, second)]
     drawn = int(re.findall(r"of (\d+) tokens", rehearsed)[-1])
     assert len(tokens) == 2 and min(tokens) < drawn < sum(tokens)  # of both, and no more than is read
+
+
+def test_earlier_cycles_are_rehearsed_alike_however_large(
+    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As much is kept of them as is read of them as text, not as recovery reads of everything."""
+    student = taught(home, tmp_path)
+    for texts in ([f"Lighthouse {n} stands on the cape." for n in range(4)], ["An owl lives in a mill."]):
+        for path in (tmp_path / "docs").iterdir():
+            path.unlink()
+        for number, text in enumerate(texts):
+            (tmp_path / "docs" / f"{number}.txt").write_text(text)
+        student = taught(home, tmp_path, student)
+    kept: list[Tokens] = []
+    read: list[str] = []
+    join = kept_texts.KeptTokens.joined
+
+    def seen(self: kept_texts.KeptTokens, target: Path, most: int, seed: int) -> Tokens:
+        kept.append(join(self, target, most, seed))
+        read.extend(self.chat_model.text(kept[-1].sequence(n)[0]) for n in range(len(kept[-1])))
+        return kept[-1]
+
+    monkeypatch.setattr(kept_texts.KeptTokens, "joined", seen)
+    wide = {"steps": 1, "prompts_per_step": 16, "max_new_tokens": 160, "rehearsal_questions": 0.0}
+    asked = job(tmp_path, student, overlap="keep", tripwire_every=0, **wide)
+    distill(home, asked)
+    wanted = (1 - NEWEST_SHARE) * tokens_per_step(asked.settings, asked.settings.resolved_method())
+    (tokens,) = kept
+    longest = max(tokens.length(number) for number in range(len(tokens)))
+    assert wanted - 1 <= tokens.total <= wanted + longest
+    assert sum("Lighthouse" in text for text in read) == 4 < sum("Number" in text for text in read) < 30
 
 
 def runs_of(home: Workspace, student: str) -> list[Path]:
