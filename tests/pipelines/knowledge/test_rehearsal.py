@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,17 @@ def test_questions_are_their_share_of_what_is_rehearsed(updates: list[list[int]]
     alone.begin(1)
     assert sum(len(read([part])) for part in alone.beside(answers([20, 16]))) > 0
     assert len(alone.streams) == 1
+
+
+def test_a_question_longer_than_an_answer_is_rehearsed_whole() -> None:
+    """As of a ten-word sentence in a script of which the tokenizer makes a token of each letter."""
+    both = learned("newest", 1.0, 5, asked=questions(30))
+    asked = override(SETTINGS, {"rehearsal_questions": 0.5})
+    found = Rehearsal([both], asked, tiny.chat_model(), TWICE, seed=3)
+    found.begin(1)
+    rows = [part.rollouts for part in found.beside(answers([20] * 16))]
+    trained = Counter(number for part in rows for number in part.tokens_N.tolist() if number >= ASKED)
+    assert trained and set(trained.values()) == {15}  # its second half, behind the first
 
 
 EARLIER = 60  # the lowest id of an earlier document
@@ -249,7 +261,7 @@ def test_a_kill_changes_nothing(
         assert distill(home, changed)["checkpoint"] != whole["checkpoint"]
 
 
-def test_rehearsed_questions_are_made_of_what_was_taught_and_fit_into_an_answer(
+def test_rehearsed_questions_are_made_of_what_was_taught_and_fit_into_a_row(
     home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     student = taught(home, tmp_path)
@@ -272,7 +284,13 @@ def test_rehearsed_questions_are_made_of_what_was_taught_and_fit_into_an_answer(
     assert len(kept.streams) == 2 and chosen
     said.clear()
     distill(home, job(tmp_path, student, steps=1, rehearsal_questions=0.5))  # none fits into 20 tokens
+    assert any(line.endswith("50% of them asked in chat") for line in said)
+    assert not any("left out, as they are longer" in line for line in said)
+    said.clear()
+    distill(home, job(tmp_path, student, steps=1, rehearsal_questions=0.5, longest_row=75))
     assert not any("asked in chat" in line for line in said)
+    why = "are left out, as they are longer than what is read, 75 tokens"
+    assert any(re.fullmatch(rf"  rehearsal    (\d+) of \1 questions {why}", line) for line in said)
 
 
 def test_no_cycle_tokenises_the_documents_of_an_earlier_one(
