@@ -167,9 +167,11 @@ def _asked(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel) ->
     """Return the questions about new and earlier documents, and the prompts of the chat share."""
     most = passage_teaching.CHARACTERS
     texts = read_evenly([stage.directory], most)
-    parts = {"new": passage_teaching.questions(texts, job.seed)}
+    fitting = partial(passage_teaching.with_room, student=student, stage=stage)
+    parts = {"new": fitting(passage_teaching.questions(texts, job.seed))}
     if job.settings.mix.earlier:
-        parts["earlier"] = passage_teaching.questions(_earlier_texts(ws, job, stage, most), job.seed)
+        earlier = _earlier_texts(ws, job, stage, most)
+        parts["earlier"] = fitting(passage_teaching.questions(earlier, job.seed))
     if job.settings.mix.chat:
         taught = [*texts, *_earlier_texts(ws, job, stage, most)]
         asked = in_turn(lambda: replay.chat_prompts(job, stage, taught))[: job.settings.chat_prompts]

@@ -53,7 +53,8 @@ def hold_out(
         return data, []
     source = settings.probe or RECOVERY_PROMPTS
     rows = read_prompts(settings.probe, job.seed, home) if settings.probe else data.rows
-    checkable = asked.kept_out_of([row for row in rows if row.fields.get("instruction_id_list")])
+    named = [row for row in rows if row.fields.get("instruction_id_list")]
+    checkable = _unlike(asked.kept_out_of(named))
     if not checkable:
         raise InputError(
             f"{source}: no row has an 'instruction_id_list' to check "
@@ -66,6 +67,14 @@ def hold_out(
     if (data.prompts and not prompts) or (data.pairs and not pairs):
         raise InputError(f"a probe of {len(probe)} leaves nothing to train on: lower distill.stop.prompts")
     return replace(data, prompts=prompts, pairs=pairs), probe
+
+
+def _unlike(rows: Sequence[Prompt]) -> list[Prompt]:
+    """Return the first row of each text: a prompt asked twice would count as two in the exact test."""
+    first: dict[str, Prompt] = {}
+    for row in rows:
+        first.setdefault(row.text, row)
+    return list(first.values())
 
 
 def require_enough(settings: StopConfig | None, probe: Sequence[Prompt]) -> None:

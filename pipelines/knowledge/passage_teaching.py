@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
 from pipelines.corpus.passages import passages
+from pipelines.prompts.lengths import model_limit, tokens_if_long
 from pipelines.prompts.prompt_sources import Prompt
 from pipelines.writing import gap_questions
 from recovery.errors import InputError
@@ -124,6 +125,20 @@ def questions(texts: Sequence[str], seed: int) -> list[Prompt]:
 def _asked(row: Mapping[str, str], passage: str) -> Prompt:
     fields = {"passage": passage, "response": row["response"]}
     return Prompt([{"role": "user", "content": row["prompt"]}], fields)
+
+
+def with_room(rows: Sequence[Prompt], student: ChatModel, stage: Stage) -> list[Prompt]:
+    """Return the questions that leave room for an answer behind their passage; say how many do not."""
+    from recovery.teachers.contexts import Context
+
+    context, limit = Context(ROW), model_limit(student)
+    kept = [row for row in rows if tokens_if_long(student.prompt_ids, context(row), limit) < limit]
+    if left_out := len(rows) - len(kept):
+        stage.say(
+            f"  questions    {left_out:,} of {len(rows):,} are left out, as with their passage they leave no "
+            f"room for an answer: the limit is {limit:,.0f} tokens"
+        )
+    return kept
 
 
 def plan(

@@ -59,7 +59,7 @@ class Rehearsal:
         self.ratio = settings.rehearsal / (1 - settings.rehearsal)
         self.tokens_per_step = tokens_per_step(settings, method)  # at most; the next step's begin behind them
         context = context_length(student.model.config) or settings.max_new_tokens
-        self.longest = min(settings.max_new_tokens, context)  # as an answer: no row takes more memory
+        self.longest = min(settings.max_new_tokens, context)  # of a document: as an answer
         splits = SentenceSplits.of(student, settings.split_documents)
         self.streams: list[tuple[float, TokenStream]] = []
         for part in taught:
@@ -68,7 +68,8 @@ class Rehearsal:
             read = TokenStream(part.documents, self.longest, f"{seeded}:rehearsal", splits)
             self.streams.append((part.share * (1 - asked), read))
             if asked:
-                questions = TokenStream(part.questions, self.longest, f"{seeded}:questions")
+                longest = max(len(ids) for ids, _ in part.questions)  # cut, its end would lack the question
+                questions = TokenStream(part.questions, longest, f"{seeded}:questions")
                 self.streams.append((part.share * asked, questions))
         self.packs = preflight.packing(student).ok
         self.pad_id = student.pad_id
@@ -89,7 +90,8 @@ class Rehearsal:
         self.at = end
         if not sequences:
             return []
-        rows = mixed_tokens.in_rows(sequences, self.pad_id, self.longest, self.packs)
+        longest = max(self.longest, *(len(ids) for ids, _ in sequences))
+        rows = mixed_tokens.in_rows(sequences, self.pad_id, longest, self.packs)
         return [Microbatch(part, objective=self._loss) for part in rows.split(self.microbatch_tokens)]
 
     def _loss(self, *states: Any) -> Loss:
@@ -127,14 +129,15 @@ def _taught(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage, mo
     if job.docs:
         named = guards.named_documents(ws, job, stage)
         tokens, texts = kept_texts.tokenised(named, student), partial(read_evenly, [named])
-        return _parts([("named", 1.0, tokens, texts)], job, student, most)
+        return _parts([("named", 1.0, tokens, texts)], job, student, stage, most)
     runs, absent = kept_texts.kept_runs(ws, job.student)
     guards.say_absent(absent, bool(runs), stage, "rehearsal")
     if not runs:
         return []
     *earlier, newest = runs
     before = kept_texts.KeptTokens.of(earlier, student, current=newest)
-    joined = before.joined(stage.directory / EARLIER_TOKENS, most, job.seed)
+    as_text = (1 - NEWEST_SHARE) * (1 - job.settings.rehearsal_questions)
+    joined = before.joined(stage.directory / EARLIER_TOKENS, max(1, round(as_text * most)), job.seed)
     return _parts(
         [
             ("newest", NEWEST_SHARE, kept_texts.tokenised(newest, student), partial(read_evenly, [newest])),
@@ -142,6 +145,7 @@ def _taught(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage, mo
         ],
         job,
         student,
+        stage,
         most,
     )
 
@@ -150,6 +154,7 @@ def _parts(
     found: Sequence[tuple[str, float, Tokens, Callable[[], list[str]]]],
     job: DistillJob,
     student: ChatModel,
+    stage: Stage,
     most: int,
 ) -> list[Taught]:
     """Return the parts that have documents, with questions; an empty part's share goes to the other."""
@@ -158,18 +163,22 @@ def _parts(
     leaks = (
         ProbeLeaks.of_evaluation(job.evaluation, job.earlier) if job.settings.rehearsal_questions else None
     )
+    made = partial(_questions, job, student, stage, leaks)
     return [
-        Taught(
-            name, share / total, tokens, _questions(job, student, leaks, read, round(share / total * most))
-        )
+        Taught(name, share / total, tokens, made(read, round(share / total * most)))
         for name, share, tokens, read in present
     ]
 
 
 def _questions(
-    job: DistillJob, student: ChatModel, leaks: ProbeLeaks | None, read: Callable[[], list[str]], most: int
+    job: DistillJob,
+    student: ChatModel,
+    stage: Stage,
+    leaks: ProbeLeaks | None,
+    read: Callable[[], list[str]],
+    most: int,
 ) -> list[Dialogue]:
-    """Return questions made of the documents' sentences, as long as an answer at most; none without `leaks`.
+    """Return questions made of the documents' sentences, as long as a row at most; none without `leaks`.
 
     A clean teacher corrects chats alone, so what only documents hold is lost in chat first: a fact that
     changed is still stated anew in text when it is answered as before.
@@ -183,7 +192,23 @@ def _questions(
         most=round(job.settings.rehearsal_questions * most),
         seed=job.seed,
     )
-    return [chat for chat in found if len(chat[0]) <= job.settings.max_new_tokens]
+    longest = _longest_chat(job.settings, student)
+    kept = [chat for chat in found if len(chat[0]) <= longest]
+    if left_out := len(found) - len(kept):
+        stage.say(
+            f"  rehearsal    {left_out:,} of {len(found):,} questions are left out, as they are longer than "
+            f"what is read, {longest:,} tokens"
+        )
+    return kept
+
+
+def _longest_chat(settings: DistillConfig, student: ChatModel) -> int:
+    """Return the tokens of the longest row that is trained on: a prompt with its answer.
+
+    Runs that began before rows had a limit rehearse nothing longer than an answer.
+    """
+    longest = settings.longest_row or settings.max_new_tokens
+    return min(longest, context_length(student.model.config) or longest)
 
 
 def _in_words(found: Sequence[Taught], settings: DistillConfig) -> str:

@@ -134,6 +134,20 @@ def test_fewer_prompts_than_a_look_can_pass_with_are_refused(
         require_enough(asked.settings.stop, probe)
 
 
+def test_a_prompt_that_is_a_pair_too_is_asked_once(prompts: Path) -> None:
+    """Asked twice it would count as two independent answers."""
+    rows = [json.loads(line) | {"response": "Yes."} for line in prompts.read_text().splitlines()]
+    prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = job(prompts, prompts=200, margin=0.1)
+    data = read_data(asked, get("gkd"))
+    assert len(data.prompts) == len(data.pairs) == 24
+    kept, probe = hold_out(asked, data, AskedPrompts([]))
+    assert sorted(row.text for row in probe) == sorted(f"Say {number} words." for number in range(20))
+    assert len(kept.prompts) == len(kept.pairs) == 4
+    with pytest.raises(InputError, match="20 prompts in the recovery prompts never show"):
+        require_enough(asked.settings.stop, probe)
+
+
 def test_nothing_to_check_by_is_said(prompts: Path) -> None:
     data = read_data(job(prompts), get("opd"))
     with pytest.raises(InputError, match="no row has an 'instruction_id_list'"):

@@ -97,6 +97,35 @@ def test_no_question_that_is_trained_on_gives_away_a_probe() -> None:
     assert new[0] in plan(job(Path()), tiny.chat_model(), {"new": new}, NO_PROBES).rows
 
 
+# Two bytes a letter, so that the passage alone is longer than what the model reads
+GREEK = " ".join(f"Ο αριθμός {n} μένει στο σπίτι {7 * n} πίσω από τον μύλο." for n in range(28))
+
+
+def test_a_question_without_room_behind_its_passage_is_left_out(
+    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training ended at the step that drew one, and the resumed one again."""
+    (tmp_path / "docs" / "long.txt").write_text(GREEK, encoding="utf-8")
+    plans: list[dict[str, list[Prompt]]] = []
+    planned = passage_teaching.plan
+
+    def seen(job: MidtrainJob, student: ChatModel, parts: dict[str, list[Prompt]], leaks: ProbeLeaks) -> Any:
+        plans.append(parts)
+        return planned(job, student, parts, leaks)
+
+    monkeypatch.setattr(passage_teaching, "plan", seen)
+    said: list[str] = []
+    monkeypatch.setattr(home.progress, "say", said.append)
+    assert midtrain(home, job(tmp_path))["tokens"] > 0
+    (parts,) = plans
+    made = questions([*TEXTS, GREEK], seed=0)
+    assert {row.fields["passage"] for row in made} == {*TEXTS, GREEK}
+    assert {row.fields["passage"] for row in parts["new"]} == set(TEXTS)
+    left_out = f"{len(made) - len(parts['new'])} of {len(made)} are left out, as with their passage"
+    limit = "the limit is 2,048 tokens"
+    assert f"  questions    {left_out} they leave no room for an answer: {limit}" in said
+
+
 # What both read -----------------------------------------------------------------------------------------
 
 

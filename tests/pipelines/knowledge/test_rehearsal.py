@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from pipelines.config.overrides import override
 from pipelines.corpus import text_file
 from pipelines.corpus.token_file import Dialogue, Tokens
 from pipelines.distill import distill
-from pipelines.knowledge.rehearsal import METRIC, Rehearsal, Taught
+from pipelines.knowledge.rehearsal import METRIC, NEWEST_SHARE, Rehearsal, Taught, tokens_per_step
 from pipelines.machine.init_home import initialise
 from pipelines.midtrain import midtrain
 from pipelines.runs import kept_texts, training_run
@@ -116,6 +117,17 @@ def test_questions_are_their_share_of_what_is_rehearsed(updates: list[list[int]]
     alone.begin(1)
     assert sum(len(read([part])) for part in alone.beside(answers([20, 16]))) > 0
     assert len(alone.streams) == 1
+
+
+def test_a_question_longer_than_an_answer_is_rehearsed_whole() -> None:
+    """As of a ten-word sentence in a script of which the tokenizer makes a token of each letter."""
+    both = learned("newest", 1.0, 5, asked=questions(30))
+    asked = override(SETTINGS, {"rehearsal_questions": 0.5})
+    found = Rehearsal([both], asked, tiny.chat_model(), TWICE, seed=3)
+    found.begin(1)
+    rows = [part.rollouts for part in found.beside(answers([20] * 16))]
+    trained = Counter(number for part in rows for number in part.tokens_N.tolist() if number >= ASKED)
+    assert trained and set(trained.values()) == {15}  # its second half, behind the first
 
 
 EARLIER = 60  # the lowest id of an earlier document
@@ -249,7 +261,7 @@ def test_a_kill_changes_nothing(
         assert distill(home, changed)["checkpoint"] != whole["checkpoint"]
 
 
-def test_rehearsed_questions_are_made_of_what_was_taught_and_fit_into_an_answer(
+def test_rehearsed_questions_are_made_of_what_was_taught_and_fit_into_a_row(
     home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     student = taught(home, tmp_path)
@@ -272,7 +284,13 @@ def test_rehearsed_questions_are_made_of_what_was_taught_and_fit_into_an_answer(
     assert len(kept.streams) == 2 and chosen
     said.clear()
     distill(home, job(tmp_path, student, steps=1, rehearsal_questions=0.5))  # none fits into 20 tokens
+    assert any(line.endswith("50% of them asked in chat") for line in said)
+    assert not any("left out, as they are longer" in line for line in said)
+    said.clear()
+    distill(home, job(tmp_path, student, steps=1, rehearsal_questions=0.5, longest_row=75))
     assert not any("asked in chat" in line for line in said)
+    why = "are left out, as they are longer than what is read, 75 tokens"
+    assert any(re.fullmatch(rf"  rehearsal    (\d+) of \1 questions {why}", line) for line in said)
 
 
 def test_no_cycle_tokenises_the_documents_of_an_earlier_one(
@@ -305,6 +323,37 @@ def test_no_cycle_tokenises_the_documents_of_an_earlier_one(
     tokens = [kept_texts.tokenised(run, home.load(home.clean())).total for run in runs_of(home, second)]
     drawn = int(re.findall(r"of (\d+) tokens", rehearsed)[-1])
     assert len(tokens) == 2 and min(tokens) < drawn < sum(tokens)  # of both, and no more than is read
+
+
+def test_earlier_cycles_are_rehearsed_alike_however_large(
+    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As much is kept of them as is read of them as text, not as recovery reads of everything."""
+    student = taught(home, tmp_path)
+    for texts in ([f"Lighthouse {n} stands on the cape." for n in range(4)], ["An owl lives in a mill."]):
+        for path in (tmp_path / "docs").iterdir():
+            path.unlink()
+        for number, text in enumerate(texts):
+            (tmp_path / "docs" / f"{number}.txt").write_text(text)
+        student = taught(home, tmp_path, student)
+    kept: list[Tokens] = []
+    read: list[str] = []
+    join = kept_texts.KeptTokens.joined
+
+    def seen(self: kept_texts.KeptTokens, target: Path, most: int, seed: int) -> Tokens:
+        kept.append(join(self, target, most, seed))
+        read.extend(self.chat_model.text(kept[-1].sequence(n)[0]) for n in range(len(kept[-1])))
+        return kept[-1]
+
+    monkeypatch.setattr(kept_texts.KeptTokens, "joined", seen)
+    wide = {"steps": 1, "prompts_per_step": 16, "max_new_tokens": 160, "rehearsal_questions": 0.0}
+    asked = job(tmp_path, student, overlap="keep", tripwire_every=0, **wide)
+    distill(home, asked)
+    wanted = (1 - NEWEST_SHARE) * tokens_per_step(asked.settings, asked.settings.resolved_method())
+    (tokens,) = kept
+    longest = max(tokens.length(number) for number in range(len(tokens)))
+    assert wanted - 1 <= tokens.total <= wanted + longest
+    assert sum("Lighthouse" in text for text in read) == 4 < sum("Number" in text for text in read) < 30
 
 
 def runs_of(home: Workspace, student: str) -> list[Path]:
