@@ -258,6 +258,19 @@ def test_a_model_in_four_bits_gets_an_adapter_however_small_it_is() -> None:
     assert fitted.fit_midtraining(midtraining(lora="auto"), quantized, roomy).lora == LoraConfig()
 
 
+def test_weights_in_four_bits_leave_their_memory_to_answers_and_passes() -> None:
+    """14.8 billion weights: 27.5 GiB in 16 bits; 9.2 in 4, as `recover plan` counts them, of 24."""
+    size, machine = read_size("14B"), Machine(0.92 * 24 * 2**30)
+    in_four_bits = RECOMPUTING.model_copy(update={"quantize": "nf4"})
+    quantized = model_size(size, in_four_bits)
+    assert quantized.quantized_bytes == size.weight_bytes(quantize=True) < machine.usable_bytes / 2
+    assert fitted.fit_evaluation(EvalConfig(max_new_tokens=512), quantized, machine).batch_size > 16
+    found = fitted.fit_midtraining(midtraining(lora="auto"), quantized, machine)
+    assert found.microbatch_tokens > fitted.SMALLEST_MICROBATCH
+    on_cpu = model_size(size, in_four_bits, gpu=False)
+    assert on_cpu.quantized_bytes - quantized.quantized_bytes == pytest.approx(2 * size.embeddings, rel=0.01)
+
+
 def test_a_token_takes_twice_the_memory_on_a_cpu() -> None:
     size = read_size("0.6B")
     settings = ModelConfig(path="some", gradient_checkpointing=True)
