@@ -156,14 +156,16 @@ def _pass_in_words(settings: MidtrainConfig | DistillConfig) -> str:
 def _lora(
     asked: LoraConfig | str | None, model: ModelSize, machine: Machine, beside: float
 ) -> LoraConfig | None:
-    """Go on with the student's adapter; else train all weights where half of the memory holds them.
+    """Take the adapter that is asked for, or the student's own; else all weights.
 
-    `beside` are the bytes of what stands beside them then.
+    With `auto` these are trained only where half of the memory holds them, with the bytes `beside` them.
     """
-    if not isinstance(asked, str):
+    if isinstance(asked, LoraConfig):
         return asked
     if model.rank:
         return LoraConfig(rank=model.rank)
+    if asked is None:
+        return None
     if model.quantized_bytes:
         return LoraConfig()
     held = _held(False, model, machine) + beside

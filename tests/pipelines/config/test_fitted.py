@@ -101,10 +101,18 @@ def test_all_weights_where_they_fit_and_never_more_with_less_memory(
         assert trained + activations <= machine.usable_bytes or activations == least
 
 
-@given(SIZE, MACHINE)
-def test_an_adapter_stays_the_one_that_it_is(model: ModelSize, machine: Machine) -> None:
-    found = fitted.fit_midtraining(midtraining(lora="auto"), replace(model, rank=16), machine)
-    assert found.lora == LoraConfig(rank=16)
+@given(SIZE, MACHINE, st.sampled_from(["auto", None]))
+def test_an_adapter_stays_the_one_that_it_is(model: ModelSize, machine: Machine, asked: str | None) -> None:
+    """Also where none is asked for: it is what is trained, and what takes memory."""
+    student, own = replace(model, rank=16), LoraConfig(rank=16)
+    midtrained = fitted.fit_midtraining(midtraining(lora=asked), student, machine)
+    assert midtrained == fitted.fit_midtraining(midtraining(lora=own), student, machine)
+    recovery = DistillConfig(prompts="p", optimizer=OPTIMIZER)
+    taught, by_hand = (
+        fitted.fit_distillation(recovery.model_copy(update={"lora": lora}), student, machine)
+        for lora in (asked, own)
+    )
+    assert taught == by_hand and taught.lora == own
 
 
 @given(SIZE, MACHINE)
