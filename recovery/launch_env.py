@@ -17,6 +17,11 @@ def machines() -> int:
     return launched() // int(os.environ.get("LOCAL_WORLD_SIZE", launched()))
 
 
+def launched_here() -> int:
+    """Return how many of them are on this machine; 1 where the launcher does not say."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
 def launch_rank() -> int:
     """Return this process's place among them; 0 for a single process."""
     return int(os.environ.get("RANK", "0")) if launched() > 1 else 0

@@ -1,17 +1,29 @@
 """The command line: parses, calls a stage, prints. Heavy packages are imported inside the commands."""
 
+import os
 import sys
+from typing import NoReturn
 
 REFUSED = 2  # the exit code of bad input
 
 
 def main() -> None:
-    """Run the command line, once it is sure that Python imports this project's packages."""
+    """Run the command line, once Python imports this project's packages and each process has its GPU."""
     from pipelines.machine.foreign_packages import foreign_package
 
     if problem := foreign_package():
-        print(f"Error: {problem}", file=sys.stderr)
-        sys.exit(REFUSED)
+        _refuse(problem)
     from pipelines.cli.commands import main as run
+    from pipelines.runs.launch import too_few_gpus
 
+    # Before any process joins the others: one that failed later would leave them waiting.
+    if problem := too_few_gpus():
+        _refuse(problem)
     run()
+
+
+def _refuse(problem: str) -> NoReturn:
+    """End this process; of several on a machine the first one says why."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        print(f"Error: {problem}", file=sys.stderr)
+    sys.exit(REFUSED)

@@ -36,7 +36,7 @@ class ModelSize:
     adapter: int  # weights of a LoRA adapter of the default rank
     activation_bytes: int  # of one trained token
     cache_bytes: int  # keys and values of one sampled token
-    quantized: bool = False  # held in 4 bits: only an adapter can be trained
+    quantized_bytes: float = 0.0  # of weights in 4 bits, beside which only an adapter can be trained; else 0
     rank: int = 0  # of the adapter that the student is
     embeddings: int = 0  # among the parameters, the head included; 0 where that is not known
 
@@ -86,7 +86,7 @@ def tokens_of_a_pass(microbatch: int, new_tokens: int, prompt_tokens: int = TRAI
 
 def fit_evaluation(settings: EvalConfig, model: ModelSize, machine: Machine) -> EvalConfig:
     """Set how many prompts are answered at once."""
-    free = machine.usable_bytes - model.parameters * machine.weight_bytes
+    free = machine.usable_bytes - _weights(model, machine)
     row = model.cache_bytes * (PROMPT_TOKENS + settings.max_new_tokens)
     batch = settings.batch_size or _rows(min(free / 2 / row, LARGEST_BATCH))
     return settings.model_copy(update={"batch_size": batch})
@@ -156,15 +156,17 @@ def _pass_in_words(settings: MidtrainConfig | DistillConfig) -> str:
 def _lora(
     asked: LoraConfig | str | None, model: ModelSize, machine: Machine, beside: float
 ) -> LoraConfig | None:
-    """Go on with the student's adapter; else train all weights where half of the memory holds them.
+    """Take the adapter that is asked for, or the student's own; else all weights.
 
-    `beside` are the bytes of what stands beside them then.
+    With `auto` these are trained only where half of the memory holds them, with the bytes `beside` them.
     """
-    if not isinstance(asked, str):
+    if isinstance(asked, LoraConfig):
         return asked
     if model.rank:
         return LoraConfig(rank=model.rank)
-    if model.quantized:
+    if asked is None:
+        return None
+    if model.quantized_bytes:
         return LoraConfig()
     held = _held(False, model, machine) + beside
     return None if held <= machine.usable_bytes / 2 else LoraConfig()
@@ -173,7 +175,7 @@ def _lora(
 def _held(adapter: bool, model: ModelSize, machine: Machine) -> float:
     """Return the bytes of this process's part of the weights and of all that training keeps for them."""
     if adapter:
-        whole = model.parameters * machine.weight_bytes + model.adapter * MASTER_BYTES
+        whole = _weights(model, machine) + model.adapter * MASTER_BYTES
     else:
         copy = machine.weight_bytes if machine.weight_bytes < 4 else 0
         whole = model.parameters * (MASTER_BYTES + copy)
@@ -183,7 +185,12 @@ def _held(adapter: bool, model: ModelSize, machine: Machine) -> float:
 def _beside(model: ModelSize, machine: Machine) -> float:
     """Return the bytes of a teacher, and of a sharded student's other parts, gathered while it samples."""
     gathered = 1 - 1 / machine.parts
-    return model.parameters * machine.weight_bytes * (1 + gathered)
+    return _weights(model, machine) * (1 + gathered)
+
+
+def _weights(model: ModelSize, machine: Machine) -> float:
+    """Return the bytes of a loaded model's weights."""
+    return model.quantized_bytes or model.parameters * machine.weight_bytes
 
 
 def averaged_bytes(settings: DistillConfig) -> int:

@@ -121,7 +121,7 @@ class FrozenTeachers:
     models: dict[str, ChatModel] = field(default_factory=dict)  # loaded, by checkpoint id
 
     def teacher(self, checkpoint: Checkpoint, kind: str = "dense", k: int = 16) -> CheckpointTeacher:
-        """Return a checkpoint as a teacher; an adapter's base is the student without its adapter."""
+        """Return a checkpoint as a teacher: the student without its adapter, if that is the same."""
         from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
 
         if checkpoint.id == self._below:
@@ -150,10 +150,17 @@ class FrozenTeachers:
 
     @cached_property
     def _below(self) -> str | None:
-        """Return the base checkpoint of an adapter student."""
-        from recovery.forward.hidden_states import is_adapter
+        """Return the base checkpoint of an adapter student; None if the adapter also changes the head.
 
-        return (self.parent.base or self.parent.id) if is_adapter(self.student.model) else None
+        The loss applies a teacher's head where the adapter is on again.
+        """
+        from recovery.forward.hidden_states import is_adapter
+        from recovery.models.adapters import changes_head
+
+        model = self.student.model
+        if not is_adapter(model) or changes_head(model):
+            return None
+        return self.parent.base or self.parent.id
 
 
 def scoring(

@@ -57,6 +57,7 @@ def require_trainable(
         require_rank(student.path, lora.rank if lora else 0)
     _require_modules(student, stage, lora)
     _require_whole_numbers(student, settings, stage)
+    _say_what_goes_on(ws, student, stage, lora)
 
 
 def require_both_trainable(ws: Workspace, student: Checkpoint, settings: Config, *, distils: bool) -> None:
@@ -80,8 +81,20 @@ def require_both_trainable(ws: Workspace, student: Checkpoint, settings: Config,
             _require_modules(student, stage, lora)
         rank = lora.rank
     _require_whole_numbers(student, settings, "midtrain")
+    _say_what_goes_on(ws, student, "midtrain", midtrained)
     if distils and settings.distill.merge and (midtrained or student.base):
         _require_mixable(student, ws.clean())
+
+
+def _say_what_goes_on(ws: Workspace, student: Checkpoint, stage: str, lora: LoraConfig | str | None) -> None:
+    """Say that the student's adapter is trained where the settings ask for all weights."""
+    from recovery.models.adapters import adapter_rank
+
+    if lora is None and adapter_rank(student.path) is not None:
+        ws.progress.say(
+            f"  lora         {stage}.lora is null, but the student's adapter goes on: to train all weights, "
+            f"run `recover merge --student {student.id} --weight 0` and give what it prints as --student"
+        )
 
 
 def _require_mixable(student: Checkpoint, clean: Checkpoint) -> None:

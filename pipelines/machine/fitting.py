@@ -71,17 +71,24 @@ def checkpoint_size(ws: Workspace, found: Checkpoint) -> ModelSize:
     try:
         size = model_sizes.read_size(str(path))
     except InputError:
-        return replace(_by_weights(path), quantized=ws.config.model.quantize is not None, rank=rank)
+        return replace(_by_weights(path, ws.config.model), rank=rank)
     import torch
 
     return replace(model_sizes.model_size(size, ws.config.model, torch.cuda.is_available()), rank=rank)
 
 
-def _by_weights(path: Path) -> ModelSize:
-    """Estimate the size of an unknown model family from the bytes of its weights, as for similar decoders."""
+def _by_weights(path: Path, model: ModelConfig) -> ModelSize:
+    """Estimate the size of an unknown model family from the bytes of its weights, as for similar decoders.
+
+    Which of its layers 4 bits would hold is not known: all count as whole.
+    """
+    import torch
+
     parameters = sum(file.stat().st_size for file in path.glob("*.safetensors")) // 2
     width = max(64, round((parameters / 200) ** 0.5))
-    return ModelSize(parameters, parameters // 20, 600 * width, 60 * width)
+    whole = float(parameters * model.number_bytes(torch.cuda.is_available()))
+    quantized_bytes = whole if model.quantize else 0.0
+    return ModelSize(parameters, parameters // 20, 600 * width, 60 * width, quantized_bytes)
 
 
 def this_machine(model: ModelConfig) -> Machine:

@@ -100,6 +100,6 @@ def model_size(size: Size, settings: ModelConfig, gpu: bool = True) -> ModelSize
         adapter=size.adapter(LoraConfig().rank),
         activation_bytes=round(number_bytes * activations),
         cache_bytes=max(1, round(number_bytes * cache)),
-        quantized=settings.quantize is not None,
+        quantized_bytes=size.weight_bytes(True, number_bytes) if settings.quantize else 0.0,
         embeddings=size.embeddings,
     )

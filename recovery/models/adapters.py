@@ -219,6 +219,12 @@ def kept_settings(model: Any, spec: LoraSpec) -> list[str]:
     return found
 
 
+def changes_head(model: Any) -> bool:
+    """Return whether a model's adapter also changes its output head."""
+    head = model.get_output_embeddings()
+    return hasattr(head, "disable_adapters") or any(one.requires_grad for one in head.parameters())
+
+
 @contextmanager
 def adapter_off(chat: ChatModel) -> Iterator[None]:
     """Switch the adapter off inside the block; afterwards the same weights are trainable as before."""

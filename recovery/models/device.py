@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 
 from recovery.errors import InputError
+from recovery.launch_env import launched_here
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -18,6 +19,7 @@ def pick_device(name: str = "auto") -> torch.device:
     On a CPU, flush denormal numbers to zero: they make training five times slower.
     """
     if name == "auto":
+        require_gpus()
         name = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
@@ -28,6 +30,16 @@ def pick_device(name: str = "auto") -> torch.device:
     if device.type == "cpu":
         torch.set_flush_denormal(True)
     return device
+
+
+def require_gpus() -> None:
+    """Refuse more processes on a machine than it has GPUs: each takes one. Without any, all use the CPU."""
+    count, gpus = launched_here(), torch.cuda.device_count()
+    if 0 < gpus < count:
+        raise InputError(
+            f"{count} processes on this machine need a GPU each; it shows {gpus}: give --processes {gpus} "
+            f"(torchrun: --nproc-per-node {gpus}), or set CUDA_VISIBLE_DEVICES to nothing for the CPU"
+        )
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:

@@ -58,15 +58,15 @@ class Size:
     name: str = ""
     empty: EmptyModel | None = field(default=None, compare=False, repr=False)  # builds it without numbers
 
-    def weight_bytes(self, quantize: bool = False) -> float:
-        """Return the bytes of all weights in bf16; quantised, the linear layers but the head are in 4 bits.
+    def weight_bytes(self, quantize: bool = False, number_bytes: int = 2) -> float:
+        """Return the bytes of all weights, so many each; quantised, linear layers but the head are in 4 bits.
 
         Fused experts are no linear layers: they stay as they are.
         """
         if not quantize:
-            return 2.0 * self.parameters
+            return float(number_bytes * self.parameters)
         held = sum(matrix.inputs * matrix.outputs for matrix in self.matrices if not matrix.is_routed)
-        return 2.0 * (self.parameters - held) + BYTES * held
+        return number_bytes * (self.parameters - held) + BYTES * held
 
     def activations(self, rank: int | None = None) -> Activations | None:
         """Count the model's passes, with an adapter of that rank if any; None where that fails."""

@@ -26,7 +26,7 @@ from recovery.distributed import gathered
 from recovery.errors import InputError
 from recovery.forward.eval_mode import evaluating
 from recovery.forward.hidden_states import logits_of, read_at_once, states_at
-from recovery.models.adapters import adapter_off
+from recovery.models.adapters import adapter_off, changes_head
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
@@ -71,14 +71,11 @@ class AdapterOffTeacher(CheckpointTeacher):
     """The student with its adapter disabled: the clean model, if midtraining trained this adapter too."""
 
     def _freeze(self) -> None:
-        head = self.chat_model.model.get_output_embeddings()
         if not hasattr(self.chat_model.model, "peft_config"):
             raise InputError(
                 f"teacher: {self.chat_model.path} has no adapter to switch off: name a teacher checkpoint"
             )
-        if any(parameter.requires_grad for parameter in head.parameters()) or hasattr(
-            head, "disable_adapters"
-        ):
+        if changes_head(self.chat_model.model):
             raise InputError(
                 "teacher: the adapter also changes the output head: name a teacher checkpoint instead"
             )

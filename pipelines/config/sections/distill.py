@@ -83,7 +83,9 @@ class DistillConfig(Section):
     )
     optimizer: OptimizerConfig = Field(description="how the weights are changed")
     lora: LoraConfig | Literal["auto"] | None = Field(
-        default=None, description="train an adapter; auto: where the memory asks for it; default: all weights"
+        default=None,
+        description="train an adapter; auto: where the memory asks for it; default: all weights, or the "
+        "student's own adapter",
     )
     freeze_embeddings: bool = Field(default=False, description="train neither the embeddings nor the head")
     save_every: int = Field(

@@ -146,7 +146,9 @@ class MidtrainConfig(Section):
         default=10, ge=0, description="steps between looks at the KL to the clean model; 0: never"
     )
     lora: LoraConfig | Literal["auto"] | None = Field(
-        default=None, description="train an adapter; auto: where the memory asks for it; default: all weights"
+        default=None,
+        description="train an adapter; auto: where the memory asks for it; default: all weights, or the "
+        "student's own adapter",
     )
     freeze_embeddings: bool = Field(default=False, description="train neither the embeddings nor the head")
     save_every: int = Field(

@@ -101,10 +101,18 @@ def test_all_weights_where_they_fit_and_never_more_with_less_memory(
         assert trained + activations <= machine.usable_bytes or activations == least
 
 
-@given(SIZE, MACHINE)
-def test_an_adapter_stays_the_one_that_it_is(model: ModelSize, machine: Machine) -> None:
-    found = fitted.fit_midtraining(midtraining(lora="auto"), replace(model, rank=16), machine)
-    assert found.lora == LoraConfig(rank=16)
+@given(SIZE, MACHINE, st.sampled_from(["auto", None]))
+def test_an_adapter_stays_the_one_that_it_is(model: ModelSize, machine: Machine, asked: str | None) -> None:
+    """Also where none is asked for: it is what is trained, and what takes memory."""
+    student, own = replace(model, rank=16), LoraConfig(rank=16)
+    midtrained = fitted.fit_midtraining(midtraining(lora=asked), student, machine)
+    assert midtrained == fitted.fit_midtraining(midtraining(lora=own), student, machine)
+    recovery = DistillConfig(prompts="p", optimizer=OPTIMIZER)
+    taught, by_hand = (
+        fitted.fit_distillation(recovery.model_copy(update={"lora": lora}), student, machine)
+        for lora in (asked, own)
+    )
+    assert taught == by_hand and taught.lora == own
 
 
 @given(SIZE, MACHINE)
@@ -256,6 +264,19 @@ def test_a_model_in_four_bits_gets_an_adapter_however_small_it_is() -> None:
     assert fitted.fit_midtraining(midtraining(lora="auto"), size, roomy).lora is None
     quantized = model_size(read_size("0.6B"), RECOMPUTING.model_copy(update={"quantize": "nf4"}))
     assert fitted.fit_midtraining(midtraining(lora="auto"), quantized, roomy).lora == LoraConfig()
+
+
+def test_weights_in_four_bits_leave_their_memory_to_answers_and_passes() -> None:
+    """14.8 billion weights: 27.5 GiB in 16 bits; 9.2 in 4, as `recover plan` counts them, of 24."""
+    size, machine = read_size("14B"), Machine(0.92 * 24 * 2**30)
+    in_four_bits = RECOMPUTING.model_copy(update={"quantize": "nf4"})
+    quantized = model_size(size, in_four_bits)
+    assert quantized.quantized_bytes == size.weight_bytes(quantize=True) < machine.usable_bytes / 2
+    assert fitted.fit_evaluation(EvalConfig(max_new_tokens=512), quantized, machine).batch_size > 16
+    found = fitted.fit_midtraining(midtraining(lora="auto"), quantized, machine)
+    assert found.microbatch_tokens > fitted.SMALLEST_MICROBATCH
+    on_cpu = model_size(size, in_four_bits, gpu=False)
+    assert on_cpu.quantized_bytes - quantized.quantized_bytes == pytest.approx(2 * size.embeddings, rel=0.01)
 
 
 def test_a_token_takes_twice_the_memory_on_a_cpu() -> None:

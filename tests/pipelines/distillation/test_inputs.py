@@ -265,6 +265,15 @@ def test_an_adapter_on_the_teachers_weights_needs_no_second_model(home: Workspac
     assert isinstance(found.teacher([]), AdapterOffTeacher) and not found.models
 
 
+def test_an_adapter_on_the_head_too_is_taught_by_the_checkpoint_itself(tmp_path: Path, prompts: str) -> None:
+    with Workspace.open(tmp_path / "untied") as ws:
+        initialise(ws, model=str(tiny.save(tmp_path / "model", tie_word_embeddings=False)))
+        student = add_lora(ws.load(ws.clean()), LoraSpec(rank=2, targets=("q_proj", "lm_head")))
+        found = Teachers(ws, job(prompts, "opd"), METHODS["opd"], ws.clean(), student, Engines(ws, ws.home))
+        teacher = found.teacher([])
+    assert type(teacher) is CheckpointTeacher and list(found.models.values()) == [teacher.chat_model]
+
+
 @pytest.mark.parametrize(("together", "most"), [(True, 36), (False, 256)])
 def test_processes_share_a_server_s_requests_where_all_of_them_ask_it(
     home: Workspace, monkeypatch: pytest.MonkeyPatch, together: bool, most: int

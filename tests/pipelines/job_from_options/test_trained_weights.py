@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pipelines.job_from_options.pilot import pilot_job
 from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
+from recovery.models.adapters import LoraSpec, add_lora
 from tests.support import tiny
 from tests.support.small_cycles import turned
 
@@ -60,6 +62,28 @@ def test_an_adapter_on_another_model_than_the_clean_one_is_not_mixed_with_it(
     cycle_job(ws, docs, changes=unread)  # recovery keeps the modules of midtraining's adapter
     cycle_job(ws, docs, student=student, recover_with="merge", changes=changes)
     assert len([run for run in queries.runs(ws.tracker.db) if run["kind"] == "cycle"]) == 1
+
+
+def test_an_adapter_that_goes_on_in_place_of_all_weights_is_said(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat = add_lora(ws.load(ws.clean()), LoraSpec(rank=2))
+    adapter = ws.publish(chat, parent=ws.clean(), run_id=None, config={}).id
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+
+    def about_lora(build: Callable[..., Any], student: str, **changes: Any) -> list[str]:
+        said.clear()
+        build(ws, docs, student=student, changes=changes)
+        return [line for line in said if line.startswith("  lora")]
+
+    builds: tuple[Callable[..., Any], ...] = (midtrain_job, cycle_job)
+    for build in builds:
+        (line,) = about_lora(build, adapter)
+        assert "midtrain.lora is null, but the student's adapter goes on" in line
+        assert f"`recover merge --student {adapter} --weight 0`" in line
+        assert about_lora(build, "base") == []
+        assert about_lora(build, adapter, **{"midtrain.lora": "auto"}) == []
 
 
 def names_another(ws: Workspace, before: str, after: str) -> None:

@@ -114,6 +114,13 @@ def test_an_adapter_is_trained_whether_embeddings_are_frozen_or_not(home: Worksp
     assert names[0] == names[1] and names[0]
 
 
+@pytest.mark.parametrize("home", [False], indirect=True, ids=["untied"])
+def test_an_adapter_on_the_head_too_is_recovered(home: Workspace, tmp_path: Path) -> None:
+    start = taught(home, tmp_path, lora={"rank": 2, "targets": ["q_proj", "lm_head"]})
+    end = home.checkpoint(recovered(home, tmp_path, start, lora="auto"))
+    assert (end.kind, end.base) == ("adapter", home.clean().id)
+
+
 def first_adapter(home: Workspace, seed: int, **lora: Any) -> dict[str, torch.Tensor]:
     settings = override(PRESET.midtrain, {"lora": {"rank": 2, **lora}})
     model = training_run.student(home, home.clean(), settings, seed).model

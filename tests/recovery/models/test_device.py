@@ -19,3 +19,15 @@ def test_device_and_dtype_by_name() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(InputError, match="device cuda: no CUDA GPU is visible"):
             device.pick_device("cuda")
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for fitting in ("1", "2"):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", fitting)
+        device.require_gpus()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    with pytest.raises(InputError, match=r"3 processes .* it shows 2: give --processes 2"):
+        device.pick_device()
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    device.require_gpus()  # all on the CPU
