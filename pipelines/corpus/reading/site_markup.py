@@ -26,7 +26,7 @@ _DIRECTIVE = re.compile(r"^\.\. [\w-]+::", re.M)  # no plain text has one
 _YAML = re.compile(r"[ \t]*$|[ \t]|#|- |[\]}]|[\"']?[\w.-]+(?: [\w.-]+)*[\"']?[ \t]*:(?:\s|$)")
 _TOML = re.compile(r"^[\w.-]+[ \t]*=", re.M)
 _SHOWN = re.compile(r"^(title|description)[ \t]*[:=][ \t]*(.*(?:\n[ \t]+\S.*)*)", re.M)
-_HEADING = re.compile(r"^#[ \t]+\S|^[^\n]*\S[^\n]*\n=+[ \t]*$|<h1\b", re.M)
+_HEADING = re.compile(r"^#[ \t]+\S|^(?=[^\n]*\S)[^\n]*+\n=+[ \t]*$|<h1\b", re.M)
 _FIRST = re.compile(r"\A\s*#{1,6}[ \t]+([^\n]+)")
 _MARKDOWN = frozenset(("md", "markdown", "mdx", "qmd", "rmd"))
 

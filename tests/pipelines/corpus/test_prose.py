@@ -318,3 +318,10 @@ def test_hostile_lines_take_linear_time(part: str) -> None:
     began = time.process_time()
     prose_sentences(part * (40_000 // len(part)))
     assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize("line", ["a| " * 100_000, f"<b> {'a' * 80_000} <"])
+def test_a_long_line_takes_linear_time(line: str) -> None:
+    began = time.process_time()
+    prose_sentences(f"{line}\nAda.\n")
+    assert time.process_time() - began < 5

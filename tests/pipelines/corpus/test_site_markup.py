@@ -243,11 +243,40 @@ HARD = (
 @pytest.mark.parametrize("part", HARD)
 def test_time_grows_with_the_length_alone(part: str) -> None:
     def seconds(length: int) -> float:
-        text = "---\n" + part * (length // len(part))
-        # The least of three without garbage collection, which takes a third of a second among many tests.
-        return min(timeit.repeat(lambda: cleaned(text, "md"), timer=time.process_time, repeat=3, number=1))
+        return seconds_of("---\n" + part * (length // len(part)))
 
     assert seconds(40_000) < max(0.3, 10 * seconds(10_000))
+
+
+def seconds_of(text: str, repeat: int = 3) -> float:
+    """The least of some without garbage collection, which takes a third of a second among many tests."""
+    return min(timeit.repeat(lambda: cleaned(text, "md"), timer=time.process_time, repeat=repeat, number=1))
+
+
+@pytest.mark.parametrize("line", ["x", "= ", " x="])
+def test_time_grows_with_the_length_of_a_line_below_front_matter(line: str) -> None:
+    def seconds(length: int) -> float:
+        return seconds_of(f"---\ntitle: A\n---\n{line * (length // len(line))}\n")
+
+    assert seconds(40_000) < max(0.3, 10 * seconds(10_000))
+
+
+@pytest.mark.parametrize(
+    ("part", "end"),
+    [
+        ("{{ ", "}}"),
+        ("a<script>", "</script>"),
+        ("<script>\n", "\n```\n</script>"),
+        ("{% raw %}", "`{% endraw %}"),
+    ],
+)
+def test_time_grows_with_the_length_up_to_a_tag_that_closes(part: str, end: str) -> None:
+    """A copy of the text up to there for each one that opens is quick, thousands of them are not."""
+
+    def seconds(length: int) -> float:
+        return seconds_of(part * (length // len(part)) + end, repeat=1)
+
+    assert seconds(800_000) < max(1.5, 8 * seconds(200_000))
 
 
 def test_the_lines_of_restructured_text_are_read_once() -> None:
