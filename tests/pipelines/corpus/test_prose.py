@@ -311,6 +311,11 @@ def test_a_line_goes_on_with_a_small_letter_and_behind_a_comma() -> None:
     assert prose_sentences("name: Ada of Oslo now\ncity: Oslo") == ["name: Ada of Oslo now", "city: Oslo"]
 
 
+def test_no_line_goes_on_for_a_letter_of_a_script_without_capitals() -> None:
+    lines = ["თბილისი საქართველოს დედაქალაქია და დიდია", "იგი მდინარე მტკვარზე დგას"]
+    assert prose_sentences("\n".join(lines)) == lines
+
+
 @pytest.mark.parametrize(
     "part", ["\t\t", "if (", "**a ", "[[*A", "<<a,", "\n\n----\na\n", "=a ", "a\tb", "a::\n"]
 )
