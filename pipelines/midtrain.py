@@ -294,7 +294,8 @@ def _earlier(
         return []
     kept = KeptTokens.of(runs, chat_model, current=stage.directory)
     if count := sum(map(len, kept.left_out)):
-        stage.say(f"  superseded   {count} earlier documents are left out of replay")
+        files = superseded.in_words(superseded.files(runs, kept.left_out))
+        stage.say(f"  superseded   {count} earlier documents are left out of replay: {files}")
     most = min(most, job.settings.replay_tokens or most)
     return kept.joined(stage.directory / EARLIER_TOKENS, most, job.seed)
 

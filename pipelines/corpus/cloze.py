@@ -41,7 +41,7 @@ _LETTER = re.compile(
     r"[A-Za-zΑ-Ωα-ωϵϕ]['′]?(?:[_^]\{?\w{1,3}\}?)?(?:[=+][A-Za-zΑ-Ωα-ωϵϕ0-9]['′]?)?|\d[_^]\w|[≠≤≥=→∘∈⊂⊆×∧∨]\w+'?"
 )
 _FORMULA = re.compile(FORMULA)
-MARKS = ".!?।'‘’*_`[]{}<>|"  # around a word, and no part of it
+MARKS = ".!?।։።፧'‘’*_`[]{}<>|"  # around a word, and no part of it
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,13 @@ from pipelines.corpus.markup.blocks import without_blocks
 from pipelines.corpus.markup.lines import is_code, is_prose, plain
 from pipelines.corpus.markup.parts import SLOT
 from pipelines.corpus.segments import UNSPACED, segments
-from pipelines.corpus.sentences import SPACED_STOPS, UNSPACED_STOPS, is_abbreviated, sentences
+from pipelines.corpus.sentences import (
+    SPACED_STOPS,
+    UNSPACED_STOPS,
+    begins_small,
+    is_abbreviated,
+    sentences,
+)
 
 WRAPPED = 60  # characters: a longer line that ends no sentence goes on in the next one
 HALF, WIDTH = (
@@ -119,7 +125,7 @@ def _goes_on(line: str, following: str) -> bool:
         return True
     first = following.strip().partition(" ")[0]
     outdented = _indent(following) < _indent(line)  # as the next term behind a definition
-    if first[:1].islower() and first[-1] not in ":=(" and _says_something(line) and not outdented:
+    if begins_small(first) and first[-1] not in ":=(" and _says_something(line) and not outdented:
         return True
     return len(line) >= HALF and len(f"{line} {first}") > WIDTH
 

@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator
 from itertools import chain, pairwise
 
-SPACED_STOPS = ".!?؟।۔။។"  # end a sentence where a space or a line follows
-UNSPACED_STOPS = "。！？"  # end one whatever follows
+SPACED_STOPS = ".!?؟।۔။។։።፧"  # end a sentence where a space or a line follows
+UNSPACED_STOPS = "。！？．"  # end one whatever follows
+_NUMBERED = "0-9A-Za-z０-９Ａ-Ｚａ-ｚ"  # what ． stands behind in ３．５, １．はじめに and Ｊ．Ｓｍｉｔｈ
 _CLOSING = "[\"'”’“«)\\]]*(?:[ \u00a0\u202f]?»(?=\\s))?"  # in French a space comes before »
 _END = re.compile(
-    rf"(?<=[{SPACED_STOPS}])(?P<closing>{_CLOSING})\s+|(?<=[{UNSPACED_STOPS}])(?P<after>[”’」』）]*)|\n+"
+    rf"(?<=[{SPACED_STOPS}])(?P<closing>{_CLOSING})\s+"
+    rf"|(?<=[{UNSPACED_STOPS}])(?<![{_NUMBERED}]．)(?P<after>[”’」』）]*)|\n+"
 )
 # In Thai, Lao and Khmer a space divides phrases, and a sentence's end mostly looks no different.
 _ENDLESS = "\u0e00-\u0eff\u1780-\u17ff"
@@ -154,12 +156,18 @@ def _is_open(said: str, following: str) -> bool:
 
 def _goes_on_behind(closing: str, following: str) -> bool:
     """Return whether a text goes on behind a title or a name in quotation marks: „Wer?“ lief 1966 an."""
-    return following[:1].islower() and any(mark in closing for mark in "“«»")
+    return begins_small(following) and any(mark in closing for mark in "“«»")
 
 
 def _goes_on(said: str, following: str) -> bool:
     """Return whether the full stop behind which a text goes on ends no sentence."""
-    return said.endswith(".") and (following[:1].islower() or is_abbreviated(said, following))
+    return said.endswith(".") and (begins_small(following) or is_abbreviated(said, following))
+
+
+def begins_small(text: str) -> bool:
+    """Return whether a text begins with a letter that would be a capital if a sentence began there."""
+    first = text[:1]
+    return first.islower() and first.title() != first  # Georgian letters are small ones everywhere
 
 
 def is_abbreviated(said: str, following: str) -> bool:

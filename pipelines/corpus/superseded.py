@@ -7,14 +7,20 @@ none of the documents that a later run's list names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
+from unicodedata import normalize
 
 from pipelines.corpus.manifest import FileReport, load_manifest
-from pipelines.corpus.reading.superseded_list import SUPERSEDED, listed, patterns
+from pipelines.corpus.reading.superseded_list import SUPERSEDED, listed, patterns, refuse_among
+from pipelines.corpus.reading.tree import shown
+from recovery.printable import one_line
 from recovery.storage.atomic_dirs import storage_errors, write_text
+
+NAMED, LONGEST_NAMED = 5, 300  # files that are named, and the characters of their names
+Line = frozenset[str]  # a line of a list, as manifests may write what it names
 
 
 def keep(docs: Path, run: Path) -> None:
@@ -26,7 +32,8 @@ def keep(docs: Path, run: Path) -> None:
 
 
 def check(docs: Path) -> None:
-    """Refuse a list beside the documents that cannot be read."""
+    """Refuse a list beside the documents that cannot be read, and one among them."""
+    refuse_among(docs)
     path = listed(docs)
     if path is not None:
         patterns(path)
@@ -35,18 +42,40 @@ def check(docs: Path) -> None:
 def left_out(runs: Sequence[Path]) -> list[frozenset[int]]:
     """Return, for each run (oldest first), the numbers of its documents that a later run has superseded.
 
-    A line that stays in the list from run to run goes on to name what it named at first. It names documents
-    of the runs since then only where a later run brings another edition, as of a table that returns monthly.
+    A line that stays in the list from run to run goes on to name what it named at first. Of the runs since
+    then it names a file only where a later one brings it again, as a table that returns monthly. A line that
+    a run's list lacks begins anew behind it.
     """
-    lists = [patterns(run / SUPERSEDED) for run in runs]
+    lists = [[_line(written) for written in patterns(run / SUPERSEDED)] for run in runs]
     if not any(lists):
         return [frozenset()] * len(runs)
     manifests = [load_manifest(run) for run in runs]
+    brought = [{_path(report) for report in manifest if report.documents} for manifest in manifests]
     listings = _listings(lists)
     return [
-        _numbers(manifest, [line for line, listing in listings.items() if listing.acts(line, at, manifests)])
+        frozenset(
+            number
+            for report, numbers in _numbered(manifest)
+            if any(listing.leaves_out(_path(report), at, brought) for listing in listings)
+            for number in numbers
+        )
         for at, manifest in enumerate(manifests)
     ]
+
+
+def files(runs: Sequence[Path], left_out: Sequence[frozenset[int]]) -> list[str]:
+    """Return the paths of the files whose documents are left out of some runs, each once."""
+    found: dict[str, None] = {}
+    for run, without in zip(runs, left_out, strict=True):
+        numbered = list(_numbered(load_manifest(run))) if without else []
+        found.update((report.path, None) for report, numbers in numbered if numbers[0] in without)
+    return list(found)
+
+
+def in_words(files: Sequence[str]) -> str:
+    """Return the names of the first files as one line, and how many more there are."""
+    more = f" and {len(files) - NAMED} more" if len(files) > NAMED else ""
+    return one_line(", ".join(files[:NAMED]), LONGEST_NAMED) + more
 
 
 def unmatched(runs: Sequence[Path]) -> list[str]:
@@ -54,44 +83,53 @@ def unmatched(runs: Sequence[Path]) -> list[str]:
     *earlier, last = runs
     lines = patterns(last / SUPERSEDED)
     manifests = [load_manifest(run) for run in earlier] if lines else []
-    return [line for line in lines if not any(_holds(manifest, line) for manifest in manifests)]
+    paths = {_path(report) for manifest in manifests for report in manifest if report.documents}
+    return [line for line in lines if not any(_names(_line(line), path) for path in paths)]
 
 
 class _Listing(NamedTuple):
-    """The first and the last run whose lists have a line."""
+    """A line, and the first and the last of the runs in a row whose lists have it."""
 
+    line: Line
     first: int
     last: int
 
-    def acts(self, line: str, at: int, manifests: Sequence[Sequence[FileReport]]) -> bool:
-        """Return whether the line names documents of the run with the number `at`."""
-        later = manifests[at + 1 : self.last + 1]
-        return at < self.first or any(_holds(manifest, line) for manifest in later)
+    def leaves_out(self, path: str, at: int, brought: Sequence[Collection[str]]) -> bool:
+        """Return whether the line names a file of the run with the number `at`; `brought` has the paths of
+        every run."""
+        replaced = at < self.first or any(path in paths for paths in brought[at + 1 : self.last + 1])
+        return replaced and _names(self.line, path)
 
 
-def _listings(lists: Sequence[Sequence[str]]) -> dict[str, _Listing]:
-    found: dict[str, _Listing] = {}
+def _listings(lists: Sequence[Sequence[Line]]) -> list[_Listing]:
+    last: dict[tuple[Line, int], int] = {}  # by the line and the first run
+    begun: dict[Line, int] = {}
     for at, lines in enumerate(lists):
-        for line in lines:
-            found[line] = _Listing(found[line].first if line in found else at, at)
-    return found
+        begun = {line: begun.get(line, at) for line in lines}
+        last.update(dict.fromkeys(begun.items(), at))
+    return [_Listing(line, first, until) for (line, first), until in last.items()]
 
 
-def _holds(manifest: Sequence[FileReport], line: str) -> bool:
-    return any(report.documents and _names(line, report) for report in manifest)
+def _line(written: str) -> Line:
+    """Return how manifests may write what a line names: what cannot be printed is escaped there."""
+    composed = normalize("NFC", written)
+    return frozenset((composed, shown(composed)))
 
 
-def _names(line: str, report: FileReport) -> bool:
+def _path(report: FileReport) -> str:
+    """Return a file's path in the form in which it is compared: systems write accents in two ways."""
+    return normalize("NFC", report.path)
+
+
+def _names(line: Line, path: str) -> bool:
     """Return whether a line is a file's path, which may hold brackets, or a pattern of it."""
-    return line == report.path or fnmatchcase(report.path, line)
+    return path in line or any(fnmatchcase(path, form) for form in line)
 
 
-def _numbers(manifest: Sequence[FileReport], lines: Sequence[str]) -> frozenset[int]:
-    """Return the numbers of a run's documents whose files the lines name."""
-    numbers: set[int] = set()
+def _numbered(manifest: Sequence[FileReport]) -> Iterator[tuple[FileReport, range]]:
+    """Yield each file that holds documents, with their numbers in the run."""
     first = 0
-    for report in manifest if lines else ():
-        if any(_names(line, report) for line in lines):
-            numbers.update(range(first, first + report.documents))
+    for report in manifest:
+        if report.documents:
+            yield report, range(first, first + report.documents)
         first += report.documents
-    return frozenset(numbers)

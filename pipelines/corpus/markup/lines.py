@@ -9,7 +9,7 @@ from pipelines.corpus.markup.parts import FORMULA
 
 LONGEST = 1000  # characters of a sentence that may be code
 # A <name> at the beginning of a sentence
-_TO_FILL_IN = r"(?!(?:br|dd|div|dt|h\d|hr|li|p|td|th|tr)\b)\w[\w .:|-]*>[^<]*[A-Za-z][^<]*$"
+_TO_FILL_IN = r"(?!(?:br|dd|div|dt|h\d|hr|li|p|td|th|tr)\b)\w[\w .:|-]*>(?=[^<]*[A-Za-z])[^<]*$"
 _NO_PROSE_LINE = re.compile(
     rf"""\s*(?:
       \#{{1,6}}\s | ={{1,6}}\s                    # headings

@@ -2,16 +2,21 @@
 
 An element's text stays, and so does what is code. A tag counts as one where another closes it, or where it
 has attributes, so that a `<name>` to fill in stays. A template's tag within a sentence stands for a word: it
-stays.
+stays. The data of a picture that are written into the text go, in code too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from pipelines.corpus.reading.markdown_parts import Kind, Part, Scanner
 
+# A shorter one, as in code, may be what a text is about.
+_DATA = re.compile(
+    r"data:(?:[\w.+-]{1,100}/[\w.+-]{1,100})?(?:;[\w.=+-]{1,60}){0,4},[\w+/=%.~!*-]{200,}+", re.A
+)
+_TELLING = 1000  # characters: the beginning of an address of data that tells that it is one
 _MODULES = re.compile(r"^import\s[^\n]*\sfrom\s+[\"']", re.M)  # MDX, which has no indented code
 _BLOCK_NAMES = """
     address article aside blockquote body br button center dd details div dl dt fieldset figcaption figure
@@ -26,6 +31,21 @@ _STYLE_NAMES = """
 """
 _BLOCKS, _STYLES = frozenset(_BLOCK_NAMES.split()), frozenset(_STYLE_NAMES.split())
 _ALWAYS = frozenset(("br", "hr", "wbr"))  # stand alone, with and without attributes
+
+
+def without_data(parts: Iterable[str]) -> Iterator[str]:
+    """Yield a text without the addresses that hold data themselves: data:image/png;base64,..., a picture."""
+    held = ""  # an address may begin in it and go on in the next part
+    for part in parts:
+        text = _DATA.sub(_unless_it_goes_on, held + part)
+        yield text[:-_TELLING]
+        held = text[-_TELLING:]
+    yield _DATA.sub("", held)
+
+
+def _unless_it_goes_on(address: re.Match[str]) -> str:
+    """Return nothing; of an address at the end of what is read, its beginning, so that its rest is known."""
+    return address[0][:_TELLING] if address.end() == len(address.string) else ""
 
 
 def read_markdown(text: str, mdx: bool = False) -> str:

@@ -185,10 +185,11 @@ class Scanner:
 
     def _template(self, at: int, found: re.Match[str]) -> Part | None:
         opens = self.text[at : at + 3] if self.text[at : at + 3] in _CLOSES else found[0]
-        end = self._find(_CLOSES[opens], found.end())
-        tag = self.text[at : end + len(_CLOSES[opens])]
+        place = self._find(_CLOSES[opens], found.end())
+        end = place + len(_CLOSES[opens])
+        tag = self.text[at:end] if place >= 0 and end - at <= LONGEST else ""
         inside = tag[len(opens) :]
-        if end < 0 or len(tag) > LONGEST or _BLANK.search(tag) or "{{" in inside or "{%" in inside:
+        if not tag or _BLANK.search(tag) or "{{" in inside or "{%" in inside:
             return None
         if tag.startswith(("{#", "<%#", "<%!--", "{{!--", "{{/*")):
             return Part(Kind.GONE, tag)
@@ -210,12 +211,12 @@ class Scanner:
         closes = _following(self._templates.get(name), at)
         if closes is None:
             return None
+        if name == "raw" and 0 <= self._find("`", at + len(tag)) < closes[0]:
+            return None
         whole, inside = self.text[at : closes[1]], self.text[at + len(tag) : closes[0]]
         if name == "comment":
             return Part(Kind.GONE, whole)
-        if name == "raw":
-            return None if "`" in inside else Part(Kind.CODE, whole)
-        if not self._begins_line(at):
+        if name == "raw" or not self._begins_line(at):
             return Part(Kind.CODE, whole)
         language = re.match(r"\{[{%][<%]?[-\s]*highlight\s+([\w+#-]+)", tag)
         return Part(Kind.GONE, whole, instead=fenced(inside.rstrip(), language[1] if language else ""))

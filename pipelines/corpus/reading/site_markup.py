@@ -14,7 +14,7 @@ from pipelines.corpus.as_markdown import mediawiki
 from pipelines.corpus.as_markdown.asciidoc import page as asciidoc
 from pipelines.corpus.as_markdown.org import page as org
 from pipelines.corpus.markup.parts import FENCED
-from pipelines.corpus.reading.markdown import read_markdown
+from pipelines.corpus.reading.markdown import read_markdown, without_data
 from pipelines.corpus.reading.restructured import read_restructured
 
 LONGEST = 4 * 2**20  # characters: a longer text is no page, and stays as it stands
@@ -26,7 +26,7 @@ _DIRECTIVE = re.compile(r"^\.\. [\w-]+::", re.M)  # no plain text has one
 _YAML = re.compile(r"[ \t]*$|[ \t]|#|- |[\]}]|[\"']?[\w.-]+(?: [\w.-]+)*[\"']?[ \t]*:(?:\s|$)")
 _TOML = re.compile(r"^[\w.-]+[ \t]*=", re.M)
 _SHOWN = re.compile(r"^(title|description)[ \t]*[:=][ \t]*(.*(?:\n[ \t]+\S.*)*)", re.M)
-_HEADING = re.compile(r"^#[ \t]+\S|^[^\n]*\S[^\n]*\n=+[ \t]*$|<h1\b", re.M)
+_HEADING = re.compile(r"^#[ \t]+\S|^(?=[^\n]*\S)[^\n]*+\n=+[ \t]*$|<h1\b", re.M)
 _FIRST = re.compile(r"\A\s*#{1,6}[ \t]+([^\n]+)")
 _MARKDOWN = frozenset(("md", "markdown", "mdx", "qmd", "rmd"))
 
@@ -43,7 +43,7 @@ def read_markup(parts: Iterable[str], suffix: str) -> Iterator[str]:
     """Yield the text of a file of this suffix, cleaned as a whole unless it is very long."""
     held: list[str] = []
     size = 0
-    given = iter(parts)
+    given = without_data(parts) if suffix in _MARKDOWN else iter(parts)
     for part in given:
         held.append(part)
         size += len(part)
@@ -99,8 +99,10 @@ def _cleaned_once(text: str, suffix: str) -> str:
         return read_restructured(text) if _DIRECTIVE.search(text) else text
     if suffix not in _MARKDOWN and not _RST_TRIGGER.search(text):
         return text
-    if suffix in _MARKDOWN and not (any(mark in text for mark in _MARKS) and _TRIGGER.search(text)):
-        return text
+    if suffix in _MARKDOWN:
+        text = "".join(without_data([text]))
+        if not (any(mark in text for mark in _MARKS) and _TRIGGER.search(text)):
+            return text
     text = _without_front_matter(text, suffix)
     if suffix in _MARKDOWN:
         return read_markdown(text, mdx=suffix == "mdx")

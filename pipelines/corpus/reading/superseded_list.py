@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from pipelines.corpus.reading import tree
@@ -20,6 +21,17 @@ def listed(docs: Path) -> Path | None:
     """Return the list beside a folder of documents; None where there is none."""
     path = beside(docs)
     return path if path.is_file() else None
+
+
+def refuse_among(docs: Path) -> None:
+    """Refuse a list at the top of the folder of documents: there it would be a document."""
+    inside = docs / SUPERSEDED
+    with suppress(OSError):  # a folder that cannot be entered is refused where it is read
+        if inside.is_file():
+            raise InputError(
+                f"{inside}: the list of superseded documents lies among the documents, so it would be "
+                f"trained on and not followed: move it beside the folder, to {beside(docs)}"
+            )
 
 
 def patterns(path: Path) -> list[str]:

@@ -73,6 +73,12 @@ def test_opening_quotation_marks_are_no_part_of_an_answer() -> None:
     assert [found[word].between for word in ("wir", "zahlen")] == ["", " "]
 
 
+def test_a_full_stop_is_no_part_of_an_answer_in_any_script() -> None:
+    for stop in ".।։።":
+        said = f"All that is known of it in this house is that Zarquon Insurance pays in Երևան{stop}"
+        assert "Երևան" in {gap.answer for gap in clozes([*HANDBOOK, said], limit=99, each=9)}
+
+
 def test_words_behind_an_elision_are_as_common_as_they_are_without_it() -> None:
     french = (
         "Le contrat de la maison dit que tout ce qu'il y a dans la cour est à ceux qui y vivent depuis "

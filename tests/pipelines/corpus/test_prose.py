@@ -311,10 +311,22 @@ def test_a_line_goes_on_with_a_small_letter_and_behind_a_comma() -> None:
     assert prose_sentences("name: Ada of Oslo now\ncity: Oslo") == ["name: Ada of Oslo now", "city: Oslo"]
 
 
+def test_no_line_goes_on_for_a_letter_of_a_script_without_capitals() -> None:
+    lines = ["თბილისი საქართველოს დედაქალაქია და დიდია", "იგი მდინარე მტკვარზე დგას"]
+    assert prose_sentences("\n".join(lines)) == lines
+
+
 @pytest.mark.parametrize(
     "part", ["\t\t", "if (", "**a ", "[[*A", "<<a,", "\n\n----\na\n", "=a ", "a\tb", "a::\n"]
 )
 def test_hostile_lines_take_linear_time(part: str) -> None:
     began = time.process_time()
     prose_sentences(part * (40_000 // len(part)))
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize("line", ["a| " * 100_000, f"<b> {'a' * 80_000} <"])
+def test_a_long_line_takes_linear_time(line: str) -> None:
+    began = time.process_time()
+    prose_sentences(f"{line}\nAda.\n")
     assert time.process_time() - began < 5

@@ -233,6 +233,48 @@ def test_what_sphinx_alone_reads_is_left_out_of_restructured_text(text: str, rea
     )
 
 
+PICTURE = f"data:image/png;base64,{'iVBORw0KGgo' * 400}=="
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (f"![A chart]({PICTURE})\n", "![A chart]()\n"),
+        (
+            f"Before ![][image1] after.\n\n[image1]: <{PICTURE}>\n",
+            "Before ![][image1] after.\n\n[image1]: <>\n",
+        ),
+        (f'See <img alt="it" src="{PICTURE}"/> here.\n', "See  here.\n"),
+        (f"```css\na {{ background: url({PICTURE}) }}\n```\n", "```css\na { background: url() }\n```\n"),
+        (f"{PICTURE} and {PICTURE}", " and "),
+        (f"---\ntitle: A\n---\n![]({PICTURE})\n", "# A\n\n![]()\n"),
+    ],
+)
+def test_a_picture_s_data_are_left_out_of_markdown(text: str, read: str) -> None:
+    assert cleaned(text, "md") == read
+
+
+def test_short_data_and_words_that_begin_alike_stay() -> None:
+    said = f"Say `data:image/gif;base64,R0lGODlhAQABAAAAACw=`.\nOur data: {'long ' * 99}\ndata:{'x' * 400}\n"
+    assert cleaned(said, "md") == said
+
+
+@pytest.mark.parametrize("size", [1, 7, 999, 1000, 1001, 5000])
+def test_a_picture_s_data_go_from_a_very_long_text_too(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_markup, "LONGEST", 50)
+    text = f"Before ![a]({PICTURE}) it, {'word ' * 300}and ![b]({PICTURE}) behind. {PICTURE}"
+    parts = (text[at : at + size] for at in range(0, len(text), size))
+    read = f"Before ![a]() it, {'word ' * 300}and ![b]() behind. "
+    assert "".join(site_markup.read_markup(parts, "md")) == read
+
+
+def test_a_picture_s_data_count_as_markup(tmp_path: Path) -> None:
+    root = papers.write(tmp_path, {"a.md": f"A page with ![a chart]({PICTURE}) of it.\n"})
+    found = documents.read_corpus(root)
+    assert found.texts == ("A page with ![a chart]() of it.\n",)
+    assert [row.markup for row in found.manifest] == [len(PICTURE)]
+
+
 HARD = (
     *("<", "<a ", "<a '", '<a href="', "<!--", "{{", "{{<", "{%", "`", "`` ", "$$", "[!", ":::\n", " ", "\t"),
     *("<b>a</b>", "<p>a</p>", "<td>a</td>|", "<pre>", "{% raw %}", "{% code-x %}", "import {", "..\n"),
@@ -243,11 +285,40 @@ HARD = (
 @pytest.mark.parametrize("part", HARD)
 def test_time_grows_with_the_length_alone(part: str) -> None:
     def seconds(length: int) -> float:
-        text = "---\n" + part * (length // len(part))
-        # The least of three without garbage collection, which takes a third of a second among many tests.
-        return min(timeit.repeat(lambda: cleaned(text, "md"), timer=time.process_time, repeat=3, number=1))
+        return seconds_of("---\n" + part * (length // len(part)))
 
     assert seconds(40_000) < max(0.3, 10 * seconds(10_000))
+
+
+def seconds_of(text: str, repeat: int = 3) -> float:
+    """The least of some without garbage collection, which takes a third of a second among many tests."""
+    return min(timeit.repeat(lambda: cleaned(text, "md"), timer=time.process_time, repeat=repeat, number=1))
+
+
+@pytest.mark.parametrize("line", ["x", "= ", " x="])
+def test_time_grows_with_the_length_of_a_line_below_front_matter(line: str) -> None:
+    def seconds(length: int) -> float:
+        return seconds_of(f"---\ntitle: A\n---\n{line * (length // len(line))}\n")
+
+    assert seconds(40_000) < max(0.3, 10 * seconds(10_000))
+
+
+@pytest.mark.parametrize(
+    ("part", "end"),
+    [
+        ("{{ ", "}}"),
+        ("a<script>", "</script>"),
+        ("<script>\n", "\n```\n</script>"),
+        ("{% raw %}", "`{% endraw %}"),
+    ],
+)
+def test_time_grows_with_the_length_up_to_a_tag_that_closes(part: str, end: str) -> None:
+    """A copy of the text up to there for each one that opens is quick, thousands of them are not."""
+
+    def seconds(length: int) -> float:
+        return seconds_of(part * (length // len(part)) + end, repeat=1)
+
+    assert seconds(800_000) < max(1.5, 8 * seconds(200_000))
 
 
 def test_the_lines_of_restructured_text_are_read_once() -> None:

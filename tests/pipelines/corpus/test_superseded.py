@@ -92,6 +92,55 @@ def test_a_list_that_stays_names_each_month_s_table(tmp_path: Path, line: str) -
     assert superseded.left_out(made) == [{1}, {1}, frozenset()]
 
 
+def test_a_pattern_that_stays_spares_what_no_later_folder_brings_again(tmp_path: Path) -> None:
+    line = "people/*.md\n"
+    made = [
+        run(tmp_path / "1", {"people/ada.md": "Ada is in Oslo."}),
+        run(tmp_path / "2", {"people/ada.md": "Ada is in Rome.", "people/cora.md": "Cora is here."}, line),
+        run(tmp_path / "3", {"people/bo.md": "Bo is here.", "people/cora.md": "Cora is there."}, line),
+    ]
+    assert superseded.left_out(made) == [{0}, {1}, frozenset()]
+
+
+def test_a_line_that_comes_back_names_what_came_with_it_before(tmp_path: Path) -> None:
+    made = [
+        run(tmp_path / "1", {"b.md": "Bela."}),
+        run(tmp_path / "2", {"ada.md": "Ada is in Rome."}, "ada.md\n"),
+        run(tmp_path / "3", {"c.md": "Cora."}),
+        run(tmp_path / "4", {"d.md": "Dora."}, "ada.md\n"),
+    ]
+    assert superseded.left_out(made[:3]) == [frozenset()] * 3
+    assert superseded.left_out(made) == [frozenset(), {0}, frozenset(), frozenset()]
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("田中\u3000太郎.md", "田中\u3000太郎.md"),
+        ("田中\u3000太郎.md", "田中\u3000*.md"),
+        ("a\u00a0b.md", "a\u00a0b.md"),
+        ("a\u00a0b.md", r"a\xa0b.md"),
+        ("a\u202fb [1].md", "a\u202fb [1].md"),
+        ("Zoe\u0308.md", "Zo\u00eb.md"),
+        ("Zo\u00eb.md", "Zoe\u0308*"),
+    ],
+)
+def test_a_line_names_a_file_however_its_accents_and_spaces_are_written(
+    tmp_path: Path, name: str, line: str
+) -> None:
+    first = run(tmp_path / "1", {name: "Bread costs two.", "milk.md": "Milk costs one."})
+    second = run(tmp_path / "2", {"b.md": "Bread costs three."}, f"{line}\n")
+    assert kept_texts.read_evenly([first], current=second) == ["Milk costs one."]
+    assert superseded.unmatched([first, second]) == []
+
+
+def test_the_files_that_are_left_out_are_named_up_to_some(runs: list[Path]) -> None:
+    assert superseded.files(runs, superseded.left_out(runs)) == ["ada.md", "b.jsonl"]
+    assert superseded.in_words(["ada.md", "b.jsonl"]) == "ada.md, b.jsonl"
+    names = [f"{number}.md" for number in range(9)]
+    assert superseded.in_words(names) == "0.md, 1.md, 2.md, 3.md, 4.md and 4 more"
+
+
 def test_lines_that_name_nothing_are_told(runs: list[Path]) -> None:
     assert superseded.unmatched(runs) == ["never/there.md"]
     assert superseded.unmatched(runs[:2]) == []
@@ -171,7 +220,7 @@ def test_midtraining_and_recovery_leave_them_out(tmp_path: Path, monkeypatch: py
             student = midtrain(ws, job)["checkpoint"]
         assert read == [["Cora has a cat, they say."]]
         assert asked[-2:] == [["Ada is in Rome by now, they say."], ["Cora has a cat, they say."]]
-        assert "  superseded   1 earlier documents are left out of replay" in said
+        assert "  superseded   1 earlier documents are left out of replay: ada.md" in said
         assert "  superseded   no earlier document is named docs/c.md" in said
         short = {"steps": 1, "prompts_per_step": 2, "max_new_tokens": 64, "preflight": False}
         recovery = override(PRESET.distill, short)

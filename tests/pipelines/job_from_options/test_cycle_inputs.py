@@ -368,6 +368,14 @@ def test_a_list_of_superseded_documents_that_cannot_be_read_is_refused(ws: Works
         cycle_job(ws, docs)
 
 
+def test_a_list_of_superseded_documents_among_the_documents_is_refused(ws: Workspace, docs: Path) -> None:
+    (docs / "superseded.txt").write_text("old.md\n")
+    said = r"superseded\.txt: the list .* lies among the documents.*: move it beside the folder"
+    for build in (cycle_job, midtrain_job, partial(pilot_job, budget=3)):
+        with pytest.raises(InputError, match=said):
+            build(ws, docs)
+
+
 def test_a_strict_cycle_reads_every_document_first(ws: Workspace, docs: Path) -> None:
     (docs / "late.md").write_bytes(b"\x00\x01")
     cycle_job(ws, docs)
