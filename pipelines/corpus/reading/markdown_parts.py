@@ -246,9 +246,10 @@ class Scanner:
         closes = _following(self._elements.get(name), tag.end() - 1)
         if closes is None:
             return None
-        whole, inside = self.text[at : closes[1]], self.text[tag.end() : closes[0]]
         if name in UNSEEN:
-            return Part(Kind.GONE, whole) if "\n```" not in whole and self._begins_line(at) else None
+            shown = not self._begins_line(at) or 0 <= self._find("\n```", at) < closes[1]
+            return None if shown else Part(Kind.GONE, self.text[at : closes[1]])
+        whole, inside = self.text[at : closes[1]], self.text[tag.end() : closes[0]]
         if not self._begins_line(at) or not self._ends_line(closes[1]):
             return Part(Kind.CODE, whole)
         return Part(Kind.GONE, whole, instead=fenced(unescape(_STYLE_TAG.sub("", inside)).rstrip()))
