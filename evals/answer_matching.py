@@ -48,7 +48,8 @@ _MARK = re.compile(f"(?P<minus>{_MINUS})|(?P<signs>{_SIGNS})|{_NOT_WORD}")
 _ARTICLES = {"a", "an", "the"}
 # The A of "Hall A is closed" or "A) Oslo" is a name and no article; it is kept as a letter of its own. That
 # of 7 A.M. goes, as that of 7 a.m. does.
-_NAMED_A = re.compile(r"(?<=[^\W_] )A(?=\s+[^\W\d_A-Z])|(?<![^\W_])A(?=[)\]]|[.,;:!?*_\"'”’»](?![^\W_]))")
+_NAMED_A = re.compile(r"(?<=[^\W_] )A(?=\s+[^\W\d_A-Z])|(?<![^\W_])A(?=[)\]]|[,;:!?*_\"'”’»](?![^\W_]))")
+_DOTTED_A = re.compile(r"(?<![^\W_])A(?=\.(?![^\W_]))")  # of "A. Oslo", and of "A. Milne"
 _LETTER_A = "\u1d00"
 
 
@@ -78,7 +79,7 @@ def _spaced(mark: re.Match[str]) -> str:
 
 def matches(response: str, answers: Iterable[str], strict: bool = False) -> bool:
     """Return whether an answer equals the response (strict), or occurs in it as whole words (lenient)."""
-    said, wanted = _forms(_without_list_marks(response)), _forms_of_all(answers)
+    said, wanted = forms(_without_list_marks(response)), _forms_of_all(answers)
     if strict:
         return any(form in wanted for form in said)
     return any(occurs(answer, form) for form in said for answer in wanted)
@@ -98,23 +99,23 @@ def _whole(answer: str) -> re.Pattern[str]:
 
 def mentions(response: str, answers: Iterable[str], other_than: Iterable[str]) -> bool:
     """Match leniently, but never inside a longer other answer: "New York" does not name York."""
-    said, wanted = _forms(_without_list_marks(response)), _forms_of_all(answers)
+    said, wanted = forms(_without_list_marks(response)), _forms_of_all(answers)
     for other in _forms_of_all(other_than):
         if any(other != answer and occurs(answer, other) for answer in wanted):
             said = [_without(other, form) for form in said]
     return any(occurs(answer, form) for form in said for answer in wanted)
 
 
-def _forms(text: str) -> list[str]:
-    """Return the normal form of a text, and another where it may hold 12 000: with such thousands joined.
-
-    The first counts too, as two numbers may stand side by side."""
-    joined = _SPACED_THOUSANDS.sub(lambda number: number[0].replace(" ", ""), text)
-    return [normalise(one) for one in dict.fromkeys((text, joined))]
+def forms(text: str) -> list[str]:
+    """Return the normal form of a text, and others where it may be read otherwise: 12 000 as one number or as
+    two, the A of "A." as a letter or as an initial."""
+    read = (text, _DOTTED_A.sub(_LETTER_A, text))
+    joined = (_SPACED_THOUSANDS.sub(lambda number: number[0].replace(" ", ""), one) for one in read)
+    return list(dict.fromkeys(map(normalise, (*read, *joined))))
 
 
 def _forms_of_all(answers: Iterable[str]) -> list[str]:
-    return [form for answer in answers for form in _forms(answer) if form]
+    return [form for answer in answers for form in forms(answer) if form]
 
 
 def _without_list_marks(response: str) -> str:

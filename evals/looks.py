@@ -27,20 +27,17 @@ def parts_of(suites: Mapping[str, Stages], names: Sequence[str], reference: str,
     """Return the pairs of each suite that judges the claim: recovered model and reference have answered it.
 
     A further suite does not where the own prompts allow no second look, and where the reference passes no
-    more of it than the margin: nothing could be lost there. Prompts that both suites ask count once."""
+    more of it than the margin: nothing could be lost there."""
     found: dict[str, Pairs] = {}
-    own: set[str] = set()
     for name in names:
         if not {"recovered", reference} <= suites.get(name, {}).keys():
             continue
         both = pairs(suites[name]["recovered"], suites[name][reference], name)
         if found:
-            both = [pair for pair in both if pair[1].prompt not in own]
             standard = share([before.passed for _, before in both])
             if standard <= margin or _alone(found, margin).outcome != "passed":
                 continue
         found[name] = both
-        own |= {before.prompt for _, before in both}
     return found
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from evals import dialogues, jsonl
-from evals.answer_matching import mentions, normalise
+from evals.answer_matching import forms, mentions, normalise
 from evals.scores import Message, chat
 from recovery.errors import InputError
 
@@ -199,7 +199,7 @@ def _old_answers(row: dict[str, Any], answers: Sequence[str], where: str) -> tup
     old = [was] if isinstance(was, str) else was
     if not isinstance(old, list) or not all(isinstance(one, str) and normalise(one) for one in old):
         raise InputError(f"{where}: `was` must be the old answer, or a list of old answers")
-    if {normalise(one) for one in old} & {normalise(answer) for answer in answers}:
+    if {form for one in old for form in forms(one)} & {form for answer in answers for form in forms(answer)}:
         raise InputError(
             f"{where}: the old answer {old[0]!r} is also the new one: a changed fact has another"
         )

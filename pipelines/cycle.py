@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from db.reads import queries
 from evals import looks, power, verdict, verdict_sentences
@@ -137,10 +137,11 @@ def _say_power(job: CycleJob, suites: list[Suite], further: list[Suite], stage: 
     judged = choosing.HALF if job.recover_with else 1.0
     lines = []
     if further:
-        both = counts.pop("behaviour") * judged + sum(suite.independent for suite in further)
+        own = counts.pop("behaviour")
+        both = {"behaviour": own * judged + sum(suite.independent for suite in further)}
         lines += power.power_warning(
-            {"behaviour": both}, margins, least=EVEN, alpha=verdict.ALPHA / looks.TWO
-        )
+            {"behaviour": own}, margins, least=EVEN, judged=judged, alpha=looks.OWN_ALPHA
+        ) or power.power_warning(both, margins, least=EVEN, alpha=verdict.ALPHA / looks.TWO)
     lines += power.power_warning(counts, margins, least=EVEN, judged=judged)
     for line in lines:
         stage.say(f"  verdict      {line}")
@@ -259,20 +260,26 @@ def _judged(
     """Judge every axis; behaviour on further prompts too, if they were asked."""
     asked = items_by_suite(ws, scores, (*job.suites, FURTHER))
     require_same_questions(asked)
+    own = {item.prompt for item in asked[SUITE].get("clean", ())} if job.two_looks else set()
     judged = {
-        suite: {label: _deciding(job, suite, items) for label, items in stages.items()}
+        suite: {label: _deciding(job, suite, items, own) for label, items in stages.items()}
         for suite, stages in asked.items()
     }
     margins = job.settings.eval.margins()
     found = verdict.verdict(judged, margins, unmeasured=unmeasured, two_looks=job.two_looks)
-    choosing.count_all(found, lambda suite: _recovered(judged, suite) / _recovered(asked, suite))
+    looked_twice = found["axes"].get("behaviour", {}).get("look") == looks.TWO
+
+    def share(suite: str) -> float:
+        names = (SUITE, FURTHER) if suite == SUITE and looked_twice else (suite,)
+        return _recovered(judged, names) / _recovered(asked, names)
+
+    choosing.count_all(found, share)
     return found
 
 
-def _recovered(items: Items, suite: str) -> int:
-    """Return how many answers of the recovered model judge the axis of a suite, on further prompts too."""
-    names = (SUITE, FURTHER) if suite == SUITE else (suite,)
-    return sum(len(items.get(name, {}).get("recovered", ())) for name in names)
+def _recovered(items: Items, suites: Sequence[str]) -> int:
+    """Return how many answers of the recovered model there are to some suites."""
+    return sum(len(items[name]["recovered"]) for name in suites)
 
 
 def _decided(ws: Workspace, job: CycleJob, stage: Stage, number: int, found: Result) -> Result:
@@ -291,7 +298,9 @@ def _missing_axes(job: CycleJob) -> list[str]:
     return [name for name in job.required if name not in measured]
 
 
-def _deciding(job: CycleJob, suite: str, items: Sequence[Item]) -> list[Item]:
-    """Return the items of the verdict: all, or the confirmation half of those that chose the method."""
-    chose = job.recover_with is not None and suite != FURTHER
-    return [item for item in items if not chose or not choosing.in_selection(item, job.seed)]
+def _deciding(job: CycleJob, suite: str, items: Sequence[Item], own: Collection[str]) -> list[Item]:
+    """Return the items of the verdict: all, or the confirmation half of those that chose the method; of
+    further prompts those that are not among IFEval's `own`."""
+    if suite == FURTHER:
+        return [item for item in items if item.prompt not in own]
+    return [item for item in items if job.recover_with is None or not choosing.in_selection(item, job.seed)]

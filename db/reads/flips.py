@@ -16,6 +16,7 @@ from sqlalchemy.orm import aliased
 from db.cycle_names import STAGES
 from db.errors import NotFound
 from db.reads.cycle_range import CycleRange, runs_of_cycles
+from db.reads.earlier_documents import EARLIER
 from db.reads.rows import Row, rows_of
 from db.schema import Cycle, Item, Run, Score
 from db.session import Database
@@ -69,7 +70,11 @@ def paired_suites(
 
     Without `earlier`, leave out the suites on earlier cycles' documents, of which there may be hundreds. A
     suite of which every question's accepted answers have changed has no pairs, and is left out."""
-    scored = [row for row in _paired_scores(database, a, b, suite) if earlier or ":" not in row["suite"]]
+    scored = [
+        row
+        for row in _paired_scores(database, a, b, suite)
+        if earlier or not row["suite"].startswith(EARLIER)
+    ]
     suites = [
         {
             "suite": row["suite"],

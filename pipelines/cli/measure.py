@@ -18,8 +18,8 @@ from pipelines.cli.options import Session, refuse_beside, shared, table
     "suites",
     metavar="NAMES",
     help="ifeval, knowledge, retention, updates, json, tools, refusals, multi-turn, calibration, or any task "
-    "of lm-eval such as gsm8k; several with commas (default: all that have questions; with --ifeval or "
-    "--probes those of that file)",
+    "of lm-eval such as gsm8k; several with commas (default: all that have questions; with --ifeval, "
+    "--further or --probes those of that file)",
 )
 @setting_options.ifeval
 @setting_options.further

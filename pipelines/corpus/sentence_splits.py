@@ -24,7 +24,7 @@ CLOSING = " \"'”’)]*_"  # what may stand between the end of a sentence and t
 QUOTED = "“«»"  # close a quotation in German and French, and open one where no space follows a stop
 STOPS = (*SPACED_STOPS, "…")
 WORD_BEGINS = "▁"
-ENDS = (*UNSPACED_STOPS, "\n")
+ENDS = (*UNSPACED_STOPS.replace("．", ""), "\n")  # ． also stands within a number: ３．５
 
 
 @dataclass(frozen=True)

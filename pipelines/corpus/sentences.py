@@ -167,7 +167,7 @@ def _goes_on(said: str, following: str) -> bool:
 def begins_small(text: str) -> bool:
     """Return whether a text begins with a letter that would be a capital if a sentence began there."""
     first = text[:1]
-    return first.islower() and first.title() != first  # Georgian letters are small ones everywhere
+    return first.islower() and not "\u10d0" <= first <= "\u10ff"  # Georgian has small letters alone
 
 
 def is_abbreviated(said: str, following: str) -> bool:

@@ -79,6 +79,8 @@ def _answerable(settings: Config, changes: Changes) -> tuple[str, ...]:
     """Return the suites of the files given as options; without any, all suites that have questions."""
     require_families(settings.eval.behaviours)
     named = [name for name in ("ifeval", "further_prompts", "probes") if f"eval.{name}" in changes]
+    if not settings.eval.further_prompts:
+        named = [name for name in named if name != "further_prompts"]
     suites = (*answerable_suites(settings.eval, settings.model.path), FURTHER)
     files = {suite: _file_option(suite) for suite in suites}
     return tuple(suite for suite in suites if (files[suite] in named if named else suite != FURTHER))

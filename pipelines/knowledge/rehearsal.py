@@ -136,8 +136,8 @@ def _taught(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage, mo
         return []
     *earlier, newest = runs
     before = kept_texts.KeptTokens.of(earlier, student, current=newest)
-    as_text = (1 - NEWEST_SHARE) * (1 - job.settings.rehearsal_questions)
-    joined = before.joined(stage.directory / EARLIER_TOKENS, max(1, round(as_text * most)), job.seed)
+    of_earlier = max(1, round((1 - NEWEST_SHARE) * most))
+    joined = before.joined(stage.directory / EARLIER_TOKENS, of_earlier, job.seed)
     return _parts(
         [
             ("newest", NEWEST_SHARE, kept_texts.tokenised(newest, student), partial(read_evenly, [newest])),

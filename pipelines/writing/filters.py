@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import chain, pairwise, product
 from typing import TYPE_CHECKING, TypeVar
 
-from evals.answer_matching import matches, normalise, occurs
+from evals.answer_matching import forms, matches, normalise, occurs
 from evals.probes import CLOZE, Probe, load_probes
 from pipelines.corpus.entities import Entities, words
 from pipelines.corpus.general_words import NOUNS_CAPITALISED, GeneralWords
@@ -99,10 +99,13 @@ class ProbeLeaks:
         self.whole = {text for p in secret if (text := normalise(p.prompt))}
         said = [_words(text) for text in sorted({p.prompt for p in secret})]
         self.questions = [(set(words), _neighbours(words)) for words in said]
-        held_out = {(tuple(map(normalise, p.answers)), p.prompt) for p in probes if p.heldout_fact}
+        held_out = {(tuple(chain(*map(forms, p.answers))), p.prompt) for p in probes if p.heldout_fact}
         self.facts = [(set(answers), set(_words(prompt))) for answers, prompt in sorted(held_out)]
         told = [(p.answers, p.passages) for p in probes if p.heldout_fact and p.passages]
-        self.told = sorted({(normalise(one), normalise(where)) for a, b in told for one in a for where in b})
+        told_by = {
+            pair for a, b in told for one in a for where in b for pair in product(forms(one), forms(where))
+        }
+        self.told = sorted(told_by)
         self._naming = _Sharing([set(_words(answer)) for answer, _ in self.told], 1.0)
         self._alike = _Sharing([asked for asked, _ in self.questions], SAME_WORDS)
         self._about = _Sharing([about for _, about in self.facts], SAME_FACT)
@@ -130,7 +133,10 @@ class ProbeLeaks:
     def _tells_a_held_out_fact(self, asked: set[str], answer: str) -> bool:
         """Return whether a held-out answer is asked for, or told in a sentence about the same."""
         told = asked | set(_words(answer))
-        said = normalise(answer)
+        return any(self._is_held_out(asked, told, said) for said in forms(answer))
+
+    def _is_held_out(self, asked: set[str], told: set[str], said: str) -> bool:
+        """Return whether an answer, in a normal form, is a held-out one to a question about the same."""
         if any(len(asked & self.facts[number][1]) >= 2 for number in self._answered.get(said, ())):
             return True
         for number in self._about.candidates(told):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from evals import looks
 from evals.exact import paired_lower_bound
@@ -16,6 +17,7 @@ from evals.statistics import outcome
 from evals.verdict import accepted, verdict
 from evals.verdict_sentences import summary
 
+Counts = NDArray[np.int64]
 KEPT = {  # the other axes, beyond doubt
     suite: {stage: [Item(f"k{n}", f"p{n}", "", True) for n in range(500)] for stage in stages}
     for suite, stages in (("knowledge", ("midtrained", "recovered")), ("retention", ("clean", "recovered")))
@@ -77,16 +79,6 @@ def test_there_is_no_second_look_where_the_own_prompts_do_not_pass_alone_at_80_p
     assert refuted["behaviour"] == "not recovered" and "too low" not in summary(refuted)[0]
 
 
-def test_prompts_of_both_suites_count_once() -> None:
-    own = flipped(541, 28, 30)
-    again = {stage: [*items, *own[stage][:100]] for stage, items in flipped(1000, 50, 46, of="f ").items()}
-    again = {
-        stage: [Item(f"g{n}", one.prompt, "", one.passed) for n, one in enumerate(items)]
-        for stage, items in again.items()
-    }
-    assert judged(own, again)["axes"]["behaviour"]["n"] == 1541
-
-
 def test_further_prompts_that_the_clean_model_fails_show_nothing() -> None:
     """Nothing could be lost there."""
     own, further = flipped(541, 28, 30), flipped(1000, 50, 46, of="further ")
@@ -105,7 +97,11 @@ def passes(
     """Whether one drawn cycle passes in its first look, and in either."""
     more = loss if further_loss is None else further_loss
     own = rng.multinomial(541, [gain, loss, 1 - gain - loss])
-    both = own + rng.multinomial(1000, [gain, more, 1 - gain - more])
+    return decided(own, own + rng.multinomial(1000, [gain, more, 1 - gain - more]))
+
+
+def decided(own: Counts, both: Counts) -> tuple[bool, bool]:
+    """Whether a cycle with these counts of gained and lost prompts passes at first, and in either look."""
     at_first = outcome(int(own[0]), int(own[1]), 541, alpha=0.025)
     if at_first != "underpowered":
         return at_first == "passed", at_first == "passed"
@@ -113,7 +109,18 @@ def passes(
     return False, alone == outcome(int(both[0]), int(both[1]), 1541, alpha=0.025) == "passed"
 
 
-def test_two_looks_pass_no_more_of_what_is_worse_than_the_margin_and_more_of_what_is_equal() -> None:
+def test_the_simulated_rule_is_that_of_the_verdict() -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(25):
+        own, more = (rng.multinomial(n, [0.05, 0.07, 0.88]) for n in (541, 1000))
+        first = judged(flipped(541, int(own[0]), int(own[1])))
+        asks_on = looks.may_follow(first["axes"]["behaviour"]) and first["behaviour"] == "underpowered"
+        further = flipped(1000, int(more[0]), int(more[1]), of="further ") if asks_on else None
+        found = judged(flipped(541, int(own[0]), int(own[1])), further)
+        assert decided(own, own + more) == (first["behaviour"] == "recovered", accepted(found))
+
+
+def test_two_looks_pass_no_more_of_what_is_worse_by_the_margin_and_more_of_equals() -> None:
     """Of a hundred cycles that lost nothing, one look at 541 prompts passes about 69."""
     rng = np.random.default_rng(11)
     worse = [passes(rng, 0.05, 0.08)[1] for _ in range(2000)]  # at the margin

@@ -153,6 +153,7 @@ def test_any_model_is_asked_further_prompts_by_their_suite_or_their_file(
     assert evaluate(ws, job, key="asked")["scores"][FURTHER]["n"] == 3
     own = {"eval.ifeval": str(docs.parent / "ifeval.jsonl")}
     assert eval_job(ws, "base", changes=own).suites == (SUITE,)
+    assert eval_job(ws, "base", changes=own | {"eval.further_prompts": 0}).suites == (SUITE,)
     with pytest.raises(InputError, match=r"eval\.further_prompts is 0"):
         evaluate(ws, eval_job(ws, "base", FURTHER), key="none")
 
@@ -160,7 +161,9 @@ def test_any_model_is_asked_further_prompts_by_their_suite_or_their_file(
 def test_where_questions_choose_the_recovery_further_prompts_all_decide(
     ws: Workspace, docs: Path, further: Path, asked: list[str]
 ) -> None:
-    ask(docs.parent / "ifeval.jsonl", "Line", 2 * OWN)
+    own = ask(docs.parent / "ifeval.jsonl", "Line", 2 * OWN)
+    again = [row | {"key": f"again{row['key']}"} for row in map(json.loads, own.read_text().splitlines())]
+    lines(further, [*map(json.loads, further.read_text().splitlines()), *again])
     found = cycle(
         ws,
         cycle_job(ws, docs, recover_with="merge", changes={"eval.further_prompts": str(further)}),
@@ -168,7 +171,7 @@ def test_where_questions_choose_the_recovery_further_prompts_all_decide(
     )
     row = queries.cycle(ws.tracker.db, found["cycle"])
     parts = row["verdict"]["axes"]["behaviour"]["details"]["parts"]
-    assert parts[FURTHER]["n"] == MORE and 0 < parts[SUITE]["n"] < 2 * OWN
+    assert parts[FURTHER]["n"] == MORE and 0 < parts[SUITE]["n"] < 2 * OWN  # of `again`, none
     assert asked.count(FURTHER) == 2  # no candidate was asked
 
 

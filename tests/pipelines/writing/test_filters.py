@@ -53,6 +53,12 @@ def test_questions_about_held_out_facts_are_found(
     assert ProbeLeaks([probe("direct", *FACTS[language])]).of(question, answer) == leaks
 
 
+def test_a_held_out_number_is_found_however_its_thousands_are_written() -> None:
+    leaks = ProbeLeaks([probe("direct", "How many crowns does the bridge at Oslo cost?", "12 000")])
+    asked = "What does the bridge at Oslo cost in crowns?"
+    assert leaks.of(asked, "12,000") and leaks.of(asked, "12 000") and not leaks.of(asked, "12 500")
+
+
 @pytest.mark.parametrize(
     ("held_out", "again", "other"),
     [
