@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from pipelines.cli.options import SEED, F, Session
+from recovery.errors import InputError
 
 Read = Callable[[Any], Any]
 EPILOG = "[section.key] names the key of recover.yaml that an option overrides for this run."
@@ -33,8 +34,6 @@ class SettingOption(click.Option):
 
     def _collect(self, ctx: click.Context, param: click.Parameter, value: Any) -> None:
         if self.read is file and value is not None and not value.strip():
-            from recovery.errors import InputError
-
             raise InputError(f"{param.opts[0]} is empty: give it a value, or leave it out")
         if value not in (None, ()):
             ctx.ensure_object(Session).changes[self.key] = self.read(value)
@@ -59,8 +58,6 @@ def path(value: Path) -> str:
 
 def pairs(value: str | tuple[str, ...]) -> dict[str, str]:
     """Parse NAME=VALUE, several with commas or by repeating the option."""
-    from recovery.errors import InputError
-
     text = value if isinstance(value, str) else ",".join(value)
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -74,7 +71,6 @@ def pairs(value: str | tuple[str, ...]) -> dict[str, str]:
 def shares(value: str) -> dict[str, Any]:
     """Return the shares of the mix; a source that is not named gets 0."""
     from pipelines.config.sections.midtrain import Mix
-    from recovery.errors import InputError
 
     typed = pairs(value)
     unknown = [name for name in typed if name not in Mix.model_fields]
@@ -111,11 +107,7 @@ ifeval = setting(
     help="questions that measure behaviour, in IFEval's format (`recover prompts ifeval` writes some)",
 )
 further = setting(
-    "--further",
-    "eval.further_prompts",
-    file,
-    metavar="N|FILE",
-    help="prompts asked where IFEval's leave behaviour open: so many generated ones, or a file; 0: none",
+    "--further", "eval.further_prompts", file, metavar="N|FILE", help="asked where IFEval's leave it open"
 )
 probes = setting(
     "--probes", "eval.probes", file, metavar="FILE", help="questions about knowledge and retention"
