@@ -17,6 +17,7 @@ from dashboard.page_parts import empty, failure, with_code
 from dashboard.status_chips import chip
 from db.cycle_names import AXES, STAGES, is_given_up
 from db.reads import queries
+from evals import looks
 
 __all__ = ["PATH", "TITLE", "build", "said"]
 
@@ -116,6 +117,16 @@ def _by_stage(suite: Row) -> str:
     return ", ".join(f"{stage} {share(suite.get(stage))}" for stage in STAGES) + " %"
 
 
+def _at_worst(verdict: Row) -> list[str]:
+    """Say what recovery lost of behaviour at worst, and whether that counts further prompts too."""
+    lowest, margin = verdict.get("behaviour_lower_bound"), verdict.get("margin")
+    if lowest is None or margin is None:
+        return []
+    details = verdict.get("axes", {}).get("behaviour", {}).get("details") or {}
+    asked = "with further prompts " if details.get("look") == looks.TWO else ""
+    return [f"{asked}at worst {bound(lowest, margin)} points, where {points(-margin)} is allowed"]
+
+
 def said(context: PageContext, row: Row) -> list[Any]:
     """Describe a cycle's outcome in a sentence."""
     verdict = row["verdict"] or {}
@@ -127,9 +138,7 @@ def said(context: PageContext, row: Row) -> list[Any]:
         onward = context.command("resume", row["run"])
         return [with_code(words.replace("COMMAND", onward)), failure(row)]
     parts = [f"Instruction following: {_by_stage(scores)}"]
-    lowest, margin = verdict.get("behaviour_lower_bound"), verdict.get("margin")
-    if lowest is not None and margin is not None:
-        parts.append(f"at worst {bound(lowest, margin)} points, where {points(-margin)} is allowed")
+    parts += _at_worst(verdict)
     known = row["scores"].get("knowledge", {})
     if known.get("recovered") is not None:
         parts.append(f"the new documents: {_by_stage(known)}")

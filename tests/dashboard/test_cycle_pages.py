@@ -70,6 +70,7 @@ def test_a_second_look_at_behaviour_is_told_apart_from_the_first(context: PageCo
     said = "Second of two looks, at 97.5 %: -0.7 on 541 of ifeval, +1.0 on 1,000 of ifeval:further."
     for page in (views.look(context, "/cycle").text, views.Scan(report(context.db, number)).text):
         assert said in page and "further" in page
+    assert "with further prompts at worst −1.0 points" in views.look(context, "/cycle").text
     verdict = queries.cycle(context.db, number)["verdict"]
     assert axis_line("behaviour", verdict).endswith(f"margin 3), {said[0].lower()}{said[1:-1]}")
     assert "further prompts" in views.look(context, f"/samples?n={number}&suite=ifeval:further").text
