@@ -111,7 +111,7 @@ def forms(text: str) -> list[str]:
     two, the A of "A." as a letter or as an initial."""
     read = (text, _DOTTED_A.sub(_LETTER_A, text))
     joined = (_SPACED_THOUSANDS.sub(lambda number: number[0].replace(" ", ""), one) for one in read)
-    return list(dict.fromkeys(map(normalise, (*read, *joined))))
+    return [normalise(one) for one in dict.fromkeys((*read, *joined))]  # mostly one
 
 
 def _forms_of_all(answers: Iterable[str]) -> list[str]:

@@ -10,15 +10,18 @@ REFUSED = 2  # the exit code of bad input
 def main() -> None:
     """Run the command line, once Python imports this project's packages and each process has its GPU."""
     from pipelines.machine.foreign_packages import foreign_package
+    from recovery.launch_env import launched_here
 
     if problem := foreign_package():
         _refuse(problem)
     from pipelines.cli.commands import main as run
-    from pipelines.runs.launch import too_few_gpus
 
-    # Before any process joins the others: one that failed later would leave them waiting.
-    if problem := too_few_gpus():
-        _refuse(problem)
+    if launched_here() > 1:
+        from pipelines.runs.launch import too_few_gpus
+
+        # Before any process joins the others: one that failed later would leave them waiting.
+        if problem := too_few_gpus():
+            _refuse(problem)
     run()
 
 

@@ -28,10 +28,11 @@ def ifeval_path(settings: EvalConfig) -> Path | None:
 
 def further_path(settings: EvalConfig) -> Path:
     """Return the file of the prompts that are asked where IFEval's leave behaviour open."""
-    named = settings.further_prompts
-    if not isinstance(named, str):
+    named = settings.further_file
+    if named is None:
         raise InputError(
-            f"eval.further_prompts is {named}: set it to a number of prompts to generate, or to a file"
+            f"eval.further_prompts is {settings.further_prompts}: set it to a number of prompts to generate, "
+            "or to a file"
         )
     if not Path(named).is_file():
         raise InputError(

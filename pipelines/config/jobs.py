@@ -66,7 +66,7 @@ class CycleJob(Job):
     @property
     def two_looks(self) -> bool:
         """Whether behaviour that IFEval's prompts leave open is asked about by further ones."""
-        return "ifeval" in self.suites and isinstance(self.settings.eval.further_prompts, str)
+        return "ifeval" in self.suites and self.settings.eval.further_file is not None
 
     def sources(self) -> dict[str, str]:
         return {
@@ -272,8 +272,11 @@ def _questions(settings: EvalConfig | None, earlier: dict[int, str]) -> dict[str
     """Return the files of questions that nothing may be trained on."""
     named: dict[str, str | None] = {}
     if settings:
-        further = settings.further_prompts if isinstance(settings.further_prompts, str) else None
-        named = {"IFEval prompts": settings.ifeval, "further prompts": further, "probes": settings.probes}
+        named = {
+            "IFEval prompts": settings.ifeval,
+            "further prompts": settings.further_file,
+            "probes": settings.probes,
+        }
     return _named(**named, **{f"probes of cycle {cycle}": path for cycle, path in earlier.items()})
 
 

@@ -53,8 +53,8 @@ def with_further(ws: Workspace, settings: EvalConfig) -> EvalConfig:
 
 def require_new(settings: EvalConfig) -> None:
     """Refuse further prompts that are all among IFEval's: a second look asks others."""
-    named = settings.further_prompts
-    if isinstance(named, str) and set(ifeval.prompts(named)) <= set(ifeval.prompts(ifeval_path(settings))):
+    named = settings.further_file
+    if named and set(ifeval.prompts(named)) <= set(ifeval.prompts(ifeval_path(settings))):
         raise InputError(
             f"{named}: all of its prompts are among IFEval's, and a second look asks others: give --further "
             "another file"

@@ -103,9 +103,11 @@ def readable_folder(ws: Workspace, docs: Path, settings: Config) -> str:
     that holds the home, or questions of the evaluation, which would be trained on."""
     documents.refuse_home_among(docs, ws.home)
     documents.require(docs, settings.midtrain.reading.limits)
-    asked = {"eval.probes": settings.eval.probes, "eval.ifeval": settings.eval.ifeval}
-    if isinstance(settings.eval.further_prompts, str):
-        asked["eval.further_prompts"] = settings.eval.further_prompts
+    asked = {
+        "eval.probes": settings.eval.probes,
+        "eval.ifeval": settings.eval.ifeval,
+        "eval.further_prompts": settings.eval.further_file,
+    }
     for name, place in {**asked, "distill.prompts": settings.distill.prompts}.items():
         if place and is_file(place):
             documents.refuse_among(docs, Path(place), name)

@@ -78,12 +78,11 @@ def _writable_folder(path: Path) -> str:
 def _answerable(settings: Config, changes: Changes) -> tuple[str, ...]:
     """Return the suites of the files given as options; without any, all suites that have questions."""
     require_families(settings.eval.behaviours)
-    named = [name for name in ("ifeval", "further_prompts", "probes") if f"eval.{name}" in changes]
+    named = {name for name in ("ifeval", "further_prompts", "probes") if f"eval.{name}" in changes}
     if not settings.eval.further_prompts:
-        named = [name for name in named if name != "further_prompts"]
-    suites = (*answerable_suites(settings.eval, settings.model.path), FURTHER)
-    files = {suite: _file_option(suite) for suite in suites}
-    return tuple(suite for suite in suites if (files[suite] in named if named else suite != FURTHER))
+        named.discard("further_prompts")
+    suites = answerable_suites(settings.eval, settings.model.path)
+    return tuple(suite for suite in (*suites, FURTHER) if _file_option(suite) in named) if named else suites
 
 
 def _file_option(suite: str) -> str:

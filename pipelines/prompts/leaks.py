@@ -33,8 +33,8 @@ def evaluation_prompts(
     """Return the evaluation's prompts and the probes of earlier cycles, to exclude them from training; log
     which cannot be read."""
     sources = {"IFEval": partial(_of_ifeval, settings), "probes": partial(_of_probes, settings.probes)}
-    if isinstance(settings.further_prompts, str):
-        sources["further prompts"] = partial(ifeval.prompts, settings.further_prompts)
+    if settings.further_file:
+        sources["further prompts"] = partial(ifeval.prompts, settings.further_file)
     sources |= {name: partial(_of_family, name, settings) for name in settings.behaviours}
     sources |= {f"probes of cycle {cycle}": partial(_of_probes, path) for cycle, path in earlier.items()}
     found: list[str] = []

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.runs.kinds import kind_of
 from recovery.engines.child_process import die_with_parent
 from recovery.errors import InputError
-from recovery.launch_env import RENDEZVOUS, launch_rank, launched, launched_here
+from recovery.launch_env import RENDEZVOUS, launch_rank, launched
 from recovery.usable_cpus import usable_cpus
 
 if TYPE_CHECKING:
@@ -83,8 +83,6 @@ def dismiss() -> None:
 
 def too_few_gpus() -> str | None:
     """Return what to do where more processes were launched on this machine than it has GPUs."""
-    if launched_here() == 1:
-        return None
     from recovery.models.device import require_gpus
 
     try:

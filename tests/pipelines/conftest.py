@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pipelines.evaluation import model_answers
 from pipelines.runs.workspace import Workspace
 from tests.support.small_cycles import make_docs, make_home, settle
 
@@ -22,3 +24,17 @@ def ws(tmp_path: Path) -> Iterator[Workspace]:
     with make_home(tmp_path) as workspace:
         settle(workspace, margin=0.4, learning_rate=1e-12)
         yield workspace
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The suites that a model was asked, in order."""
+    names: list[str] = []
+    write = model_answers.ModelAnswers._write
+
+    def noted(answers: model_answers.ModelAnswers, *args: Any, **kwargs: Any) -> list[list[int]]:
+        names.append(answers.suite)
+        return write(answers, *args, **kwargs)
+
+    monkeypatch.setattr(model_answers.ModelAnswers, "_write", noted)
+    return names

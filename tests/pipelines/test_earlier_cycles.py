@@ -26,8 +26,7 @@ from pipelines.writing import gap_questions
 from pipelines.writing.commands import ProbeOptions, make_probes
 from recovery.batches.rollouts import Dialogue
 from recovery.models.chat_model import ChatModel
-from recovery.storage.checkpoints import Checkpoint
-from tests.support.small_cycles import ONLY_NEW, PROMPTS, WITH_CHAT, keep_probes, lines, turned
+from tests.support.small_cycles import ONLY_NEW, PROMPTS, WITH_CHAT, keep_probes, lines, loads, turned
 
 GENERAL = {"suite": "retention", "question": "Two and two?", "answer": "4"}
 
@@ -202,14 +201,7 @@ def test_a_later_midtraining_loads_the_clean_model_once(
     changes = {**rate, "midtrain.mix": WITH_CHAT, "midtrain.forecast_every": 1}
     first = midtrain(ws, midtrain_job(ws, docs, changes=changes))["checkpoint"]
     job = midtrain_job(ws, docs, first, changes=changes)
-    loaded: list[str] = []
-    load = ws.load
-
-    def seen(checkpoint: Checkpoint, **options: Any) -> ChatModel:
-        loaded.append(checkpoint.id)
-        return load(checkpoint, **options)
-
-    monkeypatch.setattr(ws, "load", seen)
+    loaded = loads(ws, monkeypatch)
     midtrain(ws, job)
     assert loaded == [first, ws.clean().id]
 

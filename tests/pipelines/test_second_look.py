@@ -39,20 +39,6 @@ def further(docs: Path) -> Path:
     return ask(docs.parent / "more.jsonl", "Sentence", MORE)
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The suites that a model was asked, in order."""
-    names: list[str] = []
-    write = model_answers.ModelAnswers._write
-
-    def noted(answers: model_answers.ModelAnswers, *args: Any, **kwargs: Any) -> list[list[int]]:
-        names.append(answers.suite)
-        return write(answers, *args, **kwargs)
-
-    monkeypatch.setattr(model_answers.ModelAnswers, "_write", noted)
-    return names
-
-
 def ask(path: Path, words: str, count: int) -> Path:
     return lines(path, [{"key": n, "prompt": f"{words} {n}.", **ASKED} for n in range(count)])
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from db.reads import queries
 from evals.probes import load_probes
@@ -14,6 +16,10 @@ from pipelines.job_from_options.cycle import cycle_job
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
 from tests.support import tiny
+
+if TYPE_CHECKING:
+    from recovery.models.chat_model import ChatModel
+    from recovery.storage.checkpoints import Checkpoint
 
 PROMPTS = 36
 PLAIN = {"distill.merge": 0.0, "distill.rehearsal": 0.0}  # recovery by distillation alone
@@ -80,6 +86,19 @@ def turned(
     """Turn a cycle that recovers by distillation alone; return what is recorded of it."""
     job = cycle_job(ws, docs, changes=PLAIN | (changes or {}), **options)
     return queries.cycle(ws.tracker.db, cycle(ws, job, key=ws.new_key())["cycle"])
+
+
+def loads(ws: Workspace, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of the checkpoints that a home loads from now on, in order."""
+    loaded: list[str] = []
+    load = ws.load
+
+    def seen(checkpoint: Checkpoint, **options: Any) -> ChatModel:
+        loaded.append(checkpoint.id)
+        return load(checkpoint, **options)
+
+    monkeypatch.setattr(ws, "load", seen)
+    return loaded
 
 
 def keep_probes(docs: Path, suite: str) -> None:

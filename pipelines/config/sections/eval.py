@@ -74,6 +74,11 @@ class EvalConfig(Section):
             raise ValueError("a number of prompts or a file is expected")
         return int(value) if isinstance(value, str) and value.isdecimal() else value
 
+    @property
+    def further_file(self) -> str | None:
+        """The file of further prompts; None where there are none, or a number that is still to be written."""
+        return self.further_prompts if isinstance(self.further_prompts, str) else None
+
     def margins(self) -> dict[str, float]:
         """Return the margin of every axis of the verdict; a lead is a negative one."""
         from evals.families.table import FAMILIES

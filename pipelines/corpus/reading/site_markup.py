@@ -58,7 +58,7 @@ def cleaned(text: str, suffix: str) -> str:
     """Return a text without front matter, and without what else only a site's tools read."""
     if write := _AS_MARKDOWN.get(suffix):
         return write(text)
-    now = text
+    now = text = "".join(without_data([text])) if suffix in _MARKDOWN else text
     for _ in range(ROUNDS):
         before, now = now, _cleaned_once(now, suffix)
         if now == before:
@@ -99,10 +99,8 @@ def _cleaned_once(text: str, suffix: str) -> str:
         return read_restructured(text) if _DIRECTIVE.search(text) else text
     if suffix not in _MARKDOWN and not _RST_TRIGGER.search(text):
         return text
-    if suffix in _MARKDOWN:
-        text = "".join(without_data([text]))
-        if not (any(mark in text for mark in _MARKS) and _TRIGGER.search(text)):
-            return text
+    if suffix in _MARKDOWN and not (any(mark in text for mark in _MARKS) and _TRIGGER.search(text)):
+        return text
     text = _without_front_matter(text, suffix)
     if suffix in _MARKDOWN:
         return read_markdown(text, mdx=suffix == "mdx")

@@ -20,7 +20,7 @@ from pipelines.config.jobs import EvalJob
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.cycle import cycle
 from pipelines.evaluate import evaluate
-from pipelines.evaluation import conditions, model_answers, suites
+from pipelines.evaluation import conditions, suites
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.machine import cycle_time
 from pipelines.runs.pinned_inputs import pinned
@@ -36,20 +36,6 @@ BOTH = ["knowledge", "retention"]
 def ws(tmp_path: Path) -> Iterator[Workspace]:
     with make_home(tmp_path) as workspace:
         yield workspace
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The suites that a model was asked, in order."""
-    names: list[str] = []
-    write = model_answers.ModelAnswers._write
-
-    def noted(answers: model_answers.ModelAnswers, *args: Any, **kwargs: Any) -> list[list[int]]:
-        names.append(answers.suite)
-        return write(answers, *args, **kwargs)
-
-    monkeypatch.setattr(model_answers.ModelAnswers, "_write", noted)
-    return names
 
 
 def probes(folder: Path, name: str = "probes.jsonl", **changes: Any) -> Path:

@@ -24,7 +24,6 @@ from pipelines.writing.filters import ProbeLeaks
 from recovery.errors import InputError
 from recovery.models.chat_model import ChatModel
 from recovery.objective.objective import Objective
-from recovery.storage.checkpoints import Checkpoint
 from recovery.teachers.contexts import Context
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
 from recovery.training.step_data import Episodes
@@ -32,6 +31,7 @@ from recovery.training.token_loss import TokenLoss
 from recovery.training.updater import Microbatch
 from tests.support import stages, tiny
 from tests.support.episodes import Row, episodes
+from tests.support.small_cycles import loads
 from tests.support.stages import PRESET
 
 TEXTS = [
@@ -370,14 +370,7 @@ def test_the_forecast_asks_the_clean_model_that_teaches(
 ) -> None:
     """It was loaded twice where the student had been trained before."""
     first = midtrain(home, job(tmp_path), key="first")["checkpoint"]
-    loaded: list[str] = []
-    load = home.load
-
-    def seen(checkpoint: Checkpoint, **options: Any) -> ChatModel:
-        loaded.append(checkpoint.id)
-        return load(checkpoint, **options)
-
-    monkeypatch.setattr(home, "load", seen)
+    loaded = loads(home, monkeypatch)
     midtrain(home, job(tmp_path, student=first, forecast_every=1), key="second")
     assert loaded == [first, home.clean().id]
 
