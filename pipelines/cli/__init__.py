@@ -10,11 +10,12 @@ REFUSED = 2  # the exit code of bad input
 def main() -> None:
     """Run the command line, once Python imports this project's packages and each process has its GPU."""
     from pipelines.machine.foreign_packages import foreign_package
-    from recovery.launch_env import launched_here
 
+    # Before anything of `recovery`, which may be the foreign one.
     if problem := foreign_package():
         _refuse(problem)
     from pipelines.cli.commands import main as run
+    from recovery.launch_env import launched_here
 
     if launched_here() > 1:
         from pipelines.runs.launch import too_few_gpus

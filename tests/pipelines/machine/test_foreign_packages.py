@@ -11,12 +11,12 @@ import pytest
 
 from pipelines.machine import foreign_packages
 
-CHECK = "from pipelines.machine.foreign_packages import foreign_package; print(foreign_package())"
+CHECK = ("-c", "from pipelines.machine.foreign_packages import foreign_package; print(foreign_package())")
 
 
-def check(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(foreign_packages.ROOT)}
-    command = [sys.executable, *options, "-c", CHECK]
+    command = [sys.executable, *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 
@@ -25,10 +25,12 @@ def test_a_package_of_the_current_folder_is_refused_by_name(tmp_path: Path, trap
     path = tmp_path / trap
     path.parent.mkdir(exist_ok=True)
     path.write_text("print('ran')")
-    refused = check(tmp_path)
+    refused = python(tmp_path, *CHECK)
     name = trap.partition("/")[0].removesuffix(".py")
     assert refused.stdout.startswith(f"`{name}` would be imported from"), refused.stderr
-    assert check(tmp_path, "-P").stdout == "None\n"
+    assert python(tmp_path, "-P", *CHECK).stdout == "None\n"
+    command = python(tmp_path, "-m", "pipelines.cli", "--version")
+    assert (command.returncode, command.stdout) == (2, ""), command.stderr
 
 
 def test_a_missing_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
