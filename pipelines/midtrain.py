@@ -7,9 +7,9 @@ them (pipelines/knowledge/passage_teaching.py). Both run the same loop.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -189,20 +189,18 @@ def _sources(ws: Workspace, job: MidtrainJob, stage: Stage, frozen: FrozenTeache
     leaks = ProbeLeaks.of_evaluation(job.evaluation, job.earlier)
     sources: Sources = {"new": new, "augmented": _augmented(student, job.augment, leaks, stage)}
     planned = partial(_planned_tokens, job, sources)
-    new_texts = cache(partial(_new_texts, stage))
-    earlier_texts = cache(partial(_earlier_texts, ws, job, stage))
     if mix.earlier:
         sources["earlier"] = in_turn(lambda: _earlier(ws, job, stage, student, planned("earlier")))
     if mix.questions:
-        asked = partial(_questions, job, student, leaks, most=planned("questions"))
-        sources["questions"] = asked(new_texts())
+        asked = partial(_questions, job, student, leaks, stage, planned("questions"))
+        sources["questions"] = asked(partial(_new_texts, stage))
         if sources.get("earlier"):
-            sources[EARLIER_QUESTIONS] = asked(earlier_texts())
+            sources[EARLIER_QUESTIONS] = asked(partial(_earlier_texts, ws, job, stage))
     if mix.chat:
         wanted = planned("chat")
 
         def chat() -> list[Dialogue]:
-            taught = [*new_texts(), *earlier_texts()]
+            taught = [*_new_texts(stage), *_earlier_texts(ws, job, stage)]
             return replay.self_answered(job, stage, frozen, taught, wanted)
 
         sources["chat"] = once(chat)
@@ -300,8 +298,8 @@ def _earlier(
     return kept.joined(stage.directory / EARLIER_TOKENS, most, job.seed)
 
 
-def _new_texts(stage: Stage) -> list[str]:
-    return read_evenly([stage.directory])
+def _new_texts(stage: Stage, most: int = MOST_CHARACTERS) -> list[str]:
+    return read_evenly([stage.directory], most)
 
 
 def _earlier_texts(ws: Workspace, job: MidtrainJob, stage: Stage, most: int = MOST_CHARACTERS) -> list[str]:
@@ -324,7 +322,24 @@ def _augmented(chat_model: ChatModel, source: str | None, leaks: ProbeLeaks, sta
 
 
 def _questions(
-    job: MidtrainJob, student: ChatModel, leaks: ProbeLeaks, texts: Sequence[str], *, most: int
-) -> list[Dialogue]:
+    job: MidtrainJob,
+    student: ChatModel,
+    leaks: ProbeLeaks,
+    stage: Stage,
+    most: int,
+    read: Callable[[int], list[str]],
+) -> Tokens:
     """Encode questions made of the documents' own sentences; none that gives away a probe."""
-    return gap_questions.chats(texts, student, leaks, most=most, seed=job.seed)
+    texts = read(max(MOST_CHARACTERS, gap_questions.characters(most)))
+    show = counting(stage.step, "texts asked about")
+    found = gap_questions.chats(texts, student, leaks, most=most, seed=job.seed, show=show)
+    return Tokens.of(_counted(found, most, stage))
+
+
+def _counted(found: Iterable[Dialogue], most: int, stage: Stage) -> Iterator[Dialogue]:
+    """Yield encoded questions, and show how many tokens they are."""
+    show, total = counting(stage.step, "tokens of questions"), 0
+    for encoded in found:
+        total += len(encoded[0])
+        show(min(total, most), most)
+        yield encoded

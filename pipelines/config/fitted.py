@@ -22,6 +22,7 @@ PASSES, MOST_PASSES = 3.0, 32.0
 SMALLEST_STEP, LARGEST_STEP = 512, 262_144  # tokens of an update
 SHORTEST_ROW, LONGEST_ROW = 8, 4096
 SMALLEST_MICROBATCH, LARGEST_MICROBATCH = 256, 16_384
+CPU_MICROBATCH = 1024  # longer rows made SmolLM2 slower there, of 4,096 tokens by a third
 LARGEST_BATCH, PROMPT_TOKENS = 256, 512  # rows sampled at once, and the prompt of each
 TRAINED_PROMPT = 200  # tokens of a usual prompt in distillation
 MASTER_BYTES = 16  # fp32 weight, gradient and two moments of AdamW
@@ -48,6 +49,7 @@ class Machine:
     usable_bytes: float
     weight_bytes: int = 2  # bfloat16; 4: float32, where master weights need no copy
     parts: int = 1  # processes over which weights, gradients and optimizer are sharded
+    pass_tokens: int = LARGEST_MICROBATCH  # of a training pass at most; more would not make it faster
 
 
 def fit_midtraining(settings: MidtrainConfig, model: ModelSize, machine: Machine) -> MidtrainConfig:
@@ -58,7 +60,7 @@ def fit_midtraining(settings: MidtrainConfig, model: ModelSize, machine: Machine
     beside = _beside(model, machine) if settings.method == "passage" else 0.0
     lora = _lora(settings.lora, model, machine, beside)
     free = machine.usable_bytes - _held(lora is not None, model, machine) - beside
-    microbatch = settings.microbatch_tokens or _microbatch(free, model)
+    microbatch = settings.microbatch_tokens or _microbatch(free, model, machine)
     return settings.model_copy(update={"lora": lora, "microbatch_tokens": microbatch})
 
 
@@ -72,7 +74,7 @@ def fit_distillation(settings: DistillConfig, model: ModelSize, machine: Machine
     lora = _lora(settings.lora, model, machine, beside + averaged * model.parameters)
     free = machine.usable_bytes - _held(lora is not None, model, machine) - beside
     free -= averaged * (model.adapter if lora else model.parameters)
-    fitting = tokens_of_a_pass(_microbatch(free, model), settings.max_new_tokens)
+    fitting = tokens_of_a_pass(_microbatch(free, model, machine), settings.max_new_tokens)
     microbatch = settings.microbatch_tokens or fitting
     longest = settings.longest_row or max(2 * fitting, int(free / model.activation_bytes))
     sizes = {"lora": lora, "microbatch_tokens": microbatch, "longest_row": longest}
@@ -198,8 +200,8 @@ def averaged_bytes(settings: DistillConfig) -> int:
     return AVERAGE_BYTES if settings.resolved_method().teacher == "self-ema" else 0
 
 
-def _microbatch(free: float, model: ModelSize) -> int:
-    return _within(free / 2 / model.activation_bytes, SMALLEST_MICROBATCH, LARGEST_MICROBATCH)
+def _microbatch(free: float, model: ModelSize, machine: Machine) -> int:
+    return _within(free / 2 / model.activation_bytes, SMALLEST_MICROBATCH, machine.pass_tokens)
 
 
 def _row(most: float) -> int:

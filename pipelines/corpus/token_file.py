@@ -6,6 +6,7 @@ pieces of text -> write_tokens -> a directory of ids and ends, whole or absent -
 from __future__ import annotations
 
 import random
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -77,12 +78,18 @@ class Tokens:
         return np.diff(borders).tolist()
 
     @classmethod
-    def of(cls, dialogues: Sequence[Dialogue], opening: Sequence[int] = ()) -> Tokens:
+    def of(cls, dialogues: Iterable[Dialogue], opening: Sequence[int] = ()) -> Tokens:
         """Concatenate sequences in memory; they must not contain the opening tokens."""
-        ids = np.array([token for ids, _ in dialogues for token in ids], np.uint32)
-        targets = np.array([flag for _, mask in dialogues for flag in mask], np.bool_)
+        ids, targets, ends = array("I"), bytearray(), array("q")
+        for sequence, mask in dialogues:
+            ids.extend(sequence)
+            targets.extend(mask)
+            ends.append(len(ids))
         return cls(
-            ids, np.cumsum([len(ids) for ids, _ in dialogues], dtype=np.int64), targets, tuple(opening)
+            np.frombuffer(ids, np.uint32),
+            np.frombuffer(ends, np.int64),
+            np.frombuffer(targets, np.bool_),
+            tuple(opening),
         )
 
 

@@ -185,13 +185,8 @@ def _questions(
     """
     if leaks is None:
         return []
-    found = gap_questions.chats(
-        read(),
-        student,
-        leaks,
-        most=round(job.settings.rehearsal_questions * most),
-        seed=job.seed,
-    )
+    wanted = round(job.settings.rehearsal_questions * most)
+    found = list(gap_questions.chats(read(), student, leaks, most=wanted, seed=job.seed))
     longest = _longest_chat(job.settings, student)
     kept = [chat for chat in found if len(chat[0]) <= longest]
     if left_out := len(found) - len(kept):

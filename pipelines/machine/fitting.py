@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipelines.config.fitted import Machine, ModelSize
+from pipelines.config.fitted import CPU_MICROBATCH, Machine, ModelSize
 from pipelines.config.sections.base import Section
 from pipelines.machine import gpus, model_sizes
 from recovery.errors import InputError
@@ -101,4 +101,5 @@ def this_machine(model: ModelConfig) -> Machine:
     if gpu:
         total = torch.cuda.get_device_properties(0).total_memory
         return Machine(gpus.USABLE * total, weight_bytes, parts)
-    return Machine(USABLE_CPU * main_memory() / launched(), weight_bytes, parts)
+    usable = USABLE_CPU * main_memory() / launched()
+    return Machine(usable, weight_bytes, parts, pass_tokens=CPU_MICROBATCH)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pipelines.corpus.entities import Word, words
@@ -23,11 +23,15 @@ if TYPE_CHECKING:
 
 FEWEST_WORDS, MOST_WORDS = 4, 60  # of a sentence
 WORDS_ASKED = 3  # of a sentence
-MOST_TOKENS = 4_000_000  # held in memory; a longer training reads them again
+MOST_TOKENS = 64_000_000  # held in memory, in 5 bytes each; a longer training reads them again
+TEXT_PER_TOKEN = 4  # characters read for a token of questions: room to ask each sentence once
+ROW_PER_TOKEN = 8  # characters of a token at most, so that no fewer rows are drawn than will be read
+MEASURED_TEXTS = 200  # of which the length of all rows is estimated
 FILL = ("Fill the gap: {}", "Which word is missing here? {}", "What belongs in place of ___? {}")
 GO_ON = "How does this sentence go on? {} …"
 RECALL = "What do you know about {}?"
 Row = dict[str, str]
+Progress = Callable[[int, int], None]
 
 
 def rows(texts: Sequence[str]) -> Iterator[Row]:
@@ -50,22 +54,49 @@ def dialogue(chat_model: ChatModel, row: Mapping[str, str]) -> Dialogue:
     return chat_model.dialogue_ids(turns)
 
 
+def characters(most: int) -> int:
+    """Return how much text to read for questions of so many tokens."""
+    return TEXT_PER_TOKEN * min(most, MOST_TOKENS)
+
+
 def chats(
-    texts: Sequence[str], student: ChatModel, leaks: ProbeLeaks, *, most: int, seed: int
-) -> list[Dialogue]:
-    """Return encoded questions, about `most` tokens evenly of all texts; none that gives away a probe."""
+    texts: Sequence[str],
+    student: ChatModel,
+    leaks: ProbeLeaks,
+    *,
+    most: int,
+    seed: int,
+    show: Progress = lambda done, total: None,
+) -> Iterator[Dialogue]:
+    """Yield encoded questions, about `most` tokens evenly of all texts; none that gives away a probe.
+
+    `show` is called with how many texts were asked about, and with how many there are."""
     most = min(most, MOST_TOKENS)
-    found = list(rows(texts))
-    random.Random(f"questions:{seed}").shuffle(found)
-    chosen: list[Dialogue] = []
+    draws = random.Random(f"questions:{seed}")
+    found = _drawn(texts, most * ROW_PER_TOKEN, draws, show)
+    draws.shuffle(found)
     total = 0
     for row in found:
         if total >= most:
-            break
+            return
         if not leaks.of_row(row):
-            chosen.append(dialogue(student, row))
-            total += len(chosen[-1][0])
-    return chosen
+            encoded = dialogue(student, row)
+            total += len(encoded[0])
+            yield encoded
+
+
+def _drawn(texts: Sequence[str], most: int, draws: random.Random, show: Progress) -> list[Row]:
+    """Return the rows of all texts, or of more than `most` characters about as many as those."""
+    some = texts[:: -(-len(texts) // MEASURED_TEXTS) or 1]
+    asked = sum(len(row["prompt"]) + len(row["response"]) for row in rows(some))
+    length = asked * sum(map(len, texts)) / max(1, sum(map(len, some)))
+    share = most / max(1.0, length)
+    found = []
+    for row in rows(texts):
+        if share >= 1 or draws.random() < share:
+            found.append(row)
+        show(int(row["source"]) + 1, len(texts))
+    return found
 
 
 def _of_sentence(said: str, total: Counter[str], spread: Counter[str]) -> Iterator[Row]:

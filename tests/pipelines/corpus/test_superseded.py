@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +197,7 @@ def test_midtraining_and_recovery_leave_them_out(tmp_path: Path, monkeypatch: py
     asked: list[list[str]] = []
     make = gap_questions.chats
 
-    def questions(texts: Sequence[str], *others: Any, **options: Any) -> list[Dialogue]:
+    def questions(texts: Sequence[str], *others: Any, **options: Any) -> Iterator[Dialogue]:
         asked.append(list(texts))
         return make(texts, *others, **options)
 

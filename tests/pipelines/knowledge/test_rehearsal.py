@@ -270,7 +270,7 @@ def test_rehearsed_questions_are_made_of_what_was_taught_and_fit_into_a_row(
 
     def seen(texts: list[str], *given: Any, **named: Any) -> list[Dialogue]:
         assert set(texts) == {path.read_text() for path in (tmp_path / "docs").iterdir()}
-        made.append(chats(texts, *given, **named))
+        made.append(list(chats(texts, *given, **named)))
         return made[-1]
 
     monkeypatch.setattr(gap_questions, "chats", seen)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from evals.answer_matching import matches
 from evals.probes import Probe, load_probes
@@ -10,6 +14,7 @@ from pipelines.writing import gap_questions
 from pipelines.writing.augment import load
 from pipelines.writing.commands import AugmentOptions, augment_documents
 from pipelines.writing.filters import ProbeLeaks
+from recovery.batches.rollouts import Dialogue
 from tests.support import tiny
 from tests.support.small_cycles import make_home
 
@@ -92,12 +97,50 @@ def test_augment_writes_them_without_a_model_and_leaves_held_out_facts_alone(tmp
 def test_the_questions_of_a_mix_are_of_all_texts_alike_and_as_many_as_are_wanted() -> None:
     texts = [f"The {name} museum opened in {year} near Oslo." for year, name in enumerate("abcdefgh", 1900)]
     student = tiny.chat_model()
-    every = gap_questions.chats(texts, student, ProbeLeaks(()), most=10**6, seed=1)
+
+    def drawn(most: int, seed: int = 1) -> list[Dialogue]:
+        return list(gap_questions.chats(texts, student, ProbeLeaks(()), most=most, seed=seed))
+
+    every, few = drawn(10**6), drawn(1000)
     assert len(every) == len(list(gap_questions.rows(texts)))
-    few = gap_questions.chats(texts, student, ProbeLeaks(()), most=1000, seed=1)
     assert 1000 <= sum(len(ids) for ids, _ in few) < 1000 + max(len(ids) for ids, _ in every)
     assert few == every[: len(few)]
-    assert gap_questions.chats(texts, student, ProbeLeaks(()), most=1000, seed=2) != few
+    assert drawn(1000, seed=2) != few
+
+
+def test_of_a_large_folder_no_more_questions_are_held_than_will_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And they are of the whole of it: once the first five million characters were asked again and again."""
+    texts = [f"The museum number {number} opened in {1000 + number} near Oslo." for number in range(900)]
+    shown: list[tuple[int, int]] = []
+    encoded: list[str] = []
+
+    def dialogue(student: Any, row: dict[str, str]) -> Dialogue:
+        encoded.append(row["source"])
+        return [1] * 20, [True] * 20
+
+    monkeypatch.setattr(gap_questions, "dialogue", dialogue)
+    held = []
+    shuffle = random.Random.shuffle
+
+    def shuffled(self: random.Random, rows: list[Any]) -> None:
+        held.append(len(rows))
+        shuffle(self, rows)
+
+    monkeypatch.setattr(random.Random, "shuffle", shuffled)
+    found = gap_questions.chats(
+        texts,
+        tiny.chat_model(),
+        ProbeLeaks(()),
+        most=20 * 400,
+        seed=3,
+        show=lambda *done: shown.append(done),
+    )
+    assert len(list(found)) == 400  # of 4,500 rows
+    assert 400 < held[0] < 1200 and shown[-1] == (900, 900)
+    numbers = sorted(map(int, encoded))
+    assert len(set(numbers)) > 300 and numbers[0] < 30 and numbers[-1] > 870
 
 
 def test_a_fact_that_a_question_in_other_words_holds_out_is_told_by_its_passage() -> None:
