@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipelines.writing.in_flight import InFlight, Waited
-from pipelines.writing.protocol import CUT_OFF, REFUSED, Text
+from pipelines.writing.protocol import CUT_OFF, REFUSED, TOO_LONG, Text
 from recovery.engines.json_client import JsonClient, NotFound, Refused, authorization
 from recovery.errors import EngineLost, InputError, RecoverError
+from recovery.forward.context_length import context_length
 from recovery.models.thinking import split_thinking
 
 if TYPE_CHECKING:
@@ -54,15 +55,25 @@ class LocalWriter:
         self.name = f"{name}:{max_new_tokens}:{temperature}:{seed}{_told(chat_model.template_args)}"
 
     def write(self, requests: Sequence[str]) -> Iterable[tuple[int, Text]]:
+        """Write to all requests that leave room for a text."""
+        prompts = [self.chat_model.prompt_ids([{"role": "user", "content": text}]) for text in requests]
+        longest = context_length(self.chat_model.model.config)
+        asked = [place for place, ids in enumerate(prompts) if longest is None or len(ids) < longest]
+        texts = [Text("", TOO_LONG)] * len(prompts)
+        if asked:
+            for place, text in zip(asked, self._sampled([prompts[place] for place in asked]), strict=True):
+                texts[place] = text
+        return enumerate(texts)
+
+    def _sampled(self, prompts: Sequence[Sequence[int]]) -> Iterator[Text]:
         from recovery.sampling.in_process import InProcessSampler, without_stops
         from recovery.sampling.protocol import SamplingParams
 
-        prompts = [self.chat_model.prompt_ids([{"role": "user", "content": text}]) for text in requests]
         params = SamplingParams(self.limit, self.temperature, self.seed)
         found = InProcessSampler(self.chat_model, self.at_once).sample(prompts, params)
         answers = map(self.chat_model.answer, without_stops(found.responses(), self.chat_model.stop_ids))
         flaws = (None if ended else CUT_OFF for ended in found.finished_B.tolist())
-        return enumerate(map(Text, answers, flaws))
+        return map(Text, answers, flaws)
 
 
 def _told(template_args: Mapping[str, Any]) -> str:
