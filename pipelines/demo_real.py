@@ -15,7 +15,8 @@ from evals import ifeval, jsonl
 from pipelines.config.jobs import RealDemo
 from pipelines.config.settings import CONFIG_NAME
 from pipelines.handbook import corpus
-from pipelines.machine.init_home import MICROWORLD, initialise
+from pipelines.machine.init_home import initialise
+from pipelines.microworld.shipped_model import MICROWORLD
 from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError

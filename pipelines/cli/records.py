@@ -109,7 +109,7 @@ def record_text(row: dict[str, Any]) -> str:
     "--format",
     "kind",
     metavar="FORMAT",
-    help="csv, json or parquet (default: by the name of --out, else csv)",
+    help="csv, json or parquet (default: by the ending of --out; csv where it has none)",
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", help="file to write (default: standard output)"
@@ -128,9 +128,12 @@ def export_command(session: Session, what: str, kind: str | None, out: Path | No
     from db.export import FORMATS, export
     from recovery.printable import printable
 
-    ending = out.suffix[1:] if out else ""
-    named = kind or (ending if ending in FORMATS else None)
-    chosen = named or ("json" if session.json else "csv")
+    ending = out.suffix[1:].lower() if out else ""
+    if ending and kind is None and ending not in FORMATS:
+        raise InputError(
+            f"--out {out}: .{ending} names no format: end it in .csv, .json or .parquet, or give --format"
+        )
+    chosen = kind or ending or ("json" if session.json else "csv")
     if chosen == "parquet" and out is None and sys.stdout.isatty():
         raise click.UsageError("parquet is not text: give --out FILE")
     with session.workspace() as ws:

@@ -29,7 +29,7 @@ def check(settings: DistillConfig, method: Method, *, sharded: bool = False) -> 
     if settings.sampler != INPROCESS:
         _check_adapter(settings)
     if settings.offload_teacher:
-        _check_offload(settings, method)
+        check_offload(settings, method)
     check_place("teacher engine", settings.teacher_engine)
     if settings.teacher_engine != INPROCESS:
         _check_teacher_engine(settings, method)
@@ -111,7 +111,8 @@ def _check_several(settings: DistillConfig, method: Method, sharded: bool) -> No
         raise InputError("ahead: works in one training process only: leave out --ahead, or train in one")
 
 
-def _check_offload(settings: DistillConfig, method: Method) -> None:
+def check_offload(settings: DistillConfig, method: Method) -> None:
+    """Refuse to offload a teacher that is not there beside the student, or samples."""
     if method.teacher not in (*FROZEN, "routed") and not method.anchor_beta:
         raise InputError(
             f"offload_teacher: method {method.name!r} loads no teacher beside the student: leave it out"

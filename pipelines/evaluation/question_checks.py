@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from evals import dialogues
 from evals.families.table import FAMILIES
+from evals.knowledge import OF_MULTIHOP, RETRIEVAL, ProbeQuestions
 from evals.probes import KNOWLEDGE
 from pipelines.engines.engine_checks import INPROCESS
 from pipelines.engines.engine_places import engine_lengths
@@ -65,10 +66,17 @@ def _require_room(suite: Suite, encoder: Callable[[], ChatEncoder], room: _Room)
     for prompt in suite.prompts:
         tokens = tokens_if_long(lambda asked: _ids(encoder(), asked), prompt, room.tokens)
         if tokens >= room.tokens:
+            remedy = "give fewer --passages" if _has_retrieved(suite, prompt) else "shorten it"
             raise InputError(
                 f"suite {suite.name}: the question {_shown(prompt)[:60]!r} has {tokens:,} tokens, "
-                f"{room.reader} reads {room.tokens:,.0f}, answers included: shorten it or leave it out"
+                f"{room.reader} reads {room.tokens:,.0f}, answers included: {remedy} or leave it out"
             )
+
+
+def _has_retrieved(suite: Suite, prompt: Asked) -> bool:
+    """Return whether passages that a retriever found stand before a question."""
+    asked = suite.questions.ways() if isinstance(suite.questions, ProbeQuestions) else []
+    return any(prompt in way.prompts for way in asked if way.metric in (RETRIEVAL, OF_MULTIHOP[RETRIEVAL]))
 
 
 def _require_turns(suite: Suite, encoder: Callable[[], ChatEncoder]) -> None:

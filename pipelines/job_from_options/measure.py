@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from evals.families.table import FAMILIES
 from evals.ifeval import FURTHER
-from evals.tasks.names import OURS, listed, require_families
+from evals.tasks.names import IFBENCH, OURS, listed, require_families
 from evals.verdict import required_axes
 from pipelines.config.jobs import DriftJob, EvalJob, LocateJob, RetrievalJob
 from pipelines.config.settings import Config
@@ -30,6 +31,8 @@ from pipelines.runs.recorded import is_cycle
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
+OF_TASKS = {"eval.tasks": "--tasks", "eval.tasks_in_chat": "--chat"}
+
 
 def eval_job(
     ws: Workspace,
@@ -44,6 +47,7 @@ def eval_job(
 
     If `narrow`, files of questions among the changes leave only their own suites.
     """
+    _require_task(listed(suites), changes)
     chosen = ws.checkpoint(checkpoint or "current").id
     settings = resolved_for(ws, chosen, changes=changes)
     require_place("sampler", settings.eval.sampler, ws.config)
@@ -61,6 +65,15 @@ def eval_job(
         output=_writable_folder(Path(output)) if output else None,
         seed=settings.seed,
     )
+
+
+def _require_task(suites: Sequence[str], changes: Changes) -> None:
+    """Refuse options that only tasks of lm-eval read where none is named: by itself none is asked."""
+    if any(suite not in (*OURS, FURTHER, IFBENCH) for suite in suites):
+        return
+    for key, option in OF_TASKS.items():
+        if changes.get(key):
+            raise InputError(f"{option}: no task of lm-eval is asked: name one, as in --suite gsm8k")
 
 
 def _writable_folder(path: Path) -> str:

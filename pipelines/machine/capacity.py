@@ -18,6 +18,7 @@ from pipelines.config.fitted import (
 from pipelines.config.home_settings import of_home_or_preset
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
+from pipelines.engines.engine_checks import check_offload
 from pipelines.machine.gpus import GIB, USABLE, Gpu, parse_gpus
 from pipelines.machine.model_sizes import model_size, read_size
 from pipelines.machine.stage_estimates import Estimate, estimates
@@ -25,6 +26,7 @@ from pipelines.machine.stage_memory import PlannedWork
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
+    from pipelines.config.sections.distill import DistillConfig
     from recovery.models.size import Size
 
 WORTH = 0.99  # ignore a setting that saves less than 1 %
@@ -49,6 +51,11 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
     if price is not None and not math.isfinite(price):
         raise InputError(f"--price {price} is no price: give a number, as in 3")
     whose, config = of_home_or_preset(home)
+    if shard and config.model.quantize:
+        raise InputError(
+            f"--shard: model.quantize is {config.model.quantize}, and each GPU holds the 4-bit model whole: "
+            "leave it out, or unset model.quantize"
+        )
     if shard is not None:
         config = _replaced(config, model={"shard": shard})
     if lora is not None:
@@ -137,6 +144,8 @@ def changes(size: Size, gpu: Gpu, job: PlannedWork) -> list[str]:
             least = need
         if least <= gpu.usable_gib:
             return taken
+    if not _may_shard(config):
+        return [*taken, f"a GPU of {math.ceil(least / USABLE)} GiB or more: each holds the whole model"]
     sharded = _replaced(config, model={"shard": True})
     for count in (2, 4, 8, 16, 32, 64):
         if count > job.processes:
@@ -152,18 +161,32 @@ def remedies(config: Config, processes: int) -> Iterator[tuple[str, dict[str, Se
     midtrain, distill = config.midtrain, config.distill
     if not config.model.gradient_checkpointing:
         yield "model.gradient_checkpointing: true", {"model": {"gradient_checkpointing": True}}
-    if processes > 1 and not config.model.shard:
+    if processes > 1 and not config.model.shard and _may_shard(config):
         yield f"model.shard: true (FSDP2 over {processes} GPUs)", {"model": {"shard": True}}
     if distill.max_new_tokens > SHORT_ANSWER:
         shorter = {"distill": {"max_new_tokens": SHORT_ANSWER}}
         yield f"distill.max_new_tokens: {SHORT_ANSWER}", shorter
     if max(midtrain.microbatch_tokens, distill.microbatch_tokens) > SMALL_MICROBATCH:
         yield f"microbatch_tokens: {SMALL_MICROBATCH}", _both(microbatch_tokens=SMALL_MICROBATCH)
-    if not (distill.offload_teacher or (midtrain.lora and distill.lora)):
+    if not (distill.offload_teacher or (midtrain.lora and distill.lora)) and _may_offload(distill):
         yield "distill.offload_teacher: true", {"distill": {"offload_teacher": True}}
     if midtrain.lora is None or distill.lora is None:
         yield "lora: {rank: 128} in midtrain and distill", _both(lora=LoraConfig(rank=128))
     yield "lora: {rank: 32} in midtrain and distill", _both(lora=LoraConfig(rank=32))
+
+
+def _may_shard(config: Config) -> bool:
+    """Return whether a run would take model.shard."""
+    return config.model.quantize is None and config.distill.resolved_method().teacher != "self-ema"
+
+
+def _may_offload(distill: DistillConfig) -> bool:
+    """Return whether a run would take distill.offload_teacher."""
+    try:
+        check_offload(distill, distill.resolved_method())
+    except InputError:
+        return False
+    return True
 
 
 def _both(**values: Any) -> dict[str, Settings]:

@@ -14,7 +14,8 @@ import yaml
 from db.reads import queries
 from pipelines.config import settings as config
 from pipelines.machine.gpus import GIB
-from pipelines.microworld.shipped_model import shipped_model
+from pipelines.machine.moved_model import in_its_new_place, origin
+from pipelines.microworld.shipped_model import MICROWORLD, place_of
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.memory import main_memory
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from recovery.models.gguf import ConvertedModel
     from recovery.storage.checkpoints import Checkpoint
 
-MICROWORLD = "microworld"
 SMALL_MODEL = 2**26  # weights between embedding and head
 FEW_WEIGHTS = 5e8  # fewer than in any model that the preset `real` was made for
 
@@ -35,6 +35,8 @@ def initialise(
 ) -> dict[str, Any]:
     """Write recover.yaml, unless it exists, and register the clean checkpoint as `base` and `current`."""
     path = _settings(ws)
+    if revision and not path.exists():
+        _require_hub_id(model or MICROWORLD, revision)
     converted = _converted(ws, model)
     if converted:
         model = str(converted.directory)
@@ -92,6 +94,16 @@ def as_seen_from_here(model: str) -> str:
     return str(Path(model).expanduser().absolute()) if names_a_place(model) else model
 
 
+def _require_hub_id(model: str, revision: str) -> None:
+    """Refuse a revision of a model that is not on the hub: it would name nothing."""
+    from recovery.models.hub import names_a_place
+
+    if model == MICROWORLD or names_a_place(model):
+        raise InputError(
+            f"--revision {revision}: only models of the hub have revisions, {model} has none: leave it out"
+        )
+
+
 def _keep_settings(ws: Workspace, model: str | None, revision: str | None, preset: str | None) -> None:
     """Refuse another model for settings that exist; say that a preset changes none of them."""
     _require_same(ws, model, revision)
@@ -134,33 +146,13 @@ def _clean(ws: Workspace) -> Checkpoint:
     if all(row["name"] != "base" for row in queries.aliases(ws.tracker.db)):
         return _register(ws)
     base = queries.resolve(ws.tracker.db, "base")
-    checkpoint = _in_its_new_place(ws, base) or ws.clean()
+    checkpoint = in_its_new_place(ws, base) or ws.clean()
     model = ws.config.model.path
     if checkpoint.config.get("model") != model:
         raise InputError(
             f"{ws.home}: `base` is {checkpoint.config.get('model')!r}, not {model!r}: use another --home"
         )
     return checkpoint
-
-
-def _in_its_new_place(ws: Workspace, base: str) -> Checkpoint | None:
-    """Register the clean model at model.path if it was moved; None if it was not."""
-    from recovery.models.hub import locate
-
-    settings = ws.config.model
-    if ws.store.locate(base).is_dir() or settings.path == MICROWORLD:
-        return None
-    found, commit = locate(settings.path, settings.revision)
-    checkpoint = ws.store.reference(found, config=_origin(settings, commit))
-    if checkpoint.id != base:
-        raise InputError(f"{found}: not the model that `base` was registered as: put that one there")
-    ws.record(checkpoint, None)
-    return checkpoint
-
-
-def _origin(settings: ModelConfig, commit: str | None) -> dict[str, Any]:
-    """Return by what name the clean model was found, which trainings compare with recover.yaml."""
-    return {"model": settings.path, "revision": commit, "asked": settings.revision}
 
 
 def _write_settings(path: Path, model: str, revision: str | None, preset: str) -> None:
@@ -205,7 +197,7 @@ def _register(ws: Workspace) -> Checkpoint:
     from recovery.models.hub import locate
 
     settings = ws.config.model
-    location = str(shipped_model()) if settings.path == MICROWORLD else settings.path
+    location = place_of(settings.path)
     _require_memory(location, settings)
     found, commit = locate(location, settings.revision)
     if settings.dtype == "auto" and _gains_by_bfloat16(found):
@@ -223,7 +215,7 @@ def _register(ws: Workspace) -> Checkpoint:
         ws.progress.say(said)
     if chat_model.encoder.writes_date and "today" not in settings.template_args:
         _pin_date(ws)
-    checkpoint = ws.store.reference(found, config=_origin(settings, commit))
+    checkpoint = ws.store.reference(found, config=origin(settings, commit), anew=True)
     ws.record(checkpoint, None)
     ws.tracker.set_alias("current", checkpoint.id)
     ws.tracker.set_alias("base", checkpoint.id)  # last: a home that has `base` is set up
@@ -332,9 +324,8 @@ def tokenizer_of(model: ModelConfig) -> ChatEncoder:
     """Load a model's tokenizer without its weights."""
     from recovery.models.loading import ModelSpec, load_encoder
 
-    path = str(shipped_model()) if model.path == MICROWORLD else model.path
     spec = ModelSpec(
-        path=path,
+        path=place_of(model.path),
         revision=model.revision,
         trust_remote_code=model.trust_remote_code,
         template_args=model.template_args,

@@ -110,7 +110,8 @@ class Workspace:
     def checkpoint(self, ref: str) -> Checkpoint:
         """Return the checkpoint of an alias, an id or its prefix, or cycle:N, after verifying its bytes.
 
-        The directory of a model (any path with a slash) serves as well: it is registered where it lies.
+        The directory of a model (any path with a slash) serves as well: it is registered where it lies,
+        unless the same files are registered elsewhere.
         """
         if "/" in ref and Path(ref).is_dir():
             adopted = self.store.reference(ref)

@@ -7,10 +7,15 @@ from typing import NamedTuple, Protocol
 
 CUT_OFF = "cut off"
 REFUSED = "refused by the endpoint"
+TOO_LONG = "too long for the writer"
 
 
 class Text(NamedTuple):
-    """A written text; `flaw` is CUT_OFF where it does not end, REFUSED, for a reason, where there is none."""
+    """A written text; `flaw` is CUT_OFF where it does not end.
+
+    There is none where an endpoint refuses, for a reason (REFUSED), or a model cannot read what is asked
+    (TOO_LONG).
+    """
 
     said: str
     flaw: str | None = None

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from pipelines.writing.protocol import CUT_OFF, REFUSED, Text, Writer
+from pipelines.writing.protocol import CUT_OFF, REFUSED, TOO_LONG, Text, Writer
 from recovery.errors import InputError, RecoverError
 from recovery.storage.atomic_dirs import storage_errors
 
@@ -23,7 +23,8 @@ MOST_REFUSED = 3  # batches in a row
 
 
 class Cache:
-    """One file of {"key", "text"} lines, with "ended": false where a text was cut off.
+    """One file of {"key", "text"} lines, with "ended": false where a text was cut off, and with "flaw" for
+    another reason.
 
     An incomplete last line is cut off before the next write. A damaged line is passed over: it costs its own
     text alone. Several processes may write to one file: each adds behind what the others wrote.
@@ -46,7 +47,8 @@ class Cache:
                 break
             with suppress(ValueError, KeyError, TypeError):
                 row = json.loads(line)
-                self.texts[row["key"]] = Text(row["text"], None if row.get("ended", True) else CUT_OFF)
+                flaw = row.get("flaw", None if row.get("ended", True) else CUT_OFF)
+                self.texts[row["key"]] = Text(row["text"], flaw)
             self._whole += len(line)
 
     def add(self, rows: Iterable[tuple[str, Text]]) -> None:
@@ -70,6 +72,8 @@ def _line(key: str, text: Text) -> str:
     row: dict[str, object] = {"key": key, "text": text.said}
     if text.flaw:
         row["ended"] = False
+    if text.flaw not in (None, CUT_OFF):
+        row["flaw"] = text.flaw
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
@@ -124,7 +128,11 @@ def _is_kept(text: Text, writer: Writer) -> bool:
 def _require_answers(cache: Cache, batch: Sequence[Text], *, last: bool) -> None:
     """End where none of the texts so far says anything: thousands more would not.
 
-    A batch that is refused may be one document, which a content filter refuses."""
+    A batch that is refused may be one document, which a content filter refuses. What is too long says nothing
+    of the writer."""
+    batch = [text for text in batch if text.flaw != TOO_LONG]
+    if not batch:
+        return
     refused = all(text.flaw == REFUSED for text in batch)
     cache.refused = cache.refused + 1 if refused else 0
     cache.answered = cache.answered or any(text.says_something for text in batch)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pipelines.writing.in_flight import InFlight, Waited
-from pipelines.writing.protocol import CUT_OFF, REFUSED, Text
+from pipelines.writing.protocol import CUT_OFF, REFUSED, TOO_LONG, Text
+from recovery.engines.background import in_background
 from recovery.engines.json_client import JsonClient, NotFound, Refused, authorization
 from recovery.errors import EngineLost, InputError, RecoverError
+from recovery.forward.context_length import context_length
 from recovery.models.thinking import split_thinking
 
 if TYPE_CHECKING:
@@ -29,6 +33,10 @@ UNFINISHED = ("length", "content_filter")  # reasons to finish before the text e
 LONGEST_PAUSE = 60.0
 MOST_BYTES = 16 * 2**20  # of one answer
 OF_PRESETS = {"enable_thinking": False}  # what an earlier version wrote with them is still theirs
+
+
+class Unawaited(Exception):
+    """A request was given up with all others."""
 
 
 class LocalWriter:
@@ -54,15 +62,25 @@ class LocalWriter:
         self.name = f"{name}:{max_new_tokens}:{temperature}:{seed}{_told(chat_model.template_args)}"
 
     def write(self, requests: Sequence[str]) -> Iterable[tuple[int, Text]]:
+        """Write to all requests that leave room for a text."""
+        prompts = [self.chat_model.prompt_ids([{"role": "user", "content": text}]) for text in requests]
+        longest = context_length(self.chat_model.model.config)
+        asked = [place for place, ids in enumerate(prompts) if longest is None or len(ids) < longest]
+        texts = [Text("", TOO_LONG)] * len(prompts)
+        if asked:
+            for place, text in zip(asked, self._sampled([prompts[place] for place in asked]), strict=True):
+                texts[place] = text
+        return enumerate(texts)
+
+    def _sampled(self, prompts: Sequence[Sequence[int]]) -> Iterator[Text]:
         from recovery.sampling.in_process import InProcessSampler, without_stops
         from recovery.sampling.protocol import SamplingParams
 
-        prompts = [self.chat_model.prompt_ids([{"role": "user", "content": text}]) for text in requests]
         params = SamplingParams(self.limit, self.temperature, self.seed)
         found = InProcessSampler(self.chat_model, self.at_once).sample(prompts, params)
         answers = map(self.chat_model.answer, without_stops(found.responses(), self.chat_model.stop_ids))
         flaws = (None if ended else CUT_OFF for ended in found.finished_B.tolist())
-        return enumerate(map(Text, answers, flaws))
+        return map(Text, answers, flaws)
 
 
 def _told(template_args: Mapping[str, Any]) -> str:
@@ -102,24 +120,38 @@ class EndpointWriter:
         self._unwanted: frozenset[str] = frozenset()  # parameters without which it answers
 
     def write(self, requests: Sequence[str]) -> Iterator[tuple[int, Text]]:
-        """Yield texts as they come; raise the first error after those of all other requests."""
-        with ThreadPoolExecutor(max(1, min(self.at_once, len(requests)))) as pool:
-            places = {pool.submit(self._one, text): place for place, text in enumerate(requests)}
-            failed = None
-            for future in as_completed(places):
+        """Yield texts as they come; raise the first error after those of all other requests.
+
+        An interruption waits for none: it comes after the texts that are there, and no more is sent.
+        """
+        stopped = threading.Event()
+        places: dict[Future[Text], int] = {}
+        failed: BaseException | None = None
+        try:
+            for place, text in enumerate(requests):
+                places[in_background(partial(self._one, text, stopped))] = place
+            for future in as_completed([*places]):
                 failed = failed or future.exception()
-                if future.exception() is None:
-                    yield places[future], future.result()
+                yield from _written(future, places[future])
+                del places[future]
+        except KeyboardInterrupt:
+            stopped.set()
+            for future, place in places.items():
+                if future.done():
+                    yield from _written(future, place)
+            raise
+        finally:
+            stopped.set()
         if failed:
             raise failed
 
-    def _one(self, text: str) -> Text:
+    def _one(self, text: str, stopped: threading.Event) -> Text:
         """Return the answer, or that the endpoint refuses the request; ask again after what may pass."""
         unwanted, tried = self._unwanted, 0
         first: Refused | None = None
         while True:
             try:
-                return self._answer(text, unwanted)
+                return self._answer(text, unwanted, stopped)
             except (NotFound, Refused, EngineLost) as error:
                 if isinstance(error, Refused) and error.status in OF_ONE_REQUEST:
                     named = _named(error) - unwanted
@@ -133,13 +165,15 @@ class EndpointWriter:
                         raise self._no_answer(error) from error
                     self.pause(_wait(getattr(error, "retry_after", None), tried - 1))
 
-    def _answer(self, text: str, unwanted: frozenset[str]) -> Text:
+    def _answer(self, text: str, unwanted: frozenset[str], stopped: threading.Event) -> Text:
         """Return the text of a streamed answer, or of a whole one from an endpoint that does not stream."""
         key = os.environ.get(KEY_VARIABLE)
         said: list[str] = []
         flaw: str | None = None
         with self._in_flight.one() as count:
+            _require_awaited(stopped)
             for event in self._client.stream(self._address, self._body(text, unwanted), self.timeout, key):
+                _require_awaited(stopped)
                 count()
                 said.append(_content(event))
                 flaw = CUT_OFF if _is_cut_off(event) else flaw
@@ -175,6 +209,18 @@ class EndpointWriter:
         said = str(error).removeprefix(f"{self._address}: ")
         key = os.environ.get(KEY_VARIABLE)
         return said.replace(key, "(key)") if key else said
+
+
+def _written(future: Future[Text], place: int) -> Iterator[tuple[int, Text]]:
+    """Yield the text of a request that is done, unless it failed."""
+    if future.exception() is None:
+        yield place, future.result()
+
+
+def _require_awaited(stopped: threading.Event) -> None:
+    """End a request whose answer is no longer read: neither send it nor let the endpoint write on."""
+    if stopped.is_set():
+        raise Unawaited
 
 
 def _named(error: Refused) -> frozenset[str]:

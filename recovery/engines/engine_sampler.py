@@ -5,14 +5,14 @@ send the student's weights -> canary: compare log-probs with the trainer's -> sa
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from recovery.batches.rollouts import Rollouts
+from recovery.engines.background import in_background
 from recovery.engines.canary import CANARY_PROMPTS, Canary, rollouts_of
 from recovery.engines.protocol import OnProgress, SampledAnswer, with_restart
 from recovery.errors import InputError
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from recovery.engines.protocol import Engine
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import SamplingParams
-
-Answer = TypeVar("Answer")
 
 
 class EngineSampler:
@@ -130,17 +128,3 @@ class EngineSampler:
             wait([self._pending])
             self._stale = self._stale or self._pending.exception() is not None
             self._pending = None
-
-
-def in_background(work: Callable[[], Answer]) -> Future[Answer]:
-    """Run the work in a daemon thread, which does not keep the process from exiting."""
-    found: Future[Answer] = Future()
-
-    def run() -> None:
-        try:
-            found.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - raised by Future.result
-            found.set_exception(error)
-
-    threading.Thread(target=run, daemon=True, name="sampling").start()
-    return found

@@ -67,8 +67,13 @@ class CheckpointStore:
             facts = {"kind": kind, "parent": parent, "base": base, "config": config or {}, "sha256": weights}
             return self._finish(scratch, facts, atomic_dirs.file_table(scratch))
 
-    def reference(self, path: Path | str, *, config: dict[str, Any] | None = None) -> Checkpoint:
-        """Register a directory that stays where it is (the clean model): only its hashes are kept here."""
+    def reference(
+        self, path: Path | str, *, config: dict[str, Any] | None = None, anew: bool = False
+    ) -> Checkpoint:
+        """Register a directory that stays where it is (the clean model): only its hashes are kept here.
+
+        Where the same files are registered, and whole, in another place, that one stays, unless `anew`.
+        """
         location = Path(path).resolve()
         if not location.is_dir():
             raise InputError(f"{path}: no such directory: give the model's own directory")
@@ -76,7 +81,7 @@ class CheckpointStore:
         facts = {"kind": "reference", "parent": None, "base": None, "config": config or {}}
         facts |= {"sha256": weights_sha256(location), "location": str(location)}
         with atomic_dirs.new_directory(self.root) as scratch:
-            return self._finish(scratch, facts, table)
+            return self._finish(scratch, facts, table, anew)
 
     def open(self, checkpoint_id: str) -> Checkpoint:
         """Return a checkpoint after verifying every byte of it and its base (once, while no file changes)."""
@@ -85,7 +90,7 @@ class CheckpointStore:
         if checkpoint.kind == "reference" and not checkpoint.path.is_dir():
             raise DamagedCheckpoint(
                 f"checkpoint {checkpoint_id}: the model is no longer at {checkpoint.path}: put it back, "
-                "or set model.path in recover.yaml to its new place and run `recover init`"
+                "or run `recover init`; if recover.yaml names that place, set model.path to the new one first"
             )
         if checkpoint.base:
             self._refuse_adapter_as_base(checkpoint)
@@ -104,9 +109,9 @@ class CheckpointStore:
                 f"checkpoint {checkpoint.id}: its base {checkpoint.base} is an adapter too: use another one"
             )
 
-    def locate(self, checkpoint_id: str) -> Path:
-        """Return the checkpoint `id` after verifying its manifest, but not its weights."""
-        return self._checkpoint(checkpoint_id, self._manifest(checkpoint_id)).path
+    def recorded(self, checkpoint_id: str) -> Checkpoint:
+        """Return a checkpoint after verifying its manifest, but not its weights."""
+        return self._checkpoint(checkpoint_id, self._manifest(checkpoint_id))
 
     def size(self, checkpoint_id: str) -> int:
         """Return the bytes of a checkpoint's files; 0 where it is not here."""
@@ -128,29 +133,30 @@ class CheckpointStore:
                     log.warning("%s", error)
         return sorted(found, key=lambda checkpoint: (checkpoint.created, checkpoint.id))
 
-    def _finish(self, scratch: Path, facts: dict[str, Any], table: atomic_dirs.FileTable) -> Checkpoint:
+    def _finish(
+        self, scratch: Path, facts: dict[str, Any], table: atomic_dirs.FileTable, anew: bool = False
+    ) -> Checkpoint:
         """Write the manifest and rename; an equal whole checkpoint that is already there wins."""
         checkpoint_id = atomic_dirs.digest({"files": table, "base": facts["base"]})[:12]
         created = datetime.datetime.now(datetime.UTC).isoformat()
         manifest = {"format": 1, "id": checkpoint_id, "created": created, **facts, "files": table}
         atomic_dirs.write_sealed(scratch / MANIFEST, manifest)
         target = self.root / checkpoint_id
-        if not atomic_dirs.publish(scratch, target) and not self._is_good(checkpoint_id, facts):
+        if not atomic_dirs.publish(scratch, target) and not self._stays(checkpoint_id, anew):
             atomic_dirs.remove(target)
             atomic_dirs.publish(scratch, target)
-        checkpoint = self._checkpoint(checkpoint_id, self._manifest(checkpoint_id))
+        checkpoint = self.recorded(checkpoint_id)
         _VERIFIED[target] = _stamps(checkpoint.path, table)
         return checkpoint
 
-    def _is_good(self, checkpoint_id: str, facts: dict[str, Any]) -> bool:
-        """Return whether an existing checkpoint can be kept: whole, and a reference to the same place."""
+    def _stays(self, checkpoint_id: str, anew: bool) -> bool:
+        """Return whether an existing checkpoint is kept: a whole one, unless it is a reference made anew."""
         try:
             there = self.open(checkpoint_id)
         except RecoverError as error:
             log.warning("%s; written anew", error)
             return False
-        moved = there.kind == "reference" == facts["kind"] and str(there.path) != facts["location"]
-        return not moved
+        return not (anew and there.kind == "reference")
 
     def _manifest(self, checkpoint_id: str) -> dict[str, Any]:
         """Read the manifest and verify it against its own hash and the id."""
@@ -182,7 +188,7 @@ def base_directory(adapter: Path | str) -> Path | None:
     base = atomic_dirs.read_sealed(f"checkpoint {directory.name}", directory / MANIFEST).get("base")
     if not base or not (directory.parent / base).is_dir():
         return None
-    return CheckpointStore(directory.parent).locate(base)
+    return CheckpointStore(directory.parent).recorded(base).path
 
 
 def _refuse_strangers(checkpoint: Checkpoint, table: atomic_dirs.FileTable) -> None:

@@ -301,6 +301,11 @@ def test_query_and_export_give_rows(recover: Recover, home: Path, tmp_path: Path
     table = tmp_path / "aliases.csv"
     assert recover("--home", home, "export", "aliases", "--out", table, "--json").json == {"file": str(table)}
     assert table.read_text().startswith('"')
+    for name, words in (("a.JSON", ""), ("b.jsonl", "--format json")):
+        recover("--home", home, "export", "aliases", "--out", tmp_path / name, *words.split())
+        assert json.loads((tmp_path / name).read_text())
+    recover("--home", home, "export", "aliases", "--out", tmp_path / "plain")
+    assert (tmp_path / "plain").read_text() == table.read_text()
 
 
 def test_distill_is_repeatable_and_merge_mixes(recover: Recover, home: Path) -> None:
@@ -801,6 +806,9 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("eval --suite ifeval,truthfulqa_mc3", 2, "no suite 'truthfulqa_mc3': did you mean truthfulqa_mc"),
         ("eval --suite qqqqqq", 2, "no suite 'qqqqqq': choose among ifeval"),
         ("eval --ifeval MISSING", 2, "MISSING is not a file"),
+        ("eval --tasks DOCS", 2, "--tasks: no task of lm-eval is asked: name one"),
+        ("eval base --tasks DOCS --suite ifeval,json", 2, "--tasks: no task of lm-eval is asked: name one"),
+        ("eval base --chat", 2, "--chat: no task of lm-eval is asked: name one"),
         ("eval --probes MISSING", 2, "MISSING: cannot be read"),
         ("eval base --suite knowledge", 2, "suite knowledge needs probes"),
         ("eval --responses MISSING --ifeval MISSING", 2, "MISSING: cannot be read"),
@@ -827,6 +835,7 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("ls --limit 0", 2, "Invalid value for '--limit'"),
         ("query INSERT", 2, "the query .*: give one SELECT"),
         ("query nonsense", 2, "syntax error"),
+        ("export runs --out runs.jsonl", 2, r"--out runs\.jsonl: \.jsonl names no format: end it in \.csv"),
         ("export nonsense", 2, "no table is called 'nonsense': choose one of cycles, "),
         ("locate cycle:99", 2, "cycle 99 is not recorded: `recover ls` lists those that are"),
         ("eval base --responses answers.jsonl", 2, "CHECKPOINT has no effect with --responses"),

@@ -12,7 +12,8 @@ import yaml
 
 from evals.probes import parse_probes
 from pipelines.cli.commands import cli
-from pipelines.unreachable_facts import _ways
+from pipelines.runs.workspace import Workspace
+from pipelines.unreachable_facts import _ways, lost
 from pipelines.writing.protocol import CUT_OFF, Text
 from recovery.models.chat_model import ChatModel
 from tests.support import tiny
@@ -91,6 +92,16 @@ def test_lost_refuses_a_suite_that_has_no_question(recover: Recover, place: Path
     probes = place / "world" / "probes.jsonl"
     said = recover("--home", place / "home", "lost", "base", "--probes", probes, "--suite", "updates")
     assert said.code == 2 and "asks nothing of updates" in said.err
+
+
+def test_lost_sorts_the_shipped_general_questions_where_no_file_has_any(
+    recover: Recover, place: Path
+) -> None:
+    with Workspace.open(place / "home") as ws:
+        found = lost(ws, "base", "retention", {"eval.limit": 3})
+    assert found["asked"] == 3 and len(found["items"]) == found["failed"]
+    said = recover("--home", place / "home", "lost", "base", "--suite", "updates")
+    assert said.code == 2 and "no probes lie beside the documents of base" in said.err
 
 
 def test_lost_asks_anew_where_only_several_samples_are_recorded(recover: Recover, place: Path) -> None:

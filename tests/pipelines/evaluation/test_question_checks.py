@@ -71,6 +71,17 @@ def test_passages_in_front_of_a_question_count(ws: Workspace, tmp_path: Path) ->
         evaluate(ws, job, key=ws.new_key())
 
 
+def test_where_retrieved_passages_take_the_room_fewer_are_the_remedy(ws: Workspace, tmp_path: Path) -> None:
+    job = eval_job(ws, "base", "knowledge", changes=probes(tmp_path, {"prompt": "Who?"}))
+    found = tmp_path / "passages.jsonl"
+    found.write_text(json.dumps({"id": "0", "passages": ["Ada wrote it. " * 30]}), encoding="utf-8")
+    with pytest.raises(InputError, match="answers included: give fewer --passages or leave it out"):
+        evaluate(ws, job.model_copy(update={"passages": str(found)}), key=ws.new_key())
+    closed = eval_job(ws, "base", "knowledge", changes=probes(tmp_path, {"prompt": "Who wrote it? " * 30}))
+    with pytest.raises(InputError, match="answers included: shorten it or leave it out"):
+        evaluate(ws, closed.model_copy(update={"passages": str(found)}), key=ws.new_key())
+
+
 def test_a_question_that_the_engine_does_not_read_is_refused_before_it_starts(
     ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

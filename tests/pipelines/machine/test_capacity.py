@@ -421,6 +421,45 @@ def test_what_does_not_fit_is_told_what_to_change() -> None:
     assert large["fits"] and large["change"] == []
 
 
+def advised(processes: int, **changes: Any) -> set[str]:
+    """Return what a plan advises, one by one, where all weights are trained."""
+    config = changed(capacity.both_trainings(REAL, lora=None), changes)
+    return {name for name, _ in capacity.remedies(config, processes)}
+
+
+OFFLOAD = "distill.offload_teacher: true"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"distill.method": "sft"},
+        {"distill.method": "rl"},
+        {"distill.method": "seqkd"},
+        {"distill.stop.every": 5},
+        {"distill.teacher_engine": "server"},
+    ],
+)
+def test_a_teacher_is_not_to_be_offloaded_where_that_is_refused(changes: dict[str, Any]) -> None:
+    assert OFFLOAD in advised(1) - advised(1, **changes)
+
+
+@pytest.mark.parametrize("changes", [{"model.quantize": "nf4"}, {"distill.method": "sdft"}])
+def test_what_cannot_be_sharded_is_not_to_be(changes: dict[str, Any]) -> None:
+    assert "model.shard: true (FSDP2 over 2 GPUs)" in advised(2) - advised(2, **changes)
+    job = stage_memory.PlannedWork(changed(REAL, changes), 2)
+    change = capacity.plan(read_size("32B"), *parse_gpus("2x10GB"), job)["change"]
+    assert not any("model.shard" in one for one in change)
+    assert "GiB or more: each holds the whole model" in change[-1]
+
+
+def test_shards_of_a_model_in_4_bits_are_not_planned(tmp_path: Path) -> None:
+    text = preset_text("real").replace("model:\n", "model:\n  quantize: nf4\n", 1)
+    (tmp_path / "recover.yaml").write_text(text)
+    with pytest.raises(InputError, match=r"--shard: model\.quantize is nf4"):
+        capacity.plan_for(tmp_path, model="8B", gpus="2x24GB", shard=True)
+
+
 @pytest.mark.slow
 def test_changes_that_are_named_do_make_it_fit() -> None:
     for gpus in ("1xH100", "8xH100", "2xA100", "4x48GB"):

@@ -80,7 +80,10 @@ def test_a_moved_model_is_found_by_its_new_place(tmp_path: Path) -> None:
     with Workspace.open(tmp_path / "home") as ws:
         first = initialise(ws, model=str(model))
     model.rename(tmp_path / "elsewhere")
-    with Workspace.open(tmp_path / "home") as ws, pytest.raises(RecoverError, match=r"set model\.path"):
+    with (
+        Workspace.open(tmp_path / "home") as ws,
+        pytest.raises(RecoverError, match=r"set model\.path to the new one"),
+    ):
         ws.clean()
     settings = tmp_path / "home" / config.CONFIG_NAME
     settings.write_text(settings.read_text().replace(str(model), str(tmp_path / "elsewhere")))

@@ -22,7 +22,7 @@ from pipelines.corpus.passages import Passage, passages
 from pipelines.microworld import people, templates, world
 from pipelines.writing.augment import WRITTEN, Augmented, _request, augment, load, named_kinds, write_rows
 from pipelines.writing.filters import ProbeLeaks, pairs, text_flaw
-from pipelines.writing.protocol import CUT_OFF, Text
+from pipelines.writing.protocol import CUT_OFF, TOO_LONG, Text
 from pipelines.writing.text_cache import Cache, written
 from pipelines.writing.writers import KEY_VARIABLE, EndpointWriter, LocalWriter
 from recovery.batches.rollouts import Rollouts
@@ -201,6 +201,26 @@ def test_the_clean_checkpoint_s_thinking_is_not_kept(ended: bool, monkeypatch: p
     monkeypatch.setattr(InProcessSampler, "sample", sample)
     writer = LocalWriter(tiny.chat_model(), "tiny", max_new_tokens=5, temperature=1.0)
     assert [*writer.write(["a"])] == [(0, Text("Retold.", None if ended else CUT_OFF))]
+
+
+def test_what_is_too_long_for_the_clean_checkpoint_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One such passage ended the command, and every repetition of it."""
+
+    def sample(self: InProcessSampler, prompts: Sequence[Sequence[int]], _: object) -> Rollouts:
+        said, count = [*b"Retold.", self.chat_model.stop_ids[0]], len(prompts)
+        return Rollouts.from_samples(prompts, [said] * count, [[0.0] * len(said)] * count, [True] * count, 0)
+
+    monkeypatch.setattr(InProcessSampler, "sample", sample)
+    chat = tiny.chat_model(max_position_embeddings=200)
+    writer = LocalWriter(chat, "tiny", max_new_tokens=5, temperature=1.0, at_once=2)
+    requests = ["a" * 300, "b" * 300, "c" * 300, "short"]
+    found = written(Cache(tmp_path / "c.jsonl"), writer, requests)
+    assert found == [*[Text("", TOO_LONG)] * 3, Text("Retold.")]
+    assert [*Cache(tmp_path / "c.jsonl").texts.values()] == found
+    told = augment(["Ada Horn keeps a goat. " * 20], writer, tmp_path, kinds=["qa", "summary"])
+    assert (told.rows, told.refused) == ([], {TOO_LONG: 2})
 
 
 def test_what_the_clean_checkpoint_wrote_is_not_written_again(

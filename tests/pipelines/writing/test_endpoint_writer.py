@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -262,3 +267,85 @@ def test_a_silent_server_is_told_from_one_that_is_away() -> None:
         with pytest.raises(RecoverError, match=r"no answer within 0\.3 s") as caught:
             list(server.writer(timeout=0.3, tries=1).write(["hello"]))
     assert isinstance(caught.value.__cause__, TimedOut)
+
+
+# Interruptions --------------------------------------------------------------------------------------------
+
+
+Futures = Sequence[Future[Text]]
+
+
+def interrupted_once(monkeypatch: pytest.MonkeyPatch, ready: Callable[[Futures], bool]) -> Futures:
+    """Interrupt a writer that waits for answers, once something has happened; return what it waits for."""
+    awaited: list[Future[Text]] = []
+
+    def interrupt(futures: Futures) -> Iterator[Future[Text]]:
+        awaited.extend(futures)
+        while not ready(awaited):
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.writing.writers.as_completed", interrupt)
+    return awaited
+
+
+def test_an_interruption_keeps_what_has_come(
+    tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for all other answers, and then threw all of them away."""
+    held = threading.Event()
+
+    def answer(body: Body) -> tuple[int, Any]:
+        held.wait(60 * (asked(body) == "slow"))
+        return says(body)
+
+    endpoint.answer = answer
+    interrupted_once(monkeypatch, lambda awaited: sum(future.done() for future in awaited) == 2)
+    with pytest.raises(KeyboardInterrupt):
+        written(Cache(tmp_path / "c.jsonl"), endpoint.writer(), ["one", "slow", "two"])
+    assert not held.is_set()
+    held.set()
+    assert {text.said for text in Cache(tmp_path / "c.jsonl").texts.values()} == {"one", "two"}
+
+
+def test_after_an_interruption_nothing_more_is_sent(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = threading.Event()
+
+    def fails(body: Body) -> tuple[int, Any]:
+        held.wait(60)
+        return refuses("busy", 503)
+
+    endpoint.answer = fails
+    awaited = interrupted_once(monkeypatch, lambda _: len(endpoint.seen) == 2)
+    writer = endpoint.writer(at_once=2, pause=lambda _: None)
+    with pytest.raises(KeyboardInterrupt):
+        list(writer.write(["one", "two", "three"]))
+    held.set()
+    assert not wait(awaited, timeout=60).not_done
+    assert len(endpoint.seen) == 2  # neither again, nor the one that waited for its turn
+
+
+WRITING = """
+import signal, sys
+from pipelines.writing.writers import EndpointWriter
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
+list(EndpointWriter(sys.argv[1], "m").write(["hello"]))
+"""
+
+
+def test_an_interrupted_process_does_not_wait_for_an_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60)
+        command = [sys.executable, "-c", WRITING, f"http://127.0.0.1:{silent.getsockname()[1]}"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
+            try:
+                connection, _ = silent.accept()
+                child.send_signal(signal.SIGINT)
+                said = child.communicate(timeout=60)[1]
+            finally:
+                child.kill()
+            connection.close()
+    assert "KeyboardInterrupt" in said

@@ -13,8 +13,9 @@ import torch
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.training import OptimizerConfig
 from pipelines.engines.engine_checks import check
+from recovery.engines.background import in_background
 from recovery.engines.canary import CANARY_TOKENS, trainer_logprobs
-from recovery.engines.engine_sampler import EngineSampler, in_background
+from recovery.engines.engine_sampler import EngineSampler
 from recovery.engines.json_client import JsonClient
 from recovery.engines.lookahead import Lookahead, corrected
 from recovery.engines.vllm_http import ServerEngine

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -194,13 +195,23 @@ def test_a_moved_reference_is_named_and_can_be_registered_again(tmp_path: Path) 
     store = CheckpointStore(tmp_path / "store")
     made = store.reference(tiny.save(tmp_path / "here"))
     (tmp_path / "here").rename(tmp_path / "there")
-    with pytest.raises(DamagedCheckpoint, match=r"no longer at .*here: put it back, or set model\.path"):
+    with pytest.raises(DamagedCheckpoint, match=r"no longer at .*here: put it back, or run `recover init`"):
         store.open(made.id)
     assert store.reference(tmp_path / "there").id == made.id
     assert store.open(made.id).path == tmp_path / "there"
     for wrong, message in (("nowhere", "no such directory"), ("store", "no safetensors weights")):
         with pytest.raises(InputError, match=message):
             store.reference(tmp_path / wrong)
+
+
+def test_a_copy_of_a_registered_model_leaves_it_where_it_is(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path / "store")
+    made = store.reference(tiny.save(tmp_path / "clean"), config={"model": "x/y"})
+    copy = shutil.copytree(made.path, tmp_path / "copy")
+    assert store.reference(copy) == made == store.open(made.id)
+    moved = store.reference(copy, config={"model": "copy"}, anew=True)
+    assert (moved.id, moved.path, moved.config) == (made.id, copy, {"model": "copy"})
+    assert store.open(made.id) == moved
 
 
 def no_space(directory: Path) -> None:
