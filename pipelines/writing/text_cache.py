@@ -47,8 +47,8 @@ class Cache:
                 break
             with suppress(ValueError, KeyError, TypeError):
                 row = json.loads(line)
-                flaw = row.get("flaw", None if row.get("ended", True) else CUT_OFF)
-                self.texts[row["key"]] = Text(row["text"], flaw)
+                key, said = row["key"], row["text"]
+                self.texts[key] = Text(said, row.get("flaw", None if row.get("ended", True) else CUT_OFF))
             self._whole += len(line)
 
     def add(self, rows: Iterable[tuple[str, Text]]) -> None:
