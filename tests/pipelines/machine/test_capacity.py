@@ -321,6 +321,17 @@ def test_an_adapter_needs_no_second_teacher() -> None:
     assert full.memory["teacher"] == 2 * 8_190_735_360
 
 
+def test_rows_are_planned_as_long_as_recovery_reads_them() -> None:
+    """8B on 40 GiB: 17.5 GB are left beside an adapter on the clean model, 1.1 beside a second model too."""
+    real = changed(parse(preset_text("real"), "preset"), {"distill.lora": {"rank": 128}})
+    whole = changed(real, {"midtrain.lora": None})
+    rows = [
+        capacity._fitted(one, EIGHT, 1, GPUS["A100-40"], 2_000_000).distill.longest_row
+        for one in (real, whole)
+    ]
+    assert rows[0] > 20_000 and rows[1] == 2 * (2048 + 200)
+
+
 def test_a_moving_average_that_teaches_is_there_in_fp32() -> None:
     """Four bytes of every trained weight, beside the teacher that computes with them in 16 bits."""
     name = "the teacher's average"
