@@ -8,6 +8,7 @@ what the weights and the optimizer leave free.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from pipelines.config.sections.base import AUTO
@@ -39,6 +40,7 @@ class ModelSize:
     quantized_bytes: float = 0.0  # of weights in 4 bits, beside which only an adapter can be trained; else 0
     rank: int = 0  # of the adapter that the student is
     embeddings: int = 0  # among the parameters, the head included; 0 where that is not known
+    unused: int = 0  # among the parameters: never trained, as of a vision tower
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Machine:
     usable_bytes: float
     weight_bytes: int = 2  # bfloat16; 4: float32, where master weights need no copy
     parts: int = 1  # processes over which weights, gradients and optimizer are sharded
+    whole_bytes: float = math.inf  # of the memory, of which only a part is usable
 
 
 def fit_midtraining(settings: MidtrainConfig, model: ModelSize, machine: Machine) -> MidtrainConfig:

@@ -11,7 +11,7 @@ from pipelines.config.fitted import Machine, ModelSize
 from pipelines.config.sections.base import Section
 from pipelines.machine import gpus, model_sizes
 from recovery.errors import InputError
-from recovery.launch_env import launched
+from recovery.launch_env import launched, launched_here
 from recovery.memory import main_memory
 
 if TYPE_CHECKING:
@@ -100,5 +100,6 @@ def this_machine(model: ModelConfig) -> Machine:
     parts = launched() if model.shard else 1
     if gpu:
         total = torch.cuda.get_device_properties(0).total_memory
-        return Machine(gpus.USABLE * total, weight_bytes, parts)
-    return Machine(USABLE_CPU * main_memory() / launched(), weight_bytes, parts)
+        return Machine(gpus.USABLE * total, weight_bytes, parts, total)
+    main = main_memory()
+    return Machine(USABLE_CPU * main / launched(), weight_bytes, parts, main / launched_here())

@@ -89,6 +89,14 @@ def test_adapter_weights_are_those_that_peft_makes(tmp_path: Path, family: str) 
     assert size_of(chat.model) == size
 
 
+@pytest.mark.parametrize(("family", "sees"), [("Llama", False), ("Qwen 3 VL", True)])
+def test_what_no_text_meets_is_never_trained(tmp_path: Path, family: str, sees: bool) -> None:
+    chat = load(ModelSpec(str(families.save(families.named(family), tmp_path / "m"))))
+    frozen = sum(one.numel() for one in chat.model.parameters() if not one.requires_grad)
+    assert size_of(chat.model).unused == frozen
+    assert (frozen > 0) is sees
+
+
 @pytest.mark.parametrize(
     "family",
     ["Llama", "DeepSeek V2", "DeepSeek V3", "Gemma 4", "Gemma 3n", "Phi-3", "LFM 2", "Falcon, alibi"],
