@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
@@ -17,7 +18,7 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.distillation import inputs
 from pipelines.distillation.pool import Chosen, chosen_once, read_without_leaks, with_room
 from pipelines.distillation.starting_model import starting_model
-from pipelines.distillation.teachers import Teachers
+from pipelines.distillation.teachers import Teachers, trains_on_teacher
 from pipelines.engines import engine_checks, engine_places
 from pipelines.knowledge import guards
 from pipelines.machine.fitting import fitted_once
@@ -105,7 +106,8 @@ def _remove_documents(stage: Stage) -> None:
 
 
 def _fitted(job: DistillJob, stage: Stage) -> DistillJob:
-    settings = fitted_once(stage, job.student, job.settings, fitted.fit_distillation)
+    fit = partial(fitted.fit_distillation, on_teacher=trains_on_teacher(stage.workspace, job))
+    settings = fitted_once(stage, job.student, job.settings, fit)
     return job.model_copy(update={"settings": settings})
 
 

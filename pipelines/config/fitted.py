@@ -8,6 +8,7 @@ what the weights and the optimizer leave free.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from pipelines.config.sections.base import AUTO
@@ -40,6 +41,7 @@ class ModelSize:
     quantized_bytes: float = 0.0  # of weights in 4 bits, beside which only an adapter can be trained; else 0
     rank: int = 0  # of the adapter that the student is
     embeddings: int = 0  # among the parameters, the head included; 0 where that is not known
+    unused: int = 0  # among the parameters: never trained, as of a vision tower
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Machine:
     weight_bytes: int = 2  # bfloat16; 4: float32, where master weights need no copy
     parts: int = 1  # processes over which weights, gradients and optimizer are sharded
     pass_tokens: int = LARGEST_MICROBATCH  # of a training pass at most; more would not make it faster
+    whole_bytes: float = math.inf  # of the memory, of which only a part is usable
 
 
 def fit_midtraining(settings: MidtrainConfig, model: ModelSize, machine: Machine) -> MidtrainConfig:
@@ -57,28 +60,37 @@ def fit_midtraining(settings: MidtrainConfig, model: ModelSize, machine: Machine
 
     `fit_to_corpus` sets the rest.
     """
-    beside = _beside(model, machine) if settings.method == "passage" else 0.0
-    lora = _lora(settings.lora, model, machine, beside)
-    free = machine.usable_bytes - _held(lora is not None, model, machine) - beside
+    lora = _lora(settings.lora, model, machine)
+    free = machine.usable_bytes - _held(lora is not None, model, machine)
+    free -= whole_weights(model, machine) if settings.method == "passage" else 0.0
     microbatch = settings.microbatch_tokens or _microbatch(free, model, machine)
     return settings.model_copy(update={"lora": lora, "microbatch_tokens": microbatch})
 
 
-def fit_distillation(settings: DistillConfig, model: ModelSize, machine: Machine) -> DistillConfig:
+def fit_distillation(
+    settings: DistillConfig, model: ModelSize, machine: Machine, *, on_teacher: bool = False
+) -> DistillConfig:
     """Set adapter, microbatch and longest row by model and memory, beside a teacher of the same size.
 
+    No teacher is loaded where an adapter is trained `on_teacher` itself: that is the student without it.
     A microbatch holds the longest answer at least: one pass takes that much memory whatever the others hold.
     A longer row is a pass of its own, which may take all that is free.
     """
-    beside, averaged = _beside(model, machine), averaged_bytes(settings)
-    lora = _lora(settings.lora, model, machine, beside + averaged * model.parameters)
-    free = machine.usable_bytes - _held(lora is not None, model, machine) - beside
-    free -= averaged * (model.adapter if lora else model.parameters)
+    lora = _lora(settings.lora, model, machine)
+    free = machine.usable_bytes - _held(lora is not None, model, machine)
+    if not (lora and on_teacher and _is_below(settings, lora)):
+        free -= whole_weights(model, machine)
+    free -= averaged_bytes(settings) * (model.adapter if lora else model.parameters)
     fitting = tokens_of_a_pass(_microbatch(free, model, machine), settings.max_new_tokens)
     microbatch = settings.microbatch_tokens or fitting
     longest = settings.longest_row or max(2 * fitting, int(free / model.activation_bytes))
     sizes = {"lora": lora, "microbatch_tokens": microbatch, "longest_row": longest}
     return settings.model_copy(update=sizes)
+
+
+def _is_below(settings: DistillConfig, lora: LoraConfig) -> bool:
+    """Return whether the model below the adapter teaches alone, and an adapter leaves its head as it is."""
+    return settings.resolved_method().teacher == "base" and lora.targets == LoraConfig().targets
 
 
 def tokens_of_a_pass(microbatch: int, new_tokens: int, prompt_tokens: int = TRAINED_PROMPT) -> int:
@@ -88,7 +100,7 @@ def tokens_of_a_pass(microbatch: int, new_tokens: int, prompt_tokens: int = TRAI
 
 def fit_evaluation(settings: EvalConfig, model: ModelSize, machine: Machine) -> EvalConfig:
     """Set how many prompts are answered at once."""
-    free = machine.usable_bytes - _weights(model, machine)
+    free = machine.usable_bytes - whole_weights(model, machine)
     row = model.cache_bytes * (PROMPT_TOKENS + settings.max_new_tokens)
     batch = settings.batch_size or _rows(min(free / 2 / row, LARGEST_BATCH))
     return settings.model_copy(update={"batch_size": batch})
@@ -155,12 +167,11 @@ def _pass_in_words(settings: MidtrainConfig | DistillConfig) -> str:
     return f"{weights}, {settings.microbatch_tokens:,} tokens in a forward pass"
 
 
-def _lora(
-    asked: LoraConfig | str | None, model: ModelSize, machine: Machine, beside: float
-) -> LoraConfig | None:
+def _lora(asked: LoraConfig | str | None, model: ModelSize, machine: Machine) -> LoraConfig | None:
     """Take the adapter that is asked for, or the student's own; else all weights.
 
-    With `auto` these are trained only where half of the memory holds them, with the bytes `beside` them.
+    With `auto` these are trained only where half of the memory holds them and what recovery has beside them,
+    in midtraining too: an adapter on a midtrained model would have the clean one as a second model beside it.
     """
     if isinstance(asked, LoraConfig):
         return asked
@@ -170,14 +181,14 @@ def _lora(
         return None
     if model.quantized_bytes:
         return LoraConfig()
-    held = _held(False, model, machine) + beside
+    held = _held(False, model, machine) + _beside(model, machine)
     return None if held <= machine.usable_bytes / 2 else LoraConfig()
 
 
 def _held(adapter: bool, model: ModelSize, machine: Machine) -> float:
     """Return the bytes of this process's part of the weights and of all that training keeps for them."""
     if adapter:
-        whole = _weights(model, machine) + model.adapter * MASTER_BYTES
+        whole = whole_weights(model, machine) + model.adapter * MASTER_BYTES
     else:
         copy = machine.weight_bytes if machine.weight_bytes < 4 else 0
         whole = model.parameters * (MASTER_BYTES + copy)
@@ -187,10 +198,10 @@ def _held(adapter: bool, model: ModelSize, machine: Machine) -> float:
 def _beside(model: ModelSize, machine: Machine) -> float:
     """Return the bytes of a teacher, and of a sharded student's other parts, gathered while it samples."""
     gathered = 1 - 1 / machine.parts
-    return _weights(model, machine) * (1 + gathered)
+    return whole_weights(model, machine) * (1 + gathered)
 
 
-def _weights(model: ModelSize, machine: Machine) -> float:
+def whole_weights(model: ModelSize, machine: Machine) -> float:
     """Return the bytes of a loaded model's weights."""
     return model.quantized_bytes or model.parameters * machine.weight_bytes
 

@@ -163,6 +163,19 @@ class FrozenTeachers:
         return self.parent.base or self.parent.id
 
 
+def trains_on_teacher(ws: Workspace, job: DistillJob) -> bool:
+    """Return whether an adapter that is trained lies on the teacher itself: no second model is loaded then.
+
+    Under a fresh adapter lies the mixture, if the teacher's share is merged in first.
+    """
+    from recovery.models.adapters import is_within_layers
+
+    student = ws.checkpoint(job.student)
+    if (student.base or student.id) != ws.checkpoint(job.teacher).id:
+        return False
+    return is_within_layers(student.path) and (student.base is not None or not job.settings.merge)
+
+
 def scoring(
     ws: Workspace, job: DistillJob, method: Method, rows: Iterable[Prompt], *, midtrains: bool = False
 ) -> list[str]:

@@ -40,6 +40,7 @@ from pipelines.job_from_options.teacher_servers import require_kept
 from pipelines.job_from_options.trained_weights import require_both_trainable, require_registered
 from pipelines.knowledge import passage_teaching
 from pipelines.machine.disk_space import STAGES, require_space
+from pipelines.machine.held_memory import require_memory
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -78,6 +79,8 @@ def cycle_job(
         require_kept(ws, chosen, settings, cycle=True)
     further = MOST_MADE[chosen_later] - distils if chosen_later else 0  # checkpoints that a choice makes
     require_space(ws, chosen, settings, STAGES if distils else STAGES[:1], further)
+    sure = STAGES[:1] if chosen_later else STAGES  # a choice leaves out what cannot be made
+    require_memory(ws, chosen, settings, sure, ws.clean())
     folder = training_folder(ws, docs, settings)
     settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment, changes)})
     settings = with_further(ws, with_ifeval(ws, settings, changes))

@@ -29,6 +29,7 @@ from pipelines.job_from_options.teacher_servers import require_kept
 from pipelines.job_from_options.trained_weights import require_registered, require_trainable
 from pipelines.knowledge import passage_teaching
 from pipelines.machine.disk_space import require_space
+from pipelines.machine.held_memory import require_memory
 from pipelines.merge import require_mergeable
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
@@ -55,6 +56,7 @@ def midtrain_job(
     require_registered(ws)
     require_trainable(ws, chosen, settings, "midtrain", changes)
     require_space(ws, chosen, settings, ("midtrain",))
+    require_memory(ws, chosen, settings, ("midtrain",), ws.clean())
     require_probes(settings)
     folder = training_folder(ws, docs, settings)
     midtrain = with_augmented(settings.midtrain, augment, changes)
@@ -87,6 +89,7 @@ def distill_job(
     require_registered(ws)
     require_trainable(ws, chosen, settings, "distill", changes)
     require_space(ws, chosen, settings, ("distill",))
+    require_memory(ws, chosen, settings, ("distill",), ws.checkpoint(teacher))
     require_probes(settings)
     distill = with_routes(ws, settings.distill)
     check_settings(distill, ws.config)

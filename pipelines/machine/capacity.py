@@ -74,7 +74,7 @@ def _fitted(config: Config, size: Size, count: int, gpu: Gpu, tokens: int) -> Co
     midtrain = fit_midtraining(config.midtrain, model, machine)
     fitted = {
         "midtrain": fit_to_corpus(midtrain, tokens, config.midtrain.mix.at_first.new),
-        "distill": fit_distillation(config.distill, model, machine),
+        "distill": fit_distillation(config.distill, model, machine, on_teacher=midtrain.lora is not None),
         "eval": fit_evaluation(config.eval, model, machine),
     }
     return config.model_copy(update=fitted)

@@ -33,6 +33,7 @@ from pipelines.machine.stage_tokens import (
 from pipelines.runs.cost import Flops
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
+from recovery.launch_env import launched
 
 if TYPE_CHECKING:
     from evals.scores import Asked
@@ -91,7 +92,8 @@ def forecast(
         size = read_size(str(ws.checkpoint(job.clean).path))
     except InputError:
         return None
-    timed = _Timed(size, measured(size.hidden, settings.model.number_bytes(on_gpu())))
+    speed = measured(size.hidden, settings.model.number_bytes(on_gpu()))
+    timed = _Timed(size, speed, launched() if on_gpu() else 1)
     mix = mix_of(ws, job.student, settings.midtrain.mix)
     if not job.augment:
         mix = mix.without("augmented")
@@ -117,6 +119,7 @@ class _Timed:
 
     size: Size
     speed: Speed
+    processes: int = 1  # that train, each on a GPU of its own; on a CPU they share its cores
 
     def suite(self, suite: Suite, *, recorded: bool = False) -> float:
         """Return the time of a suite in all evaluations, or in those after the clean model's.
@@ -137,11 +140,12 @@ class _Timed:
         return self.spent(midtraining_tokens(planned, mix, tokens, _usual(job), longest))
 
     def recovery(self, job: CycleJob) -> float:
-        return self.spent(recovery_tokens(job.settings.distill, _usual(job)))
+        return self.spent(recovery_tokens(job.settings.distill, _usual(job)), self.processes)
 
-    def spent(self, tokens: StageTokens) -> float:
-        written = self.write(tokens.rows, tokens.sampled)
-        return written + self.read(tokens.scored) + self.train(tokens.trained)
+    def spent(self, tokens: StageTokens, answering: int = 1) -> float:
+        """Return the time of a stage: all processes train, and so many of them write and score answers."""
+        written = self.write(tokens.rows / answering, tokens.sampled / answering)
+        return written + self.read(tokens.scored) / answering + self.train(tokens.trained) / self.processes
 
     def read(self, tokens: float) -> float:
         return Flops.of_size(self.size).forward(tokens) / (READING_SHARE * self.speed.flops)

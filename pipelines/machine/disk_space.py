@@ -54,13 +54,13 @@ def require_space(
     for one in found:
         if max(free) < one.least:
             raise InputError(
-                f"{ws.home}: {_gib(max(free))} are free there, and {one.stage} needs {_gib(one.least)} for a "
+                f"{ws.home}: {gib(max(free))} are free there, and {one.stage} needs {gib(one.least)} for a "
                 "saved state and its checkpoint: remove what is no longer needed (`recover prune` lists it), "
                 "or take a --home on another disk"
             )
     if min(free) < (most := in_all(found, further)):
         ws.progress.say(
-            f"  disk         {_gib(min(free))} are free, states and checkpoints take {_gib(most)} at most: "
+            f"  disk         {gib(min(free))} are free, states and checkpoints take {gib(most)} at most: "
             "`recover prune` lists what is no longer needed"
         )
 
@@ -146,5 +146,5 @@ def _states(save_every: int, steps: int | None) -> int:
     return min(AT_ONCE, math.ceil(steps / save_every)) if steps else AT_ONCE
 
 
-def _gib(count: float) -> str:
+def gib(count: float) -> str:
     return f"{count / GIB:,.1f} GiB"

@@ -11,7 +11,7 @@ from pipelines.config.fitted import CPU_MICROBATCH, Machine, ModelSize
 from pipelines.config.sections.base import Section
 from pipelines.machine import gpus, model_sizes
 from recovery.errors import InputError
-from recovery.launch_env import launched
+from recovery.launch_env import launched, launched_here
 from recovery.memory import main_memory
 
 if TYPE_CHECKING:
@@ -100,6 +100,6 @@ def this_machine(model: ModelConfig) -> Machine:
     parts = launched() if model.shard else 1
     if gpu:
         total = torch.cuda.get_device_properties(0).total_memory
-        return Machine(gpus.USABLE * total, weight_bytes, parts)
-    usable = USABLE_CPU * main_memory() / launched()
-    return Machine(usable, weight_bytes, parts, pass_tokens=CPU_MICROBATCH)
+        return Machine(gpus.USABLE * total, weight_bytes, parts, whole_bytes=total)
+    whole = main_memory() / launched_here()
+    return Machine(USABLE_CPU * whole, weight_bytes, parts, pass_tokens=CPU_MICROBATCH, whole_bytes=whole)

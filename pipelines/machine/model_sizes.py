@@ -102,4 +102,5 @@ def model_size(size: Size, settings: ModelConfig, gpu: bool = True) -> ModelSize
         cache_bytes=max(1, round(number_bytes * cache)),
         quantized_bytes=size.weight_bytes(True, number_bytes) if settings.quantize else 0.0,
         embeddings=size.embeddings,
+        unused=size.unused,
     )

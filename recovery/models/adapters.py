@@ -14,6 +14,7 @@ import torch
 from recovery.errors import InputError
 from recovery.forward.hidden_states import is_adapter, unwrap
 from recovery.models.hub import explained
+from recovery.storage.weights_hash import tensor_slots
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -24,6 +25,7 @@ ALL_LINEAR = "all-linear"
 EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 NARROWEST = 8  # a matrix with fewer rows or columns is a gate or a set of coefficients
 CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -223,6 +225,13 @@ def changes_head(model: Any) -> bool:
     """Return whether a model's adapter also changes its output head."""
     head = model.get_output_embeddings()
     return hasattr(head, "disable_adapters") or any(one.requires_grad for one in head.parameters())
+
+
+def is_within_layers(directory: Path) -> bool:
+    """Return whether a stored adapter, if there is one, lies on numbered layers alone, not on the head."""
+    weights = directory / WEIGHTS
+    names = [slot.name.split(".") for slot in tensor_slots(weights)] if weights.is_file() else []
+    return all(any(part.isdigit() for part in name) for name in names)
 
 
 @contextmanager

@@ -55,6 +55,7 @@ class Size:
     attention_width: int  # heads times their width, summed over the layers
     cache_numbers: int  # keys and values of one token, over all layers
     matrices: tuple[Matrix, ...]
+    unused: int = 0  # parameters that no text meets, as of a vision tower: they are never trained
     name: str = ""
     empty: EmptyModel | None = field(default=None, compare=False, repr=False)  # builds it without numbers
 
@@ -126,6 +127,7 @@ def size_of(model: Any) -> Size:
     matrices = tuple(_matrices(core, experts, _used(config)))
     total = sum(one.numel() for _, one in named)
     idle = sum((m.copies - m.used) * m.inputs * m.outputs for m in matrices if m.is_routed)
+    used = {id(one) for one in core.get_decoder().parameters()} | ends.keys()
     return Size(
         parameters=total,
         embeddings=sum(ends.values()),
@@ -136,6 +138,7 @@ def size_of(model: Any) -> Size:
         attention_width=sum(wide for wide, _ in _attention(core, config)),
         cache_numbers=cache_numbers(core),
         matrices=matrices,
+        unused=sum(one.numel() for _, one in named if id(one) not in used),
     )
 
 

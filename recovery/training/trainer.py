@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from recovery import distributed
 from recovery.errors import NonFiniteLoss, OutOfMemory, Unstable
+from recovery.forward.hidden_states import is_adapter
 from recovery.memory import ran_out
 from recovery.objective.signal_survey import SignalSurvey
 from recovery.seeds import step_seed
@@ -79,7 +80,7 @@ def train(
     is called on rank 0 only, and rank 0's result of `should_stop` counts. What it reads of a sharded model
     it reads inside `distributed.gathered`.
     """
-    with naming_lack_of_memory("before its first step"):
+    with naming_lack_of_memory("before its first step", chat_model.model):
         updater = Updater(chat_model, config)
     saver = Saver(updater, batches, config, state)
     survey = loss_fn.survey if isinstance(loss_fn, TokenLoss) else None
@@ -97,7 +98,7 @@ def train(
             if survey:
                 survey.begin(step)
 
-            with naming_lack_of_memory(f"in step {step}"):
+            with naming_lack_of_memory(f"in step {step}", chat_model.model):
                 updates = _Timed(batches.updates(step))
                 sums = _trained(step, updates, updater, loss_fn, saver)
 
@@ -167,17 +168,22 @@ def _reported(batches: Batches, survey: SignalSurvey | None) -> dict[str, float]
 
 
 @contextmanager
-def naming_lack_of_memory(where: str) -> Iterator[None]:
+def naming_lack_of_memory(where: str, model: Any) -> Iterator[None]:
     """Raise OutOfMemory, which says what to do, where an allocation fails inside the block."""
     try:
         yield
     except RuntimeError as error:
         if not ran_out(error):
             raise
+        less = "lower microbatch_tokens, row_tokens or longest_row (where a pass is one row: max_new_tokens)"
+        recompute = "set model.gradient_checkpointing: true"
+        if is_adapter(model):
+            ways = f"{less} or the rank of lora, or {recompute}"
+        else:
+            ways = f"{less}, {recompute}, or train an adapter"
         raise OutOfMemory(
-            f"training: out of memory {where}: lower microbatch_tokens, row_tokens or longest_row, set "
-            "model.gradient_checkpointing: true, or train an adapter, and begin a new run: `recover resume` "
-            "keeps its settings"
+            f"training: out of memory {where}: {ways}, and begin a new run: `recover resume` keeps its "
+            "settings"
         ) from error
 
 

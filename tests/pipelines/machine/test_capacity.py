@@ -89,6 +89,14 @@ def test_adapter_weights_are_those_that_peft_makes(tmp_path: Path, family: str) 
     assert size_of(chat.model) == size
 
 
+@pytest.mark.parametrize(("family", "sees"), [("Llama", False), ("Qwen 3 VL", True)])
+def test_what_no_text_meets_is_never_trained(tmp_path: Path, family: str, sees: bool) -> None:
+    chat = load(ModelSpec(str(families.save(families.named(family), tmp_path / "m"))))
+    frozen = sum(one.numel() for one in chat.model.parameters() if not one.requires_grad)
+    assert size_of(chat.model).unused == frozen
+    assert (frozen > 0) is sees
+
+
 @pytest.mark.parametrize(
     "family",
     ["Llama", "DeepSeek V2", "DeepSeek V3", "Gemma 4", "Gemma 3n", "Phi-3", "LFM 2", "Falcon, alibi"],
@@ -319,6 +327,17 @@ def test_an_adapter_needs_no_second_teacher() -> None:
     ]
     assert lora.memory["teacher"] == 0
     assert full.memory["teacher"] == 2 * 8_190_735_360
+
+
+def test_rows_are_planned_as_long_as_recovery_reads_them() -> None:
+    """8B on 40 GiB: 17.5 GB are left beside an adapter on the clean model, 1.1 beside a second model too."""
+    real = changed(parse(preset_text("real"), "preset"), {"distill.lora": {"rank": 128}})
+    whole = changed(real, {"midtrain.lora": None})
+    rows = [
+        capacity._fitted(one, EIGHT, 1, GPUS["A100-40"], 2_000_000).distill.longest_row
+        for one in (real, whole)
+    ]
+    assert rows[0] > 20_000 and rows[1] == 2 * (2048 + 200)
 
 
 def test_a_moving_average_that_teaches_is_there_in_fp32() -> None:

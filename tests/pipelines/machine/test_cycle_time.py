@@ -19,6 +19,7 @@ from pipelines.job_from_options.cycle import cycle_job
 from pipelines.machine import cycle_time
 from pipelines.machine.cycle_time import Forecast, _Timed
 from pipelines.machine.product_speed import Speed, measured
+from pipelines.machine.stage_tokens import StageTokens
 from pipelines.runs.workspace import Workspace
 from recovery.models.size import Size
 from tests.support.small_cycles import make_docs, make_home, settle
@@ -42,6 +43,37 @@ READING = _Timed(SIZE, Speed(flops=1e12, weights=1e6))  # decoding waits for mem
 def test_times_of_tokens_worked_by_hand() -> None:
     assert COMPUTING.read(100) == pytest.approx(2 * 1000 * 100 / 0.8e6)
     assert COMPUTING.train(100) == pytest.approx(6 * 1000 * 100 / 0.8e6)
+
+
+def test_processes_divide_training_and_recovery_s_answers_but_no_evaluation() -> None:
+    four = replace(COMPUTING, processes=4)
+    asked = Suite("some", [], lambda _: iter(()), answers=64, longest=50)
+    assert four.suite(asked) == COMPUTING.suite(asked)
+    tokens = StageTokens(rows=128, sampled=6400, scored=1000, trained=8000)
+    written, scored, trained = COMPUTING.write(32, 6400), COMPUTING.read(1000), COMPUTING.train(8000)
+    assert four.spent(tokens) == pytest.approx(written + scored + trained / 4)  # midtraining's chat
+    assert four.spent(tokens, 4) == pytest.approx((written + scored + trained) / 4)
+    reading = replace(READING, processes=4)  # each reads all weights for a quarter of the rows
+    few = StageTokens(rows=64, sampled=6400)
+    assert reading.spent(few, 4) == pytest.approx(READING.spent(few))
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize(("gpu", "times"), [(True, 4), (False, 1)])
+def test_processes_on_gpus_shorten_the_forecast_those_on_a_cpu_share_its_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: bool, times: int
+) -> None:
+    ws = make_home(tmp_path)
+    job = cycle_job(ws, make_docs(tmp_path))
+    monkeypatch.setattr("pipelines.machine.product_speed.on_gpu", lambda: gpu)
+    alone = forecast(ws, job)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    together = forecast(ws, job)
+    assert alone
+    assert together
+    assert together.evaluations == alone.evaluations
+    assert together.recovery == pytest.approx(alone.recovery / times)
+    assert (together.midtraining < alone.midtraining) is gpu
 
 
 def test_training_in_bf16_on_a_processor_reaches_less_of_its_products() -> None:

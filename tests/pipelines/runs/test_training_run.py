@@ -11,10 +11,13 @@ import pytest
 import torch
 
 from db.reads import queries
+from pipelines.config import fitted
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.overrides import override
+from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.training import LoraConfig
 from pipelines.distill import distill
+from pipelines.distillation.teachers import trains_on_teacher
 from pipelines.knowledge import embedding_shift
 from pipelines.machine.init_home import initialise
 from pipelines.midtrain import midtrain
@@ -23,6 +26,7 @@ from pipelines.runs.cost import Ledger, spent
 from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
 from pipelines.worker_process import Silent
+from recovery.models.adapters import is_within_layers
 from tests.support import stages, tiny
 from tests.support.stages import PRESET
 
@@ -117,8 +121,34 @@ def test_an_adapter_is_trained_whether_embeddings_are_frozen_or_not(home: Worksp
 @pytest.mark.parametrize("home", [False], indirect=True, ids=["untied"])
 def test_an_adapter_on_the_head_too_is_recovered(home: Workspace, tmp_path: Path) -> None:
     start = taught(home, tmp_path, lora={"rank": 2, "targets": ["q_proj", "lm_head"]})
+    assert not is_within_layers(home.checkpoint(start).path)
     end = home.checkpoint(recovered(home, tmp_path, start, lora="auto"))
     assert (end.kind, end.base) == ("adapter", home.clean().id)
+
+
+def test_a_second_model_is_counted_where_the_teacher_is_not_below_the_adapter(
+    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[bool] = []
+    fit = fitted.fit_distillation
+
+    def seen(*given: Any, on_teacher: bool) -> DistillConfig:
+        counted.append(not on_teacher)
+        return fit(*given, on_teacher=on_teacher)
+
+    monkeypatch.setattr(fitted, "fit_distillation", seen)
+    adapter, whole = (taught(home, tmp_path, lora=lora) for lora in ({"rank": 2}, None))
+    for student, merge, below in (
+        ("base", 0.0, True),
+        ("base", 0.5, False),  # the adapter lies on the mixture
+        (adapter, 0.0, True),
+        (adapter, 0.5, True),
+        (whole, 0.0, False),
+    ):
+        settings = override(PRESET.distill, {"merge": merge})
+        assert trains_on_teacher(home, stages.distillation(tmp_path, student, settings)) is below
+    recovered(home, tmp_path, adapter, lora="auto")
+    assert counted == [False]
 
 
 def first_adapter(home: Workspace, seed: int, **lora: Any) -> dict[str, torch.Tensor]:

@@ -288,6 +288,14 @@ def test_a_lack_of_memory_names_its_step_and_the_last_whole_one_is_saved(
     assert present(state.load())[0] == 2
 
 
+def test_a_lack_of_memory_of_an_adapter_names_what_takes_it() -> None:
+    """It is trained already, and no lower microbatch divides a row."""
+    student, error = add_lora(tiny.chat_model(), LoraSpec(rank=2)), torch.OutOfMemoryError("out of memory")
+    with pytest.raises(OutOfMemory, match=r"row: max_new_tokens\) or the rank of lora, or set ") as caught:
+        train(student, Texts(), failing_at(1, error), CONFIG)
+    assert "train an adapter" not in str(caught.value)
+
+
 def test_a_lack_of_memory_for_the_optimizer_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")

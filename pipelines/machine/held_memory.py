@@ -1,0 +1,178 @@
+"""Compare the memory with what trainings hold: refuse what cannot run, say what may run out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelines.config import fitted
+from pipelines.config.fitted import Machine, ModelSize
+from pipelines.config.sections.distill import DistillConfig
+from pipelines.config.sections.midtrain import MidtrainConfig
+from pipelines.config.sections.training import LoraConfig
+from pipelines.engines.engine_checks import INPROCESS
+from pipelines.machine import fitting
+from pipelines.machine.disk_space import ADAPTER_BYTES, gib
+from recovery.errors import InputError
+from recovery.launch_env import launched
+
+if TYPE_CHECKING:
+    from pipelines.config.sections.model import ModelConfig
+    from pipelines.config.settings import Config
+    from pipelines.runs.workspace import Workspace
+    from recovery.storage.checkpoints import Checkpoint
+
+LOW_RANK = 32
+
+
+@dataclass(frozen=True)
+class Student:
+    """What a stage trains."""
+
+    size: ModelSize
+    adapter: int  # weights of its own adapter; 0 for a whole model
+    below: str | None  # the whole model, or that its adapter lies on; None where midtraining makes it
+
+
+@dataclass(frozen=True)
+class Held:
+    """The bytes that a training takes in one process, at least."""
+
+    stage: str
+    models: float  # whole weights, and those of a teacher beside them
+    lasting: float  # this process's part of the weights and of the optimizer, and a teacher
+    shortest_pass: float
+    lora: LoraConfig | None
+    fresh: bool = True  # the adapter is not the one that the first student has
+    taught: bool = False  # by a second model
+
+    @property
+    def least(self) -> float:
+        return self.lasting + self.shortest_pass
+
+    @property
+    def named(self) -> str:
+        return "weights, optimizer and teacher" if self.taught else "weights and optimizer"
+
+
+def require_memory(
+    ws: Workspace, student: Checkpoint, settings: Config, stages: Sequence[str], teacher: Checkpoint
+) -> None:
+    """Refuse trainings whose weights, optimizer and teacher alone are more than the memory.
+
+    Say where they and the shortest pass are more than its usable part.
+    """
+    import torch
+
+    size = fitting.checkpoint_size(ws, student)
+    if not size.embeddings:  # of an unknown family: its numbers are guesses
+        return
+    model, machine = ws.config.model, fitting.this_machine(ws.config.model)
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    begins = Student(size, _stored(student.path), student.base or student.id)
+    for one in held(settings, begins, machine, stages, teacher.id):
+        if one.lasting > machine.whole_bytes:
+            raise InputError(
+                f"{one.stage}: {one.named} take {gib(one.lasting)} in each process, and its memory is "
+                f"{gib(machine.whole_bytes)}: take {_in_words(ways_out(one, model, machine, gpus))}"
+            )
+        if one.least > machine.usable_bytes:
+            shorter = ["shorter answers (distill.max_new_tokens)"] if one.stage == "distill" else []
+            ways = _in_words([*shorter, *ways_out(one, model, machine, gpus)])
+            ws.progress.say(
+                f"  memory       {one.stage} may run out of it: {one.named} and the shortest pass take "
+                f"{gib(one.least)}, and {gib(machine.usable_bytes)} are usable: take {ways}"
+            )
+
+
+def _stored(directory: Path) -> int:
+    """Return the weights of a stored adapter; 0 for a whole model."""
+    from recovery.models.adapters import WEIGHTS
+
+    file = directory / WEIGHTS
+    return file.stat().st_size // ADAPTER_BYTES if file.is_file() else 0
+
+
+def held(
+    settings: Config, student: Student, machine: Machine, stages: Sequence[str], teacher: str
+) -> Iterator[Held]:
+    """Yield what each of the stages holds, one after the other, taught by one checkpoint."""
+    fresh = not student.size.rank
+    for stage in stages:
+        training = _fitted(settings, student.size, machine, stage)
+        lora, trained = training.adapter, _trained(training, student)
+        taught = _is_taught(training) and not (lora and student.below == teacher)
+        weights = _weights(student.size, machine)
+        master = fitted.MASTER_BYTES
+        if lora is None and machine.weight_bytes == 4:
+            master -= 4  # the weight itself
+        lasting = (weights + master * trained) / machine.parts + weights * taught
+        shortest = _shortest(training) * student.size.activation_bytes
+        yield Held(stage, weights * (1 + taught), lasting, shortest, lora, fresh, taught)
+        if lora:
+            student = replace(student, size=replace(student.size, rank=lora.rank), adapter=trained)
+        else:
+            student = replace(student, below=None)
+
+
+def _fitted(
+    settings: Config, size: ModelSize, machine: Machine, stage: str
+) -> MidtrainConfig | DistillConfig:
+    if stage == "midtrain":
+        return fitted.fit_midtraining(settings.midtrain, size, machine)
+    return fitted.fit_distillation(settings.distill, size, machine)
+
+
+def _trained(training: MidtrainConfig | DistillConfig, student: Student) -> int:
+    """Return the weights that are trained; 0 for an adapter on modules whose sizes are not known."""
+    size, lora, usual = student.size, training.adapter, LoraConfig()
+    if lora is None:
+        return size.parameters - size.unused - (size.embeddings if training.freeze_embeddings else 0)
+    if size.rank:
+        return student.adapter
+    return size.adapter * lora.rank // usual.rank if lora.targets == usual.targets else 0
+
+
+def _is_taught(training: MidtrainConfig | DistillConfig) -> bool:
+    """Return whether a checkpoint is sure to teach out of this process's memory."""
+    if isinstance(training, MidtrainConfig):
+        return training.method == "passage"
+    method = training.resolved_method()
+    teaches = method.teacher == "base" and training.teacher_engine == INPROCESS
+    return (teaches or method.anchor_beta > 0) and not training.offload_teacher
+
+
+def _weights(size: ModelSize, machine: Machine) -> float:
+    """Return the bytes of a loaded model; what no text meets may be in 4 bits too, where others are."""
+    whole = fitted.whole_weights(size, machine)
+    return whole - size.unused * machine.weight_bytes if size.quantized_bytes else whole
+
+
+def _shortest(training: MidtrainConfig | DistillConfig) -> int:
+    """Return the tokens of the shortest pass: of a distillation, one that holds an answer of full length."""
+    if isinstance(training, MidtrainConfig):
+        return min(training.microbatch_tokens, fitted.SMALLEST_MICROBATCH)
+    return min(training.longest_row, fitted.TRAINED_PROMPT + training.max_new_tokens)
+
+
+def ways_out(one: Held, model: ModelConfig, machine: Machine, gpus: int) -> list[str]:
+    """Return what would take less memory, of what applies here."""
+    whole = not (model.quantize or model.shard)
+    fits = one.models <= machine.whole_bytes  # else nothing helps that leaves the models as they are
+    lowered = one.fresh and one.lora is not None and one.lora.rank > LOW_RANK
+    ways = (
+        (fits and one.lora is None, f"an adapter ({one.stage}.lora: {{rank: {LOW_RANK}}})"),
+        (fits and lowered, f"a lower rank (lora: {{rank: {LOW_RANK}}} in midtrain and distill)"),
+        (one.taught and one.stage == "distill" and gpus > 0, "distill.offload_teacher: true"),
+        (whole and not (fits and one.lora is None), "model.quantize: nf4"),
+        (fits and not model.quantize and gpus > launched(), "model.shard: true with more processes"),
+        (not gpus and launched() > 1, "fewer processes"),
+        (True, "a smaller model"),
+    )
+    return [words for applies, words in ways if applies]
+
+
+def _in_words(ways: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(ways[:-1]), ways[-1])))
