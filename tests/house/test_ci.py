@@ -1,4 +1,4 @@
-"""`.ci/run` leaves vLLM's tests out only where its CPU build is not to be had, and never calls that passed."""
+"""`.ci/run` leaves vLLM's tests out only where its CPU build is not to be had, and then says so."""
 
 from __future__ import annotations
 
