@@ -1,5 +1,5 @@
-# Every target sets itself up in .venv; Python 3.11, git, make and a package index are all it needs. With a C compiler
-# (GCC, as `cc`) models on a CPU are 1.8 to 3.5 times as fast (docs/benchmarks.md).
+# Every target sets itself up in .venv; Python 3.11, git, make and a package index are all it needs. The CPU engine
+# makes the shipped model 1.8 to 3.5 times as fast (docs/benchmarks.md); a part of it needs a C compiler (GCC, as `cc`).
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:

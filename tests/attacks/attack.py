@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.attacks import from_tests
-from tests.attacks.outcome import LeftOut, NotHeld
+from tests.attacks.outcome import LeftOut, NotHeld, require_some
 
-__all__ = ["Attack", "LeftOut", "NotHeld", "Size"]
+__all__ = ["Attack", "LeftOut", "NotHeld", "Size", "require_some"]
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,8 @@ def current_folder(size: Size) -> str:
         papers.write(docs, {**pages, **hooks, "d.txt": "Größe".encode("latin-1")})
         tried = COMMANDS[:QUICK] if size.quick else COMMANDS
         worked = [stand_in(docs, place / "home", words, seen) for words in tried]
+    if not any(worked):
+        raise NotHeld(f"none of {len(tried)} commands did its work: nothing was attacked")
     return f"{len(names)} module names, {len(tried)} commands, {sum(worked)} of which did their work"
 
 

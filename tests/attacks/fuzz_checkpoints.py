@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 from recovery.errors import RecoverError
-from tests.attacks.attack import NotHeld, Size
+from tests.attacks.attack import NotHeld, Size, require_some
 from tests.attacks.fuzz_documents import kept
 from tests.attacks.mutation import mutated, mutated_value
 from tests.support import tiny
@@ -37,6 +37,7 @@ def fuzz_checkpoints(size: Size) -> str:
         whole = make_whole(Path(folder))
         for number in size.rounds(QUICK):
             ends += load_batch(Path(folder), whole, size, number * BATCH)
+    require_some(ends, "loaded")
     return (
         f"{ends.total():,} checkpoints and adapters ({ends['loaded']:,} loaded, {ends['refused']:,} refused)"
     )

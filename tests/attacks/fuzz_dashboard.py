@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from dashboard import app, page_frame
 from dashboard.access.request_guard import EVENT
 from db.writes.tracker import Tracker
-from tests.attacks.attack import NotHeld, Size
+from tests.attacks.attack import NotHeld, Size, require_some
 from tests.attacks.mutation import VALUES, mutated, mutated_value
 from tests.support.dashboards import fill
 from tests.support.hostile import PAYLOADS
@@ -46,6 +46,7 @@ def fuzz_dashboard(size: Size) -> str:
             ask = event if chance.random() < 0.4 else address
             ends[str(ask(client, chance, names, token))] += 1
         tracker.db.close()
+    require_some(ends, "200")
     said = ", ".join(f"{count:,} with {status}" for status, count in sorted(ends.items()))
     return f"{ends.total():,} requests to {len(pages)} pages and the event: {said}"
 

@@ -23,7 +23,7 @@ from pipelines.corpus.manifest import FileReport
 from pipelines.corpus.reading.formats import Limits
 from pipelines.prompts.prompt_sources import read_prompts
 from recovery.errors import RecoverError
-from tests.attacks.attack import NotHeld, Size
+from tests.attacks.attack import NotHeld, Size, require_some
 from tests.attacks.mutation import mutated, mutated_archive, mutated_value
 from tests.support import papers
 
@@ -63,6 +63,7 @@ def fuzz_documents(size: Size) -> str:
     for number in size.rounds(QUICK_FOLDERS, 0.6):
         with tempfile.TemporaryDirectory() as folder:
             ends += read_batch(Path(folder), size.random("documents", number))
+    require_some(ends, "read")
     files = fuzz_files(size)
     return (
         f"{ends.total():,} documents ({ends['read']:,} read, {ends['skipped']:,} skipped with a reason), "
@@ -79,7 +80,7 @@ def read_batch(folder: Path, chance: Random) -> Counter[str]:
     try:
         corpus = documents.read_corpus(folder, LIMITS)
     except RecoverError:
-        return Counter()  # nothing in it could be read
+        return Counter(unreadable=BATCH)  # nothing in it could be read
     if time.monotonic() - begun > SLOW:
         raise NotHeld(f"{BATCH} files took {time.monotonic() - begun:.0f} s")
     if len(corpus.manifest) != BATCH:

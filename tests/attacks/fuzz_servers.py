@@ -17,7 +17,7 @@ from recovery.engines.protocol import EngineSettings
 from recovery.engines.vllm_http import ServerEngine
 from recovery.errors import RecoverError
 from recovery.sampling.protocol import SamplingParams
-from tests.attacks.attack import NotHeld, Size
+from tests.attacks.attack import NotHeld, Size, require_some
 from tests.attacks.mutation import mutated, mutated_value
 
 SECONDS = 3.0  # of one answer
@@ -67,6 +67,7 @@ def fuzz_servers(size: Size) -> str:
             answer = changed(chance, body)
             answers["now"] = always(answer)
             ends[ended(asked[name], name, number)] += 1
+    require_some(ends, "taken")
     return f"{ends.total():,} answers ({ends['taken']:,} taken, {ends['refused']:,} refused in one line)"
 
 

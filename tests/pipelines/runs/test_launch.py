@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from pipelines.config import settings
@@ -132,8 +133,7 @@ def test_an_error_is_one_line_and_its_own_exit_code(tmp_path: Path) -> None:
 
 
 def _children(pid: int) -> list[int]:
-    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True)
-    return [int(line) for line in found.stdout.split()]
+    return [child.pid for child in psutil.Process(pid).children()]
 
 
 def _listening(pid: int) -> set[str]:

@@ -143,7 +143,7 @@ def hangs(handler: BaseHTTPRequestHandler) -> None:
 
 
 def test_an_answer_may_take_long_but_never_pause_for_long() -> None:
-    assert ask(partial(drips, count=10, data=b"1"), seconds=0.5) == 1111111111  # and a second long
+    assert ask(partial(drips, count=20, data=b"1"), seconds=1.5) == int("1" * 20)  # and two seconds long
     started = time.monotonic()
     with pytest.raises(EngineLost, match=r"within 0\.5 s"):
         ask(hangs, seconds=0.5)
@@ -154,10 +154,10 @@ def test_an_answer_may_take_long_but_never_pause_for_long() -> None:
     ("data", "kind"), [(b"1", "application/json"), (b"data: 1\n\n", "text/event-stream")]
 )
 def test_no_answer_goes_on_for_ever(data: bytes, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recovery.engines.json_client.LONGEST_ANSWER", 3)
+    monkeypatch.setattr("recovery.engines.json_client.LONGEST_ANSWER", 1.25)
     started = time.monotonic()
-    with pytest.raises(EngineLost, match=r"not complete within 1\.5 s"):
-        ask(partial(drips, count=10**6, data=data, kind=kind), seconds=0.5)
+    with pytest.raises(EngineLost, match="not complete within 2 s"):
+        ask(partial(drips, count=10**6, data=data, kind=kind), seconds=1.6)
     assert time.monotonic() - started < 30
 
 
@@ -180,9 +180,9 @@ def test_comments_and_empty_events_are_silence(data: bytes) -> None:
 
 def test_events_may_come_for_long_and_be_read_slowly() -> None:
     with server(partial(drips, count=8, data=b"data: 1\n", kind="text/event-stream")) as url:
-        coming = JsonClient(1).stream(url, {}, 0.5)
+        coming = JsonClient(1).stream(url, {}, 1.5)
         assert next(coming) == 1
-        time.sleep(1.0)  # the reader's own time
+        time.sleep(2.0)  # the reader's own time
         assert [next(coming) for _ in range(7)] == [1] * 7
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
@@ -328,14 +329,8 @@ def test_recover_serve_answers_and_leaves_nothing_behind_when_killed(directory: 
 
 
 def descendants(root: int) -> list[int]:
-    """The processes below one, those next to it first."""
-    lines = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    pairs = [tuple(map(int, line.split())) for line in lines.splitlines()]
-    found, level = [], [root]
-    while level:
-        level = [pid for pid, parent in pairs if parent in level]
-        found += level
-    return found
+    """The processes below one, its own children first."""
+    return [child.pid for child in psutil.Process(root).children(recursive=True)]
 
 
 def alive(processes: list[int], seconds: float = 30.0) -> list[int]:
