@@ -2,6 +2,8 @@
 
 import os
 
+from recovery import usable_cpus as cpus
+
 # Settings of libraries, to be made before they are loaded; those of the environment take precedence.
 
 # Large tensors on the CPU in huge pages. Without it glibc before 2.38 can't reuse what they leave behind: a
@@ -12,3 +14,7 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 # sizes, half a megabyte apiece. Batches without padding are of a new size each: a process grew by 800 MB.
 for capacity in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
     os.environ.setdefault(capacity, "128")
+
+# In a container with the time of fewer CPUs than it sees, one thread for each that it sees would wait.
+if cpus.usable_cpus() < cpus.bound_to():
+    os.environ.setdefault("OMP_NUM_THREADS", str(cpus.usable_cpus()))

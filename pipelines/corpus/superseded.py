@@ -7,6 +7,7 @@ none of the documents that a later run's list names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,6 +22,7 @@ from recovery.storage.atomic_dirs import storage_errors, write_text
 
 NAMED, LONGEST_NAMED = 5, 300  # files that are named, and the characters of their names
 Line = frozenset[str]  # a line of a list, as manifests may write what it names
+WILD = re.compile(r"[*?[]")
 
 
 def keep(docs: Path, run: Path) -> None:
@@ -123,7 +125,7 @@ def _path(report: FileReport) -> str:
 
 def _names(line: Line, path: str) -> bool:
     """Return whether a line is a file's path, which may hold brackets, or a pattern of it."""
-    return path in line or any(fnmatchcase(path, form) for form in line)
+    return path in line or any(fnmatchcase(path, form) for form in line if WILD.search(form))
 
 
 def _numbered(manifest: Sequence[FileReport]) -> Iterator[tuple[FileReport, range]]:

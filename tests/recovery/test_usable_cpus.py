@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,28 @@ def test_the_cpus_that_a_process_is_bound_to_count() -> None:
         assert pool._threads._max_workers == 3
 
 
+@pytest.mark.usefixtures("bound_to_three")
+@pytest.mark.parametrize(("quota", "cpus"), [(1.5, 2), (0.2, 1), (3.0, 3), (64.0, 3)])
+def test_the_time_of_fewer_cpus_counts(quota: float, cpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by `docker --cpus 1.5`, which shows all CPUs."""
+    monkeypatch.setattr("recovery.usable_cpus.cpu_quota", lambda: quota)
+    assert usable_cpus() == cpus
+
+
+def test_a_container_s_threads_are_as_many_as_it_has_time_for() -> None:
+    code = (
+        "import os, recovery.control_groups as groups\n"
+        "groups.cpu_quota = lambda: 1.0\n"
+        "os.sched_getaffinity = lambda process: {1, 2, 3}\n"
+        "import importlib, recovery\n"
+        "importlib.reload(recovery.usable_cpus), importlib.reload(recovery)\n"
+        "print(os.environ['OMP_NUM_THREADS'])"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert told.stdout == "1\n", told.stderr
+
+
 def test_where_none_are_named_those_of_the_machine_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
@@ -47,7 +70,7 @@ def test_processes_share_the_cpus_that_they_may_use(
     def start(command: list[str], *, env: dict[str, str], **_: Any) -> None:
         started.append(env)
 
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")  # as a container's own process got it
     monkeypatch.setattr(subprocess, "Popen", start)
     launch._spawn(0, count, Path("rendezvous"))
     assert [environment["OMP_NUM_THREADS"] for environment in started] == [threads]
