@@ -7,7 +7,6 @@ none of the documents that a later run's list names.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,7 +21,6 @@ from recovery.storage.atomic_dirs import storage_errors, write_text
 
 NAMED, LONGEST_NAMED = 5, 300  # files that are named, and the characters of their names
 Line = frozenset[str]  # a line of a list, as manifests may write what it names
-WILD = re.compile(r"[*?[]")
 
 
 def keep(docs: Path, run: Path) -> None:
@@ -125,7 +123,7 @@ def _path(report: FileReport) -> str:
 
 def _names(line: Line, path: str) -> bool:
     """Return whether a line is a file's path, which may hold brackets, or a pattern of it."""
-    return path in line or any(fnmatchcase(path, form) for form in line if WILD.search(form))
+    return path in line or any(fnmatchcase(path, form) for form in line)
 
 
 def _numbered(manifest: Sequence[FileReport]) -> Iterator[tuple[FileReport, range]]:
