@@ -76,11 +76,12 @@ def _one_of(folder: Path | None, docs: Path | None) -> Path:
 def _fitted(config: Config, tokens: int) -> MidtrainConfig:
     """Return the settings of a first midtraining with every number set."""
     from pipelines.config.fitted import fit_midtraining, fit_to_corpus
-    from pipelines.machine.fitting import fitted_by_config
+    from pipelines.machine.fitting import context_by_config, fitted_by_config
 
     settings = fitted_by_config(config.model, config.midtrain, fit_midtraining)
     settings = settings.model_copy(update={"mix": settings.mix.without("augmented")})  # none is named here
-    return fit_to_corpus(settings, tokens, settings.mix.at_first.new)
+    context = context_by_config(config.model)
+    return fit_to_corpus(settings, tokens, settings.mix.at_first.new, context)
 
 
 def _encoder(config: Config) -> Encode:

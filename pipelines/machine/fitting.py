@@ -62,6 +62,14 @@ def fitted_by_config(model: ModelConfig, settings: S, fit: Callable[[S, ModelSiz
     return fit(settings, measured, this_machine(model))
 
 
+def context_by_config(model: ModelConfig) -> int | None:
+    """Return how many positions a model has by its config.json; None where that file is not to be had."""
+    try:
+        return model_sizes.read_size_at_hand(model.path, model.revision).context
+    except InputError:
+        return None
+
+
 def checkpoint_size(ws: Workspace, found: Checkpoint) -> ModelSize:
     """Return the size of a checkpoint, or of an adapter's base model, from its config.json."""
     from recovery.models.adapters import adapter_rank

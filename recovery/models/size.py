@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from recovery.errors import InputError
+from recovery.forward.context_length import context_length
 from recovery.forward.hidden_states import embedding_weights, unwrap
 from recovery.models.adapters import expert_count, is_linear, linear_targets, matrix_shape, plain_layer
 from recovery.models.hub import quiet
@@ -57,6 +58,7 @@ class Size:
     matrices: tuple[Matrix, ...]
     unused: int = 0  # parameters that no text meets, as of a vision tower: they are never trained
     name: str = ""
+    context: int | None = None  # positions that it was made for
     empty: EmptyModel | None = field(default=None, compare=False, repr=False)  # builds it without numbers
 
     def weight_bytes(self, quantize: bool = False, number_bytes: int = 2) -> float:
@@ -139,6 +141,7 @@ def size_of(model: Any) -> Size:
         cache_numbers=cache_numbers(core),
         matrices=matrices,
         unused=sum(one.numel() for _, one in named if id(one) not in used),
+        context=context_length(core.config),
     )
 
 

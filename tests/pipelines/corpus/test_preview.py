@@ -13,7 +13,7 @@ from pipelines.config.sections.training import OptimizerConfig
 from pipelines.corpus import preview
 from pipelines.corpus.reading import plain
 from recovery.errors import InputError
-from tests.support import papers
+from tests.support import papers, tiny
 
 TEXT = "Ada lives in Oslo. "
 
@@ -132,6 +132,15 @@ def test_tokens_are_the_models_own(docs: Path, tmp_path: Path, capsys: pytest.Ca
     assert found["tokens_are"] == "counted"
     assert 4 < found["tokens"] < found["characters"]
     assert found["training"]["steps"] > 0
+
+
+def test_planned_rows_are_no_longer_than_the_model_s_context(
+    docs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, model = tmp_path / "home", tiny.save(tmp_path / "model", max_position_embeddings=96)
+    said(capsys, "-q", "--home", home, "init", "--model", model, "--preset", "microworld")
+    planned = json.loads(said(capsys, "-q", "--home", home, "corpus", docs, "--json"))["training"]
+    assert planned["row_tokens"] == 96  # the preset's are of 256
 
 
 def test_retold_documents_have_no_part_in_the_plan(
