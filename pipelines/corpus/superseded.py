@@ -20,6 +20,7 @@ from recovery.printable import one_line
 from recovery.storage.atomic_dirs import storage_errors, write_text
 
 NAMED, LONGEST_NAMED = 5, 300  # files that are named, and the characters of their names
+WILDCARDS = frozenset("*?[")
 Line = frozenset[str]  # a line of a list, as manifests may write what it names
 
 
@@ -51,12 +52,12 @@ def left_out(runs: Sequence[Path]) -> list[frozenset[int]]:
         return [frozenset()] * len(runs)
     manifests = [load_manifest(run) for run in runs]
     brought = [{_path(report) for report in manifest if report.documents} for manifest in manifests]
-    listings = _listings(lists)
+    paths, wildcards = _by_path(_listings(lists))
     return [
         frozenset(
             number
-            for report, numbers in _numbered(manifest)
-            if any(listing.leaves_out(_path(report), at, brought) for listing in listings)
+            for path, numbers in ((_path(report), numbers) for report, numbers in _numbered(manifest))
+            if any(one.leaves_out(path, at, brought) for one in (*paths.get(path, ()), *wildcards))
             for number in numbers
         )
         for at, manifest in enumerate(manifests)
@@ -84,7 +85,7 @@ def unmatched(runs: Sequence[Path]) -> list[str]:
     lines = patterns(last / SUPERSEDED)
     manifests = [load_manifest(run) for run in earlier] if lines else []
     paths = {_path(report) for manifest in manifests for report in manifest if report.documents}
-    return [line for line in lines if not any(_names(_line(line), path) for path in paths)]
+    return [line for line in lines if not _names_any(_line(line), paths)]
 
 
 class _Listing(NamedTuple):
@@ -110,6 +111,21 @@ def _listings(lists: Sequence[Sequence[Line]]) -> list[_Listing]:
     return [_Listing(line, first, until) for (line, first), until in last.items()]
 
 
+def _by_path(listings: Sequence[_Listing]) -> tuple[dict[str, list[_Listing]], list[_Listing]]:
+    """Return the lines that name one path, by that path, and those with wildcards.
+
+    Lists may name thousands of paths: to try each of them with each file would take minutes."""
+    paths: dict[str, list[_Listing]] = {}
+    wildcards = []
+    for listing in listings:
+        if _has_wildcards(listing.line):
+            wildcards.append(listing)
+            continue
+        for form in listing.line:
+            paths.setdefault(form, []).append(listing)
+    return paths, wildcards
+
+
 def _line(written: str) -> Line:
     """Return how manifests may write what a line names: what cannot be printed is escaped there."""
     composed = normalize("NFC", written)
@@ -124,6 +140,15 @@ def _path(report: FileReport) -> str:
 def _names(line: Line, path: str) -> bool:
     """Return whether a line is a file's path, which may hold brackets, or a pattern of it."""
     return path in line or any(fnmatchcase(path, form) for form in line)
+
+
+def _names_any(line: Line, paths: set[str]) -> bool:
+    found = not line.isdisjoint(paths)
+    return found or (_has_wildcards(line) and any(_names(line, path) for path in paths))
+
+
+def _has_wildcards(line: Line) -> bool:
+    return any(not WILDCARDS.isdisjoint(form) for form in line)
 
 
 def _numbered(manifest: Sequence[FileReport]) -> Iterator[tuple[FileReport, range]]:

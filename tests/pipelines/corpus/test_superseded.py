@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,24 @@ def test_lines_that_name_nothing_are_told(runs: list[Path]) -> None:
     assert superseded.unmatched(runs) == ["never/there.md"]
     assert superseded.unmatched(runs[:2]) == []
     assert superseded.unmatched(runs[:1]) == []
+
+
+def test_only_lines_with_wildcards_are_tried_with_every_file(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of lines would be tried with each of many thousand files."""
+    tried: list[str] = []
+
+    def recorded(path: str, pattern: str) -> bool:
+        tried.append(pattern)
+        return fnmatchcase(path, pattern)
+
+    monkeypatch.setattr(superseded, "fnmatchcase", recorded)
+    lines = "ada.md\nd.md\nd*.md\nnever/there.md\nno/such?.md\n"
+    last = run(tmp_path / "4", {"f.md": "Ada is in Graz."}, lines)
+    assert superseded.left_out([*runs, last]) == [{0, 1, 2}, {0, 1}, frozenset(), frozenset()]
+    assert superseded.unmatched([*runs, last]) == ["never/there.md", "no/such?.md"]
+    assert set(tried) == {"ada*", "d*.md", "no/such?.md"}
 
 
 def test_no_text_and_no_token_of_them_is_read(runs: list[Path], tmp_path: Path) -> None:
