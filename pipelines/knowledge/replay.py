@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from pipelines.runs.cost import Flops
 from pipelines.runs.progress import counting
 from recovery.distributed import world
 from recovery.errors import InputError
-from recovery.storage.atomic_dirs import storage_errors, write_text
+from recovery.storage.atomic_dirs import flush_entry, storage_errors, write_text
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import MidtrainJob
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 KEPT_CHAT = "chat.jsonl"
-BEGUN_CHAT = "chat_begun.jsonl"  # the batches that are answered, while others are not
+BEGUN_CHAT = "chat_batches.jsonl"  # the batches that are answered, while others are not
 ANSWERED_AT_ONCE = 64  # on a CPU: a batch that takes many minutes is lost in a kill
 
 Answered = tuple[list[int], int]
@@ -96,7 +97,7 @@ def _answers(
     sampler, flops = InProcessSampler(clean), Flops.of(clean.model)
     prompts = answerable(prompts, clean, stage, name="chat")
     begun = _kept_chat(job, stage).with_name(BEGUN_CHAT)
-    found = _load(begun) if begun.exists() else []
+    found = _begun(begun)
     total = _tokens(found)
     shown = counting(stage.step, "tokens of chat, self-answered", before=total)
     least = job.settings.chat_prompts
@@ -116,9 +117,10 @@ def _answers(
         written = rollouts.n_tokens
         stage.spend(tokens_sampled=written, flops=flops.answered(read, written, len(asked)))
         answers = zip(asked, rollouts.responses(), strict=True)
-        found += [([*prompt, *answer], len(prompt)) for prompt, answer in answers]
-        total = _tokens(found)
-        _save(begun, found)
+        answered = [([*prompt, *answer], len(prompt)) for prompt, answer in answers]
+        _append(begun, answered)
+        found += answered
+        total += _tokens(answered)
     return found
 
 
@@ -137,6 +139,25 @@ def _batches(first: int, count: int, least: int, at_once: int) -> Iterator[tuple
         last = min(count, first + at_once, *([least] if first < least else []))
         yield first, last
         first = last
+
+
+def _begun(path: Path) -> list[Answered]:
+    """Return the answers of whole batches; what a kill has left of another one is cut off."""
+    data = path.read_bytes() if path.exists() else b""
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data):
+        with storage_errors(path.parent):
+            os.truncate(path, len(whole))
+    return [(ids, start) for line in whole.splitlines() for ids, start in json.loads(line)]
+
+
+def _append(path: Path, answered: Sequence[Answered]) -> None:
+    """Keep the answers of a batch on a line of their own: a kill leaves all of them or none."""
+    with storage_errors(path.parent), path.open("ab") as file:
+        file.write(json.dumps(answered).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+        flush_entry(path.parent)
 
 
 def _save(path: Path, dialogues: Sequence[Answered]) -> None:

@@ -192,6 +192,24 @@ def test_a_resumed_run_keeps_the_answers_of_its_first_attempt(
     assert asked == [0, 2, -1, 4]
 
 
+@pytest.mark.parametrize("left", [b"[", b"[[[1, 2], 1], [[3, 4], 1]", b"[[[1, 2], 1], [[3, 4], 1]]"])
+def test_kept_answers_are_added_to_and_what_a_kill_left_of_a_batch_is_cut_off(
+    clean: ChatModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes
+) -> None:
+    """All of them were written again after each batch: of 50,000 chats, gigabytes."""
+    monkeypatch.setattr(replay, "ANSWERED_AT_ONCE", 2)
+    prompts, stage = turns(6), answering(tmp_path / "run")
+    job = MidtrainJob(docs="docs", student="base", settings=settings(), answer_tokens=5)
+    whole = replay._answers(job, answering(tmp_path / "whole"), clean, prompts, wanted=10**6)
+    replay._answers(job, stage, clean, prompts, wanted=1)
+    kept = stage.directory / replay.BEGUN_CHAT
+    begun, place = kept.read_bytes(), kept.stat().st_ino
+    kept.write_bytes(begun + left)
+    assert replay._answers(job, stage, clean, prompts, wanted=10**6) == whole
+    assert kept.read_bytes().startswith(begun)
+    assert (kept.read_bytes().count(b"\n"), kept.stat().st_ino) == (3, place)
+
+
 @pytest.mark.parametrize("at_once", [1, 4, 64])
 def test_answers_do_not_depend_on_how_many_are_written_at_once(
     clean: ChatModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
