@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -15,6 +16,12 @@ from pipelines.corpus.reading.pool import Pool
 from pipelines.runs import launch
 from recovery.storage.atomic_dirs import workers
 from recovery.usable_cpus import usable_cpus
+
+
+@pytest.fixture(autouse=True)
+def without_a_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the machine that runs the tests."""
+    monkeypatch.setattr("recovery.usable_cpus.cpu_quota", lambda: math.inf)
 
 
 @pytest.fixture
