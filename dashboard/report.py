@@ -23,6 +23,7 @@ from dashboard.figures.score_heatmap import Cell, heatmap, with_interval
 from dashboard.markup import Html, document, join, tag, text
 from dashboard.number_format import NONE, bounds, count, duration, moment, number, percent, points, share
 from dashboard.page_parts import beside_claim, failure, number_headers, table
+from dashboard.stage_progress import state
 from dashboard.status_chips import chip
 from db.cycle_names import STAGES
 from db.reads import curves as stored
@@ -100,7 +101,7 @@ def _head(cycle: Row) -> Html:
         reviewed = [chip(review["decision"]), who, tag("q", review["note"])]
     return tag(
         "section",
-        tag("h1", f"Cycle {cycle['cycle']} ", chip(cycle["status"])),
+        tag("h1", f"Cycle {cycle['cycle']} ", chip(state(cycle))),
         tag(
             "p",
             f"{moment(cycle['started_at'])} to {moment(cycle['ended_at'])} · "

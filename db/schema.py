@@ -27,6 +27,7 @@ VERSION_TABLE = (
     "recover_version"  # not Alembic's default: a PostgreSQL database may hold another application's tables
 )
 
+DECIDING = ("approve", "reject")  # reviews that decide what is in use; others are notes
 DEFAULT_PROJECT = "default"  # project of the first home; further homes get other names
 
 JSONObject = dict[str, Any]

@@ -103,7 +103,8 @@ def verdicts(context: PageContext, cycle: Row) -> Html:
     lines = [_line(name, axes[name]) for name in FAMILIES if name in axes]
     if not lines:
         command = tag("code", _asking(context, *FAMILIES))
-        return tag("p", "This cycle judged no family. To judge some, name them: ", command, class_="soft")
+        why = "This cycle judged no family" if cycle["verdict"] else "This cycle has no verdict yet"
+        return tag("p", f"{why}. To judge some families, name them: ", command, class_="soft")
     headers = ["family", "verdict", *number_headers("difference, points", "bounds", "must exceed"), "claim"]
     note = (
         "A family is kept when the lower of its one-sided bounds exceeds the value beside them. Bounds hold "

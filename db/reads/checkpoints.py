@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from db.errors import BadRequest, NotFound
 from db.reads.rows import Row, page_of, rows_of, runs_of
 from db.schema import (
+    DECIDING,
     DEFAULT_PROJECT,
     Alias,
     AliasMove,
@@ -143,8 +144,9 @@ def before_current(asking: sa.Connection | Session, project: str, current: str |
 
 
 def _refused(asking: sa.Connection | Session, project: str) -> set[str | None]:
-    """Return the models of the cycles whose newest review refuses them."""
-    newest = sa.select(sa.func.max(Review.id)).where(Review.project == project).group_by(Review.cycle)
+    """Return the models of the cycles whose newest review that decides refuses them."""
+    decides = Review.project == project, Review.decision.in_(DECIDING)
+    newest = sa.select(sa.func.max(Review.id)).where(*decides).group_by(Review.cycle)
     of_cycle = (Cycle.project == Review.project) & (Cycle.number == Review.cycle)
     query = sa.select(Cycle.recovered_id).join(Review, of_cycle)
     return set(asking.scalars(query.where(Review.id.in_(newest), Review.decision == "reject")))

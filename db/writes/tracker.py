@@ -14,7 +14,16 @@ from sqlalchemy.orm import Session
 
 from db.errors import BadRequest
 from db.redact import redact_error
-from db.schema import DEFAULT_PROJECT, Base, Checkpoint, CheckpointPlace, Document, Run, Verdict
+from db.schema import (
+    DECIDING,
+    DEFAULT_PROJECT,
+    Base,
+    Checkpoint,
+    CheckpointPlace,
+    Document,
+    Run,
+    Verdict,
+)
 from db.session import Database
 from db.values import finite, now, plain
 from db.writes import transactions
@@ -22,7 +31,7 @@ from db.writes.live import LiveRun
 from db.writes.points import Point, store
 from db.writes.upsert import upsert
 
-DECISIONS = ("approve", "reject", "needs-work")
+DECISIONS = (*DECIDING, "needs-work")
 CYCLE_STATUSES = ("running", "accepted", "rejected", "failed")
 
 

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from db.errors import BadRequest, NotFound
 from db.reads.checkpoints import before_current
 from db.schema import (
+    DECIDING,
     DEFAULT_PROJECT,
     Alias,
     AliasMove,
@@ -92,11 +93,11 @@ def set_alias(session: Session, project: str, name: str, checkpoint_id: str) -> 
 
 
 def set_current_unless_rejected(session: Session, project: str, cycle: int, checkpoint_id: str) -> bool:
-    """Point `current` at a cycle's model, unless the newest review refuses it; return whether."""
+    """Point `current` at a cycle's model, unless its newest review that decides refuses it; say whether."""
     _lock_decisions(session, project)
     session.get(Cycle, (project, cycle), with_for_update=True)  # no review comes in between
-    of_cycle = Review.project == project, Review.cycle == cycle
-    newest = session.scalar(select(Review).where(*of_cycle).order_by(Review.id.desc()).limit(1))
+    decides = Review.project == project, Review.cycle == cycle, Review.decision.in_(DECIDING)
+    newest = session.scalar(select(Review).where(*decides).order_by(Review.id.desc()).limit(1))
     if newest is not None and newest.decision == "reject":
         return False
     set_alias(session, project, "current", checkpoint_id)

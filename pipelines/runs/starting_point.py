@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from db.reads import queries
+from db.schema import DECIDING
 from pipelines.config.jobs import CycleJob
 from pipelines.runs.workspace import Workspace
 
@@ -44,5 +45,5 @@ def _named(ws: Workspace, student: str, cycles: Sequence[dict[str, Any]]) -> str
 def _is_rejected(ws: Workspace, cycle: dict[str, Any]) -> bool:
     """Return whether the newest review, or without one the verdict, rejects a cycle."""
     reviews = queries.reviews(ws.tracker.db, cycle=cycle["number"])
-    decided = [row["decision"] for row in reviews if row["decision"] in ("approve", "reject")]
+    decided = [row["decision"] for row in reviews if row["decision"] in DECIDING]
     return decided[0] == "reject" if decided else cycle["status"] == "rejected"

@@ -359,6 +359,9 @@ def test_a_rejection_takes_the_model_out_of_use(tracker: Tracker) -> None:
     assert current() == "rec3"
     tracker.add_review(3, "reject", "no", "ada")
     assert current() == "rec2"
+    tracker.add_review(3, "needs-work", "a note behind a decision changes nothing", "ada")
+    assert not tracker.set_current_unless_rejected(3, "rec3")
+    tracker.add_review(1, "needs-work", "nor here", "ada")
     tracker.add_review(2, "reject", "nor this", "ada")
     assert current() == "rec2"  # no earlier one is left: the first was refused, too
     tracker.add_review(1, "approve", "after all", "ada")
