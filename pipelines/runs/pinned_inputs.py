@@ -20,6 +20,7 @@ from pipelines.corpus.reading.tree import Tree
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
+    from pipelines.config.sections.model import ModelConfig
     from pipelines.runs.workspace import Workspace
 
 J = TypeVar("J", bound=Job)
@@ -36,13 +37,23 @@ def pinned(ws: Workspace, job: J, *, texts_kept: bool = False) -> J:
     current = hashes(sources, _left_out(ws, job))
     if texts_kept:
         current |= {name: job.inputs[name] for name in TAUGHT if name in job.inputs}
-    current[MODEL] = hashlib.sha256(ws.config.model.model_dump_json().encode()).hexdigest()
+    current[MODEL] = _of_model(ws.config.model, job.inputs.get(MODEL))
     _require_as_listed(job, current)
     for name, digest in current.items():
         before = job.inputs.get(name, digest)
         if before != digest:
             raise changed(name, job.sources().get(name), kept_questions(ws, before))
     return job.model_copy(update={"inputs": current})
+
+
+def _of_model(model: ModelConfig, before: str | None) -> str:
+    """Hash the settings that differ from their defaults: those that a later version adds change no run.
+
+    Earlier versions hashed them all."""
+    everything = hashlib.sha256(model.model_dump_json().encode()).hexdigest()
+    if before == everything:
+        return everything
+    return hashlib.sha256(model.model_dump_json(exclude_defaults=True).encode()).hexdigest()
 
 
 def changed(name: str, source: str | None, kept: Path | None = None) -> InputError:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
 from pipelines.config.jobs import CycleJob, DistillJob, Job, MidtrainJob
 from pipelines.config.overrides import changed, override
+from pipelines.config.sections.model import ModelConfig
 from pipelines.runs import kept_probes
-from pipelines.runs.pinned_inputs import inherited, pinned
+from pipelines.runs.pinned_inputs import MODEL, inherited, pinned
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from tests.support.small_cycles import make_home
@@ -149,3 +151,32 @@ def test_a_name_is_no_file_that_happens_to_lie_in_the_folder(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "microworld").write_text("notes")
     assert pinned(ws, begun) == begun
+
+
+class Later(ModelConfig):
+    """The model section of a later version, which has one setting more."""
+
+    later: int = 0
+
+
+def test_a_setting_that_a_later_version_adds_stops_no_run(ws: Workspace, tmp_path: Path) -> None:
+    model = ws.config.model
+    begun = pinned(ws, jobs(tmp_path)["midtrain"])
+    later = Later.model_validate(model.model_dump())
+    ws.config = ws.config.model_copy(update={"model": later})
+    assert pinned(ws, begun) == begun
+    ws.config = ws.config.model_copy(update={"model": later.model_copy(update={"later": 1})})
+    with pytest.raises(InputError, match="model section of recover"):
+        pinned(ws, begun)
+
+
+def test_a_run_begun_when_all_settings_were_hashed_goes_on(ws: Workspace, tmp_path: Path) -> None:
+    whole = hashlib.sha256(ws.config.model.model_dump_json().encode()).hexdigest()
+    job = jobs(tmp_path)["midtrain"]
+    begun = pinned(ws, job.model_copy(update={"inputs": {**pinned(ws, job).inputs, MODEL: whole}}))
+    assert begun.inputs[MODEL] == whole
+    ws.config = ws.config.model_copy(
+        update={"model": ws.config.model.model_copy(update={"dtype": "bfloat16"})}
+    )
+    with pytest.raises(InputError, match="model section of recover"):
+        pinned(ws, begun)
