@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from lm_eval.api.task import Task
 
 from evals import dialogues, jsonl, nltk_sentences
 from evals.scores import Generate, Message, chat, drawn
+from recovery import untrusted_json
 from recovery.errors import InputError, RecoverError
 from recovery.hub_data import one_try
 
@@ -151,9 +153,7 @@ def try_checkers(prompt: str, instructions: Sequence[str], kwargs: Arguments) ->
         check(answer, prompt, instructions, kwargs)
 
 
-@cache
-def _settled() -> str:
-    return nltk_sentences.settle()
+_settled = cache(nltk_sentences.settle)
 
 
 def instruction_types() -> tuple[str, ...]:
@@ -327,11 +327,12 @@ class _Undetected(logging.Filter):
 @contextmanager
 def quiet() -> Iterator[_Undetected]:
     """Seed language detection and hide the progress bar inside; restore Python's random state afterwards."""
+    if checkers := sys.modules.get("lm_eval.tasks.ifeval.instructions"):
+        checkers.json = untrusted_json  # type: ignore[attr-defined] # a thousand brackets ended the check
     undetected = _Undetected()
     logger = logging.getLogger("lm_eval.tasks.ifeval.instructions")
     state = random.getstate()
-    bar = task_module.tqdm
-    detect = langdetect.detect
+    bar, detect = task_module.tqdm, langdetect.detect
     logger.addFilter(undetected)
     langdetect.DetectorFactory.seed = 0
     langdetect.detect = lru_cache(maxsize=None)(detect)

@@ -149,7 +149,7 @@ def _probe(row: dict[str, Any], number: int, where: str) -> Probe:
         kind=kind,
         prompt=dialogues.shown(asked),
         answers=answers,
-        fact=str(row.get("fact") or name),
+        fact=name if row.get("fact") in (None, "") else str(row["fact"]),
         cycle=row.get("cycle", 0),
         passages=_passages(row, where),
         heldout_fact=bool(row.get("heldout_fact")),

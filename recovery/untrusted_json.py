@@ -15,6 +15,9 @@ def parse(text: str | bytes) -> Any:
         raise ValueError("nested too deeply") from error
 
 
+loads = parse  # as Python's json calls it, for code of others that is given this module
+
+
 def parse_object(text: str | bytes) -> dict[str, Any]:
     """Parse JSON that has to be an object."""
     value = parse(text)

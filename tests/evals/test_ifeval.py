@@ -101,6 +101,18 @@ def test_loose_forgives_a_first_line(tmp_path: Path) -> None:
     assert score.details["prompt_level_loose_acc"] == 1.0
 
 
+def test_an_answer_of_a_thousand_brackets_is_no_json_and_ends_nothing(tmp_path: Path) -> None:
+    types = ["detectable_format:json_format"]
+    rows: list[dict[str, Any]] = [
+        {"key": key, "prompt": f"JSON {key}.", "instruction_id_list": types, "kwargs": [{}]} for key in (1, 2)
+    ]
+    said = {"JSON 1.": "[" * 5000, "JSON 2.": '[{"a": 1}]'}
+    asked = write(tmp_path / "p.jsonl", rows)
+    score = ifeval.evaluate(lambda chats: [said[chat[-1]["content"]] for chat in chats], asked)
+    assert by_key(score) == {"1": False, "2": True}
+    assert ifeval.followed(said["JSON 1."], "JSON 1.", types, [{}]) == 0.0
+
+
 def test_a_model_and_its_recorded_answers_score_alike(prompts: Path, responses: Path) -> None:
     assert ifeval.evaluate(answer, prompts) == ifeval.score_responses(responses, prompts)
 

@@ -81,6 +81,15 @@ def test_score_by_hand(probes: Path) -> None:
     json.dumps(score.as_dict())
 
 
+def test_facts_may_be_numbered_from_0(tmp_path: Path) -> None:
+    rows = [
+        {"id": f"q{n}", "prompt": f"{n}?", "answer": "x", "fact": fact}
+        for n, fact in enumerate((0, 0, 1, ""))
+    ]
+    found = load_probes(write(tmp_path, rows), "knowledge")
+    assert [probe.fact for probe in found] == ["0", "0", "1", "q3"]
+
+
 def test_interval_without_shared_facts_is_wide_enough(tmp_path: Path) -> None:
     path = write(tmp_path, [{"id": str(i), "prompt": str(i), "answer": "x"} for i in range(200)])
     score = probe_scores(lambda chats: ["x"] * 150 + ["y"] * 50, path)["lenient"]
