@@ -16,5 +16,5 @@ for capacity in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
     os.environ.setdefault(capacity, "128")
 
 # In a container with the time of fewer CPUs than it sees, one thread for each that it sees would wait.
-if cpus.usable_cpus() < cpus.bound_to():
-    os.environ.setdefault("OMP_NUM_THREADS", str(cpus.usable_cpus()))
+if (allowed := cpus.usable_cpus()) < cpus.bound_to():
+    os.environ.setdefault("OMP_NUM_THREADS", str(allowed))

@@ -110,10 +110,7 @@ def _adapter(settings: Config, size: ModelSize, stage: str) -> LoraConfig | None
     lora = settings.midtrain.lora if stage == "midtrain" else settings.distill.lora
     if not isinstance(lora, str):
         return lora
-    machine = fitting.this_machine(settings.model)
-    if stage == "midtrain":
-        return fitted.fit_midtraining(settings.midtrain, size, machine).adapter
-    return fitted.fit_distillation(settings.distill, size, machine).adapter
+    return fitting.fitted_stage(settings, size, fitting.this_machine(settings.model), stage).adapter
 
 
 def _written(settings: Config, size: ModelSize, stage: str, lora: LoraConfig | None) -> Written:
@@ -121,7 +118,7 @@ def _written(settings: Config, size: ModelSize, stage: str, lora: LoraConfig | N
 
     training = settings.midtrain if stage == "midtrain" else settings.distill
     if size.rank:
-        trained = _adapter_weights(size, lora)
+        trained = adapter_weights(size, size.rank, lora)
         checkpoint = ADAPTER_BYTES * trained
     else:
         trained = size.parameters - (size.embeddings if training.freeze_embeddings else 0)
@@ -131,12 +128,12 @@ def _written(settings: Config, size: ModelSize, stage: str, lora: LoraConfig | N
     return Written(stage, state, _states(training.save_every, training.steps), checkpoint)
 
 
-def _adapter_weights(size: ModelSize, lora: LoraConfig | None) -> int:
-    """Return an adapter's weights; 0 where it is on modules of its own, of which the sizes are not known."""
+def adapter_weights(size: ModelSize, rank: int, lora: LoraConfig | None) -> int:
+    """Return the weights of an adapter of a rank; 0 on modules of its own, whose sizes are not known."""
     usual = LoraConfig()
     if lora and lora.targets != usual.targets:
         return 0
-    return size.adapter * size.rank // usual.rank
+    return size.adapter * rank // usual.rank
 
 
 def _states(save_every: int, steps: int | None) -> int:

@@ -7,7 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipelines.config.fitted import CPU_MICROBATCH, Machine, ModelSize
+from pipelines.config.fitted import (
+    CPU_MICROBATCH,
+    Machine,
+    ModelSize,
+    fit_distillation,
+    fit_midtraining,
+)
 from pipelines.config.sections.base import Section
 from pipelines.machine import gpus, model_sizes
 from recovery.errors import InputError
@@ -15,10 +21,13 @@ from recovery.launch_env import launched, launched_here
 from recovery.memory import main_memory
 
 if TYPE_CHECKING:
-    from pipelines.config.sections.midtrain import Mix
+    from pipelines.config.sections.distill import DistillConfig
+    from pipelines.config.sections.midtrain import MidtrainConfig, Mix
     from pipelines.config.sections.model import ModelConfig
+    from pipelines.config.settings import Config
     from pipelines.runs.stage_runner import Stage
     from pipelines.runs.workspace import Workspace
+    from recovery.models.size import Size
     from recovery.storage.checkpoints import Checkpoint
 
 S = TypeVar("S", bound=Section)
@@ -54,9 +63,8 @@ def fitted_by_config(model: ModelConfig, settings: S, fit: Callable[[S, ModelSiz
     They stay as they are where that file is not to be had."""
     import torch
 
-    try:
-        size = model_sizes.read_size_at_hand(model.path, model.revision)
-    except InputError:
+    size = _size_at_hand(model)
+    if size is None:
         return settings
     measured = model_sizes.model_size(size, model, torch.cuda.is_available())
     return fit(settings, measured, this_machine(model))
@@ -64,10 +72,24 @@ def fitted_by_config(model: ModelConfig, settings: S, fit: Callable[[S, ModelSiz
 
 def context_by_config(model: ModelConfig) -> int | None:
     """Return how many positions a model has by its config.json; None where that file is not to be had."""
+    size = _size_at_hand(model)
+    return size.context if size else None
+
+
+def _size_at_hand(model: ModelConfig) -> Size | None:
     try:
-        return model_sizes.read_size_at_hand(model.path, model.revision).context
+        return model_sizes.read_size_at_hand(model.path, model.revision)
     except InputError:
         return None
+
+
+def fitted_stage(
+    settings: Config, size: ModelSize, machine: Machine, stage: str
+) -> MidtrainConfig | DistillConfig:
+    """Return the settings of a training, named by its stage, fitted to a model and a machine."""
+    if stage == "midtrain":
+        return fit_midtraining(settings.midtrain, size, machine)
+    return fit_distillation(settings.distill, size, machine)
 
 
 def checkpoint_size(ws: Workspace, found: Checkpoint) -> ModelSize:

@@ -14,7 +14,7 @@ from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.sections.training import LoraConfig
 from pipelines.engines.engine_checks import INPROCESS
 from pipelines.machine import fitting
-from pipelines.machine.disk_space import ADAPTER_BYTES, gib
+from pipelines.machine.disk_space import ADAPTER_BYTES, adapter_weights, gib
 from recovery.errors import InputError
 from recovery.launch_env import launched
 
@@ -101,7 +101,7 @@ def held(
     """Yield what each of the stages holds, one after the other, taught by one checkpoint."""
     fresh = not student.size.rank
     for stage in stages:
-        training = _fitted(settings, student.size, machine, stage)
+        training = fitting.fitted_stage(settings, student.size, machine, stage)
         lora, trained = training.adapter, _trained(training, student)
         taught = _is_taught(training) and not (lora and student.below == teacher)
         weights = _weights(student.size, machine)
@@ -117,22 +117,14 @@ def held(
             student = replace(student, below=None)
 
 
-def _fitted(
-    settings: Config, size: ModelSize, machine: Machine, stage: str
-) -> MidtrainConfig | DistillConfig:
-    if stage == "midtrain":
-        return fitted.fit_midtraining(settings.midtrain, size, machine)
-    return fitted.fit_distillation(settings.distill, size, machine)
-
-
 def _trained(training: MidtrainConfig | DistillConfig, student: Student) -> int:
     """Return the weights that are trained; 0 for an adapter on modules whose sizes are not known."""
-    size, lora, usual = student.size, training.adapter, LoraConfig()
+    size, lora = student.size, training.adapter
     if lora is None:
         return size.parameters - size.unused - (size.embeddings if training.freeze_embeddings else 0)
     if size.rank:
         return student.adapter
-    return size.adapter * lora.rank // usual.rank if lora.targets == usual.targets else 0
+    return adapter_weights(size, lora.rank, lora)
 
 
 def _is_taught(training: MidtrainConfig | DistillConfig) -> bool:

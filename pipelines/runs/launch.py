@@ -127,12 +127,12 @@ def _settle(children: list[subprocess.Popen[bytes]]) -> None:
 
 def _spawn(rank: int, count: int, rendezvous: Path) -> subprocess.Popen[bytes]:
     """Start one of the processes; none imports from the current folder, none listens beyond this machine."""
-    threads = {"OMP_NUM_THREADS": str(max(1, usable_cpus() // count))}
-    if os.environ.get("OMP_NUM_THREADS") != str(usable_cpus()):  # of one process alone, in a container
-        threads |= os.environ
+    cpus, threads = usable_cpus(), os.environ.get("OMP_NUM_THREADS")
+    if threads in (None, str(cpus)):  # what a container's single process may start is divided too
+        threads = str(max(1, cpus // count))
     environment = {
         **os.environ,
-        **threads,
+        "OMP_NUM_THREADS": threads,
         "PYTHONSAFEPATH": "1",
         "MASTER_ADDR": "127.0.0.1",
         RENDEZVOUS: str(rendezvous),

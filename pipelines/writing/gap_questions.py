@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pipelines.corpus.entities import Word, words
 from pipelines.corpus.prose import prose_sentences
 from pipelines.corpus.segments import IS_UNSPACED, segments
+from pipelines.corpus.text_sample import Sample
 
 if TYPE_CHECKING:
     from pipelines.writing.filters import ProbeLeaks
@@ -26,7 +27,6 @@ WORDS_ASKED = 3  # of a sentence
 MOST_TOKENS = 64_000_000  # held in memory, in 5 bytes each; a longer training reads them again
 TEXT_PER_TOKEN = 4  # characters read for a token of questions: room to ask each sentence once
 ROW_PER_TOKEN = 8  # characters of a token at most, so that no fewer rows are drawn than will be read
-MEASURED_TEXTS = 200  # of which the length of all rows is estimated
 FILL = ("Fill the gap: {}", "Which word is missing here? {}", "What belongs in place of ___? {}")
 GO_ON = "How does this sentence go on? {} …"
 RECALL = "What do you know about {}?"
@@ -72,9 +72,12 @@ def chats(
 
     `show` is called with how many texts were asked about, and with how many there are."""
     most = min(most, MOST_TOKENS)
-    draws = random.Random(f"questions:{seed}")
-    found = _drawn(texts, most * ROW_PER_TOKEN, draws, show)
-    draws.shuffle(found)
+    drawn = Sample(most * ROW_PER_TOKEN, _characters, random.Random(f"drawn questions:{seed}"))
+    for row in rows(texts):
+        drawn.add(row)
+        show(int(row["source"]) + 1, len(texts))
+    found = list(drawn.numbered().values())
+    random.Random(f"questions:{seed}").shuffle(found)
     total = 0
     for row in found:
         if total >= most:
@@ -85,18 +88,8 @@ def chats(
             yield encoded
 
 
-def _drawn(texts: Sequence[str], most: int, draws: random.Random, show: Progress) -> list[Row]:
-    """Return the rows of all texts, or of more than `most` characters about as many as those."""
-    some = texts[:: -(-len(texts) // MEASURED_TEXTS) or 1]
-    asked = sum(len(row["prompt"]) + len(row["response"]) for row in rows(some))
-    length = asked * sum(map(len, texts)) / max(1, sum(map(len, some)))
-    share = most / max(1.0, length)
-    found = []
-    for row in rows(texts):
-        if share >= 1 or draws.random() < share:
-            found.append(row)
-        show(int(row["source"]) + 1, len(texts))
-    return found
+def _characters(row: Row) -> int:
+    return len(row["prompt"]) + len(row["response"])
 
 
 def _of_sentence(said: str, total: Counter[str], spread: Counter[str]) -> Iterator[Row]:

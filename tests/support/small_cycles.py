@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from db.reads import queries
 from evals.probes import load_probes
 from pipelines.cycle import cycle
 from pipelines.job_from_options.cycle import cycle_job
+from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
 from tests.support import tiny
@@ -34,6 +37,16 @@ def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
 # Mixes of midtraining.
 ONLY_NEW = {"new": 1.0, "earlier": 0.0, "questions": 0.0, "chat": 0.0}
 WITH_CHAT = {**ONLY_NEW, "new": 0.5, "chat": 0.5}
+
+
+def trainings(ws: Workspace, docs: Path) -> tuple[Callable[[], object], ...]:
+    """What builds a cycle of documents that `make_docs` wrote, and each of its trainings."""
+    prompts = {"distill.prompts": str(docs.parent / "prompts.jsonl")}
+    return (
+        partial(cycle_job, ws, docs),
+        partial(midtrain_job, ws, docs),
+        partial(distill_job, ws, student="base", changes=prompts),
+    )
 
 
 def make_docs(folder: Path) -> Path:

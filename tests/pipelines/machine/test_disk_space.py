@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,12 +13,11 @@ from db.reads import queries
 from pipelines.config.fitted import Machine, ModelSize
 from pipelines.config.overrides import changed
 from pipelines.job_from_options.cycle import cycle_job
-from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.machine import disk_space, doctor, fitting
 from pipelines.machine.disk_space import Written
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from tests.support.small_cycles import make_docs, make_home, settle
+from tests.support.small_cycles import make_docs, make_home, settle, trainings
 from tests.support.stages import PRESET
 
 SIZE = ModelSize(parameters=1000, adapter=128, activation_bytes=1, cache_bytes=1, embeddings=300)
@@ -99,14 +97,8 @@ def test_a_disk_without_room_for_one_state_is_refused_before_the_first_stage(
 ) -> None:
     with make_home(tmp_path) as ws:
         settle(ws, margin=0.4, learning_rate=1e-12)
-        prompts = {"distill.prompts": str(docs.parent / "prompts.jsonl")}
-        builds = (
-            partial(cycle_job, ws, docs),
-            partial(midtrain_job, ws, docs),
-            partial(distill_job, ws, student="base", changes=prompts),
-        )
         leave(1000)
-        for build in builds:
+        for build in trainings(ws, docs):
             with pytest.raises(
                 InputError, match=r"home: 0\.0 GiB are free there, and .*`recover prune` lists it"
             ):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,12 @@ from pipelines.config.overrides import changed
 from pipelines.config.sections.model import ModelConfig
 from pipelines.config.sections.training import LoraConfig
 from pipelines.job_from_options.cycle import cycle_job
-from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.machine import fitting
 from pipelines.machine.disk_space import STAGES
 from pipelines.machine.held_memory import Held, Student, held, ways_out
 from pipelines.machine.model_sizes import model_size, read_size
 from recovery.errors import InputError
-from tests.support.small_cycles import make_docs, make_home, settle
+from tests.support.small_cycles import make_docs, make_home, settle, trainings
 from tests.support.stages import PRESET
 
 SIZE = ModelSize(parameters=1000, adapter=128, activation_bytes=3, cache_bytes=1, embeddings=300)
@@ -134,14 +132,8 @@ def test_what_the_memory_cannot_hold_is_refused_before_the_first_stage(
     docs = make_docs(tmp_path)
     with make_home(tmp_path) as ws:
         settle(ws, margin=0.4, learning_rate=1e-12)
-        prompts = {"distill.prompts": str(docs.parent / "prompts.jsonl")}
-        builds = (
-            partial(cycle_job, ws, docs),
-            partial(midtrain_job, ws, docs),
-            partial(distill_job, ws, student="base", changes=prompts),
-        )
         monkeypatch.setattr(fitting, "this_machine", lambda model: Machine(900.0, 4, whole_bytes=1000.0))
-        for build in builds:
+        for build in trainings(ws, docs):
             with pytest.raises(
                 InputError, match=r"^(midtrain|distill): weights.* take .*, and its memory is .* or a smaller"
             ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,26 +77,32 @@ def test_the_shipped_model_is_found_in_a_moved_checkout(
         assert ws.clean().path == moved
 
 
-def test_a_copy_of_the_clean_model_does_not_take_its_place(tmp_path: Path) -> None:
+@pytest.fixture
+def copied(tmp_path: Path) -> Iterator[tuple[Workspace, Path, Path]]:
+    """A home, the folder of its clean model, and a copy of that folder."""
     model = tiny.save(tmp_path / "model")
     copy = shutil.copytree(model, tmp_path / "copy")
     with Workspace.open(tmp_path / "home") as ws:
         initialise(ws, model=str(model), preset="microworld")
-        clean = ws.clean()
-        assert ws.checkpoint(str(copy)) == clean == ws.clean()
-        shutil.rmtree(copy)
-        assert initialise(ws, model=str(model))["base"] == ws.clean().id
+        yield ws, model, copy
 
 
-def test_a_clean_model_that_a_copy_had_replaced_is_registered_again(tmp_path: Path) -> None:
-    model = tiny.save(tmp_path / "model")
-    copy = shutil.copytree(model, tmp_path / "copy")
-    with Workspace.open(tmp_path / "home") as ws:
-        initialise(ws, model=str(model), preset="microworld")
-        clean = ws.clean()
-        ws.store.reference(copy, anew=True)
-        initialise(ws, model=str(model))
-        assert (ws.clean().path, ws.clean().config) == (model, clean.config)
+def test_a_copy_of_the_clean_model_does_not_take_its_place(copied: tuple[Workspace, Path, Path]) -> None:
+    ws, model, copy = copied
+    clean = ws.clean()
+    assert ws.checkpoint(str(copy)) == clean == ws.clean()
+    shutil.rmtree(copy)
+    assert initialise(ws, model=str(model))["base"] == ws.clean().id
+
+
+def test_a_clean_model_that_a_copy_had_replaced_is_registered_again(
+    copied: tuple[Workspace, Path, Path],
+) -> None:
+    ws, model, copy = copied
+    clean = ws.clean()
+    ws.store.reference(copy, anew=True)
+    initialise(ws, model=str(model))
+    assert (ws.clean().path, ws.clean().config) == (model, clean.config)
 
 
 @pytest.mark.parametrize("model", [None, "microworld", "./model", "model.gguf"])
