@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from itertools import chain, zip_longest
 
@@ -18,17 +19,23 @@ from pipelines.corpus.sentences import (
     sentences,
 )
 
-WRAPPED = 60  # characters: a longer line that ends no sentence goes on in the next one
+WRAPPED = 60  # columns: a longer line that ends no sentence goes on in the next one
 HALF, WIDTH = (
     36,
     72,
-)  # characters: and so does one of half a page's width behind which the next one's first word has no room
+)  # columns: and so does one of half a page's width behind which the next one's first word has no room
+ALIKE = 0.9  # of the next line: no shorter is one that is as full, where letters tell nothing
 LONGEST_ROW = 160  # characters of a row whose columns are set apart by spaces
 SAYING = 4  # words with letters: a cell of fewer is a name or figures
 _ROW = re.compile(r"\s*\|")
 _BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
 _LABELLED = re.compile(r"(?:[^\W\d_]\S{0,20} ?){1,3}: \S")  # a field of a record
-_LIST_MARK = re.compile(r"^\s*(?:[-*+:.]|\*{2,5}|<\d{1,2}>|\d{1,3}[.)])\s+")
+_BULLETS = "•‣◦▪●○■□◆◇►▶\uf0b7\uf0a7\uf0d8\uf0fc"  # the last of word processors, in their own fonts
+_NUMBERS = r"[一二三四五六七八九十百\d０-９]{1,4}"
+_LIST_MARK = re.compile(
+    rf"\s*(?:(?:[-*+:.]|\*{{2,5}}|<\d{{1,2}}>|\d{{1,3}}[.)])\s+|[{_BULLETS}]\s*"
+    rf"|[(（]{_NUMBERS}[)）](?=[{UNSPACED}])\s*|{_NUMBERS}[、．](?![\d０-９])\s*|[①-⑳]\s*)"
+)
 _QUOTED = re.compile(r"[ \t]*(?:>(?:[ \t]|$))+")
 _GAP = re.compile(r"(?<=[^\s.!?:;,])(?:[ ]*\t\s*| {3,})(?=\S)")  # between a table's columns
 _ADDRESS = re.compile(r"<?\bhttps?://[^\s>]+>?")
@@ -36,7 +43,9 @@ _BREAK = re.compile(r"(?<=[^\s\\])\\$")  # Markdown's mark for a new line
 # A line that was wrapped between two of these is joined without a space.
 NO_SPACE = rf"[{UNSPACED}、。，；：！？（）「」『』《》【】]"
 _NO_SPACE = re.compile(NO_SPACE)
-_ENDS = re.compile(rf"[:;|{SPACED_STOPS}{UNSPACED_STOPS}]\W*$")
+_COLUMNS = {"F": 2, "W": 2}
+_ENDS = re.compile(rf"[:;|：；{SPACED_STOPS}{UNSPACED_STOPS}]\W*$")
+_COMMAS = (",", "，", "、", "،")
 
 
 def prose_sentences(text: str) -> list[str]:
@@ -91,8 +100,9 @@ def _lines(text: str) -> Iterator[str]:
     open_line = ""
     lines = list(chain.from_iterable(map(_cells, text.splitlines())))
     for line, following in zip_longest(lines, lines[1:], fillvalue=""):
-        starts = bool(_LIST_MARK.match(line) or _GAP.search(line))
-        said = _BREAK.sub("", _LIST_MARK.sub("", line, count=1).strip()) if is_prose(line) else ""
+        mark = _list_mark(line, open_line)
+        starts = bool(mark or _GAP.search(line))
+        said = _BREAK.sub("", line[len(mark) :].strip()) if is_prose(line) else ""
         if open_line and said and not starts:
             open_line = f"{open_line}{_between(open_line, said)}{said}"
         else:
@@ -104,6 +114,14 @@ def _lines(text: str) -> Iterator[str]:
             open_line = ""
     if open_line:
         yield open_line
+
+
+def _list_mark(line: str, open_line: str) -> str:
+    """Return the mark before an item of a list; no day of a date within a sentence: am\n3. Mai."""
+    found = _LIST_MARK.match(line)
+    mark = found[0] if found else ""
+    is_day = open_line and mark.strip()[:-1].isdigit() and is_abbreviated(mark.strip(), line[len(mark) :])
+    return "" if is_day else mark
 
 
 def _between(line: str, following: str) -> str:
@@ -121,13 +139,33 @@ def _goes_on(line: str, following: str) -> bool:
     if _LABELLED.match(line) and _LABELLED.match(following):
         return False
     line, following = line.expandtabs().rstrip(), following.expandtabs().rstrip()
-    if len(line) >= WRAPPED or (line.endswith(",") and following):
+    columns = _columns(line)
+    if columns >= WRAPPED or (line.endswith(_COMMAS) and following):
         return True
     first = following.strip().partition(" ")[0]
     outdented = _indent(following) < _indent(line)  # as the next term behind a definition
     if begins_small(first) and first[-1] not in ":=(" and _says_something(line) and not outdented:
         return True
-    return len(line) >= HALF and len(f"{line} {first}") > WIDTH
+    room = ALIKE * _columns(following) if _is_caseless(following) and not outdented else WIDTH
+    return columns >= HALF and columns + _columns(_first_unit(first)) > room
+
+
+def _first_unit(word: str) -> str:
+    """Return what of a line's first word must stay on one line: a character, in a script without spaces."""
+    return word[:1] if _NO_SPACE.match(word) else f" {word}"
+
+
+def _is_caseless(line: str) -> bool:
+    """Return whether a line's script has no small letters, which elsewhere show that a sentence goes on."""
+    first = next(filter(str.isalpha, line), "")
+    return first.lower() == first.upper() != ""
+
+
+def _columns(line: str) -> int:
+    """Return how wide a line is set: Chinese, Japanese and Korean characters take the room of two."""
+    if line.isascii():
+        return len(line)
+    return sum(_COLUMNS.get(unicodedata.east_asian_width(character), 1) for character in line)
 
 
 def _indent(line: str) -> int:

@@ -224,6 +224,48 @@ def test_wrapped_lines_of_a_script_without_spaces_are_joined_without_one() -> No
     assert prose_sentences(f"{line}\n于二零零三年。") == [f"{line}于二零零三年。"]
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "这家公司成立于二零零三年总部设在海边的一座小城，主要建造用于运送粮食的大型船只，每年交付十二艘。",
+        "この会社は二〇〇三年に海辺の小さな町で設立され、穀物を運ぶための大きな船を毎年十二隻ほど建造している。",
+        "이회사는이천삼년에바닷가의작은도시에서설립되었고곡물을나르는큰배를해마다열두척쯤만들어서판다.",
+    ],
+)
+@pytest.mark.parametrize("width", [20, 24, 34, 40])
+def test_a_page_of_wide_characters_is_joined_at_its_width(said: str, width: int) -> None:
+    """A column of a page has 20 or so, a whole page 40; each takes the room of two letters."""
+    wrapped = "\n".join(said[at : at + width] for at in range(0, len(said), width))
+    found = prose_sentences(f"第一章\n{wrapped}\n第二章")
+    assert [sentence.replace(" ", "") for sentence in found] == ["第一章", said, "第二章"]
+
+
+def test_a_wrapped_column_of_a_script_without_small_letters_is_joined() -> None:
+    lines = [
+        "تأسست هذه الشركة في عام ألفين وثلاثة في",
+        "مدينة صغيرة على شاطئ البحر وهي تبني سفنا",
+        "كبيرة لنقل الحبوب.",
+    ]
+    assert prose_sentences("\n".join(lines)) == [" ".join(lines)]
+    titles = ["تأسست هذه الشركة في مدينة صغيرة على البحر", "وصف", "تقرير"]
+    assert prose_sentences("\n\n".join(titles)) == titles
+
+
+def test_items_behind_the_bullets_and_numbers_of_other_scripts_are_apart() -> None:
+    item = "a system for the planning of voyages that cross more than one ocean"
+    assert prose_sentences(f"• {item}\n• {item} or two\n\uf0b7 {item}") == [item, f"{item} or two", item]
+    chinese = "船厂每年交付十二艘用于运送粮食的大型船只并负责维修"
+    for first, second in (("（一）", "（二）"), ("一、", "二、"), ("①", "②"), ("1、", "2、"), ("●", "●")):
+        assert prose_sentences(f"{first}{chinese}\n{second}{chinese}") == [chinese, chinese]
+    assert prose_sentences("３．５吨。") == ["３．５吨。"]
+
+
+def test_a_day_at_the_beginning_of_a_wrapped_line_is_no_item() -> None:
+    line = "Die Werft in dem kleinen Ort an der Küste wurde von ihm am"
+    assert prose_sentences(f"{line} ersten\n3. Mai 1999 gekauft.") == [f"{line} ersten 3. Mai 1999 gekauft."]
+    assert prose_sentences("3. Mai und Juni\n4. Juli") == ["Mai und Juni", "Juli"]
+
+
 def test_a_line_goes_on_where_the_next_word_had_no_room() -> None:
     option = "option `--password-command` or the environment variable"
     name = "`RESTIC_PASSWORD_COMMAND`"
