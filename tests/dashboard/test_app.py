@@ -33,6 +33,7 @@ from pipelines.cli.commands import cli
 from recovery.errors import InputError
 from tests.attacks.load import free_port
 from tests.support.browser import until
+from tests.support.databases import record_cycle
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -58,10 +59,20 @@ def test_the_picture_draws_a_path_a_cycle_and_copes_with_missing_stages(tmp_path
 
 def test_a_picture_is_an_svg_file(tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
-        tracker.record_cycle(tracker.start_run("cycle").id)
+        record_cycle(tracker, {"ifeval": {"clean": 0.9}, "knowledge": {"clean": 0.1}})
         for name in ("plane.png", "missing/plane.svg"):
             with pytest.raises(BadRequest, match="svg"):
                 app.picture_of(tracker, str(tmp_path / name))
+        app.picture_of(tracker, str(tmp_path / "plane.svg"))
+    assert (tmp_path / "plane.svg").read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_a_picture_of_nothing_is_refused_and_not_written(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        tracker.record_cycle(tracker.start_run("cycle").id)
+        with pytest.raises(BadRequest, match="no cycle has scores of both IFEval and knowledge yet"):
+            app.picture_of(tracker, str(tmp_path / "plane.svg"))
+    assert not (tmp_path / "plane.svg").exists()
 
 
 @pytest.mark.parametrize("as_json", [True, False])
