@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import re
 import signal
 import socket
 from collections.abc import Callable
@@ -55,6 +56,17 @@ def test_the_picture_draws_a_path_a_cycle_and_copes_with_missing_stages(tmp_path
     words = "".join(elements.itertext())
     assert "cycle 1" in words and "cycle 2" not in words
     assert "var(" not in picture and ".c-clean{color: #" in picture  # its colours lie in it
+
+
+def test_the_band_of_a_running_cycle_has_the_margin_of_its_settings() -> None:
+    def height(row: dict[str, Any]) -> float:
+        found = re.search(r'height="([0-9.]+)" class="band"', cycles_plane([row], {1}))
+        assert found
+        return float(found[1])
+
+    usual = height(a_cycle(1))  # of an earlier version, which recorded none
+    assert height(a_cycle(1, margin=0.06)) == pytest.approx(2 * usual, abs=0.2)
+    assert height(a_cycle(1, margin=0.06, verdict={"margin": 0.03})) == usual
 
 
 def test_a_picture_is_an_svg_file(tmp_path: Path) -> None:
