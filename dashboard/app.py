@@ -194,8 +194,13 @@ def picture_of(tracker: Tracker, path: str) -> None:
         raise BadRequest("No cycle yet: run `recover demo`, or `recover cycle --docs DIR`.")
     if Path(path).suffix.lower() != ".svg":
         raise BadRequest(f"{path}: the picture is drawn as SVG: give a name that ends in .svg")
-    numbers = {row["cycle"] for row in cycles[-MOST_PATHS:]}
+    plane = cycles_plane(cycles, {row["cycle"] for row in cycles[-MOST_PATHS:]})
+    if not plane.startswith("<svg"):
+        raise BadRequest(
+            "no cycle has scores of both IFEval and knowledge yet, which the picture shows: wait for one, "
+            "or let the next `recover cycle` ask about both"
+        )
     try:
-        Path(path).write_text(standalone(cycles_plane(cycles, numbers)), encoding="utf-8")
+        Path(path).write_text(standalone(plane), encoding="utf-8")
     except OSError as error:
         raise BadRequest(f"{path} cannot be written: {error.strerror}: give another name") from error

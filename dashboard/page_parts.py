@@ -11,6 +11,7 @@ from dashboard.number_format import NONE
 from db.reads import queries
 from db.session import Database
 from evals import learned, looks, verdict_sentences
+from evals.ifeval import FURTHER
 from evals.scores import asked, samples_of
 
 LOOKED_BACK = 5  # newest cycles among which a measured one is looked for
@@ -52,6 +53,14 @@ def empty(what: str, command: str, shows: str = "") -> Html:
         tag("pre", tag("code", command)),
         class_="card empty",
     )
+
+
+def not_asked(number: int, what: str, suite: str, otherwise: str = "") -> Html:
+    """Say that a cycle has none of `what` on a suite; `otherwise` goes on where a measurement brings them."""
+    if suite == FURTHER:
+        words = "of further prompts: they are asked only where IFEval's own leave behaviour open."
+        return tag("p", f"Cycle {number} has no {what} {words}")
+    return tag("p", f"Cycle {number} has no {suite} {what} yet.{otherwise}")
 
 
 def absent(wanted: str, shown: str) -> Html | None:

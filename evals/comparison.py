@@ -15,7 +15,7 @@ from evals.families.table import FAMILIES
 from evals.knowledge import BESIDE
 from evals.probes import OLD, UPDATES
 from evals.scores import Item, asked, bound_in_points, prompts_for, samples_of
-from evals.verdict import EVERY_AXIS
+from evals.verdict import EVERY_AXIS, margins_of
 
 ALPHA = 0.05
 SAME = "not distinguishable"
@@ -29,14 +29,14 @@ MODES = {  # how a checkpoint is asked, which the answers depend on
 Row = dict[str, Any]
 
 
-def compare(suites: Sequence[Mapping[str, Any]], margins: Mapping[str, float] | None = None) -> list[Row]:
+def compare(suites: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Return one row per suite, and one per kind of a family whose kinds are judged alone.
 
     `suites` hold suite, metric, pairs (rows of key, prompt, passed_a, passed_b, detail_b, for changed facts
     also answered_a and answered_b, for calibration confidence_a) and, where they are known, the modes in
-    which both checkpoints were asked; `margins` maps axis names to the margin of non-inferiority.
+    which both checkpoints were asked, and the settings that name the margins of non-inferiority.
     """
-    return _adjusted([_row(part, margins or {}) for suite in suites for part in _parts(suite)])
+    return _adjusted([_row(part) for suite in suites for part in _parts(suite)])
 
 
 def in_words(b: str, rows: Sequence[Row]) -> str:
@@ -118,12 +118,12 @@ def _parts(suite: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return parts or [suite]
 
 
-def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
+def _row(suite: Mapping[str, Any]) -> Row:
     name, pairs = suite["suite"], suite["pairs"]
     measure = measure_of(FAMILIES[name]) if name in FAMILIES else SHARE
     items = [(_after(row), _before(row)) for row in pairs]
     before = [item for _, item in items]
-    kept = measure.claim(items, _margin(name, margins), ALPHA)
+    kept = measure.claim(items, _margin(name, suite.get("settings") or {}), ALPHA)
     claimed = {key: kept[key] for key in ("outcome", "margin", "lower_bound", "upper_bound")}
     needed = claims.of_family(kept["needed_n"], pairs, suite.get("asked", pairs))
     standard = measure.value(before)
@@ -158,10 +158,10 @@ def _before(row: Mapping[str, Any]) -> Item:
     return Item(row["key"], row["prompt"], "", bool(row["passed_a"]), detail)
 
 
-def _margin(suite: str, margins: Mapping[str, float]) -> float:
+def _margin(suite: str, settings: Mapping[str, Any]) -> float:
     """Return the margin of the suite's axis; behaviour's where a suite has none, or only a lead."""
     axis = next((axis for axis in EVERY_AXIS if axis.suite == suite and axis.margin > 0), EVERY_AXIS[0])
-    return margins.get(axis.name, axis.margin)
+    return margins_of(settings).get(axis.name, axis.margin)
 
 
 def _stale_rates(pairs: Sequence[Mapping[str, Any]]) -> Row:

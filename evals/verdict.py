@@ -134,6 +134,18 @@ def axes_of(result: Mapping[str, Any]) -> tuple[Axis, ...]:
     return tuple(axis for axis in EVERY_AXIS if axis.name in result)
 
 
+def margins_of(settings: Mapping[str, Any]) -> dict[str, float]:
+    """Return the margins by axis that an evaluation's settings name; a lead is a negative one."""
+    named = {
+        "behaviour": "margin",
+        "knowledge": "margin",
+        "retention": "retention_margin",
+        **dict.fromkeys(FAMILIES, "behaviours_margin"),
+    }
+    found = {axis: settings[name] for axis, name in named.items() if name in settings}
+    return found | ({UPDATES: -settings["update_lead"]} if "update_lead" in settings else {})
+
+
 def margins_by_axis(margins: Mapping[str, float] | None) -> dict[str, float]:
     """Return the margin of every axis; `margins` (axis name -> margin) replaces the defaults."""
     defaults = {axis.name: axis.margin for axis in EVERY_AXIS}

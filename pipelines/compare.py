@@ -7,26 +7,24 @@ from typing import Any
 from db.reads import queries
 from evals import comparison
 from evals.scores import asked
-from pipelines.config.settings import CONFIG_NAME
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
-HEADLINE = "ifeval"
 Row = dict[str, Any]
 
 
 def compare(ws: Workspace, a: str, b: str, suite: str | None = None) -> Row:
     """Return b - a for each suite, with intervals, flips, and whether the difference is significant.
 
-    The first suite (IFEval where both have it) is repeated at the top level.
+    The first suite (IFEval where both have it) is repeated at the top level. Suites and margins are those of
+    the dashboard's page Compare: `paired_suites` names both.
     """
     db = ws.tracker.db
     first, second = queries.resolve(db, a), queries.resolve(db, b)
     found = queries.paired_suites(db, first, second, suite=suite)
     if not found:
         raise never_scored((a, first), (b, second), suite)
-    found.sort(key=lambda row: row["suite"] != HEADLINE)
-    rows = comparison.compare(found, _margins(ws))
+    rows = comparison.compare(found)
     by_questions = queries.chosen_by_questions(db)
     chosen = [one for one in dict.fromkeys((first, second)) if one in by_questions]
     verdict = comparison.in_words(second, rows)
@@ -38,11 +36,6 @@ def never_scored(a: tuple[str, str], b: tuple[str, str], suite: str | None) -> I
     on = f"the same {suite} prompts" if suite else "the same prompts"
     both = f"{a[0]} and {b[0]}" + (f" (both are {a[1]})" if a[1] == b[1] else "")
     return InputError(f"{both} were never scored on {on}: run `recover eval` on both")
-
-
-def _margins(ws: Workspace) -> dict[str, float]:
-    """Return the margins of recover.yaml; none where there is no such file."""
-    return ws.config.eval.margins() if (ws.home / CONFIG_NAME).is_file() else {}
 
 
 def _test(row: Row) -> str:

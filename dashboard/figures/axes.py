@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dashboard.figures.markers import Style
+from dashboard.figures.markers import Style, markers
 from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import number
@@ -114,6 +114,15 @@ def curve(points: Sequence[Point], x: Scale, y: Scale, style: Style, **attribute
         return None
     look = {"class_": f"{style.colour} stroke thick", "stroke_dasharray": style.dash, **attributes}
     return tag("path", d="".join(steps), fill="none", **look)
+
+
+def lone(points: Sequence[Point], x: Scale, y: Scale, style: Style, size: float = 4) -> Html | None:
+    """Mark the points that no line of a curve reaches: before and after them nothing can be drawn."""
+    there = [False, *(x.holds(place) and y.holds(value) for place, value in points), False]
+    around = zip(there[:-2], there[1:-1], there[2:], strict=True)
+    alone = [held and not (before or after) for before, held, after in around]
+    found = [(x(p), y(v)) for (p, v), wanted in zip(points, alone, strict=True) if wanted and v is not None]
+    return markers(style, found, size) if found else None
 
 
 def band(

@@ -79,6 +79,7 @@ def _drawn(style: Style, curve: Curve, x: Scale, y: Scale, keep: float) -> list[
         axes.band(lows, x, y, style) if several else None,
         axes.curve(raw, x, y, style, **faint) if keep else None,
         axes.curve(soft, x, y, style),
+        axes.lone(soft, x, y, style),
         *(
             _broken(place, row, x, y)
             for place, row in zip(curve.places, curve.rows, strict=True)
@@ -113,7 +114,8 @@ def small(rows: Sequence[Mapping[str, Any]], metric: str) -> Html:
     y = Scale.around(values, height - 4, 4)
     points: list[Point] = [(row["step"], row["value"]) for row in rows]
     alone = marker(series(0), width / 2, height / 2, 3)
-    drawn = alone if len(values) == 1 else axes.curve(points, x, y, series(0))
+    line = [axes.curve(points, x, y, series(0)), axes.lone(points, x, y, series(0), 3)]
+    drawn = alone if len(values) == 1 else line
     return axes.svg(drawn, label=f"{metric}, small", width=width, height=height)
 
 

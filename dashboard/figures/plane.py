@@ -75,7 +75,7 @@ def _clean(row: Row, margin: float, y: Scale) -> Html | None:
     value = row["scores"]["ifeval"].get("clean")
     if value is None:
         return None
-    margin = (row.get("verdict") or {}).get("margin") or margin
+    margin = (row.get("verdict") or {}).get("margin") or row.get("margin") or margin
     height = round(y.clamped(value - margin) - y(value), 1)
     allowed = tag("rect", x=LEFT, y=y(value), width=RIGHT - LEFT, height=height, class_="band")
     return join(allowed, rule(LEFT, y(value), RIGHT, y(value), "rule"))

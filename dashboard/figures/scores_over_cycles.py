@@ -14,6 +14,7 @@ from dashboard.figures.axes import (
     frame,
     interval,
     label,
+    lone,
     nothing,
     percent,
     scores_and_bounds,
@@ -75,7 +76,8 @@ def _intervals(ends: Sequence[tuple[float, Any]], x: Scale, y: Scale, *, few: bo
 
 def _line(points: Sequence[Point], style: Style, x: Scale, y: Scale, *, marked: bool) -> Html:
     dots = [(x(number), y(value)) for number, value in points if value is not None]
-    return join(curve(points, x, y, style), markers(style, dots, 4) if marked and dots else None)
+    signs = markers(style, dots, 4) if marked and dots else lone(points, x, y, style)
+    return join(curve(points, x, y, style), signs)
 
 
 def lines(named: Mapping[str, Sequence[Point]]) -> Html:
@@ -91,6 +93,8 @@ def lines(named: Mapping[str, Sequence[Point]]) -> Html:
         drawn.append(curve(points, x, y, series(number)))
         if len(points) <= FEW:
             drawn += [_dot(series(number), place, value, x, y) for place, value in points]
+        else:
+            drawn.append(lone(points, x, y, series(number)))
     return axes.svg(drawn, label=f"knowledge by kind over cycles: {', '.join(named)}", height=300)
 
 

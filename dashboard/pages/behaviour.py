@@ -9,7 +9,7 @@ from dashboard.figures.score_heatmap import Cell, heatmap, scale
 from dashboard.form_controls import choose, choose_cycle
 from dashboard.markup import Html, tag
 from dashboard.page_context import PageContext
-from dashboard.page_parts import empty, newest_measured
+from dashboard.page_parts import empty, newest_measured, not_asked
 from db.cycle_names import STAGES
 from db.reads import queries
 from evals.families.table import FAMILIES
@@ -46,10 +46,7 @@ def build(context: PageContext, address: Address) -> Html:
         "div", tag("h1", f"Behaviour in cycle {number}"), _controls(address, numbers, number), class_="head"
     )
     if not scores:
-        note = tag(
-            "p",
-            f"Cycle {number} has no {suite} score yet. It comes with the first measurement.",
-        )
+        note = not_asked(number, "score", suite, " It comes with the first measurement.")
         return tag("section", head, note, class_="card")
     return tag(
         "section",

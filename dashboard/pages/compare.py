@@ -21,7 +21,6 @@ PATH = "/compare"
 
 OFFERED = 30  # newest cycles whose checkpoints are suggested
 PAGE = 20  # flips per page
-FIRST = "ifeval"
 DIRECTIONS = {"all": "both ways", "lost": "pass → fail", "gained": "fail → pass"}
 WORDS = {"better": "recovered", "worse": "rejected", comparison.SAME: ""}  # verdict with that colour
 
@@ -93,19 +92,8 @@ def _warnings(context: PageContext, models: Mapping[str, str]) -> list[Html]:
 
 
 def compared(context: PageContext, first: str, second: str) -> list[Row]:
-    """Return one row per suite, IFEval first, without the suites on earlier cycles' documents."""
-    found = queries.paired_suites(context.db, first, second, earlier=False)
-    found.sort(key=lambda row: row["suite"] != FIRST)
-    return comparison.compare(found, margins(context))
-
-
-def margins(context: PageContext) -> dict[str, float]:
-    """Return the non-inferiority margins of the newest cycle that has a verdict."""
-    for row in reversed(queries.cycles(context.db, limit=5)):
-        axes = (row["verdict"] or {}).get("axes") or {}
-        if axes:
-            return {axis: found["margin"] for axis, found in axes.items() if found["margin"] is not None}
-    return {}
+    """Return one row per suite, IFEval first, as `recover compare` has them."""
+    return comparison.compare(queries.paired_suites(context.db, first, second))
 
 
 def _table(rows: Sequence[Row], a: str, b: str) -> Html:

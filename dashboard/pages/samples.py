@@ -9,7 +9,7 @@ from dashboard.address import Address
 from dashboard.form_controls import choose, choose_cycle, search_field
 from dashboard.markup import Html, join, tag, text
 from dashboard.page_context import PageContext
-from dashboard.page_parts import empty, newest_measured
+from dashboard.page_parts import empty, newest_measured, not_asked
 from dashboard.word_difference import marked
 from db.cycle_names import STAGES
 from db.reads import queries
@@ -57,7 +57,7 @@ def build(context: PageContext, address: Address) -> Html:
             _controls(address, numbers, number, [], {}),
             class_="head",
         )
-        return tag("section", head, tag("p", f"Cycle {number} has no {suite} answers yet."), class_="card")
+        return tag("section", head, not_asked(number, "answers", suite), class_="card")
     counts = context.cached(("flips", number, suite), lambda: queries.flip_counts(context.db, scores))
     flips = {name: (words, _count(wanted, scores, counts)) for name, (words, wanted) in FLIPS.items()}
     kinds = _kinds(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -28,15 +29,15 @@ LONGEST_LINE = 10_000  # bound on ancestors, should the rows contain a loop
 
 def checkpoint(database: Database, reference: str) -> Row:
     """Return a checkpoint by any reference that resolve() accepts, with the aliases that point to it."""
-    found = rows_of(database, sa.select(Checkpoint).where(Checkpoint.id == resolve(database, reference)))
-    return _with_aliases(database, found)[0]
+    query = sa.select(Checkpoint.__table__).where(Checkpoint.id == resolve(database, reference))
+    return _as_here(database, query)[0]
 
 
 def checkpoints(database: Database, *, before: str | None = None, limit: int | None = 50) -> list[Row]:
     """Return checkpoints with their aliases, newest first; `before` is the id of the previous page's last."""
     mine = sa.select(CheckpointPlace.checkpoint_id).where(CheckpointPlace.project == database.project)
     query = page_of(Checkpoint, Checkpoint.created_at, before).where(Checkpoint.id.in_(mine))
-    return _with_aliases(database, rows_of(database, query.limit(limit)))
+    return _as_here(database, query.limit(limit))
 
 
 def checkpoint_places(database: Database, checkpoint_id: str) -> list[Row]:
@@ -117,13 +118,16 @@ def _line(checkpoint_id: str) -> sa.CTE:
     )
 
 
-def _with_aliases(database: Database, rows: list[Row]) -> list[Row]:
-    """Return the rows of checkpoints with the aliases that point to each."""
+def _as_here(database: Database, query: sa.Select[Any]) -> list[Row]:
+    """Return the rows of checkpoints with their aliases; of those in this project, with its own folder."""
+    of_row = CheckpointPlace.checkpoint_id == Checkpoint.__table__.c.id
+    here = sa.select(CheckpointPlace.path).where(of_row, CheckpointPlace.project == database.project)
+    rows = rows_of(database, query.add_columns(here.scalar_subquery().label("here")))
     named = aliases(database)
-    return [
-        row | {"aliases": [alias["name"] for alias in named if alias["checkpoint_id"] == row["id"]]}
-        for row in rows
-    ]
+    for row in rows:
+        row["path"] = row.pop("here") or row["path"]
+        row["aliases"] = [alias["name"] for alias in named if alias["checkpoint_id"] == row["id"]]
+    return rows
 
 
 def aliases(database: Database) -> list[Row]:

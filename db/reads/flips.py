@@ -29,6 +29,7 @@ TRANSITIONS = (
     ("recovered", "recovered", 1),
 )
 PREVIOUS = "previous"  # a transition's name for the previous cycle's recovered model
+FIRST = "ifeval"  # the suite that comes first in a comparison
 
 
 @dataclass(frozen=True)
@@ -62,29 +63,36 @@ def compared(database: Database, a: str, b: str, *, suite: str | None = None) ->
     return found
 
 
-def paired_suites(
-    database: Database, a: str, b: str, *, suite: str | None = None, earlier: bool = True
-) -> list[Row]:
-    """Return suite, metric and item pairs per suite and metric on which both were scored, and `modes`, how
-    each was asked: most new tokens, template arguments, temperature ... (None where it was not recorded).
+def paired_suites(database: Database, a: str, b: str, *, suite: str | None = None) -> list[Row]:
+    """Return what two checkpoints are compared on: a row per suite and metric on which both were scored.
 
-    Without `earlier`, leave out the suites on earlier cycles' documents, of which there may be hundreds. A
-    suite of which every question's accepted answers have changed has no pairs, and is left out."""
-    scored = [
-        row
-        for row in _paired_scores(database, a, b, suite)
-        if earlier or not row["suite"].startswith(EARLIER)
-    ]
+    Columns: suite, metric, pairs (of items), modes (how each was asked: most new tokens, template arguments,
+    temperature ...; None where it was not recorded), settings (of the later one's evaluation). IFEval first.
+
+    Suites on earlier cycles' documents, of which there may be hundreds, are left out unless one is named or
+    there is no other; so is a suite of which every question's accepted answers have changed."""
+    scored = _paired_scores(database, a, b, suite)
+    own = [row for row in scored if not row["suite"].startswith(EARLIER)]
     suites = [
         {
             "suite": row["suite"],
             "metric": row["metric"],
             "modes": (row["mode_a"], row["mode_b"]),
+            "settings": _settings_of(database, max(row["score_a"], row["score_b"])),
             "pairs": _pairs_of(database, row),
         }
-        for row in scored
+        for row in own or scored
     ]
-    return [suite for suite in suites if suite["pairs"]]
+    found = [suite for suite in suites if suite["pairs"]]
+    return sorted(found, key=lambda row: row["suite"] != FIRST)
+
+
+def _settings_of(database: Database, score: int) -> Row:
+    """Return the settings with which the evaluation began that recorded a score."""
+    query = sa.select(Run.config).join(Score, Score.run_id == Run.id).where(Score.id == score)
+    (row,) = rows_of(database, query)
+    settings: Row | None = (row["config"] or {}).get("settings")
+    return settings or {}
 
 
 def _pairs_of(database: Database, scored: Row) -> list[Row]:

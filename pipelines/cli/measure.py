@@ -83,7 +83,10 @@ def score_table(scores: dict[str, Any]) -> str:
 @click.argument("a")
 @click.argument("b")
 @click.option(
-    "--suite", metavar="NAME", help="compare only this suite (default: all that both were evaluated on)"
+    "--suite",
+    metavar="NAME",
+    help="compare only this suite (default: all that both were evaluated on, without those on the documents "
+    "of earlier cycles, knowledge:N)",
 )
 @shared
 @click.pass_obj

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import re
 import signal
 import socket
 from collections.abc import Callable
@@ -33,6 +34,7 @@ from pipelines.cli.commands import cli
 from recovery.errors import InputError
 from tests.attacks.load import free_port
 from tests.support.browser import until
+from tests.support.databases import record_cycle
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -56,12 +58,33 @@ def test_the_picture_draws_a_path_a_cycle_and_copes_with_missing_stages(tmp_path
     assert "var(" not in picture and ".c-clean{color: #" in picture  # its colours lie in it
 
 
+def test_the_band_of_a_running_cycle_has_the_margin_of_its_settings() -> None:
+    def height(row: dict[str, Any]) -> float:
+        found = re.search(r'height="([0-9.]+)" class="band"', cycles_plane([row], {1}))
+        assert found
+        return float(found[1])
+
+    usual = height(a_cycle(1))  # of an earlier version, which recorded none
+    assert height(a_cycle(1, margin=0.06)) == pytest.approx(2 * usual, abs=0.2)
+    assert height(a_cycle(1, margin=0.06, verdict={"margin": 0.03})) == usual
+
+
 def test_a_picture_is_an_svg_file(tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
-        tracker.record_cycle(tracker.start_run("cycle").id)
+        record_cycle(tracker, {"ifeval": {"clean": 0.9}, "knowledge": {"clean": 0.1}})
         for name in ("plane.png", "missing/plane.svg"):
             with pytest.raises(BadRequest, match="svg"):
                 app.picture_of(tracker, str(tmp_path / name))
+        app.picture_of(tracker, str(tmp_path / "plane.svg"))
+    assert (tmp_path / "plane.svg").read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_a_picture_of_nothing_is_refused_and_not_written(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        tracker.record_cycle(tracker.start_run("cycle").id)
+        with pytest.raises(BadRequest, match="no cycle has scores of both IFEval and knowledge yet"):
+            app.picture_of(tracker, str(tmp_path / "plane.svg"))
+    assert not (tmp_path / "plane.svg").exists()
 
 
 @pytest.mark.parametrize("as_json", [True, False])

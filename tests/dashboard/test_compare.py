@@ -22,10 +22,16 @@ BARS = re.compile(r'<line [^>]*class="bar[^>]*>')
 Home = tuple[PageContext, dict[str, str]]
 
 
-def scored(tracker: Tracker, name: str, passed: list[bool], samples: int = 1) -> None:
+def scored(
+    tracker: Tracker,
+    name: str,
+    passed: list[bool],
+    samples: int = 1,
+    settings: dict[str, float] | None = None,
+) -> None:
     """A checkpoint with IFEval items whose texts are hostile; of each prompt there may be several answers."""
     tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name * 8)
-    run = tracker.start_run("eval", key=f"eval:{name}")
+    run = tracker.start_run("eval", key=f"eval:{name}", config={"settings": settings})
     items = [item | {"response": f"{views.HOSTILE} of {name}"} for item in databases.items(*passed)]
     if samples > 1:
         places = [divmod(i, samples) for i in range(len(items))]
@@ -55,6 +61,35 @@ def test_the_page_says_what_the_command_says(tmp_path: Path) -> None:
         page = views.look(views.context(ws.tracker), "/compare?a=one&b=two")
         assert said["words"] == "worse" and "Compared with one: two is worse on ifeval." in page.text
         assert f"{said['p_holm']:.2g}" in page.text and "−83.3" in page.text
+
+
+def test_page_and_command_leave_earlier_documents_out_unless_they_are_named(tmp_path: Path) -> None:
+    """6 losses against none are p = 0.031: a finding, but not among five comparisons."""
+    before, after = [True] * 50, [False] * 6 + [True] * 44
+    earlier = {f"knowledge:{number}": before for number in range(1, 5)}
+    with Workspace.open(tmp_path) as ws:
+        measured(ws.tracker, "one", ifeval=before, **earlier)
+        measured(ws.tracker, "two", ifeval=after, **earlier)
+        measured(ws.tracker, "three", **earlier)
+        said = compare(ws, "one", "two")
+        page = views.look(views.context(ws.tracker), "/compare?a=one&b=two")
+        assert compare(ws, "one", "two", "knowledge:1")["suite"] == "knowledge:1"
+        assert len(compare(ws, "one", "three")["suites"]) == 4  # there is no other
+    assert [row["suite"] for row in said["suites"]] == ["ifeval"]
+    assert said["verdict"] == "two is worse on ifeval" and "two is worse on ifeval" in page.text
+
+
+def test_page_and_command_take_the_margin_of_the_later_evaluation(tmp_path: Path) -> None:
+    passed = [True] * 60  # without a flip among them, at most 4.9 points are lost
+    with Workspace.open(tmp_path) as ws:
+        for name, margin in (("one", 0.03), ("two", 0.2)):
+            scored(ws.tracker, name, passed, settings={"margin": margin})
+        for a, b in (("one", "two"), ("two", "one")):
+            said = compare(ws, a, b)
+            page = views.look(views.context(ws.tracker), f"/compare?a={a}&b={b}")
+            assert said["non_inferior"]["margin"] == 0.2
+            for words in (compare_text(said), page.text):
+                assert "b is at most 20 points worse" in words
 
 
 @pytest.mark.parametrize("tried", [1, 2])

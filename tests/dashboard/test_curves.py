@@ -14,6 +14,7 @@ from dashboard.figures import axes
 from dashboard.figures.markers import series
 from dashboard.figures.metric_curves import Curve, figure, smoothed
 from dashboard.figures.scales import Scale
+from dashboard.figures.scores_over_cycles import stages_over_cycles
 from dashboard.page_context import PageContext
 from dashboard.pages.curves import elapsed, tokens_until
 from dashboard.run_names import alarms
@@ -44,6 +45,28 @@ def test_the_axis_of_a_few_steps_names_whole_steps_only() -> None:
     drawn = str(figure([Curve("run", rows, [1.0, 2.0])], "loss", "steps"))
     bottom = re.findall(r'y="(?:336|336.0)" text-anchor="middle">([^<]*)<', drawn)
     assert bottom == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("values", "marked"),
+    [([0.5], 1), ([0.5, 0.4], 0), ([0.5, None, 0.4, 0.3, None, 0.2], 2), ([None], 0), ([], 0)],
+)
+def test_a_point_that_no_line_reaches_is_marked(values: list[float | None], marked: int) -> None:
+    rows = [
+        {"step": step, "value": value, "low": value, "high": value, "n": 1, "special": ""}
+        for step, value in enumerate(values)
+    ]
+    places = [float(step) for step in range(len(values))]
+    drawn = str(figure([Curve("run", rows, places)], "loss", "steps"))
+    assert drawn.count("m-4 0") == marked  # the circles of the first series
+
+
+def test_a_lone_cycle_among_many_is_marked() -> None:
+    cycles = [
+        {"cycle": number, "scores": {"ifeval": {"clean": 0.5}} if number == 7 else {"ifeval": {}}}
+        for number in range(1, 100)
+    ]
+    assert str(stages_over_cycles(cycles)).count("c-clean fill") == 1
 
 
 def test_an_alarm_and_a_value_that_is_none_are_marked(home: Home) -> None:

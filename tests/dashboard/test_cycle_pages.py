@@ -77,6 +77,19 @@ def test_a_second_look_at_behaviour_is_told_apart_from_the_first(context: PageCo
     assert "instruction type" in views.look(context, f"/behaviour?n={number}&suite=ifeval:further").text
 
 
+@pytest.mark.parametrize(("path", "what"), [("/behaviour", "score"), ("/samples", "answers")])
+def test_further_prompts_that_were_not_asked_are_not_promised(
+    context: PageContext, path: str, what: str
+) -> None:
+    databases.record_cycle(context.tracker, SCORES)
+    said = (
+        f"Cycle 1 has no {what} of further prompts: "
+        "they are asked only where IFEval's own leave behaviour open."
+    )
+    assert said in views.look(context, f"{path}?n=1&suite=ifeval:further").text
+    assert f"Cycle 1 has no json {what} yet." in views.look(context, f"{path}?n=1&suite=json").text
+
+
 def test_a_list_of_all_cycles_says_when_it_is_not(
     context: PageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,6 +117,10 @@ def test_a_checkpoint_knows_every_home_it_lies_in(two: tuple[Tracker, Tracker]) 
     first.record_checkpoint("clean0", path="/a/clean0", kind="full", sha256="x")
     second.record_checkpoint("clean0", path="/b/clean0", kind="full", sha256="x")
     first.record_checkpoint("only", path="/a/only", kind="full", sha256="y")
+    for tracker, path in ((first, "/a/clean0"), (second, "/b/clean0")):  # the newest recorded is /b/clean0
+        assert queries.checkpoint(tracker.db, "clean0")["path"] == path
+        assert {row["path"] for row in queries.checkpoints(tracker.db) if row["id"] == "clean0"} == {path}
+    assert queries.checkpoint(second.db, "only")["path"] == "/a/only"
     places = queries.checkpoint_places(second.db, "clean0")
     assert [place["path"] for place in places] == ["/b/clean0", "/a/clean0"]
     assert [row["id"] for row in queries.checkpoints(second.db)] == ["clean0"]

@@ -86,6 +86,13 @@ def test_a_cycle_that_has_only_begun(tracker: Tracker) -> None:
         queries.cycle(tracker.db, 10**30)
 
 
+def test_a_cycle_names_the_margin_that_it_began_with(tracker: Tracker) -> None:
+    run = tracker.start_run("cycle", config={"settings": {"eval": {"margin": 0.1}}})
+    begun = tracker.record_cycle(run.id)
+    older = tracker.record_cycle(tracker.start_run("cycle").id)
+    assert [queries.cycle(tracker.db, number)["margin"] for number in (begun, older)] == [0.1, None]
+
+
 @pytest.mark.parametrize("ended", ["accepted", "rejected", "failed"])
 def test_a_cycle_whose_run_was_stopped_is_stopped_until_it_goes_on(tracker: Tracker, ended: str) -> None:
     run = tracker.start_run("cycle", key="k").id

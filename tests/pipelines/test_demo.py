@@ -1,14 +1,16 @@
-"""The budget of a demo counts what its cycles took, whether or not it was interrupted between them."""
+"""A demo: its budget counts what its cycles took, and its key finds it again after an upgrade."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
 from db.reads import queries
 from pipelines import demo
-from pipelines.config.jobs import DemoJob
+from pipelines.config.jobs import DemoJob, RealDemo
+from pipelines.runs.workspace import Workspace
 from tests.support.small_cycles import make_home
 
 
@@ -23,3 +25,27 @@ def test_another_cycle_has_to_fit_beside_those_that_are_recorded(
     monkeypatch.setattr(queries, "cycle", lambda _, number, **__: {"cost": {"seconds": seconds[number]}})
     with make_home(tmp_path) as ws:
         assert demo._over_budget(ws, DemoJob(cycles=5, minutes_budget=minutes), [1, 2]) is over
+
+
+class LaterDemo(DemoJob):
+    """The job as a later version has it, with one more setting."""
+
+    added: int = 1
+
+
+def test_a_setting_that_a_later_version_adds_leaves_an_unfinished_demo_its_key(tmp_path: Path) -> None:
+    asked = RealDemo(model="org/model")
+    with Workspace.open(tmp_path) as ws:
+        key = demo.resumable_key(ws, DemoJob(cycles=1, real=asked))
+        assert demo.resumable_key(ws, LaterDemo(cycles=1, real=asked)) == key
+        others = (DemoJob(cycles=3, real=asked), DemoJob(cycles=1, seed=1, real=asked), DemoJob(cycles=1))
+        assert key not in {demo.resumable_key(ws, other) for other in others}
+
+
+def test_a_demo_that_an_earlier_version_began_keeps_its_key(tmp_path: Path) -> None:
+    job = DemoJob(cycles=1, real=RealDemo())
+    with Workspace.open(tmp_path) as ws:
+        before = "demo:" + hashlib.sha256(job.model_dump_json().encode()).hexdigest()[:16]
+        assert demo.resumable_key(ws, job) != before
+        ws.tracker.start_run("demo", key=before)
+        assert demo.resumable_key(ws, job) == before

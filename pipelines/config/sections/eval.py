@@ -81,12 +81,6 @@ class EvalConfig(Section):
 
     def margins(self) -> dict[str, float]:
         """Return the margin of every axis of the verdict; a lead is a negative one."""
-        from evals.families.table import FAMILIES
+        from evals.verdict import margins_of
 
-        return {
-            "behaviour": self.margin,
-            "knowledge": self.margin,
-            "retention": self.retention_margin,
-            "updates": -self.update_lead,
-            **dict.fromkeys(FAMILIES, self.behaviours_margin),
-        }
+        return margins_of(self.model_dump())
