@@ -1,8 +1,8 @@
 """Read flips: items that one checkpoint passes and another fails, within and across cycles.
 
 Items are paired by key, and only between scores over the same set of prompts (scores.item_set); a question
-whose accepted answers have changed in between is left out. If a checkpoint was scored twice in the project,
-the newest score counts; inside a cycle, the newest of that cycle.
+whose accepted answers, instructions or arguments have changed in between is left out. If a checkpoint was
+scored twice in the project, the newest score counts; inside a cycle, the newest of that cycle.
 """
 
 from __future__ import annotations
@@ -284,9 +284,17 @@ def _in_order(database: Database, queries: list[sa.Select[*tuple[Any, ...]]]) ->
 
 
 def _same_question(one: Any, other: Any) -> Any:
-    """Require one key and the same accepted answers, of which only questions about documents have a list."""
-    accepted = [item.detail["answers"].as_string() for item in (one, other)]
-    return sa.and_(one.key == other.key, accepted[0].is_not_distinct_from(accepted[1]))
+    """Require one key and that both answers were judged by the same: the accepted answers of a question about
+    documents, an IFEval prompt's instructions and their arguments, which older scores do not name."""
+    before, after = _named(one, "arguments"), _named(other, "arguments")
+    return sa.and_(
+        one.key == other.key,
+        *(
+            _named(one, name).is_not_distinct_from(_named(other, name))
+            for name in ("answers", "instructions")
+        ),
+        sa.or_(before == after, before.is_(None), after.is_(None)),
+    )
 
 
 def _sum(condition: Any) -> Any:
@@ -307,7 +315,12 @@ def _answered(one: Any, other: Any) -> list[Any]:
 
 def _answer(item: Any) -> Any:
     """Select which answer an item gives to a changed fact; NULL for every other item."""
-    return item.detail["answered"].as_string()
+    return _named(item, "answered")
+
+
+def _named(item: Any, name: str) -> Any:
+    """Select a value of an item's details as text, a list as JSON; NULL where there is none."""
+    return item.detail[name].as_string()
 
 
 def _direction(one: Any, other: Any) -> Any:
