@@ -47,9 +47,9 @@ class Transition:
 def compared(database: Database, a: str, b: str, *, suite: str | None = None) -> list[Row]:
     """Return one row per suite and metric on which both checkpoints were scored.
 
-    Columns: suite, metric, score_a, score_b, value_a, value_b, mode_a, mode_b (see `paired_suites`), n,
-    gained (fail -> pass), lost (pass -> fail), stale (of the lost: back to the old answer of a changed fact).
-    Sorted by suite, each suite's headline metric first."""
+    Columns: suite, metric, score_a, score_b, value_a, value_b, mode_a, mode_b, notes_a, notes_b (see
+    `paired_suites`), n, gained (fail -> pass), lost (pass -> fail), stale (of the lost: back to the old
+    answer of a changed fact). Sorted by suite, each suite's headline metric first."""
     one, other = aliased(Item), aliased(Item)
     found = []
     for pair in _paired_scores(database, a, b, suite):
@@ -66,7 +66,8 @@ def paired_suites(
     database: Database, a: str, b: str, *, suite: str | None = None, earlier: bool = True
 ) -> list[Row]:
     """Return suite, metric and item pairs per suite and metric on which both were scored, and `modes`, how
-    each was asked: most new tokens, template arguments, temperature ... (None where it was not recorded).
+    each was asked: most new tokens, template arguments, temperature ... (None where it was not recorded), and
+    `notes`, what was noted as each was scored, such as prompts that were left out.
 
     Without `earlier`, leave out the suites on earlier cycles' documents, of which there may be hundreds. A
     suite of which every question's accepted answers have changed has no pairs, and is left out."""
@@ -80,6 +81,7 @@ def paired_suites(
             "suite": row["suite"],
             "metric": row["metric"],
             "modes": (row["mode_a"], row["mode_b"]),
+            "notes": [*(row["notes_a"] or ()), *(row["notes_b"] or ())],
             "pairs": _pairs_of(database, row),
         }
         for row in scored
@@ -157,6 +159,8 @@ def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> lis
         other.value.label("value_b"),
         one.details["mode"].label("mode_a"),
         other.details["mode"].label("mode_b"),
+        one.details["notes"].label("notes_a"),
+        other.details["notes"].label("notes_b"),
     )
     query = sa.select(*columns).join(other, sa.and_(*same))
     query = query.where(one.checkpoint_id == a, other.checkpoint_id == b)

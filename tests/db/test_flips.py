@@ -183,6 +183,20 @@ def test_checkpoints_that_were_asked_otherwise_are_not_compared_without_a_word(w
         assert "alike:" not in warm[name]
 
 
+def test_what_was_noted_of_a_score_is_said_of_the_comparison(ws: Workspace) -> None:
+    noted = {"a": ["25 prompts left out"], "b": ["25 prompts left out", "3 checks ended in an error"]}
+    for name, notes in noted.items():
+        ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
+        row = score("ifbench", 0.5, True, False, n=2) | {"details": {"notes": notes}}
+        ws.tracker.record_score(ws.tracker.start_run("eval").id, name, row)
+    found = compare(ws, "a", "b")
+    assert found["notes"] == noted["b"]
+    text = compare_text(found)
+    assert (
+        text.count("  note: 25 prompts left out\n") == text.count("  note: 3 checks ended in an error") == 1
+    )
+
+
 @pytest.mark.parametrize("tried", [1, 2])
 def test_a_checkpoint_that_its_questions_chose_is_not_compared_without_a_word(
     ws: Workspace, tried: int
