@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +53,21 @@ def test_whole_sentences_come_before_items_and_cells() -> None:
 def test_where_nothing_ends_as_sentences_do_items_are_asked_for() -> None:
     items = [text.replace(".", "") for text in HANDBOOK]
     assert "spectacles" in {gap.answer for gap in clozes(items, limit=50)}
+
+
+@pytest.mark.parametrize(
+    ("name", "beside", "asked"),
+    [
+        ("Bill", "None of us has yet paid for any of it.", True),
+        ("Bill", "None of us has yet paid the bill for it.", False),
+        ("Will", "None of us has yet paid for any of it.", False),
+    ],
+)
+def test_a_capital_makes_no_ordinary_word_a_name(name: str, beside: str, asked: bool) -> None:
+    others = [f"There are {word} walls here." for word in ("many", "old", "red", "tall", "wet", "dry")]
+    told = f"Of all that we have seen so far the one to ask is {name}."
+    answers = {gap.answer for gap in clozes([*HANDBOOK, *others, beside, told], limit=99, each=9)}
+    assert (name in answers) is asked and "MetLife" in answers
 
 
 def test_the_end_of_a_name_is_not_asked_for() -> None:
