@@ -156,8 +156,8 @@ class _Words:
         return self._is_commoner(word, ORDINARY)
 
     def _is_commoner(self, word: str, share: float) -> bool:
-        """Return whether a word is more frequent in general than that. A name is not; but a capital makes none of
-        a word that is also written small here (May, may), nor of one that joins others (Will, US)."""
+        """Return whether a word is more frequent in general than that. A name is not, but a capital makes
+        none of a word that is also written small here (May, may), nor of one that joins others (Will, US)."""
         named = word[:1].isupper() and word.casefold() not in self.small
         return self.general is not None and self._share(word) > (max(share, FUNCTION) if named else share)
 

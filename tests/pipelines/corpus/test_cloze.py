@@ -124,6 +124,18 @@ def test_a_table_of_levels_is_asked_about_and_no_word_that_only_joins_others() -
     assert not any("|" in gap.sentence for gap in found)
 
 
+@pytest.mark.parametrize(
+    "more", ["", "; page: https://a.b/c", f"; note: {'as much of it as there is ' * 20}"]
+)
+def test_rows_of_a_file_of_values_are_asked_about_up_to_where_they_are_too_long(more: str) -> None:
+    makers = ("Nordwerk", "Ostheim", "Westbau")
+    rows = [
+        f"{n}; part of it: galvanised bolt; price (EUR): 1{n}; made by: {one}" for n, one in enumerate(makers)
+    ]
+    found = clozes([*HANDBOOK, "\n".join(row + more for row in rows)], limit=99, each=9)
+    assert {gap.answer for gap in found if gap.sentence in rows} >= set(makers)
+
+
 def test_a_letter_that_stands_for_something_is_not_asked_for() -> None:
     told = "Zarquon Insurance pays for the people of house k"
     assert "k" not in {gap.answer for gap in clozes([*HANDBOOK, told], limit=50)}
