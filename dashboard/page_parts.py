@@ -12,7 +12,7 @@ from db.reads import queries
 from db.session import Database
 from evals import learned, looks, verdict_sentences
 from evals.ifeval import FURTHER
-from evals.scores import asked, samples_of
+from evals.scores import asked, noted, samples_of
 
 LOOKED_BACK = 5  # newest cycles among which a measured one is looked for
 
@@ -83,6 +83,11 @@ def beside_claim(axis: Mapping[str, Any]) -> list[Html]:
         f"{nothing[:1].upper()}{nothing[1:]}." if nothing else "",
     ]
     return [tag("p", words, class_="small") for words in said if words]
+
+
+def notes(scores: Mapping[str, Mapping[str, Any]]) -> list[Html]:
+    """Show what was noted as each suite was scored."""
+    return [tag("p", with_code(said), class_="soft small") for said in noted(scores)]
 
 
 def samples_by_suite(database: Database, number: int) -> dict[str, int]:

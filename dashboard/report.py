@@ -127,7 +127,9 @@ def _scores(cycle: Row, samples: dict[str, int]) -> Html:
         asked = tag("td", page_parts.prompts(found["n"], samples.get(suite, 1)), class_="n")
         lines.append([suite, *(_score(found, stage) for stage in STAGES), asked])
     return _card(
-        "Scores, % with 95 % intervals", table(["suite", *number_headers(*STAGES, "prompts")], lines)
+        "Scores, % with 95 % intervals",
+        table(["suite", *number_headers(*STAGES, "prompts")], lines),
+        page_parts.notes(cycle["scores"]),
     )
 
 

@@ -34,7 +34,8 @@ def compare(suites: Sequence[Mapping[str, Any]]) -> list[Row]:
 
     `suites` hold suite, metric, pairs (rows of key, prompt, passed_a, passed_b, detail_b, for changed facts
     also answered_a and answered_b, for calibration confidence_a) and, where they are known, the modes in
-    which both checkpoints were asked, and the settings that name the margins of non-inferiority.
+    which both checkpoints were asked, the notes of both scores, and the settings that name the margins of
+    non-inferiority.
     """
     return _adjusted([_row(part) for suite in suites for part in _parts(suite)])
 
@@ -99,7 +100,8 @@ def claim(row: Row) -> str:
 
 def sentences(row: Row) -> list[str]:
     """State all that may be said of one suite."""
-    return [said(row), claim(row), *([unlike(row)] if row["unlike"] else [])]
+    notes = [f"note: {note}" for note in row["notes"]]
+    return [said(row), claim(row), *([unlike(row)] if row["unlike"] else []), *notes]
 
 
 def unlike(row: Row) -> str:
@@ -140,6 +142,7 @@ def _row(suite: Mapping[str, Any]) -> Row:
         "non_inferior": {**claimed, "needed_n": prompts_for(needed, before)},
         **(_stale_rates(pairs) if name == UPDATES else {}),
         "unlike": _differences(*suite.get("modes", (None, None))),
+        "notes": list(dict.fromkeys(suite.get("notes", ()))),
     }
 
 

@@ -38,6 +38,7 @@ MESSAGES = "messages"  # of a local row with several turns, as JSON; its prompt 
 _COLUMNS = (*PROMPT_FIELDS, MESSAGES)
 _FIELDS = {"instruction_id_list": list, "kwargs": list}
 Arguments = Sequence[Mapping[str, Any] | None]  # of each instruction
+_settled = cache(nltk_sentences.settle)
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class CheckedAnswer:
     prompt: str
     response: str
     instructions: tuple[str, ...]
+    arguments: tuple[Mapping[str, Any], ...]  # of each instruction
     strict: tuple[bool, ...]
     loose: tuple[bool, ...]
 
@@ -151,9 +153,6 @@ def try_checkers(prompt: str, instructions: Sequence[str], kwargs: Arguments) ->
     words = [str(one) for value in values for one in (value if isinstance(value, list) else [value])]
     for answer in ("x", " ".join(["x", *words])):  # some are looked at only where it holds those before
         check(answer, prompt, instructions, kwargs)
-
-
-_settled = cache(nltk_sentences.settle)
 
 
 def instruction_types() -> tuple[str, ...]:
@@ -302,6 +301,7 @@ def _checked(sample: dict[str, Any]) -> CheckedAnswer:
         prompt=doc["prompt"],
         response=sample["filtered_resps"][0],
         instructions=tuple(doc["instruction_id_list"]),
+        arguments=tuple(given or {} for given in doc["kwargs"]),
         strict=tuple(bool(passed) for passed in sample["inst_level_strict_acc"]),
         loose=tuple(bool(passed) for passed in sample["inst_level_loose_acc"]),
     )

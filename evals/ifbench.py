@@ -103,6 +103,7 @@ def check(rows: Sequence[Row], responses: Sequence[str], failed: Counter[str]) -
                 prompt=row["prompt"],
                 response=response,
                 instructions=tuple(row["instruction_id_list"]),
+                arguments=tuple(row["kwargs"]),
                 strict=_followed(library, library.test_instruction_following_strict, row, response, failing),
                 loose=_followed(library, library.test_instruction_following_loose, row, response, failing),
             )

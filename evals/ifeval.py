@@ -8,7 +8,7 @@ and the counts by instruction type and by family.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -185,12 +185,18 @@ def _item(checked: CheckedAnswer, prompt: str) -> Item:
         passed=all(checked.strict),
         detail={
             "instructions": list(checked.instructions),
+            "arguments": [_given(arguments) for arguments in checked.arguments],
             "strict": list(checked.strict),
             "loose": list(checked.loose),
             "passed_loose": all(checked.loose),
             "cluster": prompt,
         },
     )
+
+
+def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a prompt gives, in one order: files and the hub name the others as null."""
+    return {name: arguments[name] for name in sorted(arguments) if arguments[name] is not None}
 
 
 def _details(checked: tuple[CheckedAnswer, ...], keys: Sequence[str]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import ceil
 from typing import Any, TypeVar
@@ -95,6 +95,11 @@ def asked(answers: int, samples: int) -> str:
     if samples == 1:
         return f"{answers:,} prompts"
     return f"{answers:,} answers ({ceil(answers / samples):,} prompts)"
+
+
+def noted(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Say by suite what was noted as it was scored, such as prompts that were left out."""
+    return [f"{suite}: {note}" for suite, row in scores.items() for note in row.get("notes", ())]
 
 
 def drawn(items: Sequence[T], limit: int | None) -> list[T]:

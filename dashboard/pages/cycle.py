@@ -12,7 +12,7 @@ from dashboard.figures.stage_scores import stage_scores
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import NONE, bound, bounds, count, duration, moment, points, share, size
 from dashboard.page_context import PageContext
-from dashboard.page_parts import beside_claim, empty, prompts, samples_by_suite, samples_of_axis, table
+from dashboard.page_parts import beside_claim, empty, notes, prompts, samples_by_suite, samples_of_axis, table
 from dashboard.pages.cycles import said
 from dashboard.status_chips import chip
 from db.cycle_names import AXES, STAGES
@@ -40,8 +40,9 @@ def build(context: PageContext, address: Address) -> Html:
     row = row | {"status": "stalled"} if run["stalled"] else row
     runs = stage_progress.stages(context.db, run["id"])
     samples = context.cached(("samples", number), lambda: samples_by_suite(context.db, number))
+    scores = row["scores"]
     left = (
-        tag("section", tag("h2", "Scores"), stage_scores(row["scores"], samples), class_="card"),
+        tag("section", tag("h2", "Scores"), stage_scores(scores, samples), notes(scores), class_="card"),
         tag("section", tag("h2", "Verdict"), _verdict(row, samples), _halves(row, runs), class_="card"),
         tag(
             "section",

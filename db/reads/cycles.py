@@ -141,13 +141,17 @@ def _assemble(
 
 
 def _suite(by_checkpoint: Mapping[str, Row[Any]], checkpoints: Mapping[str, str | None]) -> JSONObject:
-    """Return one suite at the three stages: values, n, 95 % intervals; None where there is no score yet."""
+    """Return one suite at the three stages: values, n, 95 % intervals; None where there is no score yet.
+
+    `notes` are there only where something was noted at a stage, what is the same at several of them once."""
     rows = {stage: by_checkpoint.get(name or "") for stage, name in checkpoints.items()}
     there = [row for row in rows.values() if row is not None]
+    noted = list(dict.fromkeys(note for row in there for note in row.notes or ()))
     return {
         **{stage: row.value if row else None for stage, row in rows.items()},
         "n": there[-1].n if there else 0,
         "intervals": {stage: [row.low, row.high] if row else None for stage, row in rows.items()},
+        **({"notes": noted} if noted else {}),
     }
 
 
@@ -222,7 +226,8 @@ def _scores(connection: Connection, span: CycleRange, *which: ColumnElement[bool
     tree = runs_of_cycles(span)
     columns = (Score.checkpoint_id, Score.suite, Score.metric, Score.value, Score.n, Score.low, Score.high)
     details = case((Score.suite == UPDATES, Score.details), else_=None).label("details")
-    query = select(tree.c.cycle, Score.id, *columns, details).join(tree, Score.run_id == tree.c.run_id)
+    notes = Score.details["notes"].label("notes")
+    query = select(tree.c.cycle, Score.id, *columns, details, notes).join(tree, Score.run_id == tree.c.run_id)
     found: dict[int, Measured] = defaultdict(lambda: defaultdict(dict))
     headline: dict[tuple[int, str], str] = {}
     # Sort here: with ORDER BY id, SQLite would scan all scores in id order.

@@ -1,8 +1,8 @@
 """Read flips: items that one checkpoint passes and another fails, within and across cycles.
 
 Items are paired by key, and only between scores over the same set of prompts (scores.item_set); a question
-whose accepted answers have changed in between is left out. If a checkpoint was scored twice in the project,
-the newest score counts; inside a cycle, the newest of that cycle.
+whose accepted answers, instructions or arguments have changed in between is left out. If a checkpoint was
+scored twice in the project, the newest score counts; inside a cycle, the newest of that cycle.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Transition:
 def compared(database: Database, a: str, b: str, *, suite: str | None = None) -> list[Row]:
     """Return one row per suite and metric on which both checkpoints were scored.
 
-    Columns: suite, metric, score_a, score_b, value_a, value_b, mode_a, mode_b (see `paired_suites`), n,
-    gained (fail -> pass), lost (pass -> fail), stale (of the lost: back to the old answer of a changed fact).
-    Sorted by suite, each suite's headline metric first."""
+    Columns: suite, metric, score_a, score_b, value_a, value_b, mode_a, mode_b, notes_a, notes_b (see
+    `paired_suites`), n, gained (fail -> pass), lost (pass -> fail), stale (of the lost: back to the old
+    answer of a changed fact). Sorted by suite, each suite's headline metric first."""
     one, other = aliased(Item), aliased(Item)
     found = []
     for pair in _paired_scores(database, a, b, suite):
@@ -67,7 +67,8 @@ def paired_suites(database: Database, a: str, b: str, *, suite: str | None = Non
     """Return what two checkpoints are compared on: a row per suite and metric on which both were scored.
 
     Columns: suite, metric, pairs (of items), modes (how each was asked: most new tokens, template arguments,
-    temperature ...; None where it was not recorded), settings (of the later one's evaluation). IFEval first.
+    temperature ...; None where it was not recorded), settings (of the later one's evaluation), notes (what was
+    noted as each was scored, such as prompts that were left out). IFEval first.
 
     Suites on earlier cycles' documents, of which there may be hundreds, are left out unless one is named or
     there is no other; so is a suite of which every question's accepted answers have changed."""
@@ -79,6 +80,7 @@ def paired_suites(database: Database, a: str, b: str, *, suite: str | None = Non
             "metric": row["metric"],
             "modes": (row["mode_a"], row["mode_b"]),
             "settings": _settings_of(database, max(row["score_a"], row["score_b"])),
+            "notes": [*(row["notes_a"] or ()), *(row["notes_b"] or ())],
             "pairs": _pairs_of(database, row),
         }
         for row in own or scored
@@ -165,6 +167,8 @@ def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> lis
         other.value.label("value_b"),
         one.details["mode"].label("mode_a"),
         other.details["mode"].label("mode_b"),
+        one.details["notes"].label("notes_a"),
+        other.details["notes"].label("notes_b"),
     )
     query = sa.select(*columns).join(other, sa.and_(*same))
     query = query.where(one.checkpoint_id == a, other.checkpoint_id == b)
@@ -292,9 +296,17 @@ def _in_order(database: Database, queries: list[sa.Select[*tuple[Any, ...]]]) ->
 
 
 def _same_question(one: Any, other: Any) -> Any:
-    """Require one key and the same accepted answers, of which only questions about documents have a list."""
-    accepted = [item.detail["answers"].as_string() for item in (one, other)]
-    return sa.and_(one.key == other.key, accepted[0].is_not_distinct_from(accepted[1]))
+    """Require one key and that both answers were judged by the same: the accepted answers of a question about
+    documents, an IFEval prompt's instructions and their arguments, which older scores do not name."""
+    before, after = _named(one, "arguments"), _named(other, "arguments")
+    return sa.and_(
+        one.key == other.key,
+        *(
+            _named(one, name).is_not_distinct_from(_named(other, name))
+            for name in ("answers", "instructions")
+        ),
+        sa.or_(before == after, before.is_(None), after.is_(None)),
+    )
 
 
 def _sum(condition: Any) -> Any:
@@ -315,7 +327,12 @@ def _answered(one: Any, other: Any) -> list[Any]:
 
 def _answer(item: Any) -> Any:
     """Select which answer an item gives to a changed fact; NULL for every other item."""
-    return item.detail["answered"].as_string()
+    return _named(item, "answered")
+
+
+def _named(item: Any, name: str) -> Any:
+    """Select a value of an item's details as text, a list as JSON; NULL where there is none."""
+    return item.detail[name].as_string()
 
 
 def _direction(one: Any, other: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from evals.scores import noted
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, refuse_beside, shared, table
@@ -76,7 +77,8 @@ def score_table(scores: dict[str, Any]) -> str:
         for name, row in scores.items()
     ]
     stale = ["stale_rate"] if any("stale_rate" in row for row in rows) else []
-    return table(rows, ["suite", "score", "n", "low", "high", *stale])
+    shown = table(rows, ["suite", "score", "n", "low", "high", *stale])
+    return "\n".join([shown, *(f"note: {said}" for said in noted(scores))])
 
 
 @click.command("compare")

@@ -122,6 +122,7 @@ class _Words:
 
     spread: Counter[str]  # sentences that hold a word
     pairs: Counter[tuple[str, str]]  # sentences that hold two words in a row
+    small: frozenset[str]  # words that are somewhere written without a capital
     sentences: int
     general: GeneralWords | None
 
@@ -132,7 +133,8 @@ class _Words:
             said = [word.casefold() for _, word in sentence]
             spread.update(set(said))
             pairs.update(set(pairwise(said)))
-        return cls(spread, pairs, len(sentences), general)
+        small = {word.casefold() for sentence in sentences for _, word in sentence if not word[:1].isupper()}
+        return cls(spread, pairs, frozenset(small), len(sentences), general)
 
     def tells(self, word: str, previous: str) -> float:
         """Return the nats that a word tells; 0 for one in many sentences, here or in general, or that usually
@@ -154,7 +156,10 @@ class _Words:
         return self._is_commoner(word, ORDINARY)
 
     def _is_commoner(self, word: str, share: float) -> bool:
-        return self.general is not None and self._share(word) > share and not word[:1].isupper()
+        """Return whether a word is more frequent in general than that. A name is not, but a capital makes
+        none of a word that is also written small here (May, may), nor of one that joins others (Will, US)."""
+        named = word[:1].isupper() and word.casefold() not in self.small
+        return self.general is not None and self._share(word) > (max(share, FUNCTION) if named else share)
 
     def _share(self, word: str) -> float:
         assert self.general is not None

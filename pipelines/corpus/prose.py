@@ -26,10 +26,15 @@ HALF, WIDTH = (
 )  # columns: and so does one of half a page's width behind which the next one's first word has no room
 ALIKE = 0.9  # of the next line: no shorter is one that is as full, where letters tell nothing
 LONGEST_ROW = 160  # characters of a row whose columns are set apart by spaces
+LONGEST_RECORD = 400  # characters: no longer sentence is asked about
 SAYING = 4  # words with letters: a cell of fewer is a name or figures
 _ROW = re.compile(r"\s*\|")
 _BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
-_LABELLED = re.compile(r"(?:[^\W\d_]\S{0,20} ?){1,3}: \S")  # a field of a record
+_LABELLED = re.compile(
+    r"(?:[^\W\d_]\S{0,20} ?){1,3}: \S"  # a field of a record
+    r"|[^;]{1,400}; [^;:]{1,200}: \S"  # two of them, as a table's row has them: the first may have no name
+)
+_FIELD = re.compile(r"; [^;:]{1,200}: ")  # begins a further one
 _BULLETS = "•‣◦▪●○■□◆◇►▶\uf0b7\uf0a7\uf0d8\uf0fc"  # the last of word processors, in their own fonts
 _NUMBERS = r"[一二三四五六七八九十百\d０-９]{1,4}"
 _LIST_MARK = re.compile(
@@ -52,8 +57,17 @@ def prose_sentences(text: str) -> list[str]:
     """Return a text's sentences as they read, in order; those that show an address or a template's tag are
     left out."""
     said = chain.from_iterable(sentences(plain(line)) for line in _lines(_without_blocks(text)))
-    told = (" ".join(sentence.split()) for sentence in said if SLOT not in sentence)
+    told = (_first_fields(" ".join(sentence.split())) for sentence in said if SLOT not in sentence)
     return [sentence for sentence in told if not _ADDRESS.search(sentence) and not is_code(sentence)]
+
+
+def _first_fields(said: str) -> str:
+    """Return a sentence; of a record that is long or shows an address the fields before: they name what it is
+    about."""
+    address = _ADDRESS.search(said)
+    most = min(len(said), LONGEST_RECORD, address.start() if address else LONGEST_RECORD)
+    fields = [field.start() for field in _FIELD.finditer(said, 0, most)] if most < len(said) else []
+    return said[: fields[-1]] if len(fields) > 1 else said
 
 
 def _without_blocks(text: str) -> str:

@@ -15,7 +15,7 @@ from dashboard.pages import cycle, cycles, samples
 from dashboard.report import report
 from db.reads import queries
 from db.writes.tracker import Tracker
-from pipelines.cli.cycle_text import axis_line
+from pipelines.cli.cycle_text import axis_line, cycle_text
 from tests.support import databases, views
 
 SCORES = {"ifeval": {"clean": 1.0, "midtrained": 0.5, "recovered": 1.0}, "knowledge": {"recovered": 0.7}}
@@ -127,6 +127,20 @@ def test_a_score_in_the_table_of_cycles_has_its_interval(context: PageContext) -
     databases.record_cycle(context.tracker, SCORES)
     titles = [given.get("title") for given in views.look(context, "/").all("td", "n")]
     assert "95 % interval 65.0 to 75.0 %" in titles
+
+
+def test_what_was_noted_of_a_score_is_said_once_on_every_page(context: PageContext) -> None:
+    number = databases.record_cycle(context.tracker, SCORES)
+    run = context.tracker.start_run("eval", parent=queries.cycle(context.db, number)["run"], key="noted")
+    for checkpoint in ("clean0", f"rec{number}"):
+        row = databases.score("ifeval", 1.0, True, True) | {"details": {"notes": ["25 prompts left out"]}}
+        context.tracker.record_score(run.id, checkpoint, row)
+    found = queries.cycle(context.db, number)
+    assert found["scores"]["ifeval"]["notes"] == ["25 prompts left out"]
+    assert "notes" not in found["scores"]["knowledge"]
+    assert "note       ifeval: 25 prompts left out" in cycle_text(found).splitlines()
+    for page in (views.look(context, f"/cycle?n={number}").text, report(context.db, number)):
+        assert page.count("ifeval: 25 prompts left out") == 1
 
 
 def test_show_all_samples_stays_with_the_suite(context: PageContext) -> None:

@@ -183,6 +183,20 @@ def test_checkpoints_that_were_asked_otherwise_are_not_compared_without_a_word(w
         assert "alike:" not in warm[name]
 
 
+def test_what_was_noted_of_a_score_is_said_of_the_comparison(ws: Workspace) -> None:
+    noted = {"a": ["25 prompts left out"], "b": ["25 prompts left out", "3 checks ended in an error"]}
+    for name, notes in noted.items():
+        ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
+        row = score("ifbench", 0.5, True, False, n=2) | {"details": {"notes": notes}}
+        ws.tracker.record_score(ws.tracker.start_run("eval").id, name, row)
+    found = compare(ws, "a", "b")
+    assert found["notes"] == noted["b"]
+    text = compare_text(found)
+    assert (
+        text.count("  note: 25 prompts left out\n") == text.count("  note: 3 checks ended in an error") == 1
+    )
+
+
 @pytest.mark.parametrize("tried", [1, 2])
 def test_a_checkpoint_that_its_questions_chose_is_not_compared_without_a_word(
     ws: Workspace, tried: int
@@ -206,6 +220,41 @@ def test_a_question_whose_accepted_answers_changed_is_not_paired(ws: Workspace) 
     found = compare(ws, "a", "b")
     assert (found["n"], found["difference"]) == (1, 0)
     assert queries.flips(ws.tracker.db, "a", "b", "knowledge") == []
+
+
+LONG: dict[str, object] = {
+    "instructions": ["length_constraints:number_words"],
+    "arguments": [{"num_words": 300}],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "paired"),
+    [
+        ({}, 2),
+        ({"arguments": [{"num_words": 3}]}, 1),
+        ({"instructions": ["length_constraints:number_sentences"]}, 1),
+    ],
+)
+def test_a_prompt_whose_instructions_or_arguments_changed_is_not_paired(
+    ws: Workspace, change: dict[str, object], paired: int
+) -> None:
+    for name, detail in (("a", LONG), ("b", LONG | change)):
+        ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
+        row = score("ifeval", 0.5, name == "b", True, n=2)
+        row["items"][0]["detail"], row["items"][1]["detail"] = detail, LONG
+        ws.tracker.record_score(ws.tracker.start_run("eval").id, name, row)
+    assert compare(ws, "a", "b")["n"] == paired
+    assert len(queries.flips(ws.tracker.db, "a", "b", "ifeval")) == paired - 1
+
+
+def test_a_score_recorded_without_arguments_is_paired_all_the_same(ws: Workspace) -> None:
+    for name, detail in (("a", {"instructions": LONG["instructions"]}), ("b", LONG)):
+        ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
+        row = score("ifeval", 1.0, True, n=1)
+        row["items"][0]["detail"] = detail
+        ws.tracker.record_score(ws.tracker.start_run("eval").id, name, row)
+    assert compare(ws, "a", "b")["n"] == 1
 
 
 def test_a_suite_whose_accepted_answers_all_changed_is_compared_by_none(ws: Workspace) -> None:

@@ -94,6 +94,7 @@ def test_the_score_has_strict_and_loose_accuracies(monkeypatch: pytest.MonkeyPat
         lambda chats: [{"Say red.": "RED"}.get(c[-1]["content"], "the sea") for c in chats]
     )
     assert (score.suite, score.n, score.value) == ("ifbench", 2, 0.5)
+    assert [item.detail["arguments"] for item in score.items] == [[{"word": "red"}], [{"word": "sea"}]]
     assert score.details["prompt_level_loose_acc"] == 1.0
     assert score.details["by_instruction"] == {"words:one": {"passed": 1, "passed_loose": 2, "n": 2}}
     assert score.details["notes"] == ["1 prompts left out: python -m nltk.downloader not_there"]

@@ -93,6 +93,12 @@ def test_score_by_hand(prompts: Path, responses: Path) -> None:
     json.dumps(score.as_dict())
 
 
+def test_an_item_names_the_arguments_that_its_prompt_gives(prompts: Path) -> None:
+    """Not those that other prompts of the file give."""
+    given = [item.detail["arguments"] for item in ifeval.evaluate(answer, prompts).items]
+    assert given == [[{}], [{}], [{}], [{"num_bullets": 2}, {}], [PROMPTS[4][2][0]], [{}]]
+
+
 def test_loose_forgives_a_first_line(tmp_path: Path) -> None:
     row = {"key": 1, "prompt": "Quote.", "instruction_id_list": ["startend:quotation"], "kwargs": [{}]}
     score = ifeval.evaluate(lambda chats: ['Sure:\n"quoted"'], write(tmp_path / "p.jsonl", [row]))

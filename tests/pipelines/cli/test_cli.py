@@ -205,6 +205,9 @@ def test_responses_are_scored_without_a_model_or_a_home(
     assert (said.code, said.err) == (0, "")
     assert said.json["scores"]["ifeval"]["score"] == 0.25
     assert [path.name for path in tmp_path.iterdir()] == ["responses.jsonl"]
+    jsonl(tmp_path / "responses.jsonl", [*rows, {"prompt": "Something else?", "response": "x"}])
+    said = recover("eval", "--responses", "responses.jsonl", "--ifeval", asked)
+    assert "note: ifeval: responses to 1 prompts that were not asked were left out" in said.out.splitlines()
 
 
 def test_compare_pairs_two_checkpoints_on_the_same_prompts(recover: Recover, home: Path, world: Path) -> None:

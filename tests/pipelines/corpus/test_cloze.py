@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +53,21 @@ def test_whole_sentences_come_before_items_and_cells() -> None:
 def test_where_nothing_ends_as_sentences_do_items_are_asked_for() -> None:
     items = [text.replace(".", "") for text in HANDBOOK]
     assert "spectacles" in {gap.answer for gap in clozes(items, limit=50)}
+
+
+@pytest.mark.parametrize(
+    ("name", "beside", "asked"),
+    [
+        ("Bill", "None of us has yet paid for any of it.", True),
+        ("Bill", "None of us has yet paid the bill for it.", False),
+        ("Will", "None of us has yet paid for any of it.", False),
+    ],
+)
+def test_a_capital_makes_no_ordinary_word_a_name(name: str, beside: str, asked: bool) -> None:
+    others = [f"There are {word} walls here." for word in ("many", "old", "red", "tall", "wet", "dry")]
+    told = f"Of all that we have seen so far the one to ask is {name}."
+    answers = {gap.answer for gap in clozes([*HANDBOOK, *others, beside, told], limit=99, each=9)}
+    assert (name in answers) is asked and "MetLife" in answers
 
 
 def test_the_end_of_a_name_is_not_asked_for() -> None:
@@ -106,6 +122,18 @@ def test_a_table_of_levels_is_asked_about_and_no_word_that_only_joins_others() -
     assert {f"The junior one {one} with some help." for one in told} <= asked
     assert not {"of", "with", "the", "in", "our"} & {gap.answer for gap in found}
     assert not any("|" in gap.sentence for gap in found)
+
+
+@pytest.mark.parametrize(
+    "more", ["", "; page: https://a.b/c", f"; note: {'as much of it as there is ' * 20}"]
+)
+def test_rows_of_a_file_of_values_are_asked_about_up_to_where_they_are_too_long(more: str) -> None:
+    makers = ("Nordwerk", "Ostheim", "Westbau")
+    rows = [
+        f"{n}; part of it: galvanised bolt; price (EUR): 1{n}; made by: {one}" for n, one in enumerate(makers)
+    ]
+    found = clozes([*HANDBOOK, "\n".join(row + more for row in rows)], limit=99, each=9)
+    assert {gap.answer for gap in found if gap.sentence in rows} >= set(makers)
 
 
 def test_a_letter_that_stands_for_something_is_not_asked_for() -> None:

@@ -213,6 +213,19 @@ def test_records_of_labelled_fields_are_not_glued() -> None:
     assert prose_sentences("\n".join(wrapped)) == [" ".join(wrapped)]
 
 
+@pytest.mark.parametrize("begins", ["{}; Produkt: ", "#: {}; Produkt: ", "Nummer (neu): {}; Produkt: "])
+def test_rows_of_a_table_are_not_glued_whatever_its_first_column_is_called(begins: str) -> None:
+    rows = [f"{begins.format(n)}Schraube aus Stahl, verzinkt; Hersteller: Nordwerk" for n in range(3)]
+    assert prose_sentences("\n".join(rows)) == rows
+
+
+def test_of_a_record_that_is_long_or_shows_an_address_the_first_fields_are_read() -> None:
+    begins = "name: Ada Horn; city: Oslo; born: 1950"
+    for rest in ("; page: https://a.b/c; shoe size: 38", f"; remarks: {'as said ' * 60}"):
+        assert prose_sentences(f"{begins}{rest}") == [begins]
+    assert prose_sentences("city: Oslo; page: https://a.b/c") == []
+
+
 def test_a_definition_names_what_it_defines() -> None:
     text = "`minify`\n: (bool) Whether to save room.\n\nOther\n\n: Said first.\n: Said again."
     said = ["minify: (bool) Whether to save room.", "Other: Said first.", "Said again."]
