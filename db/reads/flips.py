@@ -67,8 +67,8 @@ def paired_suites(database: Database, a: str, b: str, *, suite: str | None = Non
     """Return what two checkpoints are compared on: a row per suite and metric on which both were scored.
 
     Columns: suite, metric, pairs (of items), modes (how each was asked: most new tokens, template arguments,
-    temperature ...; None where it was not recorded), settings (of the later one's evaluation), notes (what was
-    noted as each was scored, such as prompts that were left out). IFEval first.
+    temperature ...; None where it was not recorded), settings (of the later one's evaluation), notes (what
+    was noted as each was scored, such as prompts that were left out). IFEval first.
 
     Suites on earlier cycles' documents, of which there may be hundreds, are left out unless one is named or
     there is no other; so is a suite of which every question's accepted answers have changed."""
