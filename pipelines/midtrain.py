@@ -22,7 +22,7 @@ from pipelines.corpus.manifest import FileReport, load_manifest, manifest_rows, 
 from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, fitted_to_sources, shares
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens
-from pipelines.distillation.teachers import FrozenTeachers
+from pipelines.distillation.teachers import FrozenTeachers, lies_on
 from pipelines.knowledge import answer_probability, embedding_shift, held_out, passage_teaching, replay
 from pipelines.knowledge.answer_probability import AnswerProbability
 from pipelines.knowledge.forecast import forecast
@@ -85,7 +85,7 @@ def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key:
 
 def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     """Read, tokenise, train and publish; of several processes all train and the first one publishes."""
-    job = in_turn(lambda: _fitted_to_machine(job, stage))
+    job = in_turn(lambda: _fitted_to_machine(ws, job, stage))
     parent = ws.checkpoint(job.student)
     manifest = in_turn(lambda: _documents(ws, job, stage))
     student = training_run.student(ws, parent, job.settings, job.seed)
@@ -240,8 +240,11 @@ def _planned_tokens(job: MidtrainJob, sources: Sources, name: str) -> int:
     return round((settings.steps or 0) * settings.tokens_per_step * share)
 
 
-def _fitted_to_machine(job: MidtrainJob, stage: Stage) -> MidtrainJob:
-    settings = fitted_once(stage, job.student, job.settings, fitted.fit_midtraining)
+def _fitted_to_machine(ws: Workspace, job: MidtrainJob, stage: Stage) -> MidtrainJob:
+    passages = job.settings.method == passage_teaching.ROW
+    on_clean = passages and lies_on(ws.checkpoint(job.student), ws.clean())
+    fit = partial(fitted.fit_midtraining, on_teacher=on_clean)
+    settings = fitted_once(stage, job.student, job.settings, fit)
     return job.model_copy(update={"settings": settings})
 
 
