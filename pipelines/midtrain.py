@@ -19,10 +19,10 @@ from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.corpus import superseded
 from pipelines.corpus.entities import MOST_CHARACTERS
 from pipelines.corpus.manifest import FileReport, load_manifest, manifest_rows, summary
-from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, shares
+from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, fitted_to_sources, shares
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens
-from pipelines.distillation.teachers import FrozenTeachers
+from pipelines.distillation.teachers import FrozenTeachers, lies_on
 from pipelines.knowledge import answer_probability, embedding_shift, held_out, passage_teaching, replay
 from pipelines.knowledge.answer_probability import AnswerProbability
 from pipelines.knowledge.forecast import forecast
@@ -85,7 +85,7 @@ def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key:
 
 def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     """Read, tokenise, train and publish; of several processes all train and the first one publishes."""
-    job = in_turn(lambda: _fitted_to_machine(job, stage))
+    job = in_turn(lambda: _fitted_to_machine(ws, job, stage))
     parent = ws.checkpoint(job.student)
     manifest = in_turn(lambda: _documents(ws, job, stage))
     student = training_run.student(ws, parent, job.settings, job.seed)
@@ -213,12 +213,12 @@ def _batches(
     """Mix the sources into the batches of every step; print packing, plan and mix."""
     packing = preflight.packing(student)
     stage.say(f"  packing      {packing.detail}")
-    new_share = shares(job.settings.mix, sources)["new"]
-    context = context_length(student.model.config)
-    settings = _fitted_to_corpus(job.settings, new_tokens, new_share, context, stage)
+    settings = fitted_to_sources(job.settings, sources, context_length(student.model.config))
     splits = SentenceSplits.of(student, settings.split_documents)
     batches = MixedTokens(sources, settings, student.pad_id, job.seed, packing.ok, splits)
-    stage.say(batches.summary())
+    plan = fitted.midtraining_in_words(settings, new_tokens, batches.shares["new"])
+    stage.say(f"  plan         {plan}")
+    stage.say(batches.summary(job.settings.mix))
     return batches
 
 
@@ -233,26 +233,19 @@ def _answers(job: MidtrainJob, stage: Stage, student: ChatModel, steps: int) -> 
 
 def _planned_tokens(job: MidtrainJob, sources: Sources, name: str) -> int:
     """Return how many tokens of a source, which is not read yet, the training reads."""
-    new = sources["new"]
     some: list[Dialogue] = [([], [])]  # an empty source would have no share
-    share_of = shares(job.settings.mix, {**sources, name: some})
-    total = new.total if isinstance(new, Tokens) else 0
-    settings = fitted.fit_to_corpus(job.settings, total, share_of["new"])
-    return round((settings.steps or 0) * settings.tokens_per_step * share_of[name])
+    planned: Sources = {**sources, name: some}
+    settings = fitted_to_sources(job.settings, planned)
+    share = shares(settings.mix, planned)[name]
+    return round((settings.steps or 0) * settings.tokens_per_step * share)
 
 
-def _fitted_to_machine(job: MidtrainJob, stage: Stage) -> MidtrainJob:
-    settings = fitted_once(stage, job.student, job.settings, fitted.fit_midtraining)
+def _fitted_to_machine(ws: Workspace, job: MidtrainJob, stage: Stage) -> MidtrainJob:
+    passages = job.settings.method == passage_teaching.ROW
+    on_clean = passages and lies_on(ws.checkpoint(job.student), ws.clean())
+    fit = partial(fitted.fit_midtraining, on_teacher=on_clean)
+    settings = fitted_once(stage, job.student, job.settings, fit)
     return job.model_copy(update={"settings": settings})
-
-
-def _fitted_to_corpus(
-    settings: MidtrainConfig, tokens: int, share: float, context: int | None, stage: Stage
-) -> MidtrainConfig:
-    """Return the settings with every number set, and print them; a resumed run gets the same ones."""
-    settings = fitted.fit_to_corpus(settings, tokens, share, context)
-    stage.say(f"  plan         {fitted.midtraining_in_words(settings, tokens, share)}")
-    return settings
 
 
 def _documents(ws: Workspace, job: MidtrainJob, stage: Stage) -> list[FileReport]:

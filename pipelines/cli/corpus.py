@@ -78,7 +78,7 @@ def _fitted(config: Config, tokens: int) -> MidtrainConfig:
     from pipelines.config.fitted import fit_midtraining, fit_to_corpus
     from pipelines.machine.fitting import context_by_config, fitted_by_config
 
-    settings = fitted_by_config(config.model, config.midtrain, fit_midtraining)
+    settings = fitted_by_config(config.model, config.midtrain, partial(fit_midtraining, on_teacher=True))
     settings = settings.model_copy(update={"mix": settings.mix.without("augmented")})  # none is named here
     context = context_by_config(config.model)
     return fit_to_corpus(settings, tokens, settings.mix.at_first.new, context)

@@ -55,14 +55,18 @@ class Machine:
     whole_bytes: float = math.inf  # of the memory, of which only a part is usable
 
 
-def fit_midtraining(settings: MidtrainConfig, model: ModelSize, machine: Machine) -> MidtrainConfig:
+def fit_midtraining(
+    settings: MidtrainConfig, model: ModelSize, machine: Machine, *, on_teacher: bool = False
+) -> MidtrainConfig:
     """Set adapter and microbatch by model and memory, beside a teacher if there is one.
 
-    `fit_to_corpus` sets the rest.
+    None is loaded for an adapter trained `on_teacher` itself, as in distillation. `fit_to_corpus` sets the
+    rest.
     """
     lora = _lora(settings.lora, model, machine)
     free = machine.usable_bytes - _held(lora is not None, model, machine)
-    free -= whole_weights(model, machine) if settings.method == "passage" else 0.0
+    if settings.method == "passage" and not (on_teacher and _leaves_head(lora)):
+        free -= whole_weights(model, machine)
     microbatch = settings.microbatch_tokens or _microbatch(free, model, machine)
     return settings.model_copy(update={"lora": lora, "microbatch_tokens": microbatch})
 
@@ -78,7 +82,8 @@ def fit_distillation(
     """
     lora = _lora(settings.lora, model, machine)
     free = machine.usable_bytes - _held(lora is not None, model, machine)
-    if not (lora and on_teacher and _is_below(settings, lora)):
+    teaches_alone = settings.resolved_method().teacher == "base"
+    if not (on_teacher and teaches_alone and _leaves_head(lora)):
         free -= whole_weights(model, machine)
     free -= averaged_bytes(settings) * (model.adapter if lora else model.parameters)
     fitting = tokens_of_a_pass(_microbatch(free, model, machine), settings.max_new_tokens)
@@ -88,9 +93,9 @@ def fit_distillation(
     return settings.model_copy(update=sizes)
 
 
-def _is_below(settings: DistillConfig, lora: LoraConfig) -> bool:
-    """Return whether the model below the adapter teaches alone, and an adapter leaves its head as it is."""
-    return settings.resolved_method().teacher == "base" and lora.targets == LoraConfig().targets
+def _leaves_head(lora: LoraConfig | None) -> bool:
+    """Return whether there is an adapter and the model below can teach it: the head is alike in both."""
+    return lora is not None and lora.targets == LoraConfig().targets
 
 
 def tokens_of_a_pass(microbatch: int, new_tokens: int, prompt_tokens: int = TRAINED_PROMPT) -> int:

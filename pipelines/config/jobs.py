@@ -95,7 +95,7 @@ class MidtrainJob(Job):
     def sources(self) -> dict[str, str]:
         files = _named(prompts=self.prompts, augmented=_augmented(self.augment))
         followed = _named(**{"followed questions": self.asked})
-        return _taught(self.docs) | files | followed | _questions(self.evaluation, self.earlier)
+        return _taught(self.docs) | files | followed | questions_of(self.evaluation, self.earlier)
 
 
 class DistillJob(Job):
@@ -125,7 +125,7 @@ class DistillJob(Job):
 
     def sources(self) -> dict[str, str]:
         files = _documents(self.docs) | _named(prompts=self.prompts) | _distillation(self.settings)
-        return files | _questions(self.evaluation, self.earlier)
+        return files | questions_of(self.evaluation, self.earlier)
 
 
 class ChooseJob(Job):
@@ -268,7 +268,7 @@ def _code(reward: str | None) -> str | None:
     return place if place.endswith(".py") else None
 
 
-def _questions(settings: EvalConfig | None, earlier: dict[int, str]) -> dict[str, str]:
+def questions_of(settings: EvalConfig | None, earlier: dict[int, str]) -> dict[str, str]:
     """Return the files of questions that nothing may be trained on."""
     named: dict[str, str | None] = {}
     if settings:
@@ -281,7 +281,7 @@ def _questions(settings: EvalConfig | None, earlier: dict[int, str]) -> dict[str
 
 
 def _evaluation(settings: EvalConfig, earlier: dict[int, str]) -> dict[str, str]:
-    return _questions(settings, earlier) | _named(tasks=settings.tasks)
+    return questions_of(settings, earlier) | _named(tasks=settings.tasks)
 
 
 def _taught(docs: str) -> dict[str, str]:

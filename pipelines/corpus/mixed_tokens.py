@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from pipelines.config.fitted import steps_within
+from pipelines.config.fitted import MOST_PASSES, fit_to_corpus, steps_within
 from pipelines.config.sections.midtrain import MidtrainConfig, Mix
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens, TokenStream
@@ -15,6 +15,7 @@ from recovery.training.updater import Microbatch
 
 EARLIER_QUESTIONS = "earlier questions"  # a source within the mix's share of questions
 DOCUMENTS = ("new", "earlier")  # sources that may be split; chats never are
+CLOSE = 1.001  # to the most passes over earlier documents, of which steps are a whole number
 
 
 def in_rows(sequences: list[Dialogue], pad_id: int, longest: int, packs: bool) -> Rollouts:
@@ -32,6 +33,30 @@ def shares(mix: Mix, sources: Mapping[str, object]) -> dict[str, float]:
         wanted[EARLIER_QUESTIONS] = mix.earlier_questions
     present = {name: share for name, share in wanted.items() if share and sources.get(name)}
     return {name: share / sum(present.values()) for name, share in present.items()}
+
+
+def fitted_to_sources(
+    settings: MidtrainConfig, sources: Mapping[str, Tokens | Sequence[Dialogue]], context: int | None = None
+) -> MidtrainConfig:
+    """Return the settings with every number set, and a mix that reads no earlier documents too often.
+
+    Of a small earlier folder beside a large new one, a share of all tokens is a hundred passes and more. What
+    of it is more than MOST_PASSES, or than those over the new documents if they are more, goes to the others.
+    """
+    new, earlier = (_total(sources.get(name, [])) for name in DOCUMENTS)
+    share_of = shares(settings.mix, sources)
+    made = fit_to_corpus(settings, new, share_of["new"], context)
+    read = (made.steps or 0) * made.tokens_per_step
+    most = earlier * max(MOST_PASSES, read * share_of["new"] / new)
+    wanted = read * share_of.get("earlier", 0.0)
+    if not earlier or wanted <= CLOSE * most:
+        return made
+    less = settings.mix.with_part("earlier", most / wanted)
+    return fitted_to_sources(settings.model_copy(update={"mix": less}), sources, context)
+
+
+def _total(source: Tokens | Sequence[Dialogue]) -> int:
+    return source.total if isinstance(source, Tokens) else sum(len(ids) for ids, _ in source)
 
 
 class MixedTokens:
@@ -77,10 +102,13 @@ class MixedTokens:
             return settings.row_tokens
         return min(settings.row_tokens, max(1, int(self.shares[name] * settings.tokens_per_step)))
 
-    def summary(self) -> str:
+    def summary(self, asked: Mix | None = None) -> str:
+        """Return how much of each source is read how often; `asked` is the mix before it was fitted."""
         parts = [self._part(name, stream.total) for name, stream in self.streams.items()]
         length = f"{self.steps} steps of {self.settings.tokens_per_step:,} tokens"
         none = f"; no {' or '.join(self.missing)} yet: its share goes to the others" if self.missing else ""
+        if asked and asked != self.settings.mix:
+            none += f"; of earlier there is too little for {asked.earlier:.0%}: the rest goes to the others"
         return f"  mix          {', '.join(parts)}; {length}{none}"
 
     def _part(self, name: str, total: int) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pipelines.config.anchored_paths import is_file
 from pipelines.prompts.instruction_checks import followed, require_checkers
 from pipelines.prompts.prompt_sources import HUB, Prompt, read_prompts
+from pipelines.runs.pinned_inputs import require_there
 from recovery.errors import InputError
 from recovery.methods.choices import FROZEN, READ_STATES
 
@@ -111,6 +112,7 @@ def read_context(job: DistillJob, method: Method, pairs: list[Prompt]) -> Contex
 
     if method.context == "none":
         return None
+    require_there(job, ["context"])  # a file that is gone may look like a text
     given, settings = job.settings.context, job.settings
     if given is not None and _context_file(given):
         if method.context == "demonstrations" and Path(given).suffix in (".jsonl", ".json"):

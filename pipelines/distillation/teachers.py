@@ -163,17 +163,24 @@ class FrozenTeachers:
         return self.parent.base or self.parent.id
 
 
-def trains_on_teacher(ws: Workspace, job: DistillJob) -> bool:
-    """Return whether an adapter that is trained lies on the teacher itself: no second model is loaded then.
-
-    Under a fresh adapter lies the mixture, if the teacher's share is merged in first.
+def lies_on(student: Checkpoint, teacher: Checkpoint) -> bool:
+    """Return whether an adapter that is trained from a student lies on the teacher itself: no second model is
+    loaded then.
     """
     from recovery.models.adapters import is_within_layers
 
+    return (student.base or student.id) == teacher.id and is_within_layers(student.path)
+
+
+def trains_on_teacher(ws: Workspace, job: DistillJob) -> bool:
+    """Return whether a distillation's adapter lies on the teacher itself.
+
+    Under a fresh adapter lies the mixture, if the teacher's share is merged in first.
+    """
     student = ws.checkpoint(job.student)
-    if (student.base or student.id) != ws.checkpoint(job.teacher).id:
-        return False
-    return is_within_layers(student.path) and (student.base is not None or not job.settings.merge)
+    return lies_on(student, ws.checkpoint(job.teacher)) and (
+        student.base is not None or not job.settings.merge
+    )
 
 
 def scoring(

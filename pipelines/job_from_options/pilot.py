@@ -20,6 +20,7 @@ from pipelines.job_from_options.inputs import (
     with_ifeval,
 )
 from pipelines.job_from_options.trained_weights import require_registered, require_trainable
+from pipelines.machine.held_memory import require_memory
 from pipelines.piloting.narrow_runs import known_law
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
@@ -52,6 +53,7 @@ def pilot_job(
     chosen = ws.checkpoint(student)
     require_registered(ws)
     require_trainable(ws, chosen, settings, "midtrain", changes)
+    require_memory(ws, chosen, settings, ("midtrain",), ws.clean())
     require_probes(settings)
     folder = training_folder(ws, docs, settings)
     settings = with_ifeval(ws, settings, changes)

@@ -71,9 +71,9 @@ def _fitted(config: Config, size: Size, count: int, gpu: Gpu, tokens: int) -> Co
     """Fill in the settings that recover.yaml derives from documents, model and memory."""
     model = model_size(size, config.model)
     machine = Machine(gpu.usable_bytes, parts=count if config.model.shard else 1)
-    midtrain = fit_midtraining(config.midtrain, model, machine)
+    midtrain = fit_midtraining(config.midtrain, model, machine, on_teacher=True)
     fitted = {
-        "midtrain": fit_to_corpus(midtrain, tokens, config.midtrain.mix.at_first.new),
+        "midtrain": fit_to_corpus(midtrain, tokens, config.midtrain.mix.at_first.new, size.context),
         "distill": fit_distillation(config.distill, model, machine, on_teacher=midtrain.lora is not None),
         "eval": fit_evaluation(config.eval, model, machine),
     }

@@ -12,9 +12,11 @@ from evals.families import suite as families
 from evals.families.table import FAMILIES
 from evals.probes import PROBE_SUITES, suite_probes
 from pipelines.config.ifeval_file import MICROWORLD, ifeval_path
+from pipelines.config.jobs import questions_of
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.corpus.segments import UNSPACED, compared_words
 from pipelines.prompts.prompt_sources import Prompt
+from pipelines.runs.pinned_inputs import require_there
 from recovery.errors import RecoverError
 
 if TYPE_CHECKING:
@@ -65,7 +67,12 @@ def kept_evaluation_prompts(job: MidtrainJob | DistillJob, stage: Stage) -> list
     settings = job.evaluation
     if settings is None:
         return []
-    return list(stage.once(KEPT_PROMPTS, lambda: evaluation_prompts(settings, job.earlier, stage.say)))
+
+    def found() -> list[str]:
+        require_there(job, questions_of(settings, job.earlier))
+        return evaluation_prompts(settings, job.earlier, stage.say)
+
+    return list(stage.once(KEPT_PROMPTS, found))
 
 
 def asked_prompts(settings: EvalConfig, earlier: Mapping[int, str]) -> AskedPrompts:

@@ -9,7 +9,7 @@ from typing import Any
 from db.reads import queries
 from pipelines.config import overrides
 from pipelines.config.jobs import CycleJob
-from pipelines.runs.pinned_inputs import changed, hashes, kept_questions
+from pipelines.runs.pinned_inputs import changed, hashes, kept_questions, require_there
 from pipelines.runs.workspace import Workspace
 from recovery.storage import atomic_dirs
 
@@ -24,6 +24,7 @@ def keep(ws: Workspace, job: CycleJob) -> CycleJob:
         return job
     kept = kept_questions(ws, job.inputs[INPUT])
     if not kept.exists():
+        require_there(job, [INPUT])
         held = Path(job.settings.eval.probes).read_bytes()
         if hashlib.sha256(held).hexdigest() != job.inputs[INPUT]:
             raise changed(INPUT, job.settings.eval.probes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,7 +32,8 @@ BLOCK = 2**20
 def pinned(ws: Workspace, job: J, *, texts_kept: bool = False) -> J:
     """Return the job with its inputs hashed; refuse one that has changed since it was first hashed.
 
-    Documents may change once their texts are kept: a resumed run reads those."""
+    Documents may change once their texts are kept: a resumed run reads those. One that is gone keeps its
+    hash: it may come back as it was, and what still reads it refuses to go on without it."""
     sources = {n: place for n, place in job.sources().items() if not (texts_kept and n in TAUGHT)}
     current = hashes(sources, _left_out(ws, job))
     if texts_kept:
@@ -43,7 +44,7 @@ def pinned(ws: Workspace, job: J, *, texts_kept: bool = False) -> J:
         before = job.inputs.get(name, digest)
         if before != digest:
             raise changed(name, job.sources().get(name), kept_questions(ws, before))
-    return job.model_copy(update={"inputs": current})
+    return job.model_copy(update={"inputs": {**job.inputs, **current}})
 
 
 def _of_model(model: ModelConfig, before: str | None) -> str:
@@ -61,6 +62,15 @@ def changed(name: str, source: str | None, kept: Path | None = None) -> InputErr
     place = f" ({source})" if source is not None else ""
     copy = f" from {kept}" if kept and kept.is_file() else ""
     return InputError(f"{name}{place}: changed since the run began: restore it{copy}, or begin a new run")
+
+
+def require_there(job: Job, names: Iterable[str]) -> None:
+    """Refuse inputs that were there when the run began and are gone, where it would go on with less."""
+    sources = job.sources()
+    for name in names:
+        source = sources.get(name)
+        if source and name in job.inputs and not Path(source).exists():
+            raise InputError(f"{name} ({source}): gone since the run began: restore it, or begin a new run")
 
 
 def kept_questions(ws: Workspace, digest: str) -> Path:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # maximum ranks that vLLM supports
 MAX_ENTRIES = 128  # largest top k of a request
+NO_ROOM = ("KV cache", "cache blocks", "gpu_memory_utilization")  # said where keys and values do not fit
 # Threads bound to cores spin when another process uses those cores. Usage statistics are switched off.
 QUIET = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -43,6 +44,16 @@ def require_vllm() -> None:
     """Raise InputError if vLLM is not installed."""
     if importlib.util.find_spec("vllm") is None:
         raise InputError(f"vLLM is not installed; {to_install('vllm')} (on a CPU see docs/engines.md)")
+
+
+def to_start(said: str) -> str:
+    """Return what to do where vLLM did not start, by what it said: it names arguments of its own."""
+    import torch
+
+    if not any(words in said for words in NO_ROOM):
+        return "see docs/engines.md"
+    memory = "engine.gpu_memory" if torch.cuda.is_available() else "engine.cpu_cache_gib"
+    return f"raise {memory}, or lower engine.max_length"
 
 
 def lora_rank(rank: int) -> int:
@@ -122,7 +133,8 @@ class VllmEngine:
         try:
             self.llm: Any = self.thread.call(lambda: _llm(self.arguments), self.settings.start_seconds)
         except EngineLost as error:
-            raise EngineLost(f"vLLM did not start in this process: {error}: see docs/engines.md") from error
+            said = f"vLLM did not start in this process: {error}: {to_start(str(error))}"
+            raise EngineLost(said) from error
 
     @property
     def lengths(self) -> list[int | None]:

@@ -16,7 +16,7 @@ from recovery.engines import child_process
 from recovery.engines.json_client import JsonClient, NotFound, Refused
 from recovery.engines.key_guard import KEY_VARIABLE, NONCE, PROOF, proof
 from recovery.engines.protocol import EngineSettings
-from recovery.engines.vllm_local import MAX_ENTRIES, QUIET, lora_rank, lora_targets, require_vllm
+from recovery.engines.vllm_local import MAX_ENTRIES, QUIET, lora_rank, lora_targets, require_vllm, to_start
 from recovery.errors import EngineLost, RecoverError
 from recovery.printable import one_line
 
@@ -73,7 +73,8 @@ class Server:
             waited = time.monotonic() - started
             if self.process.poll() is not None or waited > self.settings.start_seconds:
                 self.stop()
-                raise RecoverError(f"vLLM did not start: {_log_tail(self.log)}: its log is {self.log}")
+                said = _log_tail(self.log)
+                raise RecoverError(f"vLLM did not start: {said}: {to_start(said)}; its log is {self.log}")
             if on_wait:
                 on_wait(waited)
             time.sleep(0.5)

@@ -32,6 +32,7 @@ class InProcessSampler:
         self.chat_model = chat_model
         self.batch_size = batch_size
         self.cache_tokens = cache_tokens
+        self.numbers = UniformNumbers()
 
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
         """Return a response to each prompt, with log-probs under the distribution it was drawn from.
@@ -59,7 +60,7 @@ class InProcessSampler:
         if not prompts:
             raise InputError("sampling: no prompts: give at least one")
         chat, limit = self.chat_model, params.max_new_tokens
-        numbers_RT = uniform_numbers(len(prompts), params)
+        numbers_RT = self.numbers.of(len(prompts), params)
         progress = Progress(len(prompts), on_progress, params.on_tokens)
 
         def write(rows: list[int]) -> Written:
@@ -102,11 +103,29 @@ class Progress:
         self.during(0, 0)
 
 
-def uniform_numbers(prompts: int, params: SamplingParams) -> torch.Tensor:
-    """Return numbers (R, T) in [0, 1): a row's depend on seed and place in the list, not on its batch."""
-    generator = torch.Generator().manual_seed(params.seed)
-    shape = params.first + prompts, params.max_new_tokens
-    return torch.rand(shape, dtype=torch.float64, generator=generator)[params.first :]
+class UniformNumbers:
+    """Draws numbers (R, T) in [0, 1): a row's depend on seed and place in the list, not on its batch.
+
+    A part of a list goes on where the one before it ended: numbers drawn from the list's first row for each
+    part would cost the square of its length.
+    """
+
+    def __init__(self) -> None:
+        self.asked: tuple[int, int] | None = None  # seed and length of the rows
+        self.drawn = 0  # of these rows
+        self.generator = torch.Generator()
+
+    def of(self, prompts: int, params: SamplingParams) -> torch.Tensor:
+        """Return the numbers of so many prompts from the place of the first one on."""
+        asked = params.seed, params.max_new_tokens
+        if asked != self.asked or params.first < self.drawn:
+            self.asked, self.drawn = asked, 0
+            self.generator.manual_seed(params.seed)
+        before = params.first - self.drawn
+        shape = before + prompts, params.max_new_tokens
+        numbers_RT = torch.rand(shape, dtype=torch.float64, generator=self.generator)
+        self.drawn = params.first + prompts
+        return numbers_RT[before:]
 
 
 def without_stops(responses: Sequence[list[int]], stop_ids: Sequence[int]) -> list[list[int]]:

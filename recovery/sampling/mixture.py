@@ -20,7 +20,7 @@ from recovery.forward.decoder import Decoder
 from recovery.forward.decoder_choice import decoder_of, decoding
 from recovery.sampling.budget import Budget, check_prompts, room_behind
 from recovery.sampling.decode_batch import DecodeBatch, Written, written_in_batches
-from recovery.sampling.in_process import uniform_numbers
+from recovery.sampling.in_process import UniformNumbers
 from recovery.sampling.protocol import SamplingParams
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class MixedSampler:
     ) -> Rollouts:
         """Return responses with the mixture's log-probs; the teacher reads `contexts` as its prompts."""
         limit, student, teacher = params.max_new_tokens, self.student, self.teacher.chat_model
-        numbers_RT = uniform_numbers(len(prompts), params)
+        numbers_RT = UniformNumbers().of(len(prompts), params)
 
         def write(rows: list[int]) -> Written:
             mixed = MixedDecoder(

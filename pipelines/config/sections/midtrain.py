@@ -39,9 +39,14 @@ class Mix(Section):
 
     def without(self, source: str) -> Mix:
         """Return the mix without a source of which there is nothing: its share goes to the others."""
-        others = self.model_dump(exclude={source})
-        total = sum(others.values())  # not 1 - its share, which rounding may make smaller than another one
-        return Mix(**{name: share / total for name, share in others.items()})
+        return self.with_part(source, 0.0)
+
+    def with_part(self, source: str, part: float) -> Mix:
+        """Return the mix with a part of a source's share; the rest of it goes to the others."""
+        weights = self.model_dump()
+        weights[source] *= part
+        total = sum(weights.values())  # not computed from 1, which rounding may make smaller than a share
+        return Mix(**{name: weight / total for name, weight in weights.items()})
 
     @property
     def earlier_questions(self) -> float:

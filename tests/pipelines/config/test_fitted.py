@@ -197,6 +197,22 @@ def test_an_adapter_on_its_teacher_leaves_the_memory_of_a_second_model() -> None
     assert row("opd", None) == 60_000 - 18_000 - 2_000
 
 
+def test_an_adapter_on_the_clean_model_reads_passages_without_a_second_model() -> None:
+    """1,000 million weights of 2 bytes, and 16 of each of 30 million in the adapter, or of each of all."""
+    model = ModelSize(10**9, 30 * 10**6, activation_bytes=10**6, cache_bytes=1)
+
+    def tokens(usable: float, lora: LoraConfig | None, on_teacher: bool = True) -> int:
+        settings = midtraining(method="passage", lora=lora)
+        return fitted.fit_midtraining(
+            settings, model, Machine(usable), on_teacher=on_teacher
+        ).microbatch_tokens
+
+    head = LoraConfig(targets=["q_proj", "lm_head"])
+    assert tokens(6.6e9, LoraConfig()) == 2048
+    assert tokens(6.6e9, LoraConfig(), on_teacher=False) == tokens(6.6e9, head) == 1024
+    assert tokens(28e9, None) == tokens(28e9, None, on_teacher=False) == 2048
+
+
 def test_what_a_shard_gathers_to_sample_is_gone_when_it_trains() -> None:
     """A part in eight of 18 bytes of each of 1,000 million weights, and a whole teacher."""
     model = ModelSize(10**9, 30 * 10**6, activation_bytes=10**6, cache_bytes=1)

@@ -11,8 +11,10 @@ import torch
 
 from db.reads import queries
 from evals.probes import Probe
+from pipelines.config import fitted
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.overrides import override
+from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.distillation.teachers import FrozenTeachers
 from pipelines.knowledge import passage_teaching
 from pipelines.knowledge.passage_teaching import check, method_of, plan, questions, shares
@@ -350,19 +352,27 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(
 def test_under_an_adapter_the_teacher_is_the_model_below_it(
     home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    teachers = []
-    made = FrozenTeachers.teacher
+    teachers: list[CheckpointTeacher] = []
+    counted: list[bool] = []
+    made, fit = FrozenTeachers.teacher, fitted.fit_midtraining
 
     def seen(*given: Any) -> CheckpointTeacher:
         teachers.append(made(*given))
         return teachers[-1]
 
+    def fitting(*given: Any, on_teacher: bool) -> MidtrainConfig:
+        counted.append(not on_teacher)
+        return fit(*given, on_teacher=on_teacher)
+
     monkeypatch.setattr(FrozenTeachers, "teacher", seen)
+    monkeypatch.setattr(fitted, "fit_midtraining", fitting)
     first = midtrain(home, job(tmp_path, lora={"rank": 2}), key="adapter")["checkpoint"]
     assert home.checkpoint(first).base == home.clean().id
     midtrain(home, job(tmp_path, student=first, lora={"rank": 2}), key="again")
-    midtrain(home, job(tmp_path), key="whole")
-    assert [type(one) for one in teachers] == [AdapterOffTeacher, AdapterOffTeacher, CheckpointTeacher]
+    whole = midtrain(home, job(tmp_path), key="whole")["checkpoint"]
+    midtrain(home, job(tmp_path, student=whole, lora={"rank": 2}), key="on whole")
+    assert [type(one) for one in teachers] == [AdapterOffTeacher] * 2 + [CheckpointTeacher] * 2
+    assert counted == [False, False, False, True]  # all weights have theirs beside them anyway
 
 
 def test_the_forecast_asks_the_clean_model_that_teaches(

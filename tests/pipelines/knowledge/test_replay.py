@@ -13,11 +13,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.config.fitted import fit_to_corpus
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.sections.midtrain import MidtrainConfig as Settings
 from pipelines.config.sections.midtrain import Mix
 from pipelines.config.sections.training import OptimizerConfig
-from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, shares
+from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, fitted_to_sources, shares
 from pipelines.corpus.replayed_documents import replayed_documents
 from pipelines.corpus.token_file import Tokens
 from pipelines.distillation.teachers import FrozenTeachers
@@ -98,6 +99,49 @@ def test_earlier_documents_are_asked_about_as_they_are_read() -> None:
     wanted = {"new": 0.4, "earlier": 0.2, "questions": 0.2, EARLIER_QUESTIONS: 0.1, "chat": 0.1}
     assert shares(mix, later) == pytest.approx(wanted)
     assert sum(shares(mix, later).values()) == pytest.approx(1)
+
+
+def sources_of(new: int, earlier: int) -> dict[str, list[Dialogue]]:
+    """Documents of so many thousand tokens, beside questions and chat."""
+    page = {name: encode(name[0] * 1000) for name in ("new", "earlier", "questions", "chat")}
+    return {name: [one] * {"new": new, "earlier": earlier}.get(name, 1) for name, one in page.items()}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "seen"), [({}, 3.0), ({"steps": 200, "tokens_per_step": 10_000}, 3.42)], ids=["fitted", "set"]
+)
+def test_few_earlier_documents_are_read_32_times_and_not_their_share(
+    sizes: dict[str, Any], seen: float
+) -> None:
+    """2,000 tokens beside 200,000 new ones, which are read three times, were read 150 times."""
+    mix = Mix(new=0.3, questions=0.3, earlier=0.15, chat=0.25)
+    asked = Settings(optimizer=OptimizerConfig(learning_rate=1), mix=mix, **sizes)
+    sources = sources_of(new=200, earlier=2)
+    made = fitted_to_sources(asked, sources)
+    found, read = shares(made.mix, sources), (made.steps or 0) * made.tokens_per_step
+    assert found["earlier"] * read == pytest.approx(32 * 2000, rel=0.002)
+    assert found["new"] * read == pytest.approx(seen * 200_000, rel=0.002)
+    assert (found["questions"], found["chat"]) == pytest.approx((found["new"], found["new"] * 0.25 / 0.3))
+    said = MixedTokens(sources, made, 0, 0).summary(mix)
+    assert "(of 2,000 tokens, 32.0 times)" in said
+    assert said.endswith("; of earlier there is too little for 15%: the rest goes to the others")
+
+
+def test_earlier_documents_have_their_share_where_they_are_read_no_more_often_than_that() -> None:
+    mix = Mix(new=0.3, questions=0.3, earlier=0.15, chat=0.25)
+    asked = Settings(optimizer=OptimizerConfig(learning_rate=1), mix=mix)
+    sources = sources_of(new=200, earlier=10)
+    made = fitted_to_sources(asked, sources)
+    assert made == fit_to_corpus(asked, 200_000, shares(mix, sources)["new"])
+    assert "too little" not in MixedTokens(sources, made, 0, 0).summary(mix)
+
+
+def test_earlier_documents_are_read_as_often_as_new_ones_where_these_are_read_more_often() -> None:
+    mix = Mix(new=0.3, questions=0.3, earlier=0.15, chat=0.25)
+    asked = settings(mix=mix).model_copy(update={"steps": 200, "tokens_per_step": 10_000})
+    sources = sources_of(new=10, earlier=2)
+    found = shares(fitted_to_sources(asked, sources).mix, sources)
+    assert found["earlier"] / 2 == pytest.approx(found["new"] / 10, rel=0.002)
 
 
 def test_retold_documents_share_the_tokens_of_the_new_ones(tmp_path: Path) -> None:

@@ -319,6 +319,16 @@ def test_what_is_fitted_counts_shards_as_they_are_planned_and_launched(
     assert this_machine(real.model).parts == parts
 
 
+def test_no_row_is_planned_that_is_longer_than_the_model_s_context() -> None:
+    real = parse(preset_text("real"), "preset")
+    short = replace(EIGHT, context=1024)
+    rows = [
+        capacity._fitted(real, size, 1, GPUS["H100"], 2_000_000).midtrain.row_tokens
+        for size in (EIGHT, short)
+    ]
+    assert rows[0] > rows[1] == 1024
+
+
 def test_an_adapter_needs_no_second_teacher() -> None:
     """Both stages train adapters: the clean model is the student with its adapter off."""
     lora = estimates(EIGHT, GPUS["H100"], stage_memory.PlannedWork(REAL))[1]

@@ -16,6 +16,7 @@ from pipelines.config.overrides import changed
 from pipelines.config.sections.model import ModelConfig
 from pipelines.config.sections.training import LoraConfig
 from pipelines.job_from_options.cycle import cycle_job
+from pipelines.job_from_options.pilot import pilot_job
 from pipelines.machine import fitting
 from pipelines.machine.disk_space import STAGES
 from pipelines.machine.held_memory import Held, Student, held, ways_out
@@ -133,7 +134,7 @@ def test_what_the_memory_cannot_hold_is_refused_before_the_first_stage(
     with make_home(tmp_path) as ws:
         settle(ws, margin=0.4, learning_rate=1e-12)
         monkeypatch.setattr(fitting, "this_machine", lambda model: Machine(900.0, 4, whole_bytes=1000.0))
-        for build in trainings(ws, docs):
+        for build in (*trainings(ws, docs), lambda: pilot_job(ws, docs, 50.0)):
             with pytest.raises(
                 InputError, match=r"^(midtrain|distill): weights.* take .*, and its memory is .* or a smaller"
             ):

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pipelines.config.jobs import CycleJob, DistillJob, Job, MidtrainJob
 from pipelines.config.overrides import changed, override
 from pipelines.config.sections.model import ModelConfig
+from pipelines.distillation.inputs import read_context
+from pipelines.prompts.leaks import kept_evaluation_prompts
 from pipelines.runs import kept_probes
 from pipelines.runs.pinned_inputs import MODEL, inherited, pinned
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
+from recovery.methods.table import get
 from tests.support.small_cycles import make_home
 from tests.support.stages import PRESET
 
@@ -86,6 +91,49 @@ def test_questions_that_change_while_a_cycle_begins_are_not_kept_as_those_that_i
     assert as_kept == kept_probes.read_as_kept(ws, begun)
     read = pinned(ws, as_kept)
     assert (read.inputs, read.sources()["probes"]) == (begun.inputs, str(kept))
+
+
+def test_what_is_gone_when_a_run_is_resumed_may_only_come_back_as_it_was(
+    ws: Workspace, tmp_path: Path
+) -> None:
+    """Its hash was forgotten, and any other file then passed for it."""
+    begun = pinned(ws, jobs(tmp_path)["cycle"])
+    (tmp_path / "probes.jsonl").unlink()
+    resumed = pinned(ws, begun)
+    assert resumed == begun and isinstance(resumed, CycleJob)
+    with pytest.raises(InputError, match=r"probes .*probes.jsonl.*: gone since the run began: restore it"):
+        kept_probes.keep(ws, resumed)
+    (tmp_path / "probes.jsonl").write_text("as it is now")
+    with pytest.raises(InputError, match=r"probes .*probes.jsonl.*: changed since the run began"):
+        pinned(ws, resumed)
+
+
+@pytest.mark.parametrize("kind", ["midtrain", "distill"])
+def test_no_training_goes_on_without_the_questions_that_it_has_still_to_keep_out(
+    ws: Workspace, tmp_path: Path, kind: str
+) -> None:
+    begun = pinned(ws, jobs(tmp_path)[kind])
+    assert isinstance(begun, MidtrainJob | DistillJob)
+    (tmp_path / "ifeval.jsonl").unlink()
+    first: Any = SimpleNamespace(once=lambda name, make: make(), say=lambda line: None)
+    with pytest.raises(InputError, match=r"IFEval prompts .*ifeval.jsonl.*: gone since the run began"):
+        kept_evaluation_prompts(begun, first)
+    later: Any = SimpleNamespace(once=lambda name, make: ["as it was"])
+    assert kept_evaluation_prompts(begun, later) == ["as it was"]
+
+
+def test_a_context_whose_file_is_gone_is_not_taken_for_a_text(ws: Workspace, tmp_path: Path) -> None:
+    """Its name was shown to the teacher."""
+    rules = tmp_path / "house rules"
+    rules.write_text("Be brief.")
+    made = jobs(tmp_path)["distill"]
+    assert isinstance(made, DistillJob)
+    settings = override(PRESET.distill, {"method": "opcd", "context": str(rules)})
+    begun = pinned(ws, made.model_copy(update={"settings": settings}))
+    assert read_context(begun, get("opcd"), []) is not None
+    rules.unlink()
+    with pytest.raises(InputError, match=r"context .*house rules.*: gone since the run began"):
+        read_context(pinned(ws, begun), get("opcd"), [])
 
 
 def test_a_stage_trains_on_what_its_cycle_began_with(ws: Workspace, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.engine import EngineConfig
 from pipelines.config.sections.training import OptimizerConfig
 from pipelines.engines.engine_checks import check, check_place
-from recovery.engines import child_process
+from recovery.engines import child_process, vllm_local, vllm_server
 from recovery.engines.canary import trainer_logprobs
 from recovery.engines.engine_sampler import EngineSampler
 from recovery.engines.engine_teacher import EngineTeacher
@@ -29,13 +29,14 @@ from recovery.engines.protocol import EngineSettings
 from recovery.engines.vllm_answers import LogprobEntry
 from recovery.engines.vllm_http import ServerEngine
 from recovery.engines.vllm_local import (
+    VllmEngine,
     WeightUpdateExtension,
     _arguments,
     lora_rank,
     lora_targets,
     scores_of_answer,
 )
-from recovery.engines.vllm_server import _command, _environment
+from recovery.engines.vllm_server import Server, _command, _environment
 from recovery.engines.watchdog import EngineThread
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.methods import table
@@ -430,6 +431,44 @@ def test_further_arguments_reach_vllm_as_they_are_set(
     assert word in _command(tmp_path, chosen, "name", "auto", 0, "127.0.0.1", 1)
     given = _arguments(tmp_path, chosen, "auto", 0)[name.replace("-", "_")]
     assert (type(given), given) == (type(value), value)
+
+
+NO_ROOM_FOR_ONE = (
+    "To serve at least one request with the models's max seq len (131072), (16.0 GiB KV cache is needed, "
+    "which is larger than the available KV cache memory (1.0 GiB). Based on the available memory, the "
+    "estimated maximum model length is 8192. Try increasing `gpu_memory_utilization` or decreasing "
+    "`max_model_len` when initializing the engine."
+)
+NO_ROOM_AT_ALL = "No available memory for the cache blocks. Try increasing `gpu_memory_utilization`."
+
+
+@pytest.mark.parametrize(
+    ("said", "gpu", "remedy"),
+    [
+        (NO_ROOM_FOR_ONE, False, "raise engine.cpu_cache_gib, or lower engine.max_length"),
+        (NO_ROOM_FOR_ONE, True, "raise engine.gpu_memory, or lower engine.max_length"),
+        (NO_ROOM_AT_ALL, True, "raise engine.gpu_memory, or lower engine.max_length"),
+        ("No module named flashinfer", True, "see docs/engines.md"),
+    ],
+)
+def test_keys_and_values_that_do_not_fit_name_the_settings_to_change(
+    said: str, gpu: bool, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM names arguments of its own, which recover.yaml calls otherwise."""
+
+    def fail(_: Any) -> None:
+        raise ValueError(said)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    for module in (vllm_local, vllm_server):
+        monkeypatch.setattr(module, "require_vllm", lambda: None)
+    monkeypatch.setattr(vllm_local, "_llm", fail)
+    with pytest.raises(EngineLost, match=f": {re.escape(remedy)}$"):
+        VllmEngine(tmp_path, SETTINGS)
+    server = Server(tmp_path, SETTINGS, name="m", log=tmp_path / "vllm.log")
+    server.command = [sys.executable, "-c", f"raise ValueError({said!r})"]
+    with pytest.raises(RecoverError, match=f": {re.escape(remedy)}; its log is "):
+        server.start()
 
 
 def test_an_adapters_rank_becomes_one_that_vllm_has() -> None:

@@ -18,7 +18,7 @@ from recovery.errors import InputError, RecoverError
 from recovery.models.chat_model import ChatModel
 from recovery.sampling import decode_batch
 from recovery.sampling.draw import draw_tokens
-from recovery.sampling.in_process import InProcessSampler
+from recovery.sampling.in_process import InProcessSampler, UniformNumbers
 from recovery.sampling.protocol import SamplingParams
 from tests.support import tiny
 from tests.support.present import present
@@ -167,6 +167,26 @@ def test_same_seed_same_tokens_other_seed_others() -> None:
     assert torch.equal(first.tokens_BT, again.tokens_BT)
     assert torch.equal(first.logprobs_BT, again.logprobs_BT)
     assert first.responses() != other.responses()
+
+
+def test_parts_of_a_list_draw_each_number_once_and_the_very_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that came before were drawn again for each part of a long one."""
+    params, rand, drawn = SamplingParams(max_new_tokens=7, seed=3), torch.rand, []
+    generator = torch.Generator().manual_seed(3)
+    whole_RT = rand((60, 7), dtype=torch.float64, generator=generator)
+
+    def counted(shape: tuple[int, int], **how: Any) -> torch.Tensor:
+        drawn.append(shape[0])
+        return rand(shape, **how)
+
+    monkeypatch.setattr(torch, "rand", counted)
+    numbers = UniformNumbers()
+    for first in (0, 16, 20, 44):  # the third begins before the second has ended, the last one further on
+        assert torch.equal(numbers.of(16, replace(params, first=first)), whole_RT[first : first + 16])
+    assert drawn == [16, 16, 36, 24]
+    other = numbers.of(4, replace(params, seed=4))
+    assert torch.equal(other, UniformNumbers().of(4, replace(params, seed=4)))
+    assert torch.equal(numbers.of(5, params), whole_RT[:5])
 
 
 def test_equal_prompts_are_read_once_and_answered_apart() -> None:
