@@ -29,8 +29,12 @@ from db.writes.upsert import upsert
 
 
 def new_project(session: Session, wanted: str, home: str) -> str:
-    """Return the home's project, or create one with an unused name."""
-    there = session.scalar(select(Project.name).where(Project.home == home))
+    """Return the project that was begun for the home, or create one with an unused name.
+
+    One with a clean model is that of a home that lay there before: its files are gone.
+    """
+    used = select(Alias.project).where(Alias.name == "base")
+    there = session.scalar(select(Project.name).where(Project.home == home, Project.name.not_in(used)))
     if there is not None:
         return there
     taken = {DEFAULT_PROJECT, *session.scalars(select(Project.name))}

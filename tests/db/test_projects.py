@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -211,6 +212,23 @@ def test_a_second_home_can_share_a_tracker(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=rf"a run of project 'two', whose home is .*:{place}: resume it"):
             resume(ws, mine.id)
     assert not (tmp_path / "one" / ".recover" / "project").exists()
+
+
+def test_a_deleted_home_can_be_made_again_at_its_place(tmp_path: Path) -> None:
+    """What is recorded of the one before stays in that one's project."""
+    shared = str(tmp_path / "shared.db")
+    for name, project in (
+        ("one", "default"),
+        ("two", "two"),
+        ("two", "two-2"),
+        ("two", "two-3"),
+        ("one", "one"),
+    ):
+        home = tmp_path / name / ".recover"
+        shutil.rmtree(home, ignore_errors=True)
+        with Workspace.open(home, shared) as ws:
+            initialise(ws)
+            assert ws.tracker.db.project == project and ws.clean().id
 
 
 def test_one_home_stays_as_it_was(tmp_path: Path) -> None:
