@@ -51,12 +51,13 @@ def checkpoint_places(database: Database, checkpoint_id: str) -> list[Row]:
 
 def projects(database: Database) -> list[str]:
     """Return the projects that share this database; the first home's project always exists."""
-    others = rows_of(database, sa.select(Project.name).order_by(Project.name))
+    further = sa.select(Project.name).where(Project.name != DEFAULT_PROJECT)
+    others = rows_of(database, further.order_by(Project.name))
     return [DEFAULT_PROJECT, *(row["name"] for row in others)]
 
 
 def project_home(database: Database, project: str) -> str | None:
-    """Return the home of a project as host:folder; None for the first home's, which is not recorded."""
+    """Return the home of a project as host:folder, where `recover init` recorded it; else None."""
     with database.read() as connection:
         home = connection.scalar(sa.select(Project.home).where(Project.name == project))
     return None if home is None else str(home)

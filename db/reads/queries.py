@@ -59,6 +59,7 @@ __all__ = [
     "resolve",
     "reviews",
     "run",
+    "run_ids",
     "runs",
     "runs_behind",
     "scores",
@@ -97,6 +98,12 @@ def runs(
     for column, value in ((Run.kind, kind), (Run.status, status), (Run.parent_id, parent)):
         query = query if value is None else query.where(column == value)
     return runs_of(database, query if parents is None else query.where(Run.parent_id.in_(parents)))
+
+
+def run_ids(database: Database) -> set[str]:
+    """Return the ids of all runs of the project."""
+    with database.read() as connection:
+        return set(connection.scalars(sa.select(Run.id).where(Run.project == database.project)))
 
 
 def run_of_key(database: Database, key: str, *, parent: str | None = None) -> Row | None:

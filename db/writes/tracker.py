@@ -64,6 +64,10 @@ class Tracker:
         name = self.db.write(lambda session: transactions.new_project(session, wanted, home))
         return Tracker(self.db, project=name)
 
+    def record_first_home(self, home: str) -> str:
+        """Record whose project `default` is, unless that is known; return the home that is recorded."""
+        return self.db.write(lambda session: transactions.first_home(session, home))
+
     # Runs ----------------------------------------------------------------------------------------------
 
     def start_run(

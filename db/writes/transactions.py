@@ -45,6 +45,16 @@ def new_project(session: Session, wanted: str, home: str) -> str:
     return name
 
 
+def first_home(session: Session, home: str) -> str:
+    """Return the home of the project `default`: this one, unless another is recorded."""
+    there = session.get(Project, DEFAULT_PROJECT)
+    if there is None:
+        there = Project(name=DEFAULT_PROJECT, home=home, created_at=now())
+        session.add(there)
+        session.flush()
+    return there.home
+
+
 def start_run(session: Session, columns: dict[str, Any]) -> Run:
     run = session.get(Run, columns["id"])
     if run is None and columns["key"] is not None:

@@ -105,7 +105,7 @@ def _settings(home: Path) -> dict[str, Any]:
 def _database(home: Path, db_url: str | None) -> dict[str, Any]:
     from db.errors import TrackerError
     from db.session import Database
-    from pipelines.runs.workspace import DATABASE_NAME
+    from pipelines.runs.home_project import DATABASE_NAME
 
     if db_url is None and not (home / DATABASE_NAME).exists():
         return _row("database", True, "not there yet: `recover init` makes it (SQLite)")

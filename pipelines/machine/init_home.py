@@ -44,6 +44,7 @@ def initialise(
         model = as_seen_from_here(model)
     if path.exists():
         _keep_settings(ws, model, revision, preset)
+        ws.settle_project()
         checkpoint = _clean(ws)
     else:
         checkpoint = _new_home(ws, model or MICROWORLD, revision, preset)
@@ -66,9 +67,8 @@ def _new_home(ws: Workspace, model: str, revision: str | None, preset: str | Non
     """Write the settings and register the clean checkpoint."""
     path = _settings(ws)
     chosen = preset or _preset(model)
+    ws.settle_project()
     _write_settings(path, model, revision, chosen)
-    if ws.shares_its_database():
-        ws.take_own_project()
     try:
         checkpoint = _clean(ws)
     except BaseException:

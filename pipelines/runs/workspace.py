@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,13 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from db.reads import queries
-from db.schema import DEFAULT_PROJECT
+from db.session import Database
 from db.writes.tracker import Tracker
 from pipelines.config import settings
 from pipelines.config.home_settings import of_home
+from pipelines.runs import home_project
+from pipelines.runs.home_project import CHECKPOINTS, DATABASE_NAME, RUNS
 from pipelines.runs.progress import Progress
+from recovery.command_line import command
 from recovery.errors import InputError
-from recovery.storage import atomic_dirs
 
 if TYPE_CHECKING:
     from recovery.models.chat_encoding import ChatEncoder
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from recovery.storage.checkpoints import Checkpoint, CheckpointStore
 
 
-PROJECT_NAME = "project"  # the file in a home that names its project
-DATABASE_NAME = "recover.db"
 DATABASE_ELSEWHERE = "database.url"  # in a home that was made with --db
 
 
@@ -58,24 +57,32 @@ class Workspace:
         if create and "://" not in database:
             _make_private(Path(database))
         shown = progress or Progress(quiet=True)
-        tracker = Tracker(database, create=create, project=_project(home))
+        there = Database.open(database, create=create)
+        ws = cls(home, Tracker(there, project=home_project.project_of(home, there)), shown, implicit)
         if create:
             _remember(home, db_url)
-        return cls(home, tracker, shown, implicit)
+        else:
+            ws._require_project()
+        return ws
 
-    def shares_its_database(self) -> bool:
-        """Return whether the project that this home would use belongs to another home."""
-        if self.tracker.db.path == (self.home / DATABASE_NAME).absolute():
-            return False
-        named = {row["name"]: row["checkpoint_id"] for row in queries.aliases(self.tracker.db)}
-        return "base" in named and not (self.store.root / named["base"]).is_dir()
+    def _require_project(self) -> None:
+        """Refuse to work in the project of another home of the same database."""
+        db = self.tracker.db
+        if not self._is_new and home_project.is_anothers(self.home, db):
+            owner = queries.project_home(db, db.project) or "another home"
+            db.close()
+            raise InputError(
+                f"{self.home}: project {db.project!r} of database {db.where} is that of {owner}: "
+                f"`{command(self.named_home, 'init')}` with this database gives this home its own"
+            )
 
-    def take_own_project(self) -> None:
-        """Create this home's project, with its own names and cycle numbers, in a shared database."""
-        place = self.home.absolute()
-        wanted = place.parent.name if place.name.startswith(".") else place.name
-        self.tracker = self.tracker.new_project(wanted or "home", f"{socket.gethostname()}:{place}")
-        atomic_dirs.write_text(self.home / PROJECT_NAME, self.tracker.db.project + "\n")
+    def settle_project(self) -> None:
+        """Give this home a project of its own in a database that homes share, unless it has one."""
+        self.tracker = home_project.settle(self.home, self.tracker, new=self._is_new)
+
+    @property
+    def _is_new(self) -> bool:
+        return not (self.home / settings.CONFIG_NAME).exists()
 
     def __enter__(self) -> Workspace:
         return self
@@ -102,10 +109,10 @@ class Workspace:
     def store(self) -> CheckpointStore:
         from recovery.storage.checkpoints import CheckpointStore
 
-        return CheckpointStore(self.home / "checkpoints")
+        return CheckpointStore(self.home / CHECKPOINTS)
 
     def run_directory(self, run_id: str) -> Path:
-        return self.home / "runs" / run_id
+        return self.home / RUNS / run_id
 
     def checkpoint(self, ref: str) -> Checkpoint:
         """Return the checkpoint of an alias, an id or its prefix, or cycle:N, after verifying its bytes.
@@ -211,13 +218,6 @@ class Workspace:
     def midtraining_runs(self, checkpoint_id: str) -> list[dict[str, Any]]:
         """Return the midtraining runs in a checkpoint's lineage, oldest first."""
         return queries.runs_behind(self.tracker.db, checkpoint_id, "midtrain")
-
-
-def _project(home: Path) -> str:
-    """Return the project of a home that shares its database; the first home has none."""
-    file = home / PROJECT_NAME
-    named = file.read_text(encoding="utf-8").strip() if file.is_file() else ""
-    return named or DEFAULT_PROJECT
 
 
 def _uninitialised(home: Path) -> InputError:

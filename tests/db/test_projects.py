@@ -18,7 +18,7 @@ from db.errors import NotFound
 from db.export import TABLES, export
 from db.migrations import config
 from db.reads import overview, queries, traces
-from db.schema import DEFAULT_PROJECT
+from db.schema import DEFAULT_PROJECT, Project
 from db.writes.tracker import Tracker
 from pipelines.machine.init_home import initialise
 from pipelines.resume import resume
@@ -197,11 +197,11 @@ def test_a_second_home_can_share_a_tracker(tmp_path: Path) -> None:
         cut_off = ws.tracker.start_run("midtrain", key="k")
     with Workspace.open(tmp_path / "two" / ".recover", shared) as ws:
         assert ws.tracker.db.project == "two" and ws.clean().id == made[2]["base"]
-        with pytest.raises(InputError, match=r"lies in the first home .* as /one/0123456789ab"):
+        with pytest.raises(InputError, match=r"lies in .*one.* \(project 'default'\) as /one/0123456789ab"):
             ws.checkpoint("0123456789ab")
         with pytest.raises(InputError, match="no run was interrupted"):
             resume(ws)
-        with pytest.raises(InputError, match=r"a run of project 'default', whose home is the first home"):
+        with pytest.raises(InputError, match=r"a run of project 'default', whose home is .*one"):
             resume(ws, cut_off.id)
         assert queries.runs(ws.tracker.db, kind="midtrain") == []
         mine = ws.tracker.start_run("midtrain", key="k")
@@ -211,7 +211,70 @@ def test_a_second_home_can_share_a_tracker(tmp_path: Path) -> None:
         place = re.escape(str(tmp_path / "two" / ".recover"))
         with pytest.raises(InputError, match=rf"a run of project 'two', whose home is .*:{place}: resume it"):
             resume(ws, mine.id)
-    assert not (tmp_path / "one" / ".recover" / "project").exists()
+        assert queries.projects(ws.tracker.db) == [DEFAULT_PROJECT, "two"]
+
+
+def test_a_home_that_exists_joins_a_shared_database_with_a_project_of_its_own(tmp_path: Path) -> None:
+    shared = str(tmp_path / "shared.db")
+    one, two = (tmp_path / name / ".recover" for name in ("one", "two"))
+    for home in (one, two):  # of the same model, each with a database in it
+        with Workspace.open(home) as ws:
+            initialise(ws)
+    with Workspace.open(one, shared) as ws:
+        initialise(ws)
+    with pytest.raises(InputError, match=rf"'default' .* is that of .*:{re.escape(str(one))}: .* init` with"):
+        Workspace.open(two, shared, create=False)
+    with Workspace.open(two, shared) as ws:
+        initialise(ws)
+        assert ws.tracker.db.project == "two"
+    for home, project in ((one, DEFAULT_PROJECT), (two, "two")):
+        with Workspace.open(home, shared, create=False) as ws:
+            assert ws.tracker.db.project == project and ws.clean().id
+        with Workspace.open(home, create=False) as ws:
+            assert ws.tracker.db.project == DEFAULT_PROJECT and ws.clean().id
+
+
+def test_a_home_keeps_its_project_where_it_is_moved_and_under_another_host_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = str(tmp_path / "shared.db")
+    with Workspace.open(tmp_path / "alone") as ws:
+        initialise(ws)
+    for name in ("one", "two"):
+        with Workspace.open(tmp_path / name, shared) as ws:
+            initialise(ws)
+    monkeypatch.setattr("socket.gethostname", lambda: "another")
+    for name, where, project in (
+        ("alone", None, DEFAULT_PROJECT),
+        ("one", shared, DEFAULT_PROJECT),
+        ("two", shared, "two"),
+    ):
+        moved = (tmp_path / name).rename(tmp_path / f"moved {name}")
+        with Workspace.open(moved, where, create=False) as ws:
+            assert ws.tracker.db.project == project and ws.clean().id
+        with Workspace.open(moved, where) as ws:
+            initialise(ws)
+            assert ws.tracker.db.project == project
+
+
+def test_a_home_of_an_earlier_version_is_known_by_its_runs(tmp_path: Path) -> None:
+    """It has noted no project, and the database names no home for `default`."""
+    shared = str(tmp_path / "shared.db")
+    for name, where in (("one", shared), ("two", None)):
+        with Workspace.open(tmp_path / name, where) as ws:
+            initialise(ws)
+    with Workspace.open(tmp_path / "one", shared) as ws:
+        ws.tracker.db.write(lambda session: session.execute(sa.delete(Project)))
+        (ws.home / "project").unlink()
+        ws.run_directory(ws.tracker.start_run("eval").id).mkdir(parents=True)
+    with Workspace.open(tmp_path / "one", shared, create=False) as ws:
+        assert ws.tracker.db.project == DEFAULT_PROJECT
+    with pytest.raises(InputError, match=r"'default' .* is that of another home"):
+        Workspace.open(tmp_path / "two", shared, create=False)
+    for name, project in (("two", "two"), ("one", DEFAULT_PROJECT)):
+        with Workspace.open(tmp_path / name, shared) as ws:
+            initialise(ws)
+            assert ws.tracker.db.project == project
 
 
 def test_a_deleted_home_can_be_made_again_at_its_place(tmp_path: Path) -> None:

@@ -102,16 +102,17 @@ def test_a_database_is_remembered_after_a_kill_while_it_was_noted(tmp_path: Path
 
 def test_a_project_is_taken_again_after_a_kill_while_it_was_noted(tmp_path: Path) -> None:
     shared = str(tmp_path / "shared.db")
-    with Workspace.open(tmp_path / "second", shared) as ws:
-        ws.take_own_project()
-        own = ws.tracker.db.project
-    named = tmp_path / "second" / "project"
-    assert named.read_text() == f"{own}\n"
-    named.write_text("")  # created, but not yet written
-    with Workspace.open(tmp_path / "second", shared) as ws:
-        assert ws.tracker.db.project == DEFAULT_PROJECT
-        ws.take_own_project()
-        assert ws.tracker.db.project == own
+    for name, project in (("first", DEFAULT_PROJECT), ("second", "second")):
+        with Workspace.open(tmp_path / name, shared) as ws:
+            ws.settle_project()
+            assert ws.tracker.db.project == project
+        named = tmp_path / name / "project"
+        kept = named.read_text()
+        assert kept.startswith(f"{project}\n")
+        named.write_text("")  # created, but not yet written
+        with Workspace.open(tmp_path / name, shared) as ws:
+            ws.settle_project()
+            assert ws.tracker.db.project == project and named.read_text() == kept
 
 
 def test_a_resumed_run_names_the_evaluations_that_other_code_has_scored(

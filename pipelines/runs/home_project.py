@@ -1,0 +1,102 @@
+"""Which project of a database is a home's: of the homes that share one, each has its own.
+
+A database that lies in a home is that home's alone, wherever the folder is moved.
+"""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from db.reads import queries
+from db.schema import DEFAULT_PROJECT
+from db.session import Database
+from db.values import storable
+from db.writes.tracker import Tracker
+from recovery.storage import atomic_dirs
+
+DATABASE_NAME = "recover.db"
+PROJECT_NAME = "project"  # the file in a home that names its project, and the place recorded for it
+CHECKPOINTS, RUNS = "checkpoints", "runs"  # folders of a home
+
+
+def project_of(home: Path, db: Database) -> str:
+    """Return the project that a home works in."""
+    return _noted(home, db) or DEFAULT_PROJECT
+
+
+def is_anothers(home: Path, db: Database) -> bool:
+    """Return whether this home works in `default` for want of a project, and that one is another home's.
+
+    Homes of earlier versions have noted nothing: they are known by their runs.
+    """
+    if _is_its_own(home, db) or _noted(home, db):
+        return False
+    recorded, runs = queries.project_home(db, DEFAULT_PROJECT), queries.run_ids(db)
+    if recorded == _place(home) or _holds_one_of(home, runs):
+        return False
+    return recorded is not None or bool(runs) or _lacks_base(home, db)
+
+
+def settle(home: Path, tracker: Tracker, *, new: bool) -> Tracker:
+    """Return the tracker of this home's own project; in a shared database take one, unless that was done."""
+    db = tracker.db
+    if _is_its_own(home, db):
+        return tracker
+    if new and _lacks_base(home, db):  # the project of another home, or of one that was deleted
+        return take(home, tracker)
+    if _noted(home, db):
+        return tracker
+    recorded = None if is_anothers(home, db) else tracker.record_first_home(_place(home))
+    if recorded is None or is_anothers(home, db):  # another home may just have come first
+        return take(home, tracker)
+    _note(home, DEFAULT_PROJECT, recorded)
+    return tracker
+
+
+def take(home: Path, tracker: Tracker) -> Tracker:
+    """Make a project for a further home, named after its folder, with its own names and cycle numbers."""
+    folder = home.absolute()
+    wanted = folder.parent.name if folder.name.startswith(".") else folder.name
+    own = tracker.new_project(storable(" ".join(wanted.split())) or "home", _place(home))
+    _note(home, own.db.project, _place(home))
+    return own
+
+
+def _is_its_own(home: Path, db: Database) -> bool:
+    return db.path is not None and db.path.resolve() == (home / DATABASE_NAME).resolve()
+
+
+def _noted(home: Path, db: Database) -> str | None:
+    """Return the project that the home's file names, unless that is one of another database.
+
+    The place is compared as it was recorded, not with where the home is now: homes are moved, and a
+    container has another host name each time. Earlier versions wrote no place.
+    """
+    file = home / PROJECT_NAME
+    if _is_its_own(home, db) or not file.is_file():
+        return None
+    name, _, place = file.read_text(encoding="utf-8").removesuffix("\n").partition("\n")
+    same = queries.project_home(db, name) == place if place else name in queries.projects(db)
+    return name if same else None
+
+
+def _note(home: Path, project: str, place: str) -> None:
+    with atomic_dirs.storage_errors(home):
+        atomic_dirs.write_text(home / PROJECT_NAME, f"{project}\n{place}\n")
+
+
+def _place(home: Path) -> str:
+    return storable(f"{socket.gethostname()}:{home.absolute()}")
+
+
+def _holds_one_of(home: Path, runs: set[str]) -> bool:
+    """Return whether the folder of one of these runs is in the home."""
+    folder = home / RUNS
+    return folder.is_dir() and any(run.name in runs for run in folder.iterdir())
+
+
+def _lacks_base(home: Path, db: Database) -> bool:
+    """Return whether the project has a clean model that is not in this home."""
+    named = {row["name"]: row["checkpoint_id"] for row in queries.aliases(db)}
+    return "base" in named and not (home / CHECKPOINTS / named["base"]).is_dir()
