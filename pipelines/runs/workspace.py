@@ -20,6 +20,7 @@ from pipelines.runs.home_project import CHECKPOINTS, DATABASE_NAME, RUNS
 from pipelines.runs.progress import Progress
 from recovery.command_line import command
 from recovery.errors import InputError
+from recovery.launch_env import machines
 
 if TYPE_CHECKING:
     from recovery.models.chat_encoding import ChatEncoder
@@ -54,6 +55,7 @@ class Workspace:
         database = db_url or database_of(home)
         if not create and db_url is None and "://" not in database and not Path(database).exists():
             raise _uninitialised(home)
+        _require_server(database)
         if create and "://" not in database:
             _make_private(Path(database))
         shown = progress or Progress(quiet=True)
@@ -218,6 +220,15 @@ class Workspace:
     def midtraining_runs(self, checkpoint_id: str) -> list[dict[str, Any]]:
         """Return the midtraining runs in a checkpoint's lineage, oldest first."""
         return queries.runs_behind(self.tracker.db, checkpoint_id, "midtrain")
+
+
+def _require_server(database: str) -> None:
+    """Refuse a file that processes on several machines would open: the locks of SQLite do not hold there."""
+    if machines() > 1 and not database.startswith("postgres"):
+        raise InputError(
+            "processes on several machines cannot share a SQLite file: set RECOVER_DB_URL to the URL of a "
+            "PostgreSQL database, and run `recover init` with it once"
+        )
 
 
 def _uninitialised(home: Path) -> InputError:

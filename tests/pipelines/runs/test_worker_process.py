@@ -12,6 +12,7 @@ from pipelines.config.jobs import MidtrainJob
 from pipelines.config.settings import CONFIG_NAME, Config
 from pipelines.runs.launch import Call
 from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
 from tests.support.small_cycles import make_home
 from tests.support.stages import PRESET
 
@@ -36,3 +37,17 @@ def test_settings_that_are_edited_while_a_run_trains_reach_no_process(
             Call("midtrain", "midtrain-1", ws.home, database, began_with, job.model_dump())
         )
     assert trained_by == [began_with]
+
+
+def test_processes_on_several_machines_share_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The locks of SQLite do not hold on a network file system."""
+    make_home(tmp_path).tracker.close()
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    for create in (True, False):
+        with pytest.raises(InputError, match="cannot share a SQLite file: set RECOVER_DB_URL"):
+            Workspace.open(tmp_path / "home", create=create)
+    with pytest.raises(InputError, match="cannot share a SQLite file"):
+        Workspace.open(tmp_path / "home", f"sqlite:///{tmp_path / 'home' / 'recover.db'}")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "16")  # on one machine
+    Workspace.open(tmp_path / "home", create=False).tracker.close()
