@@ -166,7 +166,7 @@ class Home:
         """Return everything recorded about cycle:N, a run or a checkpoint."""
         from pipelines.runs.recorded import recorded
 
-        return recorded(self.workspace.tracker.db, reference)
+        return recorded(self.workspace, reference)
 
 
 def _changes(settings: Settings) -> dict[str, Any]:

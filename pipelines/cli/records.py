@@ -85,7 +85,7 @@ def show_command(session: Session, reference: str) -> None:
     from pipelines.runs.recorded import is_cycle, recorded
 
     with session.workspace() as ws:
-        row = recorded(ws.tracker.db, reference)
+        row = recorded(ws, reference)
         if is_cycle(reference):
             session.show(row, lambda: cycle_text(row, ws.named_home))
         else:
@@ -96,6 +96,8 @@ def record_text(row: dict[str, Any]) -> str:
     """Format a record as YAML, without the fields that are empty."""
     import yaml
 
+    if "path" in row and row["path"] is None:
+        row = row | {"path": "not in this home"}
     kept = {
         name: value for name, value in finite(_with_state(row)).items() if value not in (None, {}, [], "")
     }

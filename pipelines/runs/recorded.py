@@ -6,25 +6,37 @@ from typing import Any
 
 from db.errors import NotFound
 from db.reads import queries
-from db.session import Database
 from pipelines.runs.kinds import KINDS
+from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
 
-def recorded(db: Database, reference: str) -> dict[str, Any]:
+def recorded(ws: Workspace, reference: str) -> dict[str, Any]:
     """Return everything about cycle:N, a run by its id, or a checkpoint by its id or alias."""
+    db = ws.tracker.db
     if is_cycle(reference):
         return queries.cycle(db, cycle_number(reference))
     if reference.startswith(tuple(f"{kind}-" for kind in KINDS)):
         return queries.run(db, reference)
     try:
-        return queries.checkpoint(db, reference)
+        return _with_its_place(ws, queries.checkpoint(db, reference))
     except NotFound as error:
         if reference.isdecimal():
             raise InputError(
                 f"no checkpoint is named {reference}: write cycle:{reference} for a cycle"
             ) from error
         raise
+
+
+def _with_its_place(ws: Workspace, row: dict[str, Any]) -> dict[str, Any]:
+    """Return a checkpoint with the path of its files in this home; where there are none, with its places.
+
+    What is recorded is the path at which it was made: a home may have been moved since.
+    """
+    folder = ws.store.root / row["id"]
+    if not folder.is_dir():
+        return row | {"path": None, "places": queries.checkpoint_places(ws.tracker.db, row["id"])}
+    return row if row["kind"] == "reference" else row | {"path": str(folder)}
 
 
 def is_cycle(reference: str) -> bool:
