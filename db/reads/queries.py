@@ -147,8 +147,9 @@ def document_totals(database: Database, run_id: str) -> dict[str, Row]:
 
 
 def scores(database: Database, *, run_id: str | None = None, checkpoint_id: str | None = None) -> list[Row]:
-    """Return the scores of a run or of a checkpoint, newest first."""
-    query = sa.select(Score).order_by(Score.id.desc())
+    """Return the scores that the project measured, of a run or of a checkpoint, newest first."""
+    query = sa.select(Score).join(Run, Run.id == Score.run_id).where(Run.project == database.project)
+    query = query.order_by(Score.id.desc())
     for column, value in ((Score.run_id, run_id), (Score.checkpoint_id, checkpoint_id)):
         query = query if value is None else query.where(column == value)
     return rows_of(database, query)

@@ -111,6 +111,7 @@ def test_the_headline_of_a_shared_checkpoint_is_what_the_project_measured(
     for tracker, value in zip(two, (0.25, 0.75), strict=True):
         [score] = overview.headlines(tracker.db, ["shared"])["shared"]["knowledge"].values()
         assert score["value"] == value
+        assert [row["value"] for row in queries.scores(tracker.db, checkpoint_id="shared")] == [value]
 
 
 def test_a_checkpoint_knows_every_home_it_lies_in(two: tuple[Tracker, Tracker]) -> None:
