@@ -7,7 +7,7 @@ TrackerError      the database refused the operation          exit code 1
 
 from __future__ import annotations
 
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from db.redact import redact_error
 
@@ -54,10 +54,20 @@ MEANINGS: dict[str, tuple[str, str]] = {
 }
 
 
+AWAY = ("08", "57P01", "57P02", "57P03")  # SQLSTATEs: connection lost; the server ends, crashed, or starts
+
+
 def driver_code(error: BaseException) -> str:
     """Return SQLite's error name or PostgreSQL's SQLSTATE; empty if the driver gave none."""
     cause = getattr(error, "orig", None) or error
     return getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Return whether a PostgreSQL server cannot be reached, or is about to end or to start."""
+    code = driver_code(error)
+    refused = isinstance(error, OperationalError) and "psycopg" in type(error.orig).__module__
+    return code.startswith(AWAY) if code else refused  # a refused connection has no SQLSTATE
 
 
 def explain(error: BaseException, where: str) -> TrackerError:

@@ -16,14 +16,14 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from db import sqlite
-from db.errors import BadRequest, NotFound, TrackerError, driver_code, explain
+from db.errors import BadRequest, NotFound, TrackerError, driver_code, explain, is_unreachable
 from db.redact import names_a_secret
 from db.schema import DEFAULT_PROJECT, REVISION, VERSION_TABLE
 from db.values import plain
 
 T = TypeVar("T")
 
-RETRY_PAUSES = (0.05, 0.2, 0.8, 2.0)  # seconds
+RETRY_PAUSES = (0.05, 0.2, 0.8, 2.0)  # seconds; a server that is away is asked again after the last one
 # Busy; serialization failure; deadlock; two writers created the same row or table at once: a retry sees it.
 TRANSIENT = ("SQLITE_BUSY", "SQLITE_LOCKED", "40001", "40P01", "23505", "42P07")
 SERVER_LOCK_LIMIT = f"SET LOCAL lock_timeout = '{sqlite.BUSY_SECONDS:.0f}s'"
@@ -60,20 +60,21 @@ class Database:
             yield connection
 
     def write(self, work: Callable[[Session], T]) -> T:
-        """Run `work` in one transaction, and again after a lost connection.
+        """Run `work` in one transaction, and again after a lost connection or while the server restarts.
 
         `work` must be idempotent; every write here is an upsert with an explicit key."""
         deadline = time.monotonic() + sqlite.BUSY_SECONDS
+        tries = 0
         with self._explained():
-            for pause in RETRY_PAUSES:
+            while True:
                 try:
                     return self._write_once(work, deadline)
                 except DBAPIError as error:
-                    again = error.connection_invalidated or driver_code(error).startswith(TRANSIENT)
-                    if not again or time.monotonic() + pause > deadline:
+                    pause = RETRY_PAUSES[min(tries, len(RETRY_PAUSES) - 1)]
+                    if not _passes(error, tries) or time.monotonic() + pause > deadline:
                         raise
-                    time.sleep(pause)
-            return self._write_once(work, deadline)
+                tries += 1
+                time.sleep(pause)
 
     def of_project(self, project: str) -> Database:
         """Return the same database, scoped to another of its projects."""
@@ -114,6 +115,12 @@ class Database:
         from db.migrations import upgrade
 
         self.write(lambda session: upgrade(session.connection(), self.where))
+
+
+def _passes(error: DBAPIError, tries: int) -> bool:
+    """Return whether a repetition may succeed: within a few tries, or once a server is there again."""
+    soon = error.connection_invalidated or driver_code(error).startswith(TRANSIENT)
+    return is_unreachable(error) or (soon and tries < len(RETRY_PAUSES))
 
 
 def _url(where: str | os.PathLike[str]) -> URL:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from db.errors import TrackerError
 from db.reads import queries
 from db.writes.live import LiveRun
 from pipelines.config.sections.base import Section
@@ -28,6 +30,7 @@ from recovery.storage import atomic_dirs
 Result = dict[str, Any]
 Job = TypeVar("Job", bound=Section)
 STATE = "state"  # in a run's folder
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -199,10 +202,18 @@ def _recorded(workspace: Workspace, run_id: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        workspace.tracker.stop_run(run_id, "interrupted", cost=spent(directory))
+        _note_end(workspace.tracker.stop_run, run_id, "interrupted", directory)
         if not hasattr(error, "__notes__"):  # which the stage of a cycle adds before the cycle
             error.add_note(f"go on with `{command(workspace.named_home, 'resume')}`")
         raise
     except Exception as error:
-        workspace.tracker.fail_run(run_id, f"{type(error).__name__}: {error}", cost=spent(directory))
+        _note_end(workspace.tracker.fail_run, run_id, f"{type(error).__name__}: {error}", directory)
         raise
+
+
+def _note_end(record: Callable[..., None], run_id: str, why: str, directory: Path) -> None:
+    """Record why a run has ended; where that cannot be written either, warn: what ended it is raised."""
+    try:
+        record(run_id, why, cost=spent(directory))
+    except TrackerError as error:
+        log.warning("the end of run %s could not be recorded: %s", run_id, error)

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ import pytest
 import sqlalchemy as sa
 from alembic.script import ScriptDirectory
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
 
 from db import migrations, sqlite
 from db.errors import BadRequest, NotFound, TrackerError
@@ -220,6 +222,33 @@ def test_all_waiting_for_a_lock_together_has_one_limit(
     with pytest.raises(TrackerError, match="is locked by another program"):
         tracker.start_run("demo")
     assert deadlines == [sqlite.BUSY_SECONDS] * 2 and now[0] < 1.5 * sqlite.BUSY_SECONDS
+
+
+@pytest.mark.parametrize(("away", "written"), [(20.0, True), (40.0, False)])
+def test_a_server_that_restarts_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: float, written: bool
+) -> None:
+    """The connection that was cut is tried again at once, and is refused then: without an SQLSTATE."""
+    tracker = Tracker(tmp_path / "recover.db")
+    slept = list[float]()
+    refused = type("OperationalError", (Exception,), {"__module__": "psycopg"})("connection refused")
+    once = type(tracker.db)._write_once
+
+    def restarting(self: Database, work: Callable[[Session], object], deadline: float) -> object:
+        if sum(slept) < away:
+            raise OperationalError("BEGIN", {}, refused, connection_invalidated=not slept)
+        return once(self, work, deadline)
+
+    clock = SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append)
+    monkeypatch.setattr("db.session.time", clock)
+    monkeypatch.setattr(type(tracker.db), "_write_once", restarting)
+    if written:
+        assert tracker.start_run("demo").status == "running"
+    else:
+        with pytest.raises(TrackerError, match=r"cannot be reached \(connection refused\)"):
+            tracker.start_run("demo")
+    assert slept == sorted(slept) and slept[-1] == 2.0
+    assert min(away, 27.0) <= sum(slept) <= sqlite.BUSY_SECONDS
 
 
 def test_a_servers_lock_is_not_waited_for_without_end(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from db.errors import TrackerError
 from db.reads import queries
 from db.schema import DEFAULT_PROJECT, Run
 from pipelines.runs.stage_runner import Stage, run_stage
@@ -90,6 +91,26 @@ def test_a_resumed_run_removes_what_its_killed_attempt_left_unfinished(tmp_path:
         with pytest.raises(KeyboardInterrupt):
             run_stage(ws, "midtrain", work, config={}, key="one")
         run_stage(ws, "midtrain", work, config={}, key="one")
+
+
+@pytest.mark.parametrize("ended_by", [ValueError("the loss is not finite"), KeyboardInterrupt()])
+def test_an_end_that_cannot_be_recorded_hides_no_error(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    ended_by: BaseException,
+) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise TrackerError("database cannot be reached")
+
+    def work(stage: Stage) -> dict[str, int]:
+        monkeypatch.setattr(stage.workspace.tracker, "_end_run", away)
+        raise ended_by
+
+    with Workspace.open(tmp_path) as ws, pytest.raises(type(ended_by)) as caught:
+        run_stage(ws, "midtrain", work, config={}, key="one")
+    assert caught.value is ended_by
+    assert "could not be recorded: database cannot be reached" in caplog.text
 
 
 def test_a_database_is_remembered_after_a_kill_while_it_was_noted(tmp_path: Path) -> None:
