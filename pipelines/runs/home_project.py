@@ -44,23 +44,14 @@ def settle(home: Path, tracker: Tracker, *, new: bool) -> Tracker:
     if _is_its_own(home, db):
         return tracker
     if new and _lacks_base(home, db):  # the project of another home, or of one that was deleted
-        return take(home, tracker)
+        return _take(home, tracker)
     if _noted(home, db):
         return tracker
     recorded = None if is_anothers(home, db) else tracker.record_first_home(_place(home))
     if recorded is None or is_anothers(home, db):  # another home may just have come first
-        return take(home, tracker)
+        return _take(home, tracker)
     _note(home, DEFAULT_PROJECT, recorded)
     return tracker
-
-
-def take(home: Path, tracker: Tracker) -> Tracker:
-    """Make a project for a further home, named after its folder, with its own names and cycle numbers."""
-    folder = home.absolute()
-    wanted = folder.parent.name if folder.name.startswith(".") else folder.name
-    own = tracker.new_project(storable(" ".join(wanted.split())) or "home", _place(home))
-    _note(home, own.db.project, _place(home))
-    return own
 
 
 def _is_its_own(home: Path, db: Database) -> bool:
@@ -79,6 +70,15 @@ def _noted(home: Path, db: Database) -> str | None:
     name, _, place = file.read_text(encoding="utf-8").removesuffix("\n").partition("\n")
     same = queries.project_home(db, name) == place if place else name in queries.projects(db)
     return name if same else None
+
+
+def _take(home: Path, tracker: Tracker) -> Tracker:
+    """Make a project for a further home, named after its folder, with its own names and cycle numbers."""
+    folder = home.absolute()
+    wanted = folder.parent.name if folder.name.startswith(".") else folder.name
+    own = tracker.new_project(storable(" ".join(wanted.split())) or "home", _place(home))
+    _note(home, own.db.project, _place(home))
+    return own
 
 
 def _note(home: Path, project: str, place: str) -> None:
