@@ -28,14 +28,15 @@ def project_of(home: Path, db: Database) -> str:
 def is_anothers(home: Path, db: Database) -> bool:
     """Return whether this home works in `default` for want of a project, and that one is another home's.
 
-    Homes of earlier versions have noted nothing: they are known by their runs.
+    Homes of earlier versions have noted nothing: they are known by their runs. Containers may have the same
+    host name and folder, so that the place counts only where there is no run yet.
     """
     if _is_its_own(home, db) or _noted(home, db):
         return False
-    recorded, runs = queries.project_home(db, DEFAULT_PROJECT), queries.run_ids(db)
-    if recorded == _place(home) or _holds_one_of(home, runs):
-        return False
-    return recorded is not None or bool(runs) or _lacks_base(home, db)
+    if runs := queries.run_ids(db):
+        return not _holds_one_of(home, runs)
+    recorded = queries.project_home(db, DEFAULT_PROJECT)
+    return recorded not in (None, _place(home)) or _lacks_base(home, db)
 
 
 def settle(home: Path, tracker: Tracker, *, new: bool) -> Tracker:
