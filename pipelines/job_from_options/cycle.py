@@ -9,7 +9,7 @@ from evals.probes import KNOWLEDGE
 from evals.tasks.names import require_families
 from evals.verdict import EVERY_AXIS, required_axes
 from pipelines.choose import CHOICES, MOST_MADE
-from pipelines.config.jobs import CycleJob, DistillJob
+from pipelines.config.jobs import CycleJob, DistillJob, Mixture
 from pipelines.config.settings import Config
 from pipelines.distillation.input_checks import check_settings, checked_inputs
 from pipelines.distillation.inputs import reads_prompts, refuse_ignored, wanted_of_rows
@@ -41,6 +41,7 @@ from pipelines.job_from_options.trained_weights import require_both_trainable, r
 from pipelines.knowledge import passage_teaching
 from pipelines.machine.disk_space import STAGES, require_space
 from pipelines.machine.held_memory import require_memory
+from pipelines.merge import require_mergeable
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -77,6 +78,8 @@ def cycle_job(
     require_both_trainable(ws, chosen, settings, distils=distils)
     if distils:
         require_kept(ws, chosen, settings, cycle=True)
+    if chosen_later == "merge":  # auto leaves out what cannot be made
+        require_mergeable(ws, Mixture(student=chosen.id, other=ws.clean().id))
     further = MOST_MADE[chosen_later] - distils if chosen_later else 0  # checkpoints that a choice makes
     require_space(ws, chosen, settings, STAGES if distils else STAGES[:1], further)
     sure = STAGES[:1] if chosen_later else STAGES  # a choice leaves out what cannot be made

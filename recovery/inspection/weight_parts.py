@@ -29,12 +29,16 @@ class Part:
 
 
 def parts(student: Path, other: Path, groups: int, trust_remote_code: bool = False) -> list[Part]:
-    """Return the parts of two models of one architecture, with the layers in at most `groups` groups."""
+    """Return the parts of two models of one architecture, with the layers in at most `groups` groups.
+
+    A tensor that only one of them stores is in no part.
+    """
     if groups < 1:
         raise InputError(f"groups={groups}: give at least one group of layers")
     mine, theirs = (StoredWeights(path, trust_remote_code) for path in (student, other))
     require_same(mine, theirs)
-    named = names(mine.slots, _ends(mine), groups)
+    shared = [name for name in mine.slots if name in theirs.slots]
+    named = names(shared, _ends(mine), groups)
     return [
         Part(name, tensors, _count(mine, tensors), _distance(mine, theirs, tensors))
         for name, tensors in named.items()

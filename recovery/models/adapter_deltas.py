@@ -89,9 +89,9 @@ def _pieces(module: SplitDelta) -> dict[str, Tensor]:
 
 def deltas(adapter: Path, base: Path, trust_remote_code: bool = False) -> dict[str, Delta]:
     """Return the deltas by the tensor's name in the base's files; refuse anything but LoRA matrices."""
-    model = _skeleton(base, trust_remote_code)
+    model = skeleton(base, trust_remote_code)
     found: dict[str, Delta] = {}
-    for name, delta in _by_parameter(adapter, _skeleton(base, trust_remote_code)):
+    for name, delta in _by_parameter(adapter, skeleton(base, trust_remote_code)):
         shape = model.get_parameter(name).shape
         placed = _reverted(model, name, torch.empty(shape, device="meta"))
         if [piece.shape for piece in placed.values()] == [shape]:
@@ -102,7 +102,7 @@ def deltas(adapter: Path, base: Path, trust_remote_code: bool = False) -> dict[s
     return found
 
 
-def _skeleton(base: Path, trust_remote_code: bool) -> Any:
+def skeleton(base: Path, trust_remote_code: bool) -> Any:
     """Return the base's modules without numbers, knowing how its files were converted."""
     with quiet(), explained(str(base), "model"):
         return loader_of(base).from_pretrained(

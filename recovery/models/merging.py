@@ -27,13 +27,19 @@ from torch import Tensor
 
 from recovery.errors import InputError
 from recovery.forward.hidden_states import embedding_weights, unwrap
-from recovery.models.adapter_deltas import deltas
+from recovery.models.adapter_deltas import deltas, skeleton
 from recovery.models.hub import locate
 from recovery.models.quantization import require_whole
 from recovery.models.task_vectors import Mask, Residual, magnitude_of_rank
 from recovery.storage.atomic_dirs import storage_errors
 from recovery.storage.checkpoints import MANIFEST, base_directory, model_files
-from recovery.storage.weights_hash import SAFETENSORS_DTYPES, TensorSlot, tensor_slots, weight_files
+from recovery.storage.weights_hash import (
+    SAFETENSORS_DTYPES,
+    TensorSlot,
+    checkpoint_tensors,
+    tensor_slots,
+    weight_files,
+)
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
@@ -102,8 +108,8 @@ def mix_in(student: ChatModel, other: ChatModel, weight: float, kind: str = "lin
     for chat in (student, other):
         require_whole(chat, "mixing checkpoints in memory")
     mine, theirs = (dict(unwrap(chat.model).named_parameters()) for chat in (student, other))
-    if {name: one.shape for name, one in mine.items()} != {name: one.shape for name, one in theirs.items()}:
-        raise InputError("merge: the models have different tensors: merge checkpoints of one architecture")
+    my_shapes, their_shapes = ({(name, one.shape) for name, one in of.items()} for of in (mine, theirs))
+    _refuse_different({name for name, _ in my_shapes ^ their_shapes})
     ends = {id(weight) for weight in embedding_weights(student.model)}
     for name, parameter in mine.items():
         if kind == "embeddings" and id(parameter) not in ends:
@@ -186,6 +192,7 @@ class StoredWeights:
     def __init__(self, directory: Path, trust_remote_code: bool = False) -> None:
         adapter = (directory / "adapter_config.json").is_file()
         self.base = _base_of(directory) if adapter else directory
+        self.trust_remote_code = trust_remote_code
         self.files = weight_files(self.base)
         self.slots = {slot.name: slot for file in self.files for slot in tensor_slots(file)}
         self.added = deltas(directory, self.base, trust_remote_code) if adapter else {}
@@ -201,6 +208,11 @@ class StoredWeights:
                 f"merge: {adapter}: its adapter changes {lost[0]}, which {self.base} does not store in "
                 "floating point: merge it on a base that does"
             )
+
+    def loaded_names(self) -> set[str]:
+        """Return the names that loading reads; others, as for multi-token prediction, are ignored."""
+        model = skeleton(self.base, self.trust_remote_code)
+        return {*checkpoint_tensors(model), *(getattr(model, "all_tied_weights_keys", None) or ())}
 
     def read(self, name: str, rows: slice) -> Tensor:
         """Return rows of a tensor: fractions in fp32 (a single number has no rows: pass any slice)."""
@@ -239,11 +251,27 @@ def _chunks(shape: tuple[int, ...]) -> Iterator[slice]:
 
 
 def require_same(student: StoredWeights, other: StoredWeights) -> None:
-    mine = {name: slot.shape for name, slot in student.slots.items()}
-    theirs = {name: slot.shape for name, slot in other.slots.items()}
-    same = all(theirs.get(name) == shape for name, shape in mine.items())
-    if not same or not theirs.keys() - mine.keys() <= TIED:
-        raise InputError("merge: the models have different tensors: merge checkpoints of one architecture")
+    """Refuse other shapes, and tensors that one model alone has, unless loading ignores them.
+
+    Published files hold such tensors (multi-token prediction); a model that was loaded and saved does not.
+    """
+    shared = student.slots.keys() & other.slots.keys()
+    different = {name for name in shared if student.slots[name].shape != other.slots[name].shape}
+    for model, extra in (
+        (student, student.slots.keys() - shared),
+        (other, other.slots.keys() - shared - TIED),
+    ):
+        if extra and not different:
+            different = extra & model.loaded_names()
+    _refuse_different(different)
+
+
+def _refuse_different(names: Collection[str]) -> None:
+    if names:
+        raise InputError(
+            f"merge: the models have different tensors, as {min(names)}: "
+            "merge checkpoints of one architecture"
+        )
 
 
 def _copy_rest(student: Path, base: Path, target: Path) -> None:
@@ -263,10 +291,13 @@ class Sums:
     masks: Masks = lambda name: None
 
     def of_tensor(self, slot: TensorSlot) -> Iterator[Tensor]:
-        """Yield a tensor a few rows at a time: a sum in fp32, rounded once; integers stay the student's."""
+        """Yield a tensor a few rows at a time: a sum in fp32, rounded once.
+
+        Integers, and what another source lacks, stay the student's.
+        """
         dtype = DTYPES[slot.dtype]
-        if not dtype.is_floating_point:
-            yield from (self.sources[0].read(slot.name, rows) for rows in _chunks(slot.shape))
+        if not dtype.is_floating_point or any(slot.name not in one.slots for one in self.sources):
+            yield from (self.sources[0].read(slot.name, rows).to(dtype) for rows in _chunks(slot.shape))
             return
         own, *others = self.shares(slot.name)
         mask = self.masks(slot.name)

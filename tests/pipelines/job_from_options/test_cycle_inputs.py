@@ -298,6 +298,16 @@ def test_mixtures_alone_need_no_input_of_a_distillation(ws: Workspace, docs: Pat
     assert cycle_job(ws, docs, recover_with="merge", changes=unread).recover_with == "merge"
 
 
+def test_a_student_that_cannot_be_merged_is_refused_where_nothing_else_is_tried(
+    ws: Workspace, docs: Path, tmp_path: Path
+) -> None:
+    wide = str(tiny.save(tmp_path / "wide", intermediate_size=96))
+    with pytest.raises(InputError, match=r"different tensors, as model\.layers\.0\.mlp\.down_proj\.weight"):
+        cycle_job(ws, docs, student=wide, recover_with="merge")
+    assert queries.runs(ws.tracker.db) == []
+    assert cycle_job(ws, docs, student=wide, recover_with="auto", changes=PLAIN).recover_with == "auto"
+
+
 def test_a_cycle_records_the_checkpoints_that_its_routes_named(ws: Workspace, docs: Path) -> None:
     job = cycle_job(ws, docs, recover_with="opd-multi", changes={"distill.routes": {"code": "base"}})
     assert job.settings.distill.routes == {"code": ws.clean().id}

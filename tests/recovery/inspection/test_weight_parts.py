@@ -88,3 +88,18 @@ def test_other_architectures_are_refused(tmp_path: Path) -> None:
     clean, wider = tiny.save(tmp_path / "clean"), tiny.save(tmp_path / "wider", intermediate_size=96)
     with pytest.raises(InputError, match="one architecture"):
         parts(clean, wider, groups=1)
+
+
+def test_tensors_that_loading_ignores_are_in_no_part(tmp_path: Path) -> None:
+    clean, trained = tiny.save(tmp_path / "clean"), tiny.save(tmp_path / "trained", seed=1)
+    tensors = load_file(clean / "model.safetensors")
+    save_file(tensors | {"mtp.x": torch.ones(3)}, clean / "model.safetensors", {"format": "pt"})
+    for student, other in ((trained, clean), (clean, trained)):
+        found = {name for part in parts(student, other, groups=2) for name in part.tensors}
+        assert found == tensors.keys()
+        target = tmp_path / f"{student.name}-mixed"
+        target.mkdir()
+        put_back(student, other, target, found)
+        mixed, mine, theirs = (load_file(place / "model.safetensors") for place in (target, student, other))
+        assert mixed.keys() == mine.keys()
+        assert all(torch.equal(mixed[name], theirs[name]) for name in found)

@@ -196,9 +196,52 @@ def test_a_model_whose_embeddings_cannot_be_told_is_refused(tmp_path: Path) -> N
         merge_weights(one, one, tmp_path, 0.5, "embeddings")
 
 
+def with_tensors(folder: Path, **further: torch.Tensor) -> Path:
+    """Add tensors to a model's file, as published files hold some that loading ignores."""
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors | further, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["linear", "slerp", "residual", "embeddings"])
+def test_tensors_that_loading_ignores_stay_the_students(kind: str, tmp_path: Path) -> None:
+    clean = with_tensors(tiny.save(tmp_path / "clean"), **{"mtp.x": torch.ones(3)})
+    chat = load(ModelSpec(str(clean)))
+    with torch.no_grad():
+        for parameter in chat.model.parameters():
+            parameter.mul_(2)
+    trained = tmp_path / "trained"
+    save(chat, trained)
+    for student, other in ((trained, clean), (clean, trained)):
+        target = tmp_path / f"{student.name}-made"
+        target.mkdir()
+        residual = Residual(student) if kind == "residual" else None
+        merge_weights(student, other, target, 0.25, kind, residual=residual)
+        made, mine, theirs = (load_file(at / "model.safetensors") for at in (target, student, other))
+        assert made.keys() == mine.keys()
+        assert made.get("mtp.x", torch.ones(3)).tolist() == [1.0, 1.0, 1.0]
+        name = "model.embed_tokens.weight"
+        torch.testing.assert_close(made[name], 0.75 * mine[name] + 0.25 * theirs[name])
+        load(ModelSpec(str(target)))
+
+
+def test_tensors_that_loading_reads_must_be_in_both_models(tmp_path: Path) -> None:
+    plain, deeper = tiny.save(tmp_path / "plain"), tiny.save(tmp_path / "deeper", num_hidden_layers=3)
+    clean = with_tensors(tiny.save(tmp_path / "clean"), **{"mtp.x": torch.ones(3)})
+    for student, other in ((clean, deeper), (deeper, clean)):
+        with pytest.raises(InputError, match=r"different tensors, as model\.layers\.2\.input_layernorm\.w"):
+            merge_weights(student, other, tmp_path, 0.5)
+    head = load_file(plain / "model.safetensors")["model.embed_tokens.weight"].clone()
+    twice = with_tensors(tiny.save(tmp_path / "twice"), **{"lm_head.weight": head})
+    with pytest.raises(InputError, match=r"different tensors, as lm_head\.weight"):
+        merge_weights(twice, plain, tmp_path, 0.5)  # the copy would no longer be one
+    (tmp_path / "made").mkdir()
+    merge_weights(plain, twice, tmp_path / "made", 0.5)
+
+
 def test_what_cannot_be_merged_is_refused(tmp_path: Path) -> None:
     one, wide = tiny.save(tmp_path / "one"), tiny.save(tmp_path / "wide", hidden_size=48)
-    with pytest.raises(InputError, match="different tensors"):
+    with pytest.raises(InputError, match=r"different tensors, as model\.embed_tokens\.weight"):
         merge_weights(one, wide, tmp_path, 0.5)
     with pytest.raises(InputError, match="residual"):
         merge_weights(one, one, tmp_path, 0.5, "residual")
