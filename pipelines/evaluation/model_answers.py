@@ -115,12 +115,18 @@ class ModelAnswers:
             save(self.job.output, self.job.checkpoint, results)
 
     def _go_on(self, asked: list[Asked], limit: int, temperature: float) -> list[str]:
-        limit = min(limit, self.settings.max_new_tokens)
-        written = self._write([self._prompt(one) for one in asked], limit, temperature, self.job.seed)
+        prompts = [self._prompt(one) for one in asked]
+        written = self._write(prompts, self._room(prompts, limit), temperature, self.job.seed)
         return [
             self.chat_model.text(ids) if isinstance(one, str) else self._without_thinking(ids)
             for one, ids in zip(asked, written, strict=True)
         ]
+
+    def _room(self, prompts: list[list[int]], limit: int) -> int:
+        """Return the longest answer that the model has positions for: memory is set aside for all of it."""
+        from recovery.sampling.budget import room_behind
+
+        return max(1, *room_behind(prompts, self.chat_model.model, limit))
 
     def _likelihoods(self, asked: list[tuple[Asked, str]]) -> list[tuple[float, bool]]:
         from recovery.teachers.likelihood import loglikelihoods, split_ids

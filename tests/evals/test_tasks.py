@@ -279,6 +279,23 @@ def test_a_checkpoint_is_asked_and_the_results_kept_in_lm_evals_layout(
     assert len(rows) == 5 and "doc_hash" in json.loads(rows[0])
 
 
+@pytest.mark.parametrize(("asked", "written"), [(32, 32), (100_000, 2048 - len("0+0="))])
+def test_answers_are_as_long_as_the_task_and_the_model_allow(
+    ws: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch, asked: int, written: int
+) -> None:
+    """Not as long as an answer to IFEval: a chain of thought has its answer at the end."""
+    limits: list[int] = []
+
+    def noted(answers: ModelAnswers, prompts: list[list[int]], limit: int, *_: Any) -> list[list[int]]:
+        limits.append(limit)
+        return [answers.chat_model.document_start("4") for _ in prompts]
+
+    monkeypatch.setattr(ModelAnswers, "_write", noted)
+    (folder / "sums.yaml").write_text(WRITE.replace("max_gen_toks: 8", f"max_gen_toks: {asked}"))
+    evaluate(ws, job(ws, folder, "sums"))
+    assert limits == [written]
+
+
 def test_rows_of_a_known_task_are_enough(tmp_path: Path) -> None:
     """truthfulqa_mc2 is lm-eval's; only its rows are local. Its metric is a share, not a pass."""
     targets = {"choices": ["right", "wrong"], "labels": [1, 0]}
