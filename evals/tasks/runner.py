@@ -22,12 +22,12 @@ from lm_eval.api.model import LM
 from lm_eval.api.task import ConfigurableTask, Task
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from evals import harness, jsonl
+from evals import harness
 from evals.scores import Asked, ModelCalls, drawn
+from evals.tasks import local_data
 from evals.tasks import names as task_names
 from recovery.errors import InputError
 
-_PACKAGED = ("json", "csv", "parquet", "text")  # datasets' own readers of local files
 _SEED = 0  # every checkpoint gets the same examples and options
 _MAX_NEW_TOKENS = 256  # lm-eval's own, where a task names none
 
@@ -159,7 +159,7 @@ def _use_local_data(manager: Any, leaves: Sequence[str], folder: str | Path | No
     """Point leaves at local files in the index, so that lm-eval itself applies what their groups set."""
     for leaf in dict.fromkeys(leaves) if folder else ():
         entry = manager.task_index[leaf]
-        if override := _override(entry, folder):
+        if override := local_data.override(entry, folder):
             cfg = load_yaml(entry.yaml_path, resolve_func=True)
             manager.task_index[leaf] = replace(entry, yaml_path=None, cfg={**cfg, **override})
 
@@ -171,43 +171,6 @@ def _require_all(name: str, leaves: Sequence[str], loaded: Mapping[str, Any]) ->
             f"{name}: lm-eval loads no {lost[0]}: where a group changes settings of another, name it by "
             "`group:` in its list, and the tasks of a tag one by one"
         )
-
-
-def _override(entry: Any, folder: Any) -> dict[str, Any]:
-    """Replace a leaf's data by local files: NAME.jsonl, or the data files named in its YAML."""
-    cfg = entry.cfg or {}
-    if files := jsonl.by_split(folder, entry.name):
-        rows = {split: jsonl.read(path, {}) for split, path in files.items()}
-        return {"custom_dataset": lambda **_: _Splits(rows, entry.name), "dataset_kwargs": {}}
-    kwargs = cfg.get("dataset_kwargs") or {}
-    if cfg.get("dataset_path") in _PACKAGED and "data_files" in kwargs:
-        beside = _beside(kwargs["data_files"], Path(entry.yaml_path).parent)
-        return {"dataset_kwargs": kwargs | {"data_files": beside}}
-    return {}
-
-
-class _Splits(dict[str, Any]):
-    """Data by split; NAME.jsonl serves for every split that has no file of its own."""
-
-    def __init__(self, rows: dict[str, list[dict[str, Any]]], leaf: str) -> None:
-        super().__init__({split: harness.dataset(found, leaf) for split, found in rows.items()})
-
-    def __missing__(self, split: str) -> Any:
-        if "" not in self:
-            raise InputError(f"no local rows for split {split}: add a file NAME.{split}.jsonl")
-        return self[""]
-
-
-def _beside(files: Any, folder: Path) -> Any:
-    """Return the data files by their full path; refuse a missing one."""
-    if isinstance(files, dict):
-        return {split: _beside(entry, folder) for split, entry in files.items()}
-    if isinstance(files, list):
-        return [_beside(entry, folder) for entry in files]
-    path = folder / files
-    if "://" not in str(files) and not path.is_file():
-        raise InputError(f"{path}: this data file is not there: put it beside the task's YAML")
-    return files if "://" in str(files) else str(path)
 
 
 def _missing(manager: Any, name: str, leaves: Sequence[str], error: Exception) -> str:
@@ -240,7 +203,9 @@ def _gives_examples(task: ConfigurableTask, asked: str) -> bool:
     config, shots, rows = task.config, task.fewshot_cfg, task.dataset
     usual = config.training_split or config.validation_split or config.test_split
     split = shots.split or (None if shots.samples is not None else usual)
-    return split == asked or (isinstance(rows, _Splits) and split is not None and rows[split] is rows[asked])
+    return split == asked or (
+        isinstance(rows, local_data.Splits) and split is not None and rows[split] is rows[asked]
+    )
 
 
 def _leave_out_asked(task: ConfigurableTask, process: Any) -> None:
@@ -248,7 +213,7 @@ def _leave_out_asked(task: ConfigurableTask, process: Any) -> None:
     config, shots = task.config, task.fewshot_cfg
     if process is not None and (shots.split is None or shots.process_docs is process):
         task.sampler.replace_df(list(task.eval_docs))  # shuffled another time, a row differs from itself
-    if not isinstance(task.dataset, _Splits):
+    if not isinstance(task.dataset, local_data.Splits):
         return
     shots.split = config.test_split
     rows, wanted = len(task.sampler.df), config.num_fewshot or 0
