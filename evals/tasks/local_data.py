@@ -1,4 +1,4 @@
-"""The local data of lm-eval's tasks: rows in NAME.jsonl (NAME.SPLIT.jsonl), or the data files that a YAML names."""
+"""Local data of tasks of lm-eval: rows in NAME.jsonl (NAME.SPLIT.jsonl), or data files that a YAML names."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Run any lm-eval task on a model given as functions: resolve its name, check its data, collect its samples.
 
-Only this file and evals/harness.py import lm_eval. Local data need no network: a folder may hold task YAML
-files with their data files beside them, or NAME.jsonl (NAME.SPLIT.jsonl) with the rows of an lm-eval task.
+Only this file and evals/harness.py import lm_eval. Local data (local_data.py) need no network: a folder may
+hold task YAML files with their data files beside them, or NAME.jsonl (NAME.SPLIT.jsonl) with the rows of an
+lm-eval task.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ _MAX_NEW_TOKENS = 256  # lm-eval's own, where a task names none
 
 @dataclass(frozen=True)
 class TaskRun:
-    """lm-eval's samples and results per leaf task, and each task's headline metric."""
+    """lm-eval's samples and results per leaf task, and in order the metrics that may score each."""
 
     name: str
     samples: dict[str, list[dict[str, Any]]]
     results: dict[str, Any]
-    headline: dict[str, tuple[str, str]]  # task -> (metric, filter)
+    metrics: dict[str, tuple[list[str], str]]  # task -> (metrics, filter)
 
 
 class PreparedTask:
@@ -55,34 +56,36 @@ class PreparedTask:
         return [str(task.doc_to_text(doc)) for task in tasks for doc in task.eval_docs]
 
     def run(self, model: ModelCalls, *, in_chat: bool = False, limit: int | None = None) -> TaskRun:
+        samples = self._drawn(limit)
+        loaded = self.loaded["tasks"]
+        tasks = {name: task for name, task in loaded.items() if samples is None or name in samples}
         state = random.getstate()
         try:
             found: Any = lm_eval.evaluate(
                 _TaskLM(model, in_chat),
-                self.loaded,
-                samples=self._drawn(limit),
+                {**self.loaded, "tasks": tasks},
+                samples=samples,
                 bootstrap_iters=0,
                 apply_chat_template=in_chat,
                 fewshot_as_multiturn=in_chat,
             )
         finally:
             random.setstate(state)
-        tasks = self.loaded["tasks"]
-        return TaskRun(self.name, found["samples"], found, {name: _headline(tasks[name]) for name in tasks})
+        return TaskRun(self.name, found["samples"], found, {name: _metrics(tasks[name]) for name in tasks})
 
     def _drawn(self, limit: int | None) -> dict[str, list[int]] | None:
         """Return the rows to ask of each leaf, `limit` drawn from all leaves together; None for all rows.
 
-        A leaf of which none is drawn is asked its first: lm-eval takes an empty list for all."""
+        A leaf of which none is drawn is left out: lm-eval takes an empty list for all."""
         rows = [
             (name, row) for name, task in self.loaded["tasks"].items() for row in range(len(task.eval_docs))
         ]
         if limit is None or limit >= len(rows):
             return None
-        found: dict[str, list[int]] = {name: [] for name in self.loaded["tasks"]}
-        for name, row in drawn(rows, limit):
+        found: dict[str, list[int]] = defaultdict(list)
+        for name, row in sorted(drawn(rows, limit)):
             found[name].append(row)
-        return {name: sorted(chosen) or [0] for name, chosen in found.items()}
+        return dict(found)
 
 
 def prepare(name: str, folder: str | Path | None = None, *, in_chat: bool = False) -> PreparedTask:
@@ -91,6 +94,11 @@ def prepare(name: str, folder: str | Path | None = None, *, in_chat: bool = Fals
     if name not in manager.all_tasks:
         raise task_names.unknown(name, manager.all_tasks)
     leaves = _leaves(manager, name)
+    for leaf in leaves:  # before lm-eval runs code to load a task that runs some
+        settings = manager.task_index[leaf].cfg or {}
+        _require_text(
+            leaf, settings.get("unsafe_code"), settings.get("doc_to_image") or settings.get("doc_to_audio")
+        )
     try:
         with harness.quiet():
             _use_local_data(manager, leaves, folder)
@@ -113,11 +121,20 @@ def prepare(name: str, folder: str | Path | None = None, *, in_chat: bool = Fals
     return PreparedTask(name, loaded)
 
 
+def _require_text(name: str, runs_code: object, shows: object) -> None:
+    """Refuse a task that runs what the model wrote, or that shows more than text."""
+    if runs_code:
+        raise InputError(f"{name}: runs code that the model wrote, which is not done here: name another task")
+    if shows:
+        raise InputError(f"{name}: asks about images or sounds; only texts are asked here: name another task")
+
+
 def _require_usable(name: str, task: Task, in_chat: bool) -> None:
-    """Refuse a task whose answers could not be paired, or that cannot be asked in chat."""
+    """Refuse a task whose answers could not be paired, or that cannot be asked here or in chat."""
+    _require_text(name, getattr(task, "UNSAFE_CODE", False), getattr(task, "MULTIMODAL", False))
     if task.OUTPUT_TYPE == "loglikelihood_rolling":
         raise InputError(f"{name}: gives the perplexity of texts, not answers: it cannot be paired")
-    _headline(task)
+    _metrics(task)
     if in_chat and any(task.doc_to_prefix(doc) for doc in task.eval_docs):
         raise InputError(f"{name}: opens the answer itself, which no chat can do: leave --chat away")
 
@@ -224,17 +241,17 @@ def _leave_out_asked(task: ConfigurableTask, process: Any) -> None:
         )
 
 
-def _headline(task: Task) -> tuple[str, str]:
-    """Return the first metric that is a mean over documents, the higher the better, and the first filter."""
+def _metrics(task: Task) -> tuple[list[str], str]:
+    """Return the metrics that are means over documents, the higher the better, and the first filter."""
     better, joined = task.higher_is_better(), task.aggregation()
-    found = [metric for metric in better if better[metric] and joined.get(metric) in (mean, np.mean)]
+    found = [str(metric) for metric in better if better[metric] and joined.get(metric) in (mean, np.mean)]
     if not found:
         raise InputError(
             f"{task.task_name}: none of its metrics ({', '.join(map(str, better))}) is a mean over documents "
             "with higher_is_better: true: it cannot be paired"
         )
     filters = getattr(task, "_filters", None)
-    return str(found[0]), str(filters[0].name) if filters else "none"
+    return found, str(filters[0].name) if filters else "none"
 
 
 class _TaskLM(LM):
@@ -253,7 +270,7 @@ class _TaskLM(LM):
         return json.dumps(chat_history)
 
     def _asked(self, context: str) -> Asked:
-        return json.loads(context) if self.in_chat else context
+        return json.loads(context) if self.in_chat and context else context  # empty: a choice by itself
 
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
         """Send requests of the same settings in one call; answers are cut at the first stop string."""

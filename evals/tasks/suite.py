@@ -7,7 +7,7 @@ A group (mmlu) is one suite over the documents of all its tasks. Metrics that ar
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,21 +30,28 @@ def prepare(name: str, folder: str | Path | None = None, *, in_chat: bool = Fals
 
 
 def evaluate(
-    prepared: PreparedTask, model: ModelCalls, *, in_chat: bool = False, limit: int | None = None
+    prepared: PreparedTask,
+    model: ModelCalls,
+    *,
+    in_chat: bool = False,
+    limit: int | None = None,
+    keep: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> tuple[Score, dict[str, Any]]:
-    """Return the score and lm-eval's results."""
+    """Return the score and lm-eval's results; `keep` gets these first, also where they allow no score."""
     run = prepared.run(model, in_chat=in_chat, limit=limit)
+    keep(run.results)
     return score(run), run.results
 
 
 def score(run: TaskRun) -> Score:
-    items = [item for task in run.samples for item in _items(task, run)]
+    rows = {task: _rows(task, run) for task in run.samples}
+    metrics = {task: _metric(task, run.metrics[task][0], rows[task]) for task in rows}
+    items = [_item(task, row, metrics[task], many=len(rows) > 1) for task in rows for row in rows[task]]
     values = [item.detail["value"] for item in items]
     binary = set(values) <= {0.0, 1.0}
-    metrics = {run.headline[task][0] for task in run.samples}
     return Score(
         suite=run.name,
-        metric="/".join(sorted(metrics)),
+        metric="/".join(sorted(set(metrics.values()))),
         value=sum(values) / len(values),
         n=len(items),
         interval=wilson_interval(sum(values), len(values)) if binary else mean_interval(values),
@@ -53,18 +60,36 @@ def score(run: TaskRun) -> Score:
     )
 
 
-def _items(task: str, run: TaskRun) -> list[Item]:
-    metric, chosen = run.headline[task]
+def _rows(task: str, run: TaskRun) -> list[dict[str, Any]]:
+    """Return a task's documents as its first filter left their answers."""
+    _, chosen = run.metrics[task]
     rows = run.samples[task]
     filters = {row["filter"] for row in rows}
-    rows = [row for row in rows if row["filter"] == (chosen if chosen in filters else min(filters))]
-    if any(metric not in row for row in rows) or not rows:
-        raise InputError(f"{task}: metric {metric} is not one of single documents: it cannot be paired")
-    return [_item(task, row, metric, many=len(run.samples) > 1) for row in rows]
+    return [row for row in rows if row["filter"] == (chosen if chosen in filters else min(filters))]
+
+
+def _metric(task: str, metrics: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
+    """Return the first metric that gives each document a number from 0 to 1; refuse a task without one."""
+    why = {metric: _refusal(metric, rows) for metric in metrics}
+    for metric in metrics:
+        if why[metric] is None:
+            return metric
+    raise InputError(f"{task}: metric {metrics[0]} {why[metrics[0]]}: it cannot be paired")
+
+
+def _refusal(metric: str, rows: Sequence[dict[str, Any]]) -> str | None:
+    """Say why a metric is none of single documents from 0 to 1; None where it is."""
+    if not rows or any(metric not in row for row in rows):
+        return "is not one of single documents"
+    values = [row[metric] for row in rows]
+    if not all(isinstance(value, bool | int | float) or hasattr(value, "item") for value in values):
+        return "gives no number for a document"
+    wrong = [value for value in map(float, values) if not -_ROUNDING <= value <= 1 + _ROUNDING]
+    return f"gives {wrong[0]:g} for a document, not 0 to 1" if wrong else None
 
 
 def _item(task: str, row: dict[str, Any], metric: str, *, many: bool) -> Item:
-    value = _value(row[metric], task, metric)
+    value = min(max(float(row[metric]), 0.0), 1.0)
     prompt = str(row["arguments"][0][0])
     answers = row["filtered_resps"]
     chosen = _chosen(row, answers)
@@ -75,17 +100,6 @@ def _item(task: str, row: dict[str, Any], metric: str, *, many: bool) -> Item:
         passed=value > 0.5,
         detail={"value": value, "task": task, "target": str(row["target"])[:200]},
     )
-
-
-def _value(found: Any, task: str, metric: str) -> float:
-    if not (isinstance(found, bool | int | float) or hasattr(found, "item")):
-        raise InputError(f"{task}: metric {metric} gives no number for a document: it cannot be paired")
-    value = float(found)
-    if not -_ROUNDING <= value <= 1 + _ROUNDING:
-        raise InputError(
-            f"{task}: metric {metric} gives {value:g} for a document, not 0 to 1: it cannot be paired"
-        )
-    return min(max(value, 0.0), 1.0)
 
 
 def _chosen(row: dict[str, Any], answers: Sequence[Any]) -> str:

@@ -159,10 +159,8 @@ def _task(settings: EvalConfig, name: str) -> Suite:
     prepared = tasks.prepare(name, settings.tasks, in_chat=settings.tasks_in_chat)
 
     def score(answers: ModelAnswers) -> Iterator[Score]:
-        found, raw = tasks.evaluate(
-            prepared, answers.calls(), in_chat=settings.tasks_in_chat, limit=settings.limit
-        )
-        answers.keep(raw)
+        in_chat, limit = settings.tasks_in_chat, settings.limit
+        found, _ = tasks.evaluate(prepared, answers.calls(), in_chat=in_chat, limit=limit, keep=answers.keep)
         yield found
 
     return Suite(name, None, score)

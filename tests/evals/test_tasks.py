@@ -150,8 +150,39 @@ def test_grades_on_another_scale_are_refused(folder: Path, grade: str) -> None:
     graded = WRITE.replace("exact_match", "grade") + "process_results: !function grades.grade\n"
     (folder / "sums.yaml").write_text(graded)
     prepared = tasks.prepare("sums", folder)
+    kept: list[dict[str, Any]] = []
     with pytest.raises(InputError, match=r"sums: metric grade gives .* for a document, not 0 to 1"):
-        tasks.evaluate(prepared, canned(""))
+        tasks.evaluate(prepared, canned(""), keep=kept.append)
+    assert len(kept[0]["samples"]["sums"]) == 4  # the answers were written all the same
+
+
+def test_a_metric_on_another_scale_leaves_the_score_to_the_next(folder: Path) -> None:
+    """As truthfulqa_gen, whose bleu_max goes up to 100 and stands before its bleu_acc."""
+    grade = "def grade(doc, results):\n    return {'most': 42.0, 'won': int(results[0] == '4')}\n"
+    (folder / "grades.py").write_text(grade)
+    next_one = "  - {metric: won, aggregation: mean, higher_is_better: true}\n"
+    graded = WRITE.replace("exact_match", "most") + next_one + "process_results: !function grades.grade\n"
+    (folder / "sums.yaml").write_text(graded)
+    score, _ = tasks.evaluate(tasks.prepare("sums", folder), canned(""))
+    assert (score.metric, score.value) == ("won", 0.25)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("unsafe_code: true", "sums: runs code that the model wrote"),
+        ("doc_to_image: [picture]", "sums: asks about images or sounds"),
+        ("doc_to_audio: [sound]", "sums: asks about images or sounds"),
+    ],
+)
+def test_tasks_of_code_and_pictures_are_refused_before_lm_eval_runs_any(
+    folder: Path, setting: str, said: str
+) -> None:
+    """What mbpp and humaneval name runs code as it is read, and fails with advice to lm-eval's own users."""
+    (folder / "grades.py").write_text("raise ValueError('set HF_ALLOW_CODE_EVAL=1')\n")
+    (folder / "sums.yaml").write_text(f"{WRITE}{setting}\nprocess_results: !function grades.grade\n")
+    with pytest.raises(InputError, match=f"{said}.*: name another task"):
+        tasks.prepare("sums", folder)
 
 
 RIDDLES = """
@@ -242,7 +273,7 @@ def test_a_limit_draws_rows_of_all_leaves_together(folder: Path) -> None:
     two = PreparedTask("two", {"tasks": loaded})
     rows = two._drawn(4)
     assert rows is not None and set(rows) == {"colours", "sums"}
-    assert 4 <= sum(map(len, rows.values())) <= 5
+    assert sum(map(len, rows.values())) == 4
 
 
 def test_log_likelihoods_are_those_of_lm_evals_own_model(folder: Path) -> None:
@@ -331,6 +362,18 @@ def test_a_groups_own_settings_hold_over_local_data(folder: Path, monkeypatch: p
     assert all(item.prompt.count("=") == 3 for item in asked["sums"])
 
 
+def test_a_limit_leaves_out_the_tasks_of_a_group_of_which_no_row_is_drawn(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their first rows, always the same ones, would outnumber those that are drawn."""
+    (folder / "mine.yaml").write_text(
+        "group: mine\ntask: [sums, colours]\naggregate_metric_list: [{metric: acc}]"
+    )
+    local_only(folder, monkeypatch)
+    score, raw = tasks.evaluate(tasks.prepare("mine", folder), canned("green"), limit=1)
+    assert (score.n, len(raw["samples"])) == (1, 1)
+
+
 def test_a_group_that_loses_tasks_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """lm-eval gives all tasks of a group that is named by `task:` that group's name."""
     (folder / "inner.yaml").write_text("group: inner\ntask: [sums, colours]")
@@ -397,6 +440,22 @@ def test_in_chat_a_task_is_asked_in_turns_its_examples_included(
     for example, answer, question in sums:
         assert (example["role"], question["role"]) == ("user", "user") and example["content"] in questions
         assert answer == {"role": "assistant", "content": "4"}
+
+
+def test_in_chat_a_choice_without_its_question_is_asked_as_text(folder: Path) -> None:
+    """For acc_mutual_info lm-eval asks each choice once more by itself."""
+    more = "  - {metric: acc_mutual_info, aggregation: mean, higher_is_better: true}\n"
+    (folder / "colours.yaml").write_text(CHOICE + more)
+    contexts: list[Asked] = []
+
+    def loglikelihood(pairs: list[tuple[Asked, str]]) -> list[tuple[float, bool]]:
+        contexts.extend(context for context, _ in pairs)
+        return [(-1.0 if context else -0.5, False) for context, _ in pairs]
+
+    asked = ModelCalls(canned("").generate, loglikelihood)
+    prepared = tasks.prepare("colours", folder, in_chat=True)
+    score, _ = tasks.evaluate(prepared, asked, in_chat=True)
+    assert (contexts.count(""), len(contexts), score.n) == (10, 20, 5)
 
 
 @pytest.mark.slow
