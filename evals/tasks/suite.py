@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,11 +104,27 @@ def _item(task: str, row: dict[str, Any], metric: str, *, many: bool) -> Item:
 
 
 def _chosen(row: dict[str, Any], answers: Sequence[Any]) -> str:
-    """Return the generated text, or the most likely of several continuations."""
-    if answers and isinstance(answers[0], tuple | list) and len(answers[0]) == 2:
-        best = max(range(len(answers)), key=lambda i: answers[i][0])
-        return str(row["arguments"][best][1])
-    return str(answers[0]) if answers else ""
+    """Return the generated text, or the most likely of several continuations.
+
+    Where contexts with one continuation are the choice (winogrande), return the end of the likeliest."""
+    if not (answers and isinstance(answers[0], tuple | list) and len(answers[0]) == 2):
+        return str(answers[0]) if answers else ""
+    asked = [(str(one[0]), str(one[1])) for one in row["arguments"][: len(answers)]]
+    # Without a context acc_mutual_info asks each choice once more.
+    places = [place for place, (context, _) in enumerate(asked) if context] or range(len(asked))
+    contexts, continuations = zip(*(asked[place] for place in places), strict=True)
+    context, continuation = asked[max(places, key=lambda place: answers[place][0])]
+    if len(set(continuations)) > 1 or len(set(contexts)) == 1:
+        return continuation
+    return _ending(context, contexts)
+
+
+def _ending(text: str, all_texts: Sequence[str]) -> str:
+    """Return a text from the first word on by which one differs."""
+    columns = zip(*(one.split(" ") for one in all_texts), strict=False)
+    same = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+    words = text.split(" ")
+    return " ".join(words[min(same, len(words) - 1) :])[-_KEPT:]
 
 
 def _digest(text: str) -> str:

@@ -185,6 +185,24 @@ def test_tasks_of_code_and_pictures_are_refused_before_lm_eval_runs_any(
         tasks.prepare("sums", folder)
 
 
+def test_of_texts_that_differ_before_one_ending_the_likely_one_is_the_answer(folder: Path) -> None:
+    """As winogrande, whose choices stand in the question: both answers were the same text."""
+    settings = CHOICE.replace('"The {{thing}} is"', '"{{label}}"').replace(
+        '["green", "red and blue"]', '["It is green", "It is red and blue"]'
+    )
+    (folder / "colours.yaml").write_text(
+        settings.replace('doc_to_target: "{{label}}"', 'doc_to_target: "all day."')
+    )
+    likely = ModelCalls(
+        canned("").generate, lambda pairs: [(0.0 if "red" in asked else -5.0, False) for asked, _ in pairs]
+    )
+    score, _ = tasks.evaluate(tasks.prepare("colours", folder), likely)
+    assert [(item.response, item.passed) for item in score.items[:2]] == [
+        ("red and blue", False),
+        ("red and blue", True),
+    ]
+
+
 RIDDLES = """
 task: riddles
 output_type: multiple_choice
