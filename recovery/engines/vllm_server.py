@@ -52,6 +52,7 @@ class Server:
         self.settings = settings
         self.name = name
         self.log = log
+        self.log_start = 0  # what lies before was written by earlier servers
         self.command = _command(directory, settings, name, dtype, rank, self.host, self.port)
         self.process: Any = None
         self.client = JsonClient(1)
@@ -65,6 +66,7 @@ class Server:
         """Start the server and block until it answers; raise RecoverError with its last log lines if not."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
+            self.log_start = log.tell()
             self.process = child_process.spawn(
                 self.command, log, _environment(self.key, self.settings.devices)
             )
@@ -73,7 +75,7 @@ class Server:
             waited = time.monotonic() - started
             if self.process.poll() is not None or waited > self.settings.start_seconds:
                 self.stop()
-                said = _log_tail(self.log)
+                said = self._log_tail()
                 raise RecoverError(f"vLLM did not start: {said}: {to_start(said)}; its log is {self.log}")
             if on_wait:
                 on_wait(waited)
@@ -100,7 +102,16 @@ class Server:
     def wait(self) -> None:
         """Block until the server exits, then raise RecoverError: it should not exit by itself."""
         code = self.process.wait()
-        raise RecoverError(f"vLLM ended (exit code {code}): {_log_tail(self.log)}: its log is {self.log}")
+        raise RecoverError(f"vLLM ended (exit code {code}): {self._log_tail()}: its log is {self.log}")
+
+    def _log_tail(self) -> str:
+        """Return the last lines that this server wrote as one printable line: those with errors, if any."""
+        with self.log.open("rb") as log:
+            log.seek(self.log_start)
+            text = log.read().decode(errors="replace")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        errors = [line for line in lines if "Error" in line]
+        return one_line(" | ".join((errors or lines)[-LOG_LINES:])[-400:], 400) or "its log is empty"
 
     def restart(self) -> None:
         self.stop()
@@ -186,10 +197,3 @@ def _free_port(host: str) -> int:
     with socket.socket(family) as one:
         one.bind((host, 0))
         return int(one.getsockname()[1])
-
-
-def _log_tail(log: Path) -> str:
-    """Return the last lines of a log as one printable line: those with errors, if any."""
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    errors = [line for line in lines if "Error" in line]
-    return one_line(" | ".join((errors or lines)[-LOG_LINES:])[-400:], 400) or "its log is empty"

@@ -471,6 +471,20 @@ def test_keys_and_values_that_do_not_fit_name_the_settings_to_change(
         server.start()
 
 
+def test_a_server_that_fails_reports_its_own_failure_not_an_earlier_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both append to one log, and lines with errors come before others."""
+    monkeypatch.setattr(vllm_server, "require_vllm", lambda: None)
+    log = tmp_path / "vllm.log"
+    log.write_text("ValueError: too long\n")
+    server = Server(tmp_path, SETTINGS, name="m", log=log)
+    server.command = [sys.executable, "-c", "raise SystemExit('killed')"]
+    with pytest.raises(RecoverError, match="vLLM did not start: killed: "):
+        server.start()
+    assert "too long" in log.read_text()
+
+
 def test_an_adapters_rank_becomes_one_that_vllm_has() -> None:
     assert [lora_rank(rank) for rank in (1, 4, 16, 100, 512)] == [1, 8, 16, 128, 512]
     with pytest.raises(InputError, match="at most 512"):
