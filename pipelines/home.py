@@ -60,7 +60,8 @@ class Home:
         from pipelines.runs.workspace import Workspace
 
         progress = Progress(quiet=quiet)
-        return cls(Workspace.open(Path(path).expanduser(), db, progress, create=create))
+        home = Path(path).expanduser().absolute()  # also where the current folder changes later
+        return cls(Workspace.open(home, db, progress, create=create))
 
     def close(self) -> None:
         """Close the database; a home is also a context manager."""
@@ -85,8 +86,8 @@ class Home:
         from pipelines.midtrain import midtrain
 
         ws = self.workspace
-        retold = Path(augment) if augment else None
-        job = midtrain_job(ws, Path(docs), student, augment=retold, changes=_changes(settings))
+        retold = Path(augment).expanduser() if augment else None
+        job = midtrain_job(ws, Path(docs).expanduser(), student, augment=retold, changes=_changes(settings))
         return midtrain(ws, job, key=ws.new_key())
 
     def distill(
@@ -102,7 +103,7 @@ class Home:
         from pipelines.job_from_options.train import distill_job
 
         ws = self.workspace
-        taught = Path(docs) if docs else None
+        taught = Path(docs).expanduser() if docs else None
         job = distill_job(ws, teacher, student, docs=taught, changes=_changes(settings))
         return distill_alone(ws, job, key=ws.new_key())
 
@@ -139,10 +140,10 @@ class Home:
         ws = self.workspace
         job = cycle_job(
             ws,
-            Path(docs),
+            Path(docs).expanduser(),
             student=student,
             suites=suites,
-            augment=Path(augment) if augment else None,
+            augment=Path(augment).expanduser() if augment else None,
             recover_with=recover_with,
             changes=_changes(settings),
         )

@@ -25,6 +25,7 @@ FILES = (  # settings that may name a file or a folder
 )
 FOLDERS = ("engine.exchange",)  # settings that name nothing else, whether the folder exists already or not
 NAMES = ("microworld", "self", "exact", "ifeval")  # never a path, whatever lies in the folder
+OF_USER = "~/"
 FILE_NAME = re.compile(r"[^\s:]+\.(jsonl?|txt|md|csv|parquet)")
 
 
@@ -46,12 +47,15 @@ def anchored(config: Config, folder: Path) -> Config:
 
 
 def _anchored(key: str, value: str, folder: Path) -> str:
-    return str(folder / value) if key in FOLDERS and value.strip() else anchored_source(value, folder)
+    names_a_folder = key in FOLDERS and value.strip() and not value.startswith(OF_USER)
+    return str(folder / value) if names_a_folder else anchored_source(value, folder)
 
 
 def anchored_source(value: str, folder: Path) -> str:
     """Make absolute what can only be a path or exists as one; keep a hub id, a text, a built-in name, and a
     blank, which would name the folder."""
+    if value.startswith(OF_USER):
+        return str(Path(value).expanduser())
     if value.startswith(("./", "../")):
         return str(folder / value)
     module, colon, function = value.rpartition(":")

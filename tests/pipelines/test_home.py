@@ -108,6 +108,20 @@ def test_a_home_is_opened_only_where_one_is(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+def test_a_home_stays_where_it_was_opened_and_a_tilde_is_the_folder_of_the_user(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = tmp_path / "user" / "empty"
+    empty.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(empty.parent))
+    monkeypatch.chdir(tmp_path)
+    with Home.open("home", quiet=True) as same:
+        monkeypatch.chdir(empty)
+        assert same.workspace.home == home.workspace.home
+        with pytest.raises(InputError, match=f"^{re.escape(str(empty))}.* no readable document"):
+            same.midtrain("~/empty", settings={"midtrain.steps": 1})
+
+
 def test_init_makes_a_home_once(tmp_path: Path) -> None:
     with Home.init(tmp_path / "home", quiet=True) as first:
         base = first.show("base")["id"]

@@ -38,6 +38,15 @@ def test_every_path_is_seen_from_the_folder_of_the_home(key: str, value: str, tm
 
 
 @pytest.mark.parametrize("key", FILES)
+@pytest.mark.parametrize("value", ["data.jsonl", "later"])
+def test_a_tilde_is_the_folder_of_the_user(
+    key: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    assert anchored_changes({key: f"~/{value}"}, tmp_path) == {key: str(tmp_path / "user" / value)}
+
+
+@pytest.mark.parametrize("key", FILES)
 @pytest.mark.parametrize("value", ["", " "])
 def test_a_blank_is_not_the_folder_itself(key: str, value: str, tmp_path: Path) -> None:
     assert anchored_changes({key: value}, tmp_path) == {key: value}
