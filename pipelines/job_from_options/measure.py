@@ -52,6 +52,8 @@ def eval_job(
     settings = resolved_for(ws, chosen, changes=changes)
     require_place("sampler", settings.eval.sampler, ws.config)
     asked = listed(suites) or _answerable(settings, changes if narrow else NONE)
+    if output:
+        _require_written(asked)
     if "ifeval" in asked and settings.eval.ifeval:
         settings = with_ifeval(ws, settings, changes)
     if FURTHER in asked:
@@ -74,6 +76,12 @@ def _require_task(suites: Sequence[str], changes: Changes) -> None:
     for key, option in OF_TASKS.items():
         if changes.get(key):
             raise InputError(f"{option}: no task of lm-eval is asked: name one, as in --suite gsm8k")
+
+
+def _require_written(suites: Sequence[str]) -> None:
+    """Refuse a folder for lm-eval's files where no suite that it runs is asked."""
+    if all(suite in (*OURS, IFBENCH) and suite != "ifeval" for suite in suites):
+        raise InputError("--output: neither IFEval nor a task of lm-eval is asked: add ifeval to --suite")
 
 
 def _writable_folder(path: Path) -> str:

@@ -80,9 +80,12 @@ def test_prompts_that_no_checker_can_judge_are_refused_before_the_first_suite(
         eval_job(ws, "base", "retention,ifeval", changes={"eval.ifeval": str(path)})
 
 
-def test_a_folder_for_lm_evals_files_that_cannot_be_made_is_refused(ws: Workspace, tmp_path: Path) -> None:
+def test_a_folder_for_lm_evals_files_that_cannot_be_made_is_refused(
+    ws: Workspace, docs: Path, tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
+    changes = {"eval.ifeval": str(docs.parent / "ifeval.jsonl")}
     with pytest.raises(InputError, match=r"--output .*file/out: "):
-        eval_job(ws, "base", "retention", output=str(tmp_path / "file" / "out"))
-    made = eval_job(ws, "base", "retention", output=str(tmp_path / "new" / "out"))
+        eval_job(ws, "base", "ifeval", output=str(tmp_path / "file" / "out"), changes=changes)
+    made = eval_job(ws, "base", "ifeval", output=str(tmp_path / "new" / "out"), changes=changes)
     assert made.output == str(tmp_path / "new" / "out") and Path(made.output).is_dir()

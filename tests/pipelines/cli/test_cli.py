@@ -812,6 +812,7 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("eval --tasks DOCS", 2, "--tasks: no task of lm-eval is asked: name one"),
         ("eval base --tasks DOCS --suite ifeval,json", 2, "--tasks: no task of lm-eval is asked: name one"),
         ("eval base --chat", 2, "--chat: no task of lm-eval is asked: name one"),
+        ("eval base --suite retention --output OUT", 2, "--output: neither IFEval nor a task of lm-eval"),
         ("eval --probes MISSING", 2, "MISSING: cannot be read"),
         ("eval base --suite knowledge", 2, "suite knowledge needs probes"),
         ("eval --responses MISSING --ifeval MISSING", 2, "MISSING: cannot be read"),
