@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -62,7 +63,7 @@ def test_a_point_that_no_line_reaches_is_marked(values: list[float | None], mark
 
 
 def test_a_lone_cycle_among_many_is_marked() -> None:
-    cycles = [
+    cycles: list[dict[str, Any]] = [
         {"cycle": number, "scores": {"ifeval": {"clean": 0.5}} if number == 7 else {"ifeval": {}}}
         for number in range(1, 100)
     ]
