@@ -291,6 +291,9 @@ def _preflight(stage: Stage, made: Distillation) -> None:
             raise InputError(f"{checks[0].detail}: {checks[0].remedy}")
         preflight.require(checks)
         stage.say(f"  preflight    all {len(checks)} checks passed")
+    place = made.job.settings.teacher_engine
+    if place != engine_checks.INPROCESS:
+        stage.say(f"  preflight    the teacher on {place} was not checked: only one loaded here is")
 
 
 def _early_stop(stage: Stage, made: Distillation) -> list[training_run.Check]:

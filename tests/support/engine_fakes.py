@@ -116,6 +116,7 @@ class FakeServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
         self.engine, self.fault = engine, ""
         self.pause = 0.0  # seconds before each part of a streamed answer
+        self.name = "tiny"  # of the model
         self.length: int | None = None  # tokens of prompt and answer; a server refuses to be asked for more
         self.served: list[dict[str, Any]] = []
         self.updates: list[str] = []  # the folders from which it took weights
@@ -134,7 +135,7 @@ class FakeServer(ThreadingHTTPServer):
             return 500, {"error": "EngineCore encountered an issue"}
         if path == "/v1/models":
             said = {} if self.length is None else {"max_model_len": self.length}
-            return 200, {"data": [{"id": "tiny", **said}]}
+            return 200, {"data": [{"id": self.name, **said}]}
         if path == "/v1/completions" and self.fault == "loses a row" and not _of_canary(body):
             self.fault = ""
             return 500, {"error": "once"}
