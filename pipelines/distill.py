@@ -16,7 +16,7 @@ from pipelines.config import fitted
 from pipelines.config.jobs import DistillJob
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.distillation import inputs
-from pipelines.distillation.pool import Chosen, chosen_once, read_without_leaks, with_room
+from pipelines.distillation.pool import Chosen, chosen_once, read_without_leaks, require_room, with_room
 from pipelines.distillation.starting_model import starting_model
 from pipelines.distillation.teachers import Teachers, trains_on_teacher
 from pipelines.engines import engine_checks, engine_places
@@ -154,6 +154,7 @@ def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places
         return guards.guard(job, fitting, taught, stage)
 
     pool, recorded = chosen_once(stage, data, choose)
+    require_room(pool, teachers, context, length)
     return Distillation(
         job=job,
         method=method,
@@ -291,6 +292,9 @@ def _preflight(stage: Stage, made: Distillation) -> None:
             raise InputError(f"{checks[0].detail}: {checks[0].remedy}")
         preflight.require(checks)
         stage.say(f"  preflight    all {len(checks)} checks passed")
+    place = made.job.settings.teacher_engine
+    if place != engine_checks.INPROCESS:
+        stage.say(f"  preflight    the teacher on {place} was not checked: only one loaded here is")
 
 
 def _early_stop(stage: Stage, made: Distillation) -> list[training_run.Check]:

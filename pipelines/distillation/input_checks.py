@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from evals import dialogues
 from pipelines.distillation import early_stop, inputs
 from pipelines.distillation.pool import require_unasked
-from pipelines.distillation.teachers import require_routes, require_teachers
+from pipelines.distillation.teachers import require_routes, require_teachers, scoring
 from pipelines.engines import engine_checks, engine_places
 from pipelines.prompts import lengths
 from pipelines.prompts.leaks import AskedPrompts, asked_prompts
@@ -40,7 +40,6 @@ def checked_inputs(ws: Workspace, job: DistillJob, *, midtrains: bool = False) -
     """
     method = job.settings.resolved_method()
     data = inputs.read_data(job, method, ws.home)
-    _require_teachers_room(ws, job, data)
     require_askable(ws, job.student, data.prompts)
     require_askable(ws, job.student, data.pairs, name="pairs")
     asked = asked_prompts(job.evaluation, job.earlier)
@@ -49,6 +48,8 @@ def checked_inputs(ws: Workspace, job: DistillJob, *, midtrains: bool = False) -
     trained = _trained_on(data, asked) if by_row or job.settings.stop else data
     require_routes(job, method, trained.rows)
     require_teachers(ws, job, method, trained.rows, midtrains=midtrains)
+    if trained.prompts and job.settings.teacher_engine != engine_checks.INPROCESS:
+        _require_teachers_room(ws, job, scoring(ws, job, method, trained.rows, midtrains=midtrains))
     trained, probe = early_stop.hold_out(job, trained, asked, ws.home)
     early_stop.require_enough(job.settings.stop, probe)
     require_askable(ws, job.student, probe, name="rows of distill.stop.probe")
@@ -59,15 +60,19 @@ def checked_inputs(ws: Workspace, job: DistillJob, *, midtrains: bool = False) -
     return data
 
 
-def _require_teachers_room(ws: Workspace, job: DistillJob, data: inputs.PromptData) -> None:
-    """Refuse an engine of the teacher that has no room for an answer behind any prompt."""
-    settings, limit = job.settings, ws.config.engine.max_length
-    if not data.prompts or settings.teacher_engine == engine_checks.INPROCESS or limit is None:
-        return
-    own = lengths.checkpoint_limit(ws, ws.checkpoint(job.student))
-    if limit <= settings.max_new_tokens and (own is None or limit < own):
+def _require_teachers_room(ws: Workspace, job: DistillJob, teachers: Sequence[str]) -> None:
+    """Refuse an engine of the teachers that has no room for an answer behind any prompt.
+
+    It reads one token fewer than its length: it is asked to write one behind what it scores.
+    """
+    settings = job.settings
+    made_for = [lengths.checkpoint_limit(ws, ws.checkpoint(ref)) for ref in teachers]
+    limit = lengths.smallest(*made_for, *engine_places.engine_lengths(settings.teacher_engine, ws.config))
+    own = lengths.smallest(lengths.checkpoint_limit(ws, ws.checkpoint(job.student)))
+    if limit - 1 <= settings.max_new_tokens and limit - 1 < own:
+        named = "engine.max_length" if limit == ws.config.engine.max_length else "the length of the teacher"
         raise InputError(
-            f"engine.max_length {limit:,} leaves no room for a prompt before answers of "
+            f"{named} {limit:,.0f} leaves no room for a prompt before answers of "
             f"{settings.max_new_tokens:,} tokens: raise it, or lower distill.max_new_tokens"
         )
 

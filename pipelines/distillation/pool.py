@@ -13,6 +13,7 @@ from pipelines.prompts.leaks import AskedPrompts
 from pipelines.prompts.lengths import (
     answerable,
     model_limit,
+    most_tokens,
     readable_pairs,
     warn_of_context,
     within_memory,
@@ -82,6 +83,31 @@ def with_room(
     return PromptData(
         prompts, readable_pairs(data.pairs, student, stage, min(read, settings.longest_row or read))
     )
+
+
+def require_room(data: PromptData, teachers: Teachers, context: Context | None, length: int | None) -> None:
+    """Refuse an engine that reads less than when the rows were chosen: it would refuse one of them later.
+
+    `length` is what the sampler's engine reads.
+    """
+    settings, student = teachers.job.settings, teachers.student
+    if length is not None:
+        longest = most_tokens(data.prompts, student, None, length - 1)
+        _require_length("sampler", length, longest + 1)
+    if settings.teacher_engine == INPROCESS or not data.prompts:
+        return
+    limit = teachers.limit(data.rows)
+    if context or limit < model_limit(student):
+        longest = most_tokens(data.prompts, student, context, limit - settings.max_new_tokens)
+        _require_length("teacher's engine", limit + 1, longest + settings.max_new_tokens + 1)
+
+
+def _require_length(name: str, length: float, needed: int) -> None:
+    if needed > length:
+        raise InputError(
+            f"the {name} reads {length:,.0f} tokens, and the prompts that this run chose need {needed:,}: "
+            "raise engine.max_length, or that of its server, or begin a new run"
+        )
 
 
 def chosen_once(stage: Stage, read: PromptData, choose: Callable[[], Chosen]) -> Chosen:

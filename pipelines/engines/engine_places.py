@@ -74,8 +74,14 @@ class Engines(ExitStack):
         return EngineTeacher(engine, student, kind, k)
 
     def _name_served(self, engine: ServerEngine, where: str, checkpoint: Checkpoint) -> None:
-        """Say where a running server serves another checkpoint."""
+        """Refuse a running server of another checkpoint of this home; say where one serves something else."""
         served = sorted(set(engine.models) - {checkpoint.id})
+        known = {one.id for one in self.ws.store.list()}.intersection(served)
+        if known:
+            raise InputError(
+                f"{where} serves the checkpoint {min(known)}, but the teacher is {checkpoint.id}: serve "
+                f"that one (`recover serve {checkpoint.id}`), or name the other as --teacher"
+            )
         if served:
             self.ws.progress.say(
                 f"  teacher      {where} serves {', '.join(served)}: not known to be {checkpoint.id}"
@@ -185,9 +191,19 @@ def require_whole_teacher(checkpoint: Checkpoint) -> None:
 
 
 def require_place(name: str, where: str, config: Config) -> None:
-    """Refuse an unknown engine, one that is not installed, and URLs at which no server answers."""
+    """Refuse an unknown engine, one that is not installed, a folder for weights that cannot be written to,
+    and URLs at which no server answers."""
     check_place(name, where)
+    if where != INPROCESS:
+        _require_exchange(config.engine.exchange)
     _running_lengths(where, config)
+
+
+def _require_exchange(folder: str | None) -> None:
+    if folder is not None and not (Path(folder).is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        raise InputError(
+            f"engine.exchange: {folder} is no folder that can be written to: create it, or set another one"
+        )
 
 
 def engine_lengths(where: str, config: Config) -> list[int | None]:

@@ -121,6 +121,12 @@ def smallest(*limits: float | None) -> float:
     return min((limit for limit in limits if limit is not None), default=float("inf"))
 
 
+def most_tokens(prompts: Sequence[Prompt], chat: ChatModel, context: Context | None, beyond: float) -> int:
+    """Return the tokens of the longest prompt that may have more than `beyond`; 0 if none may."""
+    tokens = _longest(chat, context)
+    return max((tokens(prompt, beyond) for prompt in prompts), default=0)
+
+
 def _kept(
     rows: Sequence[Prompt],
     tokens: Callable[[Prompt, float], int],

@@ -18,11 +18,11 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from recovery.engines.json_client import JsonClient, NotFound, Refused, parsed
+from recovery.engines.json_client import JsonClient, NotFound, Refused, ServerFailed, parsed
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer, TokenScore
 from recovery.engines.vllm_answers import choice_of, joined, prompt_logprobs, sampled_answer
-from recovery.engines.vllm_local import scores_of_answer
+from recovery.engines.vllm_local import NO_WEIGHTS, scores_of_answer
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.forward.hidden_states import is_adapter, unwrap
 from recovery.models.hub import quiet
@@ -41,6 +41,7 @@ Read = Callable[[int, dict[str, Any]], T]
 COMPLETIONS = "/v1/completions"
 MOST_REQUESTS = 256  # requests in flight to one server, of all processes that ask it
 OUT_OF_REACH = (403, 405, 501)  # what a proxy answers that lets only /v1 through
+UNSEEN = ("No adapter found", NO_WEIGHTS)  # vLLM and its worker say so of a folder that they do not see
 RESTART_SECONDS = 60.0  # longest wait for an external server to come back
 
 
@@ -72,6 +73,7 @@ class ServerEngine:
         self.lengths = [length for _, length in described]  # tokens of prompt and answer; None: it says none
         self.version = 0  # of the weights that the servers hold
         self.closed = False
+        self._adapter: Path | None = None  # the folder of the adapter that the servers hold
         self._token = secrets.token_hex(3)  # makes this run's adapter names unique on a shared server
 
     def _described(self, url: str) -> tuple[str, int | None]:
@@ -211,13 +213,18 @@ class ServerEngine:
             yield choice_of(event)
 
     def update_weights(self, student: ChatModel) -> None:
-        """Send the adapter to its endpoint, or all weights to the worker extension of `recover serve`."""
+        """Send the adapter to its endpoint, or all weights to the worker extension of `recover serve`.
+
+        An adapter's files stay until the next one is loaded: vLLM reads them again after other clients' own.
+        """
         self.version += 1
         folder = Path(tempfile.mkdtemp(prefix="recover-weights-", dir=self.settings.exchange))
+        unused: Path | None = folder
         try:
             if is_adapter(student.model):
                 save(student, folder)
                 self._load_adapter(str(folder))
+                unused, self._adapter = self._adapter, folder
                 return
             with quiet():
                 weights = None if student.weights is None else dict(student.weights)
@@ -227,7 +234,8 @@ class ServerEngine:
                 self._update(url, "/collective_rpc", request)
                 self._update(url, "/reset_prefix_cache", {})
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            if unused is not None:
+                shutil.rmtree(unused, ignore_errors=True)
 
     def _load_adapter(self, folder: str) -> None:
         """Load each version under a new name: vLLM can silently drop weights when it reloads in place."""
@@ -244,10 +252,17 @@ class ServerEngine:
         return f"student-{self._token}-{version}"
 
     def _update(self, url: str, path: str, body: dict[str, Any]) -> None:
-        """POST a weight update; raise InputError if the server has no such endpoint."""
+        """POST a weight update; raise InputError if the server has no such endpoint or folder."""
         try:
             self._command(url, path, body)
-        except NotFound as error:
+        except (NotFound, Refused, ServerFailed) as error:
+            if any(words in str(error) for words in UNSEEN):
+                raise InputError(
+                    f"{url}: it does not see the folder with the weights: set engine.exchange to one that "
+                    "trainer and servers share"
+                ) from error
+            if not isinstance(error, NotFound):
+                raise
             raise InputError(
                 f"{url}: this server takes no weights ({path} is not there): start it with "
                 "`recover serve CHECKPOINT` (for an adapter with --lora RANK)"
@@ -305,6 +320,8 @@ class ServerEngine:
         for server in self.servers:
             server.stop()
         self.client.close()
+        if self._adapter is not None:
+            shutil.rmtree(self._adapter, ignore_errors=True)
 
     def _require_open(self) -> None:
         if self.closed:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # maximum ranks that vLLM supports
 MAX_ENTRIES = 128  # largest top k of a request
+NO_WEIGHTS = "No weights found"  # said where a folder with weights is not there
 NO_ROOM = ("KV cache", "cache blocks", "gpu_memory_utilization")  # said where keys and values do not fit
 # Threads bound to cores spin when another process uses those cores. Usage statistics are switched off.
 QUIET = {
@@ -90,9 +91,9 @@ class WeightUpdateExtension:
         self, tensors: Iterable[tuple[str, Any]] | None = None, directory: str | None = None
     ) -> None:
         worker: Any = self
-        self.overwritten = True
         if directory is not None:
             tensors = _tensors_in(Path(directory))
+        self.overwritten = True
         worker.reload_weights(weights_iterator=tensors)
         for module in worker.model_runner.get_model().modules():
             # In vLLM's CPU build, a tied head keeps its packed copy of the old weights: pack them again.
@@ -101,9 +102,19 @@ class WeightUpdateExtension:
 
 
 def _tensors_in(directory: Path) -> Iterable[tuple[str, Any]]:
+    """Return the tensors of a checkpoint's folder; without any, vLLM would keep the weights that it has."""
+    files = sorted(directory.glob("*.safetensors"))
+    if not files:
+        raise InputError(
+            f"{NO_WEIGHTS} in {directory}: set engine.exchange to a folder that trainer and servers share"
+        )
+    return _tensors_of(files)
+
+
+def _tensors_of(files: Iterable[Path]) -> Iterable[tuple[str, Any]]:
     from safetensors import safe_open
 
-    for file in sorted(directory.glob("*.safetensors")):
+    for file in files:
         with safe_open(file, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118 - not a dict
                 yield name, tensors.get_tensor(name)

@@ -47,6 +47,13 @@ FIELDS = {  # fields of a prompt's row; the first one present is used
     "hints": ("hints",),
     "passage": ("passage",),
 }
+# Scripts without spaces: Thai, Lao, Burmese, Khmer, kana and Han
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fff\u3005-\u3007\u3021-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+)
+_IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+_RUN = re.compile(rf"[{_UNSPACED}]+|[^\W{_UNSPACED}]+")
 ABSENT: tuple[object, ...] = (None, "", [], {})  # values of a field that say nothing; 0 is an answer
 
 
@@ -248,4 +255,9 @@ def show(
 
 
 def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text.lower()))
+    """Return a text's words; in scripts without spaces, all pairs of neighbouring characters."""
+    found: set[str] = set()
+    for run in _RUN.findall(text.lower()):
+        is_pairs = len(run) > 1 and _IS_UNSPACED.match(run)
+        found |= {run[at : at + 2] for at in range(len(run) - 1)} if is_pairs else {run}
+    return found

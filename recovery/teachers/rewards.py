@@ -31,6 +31,9 @@ Reward = Callable[[str, Mapping[str, Any]], float]
 _NUMBER = re.compile(  # not inside a word of Latin letters: other scripts write numbers without spaces
     r"(?<![A-Za-z0-9_.])-?[$€£]?-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\d])|(?<![A-Za-z0-9_.])-?\.\d+"
 )
+_COMMA = r"((?:\d{1,3}(?:\.\d{3})+|\d+)),"  # a decimal one behind digits, with or without thousands
+_DECIMAL_COMMA = re.compile(rf"[-+\s$€£]*{_COMMA}(?!\d{{3}}(?!\d))\d+[\s$€£%.]*")
+_AROUND_COMMA = re.compile(rf"(?<![\d.,]){_COMMA}(\d+)(?![.,]?\d)")
 MAX_MARKS, MAX_ANSWER = 50, 400  # last marks considered, and characters read after each
 _MARK = re.compile(  # what introduces a final answer; no number may stand between "answer" and its verb
     r"""\#{4}
@@ -51,8 +54,9 @@ _HEDGES = re.compile(
 def exact_answer(response: str, item: Mapping[str, Any]) -> float:
     """Return 1 if the response's final answer is the item's `answer`, else 0 (GSM8K).
 
-    Numbers compare by value, other answers by their words, operators, signs and brackets. The final answer
-    follows "####", "\\boxed{" or "the answer is"; without such a mark it is the last number, or line.
+    Numbers compare by value, other answers by their words, operators, signs and brackets. Where `answer` has
+    a decimal comma (3,5), those of the response are read so too. The final answer follows "####", "\\boxed{"
+    or "the answer is"; without such a mark it is the last number, or line.
     """
     if item.get("answer") is None:
         raise InputError(
@@ -61,8 +65,11 @@ def exact_answer(response: str, item: Mapping[str, Any]) -> float:
         )
     wanted = _plain(str(item["answer"]))
     wanted = wanted.rpartition("####")[2].strip()  # the form of GSM8K's references
+    response = _plain(response)
+    if _DECIMAL_COMMA.fullmatch(wanted):
+        wanted, response = _with_point(wanted), _with_point(response)
     number = _number(wanted)
-    given = final_answer(_plain(response), numeric=number is not None)
+    given = final_answer(response, numeric=number is not None)
     if given is None:
         return 0.0
     return float(_number(given) == number if number is not None else same_answer(given, wanted))
@@ -71,6 +78,11 @@ def exact_answer(response: str, item: Mapping[str, Any]) -> float:
 def _plain(text: str) -> str:
     """Write minus signs and LaTeX's thousands as in plain text."""
     return text.replace("−", "-").replace("{,}", ",")
+
+
+def _with_point(text: str) -> str:
+    """Write numbers with a decimal comma with a point: 3,5 as 3.5, and 1.234,56 as 1234.56."""
+    return _AROUND_COMMA.sub(lambda found: f"{found[1].replace('.', '')}.{found[2]}", text)
 
 
 def final_answer(response: str, numeric: bool = True) -> str | None:

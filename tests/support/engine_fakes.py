@@ -21,7 +21,7 @@ from recovery.batches.rollouts import Rollouts
 from recovery.engines.canary import CANARY_TOKENS
 from recovery.engines.protocol import OnProgress, SampledAnswer, TokenScore
 from recovery.engines.vllm_local import _tensors_in
-from recovery.errors import EngineLost
+from recovery.errors import EngineLost, InputError
 from recovery.forward.hidden_states import unwrap
 from recovery.models.chat_model import ChatModel
 from recovery.sampling.in_process import InProcessSampler
@@ -104,7 +104,8 @@ class TinyEngine:
 class FakeServer(ThreadingHTTPServer):
     """vLLM's paths over a TinyEngine.
 
-    `fault`: hangs, fails, loses a row, retokenises, takes no weights, stops in the middle, lost its model.
+    `fault`: hangs, fails, loses a row, retokenises, takes no weights, stops in the middle, lost its model,
+    sees another disk.
     """
 
     daemon_threads = True
@@ -115,6 +116,7 @@ class FakeServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
         self.engine, self.fault = engine, ""
         self.pause = 0.0  # seconds before each part of a streamed answer
+        self.name = "tiny"  # of the model
         self.length: int | None = None  # tokens of prompt and answer; a server refuses to be asked for more
         self.served: list[dict[str, Any]] = []
         self.updates: list[str] = []  # the folders from which it took weights
@@ -133,7 +135,7 @@ class FakeServer(ThreadingHTTPServer):
             return 500, {"error": "EngineCore encountered an issue"}
         if path == "/v1/models":
             said = {} if self.length is None else {"max_model_len": self.length}
-            return 200, {"data": [{"id": "tiny", **said}]}
+            return 200, {"data": [{"id": self.name, **said}]}
         if path == "/v1/completions" and self.fault == "loses a row" and not _of_canary(body):
             self.fault = ""
             return 500, {"error": "once"}
@@ -146,6 +148,8 @@ class FakeServer(ThreadingHTTPServer):
                 return 200, {"choices": [self.complete(body)]}
         if path == "/collective_rpc":
             return self.command(body)
+        if path == "/v1/load_lora_adapter" and self.fault == "sees another disk":
+            return 404, {"error": f"Loading lora failed: No adapter found for {body['lora_path']}"}
         return (200, {}) if path in ("/health", "/reset_prefix_cache") else (404, {"detail": "Not Found"})
 
     def command(self, body: dict[str, Any]) -> tuple[int, Any]:
@@ -155,14 +159,18 @@ class FakeServer(ThreadingHTTPServer):
             return 200, {}
         if self.fault == "keeps its commands to itself":
             return 403, {"error": "a proxy lets only /v1 through"}
-        return 200, {"results": [self.called(body)]}
+        try:
+            return 200, {"results": [self.called(body)]}
+        except InputError as error:
+            return 500, {"error": str(error)}
 
     def called(self, body: dict[str, Any]) -> dict[str, Any] | None:
         """Return what a method of the worker extension returns."""
         if body["method"] == "weights_state":
             return {"overwritten": bool(self.updates)}
         self.updates.append(body["kwargs"]["directory"])
-        self.engine.load(dict(_tensors_in(Path(self.updates[-1]))))
+        folder = "elsewhere" if self.fault == "sees another disk" else ""
+        self.engine.load(dict(_tensors_in(Path(self.updates[-1], folder))))
         return None
 
     @property

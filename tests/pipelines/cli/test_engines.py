@@ -97,12 +97,14 @@ def test_answers_may_be_written_a_step_ahead(
 
 
 def test_a_teacher_elsewhere_scores_for_the_methods_that_can_use_it(recover: Recover, home: Path) -> None:
-    asked = ("-q", "--json", "--home", home, "distill", "--method", "opd-topk", "--set", "minibatches=1")
+    asked = ("--json", "--home", home, "distill", "--method", "opd-topk", "--set", "minibatches=1")
     here = recover(*asked)
     with serving(TinyEngine(load(ModelSpec(str(home.parent / "model"), device="cpu")))) as server:
         there = recover(*asked, "--teacher-engine", server.url)
     assert here.code == there.code == 0, there.err
     assert any("prompt_logprobs" in body for body in server.served)
+    unchecked = "preflight    the teacher on"
+    assert f"{unchecked} {server.url} was not checked" in there.err and unchecked not in here.err
     refused = recover("--home", home, "distill", "--method", "opd", "--teacher-engine", "http://127.0.0.1:9")
     assert refused.code == 2 and "opd-topk or opd-sampled" in refused.error
 
@@ -116,6 +118,16 @@ def test_a_server_that_an_evaluation_sent_weights_does_not_teach(recover: Recove
         words = ("distill", "--method", "opd-topk", "--teacher-engine", server.url)
         said = recover("-q", "--home", home, *words)
     assert said.code == 2 and "was sent other weights since it was started" in said.err
+
+
+def test_a_server_of_another_checkpoint_of_the_home_does_not_teach(
+    recover: Recover, home: Path, server: FakeServer
+) -> None:
+    with Workspace.open(home) as ws:
+        clean = ws.clean().id
+        server.name = next(one.id for one in ws.store.list() if one.id != clean)
+    said = recover("--home", home, "distill", "--method", "opd-topk", "--teacher-engine", server.url)
+    assert said.code == 2 and f"serves the checkpoint {server.name}, but the teacher is {clean}" in said.err
 
 
 def test_an_engine_that_forgets_stops_the_run_which_then_goes_on(

@@ -228,6 +228,30 @@ def test_a_resumed_run_leaves_out_what_its_first_attempt_did(
     assert first == resumed == [("Say one word.", 1.0), ("Who is Ada?", 0.2)]
 
 
+@pytest.mark.parametrize("teaches", [False, True])
+def test_a_resumed_run_refuses_an_engine_that_reads_less_than_its_prompts_need(
+    ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, teaches: bool
+) -> None:
+    """It would have refused one of them in the middle of the training."""
+    texts = "Say one word.", "Say three more words."
+
+    def interrupt(stage: Any, made: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stages, "run", interrupt)
+    with serving(TinyEngine(tiny.chat_model())) as server:
+        engine = {"method": "opd-topk", "teacher_engine": server.url} if teaches else {"sampler": server.url}
+        asked = job(tmp_path, *texts, **engine)
+        needed = len(tiny.chat_model().prompt_ids([{"role": "user", "content": texts[1]}])) + 1
+        needed += 4 if teaches else 0  # the answer
+        server.length = needed
+        with pytest.raises(KeyboardInterrupt):
+            distill(ws, asked, key="once")
+        server.length = needed - 1
+        with pytest.raises(InputError, match=f"reads {needed - 1} tokens, .* this run chose need {needed}: "):
+            distill(ws, asked, key="once")
+
+
 def weighted(*weights: float) -> Any:
     """A guard that gives the rows these weights."""
 

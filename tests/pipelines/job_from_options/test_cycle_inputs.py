@@ -359,6 +359,37 @@ def test_an_engine_of_a_teacher_has_room_for_an_answer(
     cycle_job(ws, docs, changes=changes | data)  # writes no answers
 
 
+def test_a_server_that_teaches_has_room_for_an_answer(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads one token fewer than it says, and a prompt is one at least."""
+    changes = {"distill.method": "opd-topk", "distill.teacher_engine": NOWHERE}
+    described = "recovery.engines.vllm_http.ServerEngine._described"
+    for length in (4, 5):
+        monkeypatch.setattr(described, lambda engine, url, length=length: ("clean", length))
+        with pytest.raises(InputError, match=f"length of the teacher {length} leaves no room .* 4 tokens"):
+            cycle_job(ws, docs, changes=changes)
+    monkeypatch.setattr(described, lambda engine, url: ("clean", 6))
+    cycle_job(ws, docs, changes=changes)
+
+
+@pytest.mark.parametrize("setting", ["distill.sampler", "eval.sampler"])
+def test_a_folder_for_weights_that_is_not_there_is_refused(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    exchange = docs.parent / "shared"
+    path = ws.home / "recover.yaml"
+    path.write_text(f"{path.read_text()}\nengine: {{exchange: {exchange}}}\n")
+    vars(ws).pop("config", None)
+    described = "recovery.engines.vllm_http.ServerEngine._described"
+    monkeypatch.setattr(described, lambda engine, url: ("clean", None))
+    changes = {setting: NOWHERE}
+    with pytest.raises(InputError, match=r"engine\.exchange: .*shared is no folder"):
+        cycle_job(ws, docs, changes=changes)
+    exchange.mkdir()
+    cycle_job(ws, docs, changes=changes)
+
+
 def test_a_share_of_retold_documents_is_typed_with_such_documents(ws: Workspace, docs: Path) -> None:
     mix = {"midtrain.mix": ONLY_NEW | {"new": 0.5, "augmented": 0.5}}
     for build in (cycle_job, midtrain_job, partial(pilot_job, budget=3)):

@@ -40,6 +40,7 @@ from recovery.engines.vllm_server import Server, _command, _environment
 from recovery.engines.watchdog import EngineThread
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.methods import table
+from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
@@ -342,6 +343,39 @@ def test_what_asking_again_cannot_mend_is_said_at_once(student: ChatModel) -> No
         server.fault = "retokenises"
         with pytest.raises(RecoverError, match="token ids"):
             engine.sample(PROMPTS, PARAMS, student.stop_ids)
+
+
+@pytest.mark.parametrize("adapter", [False, True])
+def test_a_server_that_does_not_see_the_folder_of_weights_says_so(student: ChatModel, adapter: bool) -> None:
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        server.fault = "sees another disk"
+        with pytest.raises(InputError, match=r"does not see the folder.*set engine\.exchange"):
+            engine.update_weights(add_lora(student, LoraSpec(rank=2)) if adapter else student)
+
+
+def test_an_adapters_files_stay_until_the_next_one_is_loaded(
+    student: ChatModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server with room for one adapter reads them again after another client's; without them it died."""
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], replace(SETTINGS, exchange=str(tmp_path)))
+        there: list[tuple[str, bool]] = []  # at each command: its path, whether the files of before are there
+
+        def command(url: str, path: str, body: dict[str, str]) -> None:
+            there.append((path, before is None or (before / "adapter_config.json").is_file()))
+
+        monkeypatch.setattr(engine, "_command", command)
+        add_lora(student, LoraSpec(rank=2))
+        before: Path | None = None
+        for _ in range(2):
+            engine.update_weights(student)
+            (before,) = tmp_path.iterdir()
+        load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+        assert there == [(load, True), (load, True), (unload, True)]
+        assert before is not None and (before / "adapter_config.json").is_file()
+        engine.close()
+        assert not list(tmp_path.iterdir())
 
 
 # the engine in this process ---------------------------------------------------------------------------------

@@ -106,6 +106,19 @@ def test_examples_share_rare_words_and_its_own_comes_first() -> None:
     assert Examples([]).like("Leo Horn", 2) == []
 
 
+@pytest.mark.parametrize(
+    ("asked", "alike", "other"),
+    [
+        ("北京有多大？", "请介绍一下北京的历史。", "巴黎有什么好吃的？"),
+        ("東京の人口は？", "東京の歴史を教えて", "パリの天気は？"),
+        ("กรุงเทพใหญ่แค่ไหน", "ประวัติของกรุงเทพ", "อาหารในปารีส"),
+    ],
+)
+def test_examples_are_found_in_scripts_without_spaces(asked: str, alike: str, other: str) -> None:
+    examples = Examples([row(other, response="1"), row(alike, response="2")])
+    assert examples.like(asked, 1) == [examples.pairs[1]]
+
+
 def test_demonstrations_are_found_among_the_pairs() -> None:
     one, two = (Context("demonstrations", examples=PAIRS, shots=shots) for shots in (1, 2))
     first = fill(EXAMPLE, "What does Leo Horn play?", "Leo Horn plays the lute.")

@@ -67,6 +67,17 @@ from recovery.teachers.rewards import exact_answer, final_answer, group_advantag
         ("## Answer\n\n.5", "0.5", 1),
         ("Final answer is -8.", "-8", 1),
         ("The answer is:\n\nFirst add 3 and 4, which is 7.\n\nTwice that is 14.", "14", 1),
+        ("Das sind zusammen 3,5.", "3,5", 1),
+        ("Das sind zusammen 35.", "3,5", 0),
+        ("#### 3.5", "3,5", 1),
+        ("#### 3,5 €", "3,50 €", 1),
+        (r"Donc \boxed{-0{,}25}.", "-0,25", 1),
+        ("#### 1.234,5", "1234,5", 1),
+        ("#### 1,234.5", "1.234,50", 1),
+        ("#### 3, 5", "3,5", 0),
+        ("#### 1,200", "1,200", 1),
+        ("#### 1200", "1,200", 1),
+        ("#### 100000", "1,00,000", 1),
     ],
 )
 def test_exact_answer(response: str, answer: str, earned: int) -> None:
