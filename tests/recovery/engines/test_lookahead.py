@@ -252,7 +252,7 @@ class SlowServer(ServerEngine):
 
     def __init__(self) -> None:
         self.urls, self.models, self.servers, self.closed, self.asked = ["u"], ["m"], [], False, 0
-        self.most_requests, self.client = 1, JsonClient(1)
+        self.most_requests, self.client, self._adapter = 1, JsonClient(1), None
         self.first, self.go = threading.Event(), threading.Event()
 
     def _post(self, url: str, body: dict[str, Any]) -> Any:
