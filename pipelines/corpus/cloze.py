@@ -18,11 +18,10 @@ from evals.answer_matching import matches
 from pipelines.corpus.entities import Entities, Term, entities, sample
 from pipelines.corpus.general_words import GeneralWords, general_words
 from pipelines.corpus.markup.parts import FORMULA
-from pipelines.corpus.prose import prose_sentences
+from pipelines.corpus.prose import LONGEST, prose_sentences
 from pipelines.corpus.segments import IS_UNSPACED, segments
 from pipelines.corpus.sentences import SPACED_STOPS, UNSPACED_STOPS
 
-LONGEST = 400  # characters of a sentence
 TELLING = 2.0  # nats: the word is in fewer than every seventh sentence
 CONTEXT = 6  # words before a gap where none of them is an entity
 ENOUGH = 30  # gaps; with fewer, ordinary words are asked for too

@@ -19,8 +19,9 @@ from typing import NamedTuple
 
 from evals.answer_matching import MARKS
 from pipelines.corpus.general_words import GeneralWords, general_words
-from pipelines.corpus.segments import IS_UNSPACED, UNSPACED, unspaced_words
+from pipelines.corpus.segments import IS_UNSPACED, unspaced_words
 from pipelines.corpus.text_sample import TextSample
+from recovery.unspaced_scripts import UNSPACED
 
 # In scripts without spaces every character is a word: segmentation depends on what stands around a name.
 _LETTERS = rf"(?:(?![{UNSPACED}])[^\W_][{MARKS}]*)+"

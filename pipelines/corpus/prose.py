@@ -10,7 +10,7 @@ from itertools import chain, zip_longest
 from pipelines.corpus.markup.blocks import without_blocks
 from pipelines.corpus.markup.lines import is_code, is_prose, plain
 from pipelines.corpus.markup.parts import SLOT
-from pipelines.corpus.segments import UNSPACED, segments
+from pipelines.corpus.segments import segments
 from pipelines.corpus.sentences import (
     SPACED_STOPS,
     UNSPACED_STOPS,
@@ -18,6 +18,7 @@ from pipelines.corpus.sentences import (
     is_abbreviated,
     sentences,
 )
+from recovery.unspaced_scripts import UNSPACED
 
 WRAPPED = 60  # columns: a longer line that ends no sentence goes on in the next one
 HALF, WIDTH = (
@@ -26,7 +27,7 @@ HALF, WIDTH = (
 )  # columns: and so does one of half a page's width behind which the next one's first word has no room
 ALIKE = 0.9  # of the next line: no shorter is one that is as full, where letters tell nothing
 LONGEST_ROW = 160  # characters of a row whose columns are set apart by spaces
-LONGEST_RECORD = 400  # characters: no longer sentence is asked about
+LONGEST = 400  # characters of a sentence that is asked about
 SAYING = 4  # words with letters: a cell of fewer is a name or figures
 _ROW = re.compile(r"\s*\|")
 _BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
@@ -64,8 +65,10 @@ def prose_sentences(text: str) -> list[str]:
 def _first_fields(said: str) -> str:
     """Return a sentence; of a record that is long or shows an address the fields before: they name what it is
     about."""
+    if "; " not in said:
+        return said
     address = _ADDRESS.search(said)
-    most = min(len(said), LONGEST_RECORD, address.start() if address else LONGEST_RECORD)
+    most = min(len(said), LONGEST, address.start() if address else LONGEST)
     fields = [field.start() for field in _FIELD.finditer(said, 0, most)] if most < len(said) else []
     return said[: fields[-1]] if len(fields) > 1 else said
 

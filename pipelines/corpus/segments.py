@@ -12,11 +12,11 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from recovery.unspaced_scripts import UNSPACED
+
 if TYPE_CHECKING:
     from budoux.parser import Parser
 
-# Scripts without spaces: Thai, Lao, Burmese, Khmer, kana and Han.
-UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fff\u3005-\u3007\u3021-\u9fff\uf900-\ufaff"
 _BETWEEN = r'\s,;:()"“”„‚«»‹›¿¡،؛؟、。，；：！？（）「」『』《》【】・…'
 _PLAIN = rf"[^{_BETWEEN}{UNSPACED}]+"
 _RUN = re.compile(rf"[{UNSPACED}]+|{_PLAIN}(?:(?<=\d)[,:](?=\d){_PLAIN})*")  # 1,500 and 9:30 are one

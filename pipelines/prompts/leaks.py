@@ -14,10 +14,11 @@ from evals.probes import PROBE_SUITES, suite_probes
 from pipelines.config.ifeval_file import MICROWORLD, ifeval_path
 from pipelines.config.jobs import questions_of
 from pipelines.config.sections.eval import EvalConfig
-from pipelines.corpus.segments import UNSPACED, compared_words
+from pipelines.corpus.segments import compared_words
 from pipelines.prompts.prompt_sources import Prompt
 from pipelines.runs.pinned_inputs import require_there
 from recovery.errors import RecoverError
+from recovery.unspaced_scripts import UNSPACED
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob, MidtrainJob

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from recovery.errors import InputError
+from recovery.unspaced_scripts import UNSPACED
 
 if TYPE_CHECKING:
     from recovery.batches.rollouts import Dialogue
@@ -47,11 +48,7 @@ FIELDS = {  # fields of a prompt's row; the first one present is used
     "hints": ("hints",),
     "passage": ("passage",),
 }
-# Scripts without spaces: Thai, Lao, Burmese, Khmer, kana and Han
-_UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fff\u3005-\u3007\u3021-\u9fff\uf900-\ufaff"
-    "\U00020000-\U0003ffff"
-)
+_UNSPACED = UNSPACED + "\U00020000-\U0003ffff"  # and rare Han
 _IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 _RUN = re.compile(rf"[{_UNSPACED}]+|[^\W{_UNSPACED}]+")
 ABSENT: tuple[object, ...] = (None, "", [], {})  # values of a field that say nothing; 0 is an answer

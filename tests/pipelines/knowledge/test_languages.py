@@ -8,9 +8,9 @@ from unicodedata import normalize
 import pytest
 
 from evals.probes import Probe
-from pipelines.corpus.cloze import LONGEST, clozes
+from pipelines.corpus.cloze import clozes
 from pipelines.corpus.entities import entities
-from pipelines.corpus.prose import prose_sentences
+from pipelines.corpus.prose import LONGEST, prose_sentences
 from pipelines.corpus.segments import segments, space_behind
 from pipelines.knowledge import held_out
 from pipelines.knowledge.answer_probability import Question, _of_probes, read, unanswered, write
