@@ -9,7 +9,7 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,8 +20,11 @@ _bound = threading.local()
 
 
 @contextmanager
-def until(moment: float) -> Iterator[None]:
-    """Let no read or write of this thread go on after a moment of the monotonic clock."""
+def until(moment: Callable[[], float]) -> Iterator[None]:
+    """Let no read or write of this thread go on after a moment of the monotonic clock.
+
+    It may move while a read waits: the read then waits until the later one.
+    """
     before = getattr(_bound, "moment", None)
     _bound.moment = moment
     try:
@@ -43,10 +46,15 @@ def _left(timeout: float | None) -> float | None:
     moment = getattr(_bound, "moment", None)
     if moment is None:
         return timeout
-    seconds = float(moment) - time.monotonic()
+    seconds = float(moment()) - time.monotonic()
     if seconds <= 0:
         raise httpcore.ReadTimeout("the deadline has passed")
     return seconds if timeout is None else min(timeout, seconds)
+
+
+def _may_go_on() -> bool:
+    moment = getattr(_bound, "moment", None)
+    return moment is not None and bool(moment() > time.monotonic())
 
 
 class _Network(httpcore.NetworkBackend):
@@ -67,7 +75,12 @@ class _Stream(httpcore.NetworkStream):
         self._inner = inner
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._inner.read(max_bytes, _left(timeout))
+        while True:
+            try:
+                return self._inner.read(max_bytes, _left(timeout))
+            except httpcore.ReadTimeout:
+                if not _may_go_on():
+                    raise
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self._inner.write(buffer, _left(timeout))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import httpx
@@ -74,13 +75,23 @@ class JsonClient:
     """A thread-safe client for one or several servers.
 
     A GET must be complete within its `seconds`; a POST may take LONGEST_ANSWER times as long, but never be
-    silent for that long.
+    silent for that long. With `queues`, a server is silent only where it answers none of the POSTs: some may
+    wait in its queue while it works on others.
     Raises EngineLost on a timeout or a broken response, Refused or NotFound on a refusal.
     """
 
-    def __init__(self, connections: int, *, proxies: bool = False, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self,
+        connections: int,
+        *,
+        proxies: bool = False,
+        most_bytes: int = MOST_BYTES,
+        queues: bool = False,
+    ) -> None:
         limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
         self.most_bytes = most_bytes
+        self.queues = queues
+        self._heard: dict[bytes, float] = {}  # when a server that queues last sent a part of an answer
         client = httpx.Client(limits=limits, trust_env=proxies, follow_redirects=False)
         self._client = deadline.bounded(client)
         self._being_read = 0  # responses
@@ -154,7 +165,7 @@ class JsonClient:
         request.extensions["timeout"] = timeout.as_dict()
         began = time.monotonic()
         try:
-            with self._counted(), closing(self._send(request, timeouts.ends(began, began))) as response:
+            with self._counted(), closing(self._send(request, timeouts, began)) as response:
                 parts = self._parts(response, timeouts, began)
                 if response.status_code >= 300:
                     _raise_for_status(url, response, b"".join(parts))
@@ -166,10 +177,14 @@ class JsonClient:
         except (httpx.HTTPError, OSError, RuntimeError) as error:  # RuntimeError: this client was closed
             raise EngineLost(f"no answer ({type(error).__name__}: {one_line(error, MOST_QUOTED)})") from error
 
-    def _send(self, request: httpx.Request, moment: float) -> httpx.Response:
-        """Send a request and read the headers of its answer, all of it before a moment."""
-        with deadline.until(moment):
+    def _send(self, request: httpx.Request, timeouts: Timeouts, began: float) -> httpx.Response:
+        """Send a request and read the headers of its answer, all of it within the timeouts."""
+        with deadline.until(partial(self._ends, request, timeouts, began, began)):
             return self._client.send(request, stream=True)
+
+    def _ends(self, request: httpx.Request, timeouts: Timeouts, began: float, heard: float) -> float:
+        """Return the moment until which to wait for more: a server that queues may answer others."""
+        return timeouts.ends(began, max(heard, self._heard.get(request.url.netloc, heard)))
 
     def _parts(self, response: httpx.Response, timeouts: Timeouts, began: float) -> Iterator[bytes]:
         """Yield the body's parts within `most_bytes` and the timeouts: a server may send endlessly."""
@@ -178,7 +193,7 @@ class JsonClient:
         size = 0
         heard = time.monotonic()
         while True:
-            with deadline.until(timeouts.ends(began, heard)):
+            with deadline.until(partial(self._ends, response.request, timeouts, began, heard)):
                 part = next(coming, None)
             if part is None:
                 return
@@ -186,9 +201,16 @@ class JsonClient:
             if size > self.most_bytes:
                 raise EngineLost(f"its answer is larger than {self.most_bytes // 2**20} MiB")
             given = time.monotonic()
-            heard = given if content.is_in(part) else heard
+            if content.is_in(part):
+                heard = given
+                self._note(response.request, given)
             yield part
             heard += time.monotonic() - given  # the reader's own time is no silence
+
+    def _note(self, request: httpx.Request, moment: float) -> None:
+        """Note a sign of life: a page is none, as a server whose engine hangs sends it too."""
+        if self.queues and request.method == "POST":
+            self._heard[request.url.netloc] = moment
 
 
 class _Content:

@@ -67,7 +67,7 @@ class ServerEngine:
         self.servers = list(servers)
         self.keys = dict(keys or {})
         self.most_requests = max(1, MOST_REQUESTS // processes) * len(self.urls)
-        self.client = JsonClient(self.most_requests)
+        self.client = JsonClient(self.most_requests, queues=True)
         described = [self._described(url) for url in self.urls]
         self.models = [model for model, _ in described]
         self.lengths = [length for _, length in described]  # tokens of prompt and answer; None: it says none

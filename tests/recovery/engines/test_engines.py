@@ -214,6 +214,23 @@ def test_an_answer_may_take_longer_than_the_timeout_while_its_server_sends(stude
             engine.sample(PROMPTS[:2], PARAMS, [])
 
 
+def test_a_request_waits_in_the_queue_of_a_server_that_answers_others(
+    student: ChatModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its memory for keys and values is full: the last one takes more time than the longest silence."""
+    with serving(TinyEngine(student)) as server:
+        score = server.engine.score
+
+        def one_by_one(*asked: Any) -> Any:
+            time.sleep(0.6)
+            return score(*asked)
+
+        monkeypatch.setattr(server.engine, "score", one_by_one)
+        engine = ServerEngine([server.url], EngineSettings(timeout_seconds=3.0))
+        found = engine.score(PROMPTS, [1] * len(PROMPTS), 0)
+    assert [len(row) for row in found] == [len(prompt) - 1 for prompt in PROMPTS]
+
+
 def test_a_server_that_stops_in_the_middle_of_an_answer_is_lost(student: ChatModel) -> None:
     with serving(TinyEngine(student)) as server:
         engine = ServerEngine([server.url], SETTINGS)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from recovery.engines.background import in_background
 from recovery.engines.json_client import JsonClient, NotFound, Refused
 from recovery.engines.vllm_answers import choice_of, prompt_logprobs, sampled_answer
 from recovery.errors import EngineLost, InputError
@@ -184,6 +185,37 @@ def test_events_may_come_for_long_and_be_read_slowly() -> None:
         assert next(coming) == 1
         time.sleep(2.0)  # the reader's own time
         assert [next(coming) for _ in range(7)] == [1] * 7
+
+
+def queues(handler: BaseHTTPRequestHandler) -> None:
+    """Answer one request slowly all the time; another one waits, and is answered at last."""
+    if handler.path == "/running":
+        drips(handler, count=40, data=b"1")
+    else:
+        time.sleep(3.0)
+        says(200, b"7")(handler)
+
+
+def test_a_server_that_answers_others_is_not_silent_to_a_request_in_its_queue() -> None:
+    with server(queues) as url:
+        client = JsonClient(4, queues=True)
+        running = in_background(partial(client.post, url + "/running", {}, 1.5))
+        assert client.post(url + "/queued", {}, 1.5) == 7
+        assert running.result(60) == int("1" * 40)
+        with pytest.raises(EngineLost, match=r"no answer within 1\.5 s"):  # silent to all
+            client.post(url + "/queued", {}, 1.5)
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_page_is_no_sign_of_life_and_each_request_counts_alone_by_default(patient: bool) -> None:
+    """A server whose engine hangs still sends pages; what other endpoints answer says nothing of this one."""
+    with server(queues) as url:
+        client = JsonClient(4, queues=patient)
+        ask: Callable[..., Any] = client.get if patient else partial(client.post, body={})
+        running = in_background(partial(ask, url + "/running", seconds=10.0))
+        with pytest.raises(EngineLost, match=r"no answer within 1\.5 s"):
+            client.post(url + "/queued", {}, 1.5)
+        running.result(60)
 
 
 def drips_headers(handler: BaseHTTPRequestHandler) -> None:
