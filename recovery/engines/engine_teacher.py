@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -11,11 +10,11 @@ import torch
 from recovery.batches.rollouts import Rollouts
 from recovery.batches.teacher_scores import TeacherScores
 from recovery.engines.canary import rollouts_of, token_scores
-from recovery.engines.protocol import with_restart
+from recovery.engines.together import on_every_rank, with_restart_together
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
-    from recovery.engines.protocol import Engine
+    from recovery.engines.protocol import Engine, SampledAnswer
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import SamplingParams
     from recovery.teachers.teachers import Contexts
@@ -47,10 +46,12 @@ class EngineTeacher:
         self.check = check
 
     def score(self, rollouts: Rollouts, contexts: Contexts | None = None) -> TeacherScores:
+        """Score the counted tokens; a lost engine is an EngineLost, which `together` answers."""
         if contexts is not None:
             rollouts = rollouts.with_prompts(contexts, self.student.pad_id)
         top_k = self.k if self.kind == "topk" else 0
-        scores = self._checked(lambda: token_scores(self.engine, rollouts, top_k))
+        self.check()
+        scores = token_scores(self.engine, rollouts, top_k)
         logprobs_N = torch.tensor([token.logprob for token in scores])
         if self.kind == "sampled":
             return TeacherScores(sampled_logprobs_N=logprobs_N)
@@ -61,15 +62,25 @@ class EngineTeacher:
         )
 
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
-        """Sample one answer per prompt from the teacher."""
-        sample = partial(self.engine.sample, prompts, params, self.student.stop_ids)
-        return rollouts_of(self.student, prompts, self._checked(sample))
+        """Sample one answer per prompt from the teacher; all processes call together."""
 
-    def _checked(self, use: Callable[[], T]) -> T:
-        """Use the engine behind the check; wait for one that is lost, and check it again."""
-
-        def checked() -> T:
+        def sample() -> list[SampledAnswer]:
             self.check()
-            return use()
+            return self.engine.sample(prompts, params, self.student.stop_ids)
 
-        return with_restart(self.engine, checked)
+        return rollouts_of(self.student, prompts, self.together(sample))
+
+    def together(self, use: Callable[[], T]) -> T:
+        """Return what a use of this teacher returns; where a process loses its engine, all repeat it.
+
+        All processes call together, also those that have nothing to ask: only the first one can restart the
+        engine.
+        """
+        found: list[T] = []
+
+        def attempt() -> str | None:
+            found.clear()
+            return on_every_rank(lambda: found.append(use()))
+
+        with_restart_together(self.engine, attempt)
+        return found[0]

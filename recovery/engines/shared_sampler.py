@@ -8,9 +8,8 @@ again, and all repeat the call.
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,15 +17,13 @@ from recovery import distributed
 from recovery.batches.rollouts import Rollouts
 from recovery.engines.canary import rollouts_of
 from recovery.engines.engine_sampler import EngineSampler
-from recovery.errors import EngineLost, RecoverError
+from recovery.engines.together import on_every_rank, on_rank_0, with_restart_together
 from recovery.sampling.protocol import SamplingParams
 
 if TYPE_CHECKING:
     from recovery.engines.protocol import SampledAnswer
     from recovery.engines.vllm_http import ServerEngine
     from recovery.models.chat_model import ChatModel
-
-log = logging.getLogger(__name__)
 
 
 class SharedSampler:
@@ -53,20 +50,10 @@ class SharedSampler:
             answers[:] = self.engine.sample(prompts, params, self.student.stop_ids)
 
         def attempt() -> str | None:
-            return self._sync(prompts, params.temperature) or _first(distributed.gather(_problem(sample)))
+            return self._sync(prompts, params.temperature) or on_every_rank(sample)
 
-        first = attempt()
-        if first is None:
-            return answers
-        if distributed.rank() == 0:
-            log.warning("%s: %s: restarting it and retrying once", self.engine.name, first)
-        second = _on_rank_0(self.engine.restart) or attempt()
-        if second is None:
-            return answers
-        raise RecoverError(
-            f"{self.engine.name}: lost twice ({first}; then {second}): check it, then go on with "
-            "`recover resume`"
-        )
+        with_restart_together(self.engine, attempt)
+        return answers
 
     def _sync(self, prompts: Sequence[Sequence[int]], temperature: float) -> str | None:
         """Send the weights from rank 0, tell all processes the adapter's new name; return the problem.
@@ -75,13 +62,13 @@ class SharedSampler:
         """
         started = time.perf_counter()
         with _whole_weights(self.student):
-            problem = _on_rank_0(lambda: self.engine.update_weights(self.student))
+            problem = on_rank_0(lambda: self.engine.update_weights(self.student))
         self.engine.models = distributed.share(self.engine.models)
         self.engine.lengths = distributed.share(self.engine.lengths)  # rank 0 alone restarts servers
         if problem is not None:
             return problem
         with distributed.gathered(self.student.model):
-            return _on_rank_0(lambda: self.alone.verify(prompts, temperature, started))
+            return on_rank_0(lambda: self.alone.verify(prompts, temperature, started))
 
 
 @contextmanager
@@ -95,20 +82,3 @@ def _whole_weights(student: ChatModel) -> Iterator[None]:
         yield
     finally:
         student.weights = None
-
-
-def _problem(work: Callable[[], None]) -> str | None:
-    """Run the work; return why the engine is lost, or None."""
-    try:
-        work()
-    except EngineLost as error:
-        return str(error)
-    return None
-
-
-def _on_rank_0(work: Callable[[], None]) -> str | None:
-    return distributed.share(_problem(work) if distributed.rank() == 0 else None)
-
-
-def _first(problems: Sequence[str | None]) -> str | None:
-    return next((problem for problem in problems if problem is not None), None)

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields
 from functools import partial
 from itertools import compress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -31,6 +31,7 @@ from recovery.models.adapters import adapter_off, changes_head
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
+T = TypeVar("T")
 KINDS = ("dense", "sampled", "topk")
 HEAD_ENTRIES = 2**26  # logits in memory at once when only a part of the distribution is kept
 Contexts = Sequence[Sequence[int]]  # the teacher's prompt of each row, as token ids
@@ -38,6 +39,13 @@ Contexts = Sequence[Sequence[int]]  # the teacher's prompt of each row, as token
 
 class Teacher(Protocol):
     def score(self, rollouts: Rollouts, contexts: Contexts | None = None) -> TeacherScores: ...
+
+
+@runtime_checkable
+class UsedTogether(Protocol):
+    """A teacher that all processes use at the same moment, also those that have nothing to ask it."""
+
+    def together(self, use: Callable[[], T]) -> T: ...
 
 
 class CheckpointTeacher:
@@ -194,8 +202,9 @@ def scored(
     found: list[tuple[Rollouts, TeacherScores | None]] = []
     for (one, _), its_groups in zip(routed, groups, strict=True):
         wanted = [place in mine for place in range(len(found), len(found) + len(its_groups))]
+        score_wanted = partial(_score_groups, one, rollouts, contexts, its_groups, wanted)
         with whole(one):
-            scores = _score_groups(one, rollouts, contexts, its_groups, wanted)
+            scores = one.together(score_wanted) if isinstance(one, UsedTogether) else score_wanted()
         found += [(rollouts.select(rows), part) for rows, part in zip(its_groups, scores, strict=True)]
     return found
 
