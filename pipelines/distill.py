@@ -147,6 +147,7 @@ def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places
     samples = engine_checks.student_writes(method)
     place = job.settings.sampler if samples else engine_checks.INPROCESS
     sampler = engines.sampler(place, student, parent, follow=True)
+    teachers.start(data.rows)
     length = engine_places.length_of(sampler)
 
     def choose() -> Chosen:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pipelines.engines.engine_checks import INPROCESS
-from pipelines.engines.engine_places import engine_lengths, require_whole_teacher
+from pipelines.engines.engine_places import require_whole_teacher
 from pipelines.prompts.lengths import checkpoint_limit, smallest
 from pipelines.prompts.prompt_sources import Prompt
 from recovery.errors import InputError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
     from pipelines.engines.engine_places import Engines
     from pipelines.runs.workspace import Workspace
+    from recovery.engines.engine_teacher import EngineTeacher
     from recovery.methods.method import Method
     from recovery.models.chat_model import ChatModel
     from recovery.storage.checkpoints import Checkpoint
@@ -48,11 +49,21 @@ class Teachers:
         self.in_process = FrozenTeachers(
             ws, student, parent, settings.microbatch_tokens, settings.offload_teacher
         )
+        self._on_engines: dict[str, EngineTeacher] = {}  # by checkpoint id
 
     @property
     def models(self) -> dict[str, ChatModel]:
         """The models that were loaded to teach, by checkpoint id."""
         return self.in_process.models
+
+    def start(self, items: list[Prompt]) -> None:
+        """Start the engines that teach these rows: what they read decides which rows are kept.
+
+        Of several processes all call together, as they share the servers.
+        """
+        if self.job.settings.teacher_engine != INPROCESS:
+            for ref in scoring(self.ws, self.job, self.method, items):
+                self._on_engine(ref)
 
     def teacher(self, items: list[Prompt]) -> Teacher | None:
         """Return the teacher that scores the student's tokens; `items` are the rows in step order."""
@@ -72,10 +83,11 @@ class Teachers:
 
         An engine reads one token fewer than its length: it is asked to write one behind what it scores.
         """
-        limit = self._made_for(scoring(self.ws, self.job, self.method, items))
-        where = self.job.settings.teacher_engine
-        if where != INPROCESS:
-            limit = smallest(limit, *engine_lengths(where, self.ws.config)) - 1
+        refs = scoring(self.ws, self.job, self.method, items)
+        limit = self._made_for(refs)
+        if self.job.settings.teacher_engine != INPROCESS:
+            stated = [length for ref in refs for length in self._on_engine(ref).engine.lengths]
+            limit = smallest(limit, self.ws.config.engine.max_length, *stated) - 1
         return smallest(limit, self._made_for([self.job.teacher])) if self.method.anchor_beta else limit
 
     def _made_for(self, refs: Iterable[str]) -> float:
@@ -90,11 +102,18 @@ class Teachers:
 
     def named(self, ref: str, kind: str) -> Teacher:
         """Return a checkpoint as a teacher in this process, or on the configured engine."""
-        where = self.job.settings.teacher_engine
-        if where == INPROCESS:
+        if self.job.settings.teacher_engine == INPROCESS:
             return self.frozen(ref, kind)
-        sent = "topk" if kind == "topk" else "sampled"
-        return self.engines.teacher(where, self.student, self.ws.checkpoint(ref), sent, self.method.k)
+        return self._on_engine(ref)
+
+    def _on_engine(self, ref: str) -> EngineTeacher:
+        """Return a checkpoint as a teacher on its engine, started once."""
+        checkpoint = self.ws.checkpoint(ref)
+        if checkpoint.id not in self._on_engines:
+            where, sent = self.job.settings.teacher_engine, "topk" if self._kind == "topk" else "sampled"
+            one = self.engines.teacher(where, self.student, checkpoint, sent, self.method.k)
+            self._on_engines[checkpoint.id] = one
+        return self._on_engines[checkpoint.id]
 
     def anchor(self) -> Teacher | None:
         """Return the reference model of the KL penalty: the teacher checkpoint without context."""

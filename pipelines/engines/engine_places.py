@@ -20,13 +20,13 @@ from recovery.errors import InputError
 if TYPE_CHECKING:
     from pipelines.config.settings import Config
     from pipelines.runs.workspace import Workspace
+    from recovery.engines.engine_teacher import EngineTeacher
     from recovery.engines.protocol import Engine, EngineSettings
     from recovery.engines.vllm_http import ServerEngine
     from recovery.engines.vllm_server import Server
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import AnsweringSampler, Sampler
     from recovery.storage.checkpoints import Checkpoint
-    from recovery.teachers.teachers import Teacher
 
 
 class Engines(ExitStack):
@@ -60,7 +60,9 @@ class Engines(ExitStack):
         self.callback(sampler.close)
         return sampler
 
-    def teacher(self, where: str, student: ChatModel, checkpoint: Checkpoint, kind: str, k: int) -> Teacher:
+    def teacher(
+        self, where: str, student: ChatModel, checkpoint: Checkpoint, kind: str, k: int
+    ) -> EngineTeacher:
         """Return a checkpoint as a teacher on an engine; a server's model name identifies its checkpoint."""
         from recovery.engines.engine_teacher import EngineTeacher
         from recovery.engines.vllm_http import ServerEngine

@@ -16,11 +16,13 @@ from pipelines.config.overrides import override
 from pipelines.distill import distill
 from pipelines.distillation.inputs import PromptData
 from pipelines.distillation.pool import chosen_once
+from pipelines.engines import engine_places
 from pipelines.engines.engine_places import length_of
 from pipelines.prompts.lengths import answerable
 from pipelines.prompts.prompt_sources import Prompt
 from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
+from recovery.engines import vllm_local
 from recovery.engines.engine_sampler import EngineSampler
 from recovery.errors import InputError
 from recovery.sampling.in_process import InProcessSampler
@@ -129,6 +131,29 @@ def test_what_would_fill_the_length_of_a_teacher_s_server_is_left_out(
         said.clear()
         assert distill(ws, job(tmp_path, *texts, **settings))["tokens"] > 0
         assert not [line for line in said if "are left out" in line]
+
+
+def test_what_a_teacher_s_own_server_does_not_read_is_left_out(
+    ws: Workspace, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM may read less than the config says, as of models with LongRoPE: it says so once it runs."""
+    texts = "Say one word.", "Say three more words."
+    longest = tiny.chat_model().prompt_ids([{"role": "user", "content": texts[1]}])
+    nothing = lambda: None  # noqa: E731
+    with serving(TinyEngine(tiny.chat_model())) as server:
+
+        def made(checkpoint: Any, settings: Any, log: Path, **_: Any) -> Any:
+            return SimpleNamespace(url=server.url, key="", settings=settings, start=nothing, stop=nothing)
+
+        monkeypatch.setattr(vllm_local, "require_vllm", nothing)
+        monkeypatch.setattr(engine_places, "make_server", made)
+        server.length = len(longest) + 4
+        own = {"method": "opd-topk", "teacher_engine": "server"}
+        assert distill(ws, job(tmp_path, *texts, **own))["tokens"] > 0
+        why = f"an answer of 4 tokens: the teacher reads {server.length - 1}"
+        assert said.count(f"  prompts      1 of 2 are left out, as they leave no room for {why}") == 1
+        with pytest.raises(InputError, match=r"all prompts leave no room for an answer of 60 tokens: the "):
+            distill(ws, job(tmp_path, *texts, max_new_tokens=60, **own))
 
 
 def test_what_the_server_of_a_sampler_does_not_read_is_left_out(
