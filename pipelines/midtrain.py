@@ -151,7 +151,7 @@ def _by_passages(
     student = frozen.student
     parts = _asked(ws, job, stage, student)
     made = passage_teaching.plan(job, student, parts, ProbeLeaks.of_evaluation(job.evaluation, job.earlier))
-    stage.say(passage_teaching.summary(made, parts["new"]))
+    stage.say(passage_teaching.summary(made, parts, job.settings))
     return Material(
         made.method,
         passage_teaching.episodes(job, stage, frozen, made),

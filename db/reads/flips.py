@@ -1,8 +1,8 @@
 """Read flips: items that one checkpoint passes and another fails, within and across cycles.
 
 Items are paired by key, and only between scores over the same set of prompts (scores.item_set); a question
-whose accepted answers, instructions or arguments have changed in between is left out. If a checkpoint was
-scored twice in the project, the newest score counts; inside a cycle, the newest of that cycle.
+whose accepted answers, instructions, arguments or target have changed in between is left out. If a checkpoint
+was scored twice in the project, the newest score counts; inside a cycle, the newest of that cycle.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ TRANSITIONS = (
 )
 PREVIOUS = "previous"  # a transition's name for the previous cycle's recovered model
 FIRST = "ifeval"  # the suite that comes first in a comparison
+JUDGED_BY = ("answers", "instructions", "target")  # in an item's details: what decides whether it passes
+JUDGED_BY_TOO = ("arguments", "judged_by")  # as well; older scores do not name them
 
 
 @dataclass(frozen=True)
@@ -297,15 +299,13 @@ def _in_order(database: Database, queries: list[sa.Select[*tuple[Any, ...]]]) ->
 
 def _same_question(one: Any, other: Any) -> Any:
     """Require one key and that both answers were judged by the same: the accepted answers of a question about
-    documents, an IFEval prompt's instructions and their arguments, which older scores do not name."""
-    before, after = _named(one, "arguments"), _named(other, "arguments")
+    documents, an IFEval prompt's instructions and arguments, the target of a row of an lm-eval task."""
+    named = [(_named(one, name), _named(other, name)) for name in JUDGED_BY]
+    later = [(_named(one, name), _named(other, name)) for name in JUDGED_BY_TOO]
     return sa.and_(
         one.key == other.key,
-        *(
-            _named(one, name).is_not_distinct_from(_named(other, name))
-            for name in ("answers", "instructions")
-        ),
-        sa.or_(before == after, before.is_(None), after.is_(None)),
+        *(before.is_not_distinct_from(after) for before, after in named),
+        *(sa.or_(before == after, before.is_(None), after.is_(None)) for before, after in later),
     )
 
 

@@ -99,8 +99,19 @@ def _item(task: str, row: dict[str, Any], metric: str, *, many: bool) -> Item:
         prompt=prompt if len(prompt) <= _KEPT else f"[{_digest(prompt)}] …{prompt[-_KEPT:]}",
         response=chosen,
         passed=value > 0.5,
-        detail={"value": value, "task": task, "target": str(row["target"])[:200]},
+        detail={
+            "value": value,
+            "task": task,
+            "target": str(row["target"])[:200],
+            "judged_by": _judged_by(row),
+        },
     )
+
+
+def _judged_by(row: dict[str, Any]) -> str:
+    """Return a hash of what decides whether an answer is right: the whole target, and each text asked for."""
+    texts = [part for request in row["arguments"] for part in request if isinstance(part, str)]
+    return _digest(repr((str(row["target"]), texts)))
 
 
 def _chosen(row: dict[str, Any], answers: Sequence[Any]) -> str:

@@ -31,11 +31,14 @@ LISTS = {
 def ls_command(session: Session, what: str, limit: int) -> None:
     """List cycles, checkpoints or runs, newest last."""
     from db.reads import queries
+    from pipelines.runs.recorded import with_its_place
 
     with session.workspace() as ws:
         rows = getattr(queries, what)(ws.tracker.db, limit=limit)
         if what != "cycles":
             rows = rows[::-1]
+        if what == "checkpoints":
+            rows = [with_its_place(ws, row) for row in rows]
         session.show(rows, lambda: list_text(what, rows))
 
 

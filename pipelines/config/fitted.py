@@ -9,6 +9,7 @@ what the weights and the optimizer leave free.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pipelines.config.sections.base import AUTO
@@ -20,6 +21,7 @@ from recovery.training.config import warmup_within
 
 UPDATES = 200  # aimed at, and the least unless a document would be seen more than MOST_PASSES times
 PASSES, MOST_PASSES = 3.0, 32.0
+CLOSE = 1.001  # to the most passes over earlier documents, of which steps are a whole number
 SMALLEST_STEP, LARGEST_STEP = 512, 262_144  # tokens of an update
 SHORTEST_ROW, LONGEST_ROW = 8, 4096
 SMALLEST_MICROBATCH, LARGEST_MICROBATCH = 256, 16_384
@@ -28,6 +30,8 @@ LARGEST_BATCH, PROMPT_TOKENS = 256, 512  # rows sampled at once, and the prompt 
 TRAINED_PROMPT = 200  # tokens of a usual prompt in distillation
 MASTER_BYTES = 16  # fp32 weight, gradient and two moments of AdamW
 AVERAGE_BYTES = 4  # of a trained weight, in a teacher that is its moving average: fp32 too
+
+Shares = Callable[[MidtrainConfig], Mapping[str, float]]  # of what is there of the mix
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,26 @@ def fit_to_corpus(
     row = min(row, context or row)
     fitted = {"steps": steps, "epochs": None, "tokens_per_step": step, "row_tokens": row}
     return settings.model_copy(update=fitted)
+
+
+def fit_beside_earlier(
+    settings: MidtrainConfig, new: int, earlier: float, shares_of: Shares, context: int | None = None
+) -> MidtrainConfig:
+    """Return the settings with every number set, and a mix that reads nothing of earlier cycles too often.
+
+    Of a small earlier folder beside a large new one, a share of all tokens is a hundred passes and more. What
+    of it is more than MOST_PASSES, or than those over the new documents if they are more, goes to the others.
+    """
+    while True:
+        shares = shares_of(settings)
+        made = fit_to_corpus(settings, new, shares["new"], context)
+        read = (made.steps or 0) * made.tokens_per_step
+        most = earlier * max(MOST_PASSES, read * shares["new"] / new)
+        wanted = read * shares.get("earlier", 0.0)
+        if not earlier or wanted <= CLOSE * most:
+            return made
+        less = settings.mix.with_part("earlier", most / wanted)
+        settings = settings.model_copy(update={"mix": less})
 
 
 def steps_within(passes: float, one_pass: float, tokens_per_step: int) -> int:

@@ -1,7 +1,8 @@
 """Make cloze gaps from documents without a model: a sentence up to its most telling word.
 
-What comes before has to say what is asked for: it names an entity, or is some words long. What does not end
-as a sentence does is asked for last: an item, a cell, a title or a line of code says little by itself.
+What comes before has to say what is asked for: it names an entity, is some words long, or begins a row of a
+table as no other row begins. What does not end as a sentence does is asked for last: an item, a cell, a title
+or a line of code says little by itself.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from evals.answer_matching import matches
 from pipelines.corpus.entities import Entities, Term, entities, sample
 from pipelines.corpus.general_words import GeneralWords, general_words
 from pipelines.corpus.markup.parts import FORMULA
-from pipelines.corpus.prose import LONGEST, prose_sentences
+from pipelines.corpus.prose import LONGEST, prose_sentences, row_beginning
 from pipelines.corpus.segments import IS_UNSPACED, segments
 from pipelines.corpus.sentences import SPACED_STOPS, UNSPACED_STOPS
 
@@ -30,7 +31,7 @@ ORDINARY = 5e-6  # share of a language's words from which on a word, unless it i
 FUNCTION = 1e-3  # share of a language's words from which on a word only joins others ("of", "with")
 Option = tuple[float, int, str]  # the nats that a word tells, minus the place where it begins, the word
 Placed = list[tuple[int, str]]  # words, each with where it begins with its marks
-_ABBREVIATION = re.compile(r"(?:\w\.)+\w?|etc")
+_ABBREVIATION = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]?|etc")
 # The end of a sentence or a clause and the next one's first word
 _GLUED = re.compile(r"[a-z]{2}[.!?][A-Z][a-z]|\w(?:—|---)|(?:—|---)\w")
 _CODE = re.compile(r"[\[\]{}<>`|\\]")  # inside a word: part of an expression
@@ -74,7 +75,8 @@ def clozes(
     said = {sentence: list(_words(sentence)) for sentence in short}
     words = _Words.of(list(said.values()), general_words(sampled))
     random.Random(f"cloze:{seed}").shuffle(short)
-    cuts = [list(islice(_cuts(sentence, said[sentence], known, words), each)) for sentence in short]
+    rows = Counter(map(row_beginning, short))
+    cuts = [list(islice(_cuts(sentence, said[sentence], known, words, rows), each)) for sentence in short]
     cuts = _with_one_filling(cuts)
     gaps: list[Cloze] = []
     for turn in range(each):
@@ -180,9 +182,9 @@ def _no_word(text: str) -> bool:
     return "//" in text or bool(_ABBREVIATION.fullmatch(text) or _GLUED.search(text) or _CODE.search(text))
 
 
-def _cuts(sentence: str, said: Placed, known: Entities, words: _Words) -> Iterator[Cloze]:
+def _cuts(sentence: str, said: Placed, known: Entities, words: _Words, rows: Counter[str]) -> Iterator[Cloze]:
     """Cut before the words behind the longest entity, the most telling one first; where there are none,
-    before those behind some words, but for ordinary ones."""
+    before those behind what says enough without one, but for ordinary ones."""
     options = [
         (words.tells(word, previous), -at, word)
         for (_, previous), (at, word) in pairwise([(0, ""), *said])
@@ -197,12 +199,22 @@ def _cuts(sentence: str, said: Placed, known: Entities, words: _Words) -> Iterat
             if entity not in known.within(option[2]) and (gap := _cut_behind(end, entity, sentence, option)):
                 named = True
                 yield gap
-    if named or len(said) <= CONTEXT:
+    enough = None if named else _enough(sentence, said, rows)
+    if enough is None:
         return
     for option in options:
-        gap = _cut_behind(said[CONTEXT][0], (), sentence, option)
+        gap = _cut_behind(enough, (), sentence, option)
         if gap and not words.is_ordinary(gap.answer):
             yield gap
+
+
+def _enough(sentence: str, said: Placed, rows: Counter[str]) -> int | None:
+    """Return how much of a sentence says what is asked for without an entity: some words, or, of a short row
+    of a table, its first field and its second column's name, where no other row begins like that."""
+    if len(said) > CONTEXT:
+        return said[CONTEXT][0]
+    begun = row_beginning(sentence)
+    return len(begun) if begun and rows[begun] == 1 else None
 
 
 def _by_what_is_told(option: Option) -> tuple[bool, Option]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from pipelines.config.fitted import MOST_PASSES, fit_to_corpus, steps_within
+from pipelines.config.fitted import fit_beside_earlier, steps_within
 from pipelines.config.sections.midtrain import MidtrainConfig, Mix
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens, TokenStream
@@ -15,7 +15,6 @@ from recovery.training.updater import Microbatch
 
 EARLIER_QUESTIONS = "earlier questions"  # a source within the mix's share of questions
 DOCUMENTS = ("new", "earlier")  # sources that may be split; chats never are
-CLOSE = 1.001  # to the most passes over earlier documents, of which steps are a whole number
 
 
 def in_rows(sequences: list[Dialogue], pad_id: int, longest: int, packs: bool) -> Rollouts:
@@ -38,21 +37,9 @@ def shares(mix: Mix, sources: Mapping[str, object]) -> dict[str, float]:
 def fitted_to_sources(
     settings: MidtrainConfig, sources: Mapping[str, Tokens | Sequence[Dialogue]], context: int | None = None
 ) -> MidtrainConfig:
-    """Return the settings with every number set, and a mix that reads no earlier documents too often.
-
-    Of a small earlier folder beside a large new one, a share of all tokens is a hundred passes and more. What
-    of it is more than MOST_PASSES, or than those over the new documents if they are more, goes to the others.
-    """
+    """Return the settings with every number set, and a mix that reads no earlier documents too often."""
     new, earlier = (_total(sources.get(name, [])) for name in DOCUMENTS)
-    share_of = shares(settings.mix, sources)
-    made = fit_to_corpus(settings, new, share_of["new"], context)
-    read = (made.steps or 0) * made.tokens_per_step
-    most = earlier * max(MOST_PASSES, read * share_of["new"] / new)
-    wanted = read * share_of.get("earlier", 0.0)
-    if not earlier or wanted <= CLOSE * most:
-        return made
-    less = settings.mix.with_part("earlier", most / wanted)
-    return fitted_to_sources(settings.model_copy(update={"mix": less}), sources, context)
+    return fit_beside_earlier(settings, new, earlier, lambda mixed: shares(mixed.mix, sources), context)
 
 
 def _total(source: Tokens | Sequence[Dialogue]) -> int:

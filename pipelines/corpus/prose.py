@@ -73,6 +73,12 @@ def _first_fields(said: str) -> str:
     return said[: fields[-1]] if len(fields) > 1 else said
 
 
+def row_beginning(said: str) -> str:
+    """Return a table's row up to its second value; nothing of a sentence that is none."""
+    second = _FIELD.search(said)
+    return said[: second.end()] if second else ""
+
+
 def _without_blocks(text: str) -> str:
     """Leave out blocks that are no prose, also those within quotations."""
     text = without_blocks(text)

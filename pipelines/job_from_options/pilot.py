@@ -20,6 +20,7 @@ from pipelines.job_from_options.inputs import (
     with_ifeval,
 )
 from pipelines.job_from_options.trained_weights import require_registered, require_trainable
+from pipelines.machine.disk_space import require_space
 from pipelines.machine.held_memory import require_memory
 from pipelines.piloting.narrow_runs import known_law
 from pipelines.runs.kept_probes import earlier_probes
@@ -53,6 +54,7 @@ def pilot_job(
     chosen = ws.checkpoint(student)
     require_registered(ws)
     require_trainable(ws, chosen, settings, "midtrain", changes)
+    require_space(ws, chosen, settings, ("midtrain",), further=len(tried) - 1)
     require_memory(ws, chosen, settings, ("midtrain",), ws.clean())
     require_probes(settings)
     folder = training_folder(ws, docs, settings)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -144,8 +145,8 @@ def with_room(rows: Sequence[Prompt], student: ChatModel, stage: Stage) -> list[
 def plan(
     job: MidtrainJob, student: ChatModel, parts: Mapping[str, Sequence[Prompt]], leaks: ProbeLeaks
 ) -> PassageTeaching:
-    """Choose the rows of all steps, every part in its share but at least one row, repeated where it has too
-    few; none that gives away a probe."""
+    """Choose the rows of all steps; none that gives away a probe. Few questions about earlier documents get
+    less than their share, as those documents do in training on text."""
     new = parts["new"]
     if not new:
         raise InputError(
@@ -154,19 +155,30 @@ def plan(
     method = method_of(job.settings)
     measured = [_dialogue(student, row) for row in new[:MEASURED]]
     each = _cost(student, new[:MEASURED], measured, method)
-    mixed = shares(job.settings, parts)
-    settings = fitted.fit_to_corpus(job.settings, round(each * len(new)), mixed["new"])
+    earlier = [row for row in parts.get("earlier", ()) if not _leaks(row, leaks)]
+    parts = {**parts, "earlier": earlier}
+    settings = fitted.fit_beside_earlier(
+        job.settings, round(each * len(new)), each * len(earlier), partial(shares, parts=parts)
+    )
+    mixed = shares(settings, parts)
     per_step = max(1, round(settings.tokens_per_step / each))
-    total = (settings.steps or 0) * per_step
-    rows: list[Prompt] = []
-    for name, share in mixed.items():
-        clear = (row for row in parts[name] if not _leaks(row, leaks))
-        rows += islice(cycle(clear), max(1, round(share * total)))
+    rows = _rows(parts, mixed, (settings.steps or 0) * per_step, leaks)
     if not any("passage" in row.fields for row in rows):
         raise InputError(
             "midtrain.method: passage: every question about the documents gives away a probe: use text"
         )
     return PassageTeaching(method, settings, mixed, per_step, rows, measured)
+
+
+def _rows(
+    parts: Mapping[str, Sequence[Prompt]], mixed: Mapping[str, float], total: int, leaks: ProbeLeaks
+) -> list[Prompt]:
+    """Return about so many rows, every part in its share but at least one, repeated where it has too few."""
+    rows: list[Prompt] = []
+    for name, share in mixed.items():
+        clear = (row for row in parts[name] if not _leaks(row, leaks))
+        rows += islice(cycle(clear), max(1, round(share * total)))
+    return rows
 
 
 def _leaks(row: Prompt, leaks: ProbeLeaks) -> bool:
@@ -185,13 +197,17 @@ def _cost(student: ChatModel, rows: Sequence[Prompt], read: Sequence[Dialogue], 
     return (trained + FORWARD * passes * (trained + passage)) / len(rows)
 
 
-def summary(made: PassageTeaching, new: Sequence[Prompt]) -> str:
-    """Return the plan as lines of the log."""
+def summary(made: PassageTeaching, parts: Mapping[str, Sequence[Prompt]], asked_for: MidtrainConfig) -> str:
+    """Return the plan as lines of the log; `asked_for` are the settings before they were fitted."""
+    new = parts["new"]
     asked = made.shares["new"] * made.steps * made.questions_per_step / len(new)
     passages = len({row.fields["passage"] for row in new})
-    parts = ", ".join(f"{name} {share:.0%}" for name, share in made.shares.items())
+    mix = ", ".join(f"{name} {share:.0%}" for name, share in made.shares.items())
+    if made.settings.mix != asked_for.mix:
+        wanted = shares(asked_for, parts)["earlier"]
+        mix += f"; of earlier there is too little for {wanted:.0%}: the rest goes to the others"
     return (
-        f"  questions    {len(new):,} about {passages:,} passages, which only the clean model sees; {parts}\n"
+        f"  questions    {len(new):,} about {passages:,} passages, which only the clean model sees; {mix}\n"
         f"  plan         {made.steps:,} steps of {made.questions_per_step:,} questions; each about the new "
         f"documents is asked {asked:.1f} times"
     )

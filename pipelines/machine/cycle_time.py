@@ -31,6 +31,7 @@ from pipelines.machine.stage_tokens import (
     recovery_tokens,
 )
 from pipelines.runs.cost import Flops
+from pipelines.runs.kept_texts import KEPT_TEXTS, kept_runs
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.launch_env import launched
@@ -99,7 +100,8 @@ def forecast(
         mix = mix.without("augmented")
     times = {suite.name: timed.suite(suite, recorded=suite.name in recorded) for suite in suites}
     further = times.pop(FURTHER, 0.0)
-    return Forecast(sum(times.values()), timed.midtraining(job, mix), timed.recovery(job), further)
+    midtraining = timed.midtraining(job, mix, _earlier_tokens(ws, job))
+    return Forecast(sum(times.values()), midtraining, timed.recovery(job), further)
 
 
 def without_kernels() -> str:
@@ -132,12 +134,13 @@ class _Timed:
         prompt, answer = _usual_prompt(suite.prompts), TYPICAL * suite.longest
         return self.spent(evaluation_tokens(suite.answers, prompt, answer, asked))
 
-    def midtraining(self, job: CycleJob, mix: Mix) -> float:
-        settings = job.settings.midtrain
+    def midtraining(self, job: CycleJob, mix: Mix, earlier: int) -> float:
+        """Return the time of a midtraining with that mix; there are so many tokens of earlier documents."""
+        settings = job.settings.midtrain.model_copy(update={"mix": mix})
         tokens = max(1, _text_bytes(job.docs, settings.reading.leave_out) // CHARACTERS_PER_TOKEN)
-        planned = fitted.fit_to_corpus(settings, tokens, mix.new)
+        planned = fitted.fit_beside_earlier(settings, tokens, earlier, lambda one: one.mix.model_dump())
         longest = job.settings.distill.max_new_tokens
-        return self.spent(midtraining_tokens(planned, mix, tokens, _usual(job), longest))
+        return self.spent(midtraining_tokens(planned, planned.mix, tokens, _usual(job), longest))
 
     def recovery(self, job: CycleJob) -> float:
         return self.spent(recovery_tokens(job.settings.distill, _usual(job)), self.processes)
@@ -161,6 +164,13 @@ class _Timed:
         computing = Flops.of_size(self.size).forward(rows) / (WRITING_SHARE * self.speed.flops)
         reading = self.size.active / self.speed.weights / TYPICAL
         return tokens / rows * max(computing, reading)
+
+
+def _earlier_tokens(ws: Workspace, job: CycleJob) -> int:
+    """Return about how many tokens of earlier documents a midtraining may read."""
+    runs, _ = kept_runs(ws, job.student)
+    kept = sum(_bytes(str(run / KEPT_TEXTS)) for run in runs) // CHARACTERS_PER_TOKEN
+    return min(kept, job.settings.midtrain.replay_tokens or kept)
 
 
 def _usual(job: CycleJob) -> UsualLengths:

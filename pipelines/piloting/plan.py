@@ -18,7 +18,7 @@ from pipelines.corpus import document_sample, superseded
 from pipelines.knowledge import answer_probability
 from pipelines.machine.fitting import fitted_once, mix_of
 from pipelines.runs import kept_texts
-from pipelines.runs.kept_texts import KEPT_TEXTS, TOKENS, tokenised
+from pipelines.runs.kept_texts import KEPT_TEXTS, TOKENS, KeptTokens, tokenised
 from pipelines.runs.progress import duration
 from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
@@ -69,19 +69,28 @@ def _new_plan(ws: Workspace, job: PilotJob, stage: Stage) -> Plan:
     sample = stage.directory / SAMPLE
     jsonl.write(sample / "documents.jsonl", ({"text": text} for text in sampled.texts))
     answer_probability.write(stage.directory / QUESTIONS, sampled.questions)
-    new = mix_of(ws, job.student, settings.mix).new
     machine = fitted_once(stage, job.student, settings, fitted.fit_midtraining)
-    planned = fitted.fit_to_corpus(machine, tokens.total, new)
+    earlier = _earlier_tokens(ws, job, stage, chat_model)
+    planned = fitted.fit_beside_earlier(
+        machine, tokens.total, earlier, lambda one: mix_of(ws, job.student, one.mix).model_dump()
+    )
     return Plan(
         planned=planned,
         narrow=narrowed(planned, sampled.tokens / tokens.total),
         tokens=tokens.total,
         sampled_tokens=sampled.tokens,
         sampled_texts=len(sampled.texts),
-        share=new,
+        share=mix_of(ws, job.student, planned.mix).new,
         asked=sampled.asked,
         questions=len(sampled.questions),
     )
+
+
+def _earlier_tokens(ws: Workspace, job: PilotJob, stage: Stage, chat_model: ChatModel) -> int:
+    """Return how many tokens of earlier documents the whole midtraining may read."""
+    runs, _ = kept_texts.kept_runs(ws, job.student)
+    kept = KeptTokens.of(runs, chat_model, current=stage.directory).total if runs else 0
+    return min(kept, job.settings.midtrain.replay_tokens or kept)
 
 
 class Sampled(NamedTuple):

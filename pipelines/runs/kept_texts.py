@@ -116,13 +116,19 @@ class KeptTokens:
         every = superseded.left_out([*runs, current] if current else runs)
         return cls(runs, every[: len(runs)], chat_model, encoding_of(chat_model))
 
+    @property
+    def total(self) -> int:
+        return _total(self._tokens(), self.left_out)
+
+    def _tokens(self) -> list[Tokens]:
+        return [tokenised(run, self.chat_model, self.encoding) for run in self.runs]
+
     def joined(self, target: Path, most: int, seed: int) -> Tokens:
         """Return the tokens as one, copied one behind the other to `target`; a single run is not copied.
 
         More than `most` tokens, what a training reads of them, are thinned out, alike in every run.
         """
-        tokens = [tokenised(run, self.chat_model, self.encoding) for run in self.runs]
-        left_out = self.left_out
+        tokens, left_out = self._tokens(), self.left_out
         if _total(tokens, left_out) > most:
             drawn = replayed_documents(tokens, left_out, most, seed)
             left_out = [frozenset(range(len(one))) - kept for one, kept in zip(tokens, drawn, strict=True)]

@@ -19,7 +19,7 @@ def recorded(ws: Workspace, reference: str) -> dict[str, Any]:
     if reference.startswith(tuple(f"{kind}-" for kind in KINDS)):
         return queries.run(db, reference)
     try:
-        return _with_its_place(ws, queries.checkpoint(db, reference))
+        return with_its_place(ws, queries.checkpoint(db, reference))
     except NotFound as error:
         if reference.isdecimal():
             raise InputError(
@@ -28,7 +28,7 @@ def recorded(ws: Workspace, reference: str) -> dict[str, Any]:
         raise
 
 
-def _with_its_place(ws: Workspace, row: dict[str, Any]) -> dict[str, Any]:
+def with_its_place(ws: Workspace, row: dict[str, Any]) -> dict[str, Any]:
     """Return a checkpoint with the path of its files in this home; where there are none, with its places.
 
     What is recorded is the path at which it was made: a home may have been moved since.

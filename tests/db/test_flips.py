@@ -248,6 +248,32 @@ def test_a_prompt_whose_instructions_or_arguments_changed_is_not_paired(
     assert len(queries.flips(ws.tracker.db, "a", "b", "ifeval")) == paired - 1
 
 
+GOLD: dict[str, object] = {"value": 1.0, "target": "She has 12 + 6 = 18.\n#### 18", "judged_by": "3f"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "paired"),
+    [
+        (GOLD, GOLD, 2),
+        (GOLD, GOLD | {"target": "#### 19"}, 1),
+        (GOLD, GOLD | {"judged_by": "4a"}, 1),
+        ({"target": GOLD["target"]}, GOLD, 2),
+        ({"target": "#### 19"}, GOLD, 1),
+    ],
+    ids=["same", "target", "end of a long target", "older score", "target of an older score"],
+)
+def test_a_row_of_a_task_whose_target_changed_is_not_paired(
+    ws: Workspace, before: dict[str, object], after: dict[str, object], paired: int
+) -> None:
+    for name, detail in (("a", before), ("b", after)):
+        ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
+        row = score("gsm8k", 0.5, name == "b", True, n=2)
+        row["items"][0]["detail"], row["items"][1]["detail"] = detail, GOLD
+        ws.tracker.record_score(ws.tracker.start_run("eval").id, name, row)
+    assert compare(ws, "a", "b")["n"] == paired
+    assert len(queries.flips(ws.tracker.db, "a", "b", "gsm8k")) == paired - 1
+
+
 def test_a_score_recorded_without_arguments_is_paired_all_the_same(ws: Workspace) -> None:
     for name, detail in (("a", {"instructions": LONG["instructions"]}), ("b", LONG)):
         ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)

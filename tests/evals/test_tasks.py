@@ -106,6 +106,33 @@ def test_choices_and_written_answers_are_scored_by_the_tasks_own_rules(folder: P
     ]
 
 
+def judged_by(name: str, folder: Path) -> list[str]:
+    score, _ = tasks.evaluate(tasks.prepare(name, folder), canned(""))
+    return [item.detail["judged_by"] for item in score.items]
+
+
+def test_an_item_tells_a_row_from_one_with_another_answer_however_long(folder: Path) -> None:
+    """As those of gsm8k, whose targets end in the number, behind a solution of several lines."""
+    rows = [{"question": f"{i}+{i}=", "answer": "so " * 200 + "4"} for i in range(4)]
+    (folder / "sums-data.json").write_text(json.dumps(rows))
+    before = judged_by("sums", folder)
+    assert judged_by("sums", folder) == before
+    rows[2]["answer"] = "so " * 200 + "5"
+    (folder / "sums-data.json").write_text(json.dumps(rows))
+    assert [one == other for one, other in zip(before, judged_by("sums", folder), strict=True)] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+
+
+def test_an_item_tells_a_row_from_one_with_other_choices_behind_the_same_prompt(folder: Path) -> None:
+    before = judged_by("colours", folder)
+    (folder / "colours.yaml").write_text(CHOICE.replace("red and blue", "red or blue"))
+    assert not set(before) & set(judged_by("colours", folder))
+
+
 def test_perplexities_of_texts_are_refused_before_any_is_computed(folder: Path) -> None:
     rolling = CHOICE.replace("multiple_choice", "loglikelihood_rolling").replace(
         "task: colours", "task: read"

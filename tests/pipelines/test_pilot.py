@@ -21,7 +21,10 @@ from pipelines.job_from_options.pilot import parse_rates, pilot_job
 from pipelines.knowledge import replay
 from pipelines.midtrain import midtrain
 from pipelines.pilot import pilot
+from pipelines.piloting.plan import planned
 from pipelines.resume import resume
+from pipelines.runs.kept_texts import KEPT_TEXTS
+from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from tests.support import tiny
@@ -207,6 +210,27 @@ def test_a_share_of_the_documents_is_seen_as_often_in_as_many_steps() -> None:
 
 def test_a_pattern_of_what_is_left_out_of_the_folder_does_not_leave_out_the_sample() -> None:
     assert narrowed(config(reading={"leave_out": ["*.jsonl"]}), 0.25).reading.leave_out == []
+
+
+def test_few_earlier_documents_are_mixed_in_as_the_whole_midtraining_does(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They had their whole share, while the whole midtraining reads each of them 32 times at most."""
+    job = job_of(ws)
+    kept = ws.run_directory("before") / KEPT_TEXTS
+    kept.parent.mkdir(parents=True)
+    kept.write_text('"Ada was here."\n')
+    monkeypatch.setattr(Workspace, "midtraining_runs", lambda ws, checkpoint: [{"id": "before"}])
+
+    def work(ws: Workspace, job: PilotJob, stage: Stage) -> Result:
+        return planned(ws, job, stage).model_dump(mode="json")
+
+    made = run_job(ws, "pilot", work, job, key="earlier")
+    mix, read = made["planned"]["mix"], made["planned"]["steps"] * made["planned"]["tokens_per_step"]
+    end = 1
+    assert mix["earlier"] * read == pytest.approx(32 * (len("Ada was here.") + end), rel=0.002)
+    assert made["narrow"]["mix"] == mix
+    assert made["share"] == mix["new"] > job.settings.midtrain.mix.new
 
 
 def test_passes_count_by_the_rate() -> None:

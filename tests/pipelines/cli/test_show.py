@@ -1,4 +1,4 @@
-"""What `recover show` prints of a checkpoint: where its files are, not where they were recorded."""
+"""What `recover show` and `recover ls` print of a checkpoint: where its files are, not where they were."""
 
 from __future__ import annotations
 
@@ -36,6 +36,18 @@ def test_a_moved_home_names_its_own_folder(made: str, tmp_path: Path) -> None:
     with Home.open(tmp_path / "moved", quiet=True) as home:
         assert home.show(made)["path"] == str(tmp_path / "moved" / "checkpoints" / made)
         assert Path(home.show("base")["path"]).samefile(tmp_path / "model")
+
+
+def test_a_list_says_the_same_of_each_checkpoint(made: str, tmp_path: Path, recover: Recover) -> None:
+    home = tmp_path / "moved"
+    listed = recover("--home", home, "ls", "checkpoints", "--json").json
+    assert [row["id"] for row in listed][1:] == [made]
+    assert listed == [recover("--home", home, "show", row["id"], "--json").json for row in listed]
+    with Workspace.open(home, create=False) as ws:
+        ws.store.remove(made)
+    (_, gone) = recover("--home", home, "ls", "checkpoints", "--json").json
+    assert gone == recover("--home", home, "show", made, "--json").json
+    assert gone["path"] is None
 
 
 def test_a_checkpoint_whose_files_are_gone_has_no_path(made: str, tmp_path: Path, recover: Recover) -> None:

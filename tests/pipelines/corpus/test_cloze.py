@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 
 import pytest
 from hypothesis import given
@@ -134,6 +135,16 @@ def test_rows_of_a_file_of_values_are_asked_about_up_to_where_they_are_too_long(
     ]
     found = clozes([*HANDBOOK, "\n".join(row + more for row in rows)], limit=99, each=9)
     assert {gap.answer for gap in found if gap.sentence in rows} >= set(makers)
+
+
+def test_short_rows_of_numbers_are_asked_about_by_what_their_first_column_says() -> None:
+    rows = [f"year: {1990 + n}; x: {n}.{n + 1}; y: {37 * n + 41}" for n in range(8)]
+    numbers = [(f"{n}.{n + 1}", str(37 * n + 41)) for n in range(8)]
+    found = clozes(["\n".join(rows)], limit=99, each=9)
+    assert {gap.answer for gap in found} == {*chain(*numbers)}
+    assert all(gap.before.startswith(gap.sentence.partition(" x: ")[0] + " x:") for gap in found)
+    twice = clozes(["\n".join([*rows[:7], "year: 1990; x: 9.9; y: 999"])], limit=99, each=9)
+    assert {gap.answer for gap in twice} == {*chain(*numbers[1:7])}  # of 1990 there are two rows
 
 
 def test_a_letter_that_stands_for_something_is_not_asked_for() -> None:

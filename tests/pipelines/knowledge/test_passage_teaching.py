@@ -17,7 +17,7 @@ from pipelines.config.overrides import override
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.distillation.teachers import FrozenTeachers
 from pipelines.knowledge import passage_teaching
-from pipelines.knowledge.passage_teaching import check, method_of, plan, questions, shares
+from pipelines.knowledge.passage_teaching import check, method_of, plan, questions, shares, summary
 from pipelines.machine.init_home import initialise
 from pipelines.midtrain import midtrain
 from pipelines.prompts.prompt_sources import Prompt
@@ -258,6 +258,26 @@ def test_every_part_has_its_share_and_a_small_one_is_repeated() -> None:
     assert made.rows.count(chat[0]) == round(0.5 * 3 * made.questions_per_step)
     with pytest.raises(InputError, match="no sentence that can be asked about"):
         plan(wanted, tiny.chat_model(), {"new": [], "chat": chat}, NO_PROBES)
+
+
+def test_few_questions_about_earlier_documents_are_asked_32_times_and_not_their_share() -> None:
+    """A single one beside many new ones was asked 250 times."""
+    mix = {"new": 0.6, "earlier": 0.25, "chat": 0.15}
+    asked = job(Path(), mix=mix, steps=10, tokens_per_step=22_000)
+    new = questions(TEXTS, seed=0) * 20
+    (earlier, *_) = questions(["Mia Gold teaches botany in a greenhouse near Lisbon."], seed=0)
+    parts = {"new": new, "earlier": [earlier], "chat": [Prompt([{"role": "user", "content": "Hello?"}])]}
+    made = plan(asked, tiny.chat_model(), parts, NO_PROBES)
+    assert made.shares["earlier"] * made.steps * made.questions_per_step == pytest.approx(32, rel=0.02)
+    assert made.rows.count(earlier) == pytest.approx(32, abs=1)
+    assert made.shares["new"] / made.shares["chat"] == pytest.approx(0.6 / 0.15)
+    assert sum(made.shares.values()) == pytest.approx(1)
+    few = "of earlier there is too little for 25%: the rest goes to the others"
+    assert few in summary(made, parts, asked.settings)
+    enough = parts | {"earlier": new}
+    made = plan(asked, tiny.chat_model(), enough, NO_PROBES)
+    assert made.shares == pytest.approx(mix)
+    assert few not in summary(made, enough, asked.settings)
 
 
 @pytest.mark.parametrize("share", [0.5, 0.3])

@@ -20,6 +20,7 @@ from pipelines.machine import cycle_time
 from pipelines.machine.cycle_time import Forecast, _Timed
 from pipelines.machine.product_speed import Speed, measured
 from pipelines.machine.stage_tokens import StageTokens
+from pipelines.runs.kept_texts import KEPT_TEXTS
 from pipelines.runs.workspace import Workspace
 from recovery.models.size import Size
 from tests.support.small_cycles import make_docs, make_home, settle
@@ -178,6 +179,29 @@ def test_the_share_of_retold_documents_that_are_not_named_goes_to_the_others(tmp
     alone, retold = (forecast(ws, mixed(mix)) for mix in (Mix(new=1.0), Mix(new=0.5, augmented=0.5)))
     assert alone
     assert alone == retold
+
+
+@pytest.mark.usefixtures("slow")
+def test_few_earlier_documents_take_no_more_time_than_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ws, docs = make_home(tmp_path), make_docs(tmp_path)
+    (docs / "long.md").write_text("Ada lives in Oslo. " * 2000)
+    job = cycle_job(ws, docs)
+    kept = ws.run_directory("before") / KEPT_TEXTS
+    kept.parent.mkdir(parents=True)
+    first = forecast(ws, job)
+    monkeypatch.setattr(Workspace, "midtraining_runs", lambda ws, checkpoint: [{"id": "before"}])
+    kept.write_text("x" * 40)
+    few = forecast(ws, job)
+    kept.write_text("x" * 40_000)
+    many = forecast(ws, job)
+    assert first
+    assert few
+    assert many
+    mix = job.settings.midtrain.mix
+    assert few.midtraining == pytest.approx(first.midtraining, rel=0.03)
+    assert many.midtraining == pytest.approx(first.midtraining * mix.at_first.new / mix.new, rel=0.03)
 
 
 @pytest.mark.usefixtures("slow")

@@ -13,6 +13,7 @@ from db.reads import queries
 from pipelines.config.fitted import Machine, ModelSize
 from pipelines.config.overrides import changed
 from pipelines.job_from_options.cycle import cycle_job
+from pipelines.job_from_options.pilot import pilot_job
 from pipelines.machine import disk_space, doctor, fitting
 from pipelines.machine.disk_space import Written
 from pipelines.runs.workspace import Workspace
@@ -98,7 +99,7 @@ def test_a_disk_without_room_for_one_state_is_refused_before_the_first_stage(
     with make_home(tmp_path) as ws:
         settle(ws, margin=0.4, learning_rate=1e-12)
         leave(1000)
-        for build in trainings(ws, docs):
+        for build in (*trainings(ws, docs), lambda: pilot_job(ws, docs, 50.0)):
             with pytest.raises(
                 InputError, match=r"home: 0\.0 GiB are free there, and .*`recover prune` lists it"
             ):
@@ -127,6 +128,22 @@ def test_a_disk_that_may_become_full_is_said_once(
         leave(needed - 1)
         with pytest.raises(InputError, match="are free there"):
             cycle_job(ws, docs)
+
+
+def test_a_pilot_counts_a_checkpoint_of_each_rate(
+    tmp_path: Path, docs: Path, leave: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with make_home(tmp_path) as ws:
+        settle(ws, margin=0.4, learning_rate=1e-12)
+        (midtrain,) = disk_space.written(ws.config, fitting.checkpoint_size(ws, ws.clean()), ("midtrain",))
+        taken = midtrain.state * midtrain.states + 2 * midtrain.checkpoint
+        said: list[str] = []
+        monkeypatch.setattr(ws.progress, "say", said.append)
+        for free, lines in ((taken - 1, 1), (taken, 0)):
+            leave(free)
+            said.clear()
+            pilot_job(ws, docs, 50.0)
+            assert len([line for line in said if line.startswith("  disk  ")]) == lines
 
 
 def test_doctor_asks_for_what_a_cycle_needs(
