@@ -108,8 +108,11 @@ def _name_unfinished(ws: Workspace, job: CycleJob, stage: Stage) -> None:
 
 
 def _say_outlook(ws: Workspace, job: CycleJob, stage: Stage) -> dict[str, str]:
-    """Say what is known before anything is measured: axes with too few questions, families that the chat
-    template cannot ask, which are returned, and the time."""
+    """Say what is known before anything is measured: that no mixture is tried, axes with too few questions,
+    families that the chat template cannot ask, which are returned, and the time."""
+    if job.unmergeable:
+        why = job.unmergeable.removeprefix("merge: ")
+        stage.say(f"  choose       no mixture with the clean weights is tried: {why}")
     asked = evaluation_within(job, job.clean, "clean", job.settings.eval, job.earlier)
     suites = suites_of(asked)
     further = suites_of(further_within(job, job.clean, "clean")) if job.two_looks else []
@@ -198,6 +201,7 @@ def _recover(
         required=job.required,
         scores=scores,
         earlier=job.earlier,
+        unmergeable=job.unmergeable,
         seed=job.seed,
     )
     return str(choose(ws, inherited(wanted, job), parent=stage.id, key="choose")["checkpoint"])
