@@ -14,6 +14,7 @@ from pipelines import choose as choosing
 from pipelines.choose import choose
 from pipelines.config.ifeval_file import further_path
 from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, EvalJob, MidtrainJob
+from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.distill import distill
 from pipelines.engines.engine_checks import INPROCESS
@@ -153,12 +154,21 @@ def _say_duration(
 ) -> None:
     """Say how long a cycle of more than some minutes takes on this machine, and why it has no kernels."""
     recorded = recorded_suites(ws, asked, stage, [*suites, *further])
-    found = cycle_time.forecast(ws, job, [*suites, *further], recorded)
+    found = cycle_time.forecast(ws, job, [*suites, *further], recorded, _trainings(job))
     takes_long = found is not None and found.seconds >= cycle_time.WORTH_SAYING
     if takes_long:
         stage.say(f"  time         {found}")
     if why := cycle_time.without_kernels():
         stage.say(f"  kernels      {why}{': it takes longer than that' if takes_long else ''}")
+
+
+def _trainings(job: CycleJob) -> list[DistillConfig | None]:
+    """Return what each way that a choice may try is trained by, None being a mixture; nothing without one."""
+    if job.recover_with is None:
+        return []
+    settings, mixing = job.settings.distill, job.unmergeable is None
+    names = choosing.made(job.recover_with, settings.method, mixing=mixing)
+    return [choosing.distillation(name, settings) for name in names]
 
 
 def midtraining(job: CycleJob) -> MidtrainJob:
