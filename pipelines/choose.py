@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from math import ceil
 
@@ -19,6 +19,7 @@ from evals.families.table import FAMILIES
 from evals.scores import Item
 from pipelines.config.jobs import ChooseJob, DistillJob, MergeJob
 from pipelines.config.overrides import override
+from pipelines.config.sections.distill import DistillConfig
 from pipelines.distill import distill
 from pipelines.engines.engine_checks import INPROCESS
 from pipelines.evaluate import evaluate, evaluation_within
@@ -38,10 +39,11 @@ WEIGHTS = (0.3, 0.5, 0.7)  # of the clean checkpoint, the least first
 NONE = "none"  # the midtrained model as it is
 EMBEDDINGS = "embeddings"  # and head: the clean model's, all else as it is
 SELF_ANSWERED = "seqkd"  # the row whose data are the clean model's own answers
+DISTILLED = "distill"  # by the configured method, where that is another one
+TRAINED = (SELF_ANSWERED, DISTILLED)
 # Why a candidate is left out. Anything else, such as a full disk, ends the run, which may be resumed.
 CANNOT_BE_MADE = (InputError, GateError, NonFiniteLoss, OutOfMemory, Unstable)
 LEFT_OUT = "left_out.json"  # in a run's folder: the candidates whose training broke down, and why
-MOST_MADE = {"auto": len(WEIGHTS) + 3, "merge": len(WEIGHTS)}  # checkpoints: of `_names`, all but NONE
 
 HALF = 0.5  # of the questions choose, the others decide; clusters fall into either alike
 
@@ -85,9 +87,10 @@ def _tried(
     A training that broke down stays left out when the choice is resumed: it would go on without the alarm.
     """
     tried: list[Candidate] = []
-    left_out = _broken_down(stage)
-    for name, reason in left_out.items():
+    broken = _broken_down(stage)
+    for name, reason in broken.items():
         stage.say(f"  choose       {name}: left out before: {reason}")
+    left_out = _unmixed(job) | broken
     names = [name for name in _names(job) if name not in left_out]
     for name in names:
         try:
@@ -105,6 +108,19 @@ def _tried(
         if candidate.passed:
             break
     return tried, left_out
+
+
+def _names(job: ChooseJob) -> list[str]:
+    """Return all candidates, the cheapest first."""
+    without = [NONE] if job.how == "auto" else []
+    return without + made(job.how, job.settings.distill.method)
+
+
+def _unmixed(job: ChooseJob) -> dict[str, str]:
+    """Return the mixtures that cannot be made, as was found and said before the first stage, and why."""
+    if job.unmergeable is None:
+        return {}
+    return {name: job.unmergeable for name in _names(job) if name not in (NONE, *TRAINED)}
 
 
 def _broken_down(stage: Stage) -> dict[str, str]:
@@ -150,16 +166,26 @@ def _warn_of_small_halves(job: ChooseJob, stage: Stage, asked: Items, standards:
         )
 
 
-def _names(job: ChooseJob) -> Iterator[str]:
-    """Yield the candidates, the cheapest first."""
-    if job.how == "auto":
-        yield NONE
-        yield EMBEDDINGS
-    yield from (f"merge:{weight:g}" for weight in WEIGHTS)
-    if job.how == "auto":
-        yield SELF_ANSWERED
-        if job.settings.distill.method != SELF_ANSWERED:
-            yield "distill"
+def made(how: str, method: str, *, mixing: bool = True) -> list[str]:
+    """Return the candidates that have to be made, the cheapest first; without `mixing` no mixtures.
+
+    `method` is that of the configured distillation.
+    """
+    mixtures = [f"merge:{weight:g}" for weight in WEIGHTS]
+    if how == "merge":
+        return mixtures
+    trained = [SELF_ANSWERED] if method == SELF_ANSWERED else [SELF_ANSWERED, DISTILLED]
+    return [EMBEDDINGS, *mixtures, *trained] if mixing else trained
+
+
+def distillation(name: str, settings: DistillConfig) -> DistillConfig | None:
+    """Return the settings that a candidate is trained by; None of a mixture of weights."""
+    if name not in TRAINED:
+        return None
+    if name == DISTILLED or settings.method == SELF_ANSWERED:
+        return settings
+    plain = {"dials": {}, "sampler": INPROCESS, "ahead": 0, "offload_teacher": False}
+    return override(settings, {"method": SELF_ANSWERED, **plain})
 
 
 def _require_own_embeddings(ws: Workspace, job: ChooseJob) -> None:
@@ -177,19 +203,16 @@ def _made(ws: Workspace, job: ChooseJob, stage: Stage, name: str) -> str:
     """Make a candidate and return its checkpoint."""
     if name == NONE:
         return job.student
+    settings = distillation(name, job.settings.distill)
+    if settings is not None:
+        wanted = DistillJob.of(job, job.student, settings)
+        return str(distill(ws, inherited(wanted, job), parent=stage.id, key=name)["checkpoint"])
     if name == EMBEDDINGS:
         _require_own_embeddings(ws, job)
         mixed = MergeJob(student=job.student, other=job.clean, weight=1.0, kind="embeddings")
-        return str(merge(ws, mixed, parent=stage.id, key=name)["checkpoint"])
-    if name.startswith("merge:"):
+    else:
         mixed = MergeJob(student=job.student, other=job.clean, weight=float(name.split(":")[1]))
-        return str(merge(ws, mixed, parent=stage.id, key=name)["checkpoint"])
-    settings = job.settings.distill
-    if name == SELF_ANSWERED and settings.method != SELF_ANSWERED:
-        plain = {"dials": {}, "sampler": INPROCESS, "ahead": 0, "offload_teacher": False}
-        settings = override(settings, {"method": SELF_ANSWERED, **plain})
-    wanted = DistillJob.of(job, job.student, settings)
-    return str(distill(ws, inherited(wanted, job), parent=stage.id, key=name)["checkpoint"])
+    return str(merge(ws, mixed, parent=stage.id, key=name)["checkpoint"])
 
 
 def _judged(

@@ -14,6 +14,7 @@ from pipelines import choose as choosing
 from pipelines.choose import choose
 from pipelines.config.ifeval_file import further_path
 from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, EvalJob, MidtrainJob
+from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.distill import distill
 from pipelines.engines.engine_checks import INPROCESS
@@ -108,8 +109,11 @@ def _name_unfinished(ws: Workspace, job: CycleJob, stage: Stage) -> None:
 
 
 def _say_outlook(ws: Workspace, job: CycleJob, stage: Stage) -> dict[str, str]:
-    """Say what is known before anything is measured: axes with too few questions, families that the chat
-    template cannot ask, which are returned, and the time."""
+    """Say what is known before anything is measured: that no mixture is tried, axes with too few questions,
+    families that the chat template cannot ask, which are returned, and the time."""
+    if job.unmergeable:
+        why = job.unmergeable.removeprefix("merge: ")
+        stage.say(f"  choose       no mixture with the clean weights is tried: {why}")
     asked = evaluation_within(job, job.clean, "clean", job.settings.eval, job.earlier)
     suites = suites_of(asked)
     further = suites_of(further_within(job, job.clean, "clean")) if job.two_looks else []
@@ -150,12 +154,21 @@ def _say_duration(
 ) -> None:
     """Say how long a cycle of more than some minutes takes on this machine, and why it has no kernels."""
     recorded = recorded_suites(ws, asked, stage, [*suites, *further])
-    found = cycle_time.forecast(ws, job, [*suites, *further], recorded)
+    found = cycle_time.forecast(ws, job, [*suites, *further], recorded, _trainings(job))
     takes_long = found is not None and found.seconds >= cycle_time.WORTH_SAYING
     if takes_long:
         stage.say(f"  time         {found}")
     if why := cycle_time.without_kernels():
         stage.say(f"  kernels      {why}{': it takes longer than that' if takes_long else ''}")
+
+
+def _trainings(job: CycleJob) -> list[DistillConfig | None]:
+    """Return what each way that a choice may try is trained by, None being a mixture; nothing without one."""
+    if job.recover_with is None:
+        return []
+    settings, mixing = job.settings.distill, job.unmergeable is None
+    names = choosing.made(job.recover_with, settings.method, mixing=mixing)
+    return [choosing.distillation(name, settings) for name in names]
 
 
 def midtraining(job: CycleJob) -> MidtrainJob:
@@ -198,6 +211,7 @@ def _recover(
         required=job.required,
         scores=scores,
         earlier=job.earlier,
+        unmergeable=job.unmergeable,
         seed=job.seed,
     )
     return str(choose(ws, inherited(wanted, job), parent=stage.id, key="choose")["checkpoint"])

@@ -276,4 +276,8 @@ def plan_text(found: dict[str, Any]) -> str:
         lines.append("time: unknown for this GPU: name one that --gpus knows, as in H100")
     else:
         lines.append(f"together {found['hours']:.1f} h, {found['gpu_hours']:.1f} GPU-hours; an estimate")
+        lines.append(
+            "recovery is counted by distill.method: --recover-with auto tries cheaper ways before it, each "
+            "with an evaluation, until one passes, which takes less or more"
+        )
     return "\n".join([*lines, *(f"change: {change}" for change in found["change"])])

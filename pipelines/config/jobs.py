@@ -60,6 +60,7 @@ class CycleJob(Job):
     required: tuple[str, ...] = ()  # axes without which the cycle is not accepted
     earlier: dict[int, str] = Field(default_factory=dict)  # probes of earlier cycles
     recover_with: str | None = None  # auto or merge; None: by distill.method
+    unmergeable: str | None = None  # why auto tries no mixture of weights
     augment: str | None = None  # the documents retold
     seed: int = 0
 
@@ -139,6 +140,7 @@ class ChooseJob(Job):
     suites: tuple[str, ...]
     required: tuple[str, ...] = ()  # axes without which nothing passes
     scores: dict[str, dict[str, int]]  # stage -> suite -> recorded score, of the clean and midtrained model
+    unmergeable: str | None = None  # why no mixture of weights is tried
     earlier: dict[int, str] = Field(default_factory=dict)  # probes of earlier cycles, never trained on
     seed: int = 0
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evals.families.table import FAMILIES
 from evals.probes import KNOWLEDGE
 from evals.tasks.names import require_families
 from evals.verdict import EVERY_AXIS, required_axes
-from pipelines.choose import CHOICES, MOST_MADE
-from pipelines.config.jobs import CycleJob, DistillJob, Mixture
+from pipelines.choose import CHOICES, made
+from pipelines.config.jobs import CycleJob, DistillJob
 from pipelines.config.settings import Config
 from pipelines.distillation.input_checks import check_settings, checked_inputs
 from pipelines.distillation.inputs import reads_prompts, refuse_ignored, wanted_of_rows
@@ -37,14 +38,20 @@ from pipelines.job_from_options.inputs import (
 from pipelines.job_from_options.measure import suites_of_verdict
 from pipelines.job_from_options.repeated_questions import TAUGHT, require_about
 from pipelines.job_from_options.teacher_servers import require_kept
-from pipelines.job_from_options.trained_weights import require_both_trainable, require_registered
+from pipelines.job_from_options.trained_weights import (
+    require_both_trainable,
+    require_mixtures,
+    require_registered,
+)
 from pipelines.knowledge import passage_teaching
 from pipelines.machine.disk_space import STAGES, require_space
 from pipelines.machine.held_memory import require_memory
-from pipelines.merge import require_mergeable
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from recovery.storage.checkpoints import Checkpoint
 
 BEHAVIOUR = "ifeval"  # the suite without which no cycle is accepted
 
@@ -78,9 +85,10 @@ def cycle_job(
     require_both_trainable(ws, chosen, settings, distils=distils)
     if distils:
         require_kept(ws, chosen, settings, cycle=True)
-    if chosen_later == "merge":  # auto leaves out what cannot be made
-        require_mergeable(ws, Mixture(student=chosen.id, other=ws.clean().id))
-    further = MOST_MADE[chosen_later] - distils if chosen_later else 0  # checkpoints that a choice makes
+    unmergeable = _unmergeable(ws, chosen, settings, chosen_later)
+    further = 0  # checkpoints that a choice makes
+    if chosen_later:
+        further = len(made(chosen_later, settings.distill.method, mixing=not unmergeable)) - distils
     require_space(ws, chosen, settings, STAGES if distils else STAGES[:1], further)
     sure = STAGES[:1] if chosen_later else STAGES  # a choice leaves out what cannot be made
     require_memory(ws, chosen, settings, sure, ws.clean())
@@ -105,6 +113,7 @@ def cycle_job(
         augment=absolute(augment) if augment else None,
         seed=settings.seed,
         recover_with=chosen_later,
+        unmergeable=unmergeable,
     )
     _require_answerable(ws, job)
     job = _with_prompts(ws, job, docs, changes, distils=distils)
@@ -119,6 +128,21 @@ def _recovery(recover_with: str | None, changes: Changes) -> tuple[str | None, C
     if recover_with is None or recover_with in CHOICES:
         return recover_with, changes
     return None, {**changes, "distill.method": recover_with}
+
+
+def _unmergeable(
+    ws: Workspace, student: Checkpoint, settings: Config, chosen_later: str | None
+) -> str | None:
+    """Return why auto leaves out mixtures of weights, if it does; refuse where nothing else is tried."""
+    if chosen_later is None:
+        return None
+    try:
+        require_mixtures(ws, student, settings)
+    except InputError as error:
+        if chosen_later == "merge":
+            raise
+        return str(error)
+    return None
 
 
 def _require_answerable(ws: Workspace, job: CycleJob) -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
+from pipelines.config.jobs import Mixture
 from pipelines.config.sections.training import LoraConfig
 from pipelines.machine import model_sizes
 from pipelines.machine.fitting import fitted_here
+from pipelines.merge import require_mergeable
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -65,10 +67,10 @@ def require_both_trainable(ws: Workspace, student: Checkpoint, settings: Config,
     from recovery.models.adapters import adapter_rank
 
     rank = adapter_rank(student.path)
-    midtrained = settings.midtrain.lora
-    if isinstance(midtrained, str):
-        midtrained = fitted_here(ws, student, settings.midtrain, fitted.fit_midtraining).lora
-    stages = {"midtrain": midtrained} | ({"distill": settings.distill.lora} if distils else {})
+    midtrained = _midtrained(ws, student, settings)
+    stages: dict[str, LoraConfig | str | None] = {"midtrain": midtrained}
+    if distils:
+        stages["distill"] = settings.distill.lora
     for stage, lora in stages.items():
         if not isinstance(lora, LoraConfig):
             continue
@@ -84,6 +86,32 @@ def require_both_trainable(ws: Workspace, student: Checkpoint, settings: Config,
     _say_what_goes_on(ws, student, "midtrain", midtrained)
     if distils and settings.distill.merge and (midtrained or student.base):
         _require_mixable(student, ws.clean())
+
+
+def _midtrained(ws: Workspace, student: Checkpoint, settings: Config) -> LoraConfig | None:
+    """Return the adapter that midtraining asks for, by the memory where the settings leave it open."""
+    midtrain = settings.midtrain
+    if isinstance(midtrain.lora, str):
+        midtrain = fitted_here(ws, student, midtrain, fitted.fit_midtraining)
+    return midtrain.adapter
+
+
+def require_mixtures(ws: Workspace, student: Checkpoint, settings: Config) -> None:
+    """Refuse a student that surely cannot be merged with the clean model, now or once it is midtrained."""
+    from recovery.inspection.saved_names import require_mergeable_once_trained
+    from recovery.models.adapters import ALL_LINEAR, adapter_rank
+
+    clean = ws.clean()
+    lora = _midtrained(ws, student, settings)
+    if adapter_rank(student.path) is not None or (lora is not None and lora.targets != ALL_LINEAR):
+        require_mergeable(ws, Mixture(student=student.id, other=clean.id))
+        return
+    require_mergeable_once_trained(
+        student.path,
+        clean.path,
+        adapter=lora is not None,
+        trust_remote_code=ws.config.model.trust_remote_code,
+    )
 
 
 def _say_what_goes_on(ws: Workspace, student: Checkpoint, stage: str, lora: LoraConfig | str | None) -> None:

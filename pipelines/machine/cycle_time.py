@@ -7,8 +7,8 @@ its own remaining time once it runs.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Container, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,7 @@ from recovery.launch_env import launched
 
 if TYPE_CHECKING:
     from evals.scores import Asked
+    from pipelines.config.sections.distill import DistillConfig
     from pipelines.config.sections.midtrain import Mix
     from pipelines.machine.product_speed import Speed
     from recovery.models.size import Size
@@ -54,12 +55,16 @@ READING_SHARE, WRITING_SHARE = 0.8, 0.6
 
 @dataclass(frozen=True)
 class Forecast:
-    """Seconds of a cycle's stages; `further`: of a second look at behaviour, if there is one."""
+    """Seconds of a cycle's stages; `further`: of a second look at behaviour, if there is one.
+
+    Where a choice tries up to so many `ways`, recovery is what all of them take, each with its evaluation.
+    """
 
     evaluations: float
     midtraining: float
     recovery: float
     further: float = 0.0
+    ways: int = 0
 
     @property
     def seconds(self) -> float:
@@ -67,9 +72,21 @@ class Forecast:
 
     def __str__(self) -> str:
         return (
-            f"about {_in_words(self.seconds)} on this machine, alone on it: "
+            f"about {self._length()} on this machine, alone on it: "
             f"evaluations {_in_words(self.evaluations)}, midtraining {_in_words(self.midtraining)}, "
-            f"recovery {_in_words(self.recovery)}" + self._more()
+            f"{self._recovering()}" + self._more()
+        )
+
+    def _length(self) -> str:
+        whole = _in_words(self.seconds)
+        return f"{_in_words(self.evaluations + self.midtraining)} to {whole}" if self.ways else whole
+
+    def _recovering(self) -> str:
+        if not self.ways:
+            return f"recovery {_in_words(self.recovery)}"
+        return (
+            f"recovery up to {_in_words(self.recovery)} (ways are made and evaluated until one passes, "
+            f"{self.ways} at most)"
         )
 
     def _more(self) -> str:
@@ -79,15 +96,24 @@ class Forecast:
 
 
 def forecast(
-    ws: Workspace, job: CycleJob, suites: Iterable[Suite], recorded: Container[str] = ()
+    ws: Workspace,
+    job: CycleJob,
+    suites: Sequence[Suite],
+    recorded: Container[str] = (),
+    ways: Sequence[DistillConfig | None] = (),
 ) -> Forecast | None:
     """Return how long a cycle that asks these suites takes; None where that cannot be told, as of a server
-    elsewhere. The clean model's answers to `recorded` ones are taken again; further prompts may be asked."""
+    elsewhere. The clean model's answers to `recorded` ones are taken again; further prompts may be asked.
+
+    `ways` are what a choice may have to make: the settings of a distillation each, or None for a mixture.
+    """
     from pipelines.machine.product_speed import measured, on_gpu
 
     settings = job.settings
-    places = {settings.eval.sampler, settings.distill.sampler, settings.distill.teacher_engine}
-    if places != {INPROCESS} or job.recover_with:
+    places = {settings.eval.sampler}
+    if job.recover_with != "merge":  # which distils nothing
+        places |= {settings.distill.sampler, settings.distill.teacher_engine}
+    if places != {INPROCESS}:
         return None
     try:
         size = read_size(str(ws.checkpoint(job.clean).path))
@@ -101,7 +127,9 @@ def forecast(
     times = {suite.name: timed.suite(suite, recorded=suite.name in recorded) for suite in suites}
     further = times.pop(FURTHER, 0.0)
     midtraining = timed.midtraining(job, mix, _earlier_tokens(ws, job))
-    return Forecast(sum(times.values()), midtraining, timed.recovery(job), further)
+    recovery = 0.0 if ways else timed.recovery(job, settings.distill)
+    found = Forecast(sum(times.values()), midtraining, recovery, further)
+    return timed.choice(found, job, suites, ways) if ways else found
 
 
 def without_kernels() -> str:
@@ -131,8 +159,12 @@ class _Timed:
             asked = EVALUATIONS - 1 - recorded
         else:
             asked = 1 if ":" in suite.name else EVALUATIONS - recorded
+        return self.once(suite, asked)
+
+    def once(self, suite: Suite, times: int = 1) -> float:
+        """Return the time of a suite in one evaluation, or in several."""
         prompt, answer = _usual_prompt(suite.prompts), TYPICAL * suite.longest
-        return self.spent(evaluation_tokens(suite.answers, prompt, answer, asked))
+        return self.spent(evaluation_tokens(suite.answers, prompt, answer, times))
 
     def midtraining(self, job: CycleJob, mix: Mix, earlier: int) -> float:
         """Return the time of a midtraining with that mix; there are so many tokens of earlier documents."""
@@ -142,8 +174,29 @@ class _Timed:
         longest = job.settings.distill.max_new_tokens
         return self.spent(midtraining_tokens(planned, planned.mix, tokens, _usual(job), longest))
 
-    def recovery(self, job: CycleJob) -> float:
-        return self.spent(recovery_tokens(job.settings.distill, _usual(job)), self.processes)
+    def recovery(self, job: CycleJob, settings: DistillConfig) -> float:
+        return self.spent(recovery_tokens(settings, _usual(job)), self.processes)
+
+    def choice(
+        self,
+        others: Forecast,
+        job: CycleJob,
+        suites: Sequence[Suite],
+        ways: Sequence[DistillConfig | None],
+    ) -> Forecast:
+        """Return the forecast of a cycle that tries these ways, from that of its other stages.
+
+        The scores of the way that is taken are those of the recovered model. Writing mixtures counts nothing.
+        """
+        once = sum(self.once(suite) for suite in suites if ":" not in suite.name)
+        trained = sum(self.recovery(job, one) for one in ways if one is not None)
+        sure = 1 if job.recover_with == "merge" else 0  # evaluated in any case; auto may need no way
+        return replace(
+            others,
+            evaluations=others.evaluations - (1 - sure) * once,
+            recovery=(len(ways) - sure) * once + trained,
+            ways=len(ways),
+        )
 
     def spent(self, tokens: StageTokens, answering: int = 1) -> float:
         """Return the time of a stage: all processes train, and so many of them write and score answers."""

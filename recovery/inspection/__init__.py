@@ -1,1 +1,1 @@
-"""Inspect models and rollouts: supported models, weight parts, token traces, distribution shift."""
+"""Inspect models and rollouts: supported models, weight parts, saved names, token traces, shifts."""

@@ -15,11 +15,13 @@ from evals.statistics import non_inferiority
 from pipelines.config.jobs import DistillJob
 from pipelines.distill import distill
 from pipelines.job_from_options.cycle import cycle_job
+from pipelines.machine.init_home import initialise
 from pipelines.resume import resume
 from pipelines.runs import launch, training_run
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError, RecoverError, Unstable
 from recovery.training.alarms import WAY_ON
+from tests.support import tiny
 from tests.support.present import present
 from tests.support.small_cycles import PROMPTS, keep_probes, lines, make_home, settle, tried
 
@@ -108,6 +110,32 @@ def test_a_candidate_that_cannot_be_made_is_left_out_and_none_is_made_twice(
     assert len(queries.runs(ws.tracker.db, kind="distill")) == len(trained)
     assert found["left_out"].keys() == {"embeddings", "merge:0.3", "merge:0.5", "merge:0.7"}
     assert "can't be merged" in found["left_out"]["embeddings"]
+
+
+def test_mixtures_that_surely_fail_are_named_at_the_start_and_never_tried(
+    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    said: list[str] = []
+    with Workspace.open(tmp_path / "home") as ws:
+        model = tiny.unprefixed(tiny.save(tmp_path / "model"))
+        initialise(ws, model=str(model), preset="microworld")
+        settle(ws, margin=0.001, learning_rate=1e-4)
+        monkeypatch.setattr(ws.progress, "say", said.append)
+        monkeypatch.setattr("pipelines.choose.merge", None)
+        with monkeypatch.context() as patched:
+            patched.setattr("pipelines.choose._judged", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                tried(ws, docs, recover_with="auto")
+        resume(ws)
+        (run,) = queries.runs(ws.tracker.db, kind="choose")
+    assert [one["name"] for one in run["result"]["tried"]] == ["none", "seqkd", "distill"]
+    assert run["result"]["left_out"].keys() == {"embeddings", "merge:0.3", "merge:0.5", "merge:0.7"}
+    (named,) = (place for place, line in enumerate(said) if "no mixture with the clean weights" in line)
+    assert "saved with model.embed_tokens.weight" in said[named]
+    assert named < next(place for place, line in enumerate(said) if line.startswith("  clean "))
 
 
 def test_an_adapter_s_embeddings_are_not_put_back(ws: Workspace, docs: Path) -> None:

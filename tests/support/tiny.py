@@ -84,6 +84,16 @@ def save(directory: Path | str, seed: int = 0, **overrides: Any) -> Path:
     return Path(directory)
 
 
+def unprefixed(directory: Path) -> Path:
+    """Take the prefix from the names in a checkpoint's file, as in those of GPT-2: saving puts it back."""
+    from safetensors.torch import load_file, save_file
+
+    file = directory / "model.safetensors"
+    tensors = {name.removeprefix("model."): tensor for name, tensor in load_file(file).items()}
+    save_file(tensors, file, {"format": "pt"})
+    return directory
+
+
 def chat_model(seed: int = 0, *, template_args: dict[str, Any] | None = None, **overrides: Any) -> ChatModel:
     """The tiny model and tokenizer wrapped as the house passes them around; nothing touches the disk."""
     from recovery.models.chat_model import ChatModel

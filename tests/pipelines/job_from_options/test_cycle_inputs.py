@@ -305,7 +305,25 @@ def test_a_student_that_cannot_be_merged_is_refused_where_nothing_else_is_tried(
     with pytest.raises(InputError, match=r"different tensors, as model\.layers\.0\.mlp\.down_proj\.weight"):
         cycle_job(ws, docs, student=wide, recover_with="merge")
     assert queries.runs(ws.tracker.db) == []
-    assert cycle_job(ws, docs, student=wide, recover_with="auto", changes=PLAIN).recover_with == "auto"
+    job = cycle_job(ws, docs, student=wide, recover_with="auto", changes=PLAIN)
+    assert job.unmergeable and "different tensors" in job.unmergeable
+    assert cycle_job(ws, docs, recover_with="auto").unmergeable is None
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 2}])
+def test_a_model_that_training_saves_under_other_names_is_refused_where_nothing_else_is_tried(
+    docs: Path, tmp_path: Path, lora: dict[str, int] | None
+) -> None:
+    changes = {"midtrain.lora": lora}
+    with Workspace.open(tmp_path / "home") as ws:
+        model = tiny.unprefixed(tiny.save(tmp_path / "model"))
+        initialise(ws, model=str(model), preset="microworld")
+        settle(ws, margin=0.4, learning_rate=1e-12)
+        with pytest.raises(InputError, match=r"once trained, .* saved with model\.embed_tokens\.weight"):
+            cycle_job(ws, docs, recover_with="merge", changes=changes)
+        assert queries.runs(ws.tracker.db) == []
+        assert cycle_job(ws, docs, recover_with="auto", changes=changes).unmergeable
+        assert cycle_job(ws, docs, changes=changes).unmergeable is None
 
 
 def test_a_cycle_records_the_checkpoints_that_its_routes_named(ws: Workspace, docs: Path) -> None:

@@ -517,6 +517,8 @@ def test_the_command(tmp_path: Path) -> None:
     assert [row["stage"] for row in found["stages"]] == ["midtrain", "distill", "evaluate"]
     assert not (tmp_path / "none").exists()
     text = call("plan", "--model", "microworld", "--gpus", "24GB").output
+    timed = call("plan", "--model", "8B", "--gpus", "8xH100").output
+    assert "recovery is counted by distill.method: --recover-with auto tries cheaper ways" in timed
     assert "time: unknown for this GPU" in text and "0.00 billion weights on 1 x 24 GB" in text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from evals.ifeval import FURTHER
 from evals.scores import Asked
 from pipelines.config.jobs import CycleJob
 from pipelines.config.sections.midtrain import Mix
-from pipelines.cycle import cycle
+from pipelines.cycle import _trainings, cycle
 from pipelines.evaluate import evaluation_within
 from pipelines.evaluation.suites import Suite, suites_of
 from pipelines.job_from_options.cycle import cycle_job
@@ -120,10 +121,15 @@ def test_words() -> None:
     assert str(Forecast(3600, 300, 60, further=900)).endswith(
         "recovery 1 min; 15 min more if IFEval's prompts leave behaviour open"
     )
+    assert str(Forecast(3600, 300, 7200, ways=6)) == (
+        "about 1 h 05 min to 3 h 05 min on this machine, alone on it: "
+        "evaluations 1 h 00 min, midtraining 5 min, "
+        "recovery up to 2 h 00 min (ways are made and evaluated until one passes, 6 at most)"
+    )
 
 
 def forecast(ws: Workspace, job: CycleJob) -> Forecast | None:
-    return cycle_time.forecast(ws, job, suites(job))
+    return cycle_time.forecast(ws, job, suites(job), ways=_trainings(job))
 
 
 def suites(job: CycleJob) -> list[Suite]:
@@ -218,6 +224,34 @@ def test_dials_of_the_method_count(tmp_path: Path) -> None:
     assert without_sampling.recovery < whole.recovery
 
 
+@pytest.mark.usefixtures("slow")
+def test_all_ways_that_a_choice_may_try_are_forecast_with_their_evaluations(tmp_path: Path) -> None:
+    ws, docs = make_home(tmp_path), make_docs(tmp_path)
+    alone, self_answered, auto, merge = (
+        forecast(ws, cycle_job(ws, docs, recover_with=how)) for how in (None, "seqkd", "auto", "merge")
+    )
+    assert alone and self_answered and auto and merge
+    once = alone.evaluations / 3
+    assert (auto.ways, merge.ways) == (6, 3)
+    assert auto.evaluations == pytest.approx(2 * once)  # the midtrained model may be taken as it is
+    trained = alone.recovery + self_answered.recovery
+    assert auto.recovery == pytest.approx(6 * once + trained)
+    assert (merge.evaluations, merge.recovery) == pytest.approx((3 * once, 2 * once))
+    unmixed = cycle_job(ws, docs, recover_with="auto").model_copy(update={"unmergeable": "other tensors"})
+    fewer = forecast(ws, unmixed)
+    assert fewer and fewer.ways == 2
+    assert fewer.recovery == pytest.approx(2 * once + trained)
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_long_cycle_that_chooses_says_how_long_it_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = said_by_a_cycle(tmp_path, monkeypatch, recover_with="auto")
+    (time,) = (line for line in said if line.startswith("  time "))
+    assert "(ways are made and evaluated until one passes, 6 at most)" in time
+
+
 def test_a_document_that_has_just_been_removed_counts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,10 +294,10 @@ def test_a_short_cycle_is_not_forecast_but_says_why_it_has_no_kernels(
     ]
 
 
-def said_by_a_cycle(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def said_by_a_cycle(folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[str]:
     ws = make_home(folder)
     settle(ws, margin=0.99, learning_rate=1e-9)
     said: list[str] = []
     monkeypatch.setattr(ws.progress, "say", said.append)
-    cycle(ws, cycle_job(ws, make_docs(folder)))
+    cycle(ws, cycle_job(ws, make_docs(folder), **options))
     return said
