@@ -92,16 +92,20 @@ def test_page_and_command_take_the_margin_of_the_later_evaluation(tmp_path: Path
                 assert "b is at most 20 points worse" in words
 
 
-@pytest.mark.parametrize("tried", [1, 2])
-def test_a_model_that_its_questions_chose_is_not_compared_without_a_word(tmp_path: Path, tried: int) -> None:
+@pytest.mark.parametrize(("tried", "asked", "warned"), [(1, 20, False), (2, 20, True), (2, 19, False)])
+def test_a_model_that_these_questions_chose_is_not_compared_without_a_word(
+    tmp_path: Path, tried: int, asked: int, warned: bool
+) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
         for name in ("one", "two"):
             scored(tracker, name, [True] * 20)
         choice = tracker.start_run("choose")
+        candidate = tracker.start_run("eval", parent=choice.id, key="asked:two")
+        tracker.record_score(candidate.id, "two", databases.score("ifeval", 1.0, *[True] * asked, n=asked))
         tracker.finish_run(choice.id, {"checkpoint": "two", "tried": [{"name": "none"}] * tried})
         page = views.look(views.context(tracker), "/compare?a=one&b=two")
-    warned = "two was chosen by half of its cycle's questions, which flatter it: its verdict judges by"
-    assert (warned in page.text) is (tried > 1) and "one was chosen" not in page.text
+    said = "two was chosen by half of its cycle's questions, which flatter it: its verdict judges by"
+    assert (said in page.text) is warned and "one was chosen" not in page.text
 
 
 def test_several_answers_to_a_prompt_are_not_called_prompts(tmp_path: Path) -> None:
