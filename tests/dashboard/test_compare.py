@@ -218,6 +218,21 @@ def test_merges_are_named_by_their_kind(tmp_path: Path) -> None:
     assert "embeddings 1" not in page.text
 
 
+def test_the_mixtures_of_a_search_are_no_ways_to_recover(tmp_path: Path) -> None:
+    """`recover locate` merges one for each part: the page was full of rows that nothing tells apart."""
+    with Tracker(tmp_path / "recover.db") as tracker:
+        for above, kind, weight in (("locate", "parts", 1.0), ("sweep", "linear", 0.5)):
+            parent = tracker.start_run(above).id
+            config = {"student": "mid", "kind": kind, "weight": weight}
+            for number in range(2):
+                run = tracker.start_run("merge", parent=parent, key=f"{number}", config=config)
+                tracker.finish_run(run.id, {"checkpoint": f"{kind} {number}"})
+        alone = tracker.start_run("merge", config={"student": "mid", "kind": "embeddings", "weight": 1.0})
+        tracker.finish_run(alone.id, {"checkpoint": "alone"})
+        rows = overview.race(tracker.db)
+    assert [row["method"] for row in rows] == ["embeddings", "merge 0.5", "merge 0.5"]
+
+
 def recovered(
     tracker: Tracker, name: str, method: str | None = None, teacher: str = "clean", **passed: list[bool]
 ) -> None:
