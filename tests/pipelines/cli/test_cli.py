@@ -708,13 +708,12 @@ def test_paths_in_the_settings_start_from_the_folder_of_the_home(
     assert config.model == settings.read(path).model
 
 
+@pytest.mark.parametrize("database", ["elsewhere.db", "sqlite:///elsewhere.db"])
 def test_a_home_remembers_its_database(
-    recover: Recover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recover: Recover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    made = recover(
-        "-q", "--home", "home", "--db", "elsewhere.db", "init", "--model", tiny.save(tmp_path / "m")
-    )
+    made = recover("-q", "--home", "home", "--db", database, "init", "--model", tiny.save(tmp_path / "m"))
     assert made.code == 0 and (tmp_path / "elsewhere.db").exists()
     monkeypatch.chdir("/")
     assert len(recover("--home", tmp_path / "home", "ls", "checkpoints", "--json").json) == 1
