@@ -267,6 +267,23 @@ def test_an_interrupted_cycle_is_stopped_and_says_how_to_go_on(recover: Recover,
     verdict = recover("--db", database, "verdict", "1")
     assert verdict.code == 3
     assert f"it is stopped; `recover resume {run}` goes on with it" in verdict.err
+    document = recover("--db", database, "verdict", "1", "--json")
+    assert (document.code, document.err) == (3, verdict.err)
+    assert document.json == {"cycle": 1, "status": "stopped", "verdict": None}
+
+
+def test_the_verdict_of_a_cycle_of_which_nothing_was_judged_is_a_document_too(
+    recover: Recover, tmp_path: Path
+) -> None:
+    database = tmp_path / "recover.db"
+    with Tracker(database) as tracker:
+        run = tracker.start_run("cycle", key="one").id
+        tracker.record_cycle(run, status="rejected")
+        tracker.finish_run(run)
+    said = recover("--db", database, "--json", "verdict", "1")
+    assert (said.code, said.json) == (3, {"cycle": 1, "status": "rejected", "verdict": None})
+    assert "no axis was judged" in said.error
+    assert recover("--db", database, "verdict", "1").out == ""
 
 
 def test_what_verdict_and_demo_say_to_type_names_the_home(recover: Recover, tmp_path: Path) -> None:
