@@ -50,8 +50,8 @@ class Transition:
 def compared(database: Database, a: str, b: str, *, suite: str | None = None) -> list[Row]:
     """Return one row per suite and metric on which both checkpoints were scored.
 
-    Columns: suite, metric, score_a, score_b, value_a, value_b, mode_a, mode_b, notes_a, notes_b (see
-    `paired_suites`), n, gained (fail -> pass), lost (pass -> fail), stale (of the lost: back to the old
+    Columns: suite, metric, item_set, score_a, score_b, value_a, value_b, mode_a, mode_b, notes_a, notes_b
+    (see `paired_suites`), n, gained (fail -> pass), lost (pass -> fail), stale (of the lost: back to the old
     answer of a changed fact). Sorted by suite, each suite's headline metric first."""
     one, other = aliased(Item), aliased(Item)
     found = []
