@@ -12,7 +12,7 @@ from db.reads import queries
 from db.session import Database
 from evals import learned, looks, verdict_sentences
 from evals.ifeval import FURTHER
-from evals.scores import asked, noted, samples_of
+from evals.scores import asked, halves_counted, noted, samples_of
 
 LOOKED_BACK = 5  # newest cycles among which a measured one is looked for
 
@@ -88,6 +88,12 @@ def beside_claim(axis: Mapping[str, Any]) -> list[Html]:
 def notes(scores: Mapping[str, Mapping[str, Any]]) -> list[Html]:
     """Show what was noted as each suite was scored."""
     return [tag("p", with_code(said), class_="soft small") for said in noted(scores)]
+
+
+def halves(cycle: Mapping[str, Any]) -> Html | None:
+    """Say which questions each number of a cycle counts, where half of them chose the recovery."""
+    words = halves_counted(cycle)
+    return tag("p", f"{words[:1].upper()}{words[1:]}.", class_="small") if words else None
 
 
 def samples_by_suite(database: Database, number: int) -> dict[str, int]:

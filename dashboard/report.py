@@ -150,7 +150,7 @@ def _verdicts(cycle: Row, samples: dict[str, int]) -> Html:
     return _card(
         "Verdict",
         table(headers, lines) if lines else tag("p", "There is none yet."),
-        [beside_claim(axis) for axis in axes.values()],
+        [*map(beside_claim, axes.values()), page_parts.halves(cycle)],
         tag(
             "p",
             "A claim is shown when the one-sided 95 % lower bound of the paired difference exceeds the value "

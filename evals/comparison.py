@@ -5,7 +5,7 @@ Holm's adjustment over all compared suites decides the words.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from evals import statistics
@@ -33,9 +33,9 @@ def compare(suites: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Return one row per suite, and one per kind of a family whose kinds are judged alone.
 
     `suites` hold suite, metric, pairs (rows of key, prompt, passed_a, passed_b, detail_b, for changed facts
-    also answered_a and answered_b, for calibration confidence_a) and, where they are known, the modes in
-    which both checkpoints were asked, the notes of both scores, and the settings that name the margins of
-    non-inferiority.
+    also answered_a and answered_b, for calibration confidence_a) and, where they are known, the item_set, the
+    modes in which both checkpoints were asked, the notes of both scores, and the settings that name the
+    margins of non-inferiority.
     """
     return _adjusted([_row(part) for suite in suites for part in _parts(suite)])
 
@@ -72,6 +72,16 @@ def said(row: Row) -> str:
 def stale(row: Row) -> str:
     """State the shares of old answers to changed facts."""
     return f"stale        a {row['stale_a']:.3f}, b {row['stale_b']:.3f}: the old answer to a changed fact"
+
+
+def chosen(
+    models: Iterable[str], by_questions: Mapping[str, Collection[str]], rows: Sequence[Row]
+) -> list[str]:
+    """Return the models, each once, that questions of these rows have chosen among several.
+
+    `by_questions` holds by model the sets of questions that have."""
+    asked = {row["item_set"] for row in rows}
+    return [model for model in dict.fromkeys(models) if asked.intersection(by_questions.get(model, ()))]
 
 
 def flattered(name: str) -> str:
@@ -134,6 +144,7 @@ def _row(suite: Mapping[str, Any]) -> Row:
     return {
         "suite": name,
         "metric": suite["metric"],
+        "item_set": suite.get("item_set"),
         **({"kind": suite["kind"]} if "kind" in suite else {}),
         "a_score": standard,
         "b_score": measure.value([after for after, _ in items]),

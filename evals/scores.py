@@ -102,6 +102,14 @@ def noted(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [f"{suite}: {note}" for suite, row in scores.items() for note in row.get("notes", ())]
 
 
+def halves_counted(cycle: Mapping[str, Any]) -> str:
+    """Say which questions each number of a judged cycle counts, where half of them chose the recovery."""
+    if not cycle["verdict"] or not cycle.get("recovery_chosen"):
+        return ""
+    bounds = "only those that had no part in choosing the recovery"
+    return f"scores count all questions; the verdict's bounds {bounds}"
+
+
 def drawn(items: Sequence[T], limit: int | None) -> list[T]:
     """Return the first `limit` items of a shuffle that depends only on their number; None: all, in order."""
     if limit is None or limit >= len(items):

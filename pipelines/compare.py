@@ -25,8 +25,7 @@ def compare(ws: Workspace, a: str, b: str, suite: str | None = None) -> Row:
     if not found:
         raise never_scored((a, first), (b, second), suite)
     rows = comparison.compare(found)
-    by_questions = queries.chosen_by_questions(db)
-    chosen = [one for one in dict.fromkeys((first, second)) if one in by_questions]
+    chosen = comparison.chosen((first, second), queries.chosen_by_questions(db), rows)
     verdict = comparison.in_words(second, rows)
     return {"a": first, "b": second, **rows[0], "suites": rows, "chosen": chosen, "verdict": verdict}
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 
+from db.errors import TrackerError
 from db.reads import queries
 from evals import looks, power, verdict, verdict_sentences
 from evals.families.measures import measure_of
@@ -34,6 +36,7 @@ from pipelines.runs.workspace import Workspace
 
 MIDTRAIN = "midtrain"  # key of that stage
 EVEN = 0.5  # chance of passing below which a cycle warns of too few questions
+log = logging.getLogger(__name__)
 
 
 def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str | None = None) -> Result:
@@ -51,8 +54,16 @@ def _failure_recorded(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
     try:
         return _work(ws, job, stage)
     except Exception:
-        ws.tracker.record_cycle(stage.id, status="failed")
+        _note_failure(ws, stage)
         raise
+
+
+def _note_failure(ws: Workspace, stage: Stage) -> None:
+    """Record that a cycle has failed; where that cannot be written either, warn: what failed it is raised."""
+    try:
+        ws.tracker.record_cycle(stage.id, status="failed")
+    except TrackerError as error:
+        log.warning("the failure of the cycle of run %s could not be recorded: %s", stage.id, error)
 
 
 def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:

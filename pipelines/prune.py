@@ -19,14 +19,14 @@ from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.storage import atomic_dirs
 
-CYCLES = 2  # newest cycles whose checkpoints are kept: the next one may start or be taught from them
+CYCLES = 2  # newest recovered cycles whose checkpoints are kept: the next may start or be taught from them
 
 Row = dict[str, Any]
 
 
 def prune(ws: Workspace, *, cycles: int = CYCLES, remove: bool = False, run: str | None = None) -> Row:
     """Find the checkpoints that nothing needs, and remove their files where asked to; name unfinished runs
-    that hold training states. With `run`, give up that unfinished run instead: see `give_up`."""
+    and what they hold. With `run`, give up that unfinished run instead: see `give_up`."""
     if run is not None:
         return give_up(ws, run, cycles=cycles, remove=remove)
     spare, kept = _spare(ws, cycles)
@@ -34,7 +34,7 @@ def prune(ws: Workspace, *, cycles: int = CYCLES, remove: bool = False, run: str
         _remove(ws, spare)
     freed = sum(row["bytes"] for row in spare)
     found: Row = {"checkpoints": spare, "bytes": freed, "removed": remove, "kept": kept}
-    return found | {"unfinished": _holding(ws)}
+    return found | {"unfinished": _holding(ws, cycles)}
 
 
 def give_up(ws: Workspace, run_id: str, *, cycles: int = CYCLES, remove: bool = False) -> Row:
@@ -42,9 +42,7 @@ def give_up(ws: Workspace, run_id: str, *, cycles: int = CYCLES, remove: bool = 
     where asked to, remove them and mark the run, so that it is never resumed."""
     run = _resumable(ws, run_id)
     own = _own(ws, run)
-    mine = {stage["id"] for stage in own}
-    spare, kept = _spare(ws, cycles, given_up=mine)
-    its = [row for row in spare if row["run_id"] in mine]
+    its, kept = _of_its_own(ws, own, cycles)
     states = states_of(ws, own)
     held = bytes_of(states)
     freed = held + sum(row["bytes"] for row in its)
@@ -53,7 +51,6 @@ def give_up(ws: Workspace, run_id: str, *, cycles: int = CYCLES, remove: bool = 
             _remove_states(states)
             _remove(ws, its)
             _mark(ws, own)
-    kept += len(spare) - len(its)
     found: Row = {"checkpoints": its, "bytes": freed, "removed": remove, "kept": kept}
     return found | {"run": run["id"], "states": held}
 
@@ -76,6 +73,14 @@ def _own(ws: Workspace, run: Row) -> list[Row]:
     return [stage for stage in stages if stage["id"] not in theirs]
 
 
+def _of_its_own(ws: Workspace, own: list[Row], cycles: int) -> tuple[list[Row], int]:
+    """Return the checkpoints of a run and its stages that nothing else needs, and the number of others."""
+    mine = {stage["id"] for stage in own}
+    spare, kept = _spare(ws, cycles, given_up=mine)
+    its = [row for row in spare if row["run_id"] in mine]
+    return its, kept + len(spare) - len(its)
+
+
 def _mark(ws: Workspace, own: list[Row]) -> None:
     """Record that a run and its unfinished stages are given up, the run itself last.
 
@@ -94,22 +99,32 @@ def _is_at_work(ws: Workspace, run: Row) -> bool:
     return (run["status"] == "running" and not run["stalled"]) or worked_on(ws.run_directory(run["id"]))
 
 
-def _holding(ws: Workspace) -> list[Row]:
-    """Return the unfinished runs that hold training states and that no process works on, with their sizes."""
+def _holding(ws: Workspace, cycles: int) -> list[Row]:
+    """Return the unfinished runs that no process works on, with the bytes that giving each up frees."""
+    makers = {row["run_id"] for row in queries.checkpoints(ws.tracker.db, limit=None)}
     found: list[Row] = []
     for run in queries.unfinished_runs(ws.tracker.db):
-        held = 0 if _is_at_work(ws, run) else bytes_of(states_of(ws, _own(ws, run)))
+        held = 0 if _is_at_work(ws, run) else _held(ws, _own(ws, run), cycles, makers)
         if held:
             named = {name: run[name] for name in ("status", "started_at")}
             found.append({"run": run["id"], **named, "bytes": held})
     return found
 
 
+def _held(ws: Workspace, own: list[Row], cycles: int, makers: Collection[str]) -> int:
+    """Return the bytes of the states of a run and its stages, and of the checkpoints that only they need."""
+    made_any = any(stage["id"] in makers for stage in own)  # else there is nothing to look up
+    its = _of_its_own(ws, own, cycles)[0] if made_any else []
+    return bytes_of(states_of(ws, own)) + sum(row["bytes"] for row in its)
+
+
 def _spare(ws: Workspace, cycles: int, given_up: Collection[str] = ()) -> tuple[list[Row], int]:
     """Return the checkpoints that nothing needs but the runs to give up, and the number of the others."""
     rows = queries.checkpoints(ws.tracker.db, limit=None)[::-1]  # oldest first
     turned = queries.cycles(ws.tracker.db)
-    going_on = [row for row in turned if row["run"] not in given_up and not is_given_up(row)]
+    # Only cycles with a recovered model push out others: one that broke off is kept as long as it may go on.
+    recovered = [row for row in turned if row["checkpoints"]["recovered"]]
+    going_on = [row for row in recovered if row["run"] not in given_up and not is_given_up(row)]
     needed = _needed(ws, rows, going_on[max(0, len(going_on) - cycles) :], given_up)
     names = _names(turned)
     stored = [row for row in rows if row["kind"] != "reference"]

@@ -61,11 +61,10 @@ def named_share(weight: float) -> str:
     return repr(float(weight)).removesuffix(".0")
 
 
-def pareto(points: Sequence[Sequence[float | None]]) -> list[bool]:
-    """Mark the points that no other point dominates."""
+def pareto(points: Sequence[Sequence[float | None]]) -> list[bool | None]:
+    """Mark the points that no other point dominates; None where nothing of a point was measured."""
     values = [[value for value in point if value is not None] for point in points]
-
-    return [not any(_dominates(other, point) for other in values) for point in values]
+    return [not any(_dominates(other, point) for other in values) if point else None for point in values]
 
 
 def _dominates(point: Sequence[float], other: Sequence[float]) -> bool:

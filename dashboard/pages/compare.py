@@ -77,16 +77,17 @@ def _compared(context: PageContext, address: Address, a: str, b: str) -> Html:
     suite = address.choice("suite", [row["suite"] for row in rows], rows[0]["suite"])
     return tag(
         "div",
-        _warnings(context, {a: first, b: second}),
+        _warnings(context, {a: first, b: second}, rows),
         _table(rows, a, b),
         _flips(context, address, first, second, suite, rows),
         class_="stack",
     )
 
 
-def _warnings(context: PageContext, models: Mapping[str, str]) -> list[Html]:
-    """Say which models (name -> id) a cycle's questions chose among several."""
-    chosen = context.cached("chosen", lambda: queries.chosen_by_questions(context.db))
+def _warnings(context: PageContext, models: Mapping[str, str], rows: Sequence[Row]) -> list[Html]:
+    """Say which models (name -> id) questions compared here chose among several."""
+    by_questions = context.cached("chosen", lambda: queries.chosen_by_questions(context.db))
+    chosen = comparison.chosen(models.values(), by_questions, rows)
     said = [comparison.flattered(name) for name, one in models.items() if one in chosen]
     return [tag("p", with_code(f"{words}."), class_="notice") for words in said]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboard import reviewing, stage_progress
+from dashboard import page_parts, reviewing, stage_progress
 from dashboard.address import Address
 from dashboard.figures.stage_scores import stage_scores
 from dashboard.markup import Html, join, tag
@@ -43,7 +43,7 @@ def build(context: PageContext, address: Address) -> Html:
     scores = row["scores"]
     left = (
         tag("section", tag("h2", "Scores"), stage_scores(scores, samples), notes(scores), class_="card"),
-        tag("section", tag("h2", "Verdict"), _verdict(row, samples), _halves(row, runs), class_="card"),
+        tag("section", tag("h2", "Verdict"), _verdict(row, samples), page_parts.halves(row), class_="card"),
         tag(
             "section",
             tag("h2", "Stage by stage"),
@@ -124,16 +124,6 @@ def _verdict(row: Row, samples: Mapping[str, int]) -> Html:
     updates = row["scores"].get("updates", {})
     known = _still_known(row.get("knowledge_by_cycle") or [])
     return join(tag("div", lines, class_="axes"), _stale(updates), known)
-
-
-def _halves(row: Row, runs: Sequence[Row]) -> Html | None:
-    """Say which questions each number counts, where half of them chose the recovery."""
-    if not row["verdict"] or all(run["kind"] != "choose" for run in runs):
-        return None
-    words = (
-        "Scores count all questions; the bounds here only those that had no part in choosing the recovery."
-    )
-    return tag("p", words, class_="small")
 
 
 def _still_known(earlier: Sequence[Row]) -> Html | None:

@@ -132,6 +132,7 @@ def _assemble(
         "recovered_fraction": recovered_fraction(*_moved(suites.get("ifeval"))),
         "knowledge_kept": knowledge_kept(*_moved(suites.get("knowledge"))),
         "verdict": _verdict(verdicts),
+        "recovery_chosen": "choose" in cost,
         **_cost(cost, suites.get("ifeval")),
         "summary": row["summary"],
     }

@@ -50,8 +50,8 @@ class Transition:
 def compared(database: Database, a: str, b: str, *, suite: str | None = None) -> list[Row]:
     """Return one row per suite and metric on which both checkpoints were scored.
 
-    Columns: suite, metric, score_a, score_b, value_a, value_b, mode_a, mode_b, notes_a, notes_b (see
-    `paired_suites`), n, gained (fail -> pass), lost (pass -> fail), stale (of the lost: back to the old
+    Columns: suite, metric, item_set, score_a, score_b, value_a, value_b, mode_a, mode_b, notes_a, notes_b
+    (see `paired_suites`), n, gained (fail -> pass), lost (pass -> fail), stale (of the lost: back to the old
     answer of a changed fact). Sorted by suite, each suite's headline metric first."""
     one, other = aliased(Item), aliased(Item)
     found = []
@@ -68,9 +68,9 @@ def compared(database: Database, a: str, b: str, *, suite: str | None = None) ->
 def paired_suites(database: Database, a: str, b: str, *, suite: str | None = None) -> list[Row]:
     """Return what two checkpoints are compared on: a row per suite and metric on which both were scored.
 
-    Columns: suite, metric, pairs (of items), modes (how each was asked: most new tokens, template arguments,
-    temperature ...; None where it was not recorded), settings (of the later one's evaluation), notes (what
-    was noted as each was scored, such as prompts that were left out). IFEval first.
+    Columns: suite, metric, item_set, pairs (of items), modes (how each was asked: most new tokens, template
+    arguments, temperature ...; None where it was not recorded), settings (of the later one's evaluation),
+    notes (what was noted as each was scored, such as prompts that were left out). IFEval first.
 
     Suites on earlier cycles' documents, of which there may be hundreds, are left out unless one is named or
     there is no other; so is a suite of which every question's accepted answers have changed."""
@@ -80,6 +80,7 @@ def paired_suites(database: Database, a: str, b: str, *, suite: str | None = Non
         {
             "suite": row["suite"],
             "metric": row["metric"],
+            "item_set": row["item_set"],
             "modes": (row["mode_a"], row["mode_b"]),
             "settings": _settings_of(database, max(row["score_a"], row["score_b"])),
             "notes": [*(row["notes_a"] or ()), *(row["notes_b"] or ())],
@@ -163,6 +164,7 @@ def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> lis
     columns = (
         one.suite,
         one.metric,
+        one.item_set,
         one.id.label("score_a"),
         other.id.label("score_b"),
         one.value.label("value_a"),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.orm import aliased
 
 from db.reads.cycle_range import CycleRange, runs_of_cycles
 from db.reads.cycles import HEADLINE, RECOVERY
@@ -17,6 +18,7 @@ from db.session import Database
 
 SUITES = ("ifeval", "knowledge", "retention")
 TRAINING = ("midtrain", "distill")
+SEARCH = "locate"  # kind of the run above mixtures that are no way to recover
 
 Row = dict[str, Any]
 Questions = tuple[str | None, int]  # what a score was measured on: its item set and how many items
@@ -49,6 +51,7 @@ def training_runs(database: Database, *, limit: int = 60, run_ids: Sequence[str]
 def race(database: Database, *, student: str | None = None, limit: int = 100) -> list[Row]:
     """Return finished recovery runs, newest first: method, student, teacher, checkpoint, cost, scores.
 
+    Not among them are the mixtures of a search, each of which shows what a part of the weights has lost.
     Scores map a suite to value, low, high and n; recoveries of one student have theirs on the same
     questions, and `otherwise` names the suites where one answered only others. `student` selects the runs
     that started from that checkpoint."""
@@ -61,10 +64,11 @@ def race(database: Database, *, student: str | None = None, limit: int = 100) ->
         Run.started_at,
         Cycle.number.label("cycle"),
     )
+    above = aliased(Run)
     query = sa.select(*columns).join(Cycle, of_cycle(), isouter=True)
-    query = query.where(Run.project == database.project, Run.kind.in_(RECOVERY), Run.status == "done").limit(
-        limit
-    )
+    query = query.join(above, above.id == Run.parent_id, isouter=True).limit(limit)
+    query = query.where(Run.project == database.project, Run.kind.in_(RECOVERY), Run.status == "done")
+    query = query.where(above.kind.is_distinct_from(SEARCH))
     if student is not None:
         query = query.where(Run.config["student"].as_string() == student)
     with database.read() as connection:

@@ -6,6 +6,7 @@ hundredth page costs as much as the first.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import sqlalchemy as sa
@@ -112,10 +113,19 @@ def run_of_key(database: Database, key: str, *, parent: str | None = None) -> Ro
     return next(iter(runs_of(database, sa.select(Run).where(*named))), None)
 
 
-def chosen_by_questions(database: Database) -> set[str]:
-    """Return the checkpoints that a cycle's questions chose among several (`--recover-with`)."""
-    made = [run["result"] for run in runs(database, kind="choose", status="done", limit=None)]
-    return {result["checkpoint"] for result in made if len(result.get("tried") or ()) > 1}
+def chosen_by_questions(database: Database) -> dict[str, set[str]]:
+    """Return the checkpoints that a cycle's questions chose among several (`--recover-with`), each with the
+    sets of questions (Score.item_set) that it answered as a candidate."""
+    made = runs(database, kind="choose", status="done", limit=None)
+    chosen = {
+        run["id"]: run["result"]["checkpoint"] for run in made if len(run["result"].get("tried") or ()) > 1
+    }
+    query = sa.select(Run.parent_id, Score.checkpoint_id, Score.item_set).join(Run, Run.id == Score.run_id)
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for row in rows_of(database, query.where(Run.parent_id.in_(list(chosen)))):
+        if row["checkpoint_id"] == chosen[row["parent_id"]]:
+            found[row["checkpoint_id"]].add(row["item_set"])
+    return found
 
 
 def unfinished_runs(database: Database) -> list[Row]:

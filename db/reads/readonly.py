@@ -42,19 +42,22 @@ def select(database: Database, sql: str) -> Rows:
     """Return the rows of one SELECT (or VALUES, WITH … SELECT) as JSON-able objects; refuse anything else."""
     if not sql.strip().rstrip(";").strip():
         raise BadRequest("the query is empty: give a SELECT")
-    return _postgres(database, sql) if database.path is None else _sqlite(database.path, sql)
+    deadline = time.monotonic() + MOST_SECONDS
+    if database.path is None:
+        return _postgres(database, sql, deadline)
+    return _sqlite(database.path, sql, deadline)
 
 
-def _sqlite(path: Path, sql: str) -> Rows:
+def _sqlite(path: Path, sql: str, deadline: float) -> Rows:
     try:
-        with closing(_read_only(path)) as connection:
+        with closing(_read_only(path, deadline)) as connection:
             cursor = connection.execute(sql)
-            return _rows([column[0] for column in cursor.description or ()], cursor)
+            return _rows([column[0] for column in cursor.description or ()], cursor, deadline)
     except (sqlite3.Error, sqlite3.Warning) as error:
         raise _refusal(error, str(path)) from error
 
 
-def _read_only(path: Path) -> sqlite3.Connection:
+def _read_only(path: Path, deadline: float) -> sqlite3.Connection:
     """Open with three protections: read-only file, query_only connection, checked statements."""
     connection = sqlite3.connect(sqlite.read_only_file(path), uri=True, timeout=10)
     connection.isolation_level = None
@@ -63,7 +66,6 @@ def _read_only(path: Path) -> sqlite3.Connection:
     connection.set_authorizer(
         lambda action, *_: sqlite3.SQLITE_OK if action in READING else sqlite3.SQLITE_DENY
     )
-    deadline = time.monotonic() + MOST_SECONDS
     connection.set_progress_handler(lambda: time.monotonic() > deadline, 100_000)
     return connection
 
@@ -72,10 +74,14 @@ def _refusal(error: Exception, where: str) -> TrackerError:
     """Say why there are no rows: the query took too long, the database fails, or the query is at fault."""
     code = driver_code(error)
     if code in STOPPED:
-        return BadRequest(f"the query took more than {MOST_SECONDS:.0f} s and was stopped: ask for less")
+        return _too_slow()
     if code.startswith(BROKEN):
         return explain(error, where)
     return _faulty(error)
+
+
+def _too_slow() -> BadRequest:
+    return BadRequest(f"the query took more than {MOST_SECONDS:.0f} s and was stopped: ask for less")
 
 
 def _faulty(error: Exception) -> BadRequest:
@@ -86,7 +92,7 @@ def _faulty(error: Exception) -> BadRequest:
     return BadRequest(f"the query was refused ({said}): give one SELECT")
 
 
-def _postgres(database: Database, sql: str) -> Rows:
+def _postgres(database: Database, sql: str, deadline: float) -> Rows:
     """Run the SQL as a cursor's query, which must be a SELECT, in a read-only transaction."""
     options = {"postgresql_readonly": True, "no_parameters": True}
     try:
@@ -96,7 +102,7 @@ def _postgres(database: Database, sql: str) -> Rows:
                 sql.strip().rstrip(";")
             )
             try:
-                return _rows(list(result.keys()), result)
+                return _rows(list(result.keys()), result, deadline)
             finally:
                 connection.invalidate()  # a query may have changed the session, e.g. by set_config
     except SQLAlchemyError as error:
@@ -105,10 +111,12 @@ def _postgres(database: Database, sql: str) -> Rows:
         raise explain(error, database.where) from error
 
 
-def _rows(columns: Sequence[str], values: Iterable[Sequence[Any]]) -> Rows:
+def _rows(columns: Sequence[str], values: Iterable[Sequence[Any]], deadline: float) -> Rows:
     names = _unique(columns)
     rows: Rows = []
     for row in values:
+        if time.monotonic() > deadline:  # PostgreSQL's own limit holds for each fetch of rows
+            raise _too_slow()
         if len(rows) == MOST_ROWS:
             raise BadRequest(f"the query has more than {MOST_ROWS:,} rows: add a LIMIT or aggregate")
         rows.append({name: plain(value) for name, value in zip(names, row, strict=True)})

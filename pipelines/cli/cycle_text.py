@@ -7,7 +7,7 @@ from typing import Any
 
 from db.cycle_names import AXES, BROKEN_OFF, STAGES, is_given_up
 from evals import learned
-from evals.scores import noted
+from evals.scores import halves_counted, noted
 from pipelines.cli.options import state_words, table
 from recovery.command_line import command
 
@@ -22,7 +22,7 @@ def cycle_text(row: dict[str, Any], home: Path | None = None) -> str:
     ]
     lines = [f"cycle {row['cycle']}: {state_words(row)}", *resume_lines(row, home)]
     lines.append(table(scores, ["suite", *STAGES, "n"]))
-    lines += [f"note       {said}" for said in noted(row["scores"])]
+    lines += [f"note       {said}" for said in (*noted(row["scores"]), halves_counted(row)) if said]
     verdict = row["verdict"]
     if verdict:
         lines += [axis_line(axis, verdict) for axis in AXES if _shown(axis, verdict)]

@@ -238,6 +238,8 @@ def verdict_command(session: Session, cycle: int) -> None:
     with session.workspace() as ws:
         row = queries.cycle(ws.tracker.db, cycle)
         if not row["verdict"]:
+            if session.json:
+                session.show({"cycle": cycle, "status": row["status"], "verdict": None}, "")
             require_accepted(ws, [row])
             resume = command(ws.named_home, "resume", row["run"])
             onward = f"; `{resume}` goes on with it" if broke_off(row) else ""

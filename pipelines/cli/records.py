@@ -208,7 +208,7 @@ def query_command(session: Session, sql: str) -> None:
     show_default=True,
     type=click.IntRange(0),
     metavar="N",
-    help="keep the checkpoints of the newest N cycles",
+    help="keep the checkpoints of the newest N cycles that have a recovered model",
 )
 @click.option("--run", metavar="RUN", help="give up this unfinished run, its states and what only it needs")
 @click.option("--yes", is_flag=True, help="remove the files; without it they are only listed")
@@ -220,7 +220,7 @@ def prune_command(session: Session, cycles: int, run: str | None, yes: bool) -> 
     Kept are the checkpoints of the newest cycles, those that an alias such as base or current or a route in
     recover.yaml names, all in the result of the newest of each stage that was run by itself, and those of
     runs that may be resumed. What is recorded of the others stays: scores, samples, lineage. Unfinished runs
-    that hold training states are named; --run gives one up, after which nothing resumes it.
+    are named with what they alone need; --run gives one up, after which nothing resumes it.
 
     \b
     recover prune
@@ -248,13 +248,13 @@ def _checkpoints_text(found: dict[str, Any]) -> str:
 
 
 def _holding_text(unfinished: list[dict[str, Any]], home: Path | None) -> list[str]:
-    """Name the unfinished runs that hold training states, and how to go on with one or to give it up."""
+    """Name the unfinished runs with what each holds, and how to go on with one or to give it up."""
     if not unfinished:
         return []
     onward, away = command(home, "resume", "RUN"), command(home, "prune", "--run", "RUN", "--yes")
     ways = f"`{onward}` goes on with it, `{away}` gives it up"
     rows = _sizes(unfinished, "run", "status", "started_at")
-    return [f"training states of unfinished runs ({ways}):\n{rows}"]
+    return [f"held by unfinished runs, as training states and checkpoints of their own ({ways}):\n{rows}"]
 
 
 def given_up_text(found: dict[str, Any]) -> str:

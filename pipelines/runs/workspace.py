@@ -62,7 +62,7 @@ class Workspace:
         there = Database.open(database, create=create)
         ws = cls(home, Tracker(there, project=home_project.project_of(home, there)), shown, implicit)
         if create:
-            _remember(home, db_url)
+            _remember(home, db_url, there.path)
         else:
             ws._require_project()
         return ws
@@ -268,12 +268,12 @@ def remembered_database(home: Path) -> str | None:
         return None
 
 
-def _remember(home: Path, db_url: str | None) -> None:
-    """Note the database of a new home, readable by its owner alone: a URL may hold a password."""
+def _remember(home: Path, db_url: str | None, file: Path | None) -> None:
+    """Note the database of a new home, a file by its absolute path; readable by its owner alone, as a URL may
+    hold a password."""
     kept = home / DATABASE_ELSEWHERE
     if db_url is None or remembered_database(home) or (home / DATABASE_NAME).exists():
         return
-    place = db_url if "://" in db_url else str(Path(db_url).expanduser().absolute())
     # "w": a kill may have left the file empty.
-    with open(kept, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-        file.write(place + "\n")
+    with open(kept, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as noted:
+        noted.write(f"{file or db_url}\n")

@@ -92,16 +92,20 @@ def test_page_and_command_take_the_margin_of_the_later_evaluation(tmp_path: Path
                 assert "b is at most 20 points worse" in words
 
 
-@pytest.mark.parametrize("tried", [1, 2])
-def test_a_model_that_its_questions_chose_is_not_compared_without_a_word(tmp_path: Path, tried: int) -> None:
+@pytest.mark.parametrize(("tried", "asked", "warned"), [(1, 20, False), (2, 20, True), (2, 19, False)])
+def test_a_model_that_these_questions_chose_is_not_compared_without_a_word(
+    tmp_path: Path, tried: int, asked: int, warned: bool
+) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
         for name in ("one", "two"):
             scored(tracker, name, [True] * 20)
         choice = tracker.start_run("choose")
+        candidate = tracker.start_run("eval", parent=choice.id, key="asked:two")
+        tracker.record_score(candidate.id, "two", databases.score("ifeval", 1.0, *[True] * asked, n=asked))
         tracker.finish_run(choice.id, {"checkpoint": "two", "tried": [{"name": "none"}] * tried})
         page = views.look(views.context(tracker), "/compare?a=one&b=two")
-    warned = "two was chosen by half of its cycle's questions, which flatter it: its verdict judges by"
-    assert (warned in page.text) is (tried > 1) and "one was chosen" not in page.text
+    said = "two was chosen by half of its cycle's questions, which flatter it: its verdict judges by"
+    assert (said in page.text) is warned and "one was chosen" not in page.text
 
 
 def test_several_answers_to_a_prompt_are_not_called_prompts(tmp_path: Path) -> None:
@@ -212,6 +216,21 @@ def test_merges_are_named_by_their_kind(tmp_path: Path) -> None:
         page = views.look(views.context(tracker), "/methods")
     assert all(name in page.text for name in ("merge 0.5", "embeddings", "residual 0.7"))
     assert "embeddings 1" not in page.text
+
+
+def test_the_mixtures_of_a_search_are_no_ways_to_recover(tmp_path: Path) -> None:
+    """`recover locate` merges one for each part: the page was full of rows that nothing tells apart."""
+    with Tracker(tmp_path / "recover.db") as tracker:
+        for above, kind, weight in (("locate", "parts", 1.0), ("sweep", "linear", 0.5)):
+            parent = tracker.start_run(above).id
+            config = {"student": "mid", "kind": kind, "weight": weight}
+            for number in range(2):
+                run = tracker.start_run("merge", parent=parent, key=f"{number}", config=config)
+                tracker.finish_run(run.id, {"checkpoint": f"{kind} {number}"})
+        alone = tracker.start_run("merge", config={"student": "mid", "kind": "embeddings", "weight": 1.0})
+        tracker.finish_run(alone.id, {"checkpoint": "alone"})
+        rows = overview.race(tracker.db)
+    assert [row["method"] for row in rows] == ["embeddings", "merge 0.5", "merge 0.5"]
 
 
 def recovered(

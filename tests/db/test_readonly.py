@@ -174,6 +174,15 @@ def test_a_query_without_an_end_is_stopped(tracker: Tracker, monkeypatch: pytest
         queries.select(tracker.db, endless)
 
 
+def test_rows_that_come_after_the_time_is_over_are_not_waited_for(
+    tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL's own limit, which 0 turns off, holds for each fetch of rows and never for all of them."""
+    monkeypatch.setattr(readonly, "MOST_SECONDS", 0.0)
+    with pytest.raises(BadRequest, match="was stopped: ask for less"):
+        queries.select(tracker.db, "SELECT * FROM items")
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "remedy"),
     [

@@ -211,11 +211,12 @@ def test_unfinished_runs_that_hold_states_are_named_until_they_are_given_up(ws: 
     kept = turned(ws, 1)
     run, midtrained, state = cut_off(ws, 2)
     (held,) = prune(ws)["unfinished"]
-    assert (held["run"], held["status"], held["bytes"]) == (run, "stopped", 300)
+    size = 300 + ws.store.size(midtrained)
+    assert (held["run"], held["status"], held["bytes"]) == (run, "stopped", size)
     assert f"{run}  stopped" in prune_text(prune(ws))
     listed = prune(ws, run=run)
     assert [row["id"] for row in listed["checkpoints"]] == [midtrained]
-    assert (listed["states"], listed["bytes"]) == (300, 300 + ws.store.size(midtrained))
+    assert (listed["states"], listed["bytes"]) == (300, size)
     assert state.is_dir() and midtrained in there(ws)  # nothing is removed unless asked for
     assert "add --yes" in given_up_text(listed) and run in given_up_text(listed)
     assert prune(ws, run=run, remove=True) == {**listed, "removed": True}
@@ -232,6 +233,38 @@ def test_unfinished_runs_that_hold_states_are_named_until_they_are_given_up(ws: 
     assert prune(ws, run=run, remove=True)["bytes"] == 0
     assert queries.run(ws.tracker.db, run)["error"] == "given up (interrupted)"
     assert prune(ws, cycles=1)["checkpoints"] == []  # the newest cycle that goes on is the first
+
+
+def test_cycles_that_broke_off_do_not_push_out_the_newest_recovered_one(ws: Workspace) -> None:
+    rejected = turned(ws, 1)
+    for number in (2, 3):
+        cut_off(ws, number)
+    assert prune(ws, remove=True)["checkpoints"] == []
+    assert set(rejected.values()) <= there(ws)
+    assert {row["id"] for row in prune(ws, cycles=0)["checkpoints"]} == set(rejected.values())
+
+
+def test_an_unfinished_run_without_a_state_is_named_with_the_checkpoints_that_only_it_needs(
+    ws: Workspace,
+) -> None:
+    """A search that was cut off holds a model for each mixture."""
+    search = ws.tracker.start_run("locate", key="search").id
+    mixtures = []
+    for number in range(2):
+        merged = ws.tracker.start_run("merge", parent=search, key=f"put back:{number}").id
+        mixtures.append(published(ws, f"mixture {number}", run=merged))
+        ws.tracker.finish_run(merged, {"checkpoint": mixtures[-1]})
+    ws.tracker.set_alias("best", mixtures[0])
+    ws.tracker.stop_run(search, "interrupted")
+    waiting = ws.tracker.start_run("eval", key="waiting").id  # holds nothing
+    ws.tracker.stop_run(waiting, "interrupted")
+    found = prune(ws)
+    assert found["checkpoints"] == []
+    held = [(row["run"], row["bytes"]) for row in found["unfinished"]]
+    assert held == [(search, ws.store.size(mixtures[1]))] == [(search, prune(ws, run=search)["bytes"])]
+    assert f"{search}  stopped" in prune_text(found)
+    prune(ws, run=search, remove=True)
+    assert there(ws) == {ws.clean().id, mixtures[0]} and prune(ws)["unfinished"] == []
 
 
 def test_stages_that_had_ended_before_their_run_is_given_up_keep_when(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from db.errors import TrackerError
 from db.reads import queries
 from pipelines.config.jobs import CycleJob, DemoJob, EvalJob
 from pipelines.config.settings import CONFIG_NAME
@@ -23,7 +24,7 @@ from pipelines.resume import resume
 from pipelines.runs.kept_texts import learned
 from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
-from recovery.errors import InputError
+from recovery.errors import InputError, OutOfMemory
 from tests.support.small_cycles import turned
 
 
@@ -86,6 +87,22 @@ def test_a_resumed_cycle_of_any_student_becomes_current_where_that_is_as_it_was(
         ws.tracker.set_alias("current", before)
     assert resume(ws)["status"] == "accepted"
     assert queries.resolve(ws.tracker.db, "current") == queries.resolve(ws.tracker.db, "cycle:1") != before
+
+
+def test_a_failure_that_cannot_be_recorded_hides_no_error(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away(*_: Any, **__: Any) -> None:
+        raise TrackerError("database cannot be reached")
+
+    def fail(*_: Any, **__: Any) -> None:
+        monkeypatch.setattr(ws.tracker, "record_cycle", away)
+        raise OutOfMemory("step 3: the memory is full")
+
+    monkeypatch.setattr("pipelines.cycle.midtrain", fail)
+    with pytest.raises(OutOfMemory, match="step 3: the memory is full"):
+        begin(ws, docs)
+    assert "could not be recorded: database cannot be reached" in caplog.text
 
 
 @pytest.mark.parametrize("at", ["pipelines.midtrain.training_run.run_training", "pipelines.cycle.distill"])

@@ -267,6 +267,23 @@ def test_an_interrupted_cycle_is_stopped_and_says_how_to_go_on(recover: Recover,
     verdict = recover("--db", database, "verdict", "1")
     assert verdict.code == 3
     assert f"it is stopped; `recover resume {run}` goes on with it" in verdict.err
+    document = recover("--db", database, "verdict", "1", "--json")
+    assert (document.code, document.err) == (3, verdict.err)
+    assert document.json == {"cycle": 1, "status": "stopped", "verdict": None}
+
+
+def test_the_verdict_of_a_cycle_of_which_nothing_was_judged_is_a_document_too(
+    recover: Recover, tmp_path: Path
+) -> None:
+    database = tmp_path / "recover.db"
+    with Tracker(database) as tracker:
+        run = tracker.start_run("cycle", key="one").id
+        tracker.record_cycle(run, status="rejected")
+        tracker.finish_run(run)
+    said = recover("--db", database, "--json", "verdict", "1")
+    assert (said.code, said.json) == (3, {"cycle": 1, "status": "rejected", "verdict": None})
+    assert "no axis was judged" in said.error
+    assert recover("--db", database, "verdict", "1").out == ""
 
 
 def test_what_verdict_and_demo_say_to_type_names_the_home(recover: Recover, tmp_path: Path) -> None:
@@ -708,13 +725,12 @@ def test_paths_in_the_settings_start_from_the_folder_of_the_home(
     assert config.model == settings.read(path).model
 
 
+@pytest.mark.parametrize("database", ["elsewhere.db", "sqlite:///elsewhere.db"])
 def test_a_home_remembers_its_database(
-    recover: Recover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recover: Recover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    made = recover(
-        "-q", "--home", "home", "--db", "elsewhere.db", "init", "--model", tiny.save(tmp_path / "m")
-    )
+    made = recover("-q", "--home", "home", "--db", database, "init", "--model", tiny.save(tmp_path / "m"))
     assert made.code == 0 and (tmp_path / "elsewhere.db").exists()
     monkeypatch.chdir("/")
     assert len(recover("--home", tmp_path / "home", "ls", "checkpoints", "--json").json) == 1

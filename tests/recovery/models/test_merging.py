@@ -345,6 +345,7 @@ def test_the_front_holds_what_no_other_beats() -> None:
     points = [[0.1, 0.9], [0.5, 0.9], [0.9, 0.1], [0.5, 0.5], [0.9, 0.1]]
     assert pareto(points) == [False, True, True, False, True]
     assert pareto([[0.4, None], [0.9, None]]) == [False, True]
+    assert pareto([[None, None], [None, None]]) == [None, None]  # as where families alone were asked
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))
