@@ -71,31 +71,13 @@ def cycle_job(
     Without suites: all that have questions, behaviour and knowledge being required for acceptance.
     """
     chosen_later, changes = _recovery(recover_with, changes)
-    settings = resolved(ws, docs, changes)
-    distils = chosen_later != "merge"  # auto does where nothing cheaper passes
-    if distils:
-        check_settings(settings.distill, ws.config)
-        settings = settings.model_copy(update={"distill": with_routes(ws, settings.distill)})
-    if chosen_later is None:  # auto always tries a method with a frozen teacher
-        method = settings.distill.resolved_method()
-        refuse_ignored(method, overlap=guard_typed(changes))
-    require_place("sampler", settings.eval.sampler, ws.config)
+    settings = _with_recovery(ws, resolved(ws, docs, changes), chosen_later, changes)
     chosen = ws.checkpoint(student)
-    require_registered(ws)
-    require_both_trainable(ws, chosen, settings, distils=distils)
-    if distils:
-        require_kept(ws, chosen, settings, cycle=True)
+    _require_trainable(ws, chosen, settings, chosen_later)
     unmergeable = _unmergeable(ws, chosen, settings, chosen_later)
-    further = 0  # checkpoints that a choice makes
-    if chosen_later:
-        further = len(made(chosen_later, settings.distill.method, mixing=not unmergeable)) - distils
-    require_space(ws, chosen, settings, STAGES if distils else STAGES[:1], further)
-    sure = STAGES[:1] if chosen_later else STAGES  # a choice leaves out what cannot be made
-    require_memory(ws, chosen, settings, sure, ws.clean())
+    _require_room(ws, chosen, settings, chosen_later, mixing=not unmergeable)
     folder = training_folder(ws, docs, settings)
-    settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment, changes)})
-    settings = with_further(ws, with_ifeval(ws, settings, changes))
-    ifeval_prompts.require_new(settings.eval)
+    settings = _with_files(ws, settings, augment, changes)
     judged = _judged_suites(settings, suites, typed="eval.behaviours" in changes)
     settings = _measuring(settings, judged)
     passage_teaching.check(settings.midtrain, augment)
@@ -115,10 +97,7 @@ def cycle_job(
         recover_with=chosen_later,
         unmergeable=unmergeable,
     )
-    _require_answerable(ws, job)
-    job = _with_prompts(ws, job, docs, changes, distils=distils)
-    say_beside(ws, docs, changes, _asked_or_read(job, distils=distils))
-    return job
+    return _checked(ws, job, docs, changes)
 
 
 def _recovery(recover_with: str | None, changes: Changes) -> tuple[str | None, Changes]:
@@ -128,6 +107,35 @@ def _recovery(recover_with: str | None, changes: Changes) -> tuple[str | None, C
     if recover_with is None or recover_with in CHOICES:
         return recover_with, changes
     return None, {**changes, "distill.method": recover_with}
+
+
+def _distils(chosen_later: str | None) -> bool:
+    """Return whether a cycle may distil: `auto` does where nothing cheaper passes, `merge` never."""
+    return chosen_later != "merge"
+
+
+def _with_recovery(ws: Workspace, settings: Config, chosen_later: str | None, changes: Changes) -> Config:
+    """Return the settings with the routes of recovery; refuse dials and options that its method does not
+    read, and engines that are not here."""
+    if _distils(chosen_later):
+        check_settings(settings.distill, ws.config)
+        settings = settings.model_copy(update={"distill": with_routes(ws, settings.distill)})
+    if chosen_later is None:  # auto always tries a method with a frozen teacher
+        method = settings.distill.resolved_method()
+        refuse_ignored(method, overlap=guard_typed(changes))
+    require_place("sampler", settings.eval.sampler, ws.config)
+    return settings
+
+
+def _require_trainable(
+    ws: Workspace, student: Checkpoint, settings: Config, chosen_later: str | None
+) -> None:
+    """Refuse a student that cannot be trained, and a server of the teacher that would get other weights."""
+    distils = _distils(chosen_later)
+    require_registered(ws)
+    require_both_trainable(ws, student, settings, distils=distils)
+    if distils:
+        require_kept(ws, student, settings, cycle=True)
 
 
 def _unmergeable(
@@ -145,6 +153,36 @@ def _unmergeable(
     return None
 
 
+def _require_room(
+    ws: Workspace, student: Checkpoint, settings: Config, chosen_later: str | None, *, mixing: bool
+) -> None:
+    """Refuse stages that the disk or the memory cannot hold; those that a choice can leave out aside."""
+    distils = _distils(chosen_later)
+    further = 0  # checkpoints that a choice makes
+    if chosen_later:
+        further = len(made(chosen_later, settings.distill.method, mixing=mixing)) - distils
+    require_space(ws, student, settings, STAGES if distils else STAGES[:1], further)
+    sure = STAGES[:1] if chosen_later else STAGES  # a choice leaves out what cannot be made
+    require_memory(ws, student, settings, sure, ws.clean())
+
+
+def _with_files(ws: Workspace, settings: Config, augment: Path | None, changes: Changes) -> Config:
+    """Return the settings with a share for retold documents, and with the files of all their prompts."""
+    midtrain = with_augmented(settings.midtrain, augment, changes)
+    settings = settings.model_copy(update={"midtrain": midtrain})
+    settings = with_further(ws, with_ifeval(ws, settings, changes))
+    ifeval_prompts.require_new(settings.eval)
+    return settings
+
+
+def _checked(ws: Workspace, job: CycleJob, docs: Path, changes: Changes) -> CycleJob:
+    """Return the job with the prompts that its stages read; refuse what they cannot ask or train on."""
+    _require_answerable(ws, job)
+    job = _with_prompts(ws, job, docs, changes)
+    say_beside(ws, docs, changes, _asked_or_read(job))
+    return job
+
+
 def _require_answerable(ws: Workspace, job: CycleJob) -> None:
     """Refuse an evaluation that the clean model could not answer."""
     asked = evaluation_within(job, job.clean, "clean", job.settings.eval, job.earlier)
@@ -154,12 +192,13 @@ def _require_answerable(ws: Workspace, job: CycleJob) -> None:
     require_answerable(ws, ws.clean(), suites, asked.settings.sampler)
 
 
-def _with_prompts(ws: Workspace, job: CycleJob, docs: Path, changes: Changes, *, distils: bool) -> CycleJob:
+def _with_prompts(ws: Workspace, job: CycleJob, docs: Path, changes: Changes) -> CycleJob:
     """Return the job with the prompts that its stages read, written first if the clean model writes them, and
     all inputs of recovery checked."""
     settings = job.settings
+    distils = _distils(job.recover_with)
     answered_by_clean = _answered_by_clean(job)
-    if _reads_prompts(job, distils=distils):
+    if _reads_prompts(job):
         wanted = wanted_of_rows(settings.distill) if distils else None
         prompts = recovery_prompts(ws, settings, changes, wanted=wanted)
         job = job.model_copy(update={"prompts": prompts})
@@ -172,8 +211,8 @@ def _with_prompts(ws: Workspace, job: CycleJob, docs: Path, changes: Changes, *,
     return job
 
 
-def _reads_prompts(job: CycleJob, *, distils: bool) -> bool:
-    return _answered_by_clean(job) or (distils and reads_prompts(job.settings.distill))
+def _reads_prompts(job: CycleJob) -> bool:
+    return _answered_by_clean(job) or (_distils(job.recover_with) and reads_prompts(job.settings.distill))
 
 
 def _answered_by_clean(job: CycleJob) -> bool:
@@ -182,13 +221,13 @@ def _answered_by_clean(job: CycleJob) -> bool:
     return bool(job.settings.midtrain.mix.chat) or job.recover_with == "auto"
 
 
-def _asked_or_read(job: CycleJob, *, distils: bool) -> dict[str, str | None]:
+def _asked_or_read(job: CycleJob) -> dict[str, str | None]:
     """Return the questions and prompts that the cycle uses, by the file beside the documents that they may
     come from."""
     used: dict[str, str | None] = {"ifeval": job.settings.eval.ifeval}
     if KNOWLEDGE in job.required:
         used = {"probes": job.settings.eval.probes, **used}
-    return used | ({"prompts": job.prompts} if _reads_prompts(job, distils=distils) else {})
+    return used | ({"prompts": job.prompts} if _reads_prompts(job) else {})
 
 
 def _judged_suites(settings: Config, suites: str | None, *, typed: bool) -> tuple[str, ...]:

@@ -13,15 +13,12 @@ from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
     midtraining_prompts,
-    require_probes,
     resolved,
     training_folder,
     with_augmented,
     with_ifeval,
 )
-from pipelines.job_from_options.trained_weights import require_registered, require_trainable
-from pipelines.machine.disk_space import require_space
-from pipelines.machine.held_memory import require_memory
+from pipelines.job_from_options.train import require_stage
 from pipelines.piloting.narrow_runs import known_law
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
@@ -41,10 +38,7 @@ def pilot_job(
     changes: Changes = NONE,
 ) -> PilotJob:
     """Build a pilot; without rates, of the configured learning rate and a quarter of it."""
-    if not 0 < budget <= 100:
-        raise InputError(f"--budget {budget:g}: give points of behaviour, above 0 and up to 100")
-    if not 0 < share <= 1:
-        raise InputError(f"--share {share:g}: give a share of the documents, above 0 and up to 1")
+    _require_shares(budget, share)
     settings = resolved(ws, docs, changes)
     rate = settings.midtrain.optimizer.learning_rate
     tried = parse_rates(rates) if rates else (rate / 4, rate)
@@ -52,11 +46,7 @@ def pilot_job(
         raise InputError("a pilot predicts training on text: set midtrain.method to text, or run the cycle")
     settings = _without_retold(settings, changes)
     chosen = ws.checkpoint(student)
-    require_registered(ws)
-    require_trainable(ws, chosen, settings, "midtrain", changes)
-    require_space(ws, chosen, settings, ("midtrain",), further=len(tried) - 1)
-    require_memory(ws, chosen, settings, ("midtrain",), ws.clean())
-    require_probes(settings)
+    require_stage(ws, chosen, settings, "midtrain", changes, further=len(tried) - 1)
     folder = training_folder(ws, docs, settings)
     settings = with_ifeval(ws, settings, changes)
     if known_law(ws) is None:
@@ -76,6 +66,14 @@ def pilot_job(
         changes=dict(changes),
         seed=settings.seed,
     )
+
+
+def _require_shares(budget: float, share: float) -> None:
+    """Refuse a budget or a share of the documents that means nothing."""
+    if not 0 < budget <= 100:
+        raise InputError(f"--budget {budget:g}: give points of behaviour, above 0 and up to 100")
+    if not 0 < share <= 1:
+        raise InputError(f"--share {share:g}: give a share of the documents, above 0 and up to 1")
 
 
 def _without_retold(settings: Config, changes: Changes) -> Config:

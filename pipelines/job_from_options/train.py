@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipelines.config.jobs import DistillJob, MergeJob, MidtrainJob, Mixture, SweepJob
+from pipelines.config.sections.distill import DistillConfig
+from pipelines.config.settings import Config
 from pipelines.distillation.input_checks import check_settings, checked_inputs
 from pipelines.distillation.inputs import reads_prompts, refuse_ignored, wanted_of_rows
 from pipelines.job_from_options.inputs import (
@@ -35,6 +37,9 @@ from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from pipelines.sweep import parse_weights
 
+if TYPE_CHECKING:
+    from recovery.storage.checkpoints import Checkpoint
+
 OPTIONS_OF_SOME_METHODS = {
     "pairs": "distill.pairs",
     "context": "distill.context",
@@ -53,11 +58,7 @@ def midtrain_job(
 ) -> MidtrainJob:
     settings = resolved(ws, docs, changes)
     chosen = ws.checkpoint(student)
-    require_registered(ws)
-    require_trainable(ws, chosen, settings, "midtrain", changes)
-    require_space(ws, chosen, settings, ("midtrain",))
-    require_memory(ws, chosen, settings, ("midtrain",), ws.clean())
-    require_probes(settings)
+    require_stage(ws, chosen, settings, "midtrain", changes)
     folder = training_folder(ws, docs, settings)
     midtrain = with_augmented(settings.midtrain, augment, changes)
     passage_teaching.check(midtrain, augment)
@@ -75,6 +76,27 @@ def midtrain_job(
     )
 
 
+def require_stage(
+    ws: Workspace,
+    student: Checkpoint,
+    settings: Config,
+    stage: str,
+    changes: Changes,
+    *,
+    teacher: str = "base",
+    further: int = 0,
+) -> None:
+    """Refuse a stage of its own that cannot train the student, or has no room; and unreadable probes.
+
+    It writes so many `further` checkpoints beside its own.
+    """
+    require_registered(ws)
+    require_trainable(ws, student, settings, stage, changes)
+    require_space(ws, student, settings, (stage,), further)
+    require_memory(ws, student, settings, (stage,), ws.checkpoint(teacher))
+    require_probes(settings)
+
+
 def distill_job(
     ws: Workspace,
     teacher: str = "base",
@@ -86,17 +108,8 @@ def distill_job(
     """Build a distillation; without a student, of the newest midtrained checkpoint."""
     chosen = ws.checkpoint(student or newest_midtrained(ws))
     settings = resolved(ws, docs or taught_folder(ws, chosen.id), changes)
-    require_registered(ws)
-    require_trainable(ws, chosen, settings, "distill", changes)
-    require_space(ws, chosen, settings, ("distill",))
-    require_memory(ws, chosen, settings, ("distill",), ws.checkpoint(teacher))
-    require_probes(settings)
-    distill = with_routes(ws, settings.distill)
-    check_settings(distill, ws.config)
-    require_kept(ws, chosen, settings)
-    method = distill.resolved_method()
-    typed = {option: changes.get(key) for option, key in OPTIONS_OF_SOME_METHODS.items()}
-    refuse_ignored(method, **typed, overlap=guard_typed(changes))
+    require_stage(ws, chosen, settings, "distill", changes, teacher=teacher)
+    distill = _distilling(ws, chosen, settings, changes)
     folder = readable_folder(ws, docs, settings) if docs else None
     job = DistillJob(
         student=chosen.id,
@@ -113,6 +126,18 @@ def distill_job(
         job = job.model_copy(update={"prompts": prompts})
     checked_inputs(ws, job)
     return job
+
+
+def _distilling(ws: Workspace, student: Checkpoint, settings: Config, changes: Changes) -> DistillConfig:
+    """Return the settings of a distillation with its routes; refuse dials, engines and options that its
+    method has no use for."""
+    distill = with_routes(ws, settings.distill)
+    check_settings(distill, ws.config)
+    require_kept(ws, student, settings)
+    method = distill.resolved_method()
+    typed = {option: changes.get(key) for option, key in OPTIONS_OF_SOME_METHODS.items()}
+    refuse_ignored(method, **typed, overlap=guard_typed(changes))
+    return distill
 
 
 def merge_job(

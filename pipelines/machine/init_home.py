@@ -192,6 +192,7 @@ def _write(path: Path, text: str) -> None:
 
 def _register(ws: Workspace) -> Checkpoint:
     """Load the model once, to refuse an unusable one, then register it by the hash of its weights."""
+    from pipelines.machine.thinking_switch import thinking_left_on
     from recovery.inspection.supported import load_supported, restrictions
     from recovery.models import loading
     from recovery.models.hub import locate
@@ -212,6 +213,8 @@ def _register(ws: Workspace) -> Checkpoint:
     )
     chat_model = load_supported(spec)
     if said := restrictions(chat_model):
+        ws.progress.say(said)
+    if said := thinking_left_on(chat_model.encoder):
         ws.progress.say(said)
     if chat_model.encoder.writes_date and "today" not in settings.template_args:
         _pin_date(ws)

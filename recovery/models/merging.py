@@ -32,7 +32,13 @@ from recovery.models.hub import locate
 from recovery.models.quantization import require_whole
 from recovery.models.task_vectors import Mask, Residual, magnitude_of_rank
 from recovery.storage.atomic_dirs import storage_errors
-from recovery.storage.checkpoints import MANIFEST, base_directory, model_files
+from recovery.storage.checkpoints import (
+    FURTHER_TEMPLATES,
+    MANIFEST,
+    PROCESSOR_TEMPLATE,
+    base_directory,
+    model_files,
+)
 from recovery.storage.weights_hash import (
     SAFETENSORS_DTYPES,
     TensorSlot,
@@ -275,11 +281,14 @@ def _refuse_different(names: Collection[str]) -> None:
 
 
 def _copy_rest(student: Path, base: Path, target: Path) -> None:
-    """Copy config, tokenizer and template of the base, then an adapter's over them."""
+    """Copy config, tokenizer and templates of the base, then an adapter's over them."""
     for directory in dict.fromkeys((base, student)):
         for name in model_files(directory):
             if name != MANIFEST and not name.startswith("adapter_") and not name.endswith(".safetensors"):
+                (target / name).parent.mkdir(exist_ok=True)
                 shutil.copyfile(directory / name, target / name)
+    if (target / FURTHER_TEMPLATES).is_dir():
+        (target / PROCESSOR_TEMPLATE).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from recovery.errors import RecoverError
 from recovery.forward.hidden_states import is_adapter, unwrap
 from recovery.models.hub import quiet
 from recovery.models.quantization import require_whole
+from recovery.storage.checkpoints import FURTHER_TEMPLATES, PROCESSOR_TEMPLATE
 from recovery.storage.weights_hash import checkpoint_tensors, stored_tensors, weight_files
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def save(chat: ChatModel, directory: Path | str) -> None:
-    """Write weights as safetensors (of an adapter: the adapter alone), tokenizer, template and generation
+    """Write weights as safetensors (of an adapter: the adapter alone), tokenizer, templates, generation
     config; raise RecoverError unless every tensor is on disk as it is in memory."""
     if not is_adapter(chat.model):
         require_whole(chat, "saving a model")
@@ -36,7 +38,18 @@ def save(chat: ChatModel, directory: Path | str) -> None:
         else:
             unwrap(chat.model).save_pretrained(target, state_dict=weights)
         chat.tokenizer.save_pretrained(target)
+        if chat.directory and not is_adapter(chat.model):
+            _copy_processor(chat.directory, target)
         require_saved(chat, target)
+
+
+def _copy_processor(source: Path, target: Path) -> None:
+    """Copy what images are read with, which neither a model nor its tokenizer saves."""
+    files = list(source.glob("*processor*.json"))
+    if not (target / FURTHER_TEMPLATES).is_dir():
+        files += source.glob(PROCESSOR_TEMPLATE)
+    for file in files:
+        shutil.copyfile(file, target / file.name)
 
 
 def require_saved(chat: ChatModel, directory: Path) -> None:

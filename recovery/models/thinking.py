@@ -38,6 +38,11 @@ def is_mark(spelling: str) -> bool:
     return any(pattern.fullmatch(spelling) for pattern in (_OPENING, _CLOSING, _CONTROL))
 
 
+def mentions_thinking(template: str) -> bool:
+    """Return whether a chat template writes marks of thinking, or looks for them in answers."""
+    return any(pattern.search(template) for pattern in (_OPENING, _CLOSING, _ANALYSIS_CHANNEL))
+
+
 def ends_inside(prompt: str) -> bool:
     """Return whether the last thinking block that a prompt opens is still open at its end."""
     openings, closings = list(_OPENING.finditer(prompt)), list(_CLOSING.finditer(prompt))

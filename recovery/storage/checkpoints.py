@@ -21,6 +21,8 @@ from recovery.storage.weights_hash import weight_files, weights_sha256
 MANIFEST = "manifest.json"
 KINDS = ("full", "adapter", "reference")
 MODEL_SUFFIXES = {".safetensors", ".json", ".jinja", ".model", ".txt", ".tiktoken", ".py"}
+FURTHER_TEMPLATES = "additional_chat_templates"  # a folder, where transformers keeps tool_use and rag
+PROCESSOR_TEMPLATE = "chat_template.json"  # which transformers refuses beside that folder
 log = logging.getLogger(__name__)
 
 
@@ -201,13 +203,16 @@ def _refuse_strangers(checkpoint: Checkpoint, table: atomic_dirs.FileTable) -> N
 
 
 def model_files(directory: Path) -> list[str]:
-    """Return the top-level files that a load reads, unlike a README or a second weight format."""
+    """Return the files that a load reads, unlike a README or a second weight format: those at the top, and
+    the chat templates beside the usual one."""
     weights = {path.name for path in weight_files(directory)}
     names = (path.name for path in directory.iterdir() if path.is_file() and path.suffix in MODEL_SUFFIXES)
     chosen = [n for n in names if n in weights or not n.endswith(".safetensors")]
     if not weights:
         raise InputError(f"{directory}: no safetensors weights there: give a model's own directory")
-    return [name for name in chosen if not name.startswith(".")]
+    templates = [path.name for path in (directory / FURTHER_TEMPLATES).glob("*.jinja") if path.is_file()]
+    further = [f"{FURTHER_TEMPLATES}/{name}" for name in templates]
+    return [name for name in chosen if not name.startswith(".")] + further
 
 
 def _stamps(directory: Path, table: atomic_dirs.FileTable) -> Stamps:

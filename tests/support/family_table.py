@@ -35,7 +35,7 @@ Any causal language model with a chat template is tried at `recover init`: it is
 compared with its hidden states, and a few tokens are sampled and scored again. What does not agree is
 refused there in one line. An adapter or a quantised model is refused as `--model` too; GPT-OSS in MXFP4 is
 unpacked to bfloat16 on loading. Of a vision-language model the language part is trained, and the vision part
-is kept as it is.
+is kept as it is, with the files of its processor.
 
 Each row is a tiny random model of the real architecture, taken through loading, hidden states, sampling
 (log-probs recomputed), a training step, saving and reading back; then the same with an adapter, which is

@@ -21,6 +21,7 @@ from pipelines.runs.progress import Progress
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from tests.support import tiny
+from tests.support.chat_families import CHATML
 
 DATED = "{{ 'Today is ' + strftime_now('%d %B %Y') + '\n' }}" + tiny.TEMPLATE
 USER = {"role": "user", "content": "a"}
@@ -257,3 +258,25 @@ def test_an_interruption_between_the_two_aliases_is_made_good(
     with Workspace.open(tmp_path / "home") as ws:
         initialise(ws, model=model)
         assert ws.checkpoint("current") == ws.checkpoint("base")
+
+
+OPENS = CHATML + "{% if add_generation_prompt %}{{ '<think>\n' }}{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "preset", "thinks"),
+    [
+        (OPENS, "cpu", True),
+        (OPENS, "microworld", False),  # which switches nothing off
+        (tiny.TEMPLATE, "cpu", False),
+        (CHATML, "cpu", False),
+    ],
+)
+def test_a_template_that_thinks_whatever_the_preset_says_is_named(
+    template: str, preset: str, thinks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    with Workspace.open(tmp_path / "home") as ws:
+        monkeypatch.setattr(ws.progress, "say", said.append)
+        initialise(ws, model=save(tmp_path / "model", template), preset=preset)
+    assert any("does not know enable_thinking" in line for line in said) == thinks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,26 @@ def test_an_adapter_counts_with_its_base(tmp_path: Path) -> None:
     for name, parameter in made.model.named_parameters():
         expected = 0.75 * wanted.get_parameter(name) + 0.25 * theirs.get_parameter(name)
         torch.testing.assert_close(parameter, expected)
+
+
+@pytest.mark.parametrize("adapter", [False, True])
+def test_a_merged_model_keeps_its_templates_by_name(tmp_path: Path, adapter: bool) -> None:
+    named = {"default": tiny.TEMPLATE, "tool_use": f"{{# tools #}}{tiny.TEMPLATE}"}
+    student = base = tiny.save(tmp_path / "base")
+    tiny.tokenizer(chat_template=named).save_pretrained(base)
+    (base / "chat_template.json").write_text("{}")  # a processor's, refused beside templates by name
+    if adapter:  # on a model as published, which lists them in one file
+        templates = [{"name": name, "template": template} for name, template in named.items()]
+        settings = json.loads((base / "tokenizer_config.json").read_text())
+        (base / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": templates}))
+        (base / "chat_template.jinja").unlink()
+        shutil.rmtree(base / "additional_chat_templates")
+        student = tmp_path / "adapter"
+        save(add_lora(load(ModelSpec(str(base))), LoraSpec(rank=2)), student)
+    (tmp_path / "made").mkdir()
+    merge_weights(student, base, tmp_path / "made", 0.0)
+    assert load(ModelSpec(str(tmp_path / "made"))).tokenizer.chat_template == named
+    assert not (tmp_path / "made" / "chat_template.json").exists()
 
 
 def test_an_adapter_on_a_tensor_that_the_base_stores_quantised_is_refused(tmp_path: Path) -> None:

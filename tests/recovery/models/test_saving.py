@@ -126,3 +126,28 @@ def test_a_vision_language_model_keeps_its_vision(tmp_path: Path) -> None:
     assert any("visual" in name for name in tensors)
     assert tensors.keys() == again.keys()
     assert all(torch.equal(tensor, again[name]) for name, tensor in tensors.items())
+
+
+def test_what_reads_images_goes_with_every_checkpoint(tmp_path: Path) -> None:
+    source = families.save(families.named("Qwen 3.5 VL"), tmp_path / "model")
+    names = ("preprocessor_config", "video_preprocessor_config", "processor_config", "chat_template")
+    files = {f"{name}.json": json.dumps({"of": name}) for name in names}
+    for name, content in files.items():
+        (source / name).write_text(content)
+    for month in ("first", "second"):  # each begins with the model of the one before
+        chat, source = load(source), tmp_path / month
+        save(chat, source)
+        assert {name: (source / name).read_text() for name in files} == files
+
+
+def test_a_processor_s_template_is_left_out_beside_templates_by_name(tmp_path: Path) -> None:
+    """transformers loads no processor from a folder with both."""
+    source = tiny.save(tmp_path / "model")
+    named = {"default": tiny.TEMPLATE, "rag": f"{{# rag #}}{tiny.TEMPLATE}"}
+    tiny.tokenizer(chat_template=named).save_pretrained(source)
+    for name in ("preprocessor_config.json", "chat_template.json"):
+        (source / name).write_text("{}")
+    save(load(source), tmp_path / "saved")
+    assert load(tmp_path / "saved").tokenizer.chat_template == named
+    assert (tmp_path / "saved" / "preprocessor_config.json").is_file()
+    assert not (tmp_path / "saved" / "chat_template.json").exists()

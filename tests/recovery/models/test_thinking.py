@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.models.chat_encoding import ChatEncoder
-from recovery.models.thinking import closing_between, ends_inside, split_thinking
+from recovery.models.thinking import closing_between, ends_inside, mentions_thinking, split_thinking
 from tests.support import tiny
-from tests.support.chat_families import FAMILIES
+from tests.support.chat_families import CHATML, FAMILIES, GEMMA, GLM, HARMONY, LLAMA, MISTRAL, PHI
 
 ANSWER = "* one\n* two\n\nP.S. Paris."
 BLOCKS = [
@@ -108,6 +108,12 @@ def test_a_text_without_marks_is_all_answer(text: str) -> None:
 def test_a_prompt_ends_inside_a_block_that_it_opens_last() -> None:
     assert ends_inside("<think>\n") and ends_inside("<think>a</think> b [THINK]")
     assert not ends_inside("a") and not ends_inside("<think>\n\n</think>\n\n")
+
+
+@pytest.mark.parametrize("mark", ["<think>", "</think>", "[THINK]", "<seed:think>", "<|START_THINKING|>"])
+def test_a_template_mentions_thinking_by_the_marks_of_its_family(mark: str) -> None:
+    assert mentions_thinking(f"{CHATML}{{{{ '{mark}' }}}}") and mentions_thinking(HARMONY)
+    assert not any(mentions_thinking(template) for template in (CHATML, GEMMA, GLM, LLAMA, MISTRAL, PHI))
 
 
 def test_decoder_choice_keeps_marks_that_are_special_tokens() -> None:

@@ -191,6 +191,20 @@ def test_a_reference_stays_where_it_is_and_is_verified(tmp_path: Path) -> None:
         store.open(made.id)
 
 
+def test_a_template_beside_the_usual_one_is_verified_too(tmp_path: Path) -> None:
+    store, model = CheckpointStore(tmp_path / "store"), tiny.save(tmp_path / "clean")
+    before = store.reference(model)
+    further = model / "additional_chat_templates" / "rag.jinja"
+    further.parent.mkdir()
+    further.write_text("{{ messages }}")
+    assert store.open(before.id) == before  # an earlier version recorded such models without it
+    made = store.reference(model)
+    assert made.id != before.id
+    flip(further)
+    with pytest.raises(DamagedCheckpoint, match=r"rag\.jinja has changed bytes"):
+        store.open(made.id)
+
+
 def test_a_moved_reference_is_named_and_can_be_registered_again(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path / "store")
     made = store.reference(tiny.save(tmp_path / "here"))
