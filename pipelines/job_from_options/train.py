@@ -22,6 +22,7 @@ from pipelines.job_from_options.inputs import (
     taught_folder,
     training_folder,
     with_augmented,
+    with_ifeval_left_out,
     with_routes,
 )
 from pipelines.job_from_options.measure import eval_job
@@ -61,6 +62,7 @@ def midtrain_job(
     folder = training_folder(ws, docs, settings)
     midtrain = with_augmented(settings.midtrain, augment, changes)
     passage_teaching.check(midtrain, augment)
+    settings = with_ifeval_left_out(ws, settings, changes)
     earlier = earlier_probes(ws, chosen.id)
     return MidtrainJob(
         docs=folder,
@@ -98,6 +100,7 @@ def distill_job(
     typed = {option: changes.get(key) for option, key in OPTIONS_OF_SOME_METHODS.items()}
     refuse_ignored(method, **typed, overlap=guard_typed(changes))
     folder = readable_folder(ws, docs, settings) if docs else None
+    settings = with_ifeval_left_out(ws, settings, changes)
     job = DistillJob(
         student=chosen.id,
         teacher=ws.checkpoint(teacher).id,
