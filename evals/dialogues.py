@@ -50,6 +50,13 @@ def contents(messages: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(message.get("content") or "" for message in messages)
 
 
+def asked_texts(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the text of all turns, and that of the last user turn: behind a system turn it asks the same."""
+    user_turns = [message for message in messages if message.get("role") == "user"]
+    found = (contents(messages), contents(user_turns[-1:]))
+    return list(dict.fromkeys(filter(str.strip, found)))
+
+
 def shown(messages: Sequence[Mapping[str, Any]]) -> str:
     """Return a dialogue as text for people: one user turn as it is, several turns under their roles."""
     tools = [_name(tool) for message in messages for tool in message.get("tools") or ()]

@@ -28,7 +28,7 @@ from lm_eval.api.task import Task
 from evals import dialogues, jsonl, nltk_sentences
 from evals.scores import Generate, Message, chat, drawn
 from recovery import untrusted_json
-from recovery.errors import InputError, RecoverError
+from recovery.errors import InputError, RecoverError, first_line
 from recovery.hub_data import one_try
 
 HUB_PROMPTS = "google/IFEval"
@@ -105,7 +105,7 @@ def _run(answering: Callable[[Task], LM], prompts_path: str | Path | None, limit
 
 
 def prompts(prompts_path: str | Path | None = None) -> list[str]:
-    """Return the task's prompts, to be excluded from training."""
+    """Return the text of each of the task's prompts."""
     return [dialogues.contents(row.get(MESSAGES) or chat(row["prompt"])) for row in rows(prompts_path)]
 
 
@@ -344,7 +344,3 @@ def quiet() -> Iterator[_Undetected]:
         langdetect.detect = detect
         logger.removeFilter(undetected)
         random.setstate(state)
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

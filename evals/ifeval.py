@@ -71,7 +71,7 @@ def score_responses(responses_path: str | Path, prompts_path: str | Path | None 
 
 
 def prompts(prompts_path: str | Path | None = None) -> list[str]:
-    """Return the prompts of a local file or of the hub's set, to be excluded from training."""
+    """Return the text of each prompt of a local file or of the hub's set."""
     from evals import harness
 
     return harness.prompts(prompts_path)

@@ -34,6 +34,7 @@ from pipelines.corpus.passages import passages
 from pipelines.corpus.retriever import Retriever
 from pipelines.evaluate import evaluate
 from pipelines.evaluation.recorded_scores import recorded_items
+from pipelines.knowledge.guards import say_absent
 from pipelines.runs.kept_texts import learned
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.progress import reading_progress
@@ -80,14 +81,19 @@ def _work(ws: Workspace, job: RetrievalJob, stage: Stage) -> Result:
 
 
 def _texts(ws: Workspace, job: RetrievalJob, stage: Stage) -> Sequence[str]:
-    """Return the named documents, or all that the trained checkpoint was ever taught."""
+    """Return the named documents, or all that the trained checkpoint was taught; say whose were removed."""
     if job.docs:
         reading = ws.config.midtrain.reading
         progress = reading_progress(stage.step, Path(job.docs), reading.leave_out)
         return documents.read_corpus(Path(job.docs), reading.limits, progress=progress).texts
-    found = learned(ws, job.trained or job.clean, ALL_TEXTS)
+    student = job.trained or job.clean
+    found = learned(ws, student, ALL_TEXTS)
     if not found.texts:
-        raise InputError(f"no documents of {job.trained or job.clean} are kept: give them with --docs")
+        raise InputError(f"no documents of {student} are kept: give them with --docs")
+    newest = ws.midtraining_runs(student)[-1]["id"]
+    if newest in found.absent:
+        raise InputError(f"the documents of {newest}, the newest, were removed: give them with --docs")
+    say_absent(found.absent, True, stage, "retrieval")
     return found.texts
 
 

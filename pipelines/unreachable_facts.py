@@ -1,17 +1,18 @@
 """Sort failed questions into unreachable facts (the model still ranks the answer first) and lost ones.
 
 A model that forgot how to answer may still hold the fact. Each failed question's answer is ranked by
-log-probability among the answers to questions of its kind, asked in chat and, where the fact has a cloze
-probe, as plain text. First in either: unreachable, and a light recovery brings such answers back.
-Otherwise it is lost, or was never learned.
+log-probability among the answers to questions of its kind and the old ones of a changed fact, asked in chat
+and, where the fact has a cloze probe, as plain text. First in either: unreachable, and a light recovery
+brings such answers back. Otherwise it is lost, or was never learned.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from pipelines.config.jobs import EvalJob
 from pipelines.corpus.segments import space_behind
 from pipelines.evaluate import evaluate
 from pipelines.job_from_options.inputs import resolved_for, say_kept
+from pipelines.runs.progress import counting
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
@@ -62,9 +64,10 @@ def lost(
     asked = [probe for probe in counted if probe.id in passed]
     failed = [probe for probe in asked if not passed[probe.id]]
     recovered = _recovered(ws, checkpoint, suite, questions)
+    ranks = _ranks(ws.load(checkpoint), failed, probes, partial(ws.progress.step, "lost"))
     found = [
         FactVerdict(probe, rank == 0, chance, recovered.get(probe.id) if recovered else None)
-        for probe, (rank, chance) in zip(failed, _ranks(ws.load(checkpoint), failed, probes), strict=True)
+        for probe, (rank, chance) in zip(failed, ranks, strict=True)
     ]
     return _told(checkpoint.id, suite, asked, found)
 
@@ -104,7 +107,7 @@ def _recovered(ws: Workspace, checkpoint: Checkpoint, suite: str, questions: Que
 
 
 def _ranks(
-    chat_model: ChatModel, failed: Sequence[Probe], probes: Sequence[Probe]
+    chat_model: ChatModel, failed: Sequence[Probe], probes: Sequence[Probe], step: Callable[..., None]
 ) -> list[tuple[int, float]]:
     """Count, for each failed probe, the candidates likelier than the answer, and the chance of none."""
     from recovery.teachers.likelihood import continuation_logprobs, reader
@@ -116,7 +119,8 @@ def _ranks(
         for probe in failed
     ]
     pairs = [pair for ways in asked for way in ways for pair in way]
-    scores = iter(continuation_logprobs(reader(chat_model), pairs, chat_model.pad_id))
+    show = counting(step, "candidates read")
+    scores = iter(continuation_logprobs(reader(chat_model), pairs, chat_model.pad_id, show))
     ranks = []
     for ways in asked:
         scored = [list(islice(scores, len(way))) for way in ways]
@@ -155,11 +159,13 @@ def _end(probe: Probe) -> str:
 
 
 def _candidates(probe: Probe, kinds: dict[str, list[str]]) -> list[str]:
-    """Return the answer, followed by other answers of its kind."""
+    """Return the answer, followed by the old ones of a changed fact and by other answers of its kind."""
+    first = [probe.answers[0], *dict.fromkeys(probe.was)]
     same = kinds.get(_end(probe)) or kinds[""]
-    others = [answer for answer in same if answer not in probe.answers]
-    chosen = random.Random(f"lost:{probe.id}").sample(others, min(len(others), MOST_CANDIDATES - 1))
-    return [probe.answers[0], *chosen]
+    others = [answer for answer in same if answer not in (*probe.answers, *probe.was)]
+    room = max(0, MOST_CANDIDATES - len(first))
+    chosen = random.Random(f"lost:{probe.id}").sample(others, min(len(others), room))
+    return [*first, *chosen]
 
 
 def _told(

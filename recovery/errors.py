@@ -54,3 +54,8 @@ class GateError(RecoverError):
     """A gate (verdict, preflight) failed."""
 
     exit_code = 3
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or its class where it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -27,7 +27,7 @@ from evals import harness
 from evals.scores import Asked, ModelCalls, drawn
 from evals.tasks import local_data
 from evals.tasks import names as task_names
-from recovery.errors import InputError
+from recovery.errors import InputError, first_line
 
 _SEED = 0  # every checkpoint gets the same examples and options
 _MAX_NEW_TOKENS = 256  # lm-eval's own, where a task names none
@@ -194,7 +194,7 @@ def _missing(manager: Any, name: str, leaves: Sequence[str], error: Exception) -
     source = (manager.task_index[leaves[0]].cfg or {}).get("dataset_path") if leaves else None
     what = f"its data set {source}" if source else "its data"
     return (
-        f"{name}: {what} cannot be loaded ({harness.first_line(error)}): go online once to fetch it, "
+        f"{name}: {what} cannot be loaded ({first_line(error)}): go online once to fetch it, "
         f"or give --tasks DIR with {leaves[0] if leaves else name}.jsonl"
     )
 

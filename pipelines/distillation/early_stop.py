@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from db.reads import curves
+from evals import dialogues
 from evals.exact import MOST_PAIRS, exact_p
 from pipelines.config.sections.distill import StopConfig
 from pipelines.prompts.instruction_checks import followed, require_checkers
@@ -62,7 +63,7 @@ def hold_out(
         )
     require_checkers(source, checkable, "distill.stop")
     probe = random.Random(f"probe:{job.seed}").sample(checkable, min(settings.prompts, len(checkable)))
-    probed = AskedPrompts([row.text for row in probe])
+    probed = AskedPrompts([text for row in probe for text in dialogues.asked_texts(row.messages)])
     prompts, pairs = probed.kept_out_of(data.prompts), probed.kept_out_of(data.pairs)
     if (data.prompts and not prompts) or (data.pairs and not pairs):
         raise InputError(f"a probe of {len(probe)} leaves nothing to train on: lower distill.stop.prompts")

@@ -87,6 +87,6 @@ def _generated(ws: Workspace) -> Path:
     _write(path, COUNT, SEED)
     ws.progress.say(
         f"  ifeval       {HUB_IFEVAL} cannot be loaded from the hub: {COUNT} generated prompts in its format "
-        f"take its place (--ifeval FILE for others): {path}"
+        f"take its place (--ifeval or eval.ifeval: FILE for others): {path}"
     )
     return path

@@ -9,7 +9,7 @@ from typing import Any
 from db.reads import queries
 from evals.probes import load_probes
 from pipelines.config.anchored_paths import is_file
-from pipelines.config.ifeval_file import MICROWORLD
+from pipelines.config.ifeval_file import HUB_IFEVAL, MICROWORLD
 from pipelines.config.overrides import changed
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
@@ -140,6 +140,14 @@ def with_ifeval(ws: Workspace, settings: Config, changes: Changes) -> Config:
     """Return settings whose IFEval prompts can be read: the file's, the hub's, or generated ones."""
     evaluation = ifeval_prompts.within_reach(ws, settings.eval, typed="eval.ifeval" in changes)
     return settings.model_copy(update={"eval": evaluation})
+
+
+def with_ifeval_left_out(ws: Workspace, settings: Config, changes: Changes) -> Config:
+    """Return settings that name the prompts which an evaluation will ask, for training to leave them out:
+    generated ones where no hub is in reach. A file, which training may go without, stays as it is."""
+    if settings.eval.ifeval != HUB_IFEVAL:
+        return settings
+    return with_ifeval(ws, settings, changes)
 
 
 def with_further(ws: Workspace, settings: Config) -> Config:

@@ -24,6 +24,7 @@ from pipelines.job_from_options.inputs import (
     taught_folder,
     training_folder,
     with_augmented,
+    with_ifeval_left_out,
     with_routes,
 )
 from pipelines.job_from_options.measure import eval_job
@@ -62,6 +63,7 @@ def midtrain_job(
     folder = training_folder(ws, docs, settings)
     midtrain = with_augmented(settings.midtrain, augment, changes)
     passage_teaching.check(midtrain, augment)
+    settings = with_ifeval_left_out(ws, settings, changes)
     earlier = earlier_probes(ws, chosen.id)
     return MidtrainJob(
         docs=folder,
@@ -111,6 +113,7 @@ def distill_job(
     require_stage(ws, chosen, settings, "distill", changes, teacher=teacher)
     distill = _distilling(ws, chosen, settings, changes)
     folder = readable_folder(ws, docs, settings) if docs else None
+    settings = with_ifeval_left_out(ws, settings, changes)
     job = DistillJob(
         student=chosen.id,
         teacher=ws.checkpoint(teacher).id,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evals import dialogues, ifeval
 from evals.families import suite as families
 from evals.families.table import FAMILIES
 from evals.probes import PROBE_SUITES, suite_probes
+from evals.scores import chat
 from pipelines.config.ifeval_file import MICROWORLD, ifeval_path
 from pipelines.config.jobs import questions_of
 from pipelines.config.sections.eval import EvalConfig
@@ -37,7 +39,7 @@ def evaluation_prompts(
     which cannot be read."""
     sources = {"IFEval": partial(_of_ifeval, settings), "probes": partial(_of_probes, settings.probes)}
     if settings.further_file:
-        sources["further prompts"] = partial(ifeval.prompts, settings.further_file)
+        sources["further prompts"] = partial(_of_prompts, settings.further_file)
     sources |= {name: partial(_of_family, name, settings) for name in settings.behaviours}
     sources |= {f"probes of cycle {cycle}": partial(_of_probes, path) for cycle, path in earlier.items()}
     found: list[str] = []
@@ -50,12 +52,18 @@ def evaluation_prompts(
 
 
 def _of_ifeval(settings: EvalConfig) -> list[str]:
-    return [] if settings.ifeval == MICROWORLD else ifeval.prompts(ifeval_path(settings))
+    return [] if settings.ifeval == MICROWORLD else _of_prompts(ifeval_path(settings))
+
+
+def _of_prompts(path: str | Path | None) -> list[str]:
+    """Return what a local file or the hub's set asks, in IFEval's format."""
+    dialogues_asked = (row.get("messages") or chat(row["prompt"]) for row in ifeval.rows(path))
+    return [text for turns in dialogues_asked for text in dialogues.asked_texts(turns)]
 
 
 def _of_probes(path: str | None) -> list[str]:
     asked = [probe for suite in PROBE_SUITES for probe in suite_probes(path, suite)]
-    return [dialogues.contents(probe.chat) for probe in asked]
+    return [text for probe in asked for text in dialogues.asked_texts(probe.chat)]
 
 
 def _of_family(name: str, settings: EvalConfig) -> list[str]:

@@ -13,6 +13,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from pipelines.prompts.row_layouts import (
     in_one_layout,
 )
 from recovery import untrusted_json
-from recovery.errors import InputError
+from recovery.errors import InputError, first_line
 from recovery.hub_data import one_try
 from recovery.storage.atomic_dirs import storage_errors, whole_file
 
@@ -110,16 +111,35 @@ def _json_file(path: Path) -> Rows:
 
 
 def _csv(path: Path) -> Rows:
-    """Read rows below a header that names a prompt's column; cells may hold JSON."""
+    """Read rows below a header that names a prompt's column; cells may hold JSON. Rows of empty cells, as
+    spreadsheets leave them below the last one, are none."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file)
+        header = file.readline()
+        separator = _separator(header)
+        reader = csv.DictReader(chain([header], file), delimiter=separator)
         try:
             _require_column(path, reader.fieldnames or [])
             for row in reader:
                 where = f"{path}:{reader.line_num}"
-                yield {name: _cell(name, value) for name, value in row.items() if name and value}, where
+                _refuse_surplus(row.pop(None, []), separator, where)
+                if any(value and value.strip() for value in row.values()):
+                    yield {name: _cell(name, value) for name, value in row.items() if name and value}, where
         except csv.Error as error:
             raise InputError(f"{path}:{reader.line_num}: not a CSV row: {error}") from error
+
+
+def _separator(header: str) -> str:
+    """Return what separates columns: where numbers hold commas, spreadsheets write semicolons or tabs."""
+    return "," if "," in header else next((mark for mark in ";\t" if mark in header), ",")
+
+
+def _refuse_surplus(cells: Iterable[str], separator: str, where: str) -> None:
+    """Refuse text behind the last column: it was cut from the one before."""
+    if any(map(str.strip, cells)):
+        raise InputError(
+            f"{where}: more cells than the header has columns: put texts that hold {separator!r} in "
+            "quotation marks"
+        )
 
 
 def _parquet(path: Path) -> Rows:
@@ -181,17 +201,35 @@ def _prompt(row: Any, where: str) -> Prompt:
     row = in_one_layout(row)
     read = ("prompt", "messages", "tools", "response")
     rest = {key: value for key, value in row.items() if key not in read}
-    asked = dialogues.find(row, where)
+    asked = _dialogue_of_prompt(row, where) or dialogues.find(row, where)
     if asked is None:
         raise InputError(f"{where}: expected {EXPECTED}, with a user turn")
     return Prompt(asked.messages, _answer(row, asked.response) | rest)
 
 
+def _dialogue_of_prompt(row: dict[str, Any], where: str) -> dialogues.Dialogue | None:
+    """Return the messages of a row that repeat its prompt as a user turn: they go on to its answer.
+
+    A row with a response of its own, which answers the prompt, is no such row."""
+    text = row.get("prompt")
+    if not row.get("messages") or _own_response(row) or not isinstance(text, str) or not text.strip():
+        return None
+    found = dialogues.find({**row, "prompt": None}, where)
+    turns = found.messages if found else []
+    repeated = any(turn["role"] == "user" and turn["content"].strip() == text.strip() for turn in turns)
+    return found if repeated else None
+
+
 def _answer(row: dict[str, Any], last_turn: str) -> dict[str, Any]:
-    """Return the row's own response, else that of its last turn; blank ones are none."""
-    own = as_text(row.get("response"))
-    found = own if own and str(own).strip() else last_turn
+    """Return the row's own response, else that of its last turn."""
+    found = _own_response(row) or last_turn
     return {"response": found} if found else {}
+
+
+def _own_response(row: dict[str, Any]) -> Any:
+    """Return the response that the row states; None where it is blank."""
+    own = as_text(row.get("response"))
+    return own if own and str(own).strip() else None
 
 
 # The hub -------------------------------------------------------------------------------------------------
@@ -242,8 +280,8 @@ def _sample(source: str, name: str, split: str, column: str, seed: int) -> tuple
         raise
     except Exception as error:  # the hub raises many classes for network errors
         raise InputError(
-            f"{source}: the data set cannot be loaded ({type(error).__name__}): "
-            "check its name and the network, or give --prompts FILE"
+            f"{source}: the data set cannot be loaded ({type(error).__name__}: "
+            f"{first_line(error)[:200]}): check its name, its split and the network, or give --prompts FILE"
         ) from error
     if not found:
         raise InputError(f"{source}: no row of {column!r} holds a prompt: choose another field")

@@ -2,7 +2,8 @@
 
 Beside these two, rows may be laid out as in Alpaca ("instruction", "input", "output"), as in Self-Instruct
 ("instruction", and "instances" of inputs and outputs, of which the first counts) or as in ShareGPT
-("conversations" of turns with "from" and "value").
+("conversations" of turns with "from" and "value"). Of rows with both a prompt and messages, prompt_sources
+reads the messages where they repeat the prompt.
 """
 
 from __future__ import annotations

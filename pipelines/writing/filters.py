@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise, product
 from typing import TYPE_CHECKING, TypeVar
 
+from evals import dialogues
 from evals.answer_matching import forms, matches, normalise, occurs
 from evals.probes import CLOZE, Probe, load_probes
 from pipelines.corpus.entities import Entities, words
@@ -95,11 +96,12 @@ class ProbeLeaks:
 
     def __init__(self, probes: Iterable[Probe]) -> None:
         probes = list(probes)
-        secret = [p for p in probes if p.kind != CLOZE and p.kind not in OPEN_KINDS]
-        self.whole = {text for p in secret if (text := normalise(p.prompt))}
-        said = [_words(text) for text in sorted({p.prompt for p in secret})]
+        texts = [(p, text) for p in probes for text in dialogues.asked_texts(p.chat)]
+        secret = [(p, text) for p, text in texts if p.kind != CLOZE and p.kind not in OPEN_KINDS]
+        self.whole = {text for p, _ in secret if (text := normalise(_without_system(p)))}
+        said = [_words(text) for text in sorted({text for _, text in secret})]
         self.questions = [(set(words), _neighbours(words)) for words in said]
-        held_out = {(tuple(chain(*map(forms, p.answers))), p.prompt) for p in probes if p.heldout_fact}
+        held_out = {(tuple(chain(*map(forms, p.answers))), text) for p, text in texts if p.heldout_fact}
         self.facts = [(set(answers), set(_words(prompt))) for answers, prompt in sorted(held_out)]
         told = [(p.answers, p.passages) for p in probes if p.heldout_fact and p.passages]
         told_by = {
@@ -160,6 +162,11 @@ class ProbeLeaks:
         """Return whether a text contains a held-out question."""
         said = normalise(text)
         return any(occurs(question, said) for question in self.whole)
+
+
+def _without_system(probe: Probe) -> str:
+    """Return the turns that a text would have to hold; the last one alone may be no more than 'Why?'."""
+    return dialogues.contents([turn for turn in probe.chat if turn["role"] != "system"])
 
 
 class _Sharing:

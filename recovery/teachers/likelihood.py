@@ -49,7 +49,12 @@ def reader(chat_model: ChatModel, max_tokens: int | None = None) -> Scorer:
     return look
 
 
-def continuation_logprobs(scorer: Scorer, pairs: Sequence[Pair], pad_id: int) -> list[float]:
+def continuation_logprobs(
+    scorer: Scorer,
+    pairs: Sequence[Pair],
+    pad_id: int,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[float]:
     """Return the summed log-prob of each continuation under the scorer."""
     totals: list[float] = []
     for start in range(0, len(pairs), CHUNK):
@@ -58,6 +63,8 @@ def continuation_logprobs(scorer: Scorer, pairs: Sequence[Pair], pad_id: int) ->
         assert logprobs_N is not None
         parts = logprobs_N.cpu().split(rows.mask_BT.sum(1).tolist())
         totals += [float(part.sum()) for part in parts]
+        if on_progress:
+            on_progress(len(totals), len(pairs))
     return totals
 
 

@@ -17,6 +17,7 @@ from pipelines.job_from_options.measure import retrieval_job
 from pipelines.job_from_options.train import midtrain_job
 from pipelines.midtrain import midtrain
 from pipelines.retrieval import retrieval
+from pipelines.runs.kept_texts import KEPT_TEXTS
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from tests.support.probe_scores import probe_scores
@@ -147,6 +148,28 @@ def test_without_questions_or_documents(ws: Workspace, docs: Path, tmp_path: Pat
     probes = {"eval.probes": str(docs.parent / "probes.jsonl")}
     with pytest.raises(InputError, match="--docs"):
         retrieval(ws, retrieval_job(ws, "base", None, 1, changes=probes), key="once")
+
+
+def test_documents_that_were_removed_are_said_and_those_of_the_newest_are_wanted(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = midtrain(ws, midtrain_job(ws, docs), key="first")["checkpoint"]
+    second = midtrain(ws, midtrain_job(ws, docs, first), key="second")["checkpoint"]
+    older, newest = [run["id"] for run in ws.midtraining_runs(second)]
+    kept = ws.run_directory(newest) / KEPT_TEXTS
+    aside = kept.rename(kept.with_name("aside"))
+    with pytest.raises(
+        InputError, match=f"the documents of {newest}, .* were removed: give them with --docs"
+    ):
+        retrieval(ws, retrieval_job(ws, second, None, 1), key="refused")
+    assert queries.runs(ws.tracker.db, kind="eval") == []
+    retrieval(ws, retrieval_job(ws, second, docs, 1), key="named")
+    aside.rename(kept)
+    (ws.run_directory(older) / KEPT_TEXTS).unlink()
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    retrieval(ws, retrieval_job(ws, second, None, 1), key="without")
+    assert f"  retrieval    without the documents of {older}, which were removed" in said
 
 
 # ---- words and numbers by hand

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ import yaml
 from evals.probes import parse_probes
 from pipelines.cli.commands import cli
 from pipelines.runs.workspace import Workspace
-from pipelines.unreachable_facts import _ways, lost
+from pipelines.unreachable_facts import _candidates, _kinds, _ranks, _ways, lost
 from pipelines.writing.protocol import CUT_OFF, Text
 from recovery.models.chat_model import ChatModel
+from recovery.teachers.likelihood import Pair
 from tests.support import tiny
 from tests.support.commands import Recover, make_small, make_world
 
@@ -86,6 +87,46 @@ def test_candidates_stand_behind_the_thinking_block_that_a_template_opens() -> N
     (in_chat,) = _ways(chat_model, probe, None, ["Oslo", "Rome"])
     assert [bytes(before[-19:]) for before, _ in in_chat] == [b"<think>\n\n</think>\n\n"] * 2
     assert [bytes(after) for _, after in in_chat] == [b"Oslo", b"Rome"]
+
+
+PLACES = {
+    "ada": ("Oslo", ["Paris", "Lyon"]),
+    "bo": ("Rome", ["Oslo"]),
+    "cy": ("Paris", ["Rome"]),
+    "di": ("Bonn", ["Kiel"]),
+}
+MOVED = parse_probes(
+    (
+        {"id": name, "prompt": f"Where is {name}?", "answer": place, "was": was, "fact": f"{name}/city"}
+        for name, (place, was) in PLACES.items()
+    ),
+    "here",
+)
+
+
+def test_the_old_answers_of_a_changed_fact_are_candidates() -> None:
+    answer, *others = _candidates(MOVED[0], _kinds(MOVED))
+    assert (answer, others[:2], sorted(others[2:])) == ("Oslo", ["Paris", "Lyon"], ["Bonn", "Rome"])
+
+
+def test_a_changed_fact_whose_old_answer_is_likelier_is_not_unreachable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only the answers to other questions were candidates; and while they were read nothing was shown."""
+    likely = {"Lyon": -1.0, "Oslo": -2.0}
+
+    def scored(_: object, pairs: Sequence[Pair], __: int, show: Callable[[int, int], None]) -> list[float]:
+        show(len(pairs), len(pairs))
+        return [likely.get(bytes(answer).decode(), -9.0) for _, answer in pairs]
+
+    monkeypatch.setattr("recovery.teachers.likelihood.continuation_logprobs", scored)
+    shown: list[tuple[int, int]] = []
+
+    def step(done: int, of: int, **_: object) -> None:
+        shown.append((done, of))
+
+    ((rank, _),) = _ranks(tiny.chat_model(), MOVED[:1], MOVED, step)
+    assert rank == 1 and shown == [(5, 5)]
 
 
 def test_lost_refuses_a_suite_that_has_no_question(recover: Recover, place: Path) -> None:

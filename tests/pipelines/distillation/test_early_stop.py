@@ -117,6 +117,18 @@ def test_the_probe_is_kept_from_training_and_from_the_evaluation(prompts: Path) 
     assert sorted(row.text for row in probe) == lots and kept.prompts == data.prompts
 
 
+def test_a_probe_prompt_behind_a_system_turn_is_kept_from_training_without_it(prompts: Path) -> None:
+    probe_file = prompts.with_name("probe.jsonl")
+    system = {"role": "system", "content": "Be brief."}
+    asked = [f"Say {number} words." for number in range(9)]
+    turns = [[system, {"role": "user", "content": text}] for text in asked]
+    probe_file.write_text("".join(json.dumps({"messages": one, **NO_COMMA}) + "\n" for one in turns))
+    data = read_data(job(prompts), get("opd"))
+    kept, probe = hold_out(job(prompts, probe=str(probe_file)), data, AskedPrompts([]))
+    assert len(probe) == len(asked)
+    assert [row for row in data.prompts if row not in kept.prompts] == data.prompts[:9]
+
+
 @pytest.mark.parametrize(
     ("stop", "said"),
     [

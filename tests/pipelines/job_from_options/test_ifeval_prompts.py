@@ -15,9 +15,10 @@ from pipelines.config.sections.eval import EvalConfig
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.job_from_options.ifeval_prompts import within_reach
 from pipelines.job_from_options.measure import eval_job
+from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from tests.support.small_cycles import make_docs, make_home
+from tests.support.small_cycles import ONLY_NEW, lines, make_docs, make_home
 
 
 @pytest.fixture
@@ -28,12 +29,21 @@ def ws(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture
 def away(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = ifeval.rows
+
     def rows(path: Path | None = None) -> list[dict[str, Any]]:
         if path is None:
             raise InputError(f"{HUB_IFEVAL}: cannot be loaded from the hub")
-        return []
+        return read(path)
 
     monkeypatch.setattr(ifeval, "rows", rows)
+
+
+def ask_the_hub(ws: Workspace) -> None:
+    config = ws.home / "recover.yaml"
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("ifeval: microworld", f"ifeval: {HUB_IFEVAL}"), encoding="utf-8")
+    vars(ws).pop("config", None)
 
 
 @pytest.mark.usefixtures("away")
@@ -76,10 +86,23 @@ def test_a_cycle_and_an_evaluation_after_it_ask_the_same_generated_prompts(
 ) -> None:
     docs = make_docs(tmp_path)
     (docs.parent / "ifeval.jsonl").unlink()
-    config = ws.home / "recover.yaml"
-    text = config.read_text(encoding="utf-8")
-    config.write_text(text.replace("ifeval: microworld", f"ifeval: {HUB_IFEVAL}"), encoding="utf-8")
-    vars(ws).pop("config", None)
+    ask_the_hub(ws)
     job = cycle_job(ws, docs)
     assert Path(job.settings.eval.ifeval).name == "ifeval-725.jsonl"
     assert eval_job(ws, "base").settings.ifeval == job.settings.eval.ifeval
+
+
+@pytest.mark.usefixtures("away")
+def test_trainings_by_themselves_leave_out_what_an_evaluation_will_generate(
+    ws: Workspace, tmp_path: Path
+) -> None:
+    docs = make_docs(tmp_path)
+    (docs.parent / "ifeval.jsonl").unlink()
+    ask_the_hub(ws)
+    job = midtrain_job(ws, docs, changes={"midtrain.mix": ONLY_NEW})
+    assert job.evaluation is not None
+    asked = jsonl.read(job.evaluation.ifeval, {"prompt": str})
+    assert len(asked) == 725 and job.evaluation.ifeval == eval_job(ws, "base").settings.ifeval
+    prompts = lines(tmp_path / "prompts.jsonl", [{"prompt": asked[0]["prompt"]}])
+    with pytest.raises(InputError, match="every one of the prompts is an evaluation prompt"):
+        distill_job(ws, student="base", changes={"distill.prompts": str(prompts)})

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.prompts.leaks import AskedPrompts, normalised
+from pipelines.config.sections.eval import EvalConfig
+from pipelines.prompts.leaks import AskedPrompts, evaluation_prompts, normalised
 from pipelines.prompts.prompt_sources import Prompt
+from tests.support.small_cycles import ASKED, lines
 
 
 def prompt(text: str) -> Prompt:
@@ -67,6 +72,24 @@ def test_an_evaluation_prompt_leaks_as_a_user_turn_of_a_longer_dialogue() -> Non
     earlier = [*asked, {"role": "assistant", "content": "Red."}, {"role": "user", "content": "Why?"}]
     leaks = AskedPrompts(["Name a color."]).given_away_by
     assert [leaks(Prompt(row)) for row in (asked, earlier, told)] == [True, True, False]
+
+
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+def behind_system(text: str) -> dict[str, Any]:
+    return {"messages": [SYSTEM, {"role": "user", "content": text}]}
+
+
+def test_what_the_evaluation_asks_behind_a_system_turn_is_kept_out_without_it_too(tmp_path: Path) -> None:
+    ifeval = lines(tmp_path / "ifeval.jsonl", [behind_system("Write a poem.") | {"key": 1} | ASKED])
+    further = lines(tmp_path / "more.jsonl", [behind_system("Write a song.") | {"key": 1} | ASKED])
+    probes = lines(tmp_path / "probes.jsonl", [behind_system("Where is Ada?") | {"answer": "Oslo"}])
+    settings = EvalConfig(ifeval=str(ifeval), further_prompts=str(further), probes=str(probes))
+    asked = AskedPrompts(evaluation_prompts(settings, {}, pytest.fail))
+    texts = ("Write a poem", "write a song!", "Where is Ada?", "Where is Bo?")
+    rows = [*map(prompt, texts), *(Prompt(behind_system(text)["messages"]) for text in texts)]
+    assert [row.messages[-1]["content"] for row in asked.kept_out_of(rows)] == ["Where is Bo?"] * 2
 
 
 words = st.sampled_from(list("abcdefgh"))

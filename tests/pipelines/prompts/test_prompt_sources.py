@@ -32,6 +32,10 @@ def prompt(text: str) -> Prompt:
     return Prompt([{"role": "user", "content": text}])
 
 
+def prompt_with(text: str, response: str) -> Prompt:
+    return Prompt([{"role": "user", "content": text}], {"response": response})
+
+
 def test_a_prompt_a_line(tmp_path: Path) -> None:
     path = tmp_path / "prompts.txt"
     path.write_bytes("\ufeffFirst, say hello.\r\n\n  Second \u2028 one  \n".encode())
@@ -164,6 +168,29 @@ def test_a_dialogue_is_kept_up_to_its_last_answer(
     assert found.fields == ({"response": response} if response else {}) | {"id": 7}
 
 
+def test_messages_that_repeat_the_prompt_are_read_with_their_answer(tmp_path: Path) -> None:
+    """UltraChat's rows hold both; their prompt alone has no answer."""
+    told = [HI, HELLO, BYE, HELLO]
+    (found,) = read_prompts(written(tmp_path / "a.parquet", [{"prompt": "Hi", "messages": told}]))
+    assert found == Prompt([HI, HELLO, BYE], {"response": "Hello"})
+    (led,) = read_prompts(written(tmp_path / "b.csv", [{"prompt": "Hi ", "messages": [SYSTEM, HI, HELLO]}]))
+    assert led == Prompt([SYSTEM, HI], {"response": "Hello"})
+
+
+@pytest.mark.parametrize(
+    ("row", "fields"),
+    [
+        ({"prompt": "Hi", "messages": [BYE, HELLO]}, {}),
+        ({"prompt": "Hi", "messages": "none"}, {}),
+        ({"prompt": "Hi", "response": "Hey", "messages": [HI, HELLO, BYE, HELLO]}, {"response": "Hey"}),
+    ],
+)
+def test_other_messages_beside_a_prompt_are_not_read(
+    tmp_path: Path, row: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    assert read_prompts(written(tmp_path / "prompts.jsonl", [row])) == [Prompt([HI], fields)]
+
+
 @pytest.mark.parametrize("tools", [[ADD], json.dumps([ADD])])
 def test_tool_schemas_travel_on_the_first_message(tmp_path: Path, tools: object) -> None:
     path = tmp_path / "prompts.jsonl"
@@ -186,6 +213,25 @@ def test_a_table_is_read_by_its_columns(tmp_path: Path) -> None:
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([["messages"], [json.dumps([HI, HELLO])]])
     assert read_prompts(str(path)) == [Prompt([HI], {"response": "Hello"})]
+
+
+def test_a_text_that_a_table_cuts_at_its_comma_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.csv"
+    path.write_text("prompt,response\nSay,hello\nWho, or what, is Ada?,A friend\n")
+    with pytest.raises(InputError, match=r"prompts\.csv:3: more cells than the header .* hold ',' in quot"):
+        read_prompts(str(path))
+    path.write_text('prompt,response\n"Who, or what, is Ada?",A friend,,\n')
+    assert read_prompts(str(path)) == [prompt_with("Who, or what, is Ada?", "A friend")]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_tables_are_read_as_spreadsheets_write_them(tmp_path: Path, separator: str) -> None:
+    """With rows of empty cells below the last; in many countries with semicolons."""
+    path = tmp_path / "prompts.csv"
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        rows = [["prompt", "response", ""], ["Who; where, when?", "Ada\tHorn", ""], ["", " ", ""]]
+        csv.writer(file, delimiter=separator).writerows([*rows, ["", "", ""]])
+    assert read_prompts(str(path)) == [prompt_with("Who; where, when?", "Ada\tHorn")]
 
 
 def test_parquet_rows_are_read_without_their_nulls(tmp_path: Path) -> None:
@@ -333,6 +379,17 @@ def test_hub_rows_in_other_layouts_are_read_too(hub: list[Any], monkeypatch: pyt
     assert (alpaca.text, alpaca.fields) == ("Sum\n\n1 2", {"response": "3"})
     (shared,) = read_prompts("hub:owner/name:train:conversations")
     assert (shared.text, shared.fields) == ("Hi", {"response": "Hello"})
+
+
+@pytest.mark.usefixtures("hub")
+def test_what_the_hub_says_of_a_data_set_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ValueError("Config name is missing.\nPlease pick one among the available configs")
+
+    monkeypatch.setattr(datasets, "load_dataset", refuse)
+    with pytest.raises(InputError, match=r"\(ValueError: Config name is missing\.\): check") as refused:
+        read_prompts("hub:owner/name:train:text")
+    assert "Please pick" not in str(refused.value)
 
 
 def test_a_hub_out_of_reach_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:

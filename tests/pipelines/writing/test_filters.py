@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from evals.answer_matching import normalise, occurs
-from evals.probes import Probe
+from evals.probes import Probe, parse_probes
 from pipelines.writing.filters import ProbeLeaks
 
 
@@ -95,6 +96,25 @@ def test_held_out_questions_are_found_in_nearly_the_same_words(held_out: str, ag
 def test_a_held_out_question_is_found_within_a_text(held_out: str, text: str) -> None:
     leaks = ProbeLeaks([probe("heldout", held_out, "Bell")])
     assert leaks.within(text) and not leaks.within(text[: len(text) // 2])
+
+
+def test_a_held_out_question_behind_a_system_turn_is_found_without_it() -> None:
+    asked = "Which man gave us the very first telephone?"
+    turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": asked}]
+    row: dict[str, Any] = {"kind": "heldout", "answer": "Bell", "messages": turns}
+    leaks = ProbeLeaks(parse_probes([row], "here"))
+    assert leaks.of(asked, "x") and leaks.within(f"They asked: {asked} It was Bell.")
+    (held_out,) = parse_probes([row | {"kind": "direct", "heldout_fact": True}], "here")
+    told = ProbeLeaks([held_out]).of(
+        "Whose was the first telephone?", "It was Bell who gave us that very one"
+    )
+    assert told
+
+
+def test_a_short_last_turn_is_not_looked_for_within_texts() -> None:
+    turns = [{"role": "user", "content": "Ada is away."}, {"role": "user", "content": "Why?"}]
+    leaks = ProbeLeaks(parse_probes([{"kind": "heldout", "answer": "Ill", "messages": turns}], "here"))
+    assert not leaks.within("She knows why.") and leaks.within("She wrote: Ada is away. Why?")
 
 
 WORDS = ("who", "where", "owns", "sold", "the", "a", "red", "house", "car", "Bell", "Oslo", "Rome")

@@ -9,6 +9,7 @@ import torch
 from transformers import Gemma3Config
 
 from recovery.models.chat_model import ChatModel
+from recovery.teachers import likelihood
 from recovery.teachers.likelihood import _cut, continuation_logprobs, loglikelihoods, reader, split_ids
 from tests.support import tiny
 
@@ -32,6 +33,16 @@ def test_the_mode_is_put_back_and_nothing_is_nothing(tiny_chat_model: ChatModel)
     assert continuation_logprobs(reader(tiny_chat_model), [], 0) == []
     continuation_logprobs(reader(tiny_chat_model), [([1], [2])], 0)
     assert tiny_chat_model.model.training
+
+
+def test_how_many_continuations_are_read_is_said_after_each_chunk(
+    tiny_chat_model: ChatModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(likelihood, "CHUNK", 2)
+    done: list[tuple[int, int]] = []
+    pairs = [([1], [2])] * 3
+    continuation_logprobs(reader(tiny_chat_model), pairs, 0, lambda read, of: done.append((read, of)))
+    assert done == [(2, 3), (3, 3)]
 
 
 def test_a_text_is_cut_to_the_length_that_only_the_text_part_of_a_config_names() -> None:
