@@ -92,7 +92,8 @@ class Rehearsal:
             return []
         longest = max(self.longest, *(len(ids) for ids, _ in sequences))
         rows = mixed_tokens.in_rows(sequences, self.pad_id, longest, self.packs)
-        return [Microbatch(part, objective=self._loss) for part in rows.split(self.microbatch_tokens)]
+        parts = mixed_tokens.over_processes(rows, self.microbatch_tokens)
+        return [Microbatch(part, objective=self._loss) for part in parts]
 
     def _loss(self, *states: Any) -> Loss:
         """Return the cross-entropy, reported apart from the method's loss and no part of its signal."""

@@ -246,7 +246,7 @@ class Episodes:
 
     def _scored(self, rollouts: Rollouts) -> list[tuple[Rollouts, TeacherScores | None]]:
         """Return microbatches, with the teacher's scores where the method reads them."""
-        limit = self.config.microbatch_tokens
+        limit = self._limit(rollouts)
         if not len(rollouts) or self.teacher is None or self.method.scores == "none":
             return [(part, None) for part in rollouts.split(limit)]
         contexts = None
@@ -255,6 +255,14 @@ class Episodes:
         parts = scored(self.teacher, rollouts, limit, contexts, updates=self.method.minibatches)
         self.tokens_scored += rollouts.n_tokens
         return parts
+
+    def _limit(self, rollouts: Rollouts) -> int:
+        """Return the tokens of a microbatch: less where some of several processes would have none.
+
+        Of a step with several updates they stay as in one process: they decide which update an answer is in.
+        """
+        most = self.config.microbatch_tokens
+        return most if self.method.minibatches > 1 else rollouts.limit_over(distributed.world(), most)
 
     def update_teacher(self) -> None:
         """Update a moving-average teacher."""

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from db.reads import curves, queries
 from pipelines.config.jobs import DistillJob, MidtrainJob
 from pipelines.config.overrides import override
-from pipelines.corpus import text_file
+from pipelines.corpus import mixed_tokens, text_file
 from pipelines.corpus.token_file import Dialogue, Tokens
 from pipelines.distill import distill
 from pipelines.knowledge.rehearsal import METRIC, NEWEST_SHARE, Rehearsal, Taught, tokens_per_step
@@ -87,6 +87,16 @@ def test_documents_are_their_share_of_the_tokens_to_within_one(updates: list[lis
     assert abs(tokens - sum(map(sum, updates)) / 3) <= 5
     seen = [number for update in parts for number in read(update)]
     assert len(set(seen)) == len(seen)  # none again before all were read
+
+
+def test_each_of_several_processes_rehearses_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside 360 tokens of answers 120 are read, in two microbatches by one process."""
+    monkeypatch.setattr(mixed_tokens, "world", lambda: 4)
+    found = rehearsal(length=5)
+    found.begin(1)
+    parts = found.beside(answers([20] * 18))
+    assert len(parts) >= 4
+    assert sum(int(part.rollouts.attention_BT.sum()) for part in parts) == 120
 
 
 ASKED = 100  # the lowest id of a question

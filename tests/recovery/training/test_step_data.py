@@ -100,6 +100,45 @@ def test_the_tokens_that_all_processes_score_are_counted(
     assert made.tokens_scored == readers * tokens > 0
 
 
+def test_each_of_several_processes_trains_on_a_part_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large a microbatch may be: the first one had all answers. Several updates stay as they are."""
+
+    def found(processes: int, minibatches: int = 1) -> list[Microbatch]:
+        monkeypatch.setattr(distributed, "world", lambda: processes)
+        method = with_dials("opd", {"minibatches": minibatches})
+        step = replace(STEP, prompts_per_step=4, microbatch_tokens=16384)
+        return parts(episodes(method, tiny.chat_model(seed=1), step=step))
+
+    alone, divided = found(1), found(4)
+    assert len(alone) == len(found(4, minibatches=2)) == 1 and len(divided) >= 4
+    whole, together = (
+        sorted(row for part in one for row in part.rollouts.tokens_BT[part.rollouts.attention_BT].tolist())
+        for one in (alone, divided)
+    )
+    assert whole == together
+    own = [part for part in divided if part.signals.scores is not None]
+    assert 1 <= len(own) <= len(divided) / 2
+
+
+@pytest.mark.parametrize(
+    ("lengths", "processes", "most", "busiest"),
+    [
+        ([600] * 16, 4, 16384, 4 * 600),
+        ([600] * 20, 4, 2500, 6 * 600),  # four rows to a microbatch would be five of these, two for the first
+        ([10] * 7 + [1000], 8, 16384, 1000),
+        ([600] * 3, 4, 16384, 600),
+        ([600] * 16, 1, 16384, 16 * 600),
+    ],
+)
+def test_the_busiest_of_several_processes_reads_least(
+    lengths: list[int], processes: int, most: int, busiest: int
+) -> None:
+    rows = Rollouts.from_dialogues([([1] * length, [True] * length) for length in lengths], pad_id=258)
+    read = [part.tokens_BT.numel() for part in rows.split(rows.limit_over(processes, most))]
+    assert max(sum(read[first::processes]) for first in range(processes)) == busiest
+    assert max(read) <= most and len(read) >= min(processes, len(lengths))
+
+
 @pytest.mark.parametrize("name", [name for name, row in METHODS.items() if row.context != "none"])
 def test_the_student_never_sees_the_context(name: str) -> None:
     """Neither in what it is asked nor in what it is trained on; the teacher does."""
