@@ -111,10 +111,18 @@ class Rollouts:
                 picked[name] = value[rows, :longest] if value.ndim == 2 else value[rows]
         return replace(self, **picked)
 
-    def groups(self, max_tokens: int) -> list[Tensor]:
-        """Group rows of similar length, within `max_tokens` with padding, but at least a row."""
+    def groups(self, max_tokens: int, boundary: float = math.inf) -> list[Tensor]:
+        """Group rows of similar length, within `max_tokens` with padding, but at least a row.
+
+        None holds rows on both sides of the boundary, a length.
+        """
         order = torch.sort(self.lengths_B, stable=True)
-        return [order.indices[group] for group in length_groups(order.values.tolist(), max_tokens)]
+        within = int((order.values <= boundary).sum())
+        found: list[Tensor] = []
+        for side in (slice(within), slice(within, None)):
+            groups = length_groups(order.values[side].tolist(), max_tokens)
+            found += [order.indices[side][group] for group in groups]
+        return found
 
     def limit_over(self, processes: int, most: int) -> int:
         """Return the tokens of a microbatch, `most` at most, with which the busiest process reads least.
@@ -134,9 +142,9 @@ class Rollouts:
         enough = min(processes, len(self))
         return min((limit for limit in limits if len(self.groups(limit)) >= enough), key=busiest)
 
-    def split(self, max_tokens: int) -> list[Rollouts]:
-        """Split into microbatches of similar length."""
-        return [self.select(rows) for rows in self.groups(max_tokens)]
+    def split(self, max_tokens: int, boundary: float = math.inf) -> list[Rollouts]:
+        """Split into microbatches of similar length, each on one side of the boundary."""
+        return [self.select(rows) for rows in self.groups(max_tokens, boundary)]
 
     def with_prompts(self, prompts: Sequence[Sequence[int]], pad_id: int = 0) -> Rollouts:
         """Put the same responses after other prompts; counted tokens keep their order."""

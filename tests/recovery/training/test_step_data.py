@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -118,6 +119,25 @@ def test_each_of_several_processes_trains_on_a_part_of_a_step(monkeypatch: pytes
     assert whole == together
     own = [part for part in divided if part.signals.scores is not None]
     assert 1 <= len(own) <= len(divided) / 2
+
+
+@pytest.mark.parametrize("name", ["opd", "sft"])
+def test_no_microbatch_holds_rows_on_both_sides_of_a_boundary(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model in shards ended at the first one that did."""
+    step = replace(STEP, prompts_per_step=5, microbatch_tokens=16384)
+
+    def found(boundary: float) -> list[Rollouts]:
+        monkeypatch.setattr(distributed, "boundary", lambda model: boundary)
+        made = parts(episodes(METHODS[name], tiny.chat_model(seed=1), step=step))
+        return [part.rollouts for part in made]
+
+    (whole,) = found(math.inf)
+    shortest = int(whole.lengths_B.min())
+    within, beyond = found(shortest)
+    assert int(within.lengths_B.max()) == shortest < int(beyond.lengths_B.min())
+    assert sorted([*within.responses(), *beyond.responses()]) == sorted(whole.responses())
 
 
 @pytest.mark.parametrize(
