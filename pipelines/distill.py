@@ -319,7 +319,7 @@ def _in_words(made: Distillation) -> str:
     teacher = made.method.teacher
     named = f" from {made.teachers.place}" if teacher in FROZEN else f" from {teacher}"
     source = "" if teacher == "none" else named
-    seen = "" if method.context == "none" else f" seeing {method.context}"
+    seen = inputs.context_in_words(made.episodes.task.context)
     counts = {"prompts": len(made.data.prompts), "pairs": len(made.data.pairs)}
     amounts = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     return f"{method.name}: {method.signal}{source}{seen} on {method.states} states; {amounts}{_often(made)}"

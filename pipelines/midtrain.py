@@ -46,8 +46,7 @@ from pipelines.writing import gap_questions
 from pipelines.writing.augment import load as rows_of
 from pipelines.writing.filters import ProbeLeaks
 from recovery.batches.rollouts import Dialogue
-from recovery.distributed import in_turn, once
-from recovery.forward.context_length import context_length
+from recovery.distributed import in_turn, longest_row, once
 from recovery.methods.table import get
 from recovery.printable import one_line
 from recovery.training import preflight
@@ -213,7 +212,8 @@ def _batches(
     """Mix the sources into the batches of every step; print packing, plan and mix."""
     packing = preflight.packing(student)
     stage.say(f"  packing      {packing.detail}")
-    settings = fitted_to_sources(job.settings, sources, context_length(student.model.config))
+    longest = longest_row(student.model, sharded=stage.workspace.config.model.shard)
+    settings = fitted_to_sources(job.settings, sources, longest)
     splits = SentenceSplits.of(student, settings.split_documents)
     batches = MixedTokens(sources, settings, student.pad_id, job.seed, packing.ok, splits)
     plan = fitted.midtraining_in_words(settings, new_tokens, batches.shares["new"])

@@ -7,6 +7,7 @@ backward pass of a sharded model is therefore a collective: all processes must t
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from recovery.errors import InputError
+from recovery.forward.context_length import context_length
 from recovery.forward.decoder_choice import decoding_way
 from recovery.forward.hidden_states import hidden_states, logits_of, require_layers, row_sharing, unwrap
 from recovery.launch_env import RENDEZVOUS, launch_rank, launched
@@ -168,6 +170,23 @@ def is_sharded(model: Any) -> bool:
     from torch.distributed.fsdp import FSDPModule
 
     return isinstance(unwrap(model), FSDPModule)
+
+
+def boundary(model: Any) -> float:
+    """Return the length beyond which a row needs a pass of its own, if a model in shards has one (LongRoPE).
+
+    There a microbatch is one pass: the other processes would not join a second one.
+    """
+    return row_sharing(model).boundary if is_sharded(model) else math.inf
+
+
+def longest_row(model: Any, *, sharded: bool) -> int | None:
+    """Return the most tokens of a row of documents: the model's context, or the boundary of one in shards.
+
+    It follows from the settings alone: a run is resumed in any number of processes.
+    """
+    bounds = (context_length(model.config), row_sharing(model).boundary if sharded else None)
+    return min((int(bound) for bound in bounds if bound is not None and bound < math.inf), default=None)
 
 
 def through(model: Any, work: Callable[[], Loss]) -> Loss:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from pipelines.config.fitted import fit_beside_earlier, steps_within
@@ -114,13 +113,5 @@ class MixedTokens:
 
 
 def over_processes(rows: Rollouts, most: int) -> list[Rollouts]:
-    """Split rows into microbatches of at most `most` tokens, one for each process at least.
-
-    Where there are fewer rows than processes, each row is one.
-    """
-    processes = world()
-    if processes > 1:
-        most = min(most, math.ceil(int(rows.lengths_B.sum()) / processes))
-    while len(groups := rows.groups(most)) < min(processes, len(rows)):
-        most //= 2
-    return [rows.select(group) for group in groups]
+    """Split rows into microbatches of at most `most` tokens, of which each process has about as much."""
+    return rows.split(rows.limit_over(world(), most))

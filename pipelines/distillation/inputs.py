@@ -13,6 +13,7 @@ from pipelines.prompts.prompt_sources import HUB, Prompt, read_prompts
 from pipelines.runs.pinned_inputs import require_there
 from recovery.errors import InputError
 from recovery.methods.choices import FROZEN, READ_STATES
+from recovery.printable import one_line
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from recovery.teachers.contexts import Context
     from recovery.teachers.rewards import Reward
 
+# What a context of one line looks like that can only be meant as a file.
+LIKE_A_FILE = re.compile(r"(/|\./|\.\./|~/).*|.*\.(txt|md|rst|jsonl?|ya?ml|toml|csv|prompt)", re.IGNORECASE)
+OPENING = 60  # characters of a context that are shown
 JUDGED_BY = {"exact": "answer", "ifeval": "instruction_id_list"}  # the field that the reward needs
 
 
@@ -127,9 +131,20 @@ def _context_file(given: str | None) -> bool:
     """Return whether the context is a file; refuse what can only be one and is not there."""
     if given is None or is_file(given):
         return given is not None
-    if re.fullmatch(r"\S+\.(txt|md|jsonl|json)", given):
-        raise InputError(f"--context {given}: there is no such file: give a file, or the text itself")
+    if LIKE_A_FILE.fullmatch(given.strip()):
+        raise InputError(
+            f"--context {given.strip()}: there is no such file: check its name and folder, or write a text "
+            "that begins or ends like this into a file"
+        )
     return False
+
+
+def context_in_words(context: Context | None) -> str:
+    """Return what the teacher sees: the kind of context, and how a text that is given for all begins."""
+    if context is None:
+        return ""
+    begins = f" ({one_line(context.given, OPENING)})" if context.given else ""
+    return f" seeing {context.kind}{begins}"
 
 
 def _named_reward(settings: DistillConfig, method: Method) -> Reward:
@@ -167,7 +182,7 @@ def read_reward(job: DistillJob, method: Method, data: PromptData) -> tuple[Rewa
 
 def _text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8").strip()
+        text = path.read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--context {path}: cannot be read as text: {error}") from error
     if not text:

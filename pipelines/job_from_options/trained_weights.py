@@ -141,13 +141,16 @@ def _require_mixable(student: Checkpoint, clean: Checkpoint) -> None:
 
 
 def _require_modules(student: Checkpoint, stage: str, lora: LoraConfig | str | None) -> None:
-    """Refuse names of modules that the model does not have, tried on the model without its numbers."""
+    """Refuse an adapter that the model cannot have, by its modules' names or its dropout.
+
+    It is tried on the model without its numbers.
+    """
     if not isinstance(lora, LoraConfig) or student.base:
         return
     from recovery.models.adapters import ALL_LINEAR, LoraSpec, with_adapter
     from recovery.models.hub import explained
 
-    if lora.targets == ALL_LINEAR:
+    if lora.targets == ALL_LINEAR and not lora.dropout:
         return
     try:
         empty = model_sizes.read_size(str(student.path)).empty
@@ -156,7 +159,7 @@ def _require_modules(student: Checkpoint, stage: str, lora: LoraConfig | str | N
     targets = lora.targets if isinstance(lora.targets, str) else tuple(lora.targets)
     if empty is not None:
         with explained(f"{stage}.lora", "adapter"):
-            with_adapter(empty(), LoraSpec(rank=1, targets=targets))
+            with_adapter(empty(), LoraSpec(rank=1, dropout=lora.dropout, targets=targets))
 
 
 def _require_whole_numbers(student: Checkpoint, settings: Config, stage: str) -> None:

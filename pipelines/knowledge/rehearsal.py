@@ -20,8 +20,7 @@ from pipelines.runs import kept_texts
 from pipelines.runs.kept_texts import EARLIER_TOKENS, read_evenly
 from pipelines.writing import gap_questions
 from pipelines.writing.filters import ProbeLeaks
-from recovery.distributed import in_turn
-from recovery.forward.context_length import context_length
+from recovery.distributed import in_turn, longest_row
 from recovery.methods.table import get
 from recovery.objective.objective import Loss, Objective
 from recovery.training import preflight
@@ -54,12 +53,18 @@ class Rehearsal:
     """The documents, and questions made of them, that are trained on beside the answers of each update."""
 
     def __init__(
-        self, taught: Sequence[Taught], settings: DistillConfig, student: ChatModel, method: Method, seed: int
+        self,
+        taught: Sequence[Taught],
+        settings: DistillConfig,
+        student: ChatModel,
+        method: Method,
+        seed: int,
+        sharded: bool = False,
     ) -> None:
         self.ratio = settings.rehearsal / (1 - settings.rehearsal)
         self.tokens_per_step = tokens_per_step(settings, method)  # at most; the next step's begin behind them
-        context = context_length(student.model.config) or settings.max_new_tokens
-        self.longest = min(settings.max_new_tokens, context)  # of a document: as an answer
+        longest = longest_row(student.model, sharded=sharded) or settings.max_new_tokens
+        self.longest = min(settings.max_new_tokens, longest)  # of a document: as an answer
         splits = SentenceSplits.of(student, settings.split_documents)
         self.streams: list[tuple[float, TokenStream]] = []
         for part in taught:
@@ -92,7 +97,8 @@ class Rehearsal:
             return []
         longest = max(self.longest, *(len(ids) for ids, _ in sequences))
         rows = mixed_tokens.in_rows(sequences, self.pad_id, longest, self.packs)
-        return [Microbatch(part, objective=self._loss) for part in rows.split(self.microbatch_tokens)]
+        parts = mixed_tokens.over_processes(rows, self.microbatch_tokens)
+        return [Microbatch(part, objective=self._loss) for part in parts]
 
     def _loss(self, *states: Any) -> Loss:
         """Return the cross-entropy, reported apart from the method's loss and no part of its signal."""
@@ -112,7 +118,7 @@ def rehearsal(
         stage.say("  rehearsal    off: the student was taught no documents")
         return None
     stage.say(_in_words(found, job.settings))
-    return Rehearsal(found, job.settings, student, method, job.seed)
+    return Rehearsal(found, job.settings, student, method, job.seed, ws.config.model.shard)
 
 
 def tokens_per_step(settings: DistillConfig, method: Method) -> int:
@@ -187,7 +193,7 @@ def _questions(
         return []
     wanted = round(job.settings.rehearsal_questions * most)
     found = list(gap_questions.chats(read(), student, leaks, most=wanted, seed=job.seed))
-    longest = _longest_chat(job.settings, student)
+    longest = _longest_chat(job.settings, student, sharded=stage.workspace.config.model.shard)
     kept = [chat for chat in found if len(chat[0]) <= longest]
     if left_out := len(found) - len(kept):
         stage.say(
@@ -197,13 +203,13 @@ def _questions(
     return kept
 
 
-def _longest_chat(settings: DistillConfig, student: ChatModel) -> int:
+def _longest_chat(settings: DistillConfig, student: ChatModel, *, sharded: bool) -> int:
     """Return the tokens of the longest row that is trained on: a prompt with its answer.
 
     Runs that began before rows had a limit rehearse nothing longer than an answer.
     """
     longest = settings.longest_row or settings.max_new_tokens
-    return min(longest, context_length(student.model.config) or longest)
+    return min(longest, longest_row(student.model, sharded=sharded) or longest)
 
 
 def _in_words(found: Sequence[Taught], settings: DistillConfig) -> str:

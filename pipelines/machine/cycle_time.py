@@ -29,6 +29,7 @@ from pipelines.machine.stage_tokens import (
     evaluation_tokens,
     midtraining_tokens,
     recovery_tokens,
+    sharing_processes,
 )
 from pipelines.runs.cost import Flops
 from pipelines.runs.kept_texts import KEPT_TEXTS, kept_runs
@@ -175,7 +176,8 @@ class _Timed:
         return self.spent(midtraining_tokens(planned, planned.mix, tokens, _usual(job), longest))
 
     def recovery(self, job: CycleJob, settings: DistillConfig) -> float:
-        return self.spent(recovery_tokens(settings, _usual(job)), self.processes)
+        sharing = sharing_processes(settings, _usual(job), self.processes)
+        return self.spent(recovery_tokens(settings, _usual(job)), self.processes, sharing)
 
     def choice(
         self,
@@ -198,10 +200,14 @@ class _Timed:
             ways=len(ways),
         )
 
-    def spent(self, tokens: StageTokens, answering: int = 1) -> float:
-        """Return the time of a stage: all processes train, and so many of them write and score answers."""
+    def spent(self, tokens: StageTokens, answering: int = 1, sharing: float | None = None) -> float:
+        """Return the time of a stage: all processes train, and so many of them write and score answers.
+
+        Where fewer share the scoring and training, so many are named.
+        """
         written = self.write(tokens.rows / answering, tokens.sampled / answering)
-        return written + self.read(tokens.scored) / answering + self.train(tokens.trained) / self.processes
+        scored = self.read(tokens.scored) / (sharing or answering)
+        return written + scored + self.train(tokens.trained) / (sharing or self.processes)
 
     def read(self, tokens: float) -> float:
         return Flops.of_size(self.size).forward(tokens) / (READING_SHARE * self.speed.flops)

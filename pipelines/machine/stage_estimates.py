@@ -29,6 +29,7 @@ from pipelines.machine.stage_tokens import (
     evaluation_tokens,
     midtraining_tokens,
     recovery_tokens,
+    sharing_processes,
 )
 from pipelines.runs.cost import Flops
 
@@ -150,14 +151,15 @@ def _lasting_bytes(size: Size, job: PlannedWork) -> float:
 def _distilling_seconds(size: Size, gpu: Gpu, job: PlannedWork, at_once: float) -> float | None:
     """Return the time to sample, so many rows at once at most, to score and to train on the answers."""
     tokens = recovery_tokens(job.config.distill, _usual(job))
+    sharing = sharing_processes(job.config.distill, _usual(job), job.processes)
     context = (job.prompt_tokens + job.answer_tokens) / 2
     training = _training_flops(size, job, "distill", tokens.trained, context)
     together = min(tokens.rows / job.processes, at_once)
     batches = Batches(job.config.distill.steps, together, job.config.distill.max_new_tokens)
     return _sum(
         _decoding_seconds(size, gpu, tokens.sampled / job.processes, batches, job),
-        _scoring_seconds(size, gpu, tokens.scored, job, job.processes),
-        _compute_seconds(training, gpu, TRAINING_SHARE, job.processes),
+        _scoring_seconds(size, gpu, tokens.scored, job, sharing),
+        _compute_seconds(training, gpu, TRAINING_SHARE, sharing),
     )
 
 
@@ -221,12 +223,12 @@ def _decoding_seconds(
     return tokens * max(reading / bandwidth, arithmetic) + waiting
 
 
-def _scoring_seconds(size: Size, gpu: Gpu, tokens: float, job: PlannedWork, processes: int) -> float | None:
+def _scoring_seconds(size: Size, gpu: Gpu, tokens: float, job: PlannedWork, processes: float) -> float | None:
     context = (job.prompt_tokens + job.answer_tokens) / 2
     return _compute_seconds(Flops.of_size(size).forward(tokens, context), gpu, SCORING_SHARE, processes)
 
 
-def _compute_seconds(flops: float, gpu: Gpu, share: float, processes: int) -> float | None:
+def _compute_seconds(flops: float, gpu: Gpu, share: float, processes: float) -> float | None:
     return None if gpu.flops is None else flops / (gpu.flops * share * processes)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pipelines.config.fitted import LARGEST_MICROBATCH
 from pipelines.config.sections.midtrain import CHAT_TIMES
 
 if TYPE_CHECKING:
@@ -64,6 +66,21 @@ def recovery_tokens(settings: DistillConfig, usual: UsualLengths) -> StageTokens
     prompts = sampled / answer * usual.prompt
     readers = (method.scores != "none") + (method.anchor_beta > 0)
     return StageTokens(written * rows, sampled, prompts + readers * read, method.epochs * (read + rehearsed))
+
+
+def sharing_processes(settings: DistillConfig, usual: UsualLengths, processes: int) -> float:
+    """Return how many of several processes score and train at the same time, on average.
+
+    One update divides a step's answers among all. Several take whole microbatches each, as in one process.
+    """
+    method = settings.resolved_method()
+    rows = settings.prompts_per_step * method.samples(settings.samples_per_prompt)
+    if method.minibatches == 1:
+        return min(processes, rows)
+    tokens = rows * (usual.prompt + min(usual.answer, settings.max_new_tokens))
+    microbatches = min(rows, math.ceil(tokens / (settings.microbatch_tokens or LARGEST_MICROBATCH)))
+    of_update = math.ceil(microbatches / method.minibatches)
+    return of_update / math.ceil(of_update / processes)
 
 
 def evaluation_tokens(

@@ -58,13 +58,19 @@ class Ledger:
         return self.cost | {"seconds": time.monotonic() - self._begun, PEAK: peak()}
 
     def save(self, *, at_once: bool = False) -> None:
-        """Replace this attempt's file, at most once a second."""
+        """Replace this attempt's file, at most once a second; where it can't be written, warn.
+
+        On a full disk what ended the run must be the error that is reported.
+        """
         moment = time.monotonic()
         if not at_once and moment - self._saved < SAVE_EVERY:
             return
         self._saved = moment
         path = self.directory / f"cost-{self.attempt}.json"
-        atomic_dirs.write_text(path, json.dumps(self.now()), durable=False)
+        try:
+            atomic_dirs.write_text(path, json.dumps(self.now()), durable=False)
+        except OSError as error:
+            log.warning("%s: the cost was not recorded (%s)", path, error.strerror or error)
 
     def total(self) -> Cost:
         """Return the cost of all attempts together."""

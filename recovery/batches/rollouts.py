@@ -6,6 +6,7 @@ The token at position t is predicted from the hidden state at t - 1, so position
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from recovery.batches.length_groups import length_groups
+from recovery.batches.length_groups import PASS, length_groups
 from recovery.errors import InputError
 
 Dialogue = tuple[Sequence[int], Sequence[bool]]
@@ -110,14 +111,40 @@ class Rollouts:
                 picked[name] = value[rows, :longest] if value.ndim == 2 else value[rows]
         return replace(self, **picked)
 
-    def groups(self, max_tokens: int) -> list[Tensor]:
-        """Group rows of similar length, within `max_tokens` with padding, but at least a row."""
-        order = torch.sort(self.lengths_B, stable=True)
-        return [order.indices[group] for group in length_groups(order.values.tolist(), max_tokens)]
+    def groups(self, max_tokens: int, boundary: float = math.inf) -> list[Tensor]:
+        """Group rows of similar length, within `max_tokens` with padding, but at least a row.
 
-    def split(self, max_tokens: int) -> list[Rollouts]:
-        """Split into microbatches of similar length."""
-        return [self.select(rows) for rows in self.groups(max_tokens)]
+        None holds rows on both sides of the boundary, a length.
+        """
+        order = torch.sort(self.lengths_B, stable=True)
+        within = int((order.values <= boundary).sum())
+        found: list[Tensor] = []
+        for side in (slice(within), slice(within, None)):
+            groups = length_groups(order.values[side].tolist(), max_tokens)
+            found += [order.indices[side][group] for group in groups]
+        return found
+
+    def limit_over(self, processes: int, most: int) -> int:
+        """Return the tokens of a microbatch, `most` at most, with which the busiest process reads least.
+
+        Each has a microbatch at least; where there are fewer rows than processes, each row is one.
+        """
+        if processes == 1 or not len(self):
+            return most
+        lengths_B = self.lengths_B
+
+        def busiest(limit: int) -> int:
+            costs = [len(rows) * int(lengths_B[rows].max()) + PASS for rows in self.groups(limit)]
+            return max(sum(costs[first::processes]) for first in range(processes))
+
+        share = math.ceil(int(lengths_B.sum()) / processes)
+        limits = dict.fromkeys([*(min(most, share * eighths // 8) for eighths in range(12, 1, -1)), 1])
+        enough = min(processes, len(self))
+        return min((limit for limit in limits if len(self.groups(limit)) >= enough), key=busiest)
+
+    def split(self, max_tokens: int, boundary: float = math.inf) -> list[Rollouts]:
+        """Split into microbatches of similar length, each on one side of the boundary."""
+        return [self.select(rows) for rows in self.groups(max_tokens, boundary)]
 
     def with_prompts(self, prompts: Sequence[Sequence[int]], pad_id: int = 0) -> Rollouts:
         """Put the same responses after other prompts; counted tokens keep their order."""

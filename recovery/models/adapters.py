@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from recovery.errors import InputError
-from recovery.forward.hidden_states import is_adapter, unwrap
+from recovery.forward.hidden_states import embedding_weights, is_adapter, unwrap
 from recovery.models.hub import explained
 from recovery.storage.weights_hash import tensor_slots
 
@@ -177,7 +177,8 @@ def describe_trained(model: Any) -> str:
     trained = [(name, one.numel()) for name, one in model.named_parameters() if one.requires_grad]
     total = sum(count for _, count in trained)
     if not is_adapter(model):
-        return f"all weights: {total:,}"
+        frozen = not any(weight.requires_grad for weight in embedding_weights(model))
+        return f"all weights{' but embeddings and head' if frozen else ''}: {total:,}"
     kinds = sorted({layer_kind(name) for name, _ in trained})
     return f"an adapter of {total:,} weights on {', '.join(kinds)}"
 

@@ -123,24 +123,23 @@ def size_of(model: Any) -> Size:
     """Count a transformers model, also one on the meta device; leave out the weights of adapters."""
     core = unwrap(model)
     config = core.config.get_text_config()
-    named = [(name, one) for name, one in core.named_parameters() if ".lora_" not in name]
+    counts = _counts(core)
     ends = {id(weight): weight.numel() for weight in embedding_weights(core)}
     experts = expert_count(config)
     matrices = tuple(_matrices(core, experts, _used(config)))
-    total = sum(one.numel() for _, one in named)
     idle = sum((m.copies - m.used) * m.inputs * m.outputs for m in matrices if m.is_routed)
     used = {id(one) for one in core.get_decoder().parameters()} | ends.keys()
     return Size(
-        parameters=total,
+        parameters=sum(counts.values()),
         embeddings=sum(ends.values()),
-        active=_read_by_text(core, named) - idle,
+        active=_read_by_text(core, counts) - idle,
         layers=int(getattr(config, "num_hidden_layers", None) or config.n_layer),
         hidden=int(config.hidden_size),
         vocabulary=int(config.vocab_size),
         attention_width=sum(wide for wide, _ in _attention(core, config)),
         cache_numbers=cache_numbers(core),
         matrices=matrices,
-        unused=sum(one.numel() for _, one in named if id(one) not in used),
+        unused=sum(count for weight, count in counts.items() if weight not in used),
         context=context_length(core.config),
     )
 
@@ -213,13 +212,25 @@ def _counted(empty: EmptyModel) -> Size:
     return replace(size_of(empty()), empty=empty)
 
 
-def _read_by_text(core: Any, named: list[tuple[str, Any]]) -> int:
+def _counts(core: Any) -> dict[int, int]:
+    """Return how many numbers each tensor of weights stands for, by its id, without those of adapters.
+
+    A linear layer in 4 bits holds two in a byte.
+    """
+    counts = {id(one): one.numel() for name, one in core.named_parameters() if ".lora_" not in name}
+    for layer in core.modules():
+        if isinstance(layer, torch.nn.Linear) and not layer.weight.is_floating_point():
+            counts[id(layer.weight)] = layer.in_features * layer.out_features
+    return counts
+
+
+def _read_by_text(core: Any, counts: dict[int, int]) -> int:
     """Count the weights of decoder and head; an input embedding besides the head is only looked up."""
     looked_up, head = embedding_weights(core)
     read = {id(one) for one in core.get_decoder().parameters()} | {id(head)}
     tables = {id(m.weight) for m in core.get_decoder().modules() if isinstance(m, torch.nn.Embedding)}
     only_looked_up = (tables | {id(looked_up)}) - {id(head)}
-    return sum(one.numel() for _, one in named if id(one) in read and id(one) not in only_looked_up)
+    return sum(counts[weight] for weight in counts.keys() & (read - only_looked_up))
 
 
 def _used(config: Any) -> int:

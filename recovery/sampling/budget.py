@@ -32,10 +32,14 @@ class Budget:
     row_bytes: float = 0  # of a row, beside its tokens
 
     @classmethod
-    def of(cls, models: Sequence[Any], rows: int, tokens: int | None = None) -> Budget:
-        """Return what the models' device, where all of them decode at once, has room for."""
+    def of(cls, models: Sequence[Any], rows: int, tokens: int | None = None, *, together: int = 1) -> Budget:
+        """Return what the models' device, where all of them decode at once, has room for.
+
+        So many processes sample `together`: each has a GPU, but all share the memory of a CPU.
+        """
         weights = [embedding_weights(model)[-1] for model in models]
-        room = FREE_SHARE * free_memory(weights[0].device)
+        device = weights[0].device
+        room = FREE_SHARE * free_memory(device) / (together if device.type == "cpu" else 1)
         tokens_bytes, rows_bytes = zip(*map(decoding_bytes, models), strict=True)
         return cls(
             rows=rows,

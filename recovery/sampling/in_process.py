@@ -73,7 +73,7 @@ class InProcessSampler:
             return written
 
         with gathered(chat.model), decoding(chat.model) as model:
-            budget = Budget.of([model], self.batch_size, self.cache_tokens)
+            budget = Budget.of([model], self.batch_size, self.cache_tokens, together=params.together)
             check_prompts(prompts, model, limit, budget, params.first)
             return written_in_batches([len(prompt) + limit for prompt in prompts], budget, write)
 

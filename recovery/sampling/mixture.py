@@ -66,7 +66,7 @@ class MixedSampler:
             decoding(student.model) as model,
             decoding(teacher.model) as other,
         ):
-            budget = Budget.of([model, other], self.batch_size)
+            budget = Budget.of([model, other], self.batch_size, together=params.together)
             check_prompts(prompts, model, limit, budget, params.first)
             check_prompts(contexts, other, limit, budget, params.first)
             lengths = [max(map(len, pair)) + limit for pair in zip(prompts, contexts, strict=True)]

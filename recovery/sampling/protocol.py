@@ -23,6 +23,7 @@ class SamplingParams:
     stop_loops: bool = False  # end a response that only repeats itself: it has no stop token then
     # Called while responses are written with the tokens so far, in this process; samplers may leave it out.
     on_tokens: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
+    together: int = field(default=1, compare=False)  # processes that sample on this machine at the same time
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from recovery.batches.rollouts import Rollouts, joined
 from recovery.distributed import gather, rank, share, world
+from recovery.launch_env import launched_here
 from recovery.sampling.protocol import Sampler, SamplingParams
 
 
@@ -16,6 +17,7 @@ def in_parts(
     """Write each process's part of `count` answers and gather all; of fewer than processes take rank 0's."""
     if world() == 1:
         return write(slice(count), params)
+    params = replace(params, together=launched_here())
     if count < world():
         return share(write(slice(count), params).to("cpu"))
     cuts = [count * part // world() for part in range(world() + 1)]

@@ -30,6 +30,7 @@ with suppress(ImportError):
 TEMPORARY = "tmp-"
 SCRATCH = re.compile(r"\..+\.[0-9a-f]{8}")  # a file while `whole_file` writes it
 SEAL = "manifest_sha256"
+FULL = ("No space left on device", "Disk quota exceeded")  # what the system says of a full disk
 FileTable = dict[str, dict[str, Any]]
 
 
@@ -76,7 +77,7 @@ def storage_errors(place: Path) -> Iterator[None]:
 def disk_full(error: BaseException) -> bool:
     """Return whether an error, also one from a library's native code, means that the disk is full."""
     number = getattr(error, "errno", None)
-    return number in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error)
+    return number in (errno.ENOSPC, errno.EDQUOT) or any(words in str(error) for words in FULL)
 
 
 def publish(directory: Path, target: Path) -> bool:

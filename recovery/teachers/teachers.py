@@ -9,6 +9,7 @@ Shape legend: N counted tokens in row-major order, D hidden size, V vocabulary, 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields
@@ -187,17 +188,20 @@ def scored(
     contexts: Contexts | None = None,
     *,
     updates: int = 1,
+    boundary: float = math.inf,
 ) -> list[tuple[Rollouts, TeacherScores | None]]:
     """Return microbatches of similar lengths with their scores, each scored by one teacher.
 
-    With several processes, each scores only the microbatches that it trains on (see `distributed.mine`);
-    the others have None.
+    None holds rows on both sides of the boundary. With several processes, each scores only the microbatches
+    that it trains on (see `distributed.mine`); the others have None.
     """
     if isinstance(teacher, RoutedTeacher):
         routed = [(teacher.teachers[name], rows) for name, rows in teacher.rows(rollouts).items()]
     else:
         routed = [(teacher, torch.arange(len(rollouts)))]
-    groups = [[rows[group] for group in rollouts.select(rows).groups(max_tokens)] for _, rows in routed]
+    groups = [
+        [rows[group] for group in rollouts.select(rows).groups(max_tokens, boundary)] for _, rows in routed
+    ]
     mine = set(distributed.mine(sum(map(len, groups)), updates))
     found: list[tuple[Rollouts, TeacherScores | None]] = []
     for (one, _), its_groups in zip(routed, groups, strict=True):

@@ -246,15 +246,25 @@ class Episodes:
 
     def _scored(self, rollouts: Rollouts) -> list[tuple[Rollouts, TeacherScores | None]]:
         """Return microbatches, with the teacher's scores where the method reads them."""
-        limit = self.config.microbatch_tokens
+        limit, boundary = self._limit(rollouts), distributed.boundary(self.student.model)
         if not len(rollouts) or self.teacher is None or self.method.scores == "none":
-            return [(part, None) for part in rollouts.split(limit)]
+            return [(part, None) for part in rollouts.split(limit, boundary)]
         contexts = None
         if self.views.context is not None:
             contexts = [self.views.teacher(row) for row in rollouts.index_B.tolist()]
-        parts = scored(self.teacher, rollouts, limit, contexts, updates=self.method.minibatches)
+        parts = scored(
+            self.teacher, rollouts, limit, contexts, updates=self.method.minibatches, boundary=boundary
+        )
         self.tokens_scored += rollouts.n_tokens
         return parts
+
+    def _limit(self, rollouts: Rollouts) -> int:
+        """Return the tokens of a microbatch: less where some of several processes would have none.
+
+        Of a step with several updates they stay as in one process: they decide which update an answer is in.
+        """
+        most = self.config.microbatch_tokens
+        return most if self.method.minibatches > 1 else rollouts.limit_over(distributed.world(), most)
 
     def update_teacher(self) -> None:
         """Update a moving-average teacher."""

@@ -20,7 +20,7 @@ from tests.support.engine_fakes import TinyEngine, serving
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-CASES = ("texts", "opd", "texts-lora", "opd-lora", "opd-few", "opd-server", "minillm", "rft")
+CASES = ("texts", "opd", "texts-lora", "opd-lora", "opd-few", "opd-even", "opd-server", "minillm", "rft")
 
 
 def launch(processes: int, folder: Path, *cases: str, server: str = "") -> int:

@@ -63,6 +63,7 @@ def judged(response: str, fields: Mapping[str, Any]) -> float:
 def case(name: str) -> tuple[ChatModel, Any, Any]:
     kind, _, where = name.partition("-")
     few = where == "few"  # one microbatch for two processes, read by an anchor too
+    even = where == "even"  # one microbatch, which two processes divide
     lora = few or where in ("lora", "half")
     student = tiny.chat_model(seed=1, tie_word_embeddings=kind != "texts")
     if where == "half":
@@ -72,11 +73,14 @@ def case(name: str) -> tuple[ChatModel, Any, Any]:
         add_lora(student, LoraSpec(rank=4))
     if kind == "texts":
         return student, Texts(), TokenLoss(Objective(table.get("sft")))
-    dials = {"anchor_beta": "0.1"} if few else {"minibatches": "2"} if kind == "opd" else {}
+    dials = {"minibatches": "2"} if kind == "opd" and not even else {}
+    if few:
+        dials["anchor_beta"] = "0.1"
     method = table.with_dials(kind, dials)
     teacher = AdapterOffTeacher(student) if lora else CheckpointTeacher(tiny.chat_model())
     items = [Prompt([{"role": "user", "content": f"say {i}"}]) for i in range(9)]
-    config = StepConfig(prompts_per_step=6, max_new_tokens=8, microbatch_tokens=4096 if few else 64, seed=3)
+    most = 4096 if few or even else 64
+    config = StepConfig(prompts_per_step=6, max_new_tokens=8, microbatch_tokens=most, seed=3)
     episodes = Episodes(
         student,
         from_server(student) if where == "server" else InProcessSampler(student),

@@ -121,6 +121,46 @@ def test_a_context_is_a_text_a_file_or_the_rows_own(prompts: str, tmp_path: Path
             seen(prompts, "opcd", broken)
 
 
+@pytest.mark.parametrize(
+    "gone",
+    [
+        "House rules.txt",
+        "RULES.TXT",
+        "rules.yaml ",
+        "./rules",
+        "../house rules",
+        "~/prompts/system.prompt",
+        "/srv/rules",
+    ],
+)
+def test_a_context_that_can_only_be_a_file_is_never_taken_for_a_text(prompts: str, gone: str) -> None:
+    """Its name became the system prompt of the teacher."""
+    with pytest.raises(InputError, match="there is no such file") as refused:
+        seen(prompts, "opcd", gone)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(InputError, match="there is no such file"):
+        inputs.require_named(job(prompts, "opcd", context=gone).settings, get("opcd"))
+
+
+@pytest.mark.parametrize("text", ["Name .txt files as such.", "Answer in JSON.", "/no_think\nBe brief."])
+def test_a_context_that_may_be_a_text_is_one(prompts: str, text: str) -> None:
+    assert seen(prompts, "opcd", text) == f"{text} | Where does Ada live?"
+
+
+def test_a_mark_before_the_text_of_a_context_is_not_part_of_it(prompts: str, tmp_path: Path) -> None:
+    """Editors on Windows write it."""
+    (tmp_path / "rules.txt").write_bytes(b"\xef\xbb\xbfNo commas.\r\n")
+    assert seen(prompts, "opcd", str(tmp_path / "rules.txt")) == "No commas. | Where does Ada live?"
+
+
+def test_the_line_of_the_method_shows_how_a_context_begins() -> None:
+    shown = [contexts.Context("system", given) for given in ("Be\nbrief.", "long " * 50)]
+    said = [inputs.context_in_words(context) for context in (*shown, contexts.Context("answer"), None)]
+    assert said[0] == " seeing system (Be brief.)"
+    assert said[1].startswith(" seeing system (long long") and len(said[1]) < 100
+    assert said[2:] == [" seeing answer", ""]
+
+
 def reward(prompts: str, method: str, name: str | None) -> tuple[Any, list[str]]:
     asked = job(prompts, method, reward=name)
     found, kept = inputs.read_reward(asked, get(method), inputs.read_data(asked, get(method)))

@@ -6,20 +6,23 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from db.reads import queries
 from pipelines.config.fitted import Machine
+from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import CONFIG_NAME
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.job_from_options.pilot import pilot_job
 from pipelines.job_from_options.train import distill_job, midtrain_job
+from pipelines.job_from_options.trained_weights import _require_modules
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.models.adapters import LoraSpec, add_lora
-from tests.support import tiny
+from tests.support import families, tiny
 from tests.support.small_cycles import turned
 
 
@@ -47,6 +50,17 @@ def test_modules_that_the_model_does_not_have_are_refused(ws: Workspace, docs: P
     cycle_job(ws, docs, changes={f"{stage}.lora": {"rank": 2, "targets": ["q_proj"]}})
     with pytest.raises(InputError, match=r"midtrain\.lora: .*q_project"):
         midtrain_job(ws, docs, changes={"midtrain.lora": {"rank": 2, "targets": ["q_project"]}})
+
+
+def test_dropout_on_experts_is_refused_before_any_stage(ws: Workspace, docs: Path, tmp_path: Path) -> None:
+    """It was when midtraining, or recovery behind it, loaded its model."""
+    model = families.save(families.named("GPT-OSS"), tmp_path / "experts")
+    student: Any = SimpleNamespace(path=model, base=None)
+    with pytest.raises(InputError, match=r"lora\.dropout does not work on experts"):
+        _require_modules(student, "distill", LoraConfig(rank=2, dropout=0.1))
+    _require_modules(student, "distill", LoraConfig(rank=2))
+    dropping = {"rank": 2, "dropout": 0.1}
+    cycle_job(ws, docs, changes={"midtrain.lora": dropping, "distill.lora": dropping})  # on no experts
 
 
 def test_an_adapter_on_another_model_than_the_clean_one_is_not_mixed_with_it(

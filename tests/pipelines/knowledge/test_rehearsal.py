@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from db.reads import curves, queries
 from pipelines.config.jobs import DistillJob, MidtrainJob
 from pipelines.config.overrides import override
-from pipelines.corpus import text_file
+from pipelines.corpus import mixed_tokens, text_file
 from pipelines.corpus.token_file import Dialogue, Tokens
 from pipelines.distill import distill
 from pipelines.knowledge.rehearsal import METRIC, NEWEST_SHARE, Rehearsal, Taught, tokens_per_step
@@ -28,8 +28,10 @@ from pipelines.runs import kept_texts, training_run
 from pipelines.runs.training_run import any_of
 from pipelines.runs.workspace import Workspace
 from pipelines.writing import gap_questions
+from recovery import distributed
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError
+from recovery.forward.isolation import Sharing
 from recovery.methods.table import get, with_dials
 from recovery.models.chat_model import ChatModel
 from recovery.objective.objective import Loss, Objective
@@ -87,6 +89,27 @@ def test_documents_are_their_share_of_the_tokens_to_within_one(updates: list[lis
     assert abs(tokens - sum(map(sum, updates)) / 3) <= 5
     seen = [number for update in parts for number in read(update)]
     assert len(set(seen)) == len(seen)  # none again before all were read
+
+
+def test_each_of_several_processes_rehearses_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside 360 tokens of answers 120 are read, in two microbatches by one process."""
+    monkeypatch.setattr(mixed_tokens, "world", lambda: 4)
+    found = rehearsal(length=5)
+    found.begin(1)
+    parts = found.beside(answers([20] * 18))
+    assert len(parts) >= 4
+    assert sum(int(part.rollouts.attention_BT.sum()) for part in parts) == 120
+
+
+def test_in_shards_documents_end_at_the_boundary_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "row_sharing", lambda model: Sharing(boundary=8))
+    taught = [learned("newest", 1.0, 16)]
+    lengths = []
+    for sharded in (False, True):
+        found = Rehearsal(taught, SETTINGS, tiny.chat_model(), TWICE, seed=3, sharded=sharded)
+        found.begin(1)
+        lengths.append(max(part.rollouts.tokens_BT.shape[1] for part in found.beside(answers([20] * 18))))
+    assert lengths[0] > lengths[1] == 8
 
 
 ASKED = 100  # the lowest id of a question

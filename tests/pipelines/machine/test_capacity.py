@@ -80,6 +80,18 @@ def test_weights_are_those_of_the_model_itself(family: families.Family) -> None:
     assert replace(size, name="") == size_of(model)
 
 
+def test_layers_in_4_bits_count_all_their_weights() -> None:
+    """As bitsandbytes holds them, two in a byte: the FLOPs of a training were about half."""
+    model = families.model(families.named("Llama"))
+    whole = size_of(model)
+    for layer in model.get_decoder().modules():
+        if isinstance(layer, torch.nn.Linear):
+            packed = torch.zeros(layer.weight.numel() // 2, 1, dtype=torch.uint8)
+            layer.weight = torch.nn.Parameter(packed, requires_grad=False)
+    assert sum(one.numel() for one in model.parameters()) < whole.parameters
+    assert size_of(model) == whole
+
+
 @pytest.mark.parametrize("family", ["Llama", "DeepSeek V3", "GPT-OSS", "Gemma 3n", "Qwen 3 VL"])
 def test_adapter_weights_are_those_that_peft_makes(tmp_path: Path, family: str) -> None:
     chat = load(ModelSpec(str(families.save(families.named(family), tmp_path / "m"))))

@@ -55,6 +55,7 @@ def test_processes_divide_training_and_recovery_s_answers_but_no_evaluation() ->
     written, scored, trained = COMPUTING.write(32, 6400), COMPUTING.read(1000), COMPUTING.train(8000)
     assert four.spent(tokens) == pytest.approx(written + scored + trained / 4)  # midtraining's chat
     assert four.spent(tokens, 4) == pytest.approx((written + scored + trained) / 4)
+    assert four.spent(tokens, 4, 2) == pytest.approx(written / 4 + (scored + trained) / 2)
     reading = replace(READING, processes=4)  # each reads all weights for a quarter of the rows
     few = StageTokens(rows=64, sampled=6400)
     assert reading.spent(few, 4) == pytest.approx(READING.spent(few))
@@ -66,7 +67,7 @@ def test_processes_on_gpus_shorten_the_forecast_those_on_a_cpu_share_its_cores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: bool, times: int
 ) -> None:
     ws = make_home(tmp_path)
-    job = cycle_job(ws, make_docs(tmp_path))
+    job = cycle_job(ws, make_docs(tmp_path), changes={"distill.dials": {"minibatches": 1}})
     monkeypatch.setattr("pipelines.machine.product_speed.on_gpu", lambda: gpu)
     alone = forecast(ws, job)
     monkeypatch.setenv("WORLD_SIZE", "4")

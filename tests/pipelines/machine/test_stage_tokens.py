@@ -14,6 +14,7 @@ from pipelines.machine.stage_tokens import (
     evaluation_tokens,
     midtraining_tokens,
     recovery_tokens,
+    sharing_processes,
 )
 
 USUAL = UsualLengths(prompt=100, answer=50)
@@ -106,6 +107,26 @@ def test_a_teacher_that_only_writes_reads_the_prompts_alone() -> None:
 def test_an_anchor_reads_the_answers_too() -> None:
     assert recovery(distill__method="asft").scored == 40 * 150
     assert recovery(distill__dials={"anchor_beta": 0.1}).scored == 40 * 100 + 2 * 40 * 150
+
+
+@pytest.mark.parametrize(
+    ("minibatches", "microbatch_tokens", "processes", "sharing"),
+    [
+        (1, 16384, 4, 4),
+        (1, 16384, 16, 8),  # of 8 answers each is a microbatch
+        (2, 300, 4, 2),  # 4 microbatches, of which an update takes two
+        (2, 200, 2, 1.5),  # 6 microbatches, of which an update takes three
+        (2, 0, 2, 1),  # auto: one microbatch may hold them all
+    ],
+)
+def test_processes_share_what_an_update_has_of_microbatches(
+    minibatches: int, microbatch_tokens: int, processes: int, sharing: float
+) -> None:
+    """Of 8 answers of 150 tokens a step; the forecast divided by all processes that there are."""
+    dials = {"minibatches": minibatches}
+    made = settings(distill__dials=dials, distill__microbatch_tokens=microbatch_tokens)
+    assert sharing_processes(made.distill, USUAL, processes) == sharing
+    assert sharing_processes(made.distill, USUAL, 1) == 1
 
 
 def test_a_cycle_evaluates_three_times() -> None:

@@ -112,6 +112,23 @@ def test_a_cost_that_a_power_cut_has_damaged_does_not_fail_the_run(tmp_path: Pat
     assert second.total()["tokens_sampled"] == 5
 
 
+def test_a_full_disk_does_not_hide_what_has_ended_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The cost is written as the run ends: that it could not be was all that was said."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def work(stage: Stage) -> dict[str, int]:
+        monkeypatch.setattr("recovery.storage.atomic_dirs.write_text", full)
+        raise RuntimeError("cut off")
+
+    with Workspace.open(tmp_path) as ws, pytest.raises(RuntimeError, match="cut off"):
+        run_stage(ws, "distill", work, config={}, key="one")
+    assert "cost-1.json: the cost was not recorded (No space left on device)" in caplog.text
+
+
 def test_the_cost_of_a_cycle_is_said_in_hours_and_minutes() -> None:
     row = {
         "cost_by_stage": {"eval": {"seconds": 4380.0}, "midtrain": {"seconds": 2400.0}},

@@ -92,6 +92,10 @@ def test_experts_take_no_dropout(tmp_path: Path) -> None:
 def test_what_is_trained_in_one_line() -> None:
     chat = tiny.chat_model()
     assert adapters.describe_trained(chat.model).startswith("all weights: ")
+    frozen = tiny.chat_model()
+    loading.freeze_embeddings(frozen)
+    count = sum(one.numel() for one in frozen.model.parameters() if one.requires_grad)
+    assert adapters.describe_trained(frozen.model) == f"all weights but embeddings and head: {count:,}"
     add_lora(chat, LoraSpec(rank=2))
     count = sum(one.numel() for one in chat.model.parameters() if one.requires_grad)
     said = adapters.describe_trained(chat.model)

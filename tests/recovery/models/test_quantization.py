@@ -129,5 +129,6 @@ def test_adapters_are_on_the_same_layers_and_the_plan_counts_the_bytes(base: Pat
     weights = {one.data_ptr(): one.nbytes for one in quantized.model.parameters()}
     states = [one.quant_state for one in quantized.model.parameters() if hasattr(one, "quant_state")]
     scales = sum(one.absmax.nbytes + one.state2.absmax.nbytes for one in states)
+    assert size_of(quantized.model) == size_of(whole.model)
     planned = size_of(whole.model).weight_bytes(quantize=True)
     assert planned == pytest.approx(sum(weights.values()) + scales, rel=0.01)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._pytree import tree_leaves
 
+from recovery.batches.rollouts import Rollouts
 from recovery.forward.fast_path import fast_path
 from recovery.models.size import decoding_bytes, size_of
 from recovery.sampling import budget as budgets
+from recovery.sampling import split_sampler
 from recovery.sampling.budget import WASTE, Budget, in_batches
+from recovery.sampling.protocol import SamplingParams
 from tests.support import families, tiny
 
 NEW = 256
@@ -61,6 +66,34 @@ def test_the_bound_is_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatch) -
     both = Budget.of([model, model], 10_000)
     fitting = int((budgets.FREE_SHARE * 10_000_000 - 2 * held) / (2 * per_row))
     assert both.fits(fitting, 100) and not both.fits(fitting + 1, 100)
+
+
+def test_processes_that_sample_at_the_same_time_share_the_memory_of_a_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each took it for its own, and together they had more than there was."""
+    model = tiny.model()
+    monkeypatch.setattr(budgets, "free_memory", lambda device: 10_000_000.0)
+    shared = Budget.of([model], 10_000, together=2)
+    monkeypatch.setattr(budgets, "free_memory", lambda device: 5_000_000.0)
+    assert shared == Budget.of([model], 10_000)
+
+
+def test_each_of_several_processes_knows_how_many_sample_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there are fewer answers than processes, and each writes them all."""
+    alone: dict[str, Any] = {"world": lambda: 2, "rank": lambda: 0, "gather": lambda part: [part]}
+    for name, stand_in in (alone | {"share": lambda part: part}).items():
+        monkeypatch.setattr(split_sampler, name, stand_in)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    found: list[int] = []
+
+    def write(part: slice, params: SamplingParams) -> Rollouts:
+        found.append(params.together)
+        return Rollouts.from_samples([[1]], [[2]], [[0.0]], [True], pad_id=0)
+
+    for count in (1, 4):
+        split_sampler.in_parts(count, write, SamplingParams(), pad_id=0)
+    assert found == [2, 2]
 
 
 def test_states_that_do_not_grow_count_for_each_row() -> None:

@@ -237,7 +237,11 @@ def no_space_in_native_code(directory: Path) -> None:
     raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
 
-@pytest.mark.parametrize("write", [no_space, no_space_in_native_code])
+def no_quota_in_native_code(directory: Path) -> None:
+    raise SafetensorError("Error while serializing: I/O error: Disk quota exceeded (os error 122)")
+
+
+@pytest.mark.parametrize("write", [no_space, no_space_in_native_code, no_quota_in_native_code])
 def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, write: Callable[[Path], None]) -> None:
     store = CheckpointStore(tmp_path)
     with pytest.raises(RecoverError, match=r"the disk is full: free some space") as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -98,6 +99,64 @@ def test_the_tokens_that_all_processes_score_are_counted(
     made = episodes(method, tiny.chat_model(seed=1), step=replace(STEP, microbatch_tokens=1))
     tokens = sum(part.rollouts.n_tokens for part in parts(made))
     assert made.tokens_scored == readers * tokens > 0
+
+
+def test_each_of_several_processes_trains_on_a_part_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large a microbatch may be: the first one had all answers. Several updates stay as they are."""
+
+    def found(processes: int, minibatches: int = 1) -> list[Microbatch]:
+        monkeypatch.setattr(distributed, "world", lambda: processes)
+        method = with_dials("opd", {"minibatches": minibatches})
+        step = replace(STEP, prompts_per_step=4, microbatch_tokens=16384)
+        return parts(episodes(method, tiny.chat_model(seed=1), step=step))
+
+    alone, divided = found(1), found(4)
+    assert len(alone) == len(found(4, minibatches=2)) == 1 and len(divided) >= 4
+    whole, together = (
+        sorted(row for part in one for row in part.rollouts.tokens_BT[part.rollouts.attention_BT].tolist())
+        for one in (alone, divided)
+    )
+    assert whole == together
+    own = [part for part in divided if part.signals.scores is not None]
+    assert 1 <= len(own) <= len(divided) / 2
+
+
+@pytest.mark.parametrize("name", ["opd", "sft"])
+def test_no_microbatch_holds_rows_on_both_sides_of_a_boundary(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model in shards ended at the first one that did."""
+    step = replace(STEP, prompts_per_step=5, microbatch_tokens=16384)
+
+    def found(boundary: float) -> list[Rollouts]:
+        monkeypatch.setattr(distributed, "boundary", lambda model: boundary)
+        made = parts(episodes(METHODS[name], tiny.chat_model(seed=1), step=step))
+        return [part.rollouts for part in made]
+
+    (whole,) = found(math.inf)
+    shortest = int(whole.lengths_B.min())
+    within, beyond = found(shortest)
+    assert int(within.lengths_B.max()) == shortest < int(beyond.lengths_B.min())
+    assert sorted([*within.responses(), *beyond.responses()]) == sorted(whole.responses())
+
+
+@pytest.mark.parametrize(
+    ("lengths", "processes", "most", "busiest"),
+    [
+        ([600] * 16, 4, 16384, 4 * 600),
+        ([600] * 20, 4, 2500, 6 * 600),  # four rows to a microbatch would be five of these, two for the first
+        ([10] * 7 + [1000], 8, 16384, 1000),
+        ([600] * 3, 4, 16384, 600),
+        ([600] * 16, 1, 16384, 16 * 600),
+    ],
+)
+def test_the_busiest_of_several_processes_reads_least(
+    lengths: list[int], processes: int, most: int, busiest: int
+) -> None:
+    rows = Rollouts.from_dialogues([([1] * length, [True] * length) for length in lengths], pad_id=258)
+    read = [part.tokens_BT.numel() for part in rows.split(rows.limit_over(processes, most))]
+    assert max(sum(read[first::processes]) for first in range(processes)) == busiest
+    assert max(read) <= most and len(read) >= min(processes, len(lengths))
 
 
 @pytest.mark.parametrize("name", [name for name, row in METHODS.items() if row.context != "none"])

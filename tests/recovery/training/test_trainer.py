@@ -547,6 +547,18 @@ def test_shards_refuse_sequences_that_need_several_passes(monkeypatch: pytest.Mo
         updater._require_one_pass(None, [*apart, together])
 
 
+def test_rows_of_a_model_in_shards_end_at_its_boundary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whatever number of processes the run goes on."""
+    model = tiny.model()
+    context = model.config.max_position_embeddings
+    monkeypatch.setattr(distributed, "row_sharing", lambda model: Sharing(boundary=8))
+    assert (distributed.boundary(model), distributed.longest_row(model, sharded=False)) == (math.inf, context)
+    monkeypatch.setattr(distributed, "is_sharded", lambda model: True)
+    assert (distributed.boundary(model), distributed.longest_row(model, sharded=True)) == (8, 8)
+    monkeypatch.setattr(distributed, "row_sharing", lambda model: Sharing())
+    assert (distributed.boundary(model), distributed.longest_row(model, sharded=True)) == (math.inf, context)
+
+
 def test_training_learns() -> None:
     losses: list[float] = []
 
