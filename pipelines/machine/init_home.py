@@ -209,6 +209,7 @@ def _register(ws: Workspace) -> Checkpoint:
         trust_remote_code=settings.trust_remote_code,
         template_args=settings.template_args,
         attention=settings.attention,
+        quantize=settings.quantize,
     )
     chat_model = load_supported(spec)
     if said := restrictions(chat_model):
@@ -231,14 +232,16 @@ def _require_memory(model: str, settings: ModelConfig) -> None:
     if torch.cuda.is_available():
         return
     halved = settings.dtype == "auto" and is_faster_in_bfloat16()
+    number_bytes = 2 if halved else settings.number_bytes(gpu=False)
     try:
-        needed = read_size(model).parameters * (2 if halved else settings.number_bytes(gpu=False))
+        needed = read_size(model).weight_bytes(settings.quantize is not None, number_bytes)
     except InputError:  # an unknown family, or a hub that is away
         return
     if needed > main_memory():
+        fewer_bits = "" if settings.quantize else ", begin with a recover.yaml that sets model.quantize: nf4"
         raise InputError(
             f"{settings.path}: its weights take {needed / GIB:,.1f} GiB, and the memory here is "
-            f"{main_memory() / GIB:,.1f} GiB: take a smaller model, or a machine with a GPU"
+            f"{main_memory() / GIB:,.1f} GiB: take a smaller model{fewer_bits}, or a machine with a GPU"
         )
 
 

@@ -13,6 +13,7 @@ import pytest
 from pipelines.config import settings as config
 from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.machine.init_home import initialise
+from pipelines.machine.model_sizes import read_size
 from pipelines.runs.workspace import Workspace
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError, RecoverError
@@ -142,3 +143,27 @@ def test_weights_that_the_memory_cannot_hold_are_refused_before_they_are_read(
     monkeypatch.setattr("pipelines.machine.init_home.main_memory", lambda: 2.0**30)
     with Workspace.open(tmp_path / "home") as ws:
         initialise(ws, model=str(model))
+
+
+def test_a_model_in_4_bits_is_counted_and_loaded_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny.save(tmp_path / "model")
+    whole, in_4_bits = (read_size(str(model)).weight_bytes(quantize, 4) for quantize in (False, True))
+    seen: list[str | None] = []
+
+    def loaded(spec: ModelSpec) -> None:
+        seen.append(spec.quantize)
+        raise InputError("loaded")
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("pipelines.machine.init_home.main_memory", lambda: (whole + in_4_bits) / 2)
+    monkeypatch.setattr("recovery.inspection.supported.load_supported", loaded)
+    with (
+        Workspace.open(tmp_path / "home") as ws,
+        pytest.raises(InputError, match=r"begin with a recover\.yaml that sets model\.quantize: nf4, or a"),
+    ):
+        initialise(ws, model=str(model), preset="microworld")
+    text = config.preset_text("microworld").replace("path: microworld", f"path: {model}\n  quantize: nf4")
+    (tmp_path / "home" / config.CONFIG_NAME).write_text(text)
+    with Workspace.open(tmp_path / "home") as ws, pytest.raises(InputError, match=r"^loaded$"):
+        initialise(ws)
+    assert seen == ["nf4"]
