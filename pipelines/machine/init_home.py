@@ -29,10 +29,17 @@ FEW_WEIGHTS = 5e8  # fewer than in any model that the preset `real` was made for
 
 
 def initialise(
-    ws: Workspace, *, model: str | None = None, revision: str | None = None, preset: str | None = None
+    ws: Workspace,
+    *,
+    model: str | None = None,
+    revision: str | None = None,
+    preset: str | None = None,
+    trust_remote_code: bool = False,
 ) -> dict[str, Any]:
     """Write recover.yaml, unless it exists, and register the clean checkpoint as `base` and `current`."""
     path = settings_file(ws)
+    if trust_remote_code:
+        _require_trusting(ws)
     if revision and not path.exists():
         _require_hub_id(model or MICROWORLD, revision)
     converted = _converted(ws, model)
@@ -45,7 +52,7 @@ def initialise(
         ws.settle_project()
         checkpoint = _clean(ws)
     else:
-        checkpoint = _new_home(ws, model or MICROWORLD, revision, preset)
+        checkpoint = _new_home(ws, model or MICROWORLD, revision, preset, trust_remote_code)
     if converted:
         ws.progress.say(
             f"{converted.source.name}: {converted.precision} weights, dequantised into {converted.directory}"
@@ -61,13 +68,26 @@ def initialise(
     }
 
 
-def _new_home(ws: Workspace, model: str, revision: str | None, preset: str | None) -> Checkpoint:
+def _require_trusting(ws: Workspace) -> None:
+    """Refuse to trust a model's code where the home is not named, or has settings that do not."""
+    if ws.implicit:
+        raise InputError(
+            f"--trust-remote-code: code of a model runs only for a home that is named: add --home {ws.home}"
+        )
+    path = settings_file(ws)
+    if path.exists() and not ws.config.model.trust_remote_code:
+        raise InputError(f"--trust-remote-code: {path} exists: set model.trust_remote_code: true in it")
+
+
+def _new_home(
+    ws: Workspace, model: str, revision: str | None, preset: str | None, trusting: bool
+) -> Checkpoint:
     """Write the settings and register the clean checkpoint."""
     path = settings_file(ws)
     chosen = preset or _preset(model)
     ws.settle_project()
     known = _is_registered(ws)
-    _write_settings(path, model, revision, chosen)
+    _write_settings(path, model, revision, chosen, trusting)
     try:
         checkpoint = _clean(ws)
         if known:  # the settings that it was registered by are gone, and what they had pinned
@@ -118,6 +138,7 @@ def _keep_settings(ws: Workspace, model: str | None, revision: str | None, prese
     if preset:
         words = ["recover", "--home", str(ws.home), "init", "--model", named.path, "--preset", preset]
         words += ["--revision", named.revision] if named.revision else []
+        words += ["--trust-remote-code"] if named.trust_remote_code else []
         anew = f"{shlex.join(['mv', str(path), f'{path}.old'])} && {shlex.join(words)}"
         ws.progress.say(f"{path} exists and is kept, without preset {preset}; to write it anew: {anew}")
 
@@ -166,11 +187,14 @@ def _is_registered(ws: Workspace) -> bool:
     return any(row["name"] == "base" for row in queries.aliases(ws.tracker.db))
 
 
-def _write_settings(path: Path, model: str, revision: str | None, preset: str) -> None:
+def _write_settings(
+    path: Path, model: str, revision: str | None, preset: str, trusting: bool = False
+) -> None:
     """Write the preset, with its comments, for this model."""
     text = config.preset_text(preset)
     default = yaml.safe_load(text)["model"]["path"]
     lines = [f"  path: {_quoted(model)}", *([f"  revision: {_quoted(revision)}"] if revision else [])]
+    lines += ["  trust_remote_code: true"] if trusting else []
     text = text.replace(f"  path: {default}", "\n".join(lines), 1)
     config.parse(text, str(path))
     write_settings(path, text)

@@ -13,6 +13,10 @@ from recovery.storage.weights_hash import require_regular
 
 WANTED_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt", "*.tiktoken", "*.py"]
 UNWANTED_FILES = ["consolidated*", "original/*", "onnx/*", "*.gguf"]
+OWN_CODE = (
+    "it brings its own code: read it, then set trust_remote_code in recover.yaml, or begin with "
+    "`recover init --home DIR --trust-remote-code`"
+)
 UNAUTHORISED = 401
 ANSWERS = {  # of the hub, by the class of its client's error
     "GatedRepoError": "this model is gated: accept its licence on its page, then `hf auth login`",
@@ -101,7 +105,7 @@ def explained(path: str, what: str) -> Iterator[None]:
             raise RecoverError(f"{path}: the disk is full: free some space and run it again") from error
         said = " ".join(re.sub(r"https?://\S+", "", str(error)).split()) or type(error).__name__
         if "trust_remote_code" in said:
-            said = "it brings its own code: read it, then set trust_remote_code"
+            said = OWN_CODE
         raise InputError(f"{path}: this {what} can't be used: {said[:240]}") from error
 
 

@@ -76,6 +76,30 @@ def test_a_model_that_cannot_be_sampled_is_refused_by_name(
     assert reason in said
 
 
+def test_a_model_that_brings_its_own_code_is_taken_where_that_is_asked_for(tmp_path: Path) -> None:
+    """Setting it in recover.yaml was no way: the settings are removed again with the refusal."""
+    model = tiny.save_with_code(tmp_path / "with-code")
+    home = tmp_path / "home"
+    assert refused(home, model).endswith("or begin with `recover init --home DIR --trust-remote-code`")
+    with Workspace.open(home) as ws:
+        found = initialise(ws, model=str(model), preset="microworld", trust_remote_code=True)
+        assert ws.config.model.trust_remote_code
+    with Workspace.open(home) as ws:
+        assert initialise(ws, trust_remote_code=True)["base"] == found["base"]
+
+
+def test_no_code_of_a_model_is_trusted_in_a_home_that_is_not_named_or_says_otherwise(tmp_path: Path) -> None:
+    with (
+        Workspace.open(tmp_path / "home", implicit=True) as ws,
+        pytest.raises(InputError, match=r"only for a home that is named: add --home .*/home$"),
+    ):
+        initialise(ws, trust_remote_code=True)
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws)
+        with pytest.raises(InputError, match=r"exists: set model\.trust_remote_code: true in it"):
+            initialise(ws, trust_remote_code=True)
+
+
 def test_a_moved_model_is_found_by_its_new_place(tmp_path: Path) -> None:
     model = tiny.save(tmp_path / "model")
     with Workspace.open(tmp_path / "home") as ws:

@@ -323,7 +323,9 @@ def test_code_that_comes_with_a_model_is_not_run(saved: Path, capsys: pytest.Cap
     (saved / "mine.py").write_text("print('ran')\nraise SystemExit")
     config = {"model_type": "mine", "auto_map": {"AutoConfig": "mine.C", "AutoModelForCausalLM": "mine.M"}}
     (saved / "config.json").write_text(json.dumps(config))
-    assert "it brings its own code: read it, then set trust_remote_code" in refused(saved)
+    said = refused(saved)
+    assert "it brings its own code: read it, then set trust_remote_code in recover.yaml" in said
+    assert said.endswith("`recover init --home DIR --trust-remote-code`")
     assert "ran" not in capsys.readouterr().out
 
 
