@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from db.reads import queries
+from pipelines.config.home_settings import refuse_code
 from pipelines.config.jobs import CycleJob, DemoJob
 from pipelines.cycle import cycle
 from pipelines.demo_real import HandbookWorld
@@ -107,7 +108,12 @@ def _asked(ws: Workspace, world: World, docs: Path, seed: int) -> CycleJob:
 def _begun(ws: Workspace, stage: Stage, key: str) -> CycleJob | None:
     """Return the job of a cycle that began before a kill: settings and `current` may have changed since."""
     run = queries.run_of_key(ws.tracker.db, key, parent=stage.id)
-    return CycleJob(**run["config"]) if run else None
+    if run is None:
+        return None
+    job = CycleJob(**run["config"])
+    if ws.implicit:
+        refuse_code(job, f"run {run['id']}", ws.home)
+    return job
 
 
 def _over_budget(ws: Workspace, job: DemoJob, done: list[int]) -> bool:

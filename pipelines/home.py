@@ -32,6 +32,7 @@ class Home:
         *,
         revision: str | None = None,
         preset: str | None = None,
+        trust_remote_code: bool = False,
         db: str | None = None,
         quiet: bool = False,
     ) -> Home:
@@ -43,7 +44,13 @@ class Home:
 
         home = cls._at(path, db, quiet=quiet, create=True)
         try:
-            initialise(home.workspace, model=str(model) if model else None, revision=revision, preset=preset)
+            initialise(
+                home.workspace,
+                model=str(model) if model else None,
+                revision=revision,
+                preset=preset,
+                trust_remote_code=trust_remote_code,
+            )
         except BaseException:
             home.close()
             raise

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from db.reads import queries
+from pipelines.config.home_settings import refuse_code
 from pipelines.config.jobs import (
     CycleJob,
     DemoJob,
@@ -63,10 +64,13 @@ def resume(ws: Workspace, run_id: str | None = None) -> dict[str, Any]:
         return {"run": run["id"], **(run["result"] or {})}
     if not run["key"]:
         raise InputError(f"{run['id']} is never resumed ({run['error'] or 'it has no key'}): begin a new run")
+    job_of, work = AGAIN[run["kind"]]
+    job = job_of(**run["config"])
+    if ws.implicit:
+        refuse_code(job, f"run {run['id']}", ws.home)
     why = f"{run['status']}: {run['error']}" if run["error"] else run["status"]
     ws.progress.say(f"going on with {run['id']} ({why}), with the settings that it began with")
-    job_of, work = AGAIN[run["kind"]]
-    return {"run": run["id"], **work(ws, job_of(**run["config"]), key=run["key"])}
+    return {"run": run["id"], **work(ws, job, key=run["key"])}
 
 
 def _newest(ws: Workspace) -> dict[str, Any]:

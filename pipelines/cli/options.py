@@ -38,7 +38,7 @@ class Session:
     @property
     def place(self) -> Path:
         """The home: as named, else in the current folder."""
-        return Path(self.home or DEFAULT_HOME)
+        return Path(self.home or DEFAULT_HOME).expanduser()  # --home=~/work reaches this unexpanded
 
     def workspace(self, *, create: bool = False, docs: Path | None = None) -> Workspace:
         """Open the home; make it only for a command that sets one up, so that a mistyped name leaves nothing.

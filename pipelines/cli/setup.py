@@ -27,9 +27,16 @@ MOST_TOKENS = 10**15  # of a plan: beyond any corpus
     metavar="NAME",
     help="settings to start from: microworld, real or cpu (default: by model and machine)",
 )
+@click.option(
+    "--trust-remote-code",
+    is_flag=True,
+    help="run code that comes with the model, which you have read (wants a --home)",
+)
 @shared
 @click.pass_obj
-def init_command(session: Session, model: str | None, revision: str | None, preset: str | None) -> None:
+def init_command(
+    session: Session, model: str | None, revision: str | None, preset: str | None, trust_remote_code: bool
+) -> None:
     """Write recover.yaml and register the clean model as `base`.
 
     \b
@@ -42,7 +49,9 @@ def init_command(session: Session, model: str | None, revision: str | None, pres
     if preset is not None:
         preset_text(preset)  # refuse an unknown name even where recover.yaml exists already
     with session.workspace(create=True) as ws:
-        found = initialise(ws, model=model, revision=revision, preset=preset)
+        found = initialise(
+            ws, model=model, revision=revision, preset=preset, trust_remote_code=trust_remote_code
+        )
         session.show(found, f"base is {found['base']} ({found['model']}); settings are in {found['config']}")
 
 

@@ -1,11 +1,17 @@
-"""Read a home's settings: paths start from its folder, and a model's code needs a home that was named."""
+"""Read a home's settings: paths start from its folder, and what runs code needs a home that was named."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pipelines.config import settings
 from pipelines.config.anchored_paths import anchored
+from pipelines.config.sections.base import Section
+from pipelines.config.sections.distill import DistillConfig
+from pipelines.config.sections.engine import EngineConfig
+from pipelines.config.sections.eval import EvalConfig
+from pipelines.config.sections.model import ModelConfig
 from recovery.errors import InputError
 
 PRESET = "real"  # of a home without settings
@@ -30,9 +36,38 @@ def of_home(home: Path, *, implicit: bool) -> settings.Config:
     """
     path = home / settings.CONFIG_NAME
     found = anchored(settings.read(path), home.absolute().parent)
-    if implicit and found.model.trust_remote_code:
-        raise InputError(
-            f"{path} asks to run code that comes with the model, and this home was not named: "
-            f"check it, then give --home {home}"
-        )
+    if implicit:
+        refuse_code(found, str(path), home)
     return found
+
+
+def refuse_code(asking: Section, source: str, home: Path) -> None:
+    """Refuse settings, or a recorded job, of a home that was not named if they ask to run code."""
+    if code := code_of(asking):
+        raise InputError(
+            f"{source} asks to run {code}, and this home was not named: check it, then give --home {home}"
+        )
+
+
+def code_of(section: Section) -> str | None:
+    """Return what code a section, or one within it, asks to run; None if it asks for none."""
+    if isinstance(section, ModelConfig) and section.trust_remote_code:
+        return "code that comes with the model (model.trust_remote_code)"
+    if isinstance(section, DistillConfig) and ":" in (section.reward or ""):
+        return f"{section.reward} (distill.reward)"
+    if isinstance(section, EvalConfig) and section.tasks and any(Path(section.tasks).rglob("*.yaml")):
+        return f"what the task files in {section.tasks} can name (eval.tasks)"
+    if isinstance(section, EngineConfig) and (name := _naming_code(section.arguments)):
+        return f"vLLM with an argument that may load code (engine.arguments: {name})"
+    within = (code_of(value) for _, value in section if isinstance(value, Section))
+    return next(filter(None, within), None)
+
+
+def _naming_code(arguments: Mapping[str, bool | str | int | float]) -> str | None:
+    """Return an argument of vLLM that may name code: any that is no number or flag, and the flag that trusts
+    what comes with a model."""
+    for name, value in arguments.items():
+        trusting = name.strip("-").replace("_", "-") == "trust-remote-code"
+        if trusting or isinstance(value, str):
+            return name
+    return None

@@ -11,6 +11,7 @@ from pipelines.config.sections.training import LoraConfig
 from pipelines.machine import model_sizes
 from pipelines.machine.fitting import fitted_here
 from pipelines.merge import require_mergeable
+from recovery.command_line import command
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def require_trainable(
     """Refuse a stage that cannot train the student: another rank, unknown modules, or weights in 4 bits."""
     from recovery.models.adapters import require_rank
 
+    _require_known_base(ws, student)
     lora = getattr(settings, stage).lora
     if isinstance(lora, LoraConfig) or (lora is None and f"{stage}.lora" in changes):
         require_rank(student.path, lora.rank if lora else 0)
@@ -66,6 +68,7 @@ def require_both_trainable(ws: Workspace, student: Checkpoint, settings: Config,
     """Refuse a cycle whose midtraining cannot train the student, or whose recovery what that leaves."""
     from recovery.models.adapters import adapter_rank
 
+    _require_known_base(ws, student)
     rank = adapter_rank(student.path)
     midtrained = _midtrained(ws, student, settings)
     stages: dict[str, LoraConfig | str | None] = {"midtrain": midtrained}
@@ -112,6 +115,18 @@ def require_mixtures(ws: Workspace, student: Checkpoint, settings: Config) -> No
         adapter=lora is not None,
         trust_remote_code=ws.config.model.trust_remote_code,
     )
+
+
+def _require_known_base(ws: Workspace, student: Checkpoint) -> None:
+    """Refuse an adapter's folder from elsewhere: what is trained on it would name the adapter as its base."""
+    from recovery.models.adapters import CONFIG
+
+    if student.base is None and (student.path / CONFIG).is_file():
+        merge = command(ws.named_home, "merge", "--student", str(student.path), "--weight", "0")
+        raise InputError(
+            f"--student {student.path}: an adapter that this home has not trained: merge it first "
+            f"(`{merge}`), and give what that prints as --student"
+        )
 
 
 def _say_what_goes_on(ws: Workspace, student: Checkpoint, stage: str, lora: LoraConfig | str | None) -> None:

@@ -14,6 +14,7 @@ from pipelines.config.fitted import (
     fit_distillation,
     fit_midtraining,
 )
+from pipelines.config.home_settings import code_of
 from pipelines.config.sections.base import Section
 from pipelines.machine import gpus, model_sizes
 from recovery.errors import InputError
@@ -47,7 +48,10 @@ def fitted_once(stage: Stage, checkpoint: str, settings: S, fit: Callable[[S, Mo
         ws = stage.workspace
         return fitted_here(ws, ws.checkpoint(checkpoint), settings, fit).model_dump(mode="json")
 
-    return type(settings).model_validate(stage.once(FITTED, fitted))
+    kept = type(settings).model_validate(stage.once(FITTED, fitted))
+    if code_of(kept) != code_of(settings):
+        raise InputError(f"{stage.directory / FITTED} asks to run other code than its run does: remove it")
+    return kept
 
 
 def fitted_here(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import re
 import shlex
 import sys
 from pathlib import Path
@@ -15,6 +13,7 @@ from db.reads import queries
 from pipelines.config import settings as config
 from pipelines.machine.gpus import GIB
 from pipelines.machine.moved_model import in_its_new_place, origin
+from pipelines.machine.pinned_settings import pin_date, pin_dtype, settings_file, write_settings
 from pipelines.microworld.shipped_model import MICROWORLD, place_of
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -26,15 +25,21 @@ if TYPE_CHECKING:
     from recovery.models.gguf import ConvertedModel
     from recovery.storage.checkpoints import Checkpoint
 
-SMALL_MODEL = 2**26  # weights between embedding and head
 FEW_WEIGHTS = 5e8  # fewer than in any model that the preset `real` was made for
 
 
 def initialise(
-    ws: Workspace, *, model: str | None = None, revision: str | None = None, preset: str | None = None
+    ws: Workspace,
+    *,
+    model: str | None = None,
+    revision: str | None = None,
+    preset: str | None = None,
+    trust_remote_code: bool = False,
 ) -> dict[str, Any]:
     """Write recover.yaml, unless it exists, and register the clean checkpoint as `base` and `current`."""
-    path = _settings(ws)
+    path = settings_file(ws)
+    if trust_remote_code:
+        _require_trusting(ws)
     if revision and not path.exists():
         _require_hub_id(model or MICROWORLD, revision)
     converted = _converted(ws, model)
@@ -47,7 +52,7 @@ def initialise(
         ws.settle_project()
         checkpoint = _clean(ws)
     else:
-        checkpoint = _new_home(ws, model or MICROWORLD, revision, preset)
+        checkpoint = _new_home(ws, model or MICROWORLD, revision, preset, trust_remote_code)
     if converted:
         ws.progress.say(
             f"{converted.source.name}: {converted.precision} weights, dequantised into {converted.directory}"
@@ -63,17 +68,40 @@ def initialise(
     }
 
 
-def _new_home(ws: Workspace, model: str, revision: str | None, preset: str | None) -> Checkpoint:
+def _require_trusting(ws: Workspace) -> None:
+    """Refuse to trust a model's code where the home is not named, or has settings that do not."""
+    if ws.implicit:
+        raise InputError(
+            f"--trust-remote-code: code of a model runs only for a home that is named: add --home {ws.home}"
+        )
+    path = settings_file(ws)
+    if path.exists() and not ws.config.model.trust_remote_code:
+        raise InputError(f"--trust-remote-code: {path} exists: set model.trust_remote_code: true in it")
+
+
+def _new_home(
+    ws: Workspace, model: str, revision: str | None, preset: str | None, trusting: bool
+) -> Checkpoint:
     """Write the settings and register the clean checkpoint."""
-    path = _settings(ws)
+    path = settings_file(ws)
     chosen = preset or _preset(model)
     ws.settle_project()
-    _write_settings(path, model, revision, chosen)
+    known = _is_registered(ws)
+    _write_settings(path, model, revision, chosen, trusting)
     try:
         checkpoint = _clean(ws)
+        if known:  # the settings that it was registered by are gone, and what they had pinned
+            pin_dtype(ws, checkpoint.path)
+            pin_date(ws, ws.encoder(checkpoint))
     except BaseException:
         path.unlink()  # settings of an unusable model would block the next attempt
         raise
+    _say_sizes(ws, checkpoint, preset, chosen)
+    return checkpoint
+
+
+def _say_sizes(ws: Workspace, checkpoint: Checkpoint, preset: str | None, chosen: str) -> None:
+    """Say which other preset may fit better than the one that was chosen."""
     if preset is None and chosen == "cpu":
         larger = "" if _is_small(checkpoint.path) else "; on a GPU, use `--preset real`"
         ws.progress.say(f"no GPU here: sizes for a CPU (preset cpu){larger}")
@@ -82,7 +110,6 @@ def _new_home(ws: Workspace, model: str, revision: str | None, preset: str | Non
             "preset real is made for models of billions of weights (recovery: 100 steps of 256 answers); "
             "one of 135 million was measured with the smaller sizes of `--preset cpu` (docs/real.md)"
         )
-    return checkpoint
 
 
 def as_seen_from_here(model: str) -> str:
@@ -107,17 +134,18 @@ def _require_hub_id(model: str, revision: str) -> None:
 def _keep_settings(ws: Workspace, model: str | None, revision: str | None, preset: str | None) -> None:
     """Refuse another model for settings that exist; say that a preset changes none of them."""
     _require_same(ws, model, revision)
-    path, named = _settings(ws), ws.config.model
+    path, named = settings_file(ws), ws.config.model
     if preset:
         words = ["recover", "--home", str(ws.home), "init", "--model", named.path, "--preset", preset]
         words += ["--revision", named.revision] if named.revision else []
+        words += ["--trust-remote-code"] if named.trust_remote_code else []
         anew = f"{shlex.join(['mv', str(path), f'{path}.old'])} && {shlex.join(words)}"
         ws.progress.say(f"{path} exists and is kept, without preset {preset}; to write it anew: {anew}")
 
 
 def _require_same(ws: Workspace, model: str | None, revision: str | None) -> None:
     """Refuse another model than that of the settings."""
-    path, named = _settings(ws), ws.config.model
+    path, named = settings_file(ws), ws.config.model
     for what, asked, has in (("model", model, named.path), ("revision", revision, named.revision)):
         if asked and asked != has:
             raise InputError(
@@ -135,7 +163,7 @@ def _converted(ws: Workspace, model: str | None) -> ConvertedModel | None:
     if source is None:
         return None
     root = ws.home.absolute() / "models"
-    if _settings(ws).exists():  # of another model: refused before a minute of reading
+    if settings_file(ws).exists():  # of another model: refused before a minute of reading
         _require_same(ws, str(gguf.converted_folder(source, root)), None)
     ws.progress.say(f"reading {source.name}, {source.stat().st_size / 1e6:,.0f} MB: a minute or more")
     return gguf.convert(source, root)
@@ -143,7 +171,7 @@ def _converted(ws: Workspace, model: str | None) -> ConvertedModel | None:
 
 def _clean(ws: Workspace) -> Checkpoint:
     """Return the registered clean checkpoint; register it first in a new home."""
-    if all(row["name"] != "base" for row in queries.aliases(ws.tracker.db)):
+    if not _is_registered(ws):
         return _register(ws)
     base = queries.resolve(ws.tracker.db, "base")
     checkpoint = in_its_new_place(ws, base) or ws.clean()
@@ -155,14 +183,21 @@ def _clean(ws: Workspace) -> Checkpoint:
     return checkpoint
 
 
-def _write_settings(path: Path, model: str, revision: str | None, preset: str) -> None:
+def _is_registered(ws: Workspace) -> bool:
+    return any(row["name"] == "base" for row in queries.aliases(ws.tracker.db))
+
+
+def _write_settings(
+    path: Path, model: str, revision: str | None, preset: str, trusting: bool = False
+) -> None:
     """Write the preset, with its comments, for this model."""
     text = config.preset_text(preset)
     default = yaml.safe_load(text)["model"]["path"]
     lines = [f"  path: {_quoted(model)}", *([f"  revision: {_quoted(revision)}"] if revision else [])]
+    lines += ["  trust_remote_code: true"] if trusting else []
     text = text.replace(f"  path: {default}", "\n".join(lines), 1)
     config.parse(text, str(path))
-    _write(path, text)
+    write_settings(path, text)
 
 
 def _quoted(text: str) -> str:
@@ -180,16 +215,6 @@ def _preset(model: str) -> str:
     return "real" if torch.cuda.is_available() else "cpu"
 
 
-def _write(path: Path, text: str) -> None:
-    """Replace a file atomically."""
-    from recovery.storage.atomic_dirs import write_text
-
-    try:
-        write_text(path, text)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from error
-
-
 def _register(ws: Workspace) -> Checkpoint:
     """Load the model once, to refuse an unusable one, then register it by the hash of its weights."""
     from pipelines.machine.thinking_switch import thinking_left_on
@@ -201,23 +226,22 @@ def _register(ws: Workspace) -> Checkpoint:
     location = place_of(settings.path)
     _require_memory(location, settings)
     found, commit = locate(location, settings.revision)
-    if settings.dtype == "auto" and _gains_by_bfloat16(found):
-        _pin_bfloat16(ws)
-        settings = ws.config.model
+    pin_dtype(ws, found)
+    settings = ws.config.model
     spec = loading.ModelSpec(
         path=str(found),
         dtype=settings.dtype,
         trust_remote_code=settings.trust_remote_code,
         template_args=settings.template_args,
         attention=settings.attention,
+        quantize=settings.quantize,
     )
     chat_model = load_supported(spec)
     if said := restrictions(chat_model):
         ws.progress.say(said)
     if said := thinking_left_on(chat_model.encoder):
         ws.progress.say(said)
-    if chat_model.encoder.writes_date and "today" not in settings.template_args:
-        _pin_date(ws)
+    pin_date(ws, chat_model.encoder)
     checkpoint = ws.store.reference(found, config=origin(settings, commit), anew=True)
     ws.record(checkpoint, None)
     ws.tracker.set_alias("current", checkpoint.id)
@@ -235,14 +259,16 @@ def _require_memory(model: str, settings: ModelConfig) -> None:
     if torch.cuda.is_available():
         return
     halved = settings.dtype == "auto" and is_faster_in_bfloat16()
+    number_bytes = 2 if halved else settings.number_bytes(gpu=False)
     try:
-        needed = read_size(model).parameters * (2 if halved else settings.number_bytes(gpu=False))
+        needed = read_size(model).weight_bytes(settings.quantize is not None, number_bytes)
     except InputError:  # an unknown family, or a hub that is away
         return
     if needed > main_memory():
+        fewer_bits = "" if settings.quantize else ", begin with a recover.yaml that sets model.quantize: nf4"
         raise InputError(
             f"{settings.path}: its weights take {needed / GIB:,.1f} GiB, and the memory here is "
-            f"{main_memory() / GIB:,.1f} GiB: take a smaller model, or a machine with a GPU"
+            f"{main_memory() / GIB:,.1f} GiB: take a smaller model{fewer_bits}, or a machine with a GPU"
         )
 
 
@@ -253,74 +279,6 @@ def _is_small(model: Path) -> bool:
         return read_size(str(model)).parameters < FEW_WEIGHTS
     except InputError:  # an unknown family
         return False
-
-
-def _gains_by_bfloat16(model: Path) -> bool:
-    """Return whether the model is large, and this machine's processor is faster in bfloat16 than in fp32.
-
-    Compiled kernels train small models faster in fp32.
-    """
-    import torch
-
-    from pipelines.machine.model_sizes import read_size
-    from pipelines.machine.product_speed import is_faster_in_bfloat16
-
-    if torch.cuda.is_available() or not is_faster_in_bfloat16():
-        return False
-    try:
-        size = read_size(str(model))
-    except InputError:  # an unknown family
-        return False
-    return size.parameters - size.embeddings > SMALL_MODEL
-
-
-def _pin_bfloat16(ws: Workspace) -> None:
-    """Write bfloat16 into recover.yaml, so that the home computes alike on another machine."""
-    written = _with_dtype(_settings(ws).read_text(encoding="utf-8"), "bfloat16")
-    if config.parse(written, str(_settings(ws))).model.dtype != "bfloat16":
-        return  # settings in another layout stay as they are
-    _rewrite(ws, written)
-    ws.progress.say("this processor multiplies bfloat16 faster than float32: dtype bfloat16 in recover.yaml")
-
-
-def _with_dtype(settings: str, dtype: str) -> str:
-    """Set model.dtype in the text of recover.yaml, keeping comments."""
-    return re.sub(r"^(  dtype:) *auto\b", rf"\1 {dtype}", settings, count=1, flags=re.MULTILINE)
-
-
-def _pin_date(ws: Workspace) -> None:
-    """Pin the chat template's date in recover.yaml, so that scores do not depend on the clock."""
-    path = _settings(ws)
-    day = datetime.date.today().isoformat()
-    written = _with_template_arg(path.read_text(encoding="utf-8"), f'today: "{day}"')
-    if config.parse(written, str(path)).model.template_args.get("today") != day:
-        raise InputError(
-            f'{path}: the chat template writes the date: add today: "{day}" to model.template_args'
-        )
-    _rewrite(ws, written)
-
-
-def _settings(ws: Workspace) -> Path:
-    return ws.home / config.CONFIG_NAME
-
-
-def _rewrite(ws: Workspace, settings: str) -> None:
-    """Replace recover.yaml, and have it read anew."""
-    _write(_settings(ws), settings)
-    del ws.config
-
-
-def _with_template_arg(settings: str, entry: str) -> str:
-    """Add an entry to model.template_args in the text of recover.yaml, keeping comments."""
-    inline = re.compile(r"^(  template_args: *\{)(.*\})", re.MULTILINE)
-    if inline.search(settings):
-        return inline.sub(lambda found: f"{found[1]}{entry}{', ' * (found[2] != '}')}{found[2]}", settings, 1)
-    block = re.compile(r"^(  template_args:) *\n( +)", re.MULTILINE)
-    if block.search(settings):
-        return block.sub(rf"\1\n\g<2>{entry}\n\g<2>", settings, 1)
-    return re.sub(
-        r"^(  path: .*)$", rf"\1\n  template_args: {{{entry}}}", settings, count=1, flags=re.MULTILINE
-    )
 
 
 def tokenizer_of(model: ModelConfig) -> ChatEncoder:

@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import re
+import shutil
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import torch
 
 from recovery.errors import DamagedCheckpoint, InputError
 from recovery.extras import to_install
+from recovery.memory import main_memory
 from recovery.models import gguf_positions
 from recovery.models.chat_encoding import ChatEncoder, stop_tokens
 from recovery.models.hub import explained, quiet
@@ -30,6 +32,7 @@ from recovery.storage.weights_hash import weight_files
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+GIB = 2**30
 SPLIT = re.compile(r"-(\d{5})-of-(\d{5})$")
 # Pre-tokenizers (`tokenizer.ggml.pre`) that split digits first, which transformers does not read.
 DIGITS_APART = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"}
@@ -84,6 +87,7 @@ def convert(source: Path, root: Path) -> ConvertedModel:
         metadata = _Metadata.of(source)
     target = converted_folder(source, root)
     if not target.is_dir():
+        _require_room(source, metadata, root)
         with quiet(), contextlib.redirect_stderr(io.StringIO()):  # a bar for every tensor
             tokenizer = _tokenizer(source, metadata)
             model = _model(source, metadata)
@@ -102,6 +106,7 @@ class _Metadata:
 
     precision: str
     dtype: torch.dtype
+    weights: int
     architecture: str
     chat_template: str | None
     byte_level: bool
@@ -128,6 +133,7 @@ class _Metadata:
         return cls(
             precision=f"{digits[0] if digits else '?'}-bit {commonest}",
             dtype={"F16": torch.float16, "BF16": torch.bfloat16}.get(commonest, torch.float32),
+            weights=sum(int(tensor.n_elements) for tensor in reader.tensors),
             architecture=architecture,
             chat_template=values.get("tokenizer.chat_template"),
             byte_level=values.get("tokenizer.ggml.model") == "gpt2",
@@ -171,6 +177,24 @@ def _require_package(source: Path) -> None:
         import gguf  # noqa: F401
     except ImportError as error:
         raise InputError(f"{source}: reading it needs the gguf package; {to_install('gguf')}") from error
+
+
+def _require_room(source: Path, metadata: _Metadata, root: Path) -> None:
+    """Refuse a file that memory, or the disk, cannot hold once it is dequantised."""
+    needed = metadata.weights * metadata.dtype.itemsize
+    dequantised = f"{source}: dequantised its weights take {needed / GIB:,.1f} GiB"
+    if needed > main_memory():
+        raise InputError(
+            f"{dequantised}, and the memory here is {main_memory() / GIB:,.1f} GiB: take a smaller model, or "
+            "the original safetensors checkpoint in bfloat16 on a machine that holds it"
+        )
+    there = next(place for place in (root, *root.parents) if place.exists())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        raise InputError(
+            f"{dequantised}, and {free / GIB:,.1f} GiB are free in {there}: free some, or take a --home on "
+            "another disk"
+        )
 
 
 def _tokenizer(source: Path, metadata: _Metadata) -> PreTrainedTokenizerBase:

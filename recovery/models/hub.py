@@ -13,13 +13,25 @@ from recovery.storage.weights_hash import require_regular
 
 WANTED_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt", "*.tiktoken", "*.py"]
 UNWANTED_FILES = ["consolidated*", "original/*", "onnx/*", "*.gguf"]
+OWN_CODE = (
+    "it brings its own code: read it, then set trust_remote_code in recover.yaml, or begin with "
+    "`recover init --home DIR --trust-remote-code`"
+)
+UNAUTHORISED = 401
+ANSWERS = {  # of the hub, by the class of its client's error
+    "GatedRepoError": "this model is gated: accept its licence on its page, then `hf auth login`",
+    "RepositoryNotFoundError": "no such model on the hub, nor a directory here: check the name, or "
+    "`hf auth login` if it is private or your token has expired",
+    "RevisionNotFoundError": "the model has no such revision: give a branch, tag or commit",
+    "HFValidationError": "neither a directory nor a hub id (owner/name): check the path",
+}
 
 
 def locate(path: str, revision: str | None = None) -> tuple[Path, str | None]:
     """Return a model's directory, and the pinned commit of a hub model (None for a local one)."""
     local = Path(path).expanduser()
     if local.is_dir():
-        if not any((local / name).is_file() for name in ("config.json", "adapter_config.json")):
+        if not _has_config(local):
             raise InputError(f"{path}: no config.json in it: give a model's own directory")
         for file in local.iterdir():
             if any(file.match(pattern) for pattern in WANTED_FILES):
@@ -43,31 +55,40 @@ def names_a_place(path: str) -> bool:
 def _download(name: str, revision: str | None) -> tuple[Path, str]:
     """Download one commit's files, or take them from the local cache; return directory and commit."""
     import huggingface_hub as hub
-    from huggingface_hub import errors
 
     wanted = f"{name} at {revision}" if revision else name
     try:
         place = hub.snapshot_download(
             name, revision=revision, allow_patterns=WANTED_FILES, ignore_patterns=UNWANTED_FILES
         )
-    except errors.GatedRepoError as error:
-        remedy = "accept its licence on its page, then `hf auth login`"
-        raise InputError(f"{wanted}: this model is gated: {remedy}") from error
-    except errors.RepositoryNotFoundError as error:
-        remedy = "check the name, or `hf auth login` if it is private"
-        raise InputError(f"{wanted}: no such model on the hub, nor a directory here: {remedy}") from error
-    except errors.RevisionNotFoundError as error:
-        raise InputError(f"{wanted}: the model has no such revision: give a branch, tag or commit") from error
-    except errors.HFValidationError as error:
-        raise InputError(f"{name}: neither a directory nor a hub id (owner/name): check the path") from error
     except Exception as error:
         if disk_full(error):
             raise RecoverError(f"{wanted}: the disk is full: free some space and run it again") from error
-        remedy = "go online once, or give a model's directory"
+        raise InputError(f"{wanted}: {_refusal(error)}") from error
+    if not _has_config(Path(place)):
         raise InputError(
-            f"{wanted}: not in the local cache, and the hub can't be reached: {remedy}"
-        ) from error
+            f"{wanted}: no config.json in this repository: if it has GGUF files, download one "
+            f"(`hf download {name} FILE.gguf`) and give that file, or give the original repository"
+        )
     return Path(place), Path(place).name
+
+
+def _has_config(directory: Path) -> bool:
+    return any((directory / name).is_file() for name in ("config.json", "adapter_config.json"))
+
+
+def _refusal(error: Exception) -> str:
+    """Say why a model cannot be had, and what to do."""
+    if answer := ANSWERS.get(type(error).__name__):
+        return answer
+    if getattr(getattr(error, "response", None), "status_code", None) == UNAUTHORISED:
+        return "the hub refuses your token, which may have expired: `hf auth login` anew, or unset HF_TOKEN"
+    if isinstance(error, PermissionError):
+        place = error.filename or "the hub's cache"
+        return f"{place} may not be read and written: set HF_HOME to a folder of yours, or take it over"
+    said = re.sub(r"https?://\S+", "", str(error)).strip() or type(error).__name__
+    remedy = "go online once, or give a model's directory"
+    return f"not in the local cache, and the hub can't be reached: {remedy} ({said.splitlines()[0][:200]})"
 
 
 @contextmanager
@@ -84,7 +105,7 @@ def explained(path: str, what: str) -> Iterator[None]:
             raise RecoverError(f"{path}: the disk is full: free some space and run it again") from error
         said = " ".join(re.sub(r"https?://\S+", "", str(error)).split()) or type(error).__name__
         if "trust_remote_code" in said:
-            said = "it brings its own code: read it, then set trust_remote_code"
+            said = OWN_CODE
         raise InputError(f"{path}: this {what} can't be used: {said[:240]}") from error
 
 

@@ -68,8 +68,9 @@ def load(spec: ModelSpec) -> ChatModel:
             load_one = _load_adapter if adapter.is_file() else _load_full
             model, tokenizer = load_one(spec, directory, device)
     except torch.OutOfMemoryError as error:
+        fewer_bits = "" if spec.quantize else ", 4 bits (model.quantize: nf4 in recover.yaml)"
         raise OutOfMemory(
-            f"{spec.path}: does not fit on {device}: use bfloat16 or a smaller model"
+            f"{spec.path}: does not fit on {device}: use bfloat16{fewer_bits} or a smaller model"
         ) from error
     chat = ChatModel.of(
         model,

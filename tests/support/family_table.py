@@ -33,9 +33,11 @@ HEAD = """# Model families
 
 Any causal language model with a chat template is tried at `recover init`: it is loaded, its head is
 compared with its hidden states, and a few tokens are sampled and scored again. What does not agree is
-refused there in one line. An adapter or a quantised model is refused as `--model` too; GPT-OSS in MXFP4 is
-unpacked to bfloat16 on loading. Of a vision-language model the language part is trained, and the vision part
-is kept as it is, with the files of its processor.
+refused there in one line. A model that brings its own code needs
+`recover init --home DIR --model MODEL --trust-remote-code`, once you have read it. An adapter, or weights
+that are stored quantised, are refused as `--model` too, but for [GGUF files](scaling.md#one-process), and
+GPT-OSS in MXFP4, which is unpacked to bfloat16. Of a vision-language model the language part is trained, and
+the vision part is kept as it is, with the files of its processor.
 
 Each row is a tiny random model of the real architecture, taken through loading, hidden states, sampling
 (log-probs recomputed), a training step, saving and reading back; then the same with an adapter, which is

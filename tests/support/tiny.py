@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,14 @@ TEMPLATE = (
     "{%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\\n\\n</think>\\n\\n' }}"
     "{%- endif %}{%- endif %}"
 )
+
+
+CODE = """from transformers import Qwen3Config, Qwen3ForCausalLM
+class C(Qwen3Config):
+    model_type = "mine"
+class M(Qwen3ForCausalLM):
+    config_class = C
+"""
 
 
 def byte_vocabulary() -> dict[str, int]:
@@ -92,6 +101,16 @@ def unprefixed(directory: Path) -> Path:
     tensors = {name.removeprefix("model."): tensor for name, tensor in load_file(file).items()}
     save_file(tensors, file, {"format": "pt"})
     return directory
+
+
+def save_with_code(directory: Path | str) -> Path:
+    """A checkpoint directory whose classes come with it."""
+    base = save(directory)
+    (base / "mine.py").write_text(CODE)
+    config = json.loads((base / "config.json").read_text())
+    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.C", "AutoModelForCausalLM": "mine.M"}}
+    (base / "config.json").write_text(json.dumps(config))
+    return base
 
 
 def chat_model(seed: int = 0, *, template_args: dict[str, Any] | None = None, **overrides: Any) -> ChatModel:

@@ -749,6 +749,19 @@ def test_a_database_that_does_not_open_is_not_remembered(recover: Recover, tmp_p
     assert len(recover("--home", tmp_path / "home", "ls", "checkpoints", "--json").json) == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "variable"), [(["--home=~/work", "ls", "cycles"], ""), (["ls", "cycles"], "~/work")]
+)
+def test_a_home_below_the_users_own_folder_is_one_place(
+    recover: Recover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], variable: str
+) -> None:
+    """A shell leaves ~ as it is there; the database alone was looked for below the user's folder."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RECOVER_HOME", variable)
+    said = recover(*words)
+    assert said.code == 2 and said.error.startswith(f"Error: {tmp_path}/work is not initialised")
+
+
 def test_what_a_new_home_holds_is_its_owners_alone(fresh: Path, recover: Recover, tmp_path: Path) -> None:
     recover("-q", "--home", tmp_path / "new", "init")
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700

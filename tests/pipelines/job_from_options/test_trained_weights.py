@@ -17,11 +17,13 @@ from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import CONFIG_NAME
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.job_from_options.pilot import pilot_job
-from pipelines.job_from_options.train import distill_job, midtrain_job
+from pipelines.job_from_options.train import distill_job, merge_job, midtrain_job
 from pipelines.job_from_options.trained_weights import _require_modules
+from pipelines.merge import merge
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.models.adapters import LoraSpec, add_lora
+from recovery.models.saving import save
 from tests.support import families, tiny
 from tests.support.small_cycles import turned
 
@@ -98,6 +100,25 @@ def test_an_adapter_that_goes_on_in_place_of_all_weights_is_said(
         assert f"`recover merge --student {adapter} --weight 0`" in line
         assert about_lora(build, "base") == []
         assert about_lora(build, adapter, **{"midtrain.lora": "auto"}) == []
+
+
+def test_an_adapter_from_elsewhere_is_trained_once_it_is_merged(
+    ws: Workspace, docs: Path, tmp_path: Path
+) -> None:
+    """What was trained on it named the adapter as its base, and could not be loaded after hours."""
+    lora = str(tmp_path / "lora")
+    save(add_lora(ws.load(ws.clean()), LoraSpec(rank=2)), Path(lora))
+    builds: tuple[Callable[[], object], ...] = (
+        lambda: cycle_job(ws, docs, student=lora),
+        lambda: midtrain_job(ws, docs, lora),
+        lambda: distill_job(ws, "base", lora, docs=docs),
+        lambda: pilot_job(ws, docs, 50.0, student=lora),
+    )
+    for build in builds:
+        with pytest.raises(InputError, match=r"has not trained: merge it first \(`recover .*--weight 0`\)"):
+            build()
+    merged = merge(ws, merge_job(ws, 0.0, student=lora))["checkpoint"]
+    assert midtrain_job(ws, docs, merged).student == merged
 
 
 def names_another(ws: Workspace, before: str, after: str) -> None:

@@ -15,8 +15,9 @@ import yaml
 from transformers.utils import chat_template_utils
 
 from pipelines.config.settings import parse, preset_text
-from pipelines.machine import init_home
-from pipelines.machine.init_home import _preset, _with_template_arg, initialise
+from pipelines.machine import init_home, pinned_settings
+from pipelines.machine.init_home import _preset, initialise
+from pipelines.machine.pinned_settings import with_template_arg
 from pipelines.runs.progress import Progress
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -79,6 +80,23 @@ def test_a_model_that_is_not_there_is_named_as_seen_from_here(
     assert not (tmp_path / "home" / "recover.yaml").exists()
 
 
+def test_settings_that_are_written_anew_pin_what_the_first_ones_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint is registered already then: prompts followed the clock from there on."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("pipelines.machine.product_speed.is_faster_in_bfloat16", lambda: True)
+    monkeypatch.setattr(pinned_settings, "SMALL_MODEL", 0)
+    model = save(tmp_path / "model", DATED)
+    settings = tmp_path / "home" / "recover.yaml"
+    for _ in range(2):
+        with Workspace.open(tmp_path / "home") as ws:
+            initialise(ws, model=model, preset="cpu")
+            assert ws.config.model.dtype == "bfloat16"
+            assert ws.config.model.template_args["today"] == datetime.date.today().isoformat()
+        settings.rename(f"{settings}.old")
+
+
 def test_a_date_that_the_settings_name_stays(tmp_path: Path) -> None:
     model = save(tmp_path / "model", DATED)
     with Workspace.open(tmp_path / "home") as ws:
@@ -107,7 +125,7 @@ def test_a_template_without_a_date_pins_none(tmp_path: Path) -> None:
 )
 def test_an_entry_is_added_to_template_args_however_they_are_written(settings: str) -> None:
     before = yaml.safe_load(settings)["model"]
-    after = yaml.safe_load(_with_template_arg(settings, 'today: "2026-01-31"'))["model"]
+    after = yaml.safe_load(with_template_arg(settings, 'today: "2026-01-31"'))["model"]
     assert after.pop("template_args") == before.pop("template_args", {}) | {"today": "2026-01-31"}
     assert after == before
 
@@ -206,7 +224,7 @@ def test_a_large_model_is_bfloat16_where_the_processor_multiplies_it_faster(
     tiny.save(tmp_path / "model")
     written = {}
     for name, threshold in {"small": 2**26, "large": 0}.items():
-        monkeypatch.setattr(init_home, "SMALL_MODEL", threshold)
+        monkeypatch.setattr(pinned_settings, "SMALL_MODEL", threshold)
         with Workspace.open(tmp_path / name) as ws:
             initialise(ws, model=str(tmp_path / "model"), preset=preset)
             written[name] = ws.config.model.dtype
@@ -217,9 +235,9 @@ def test_a_large_model_is_bfloat16_where_the_processor_multiplies_it_faster(
 def test_other_processors_keep_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("pipelines.machine.product_speed.is_faster_in_bfloat16", lambda: False)
-    monkeypatch.setattr(init_home, "SMALL_MODEL", 0)
+    monkeypatch.setattr(pinned_settings, "SMALL_MODEL", 0)
     tiny.save(tmp_path / "model")
-    assert not init_home._gains_by_bfloat16(tmp_path / "model")
+    assert not pinned_settings.gains_by_bfloat16(tmp_path / "model")
 
 
 def test_settings_do_not_stay_behind_an_attempt_that_failed(

@@ -13,6 +13,7 @@ import pytest
 from pipelines.config import settings as config
 from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.machine.init_home import initialise
+from pipelines.machine.model_sizes import read_size
 from pipelines.runs.workspace import Workspace
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError, RecoverError
@@ -73,6 +74,30 @@ def test_a_model_that_cannot_be_sampled_is_refused_by_name(
     said = refused(tmp_path / "home", families.save(families.named("Llama"), tmp_path / "model"))
     assert "models of type llama are not supported: " in said
     assert reason in said
+
+
+def test_a_model_that_brings_its_own_code_is_taken_where_that_is_asked_for(tmp_path: Path) -> None:
+    """Setting it in recover.yaml was no way: the settings are removed again with the refusal."""
+    model = tiny.save_with_code(tmp_path / "with-code")
+    home = tmp_path / "home"
+    assert refused(home, model).endswith("or begin with `recover init --home DIR --trust-remote-code`")
+    with Workspace.open(home) as ws:
+        found = initialise(ws, model=str(model), preset="microworld", trust_remote_code=True)
+        assert ws.config.model.trust_remote_code
+    with Workspace.open(home) as ws:
+        assert initialise(ws, trust_remote_code=True)["base"] == found["base"]
+
+
+def test_no_code_of_a_model_is_trusted_in_a_home_that_is_not_named_or_says_otherwise(tmp_path: Path) -> None:
+    with (
+        Workspace.open(tmp_path / "home", implicit=True) as ws,
+        pytest.raises(InputError, match=r"only for a home that is named: add --home .*/home$"),
+    ):
+        initialise(ws, trust_remote_code=True)
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws)
+        with pytest.raises(InputError, match=r"exists: set model\.trust_remote_code: true in it"):
+            initialise(ws, trust_remote_code=True)
 
 
 def test_a_moved_model_is_found_by_its_new_place(tmp_path: Path) -> None:
@@ -142,3 +167,27 @@ def test_weights_that_the_memory_cannot_hold_are_refused_before_they_are_read(
     monkeypatch.setattr("pipelines.machine.init_home.main_memory", lambda: 2.0**30)
     with Workspace.open(tmp_path / "home") as ws:
         initialise(ws, model=str(model))
+
+
+def test_a_model_in_4_bits_is_counted_and_loaded_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny.save(tmp_path / "model")
+    whole, in_4_bits = (read_size(str(model)).weight_bytes(quantize, 4) for quantize in (False, True))
+    seen: list[str | None] = []
+
+    def loaded(spec: ModelSpec) -> None:
+        seen.append(spec.quantize)
+        raise InputError("loaded")
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("pipelines.machine.init_home.main_memory", lambda: (whole + in_4_bits) / 2)
+    monkeypatch.setattr("recovery.inspection.supported.load_supported", loaded)
+    with (
+        Workspace.open(tmp_path / "home") as ws,
+        pytest.raises(InputError, match=r"begin with a recover\.yaml that sets model\.quantize: nf4, or a"),
+    ):
+        initialise(ws, model=str(model), preset="microworld")
+    text = config.preset_text("microworld").replace("path: microworld", f"path: {model}\n  quantize: nf4")
+    (tmp_path / "home" / config.CONFIG_NAME).write_text(text)
+    with Workspace.open(tmp_path / "home") as ws, pytest.raises(InputError, match=r"^loaded$"):
+        initialise(ws)
+    assert seen == ["nf4"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -102,23 +101,9 @@ def test_what_is_trained_in_one_line() -> None:
     assert said.startswith(f"an adapter of {count:,} weights on down_proj, gate_proj, k_proj, ")
 
 
-CODE = """from transformers import Qwen3Config, Qwen3ForCausalLM
-class C(Qwen3Config):
-    model_type = "mine"
-class M(Qwen3ForCausalLM):
-    config_class = C
-"""
-
-
 @pytest.fixture
 def with_code(tmp_path: Path) -> Path:
-    """A model whose classes come with it."""
-    base = tiny.save(tmp_path / "with-code")
-    (base / "mine.py").write_text(CODE)
-    config = json.loads((base / "config.json").read_text())
-    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.C", "AutoModelForCausalLM": "mine.M"}}
-    (base / "config.json").write_text(json.dumps(config))
-    return base
+    return tiny.save_with_code(tmp_path / "with-code")
 
 
 def test_an_adapter_on_a_model_with_code_of_its_own_is_merged(with_code: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -31,10 +32,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_tensor_is_as_transformers_reads_it(source: Path, tmp_path: Path) -> None:
     made = gguf.convert(source, tmp_path)
     written = load_file(made.directory / "model.safetensors")
-    expected = AutoModelForCausalLM.from_pretrained(
-        source.parent, gguf_file=source.name, dtype=torch.float32
-    ).state_dict()
-    assert written.keys() == expected.keys() - {"lm_head.weight"}
+    expected = dequantised(source)
+    assert written.keys() == expected.keys()
     assert all(torch.equal(written[name], expected[name]) for name in written)
     assert "quantization_config" not in json.loads((made.directory / "config.json").read_text())
     assert made.precision == "4-bit Q4_1" and made.remark == ""
@@ -106,6 +105,36 @@ def test_another_file_than_the_home_s_is_refused_before_it_is_converted(source: 
         with pytest.raises(InputError, match="already names the model"):
             initialise(ws, model=str(other))
         assert [path.name for path in (ws.home / "models").glob("*Q4_1*")] == [ws.clean().path.name]
+
+
+def test_a_file_that_memory_or_disk_cannot_hold_is_refused_before_it_is_read(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In 4 bits it is an eighth of what it becomes: the system ended the process without a word."""
+
+    def read(*_: object) -> None:
+        raise AssertionError("weights were read")
+
+    needed = 4 * sum(tensor.numel() for tensor in dequantised(source).values())
+    monkeypatch.setattr(gguf, "_model", read)
+    for memory, free, said in (
+        (needed - 1, needed, "and the memory here is 0.0 GiB: take a smaller model"),
+        (needed, needed - 1, f"0.0 GiB are free in {tmp_path}: free some, or take a --home on another disk"),
+    ):
+        monkeypatch.setattr(gguf, "main_memory", lambda memory=memory: memory)
+        monkeypatch.setattr("shutil.disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        with pytest.raises(InputError) as refused:
+            gguf.convert(source, tmp_path / "home" / "models")
+        assert said in str(refused.value) and "\n" not in str(refused.value)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=needed))
+    with pytest.raises(AssertionError, match="weights were read"):
+        gguf.convert(source, tmp_path / "home" / "models")
+
+
+def dequantised(source: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a file, as transformers reads them."""
+    model = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
+    return {name: tensor for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
 
 
 def test_what_is_no_gguf_file_is_left_to_others(tmp_path: Path) -> None:

@@ -323,7 +323,9 @@ def test_code_that_comes_with_a_model_is_not_run(saved: Path, capsys: pytest.Cap
     (saved / "mine.py").write_text("print('ran')\nraise SystemExit")
     config = {"model_type": "mine", "auto_map": {"AutoConfig": "mine.C", "AutoModelForCausalLM": "mine.M"}}
     (saved / "config.json").write_text(json.dumps(config))
-    assert "it brings its own code: read it, then set trust_remote_code" in refused(saved)
+    said = refused(saved)
+    assert "it brings its own code: read it, then set trust_remote_code in recover.yaml" in said
+    assert said.endswith("`recover init --home DIR --trust-remote-code`")
     assert "ran" not in capsys.readouterr().out
 
 
@@ -343,7 +345,15 @@ def response(status: int) -> Any:
         (errors.HFValidationError("bad"), "neither a directory nor a hub id"),
         (errors.LocalEntryNotFoundError("offline"), "the hub can't be reached: go online once"),
         (errors.OfflineModeIsEnabled("offline"), "the hub can't be reached"),
-        (ConnectionError("no route"), "the hub can't be reached"),
+        (
+            ConnectionError("no route\nto it"),
+            "the hub can't be reached: go online once, or give a model's directory (no route)",
+        ),
+        (
+            errors.HfHubHTTPError("Invalid credentials", response=response(401)),
+            "the hub refuses your token, which may have expired",
+        ),
+        (PermissionError(13, "Permission denied", "/cache/hub"), "/cache/hub may not be read and written: "),
     ],
 )
 def test_what_the_hub_says(monkeypatch: pytest.MonkeyPatch, error: Exception, message: str) -> None:
@@ -371,6 +381,16 @@ def test_a_hub_model_is_pinned_to_its_commit(monkeypatch: pytest.MonkeyPatch, tm
     assert (config["base_model_name_or_path"], config["revision"]) == ("some-owner/some-model", "0123abc")
     load(tmp_path / "adapter")
     assert asked[-1][1]["revision"] == "0123abc"
+
+
+def test_a_repository_without_a_config_is_said_to_hold_gguf_files_perhaps(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of a repository of GGUF files only texts are downloaded."""
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(tmp_path))
+    said = refused("some-owner/some-GGUF")
+    assert said.startswith("some-owner/some-GGUF: no config.json in this repository: ")
+    assert "`hf download some-owner/some-GGUF FILE.gguf`" in said
 
 
 def test_a_full_disk_while_downloading(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from recovery.errors import InputError
+from recovery.errors import InputError, OutOfMemory
 from recovery.inspection.supported import sampling_problem
 from recovery.models import loading
 from recovery.models.adapters import LoraSpec, adapter_off, linear_targets
@@ -60,6 +60,24 @@ def test_without_the_package_one_line_says_what_to_install(
         InputError, match=r"needs bitsandbytes; in the checkout: \.venv/bin/pip .*'\.\[qlora\]'"
     ):
         loading.load(ModelSpec(str(base), quantize="nf4"))
+
+
+@pytest.mark.parametrize(
+    ("quantize", "said"),
+    [
+        (None, r"use bfloat16, 4 bits \(model\.quantize: nf4 in recover\.yaml\) or a"),
+        ("nf4", "bfloat16 or a"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_said_to_need_4_bits(
+    base: Path, monkeypatch: pytest.MonkeyPatch, quantize: Any, said: str
+) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(loading, "_load_full", full)
+    with pytest.raises(OutOfMemory, match=said):
+        loading.load(ModelSpec(str(base), quantize=quantize))
 
 
 @needs_bitsandbytes
