@@ -173,7 +173,8 @@ def resume_command(session: Session, run: str | None) -> None:
 
         found = resume(ws, run)
         kind, rows = queries.run(ws.tracker.db, found["run"])["kind"], _of_cycles(ws, found)
-        session.show(found, lambda: _resumed_text(kind, found, rows, ws.home))
+        document = rows[0] if kind == "cycle" else found  # what `recover cycle` prints
+        session.show(document, lambda: _resumed_text(kind, found, rows, ws.home))
         require_accepted(ws, rows)
         if kind == "pilot":
             require_proposal(found)

@@ -107,7 +107,7 @@ ifeval = setting(
     help="questions that measure behaviour, in IFEval's format (`recover prompts ifeval` writes some)",
 )
 further = setting(
-    "--further", "eval.further_prompts", file, metavar="N|FILE", help="asked where IFEval's leave it open"
+    "--further", "eval.further_prompts", file, metavar="N|FILE", help="prompts of a second look at behaviour"
 )
 probes = setting(
     "--probes", "eval.probes", file, metavar="FILE", help="questions about knowledge and retention"

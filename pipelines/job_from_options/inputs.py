@@ -100,15 +100,18 @@ def require_probes(settings: Config) -> None:
 
 def readable_folder(ws: Workspace, docs: Path, settings: Config) -> str:
     """Return the absolute path of a folder of documents; refuse one without a readable document, and one
-    that holds the home, or questions of the evaluation, which would be trained on."""
+    that holds the home, or questions or prompts of the run, which would be trained on."""
     documents.refuse_home_among(docs, ws.home)
     documents.require(docs, settings.midtrain.reading.limits)
-    asked = {
+    files = {
         "eval.probes": settings.eval.probes,
         "eval.ifeval": settings.eval.ifeval,
         "eval.further_prompts": settings.eval.further_file,
+        "distill.prompts": settings.distill.prompts,
+        "distill.pairs": settings.distill.pairs,
+        "distill.stop.probe": settings.distill.stop.probe if settings.distill.stop else None,
     }
-    for name, place in {**asked, "distill.prompts": settings.distill.prompts}.items():
+    for name, place in files.items():
         if place and is_file(place):
             documents.refuse_among(docs, Path(place), name)
     return absolute(docs)

@@ -102,6 +102,11 @@ LISTED = (
     ),
     by_tests("documents", "bombs, links and broken files cost one row, in bounded memory", READING),
     by_tests(
+        "parsers",
+        "a process that parses documents changes no file and opens no connection, where Linux has Landlock",
+        "recovery/test_landlock.py",
+    ),
+    by_tests(
         "models",
         "nothing is unpickled, and no code that comes with a model is run",
         "test_pickled_weights_are_never_read",

@@ -1,4 +1,4 @@
-"""Parse untrusted files in a process with limits on memory and processor time that cannot write files.
+"""Parse untrusted files in a process with limits on memory and processor time that cannot change files.
 
 It receives open files over a socket and answers with framed text. A file that breaks it costs only itself.
 """
@@ -25,6 +25,7 @@ from pipelines.corpus.reading.office import read_docx, read_pptx
 from pipelines.corpus.reading.pdf import read_pdf
 from pipelines.corpus.reading.plain import FileFacts, Source, TextPiece, pieces
 from pipelines.corpus.reading.tables import read_csv, read_jsonl
+from recovery.landlock import confine
 
 ONE_DOCUMENT: dict[str, Callable[[Source, FileFacts], Iterator[str]]] = {
     "html": read_html,
@@ -50,6 +51,7 @@ def serve(descriptor: int, options: dict[str, Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers itself
     limits = Limits(**options)
     _limit(limits.memory_mib)
+    confine()
     while True:
         request, handles, *_ = socket.recv_fds(connection, HEADER_OF_REQUEST.size, MOST_FILES)
         if not request:

@@ -23,6 +23,7 @@ from pipelines.corpus.reading import pool, worker
 from pipelines.corpus.reading.formats import BY_SUFFIX, Limits
 from pipelines.corpus.reading.pool import ROOT, Pool, import_places
 from pipelines.corpus.reading.tree import OPEN_FOLDERS, shown
+from recovery import landlock
 from recovery.errors import InputError
 from tests.support import papers
 
@@ -224,7 +225,7 @@ def test_no_code_of_the_current_folder_runs(tmp_path: Path) -> None:
     assert not seen.exists(), seen.read_text()
 
 
-def test_a_parsing_process_knows_no_keys_and_no_current_folder(
+def test_a_parsing_process_knows_no_keys_and_no_current_folder_and_is_confined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECOVER_API_KEY", CANARY)
@@ -241,6 +242,8 @@ def test_a_parsing_process_knows_no_keys_and_no_current_folder(
         process = Path("/proc") / str(running.process.pid)
         assert CANARY.encode() not in (process / "environ").read_bytes()
         assert (process / "cwd").readlink() == Path("/")
+        confined = "NoNewPrivs:\t1" in (process / "status").read_text()
+        assert confined == (landlock.version() > 0)
 
 
 WIDE = "".join(f"{n}," for n in range(200_000))
