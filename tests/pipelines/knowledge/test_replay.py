@@ -66,6 +66,17 @@ def test_every_cycle_has_the_same_part_as_far_as_it_has_it(
     assert drawn == replayed_documents(tokens, whole_cycles, most, seed)
 
 
+def test_each_later_cycle_replays_other_documents_of_the_first_one() -> None:
+    """Of ten files a month one is replayed: it was the same one in each of two years' months."""
+    month = Tokens.of([encode("word")] * 10)
+    drawn = [
+        replayed_documents([month] * count, [frozenset[int]()] * count, 4 * count, seed=0)[0]
+        for count in range(1, 24)
+    ]
+    assert all(len(one) == 1 for one in drawn)
+    assert len(frozenset[int]().union(*drawn)) > 5
+
+
 def test_the_shares_of_a_step_are_the_mix_and_are_shown() -> None:
     sources = {
         "new": [encode("n" * 8)] * 50,
