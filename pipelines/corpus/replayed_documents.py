@@ -12,9 +12,11 @@ def replayed_documents(
     cycles: Sequence[Tokens], left_out: Sequence[frozenset[int]], most: int, seed: int
 ) -> list[frozenset[int]]:
     """Draw documents of about `most` tokens, the same from every cycle as far as it has them, so that a small
-    old cycle is not drowned by a large one; return the numbers of each cycle's documents."""
+    old cycle is not drowned by a large one; return the numbers of each cycle's documents.
+
+    With each cycle that is added other ones are drawn; a resumed run finds as many as it had."""
     waiting = [
-        iter(_order(len(tokens), without, random.Random(f"replay:{seed}:{number}")))
+        iter(_order(len(tokens), without, random.Random(f"replay:{seed}:{len(cycles)}:{number}")))
         for number, (tokens, without) in enumerate(zip(cycles, left_out, strict=True))
     ]
     spent = dict.fromkeys(range(len(cycles)), 0)

@@ -13,6 +13,7 @@ from pipelines.knowledge import held_out
 from pipelines.knowledge.overlap import Overlap, newness, overlap
 from pipelines.knowledge.tripwire import COUNT, Tripwire, new_gaps
 from pipelines.runs import kept_texts
+from pipelines.runs.kept_texts import LearnedTexts
 from recovery.distributed import in_turn
 from recovery.errors import InputError
 from recovery.methods.choices import FROZEN
@@ -38,7 +39,7 @@ UNMEASURED = "not measured: everything that the documents name counts as new"
 class GuardInputs:
     """The documents that the student learned, and a teacher that may not know them."""
 
-    texts: list[str]
+    taught: LearnedTexts
     student: ChatModel
     teacher: Scorer | None  # None where it is remote: then every entity counts as new
     held_out: dict[Term, list[str]] = field(default_factory=dict)  # sentences that it was not trained on
@@ -51,24 +52,27 @@ def guard_inputs(
     settings = job.settings
     if method.teacher not in FROZEN or (settings.overlap == "keep" and not settings.tripwire_every):
         return None
-    texts = texts_of(ws, job, stage, "overlap")
-    if not texts:
+    taught = texts_of(ws, job, stage, "overlap")
+    if not taught.texts:
         return None
     if settings.teacher_engine != INPROCESS:  # a second copy in this process may not fit
-        return GuardInputs(texts, student, None)
+        return GuardInputs(taught, student, None)
     teacher = teachers.frozen(teachers.place, "sampled")
     if teacher.chat_model.tokenizer.get_vocab() != student.tokenizer.get_vocab():
         return None  # the preflight says so
-    return GuardInputs(texts, student, teacher.score, {} if job.docs else held_out.of_newest(ws, job.student))
+    unseen = {} if job.docs else held_out.of_newest(ws, job.student)
+    return GuardInputs(taught, student, teacher.score, unseen)
 
 
-def texts_of(ws: Workspace, job: DistillJob, stage: Stage, wanted_by: str) -> list[str]:
-    """Return the documents that the job names, else those that midtraining kept; report runs without any."""
+def texts_of(ws: Workspace, job: DistillJob, stage: Stage, wanted_by: str) -> LearnedTexts:
+    """Return the documents that the job names, as the newest, else those that midtraining kept; report runs
+    without any."""
     if job.docs:
-        return kept_texts.read_evenly([in_turn(lambda: named_documents(ws, job, stage))])
+        named = in_turn(lambda: named_documents(ws, job, stage))
+        return LearnedTexts([], kept_texts.read_evenly([named]), [])
     learned = kept_texts.learned(ws, job.student)
     say_absent(learned.absent, bool(learned.texts), stage, wanted_by)
-    return learned.texts
+    return learned
 
 
 def named_documents(ws: Workspace, job: DistillJob, stage: Stage) -> Path:
@@ -99,7 +103,7 @@ def guard(
         if not rows:
             continue
         judge = newness(known.student, known.teacher) if known.teacher else None
-        result = overlap(rows, known.texts, judge, known.held_out)
+        result = overlap(rows, known.taught.texts, judge, known.held_out)
         kept[name] = result.weighted(rows, weight) if weight else result.kept
         measured = {"weight": weight, "newness": _by_what(result) if judge else UNMEASURED}
         summaries[name] = result.summary() | measured
@@ -134,11 +138,11 @@ def _log_line(name: str, counts: dict[str, Any]) -> str:
 
 
 def tripwire(job: DistillJob, known: GuardInputs | None, stage: Stage) -> list[Tripwire]:
-    """Watch cloze gaps in the documents; none where the student learned too few to see a loss."""
+    """Watch cloze gaps in the newest documents; none where the student learned too few to see a loss."""
     settings = job.settings
     if known is None or known.teacher is None or not settings.tripwire_every:
         return []
-    found = new_gaps(known.student, known.teacher, known.texts, job.seed)
+    found = new_gaps(known.student, known.teacher, known.taught.newest, job.seed)
     if found is None:
         stage.say("  tripwire     off: too few gaps in the documents that only the student fills")
         return []

@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,8 @@ def self_answered(
     kept = _kept_chat(job, stage)
     if not kept.exists():
         prompts = chat_prompts(job, stage, texts)
-        _save(kept, _answers(job, stage, _clean(frozen), prompts, wanted))
+        with _clean(frozen) as clean:
+            _save(kept, _answers(job, stage, clean, prompts, wanted))
         kept.with_name(BEGUN_CHAT).unlink(missing_ok=True)
     return [(ids, [False] * start + [True] * (len(ids) - start)) for ids, start in _load(kept)]
 
@@ -73,13 +75,23 @@ def chat_prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[P
     return random.Random(job.seed).sample(found.kept, len(found.kept))
 
 
-def _clean(frozen: FrozenTeachers) -> ChatModel:
-    """Return the clean model: the untrained student, if it is that one and whole in this process.
+@contextmanager
+def _clean(frozen: FrozenTeachers) -> Iterator[ChatModel]:
+    """Lend the clean model: the student as it is or without its adapter, if that is the one and there is one
+    process.
 
     Two copies may not fit into the memory."""
-    clean = frozen.ws.clean()
-    untrained = frozen.parent.id == clean.id and world() == 1
-    return frozen.student if untrained else frozen.model(clean)
+    from recovery.forward.hidden_states import is_adapter
+    from recovery.models.adapters import adapter_off
+
+    clean, student, origin = frozen.ws.clean(), frozen.student, frozen.parent
+    if world() == 1 and origin.id == clean.id:
+        yield student
+    elif world() == 1 and origin.base == clean.id and is_adapter(student.model):
+        with adapter_off(student):
+            yield student
+    else:
+        yield frozen.model(clean)
 
 
 def _answers(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,7 @@ class Held:
     lora: LoraConfig | None
     fresh: bool = True  # the adapter is not the one that the first student has
     taught: bool = False  # by a second model
+    beside_clean: bool = False  # while that one answers or is compared with, before there is an optimizer
 
     @property
     def least(self) -> float:
@@ -54,6 +56,8 @@ class Held:
 
     @property
     def named(self) -> str:
+        if self.beside_clean:
+            return "the weights of the student and of the clean model"
         return "weights, optimizer and teacher" if self.taught else "weights and optimizer"
 
 
@@ -72,7 +76,8 @@ def require_memory(
     model, machine = ws.config.model, fitting.this_machine(ws.config.model)
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     begins = Student(size, _stored(student.path), student.base or student.id)
-    for one in held(settings, begins, machine, stages, teacher.id):
+    processes = launched() if gpus else 1  # on a CPU the clean model lies in what the others leave
+    for one in held(settings, begins, machine, stages, teacher.id, processes):
         if one.lasting > machine.whole_bytes:
             raise InputError(
                 f"{one.stage}: {one.named} take {gib(one.lasting)} in each process, and its memory is "
@@ -96,9 +101,15 @@ def _stored(directory: Path) -> int:
 
 
 def held(
-    settings: Config, student: Student, machine: Machine, stages: Sequence[str], teacher: str
+    settings: Config,
+    student: Student,
+    machine: Machine,
+    stages: Sequence[str],
+    teacher: str,
+    processes: int = 1,
 ) -> Iterator[Held]:
-    """Yield what each of the stages holds, one after the other, taught by one checkpoint."""
+    """Yield the most that each of the stages holds, one after the other, taught by one checkpoint: for
+    midtraining the clean one."""
     fresh = not student.size.rank
     for stage in stages:
         training = fitting.fitted_stage(settings, student.size, machine, stage)
@@ -110,7 +121,11 @@ def held(
             master -= 4  # the weight itself
         lasting = (weights + master * trained) / machine.parts + weights * taught
         shortest = _shortest(training) * student.size.activation_bytes
-        yield Held(stage, weights * (1 + taught), lasting, shortest, lora, fresh, taught)
+        one = Held(stage, weights * (1 + taught), lasting, shortest, lora, fresh, taught)
+        if _loads_clean(training, student, teacher, processes):
+            both = Held(stage, 2 * weights, 2 * weights, 0.0, lora, fresh, beside_clean=True)
+            one = max(one, both, key=attrgetter("least"))
+        yield one
         if lora:
             student = replace(student, size=replace(student.size, rank=lora.rank), adapter=trained)
         else:
@@ -136,6 +151,19 @@ def _is_taught(training: MidtrainConfig | DistillConfig) -> bool:
     return (teaches or method.anchor_beta > 0) and not training.offload_teacher
 
 
+def _loads_clean(
+    training: MidtrainConfig | DistillConfig, student: Student, clean: str, processes: int
+) -> bool:
+    """Return whether midtraining as text loads the clean model, which a student on it can stand in for: to
+    answer the chat share in one process, to be compared with in any."""
+    if not isinstance(training, MidtrainConfig) or training.method == "passage":
+        return False
+    answers = training.mix.chat > 0
+    if student.below == clean:
+        return answers and processes > 1
+    return answers or training.forecast_every > 0
+
+
 def _weights(size: ModelSize, machine: Machine) -> float:
     """Return the bytes of a loaded model; what no text meets may be in 4 bits too, where others are."""
     whole = fitted.whole_weights(size, machine)
@@ -152,12 +180,14 @@ def _shortest(training: MidtrainConfig | DistillConfig) -> int:
 def ways_out(one: Held, model: ModelConfig, machine: Machine, gpus: int) -> list[str]:
     """Return what would take less memory, of what applies here."""
     whole = not (model.quantize or model.shard)
-    fits = one.models <= machine.whole_bytes  # else nothing helps that leaves the models as they are
+    # Else nothing helps that leaves the models as they are, and as whole as they are loaded.
+    fits = one.models <= machine.whole_bytes and not one.beside_clean
     lowered = one.fresh and one.lora is not None and one.lora.rank > LOW_RANK
     ways = (
         (fits and one.lora is None, f"an adapter ({one.stage}.lora: {{rank: {LOW_RANK}}})"),
         (fits and lowered, f"a lower rank (lora: {{rank: {LOW_RANK}}} in midtrain and distill)"),
         (one.taught and one.stage == "distill" and gpus > 0, "distill.offload_teacher: true"),
+        (one.beside_clean, "a mix without chat (midtrain.mix), with midtrain.forecast_every: 0"),
         (whole and not (fits and one.lora is None), "model.quantize: nf4"),
         (fits and not model.quantize and gpus > launched(), "model.shard: true with more processes"),
         (not gpus and launched() > 1, "fewer processes"),

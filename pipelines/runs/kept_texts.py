@@ -24,14 +24,20 @@ if TYPE_CHECKING:
 KEPT_TEXTS = "documents.jsonl"
 EARLIER_TOKENS = "earlier_tokens"  # in a run's folder while it trains: those of all earlier runs
 TOKENS = "tokens"  # beside the kept texts: the same as ids
+OF_NEWEST = 0.6  # of the characters of learned texts, where there are more
 
 
 @dataclass(frozen=True)
 class LearnedTexts:
     """The texts of a student's midtraining runs, and the runs whose kept texts were removed."""
 
-    texts: list[str]
+    earlier: list[str]
+    newest: list[str]  # of the last run that has any
     absent: list[str]
+
+    @property
+    def texts(self) -> list[str]:
+        return [*self.earlier, *self.newest]
 
 
 def keep(docs: str, run: Path, reading: ReadingConfig, step: Callable[..., None], *, strict: bool) -> None:
@@ -49,12 +55,27 @@ def kept_before(ws: Workspace, parent: str | None, key: str | None, file: str = 
 
 
 def learned(ws: Workspace, student: str, most: int = MOST_CHARACTERS) -> LearnedTexts:
-    """Return the texts of every midtraining run of a student, or about `most` characters, drawn evenly.
+    """Return the texts of every midtraining run of a student, or about `most` characters: OF_NEWEST of the
+    newest run's, the rest drawn evenly from the earlier ones, and of either what the other has left.
 
     Damaged texts are an error: what they protect would be left unprotected.
     """
     runs, absent = kept_runs(ws, student)
-    return LearnedTexts(read_evenly(runs, most), absent)
+    if not runs:
+        return LearnedTexts([], [], absent)
+    *before, last = runs
+    newest, earlier = read_evenly([last], most), read_evenly(before, most, current=last)
+    of_newest = max(round(OF_NEWEST * most), most - _characters(earlier))
+    of_earlier = most - min(of_newest, _characters(newest))
+    return LearnedTexts(_drawn(earlier, of_earlier), _drawn(newest, of_newest), absent)
+
+
+def _characters(texts: Sequence[str]) -> int:
+    return sum(map(len, texts))
+
+
+def _drawn(texts: Sequence[str], most: int) -> list[str]:
+    return TextSample.of(texts, most).texts()
 
 
 def kept_runs(ws: Workspace, student: str) -> tuple[list[Path], list[str]]:

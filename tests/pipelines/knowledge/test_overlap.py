@@ -13,9 +13,11 @@ from evals import jsonl, knowledge
 from pipelines.config.sections.midtrain import ReadingConfig
 from pipelines.corpus.entities import entities
 from pipelines.distillation.inputs import PromptData
-from pipelines.knowledge.guards import GuardInputs, guard, texts_of
+from pipelines.knowledge import guards
+from pipelines.knowledge.guards import GuardInputs, guard, texts_of, tripwire
 from pipelines.knowledge.overlap import newness, overlap
 from pipelines.prompts.prompt_sources import Prompt
+from pipelines.runs.kept_texts import LearnedTexts, learned
 from recovery.errors import InputError
 from recovery.models.chat_model import ChatModel
 from recovery.teachers.likelihood import reader
@@ -209,14 +211,46 @@ def test_removed_documents_are_reported_and_damaged_ones_are_an_error(tmp_path: 
     stage: Any = SimpleNamespace(say=said.append)
     for run in ("one", "two"):
         (tmp_path / run).mkdir()
-    assert texts_of(workspace, job, stage, "overlap") == []
+    assert texts_of(workspace, job, stage, "overlap").texts == []
     assert said.pop() == "  overlap      off: the documents of one, two, which were removed"
     (tmp_path / "one" / "documents.jsonl").write_text('"a text"\n')
-    assert texts_of(workspace, job, stage, "overlap") == ["a text"]
+    assert texts_of(workspace, job, stage, "overlap").texts == ["a text"]
     assert said.pop() == "  overlap      without the documents of two, which were removed"
     (tmp_path / "two" / "documents.jsonl").write_text('"a tex')
     with pytest.raises(InputError, match=r"two/documents\.jsonl: the kept documents"):
         texts_of(workspace, job, stage, "overlap")
+
+
+@pytest.mark.parametrize(
+    ("runs", "drawn"), [([100] * 24, (40, 60)), ([100, 10], (90, 10)), ([10, 100], (10, 90))]
+)
+def test_the_newest_documents_are_seen_however_many_are_earlier(
+    tmp_path: Path, runs: list[int], drawn: tuple[int, int]
+) -> None:
+    """Of 24 runs drawn evenly a 24th part was the newest one's."""
+    for run, count in enumerate(runs):
+        (tmp_path / str(run)).mkdir()
+        lines = (f'"run {run:02} {n:03}"\n' for n in range(count))  # of ten characters each
+        (tmp_path / str(run) / "documents.jsonl").write_text("".join(lines))
+    workspace: Any = SimpleNamespace(
+        midtraining_runs=lambda student: [{"id": str(run)} for run in range(len(runs))],
+        run_directory=lambda run: tmp_path / run,
+    )
+    found = learned(workspace, "student", most=1000)
+    assert (len(found.earlier), len(found.newest)) == drawn
+    assert found.texts == [*found.earlier, *found.newest] == sorted(set(found.texts))
+    last = f"run {len(runs) - 1:02}"
+    assert [text.startswith(last) for text in found.texts] == [False] * drawn[0] + [True] * drawn[1]
+
+
+def test_the_tripwire_watches_the_newest_documents_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched: list[list[str]] = []
+    monkeypatch.setattr(guards, "new_gaps", lambda student, teacher, texts, seed: watched.append(texts))
+    stage: Any = SimpleNamespace(say=lambda line: None)
+    job: Any = SimpleNamespace(settings=SimpleNamespace(tripwire_every=5), seed=0)
+    student = tiny.chat_model()
+    known = GuardInputs(LearnedTexts(["old"], ["new"], []), student, reader(student))
+    assert tripwire(job, known, stage) == [] and watched == [["new"]]
 
 
 def test_named_documents_are_read_within_the_configured_limits(tmp_path: Path) -> None:
@@ -232,7 +266,7 @@ def test_named_documents_are_read_within_the_configured_limits(tmp_path: Path) -
         workspace: Any = SimpleNamespace(config=config)
         run = tmp_path / f"run of {mib}"
         stage: Any = SimpleNamespace(directory=run, step=lambda *_, **__: None)
-        return texts_of(workspace, job, stage, wanted_by="overlap")
+        return texts_of(workspace, job, stage, wanted_by="overlap").newest
 
     assert read(1) == ["plain"] and read(2) == ["short", "plain"]
 
@@ -250,7 +284,8 @@ def test_a_distillation_leaves_out_what_would_wipe_and_says_so() -> None:
     teacher, student = tiny.chat_model(), tiny.chat_model()
     said: list[str] = []
     learn(student, TEXTS[0], 25)
-    known = GuardInputs(TEXTS[:1], student, reader(teacher))
+    taught = LearnedTexts([], TEXTS[:1], [])
+    known = GuardInputs(taught, student, reader(teacher))
     stage: Any = SimpleNamespace(say=said.append)
     job: Any = SimpleNamespace(settings=SimpleNamespace(overlap="drop", overlap_weight=0.2))
     data, told = guard(job, PromptData(PROMPTS, []), known, stage)
@@ -258,7 +293,7 @@ def test_a_distillation_leaves_out_what_would_wipe_and_says_so() -> None:
     assert told["overlap"]["prompts"]["touch_new"] == 1
     assert "1 of 4 prompts touch what the documents taught: left out" in said[0]
     assert "on the sentences trained on" in said[0] and "trained on" in told["overlap"]["prompts"]["newness"]
-    _, told = guard(job, PromptData(PROMPTS, []), GuardInputs(TEXTS[:1], student, None), stage)
+    _, told = guard(job, PromptData(PROMPTS, []), GuardInputs(taught, student, None), stage)
     assert "not measured" in said[-1] and "not measured" in told["overlap"]["prompts"]["newness"]
     with pytest.raises(InputError, match="--overlap keep"):
         guard(job, PromptData(PROMPTS[1:2], []), known, stage)

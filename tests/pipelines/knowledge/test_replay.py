@@ -28,6 +28,7 @@ from pipelines.machine.init_home import initialise
 from pipelines.prompts.prompt_sources import Prompt
 from pipelines.runs.workspace import Workspace
 from recovery.batches.rollouts import Dialogue
+from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
@@ -63,6 +64,17 @@ def test_every_cycle_has_the_same_part_as_far_as_it_has_it(
     unfinished = [part for part, all_of_it in zip(spent, whole, strict=True) if part < all_of_it]
     assert all(part >= max(spent) - 10 for part in unfinished)
     assert drawn == replayed_documents(tokens, whole_cycles, most, seed)
+
+
+def test_each_later_cycle_replays_other_documents_of_the_first_one() -> None:
+    """Of ten files a month one is replayed: it was the same one in each of two years' months."""
+    month = Tokens.of([encode("word")] * 10)
+    drawn = [
+        replayed_documents([month] * count, [frozenset[int]()] * count, 4 * count, seed=0)[0]
+        for count in range(1, 24)
+    ]
+    assert all(len(one) == 1 for one in drawn)
+    assert len(frozenset[int]().union(*drawn)) > 5
 
 
 def test_the_shares_of_a_step_are_the_mix_and_are_shown() -> None:
@@ -194,8 +206,36 @@ def test_the_untrained_student_answers_for_the_clean_model(
         monkeypatch.setattr(ws, "load", lambda checkpoint: loaded.append(checkpoint.id))
         for name in (ws.clean().id, "another"):
             frozen = FrozenTeachers(ws, student, replace(ws.clean(), id=name), microbatch_tokens=256)
-            assert (replay._clean(frozen) is student) == (name == ws.clean().id)
+            with replay._clean(frozen) as lent:
+                assert (lent is student) == (name == ws.clean().id)
         assert loaded == [ws.clean().id]
+
+
+def test_an_adapter_on_the_clean_model_is_off_while_that_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second model beside it ended the second month where the first had fitted."""
+    job = MidtrainJob(docs="docs", student="base", settings=settings(), answer_tokens=5)
+
+    def answers(model: ChatModel, name: str) -> Any:
+        return replay._answers(job, answering(tmp_path / name), model, turns(4), wanted=10**6)
+
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(tiny.save(tmp_path / "model")), preset="microworld")
+        expected = answers(ws.load(ws.clean()), "clean")
+        student = add_lora(ws.load(ws.clean()), LoraSpec(rank=4, alpha=8))
+        for name, parameter in student.model.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(parameter, std=0.3, generator=torch.Generator().manual_seed(1))
+        loaded: list[str] = []
+        monkeypatch.setattr(ws, "load", lambda checkpoint: loaded.append(checkpoint.id))
+        trained = replace(ws.clean(), id="trained", base=ws.clean().id)
+        with replay._clean(FrozenTeachers(ws, student, trained, microbatch_tokens=256)) as lent:
+            assert lent is student and answers(lent, "lent") == expected
+        assert not loaded and answers(student, "trained") != expected
+        elsewhere = replace(trained, base="another")
+        with replay._clean(FrozenTeachers(ws, student, elsewhere, microbatch_tokens=256)):
+            assert loaded == [ws.clean().id]
 
 
 @pytest.mark.parametrize(("least", "answered"), [(1, 3), (4, 4), (9, 8)])

@@ -57,12 +57,36 @@ def test_an_adapter_on_the_clean_model_holds_no_second_one() -> None:
     """Of rank 64, half of the default one's weights; on modules of their own they are not known."""
     adapter = 2_000 + 16 * 64
     assert lasting(**ADAPTER) == [adapter, adapter]
-    assert lasting(replace(CLEAN, below="mixed"), **ADAPTER) == [adapter, adapter + 2_000]
+    beside = lasting(replace(CLEAN, below="mixed"), **ADAPTER)
+    assert beside == [2 * 2_000, adapter + 2_000]  # in midtraining before there is an optimizer
     assert lasting(midtrain__lora={"rank": 64, "targets": ["q_proj"]}, distill__lora="auto") == [2_000, 2_000]
     own = Student(replace(SIZE, rank=8), adapter=77, below="clean")
     assert lasting(own) == [2_000 + 16 * 77] * 2
     in_four_bits = replace(CLEAN, size=replace(SIZE, quantized_bytes=600, unused=100))
     assert lasting(in_four_bits, **ADAPTER) == [600 - 200 + 16 * 64] * 2
+
+
+def first(student: Student, processes: int = 1, **changes: Any) -> Held:
+    named = {key.replace("__", "."): value for key, value in changes.items()}
+    asked = changed(PRESET, ADAPTER | named)
+    return next(held(asked, student, ROOMY, STAGES, "clean", processes))
+
+
+def test_the_clean_model_is_held_where_no_student_on_it_stands_in_for_it() -> None:
+    """While it answers the chat share, of several processes in the first one, or is compared with."""
+    chat: dict[str, Any] = {"midtrain__mix": {"new": 0.5, "earlier": 0.0, "questions": 0.0, "chat": 0.5}}
+    unforeseen: dict[str, Any] = {"midtrain__forecast_every": 0}
+    on_clean = Student(replace(SIZE, rank=8), adapter=50, below="clean")
+    on_other = replace(on_clean, below="mixed")
+    assert not any(first(one, **chat).beside_clean for one in (CLEAN, on_clean))
+    assert all(first(one, 2, **chat).beside_clean for one in (CLEAN, on_clean))
+    assert not first(on_clean, 2).beside_clean and first(on_other).beside_clean
+    assert first(on_other, **chat, **unforeseen).beside_clean
+    assert not first(on_other, **unforeseen).beside_clean
+    beside = first(on_other)
+    assert beside.least == 4_000 and beside.named == "the weights of the student and of the clean model"
+    without = "a mix without chat (midtrain.mix), with midtrain.forecast_every: 0"
+    assert ways_out(beside, MODEL, ROOMY, 2) == [without, "model.quantize: nf4", "a smaller model"]
 
 
 def test_an_adapter_on_midtrained_weights_is_held_beside_the_clean_model() -> None:
