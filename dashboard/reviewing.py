@@ -10,6 +10,7 @@ from dashboard.markup import Html, join, tag
 from dashboard.number_format import moment
 from dashboard.page_context import PageContext
 from dashboard.status_chips import chip
+from db.cycle_names import without
 from db.errors import BadRequest
 from db.reads import queries
 from db.writes.tracker import DECISIONS
@@ -18,7 +19,7 @@ Row = Mapping[str, Any]
 MOST_NOTE, MOST_NAME = 4000, 80
 WORDS = {"approve": "Approve", "reject": "Reject", "needs-work": "Needs work"}
 MEANS = {
-    "approve": "current moves to this cycle's model",
+    "approve": "current moves to this cycle's model, unless it descends from that",
     "reject": "current, if it is this cycle's model, moves back to the one before it",
     "needs-work": "not yet; say what is missing",
 }
@@ -122,10 +123,19 @@ def _now(context: PageContext, number: int, decision: str) -> str:
     """Say where `current` points: a repeated click may come after somebody's later approval."""
     current = {row["name"]: row["checkpoint_id"] for row in queries.aliases(context.db)}.get("current")
     recovered = queries.cycle(context.db, number, earlier=False)["checkpoints"].get("recovered")
-    if decision == "approve":
-        same = current == recovered
-        return "; current is its model now" if same else "; current has moved on to another model since"
+    if decision == "approve" and current is not None:
+        return _approved(context, number, current, is_its=current == recovered)
     if decision == "reject" and current is not None:
         stays = "; current stays its model, as no other is here: approve another cycle"
         return stays if current == recovered else f"; current is {current}"
     return ""
+
+
+def _approved(context: PageContext, number: int, current: str, *, is_its: bool) -> str:
+    """Say where an approval left `current`, and which cycles in use its model lacks."""
+    if is_its:
+        others = [one for one in queries.used_cycles_outside(context.db, current) if one != number]
+        return f"; current is its model now{without(others)}"
+    if number in queries.cycles_behind(context.db, current):
+        return f"; current stays {current}, which descends from its model"
+    return "; current has moved on to another model since"

@@ -111,10 +111,12 @@ def halves_counted(cycle: Mapping[str, Any]) -> str:
 
 
 def drawn(items: Sequence[T], limit: int | None) -> list[T]:
-    """Return the first `limit` items of a shuffle that depends only on their number; None: all, in order."""
+    """Return the first `limit` items of a shuffle that depends only on their number; None: all, in order.
+
+    So a smaller limit takes some of those that a larger one takes."""
     if limit is None or limit >= len(items):
         return list(items)
-    return random.Random(LIMIT_SEED).sample(list(items), limit)
+    return random.Random(LIMIT_SEED).sample(list(items), len(items))[:limit]
 
 
 def chat(prompt: str) -> list[Message]:

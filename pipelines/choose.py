@@ -3,27 +3,30 @@ distillation.
 
 Each candidate is asked all that the cycle's models are asked. One half of the questions (the selection half)
 judges it; the first that passes all axes is chosen. The other half (the confirmation half) has no part in
-the choice and gives the cycle's verdict.
+the choice and gives the cycle's verdict. From the second cycle on candidates are asked about earlier
+documents too: one that is shown to know less of them than the midtrained model, by more than the margin, does
+not pass.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from math import ceil
 
 from evals import power, verdict, verdict_sentences
 from evals.families.table import FAMILIES
-from evals.scores import Item
-from pipelines.config.jobs import ChooseJob, DistillJob, MergeJob
+from evals.probes import KNOWLEDGE
+from evals.scores import Item, pairs
+from pipelines.config.jobs import ChooseJob, DistillJob, EvalJob, MergeJob
 from pipelines.config.overrides import override
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.distill import distill
 from pipelines.engines.engine_checks import INPROCESS
 from pipelines.evaluate import evaluate, evaluation_within
-from pipelines.evaluation.recorded_scores import Items, items_by_suite, require_same_questions
+from pipelines.evaluation.recorded_scores import Items, items_by_suite, recorded_items, require_same_questions
 from pipelines.merge import merge
 from pipelines.runs import launch
 from pipelines.runs.pinned_inputs import inherited, pinned
@@ -57,6 +60,7 @@ class Candidate:
     passed: bool
     behaviour: float | None  # difference to the clean model on the selection half
     words: list[str]
+    forgets: bool = False  # whether it knows less of earlier documents than the midtrained model
 
 
 def choose(ws: Workspace, job: ChooseJob, *, parent: str | None = None, key: str | None = None) -> Result:
@@ -72,15 +76,16 @@ def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
     asked = items_by_suite(ws, job.scores, job.suites)
     standards = _of_selection(asked, job.seed)
     _warn_of_small_halves(job, stage, asked, standards)
-    tried, left_out = _tried(ws, job, stage, standards)
+    earlier = _about_earlier(ws, _midtrained_of_earlier(ws, job, stage))
+    tried, left_out = _tried(ws, job, stage, standards, earlier)
     last = tried[-1]
-    chosen = last if last.passed or job.how == "auto" else max(tried, key=_behaviour)
+    chosen = last if last.passed or job.how == "auto" else max(tried, key=_least_bad)
     result = {"checkpoint": chosen.checkpoint, "chosen": chosen.name, "tried": [asdict(one) for one in tried]}
     return result | ({"left_out": left_out} if left_out else {})
 
 
 def _tried(
-    ws: Workspace, job: ChooseJob, stage: Stage, standards: Items
+    ws: Workspace, job: ChooseJob, stage: Stage, standards: Items, earlier: Sequence[Item]
 ) -> tuple[list[Candidate], dict[str, str]]:
     """Return the candidates up to the first that passes, and why others could not be made.
 
@@ -100,11 +105,9 @@ def _tried(
                 raise
             left_out[name] = _leave_out(stage, name, error)
             continue
-        candidate = _judged(ws, job, stage, name, checkpoint, standards)
+        candidate = _judged(ws, job, stage, name, checkpoint, standards, earlier)
         tried.append(candidate)
-        passes = "passes" if candidate.passed else "does not pass"
-        said = "without recovery" if name == NONE else name
-        stage.say(f"  choose       {said}: {passes} on the selection half")
+        stage.say(f"  choose       {_said(candidate)}")
         if candidate.passed:
             break
     return tried, left_out
@@ -222,8 +225,9 @@ def _judged(
     name: str,
     checkpoint: str,
     standards: Items,
+    earlier: Sequence[Item],
 ) -> Candidate:
-    """Return the verdict on the selection half."""
+    """Return the verdict on the selection half, and on what was known of earlier documents."""
     ids = _asked(ws, job, stage, name, checkpoint)
     answered = _of_selection(items_by_suite(ws, {"recovered": ids}, job.suites), job.seed)
     suites = {suite: {**standards[suite], **stages} if stages else {} for suite, stages in answered.items()}
@@ -232,7 +236,53 @@ def _judged(
     count_all(found, lambda suite: HALF)
     behaviour = found["axes"].get("behaviour", {}).get("difference")
     passed = verdict.accepted(found, _required(job, standards))
-    return Candidate(name, checkpoint, passed, behaviour, verdict_sentences.summary(found))
+    words = verdict_sentences.summary(found)
+    forgets = _forgets(job, earlier, _about_earlier(ws, ids))
+    return Candidate(name, checkpoint, passed and not forgets, behaviour, words, forgets)
+
+
+def _said(candidate: Candidate) -> str:
+    """Say whether a candidate passes, and where it is left out for earlier documents."""
+    named = "without recovery" if candidate.name == NONE else candidate.name
+    if candidate.forgets:
+        return f"{named}: does not pass: it lost more of earlier documents than the margin"
+    return f"{named}: {'passes' if candidate.passed else 'does not pass'} on the selection half"
+
+
+def _midtrained_of_earlier(ws: Workspace, job: ChooseJob, stage: Stage) -> dict[str, int]:
+    """Ask the midtrained model about earlier documents, as its own evaluation does not; return the scores."""
+    if not job.earlier:
+        return {}
+    asked = _evaluation(job, job.student, "midtrained").model_copy(update={"suites": ()})
+    return dict(evaluate(ws, asked, parent=stage.id, key="earlier")["score_ids"])
+
+
+def _about_earlier(ws: Workspace, scores: Mapping[str, int]) -> list[Item]:
+    """Return the answers about earlier documents, each cycle's under keys of its own."""
+    return [
+        replace(item, key=f"{suite} {item.key}", detail=item.detail | {"cluster": f"{suite} {item.cluster}"})
+        for suite, score in scores.items()
+        if suite.startswith(f"{KNOWLEDGE}:")
+        for item in recorded_items(ws, score)
+    ]
+
+
+def _forgets(job: ChooseJob, before: Sequence[Item], after: Sequence[Item]) -> bool:
+    """Return whether a candidate is shown to know less of earlier documents, by more than knowledge's margin.
+
+    The midtrained model itself has no answers beside those that it is compared by."""
+    from evals.statistics import non_inferiority  # SciPy, once something is measured
+
+    if not before or not after:
+        return False
+    both = pairs(after, before, "earlier documents")
+    found = non_inferiority(
+        [now.passed for now, _ in both],
+        [then.passed for _, then in both],
+        job.settings.eval.margins()["knowledge"],
+        clusters=[then.cluster for _, then in both],
+    )
+    return found.outcome == "failed"
 
 
 def count_all(found: Result, judged: Callable[[str], float]) -> None:
@@ -246,11 +296,15 @@ def _asked(ws: Workspace, job: ChooseJob, stage: Stage, name: str, checkpoint: s
     """Ask a candidate all that the cycle's models are asked, or take what is recorded; return the scores."""
     if name == NONE:  # the midtrained model, which has been asked
         return dict(job.scores["midtrained"])
-    settings = job.settings.eval.model_copy(update={"open_book": False})
-    asked = evaluation_within(job, checkpoint, name, settings)
     # Not eval:NAME, under which earlier versions recorded answers to other questions than the standards'.
-    found = evaluate(ws, asked, parent=stage.id, key=f"asked:{name}")
-    return dict(found["score_ids"])
+    asked = _evaluation(job, checkpoint, name)
+    return dict(evaluate(ws, asked, parent=stage.id, key=f"asked:{name}")["score_ids"])
+
+
+def _evaluation(job: ChooseJob, checkpoint: str, label: str) -> EvalJob:
+    """Return what the cycle's models are asked, and about earlier documents."""
+    settings = job.settings.eval.model_copy(update={"open_book": False})
+    return evaluation_within(job, checkpoint, label, settings, job.earlier)
 
 
 def _required(job: ChooseJob, standards: Items) -> tuple[str, ...]:
@@ -260,8 +314,9 @@ def _required(job: ChooseJob, standards: Items) -> tuple[str, ...]:
     return tuple(name for name in job.required if not any(axis.named_in([name]) for axis in unasked))
 
 
-def _behaviour(tried: Candidate) -> float:
-    return -1.0 if tried.behaviour is None else tried.behaviour
+def _least_bad(tried: Candidate) -> tuple[bool, float]:
+    """Return a rank among candidates that do not pass: any that forgets nothing, then by behaviour."""
+    return not tried.forgets, -1.0 if tried.behaviour is None else tried.behaviour
 
 
 # The two halves --------------------------------------------------------------------------------------------

@@ -109,6 +109,21 @@ def cycles_behind(database: Database, checkpoint_id: str) -> dict[int, Row]:
     return {row["number"]: row["config"] for row in sorted(found.values(), key=lambda row: row["number"])}
 
 
+def used_cycles_outside(database: Database, checkpoint_id: str) -> list[int]:
+    """Return the accepted or approved cycles whose models a checkpoint neither is nor descends from."""
+    ids = sa.select(_line(checkpoint_id).c.id)
+    of_cycle = (Review.project == Cycle.project) & (Review.cycle == Cycle.number)
+    newest = of_cycle & Review.id.in_(_deciding_reviews(database.project))
+    query = sa.select(Cycle.number).join(Review, newest, isouter=True)
+    query = query.where(
+        Cycle.project == database.project,
+        Cycle.recovered_id.not_in(ids),
+        Cycle.midtrained_id.not_in(ids),
+        sa.func.coalesce(Review.decision, Cycle.status).in_(("approve", "accepted")),
+    )
+    return [row["number"] for row in rows_of(database, query.order_by(Cycle.number))]
+
+
 def _line(checkpoint_id: str) -> sa.CTE:
     """Select a checkpoint and its ancestors, with their distance from it."""
     start = sa.select(Checkpoint.id, Checkpoint.parent_id, sa.literal(0).label("depth"))
@@ -148,13 +163,28 @@ def before_current(asking: sa.Connection | Session, project: str, current: str |
     return next((target for target in targets if target not in refused), None)
 
 
+def is_behind_current(asking: sa.Connection | Session, project: str, checkpoint_id: str) -> bool:
+    """Return whether the model in use, if no review refuses it, descends from a checkpoint."""
+    named = sa.select(Alias.checkpoint_id).where(Alias.project == project, Alias.name == "current")
+    current = asking.scalar(named)
+    if current in (None, checkpoint_id) or current in _refused(asking, project):
+        return False
+    line = _line(str(current))
+    return asking.scalar(sa.select(line.c.id).where(line.c.id == checkpoint_id)) is not None
+
+
 def _refused(asking: sa.Connection | Session, project: str) -> set[str | None]:
     """Return the models of the cycles whose newest review that decides refuses them."""
-    decides = Review.project == project, Review.decision.in_(DECIDING)
-    newest = sa.select(sa.func.max(Review.id)).where(*decides).group_by(Review.cycle)
     of_cycle = (Cycle.project == Review.project) & (Cycle.number == Review.cycle)
     query = sa.select(Cycle.recovered_id).join(Review, of_cycle)
-    return set(asking.scalars(query.where(Review.id.in_(newest), Review.decision == "reject")))
+    decided = Review.id.in_(_deciding_reviews(project)), Review.decision == "reject"
+    return set(asking.scalars(query.where(*decided)))
+
+
+def _deciding_reviews(project: str) -> sa.Select[Any]:
+    """Select the newest review of each cycle that decides."""
+    decides = Review.project == project, Review.decision.in_(DECIDING)
+    return sa.select(sa.func.max(Review.id)).where(*decides).group_by(Review.cycle)
 
 
 def resolve(database: Database, reference: str) -> str:

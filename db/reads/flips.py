@@ -1,8 +1,9 @@
 """Read flips: items that one checkpoint passes and another fails, within and across cycles.
 
-Items are paired by key, and only between scores over the same set of prompts (scores.item_set); a question
-whose accepted answers, instructions, arguments or target have changed in between is left out. If a checkpoint
-was scored twice in the project, the newest score counts; inside a cycle, the newest of that cycle.
+Items are paired by key, and only between scores over the same set of prompts (scores.item_set), or, of
+earlier cycles' documents, on what both were asked; a question whose accepted answers, instructions,
+arguments or target have changed in between is left out. If a checkpoint was scored twice in the project, the
+newest score counts; inside a cycle, the newest of that cycle.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ def compared(database: Database, a: str, b: str, *, suite: str | None = None) ->
 
     Columns: suite, metric, item_set, score_a, score_b, value_a, value_b, mode_a, mode_b, notes_a, notes_b
     (see `paired_suites`), n, gained (fail -> pass), lost (pass -> fail), stale (of the lost: back to the old
-    answer of a changed fact). Sorted by suite, each suite's headline metric first."""
+    answer of a changed fact). By suite, headline metric first; values on earlier documents are of the n."""
     one, other = aliased(Item), aliased(Item)
     found = []
     for pair in _paired_scores(database, a, b, suite):
         joined = _join_items(pair["score_a"], pair["score_b"], one, other)
-        columns = (sa.func.count().label("n"), *_flips_of(one, other))
+        columns = (sa.func.count().label("n"), *_flips_of(one, other), *_shares_of(pair, one, other))
         with database.read() as connection:
             counted = joined.with_only_columns(*columns).order_by(None)  # PostgreSQL sorts no lone count
             row = connection.execute(counted).mappings().one()
@@ -155,12 +156,13 @@ def flips_of_scores(
 
 
 def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> list[Row]:
-    """Return both checkpoints' newest scores of the project over one item set per suite and metric, headline
-    first.
+    """Return both checkpoints' newest scores of the project per suite and metric, headline first: over one
+    item set, of earlier cycles' documents over any.
 
     An evaluation records a suite's headline before its other metrics."""
     one, other = aliased(Score), aliased(Score)
-    same = [getattr(one, name) == getattr(other, name) for name in ("suite", "metric", "item_set")]
+    same = [one.suite == other.suite, one.metric == other.metric]
+    same.append(sa.or_(one.item_set == other.item_set, one.suite.startswith(EARLIER)))
     columns = (
         one.suite,
         one.metric,
@@ -191,7 +193,7 @@ def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> lis
 
 def _join_items(score_a: int, score_b: int, one: Any, other: Any) -> sa.Select[Any]:
     joined = sa.select(one.key).join(other, sa.and_(other.score_id == score_b, _same_question(one, other)))
-    return joined.where(one.score_id == score_a).order_by(one.key)
+    return joined.where(one.score_id == score_a, one.prompt == other.prompt).order_by(one.key)
 
 
 # Cycles ----------------------------------------------------------------------------------------------------
@@ -321,6 +323,13 @@ def _flips_of(one: Any, other: Any) -> tuple[Any, ...]:
     gained, lost = other.passed & ~one.passed, one.passed & ~other.passed
     stale = lost & (_answer(other) == "old")
     return _sum(gained).label("gained"), _sum(lost).label("lost"), _sum(stale).label("stale")
+
+
+def _shares_of(scored: Row, *items: Any) -> list[Any]:
+    """Select the values of two scores on what both ask, where each may ask other items as well."""
+    names = ("value_a", "value_b") if scored["suite"].startswith(EARLIER) else ()
+    passed = [sa.cast(sa.case((item.passed, 1), else_=0), sa.Float) for item in items]
+    return [sa.func.avg(one).label(name) for name, one in zip(names, passed, strict=False)]
 
 
 def _answered(one: Any, other: Any) -> list[Any]:

@@ -22,6 +22,7 @@ from db.reads.checkpoints import (
     projects,
     resolve,
     runs_behind,
+    used_cycles_outside,
 )
 from db.reads.cycles import cycle, cycle_models, cycles
 from db.reads.flips import compared, flips, flips_of_scores, ledger, ledger_items, paired_suites
@@ -70,6 +71,7 @@ __all__ = [
     "stage_scores",
     "structure_version",
     "unfinished_runs",
+    "used_cycles_outside",
 ]
 
 CONDITIONS = "conditions"  # in the details of a score: hash of all that decides it, beside the checkpoint

@@ -267,7 +267,7 @@ class Tracker:
     ) -> int:
         """Record a reviewer's decision, immutably; an approval moves `current` to the cycle's model.
 
-        A rejection moves `current` off it, where it is that model, to the one before it.
+        A `current` that descends from that model stays. A rejection moves it off the model to the one before.
         The same token and content sent again is the same review; different content is refused."""
         if decision not in DECISIONS:
             raise BadRequest(f"decision {decision!r} is unknown: use one of {', '.join(DECISIONS)}")

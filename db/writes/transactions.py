@@ -9,7 +9,7 @@ from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from db.errors import BadRequest, NotFound
-from db.reads.checkpoints import before_current
+from db.reads.checkpoints import before_current, is_behind_current
 from db.schema import (
     DECIDING,
     DEFAULT_PROJECT,
@@ -157,7 +157,8 @@ def add_review(session: Session, columns: dict[str, Any]) -> int:
     if columns["decision"] == "approve":
         if cycle.recovered_id is None:
             raise BadRequest(f"cycle {cycle.number} has no recovered model yet: review it when it has ended")
-        set_alias(session, cycle.project, "current", cycle.recovered_id)
+        if not is_behind_current(session, cycle.project, cycle.recovered_id):
+            set_alias(session, cycle.project, "current", cycle.recovered_id)
     review = Review(**columns)
     session.add(review)
     session.flush()

@@ -253,7 +253,11 @@ def verdict_command(session: Session, cycle: int) -> None:
 
 @click.command("review")
 @common.cycle_number
-@click.option("--approve", is_flag=True, help="make the cycle's recovered checkpoint `current`")
+@click.option(
+    "--approve",
+    is_flag=True,
+    help="make the cycle's recovered checkpoint `current`, unless `current` descends from it",
+)
 @click.option(
     "--reject", is_flag=True, help="refuse the cycle's model; `current`, if it is that model, moves back"
 )
@@ -290,9 +294,16 @@ def _decision(flags: dict[str, bool]) -> str:
 def review_text(ws: Workspace, found: dict[str, Any]) -> str:
     """Say what was recorded, and what `current` is now."""
     from db.reads import queries
+    from pipelines.runs.current import without
 
-    current = queries.resolve(ws.tracker.db, "current")
-    return f"review {found['review']} of cycle {found['cycle']}: {found['decision']}; `current` is {current}"
+    db, cycle = ws.tracker.db, found["cycle"]
+    current = queries.resolve(db, "current")
+    recorded = f"review {found['review']} of cycle {cycle}: {found['decision']}; `current`"
+    if found["decision"] != "approve":
+        return f"{recorded} is {current}"
+    if current != queries.resolve(db, f"cycle:{cycle}"):
+        return f"{recorded} stays {current}, which descends from this cycle's model"
+    return f"{recorded} is {current}{without(ws, current, but=cycle)}"
 
 
 def login_name() -> str:

@@ -54,9 +54,13 @@ def conditions(ws: Workspace, job: EvalJob, suite: Suite) -> str | None:
 
 
 def _device() -> list[Any]:
-    """Return what computes, and whether the engine for Llama-like models on a CPU is switched off."""
+    """Return what computes, and whether the engine for Llama-like models on a CPU is switched off; of a CPU
+    also the vectors that PyTorch uses and the engine's own arithmetic, which round differently."""
     import torch
 
-    from recovery.forward.fast_path import SWITCH
+    from recovery.forward.fast_path import SWITCH, fast_path
 
-    return [torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu", os.environ.get(SWITCH)]
+    switch = os.environ.get(SWITCH)
+    if torch.cuda.is_available():
+        return [torch.cuda.get_device_name(), switch]
+    return ["cpu", switch, torch.backends.cpu.get_cpu_capability(), fast_path().arithmetic()]

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from evals.ifeval import FURTHER
+from evals.probes import KNOWLEDGE
 from pipelines.config import fitted
 from pipelines.config.jobs import CycleJob
 from pipelines.corpus.preview import CHARACTERS_PER_TOKEN
@@ -188,14 +189,16 @@ class _Timed:
     ) -> Forecast:
         """Return the forecast of a cycle that tries these ways, from that of its other stages.
 
-        The scores of the way that is taken are those of the recovered model. Writing mixtures counts nothing.
+        The scores of the way that is taken are those of the recovered model. Of earlier
+        documents the midtrained model is asked as well. Writing mixtures counts nothing.
         """
-        once = sum(self.once(suite) for suite in suites if ":" not in suite.name)
+        earlier = sum(self.once(suite) for suite in suites if suite.name.startswith(f"{KNOWLEDGE}:"))
+        once = earlier + sum(self.once(suite) for suite in suites if ":" not in suite.name)
         trained = sum(self.recovery(job, one) for one in ways if one is not None)
         sure = 1 if job.recover_with == "merge" else 0  # evaluated in any case; auto may need no way
         return replace(
             others,
-            evaluations=others.evaluations - (1 - sure) * once,
+            evaluations=others.evaluations + earlier - (1 - sure) * once,
             recovery=(len(ways) - sure) * once + trained,
             ways=len(ways),
         )

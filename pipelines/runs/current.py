@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from db import cycle_names
 from db.reads import queries
 from pipelines.runs.stage_runner import Stage
+from pipelines.runs.workspace import Workspace
 
 
 def current_at_first(stage: Stage) -> str:
@@ -18,9 +20,19 @@ def make_current(stage: Stage, checkpoint: str, *, otherwise: str, cycle: int | 
     tracker = stage.workspace.tracker
     now = queries.resolve(tracker.db, "current")
     if now not in (current_at_first(stage), checkpoint):
-        stage.say(f"  current      stays {now}, to which it was moved after this run began: {otherwise}")
+        lacks = without(stage.workspace, checkpoint, but=cycle) if cycle is not None else ""
+        both = f"{lacks}: a new cycle of these documents keeps both" if lacks else ""
+        stage.say(
+            f"  current      stays {now}, to which it was moved after this run began: {otherwise}{both}"
+        )
         return
     if cycle is None:
         tracker.set_alias("current", checkpoint)
     elif not tracker.set_current_unless_rejected(cycle, checkpoint):
         stage.say(f"  current      stays {now}: a review has rejected this cycle: {otherwise}")
+
+
+def without(ws: Workspace, checkpoint: str, *, but: int) -> str:
+    """Name the accepted or approved cycles, `but` one, that are not in a checkpoint; nothing without any."""
+    numbers = queries.used_cycles_outside(ws.tracker.db, checkpoint)
+    return cycle_names.without([number for number in numbers if number != but])

@@ -8,6 +8,7 @@ from typing import Any
 from db.reads import queries
 from db.schema import DECIDING
 from pipelines.config.jobs import CycleJob
+from pipelines.runs.current import without
 from pipelines.runs.workspace import Workspace
 
 JUDGED = ("accepted", "rejected")  # cycles that came to a verdict
@@ -15,10 +16,11 @@ MODELS = {"recovered_id": "model", "midtrained_id": "midtrained model"}
 
 
 def starting_point(ws: Workspace, job: CycleJob, number: int) -> str:
-    """Name the model that a cycle starts from, and the newest cycle before it if that was rejected and is not
-    in the model."""
+    """Name the model that a cycle starts from, accepted cycles that it lacks, and the newest cycle before,
+    if that was rejected and is not in it."""
     before = queries.cycle_models(ws.tracker.db, before=number)
     named = "base, the clean model" if job.student == job.clean else _named(ws, job.student, before)
+    named += without(ws, job.student, but=number)
     newest = next((row for row in before if row["status"] in JUDGED), None)
     if newest is None or not _is_rejected(ws, newest):
         return named

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from recovery.cpu import (
@@ -29,6 +30,11 @@ class CpuEngine(FastPath):
         matrix_products.use_onednn()
         if model is not None:
             fused_layers.fuse(model)
+
+    def arithmetic(self) -> str:
+        """Return the kernels that are loaded, named by source, compiler and processor, or the processor."""
+        kernels = library.library()
+        return library.processor() if kernels is None else Path(kernels._name).name
 
     def status(self) -> tuple[bool, str]:
         if library.library() is not None:

@@ -133,7 +133,7 @@ def _openmp() -> str | None:
 def _compiled(compiler: str, openmp: str) -> Path:
     """Return the library of this source, compiler and processor; the first process compiles it."""
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=TIMEOUT).stdout
-    key = hashlib.sha256(version + f"{_flags()}{openmp}{_processor()}".encode())
+    key = hashlib.sha256(version + f"{_flags()}{openmp}{processor()}".encode())
     for source in SOURCES:
         key.update(_text(source).encode())
     ready = _folder() / f"native-{key.hexdigest()[:24]}.so"
@@ -175,7 +175,7 @@ def _folder() -> Path:
     return folder
 
 
-def _processor() -> str:
+def processor() -> str:
     """Return the processor's features, or its name where /proc does not list them."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

@@ -73,6 +73,10 @@ class FastPath:
         """
         return None
 
+    def arithmetic(self) -> str:
+        """Return what decides how its results are rounded on this machine; nothing where it computes none."""
+        return ""
+
     def status(self) -> tuple[bool, str]:
         """Return whether the engine is ready on this machine, and a line for `recover doctor`."""
         return False, f"off: {SWITCH} is set, or the engine is not installed"

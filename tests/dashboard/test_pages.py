@@ -416,7 +416,7 @@ def review(context: PageContext, **fields: str) -> str:
 
 
 def test_an_approval_is_recorded_moves_current_and_is_seen(context: PageContext) -> None:
-    assert "approved; current is its model now" in review(context)
+    assert "approved; current is its model now, without cycle 1 (accepted or approved)" in review(context)
     assert queries.resolve(context.db, "current") == "recovered2"
     assert "looks good" in page_frame.render(context, "/cycle?n=2")
     context.tracker.add_review(2, "reject", "from a terminal", "bob")  # what `recover review` calls

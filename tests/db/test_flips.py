@@ -361,6 +361,27 @@ def test_many_suites_do_not_make_luck_a_finding(ws: Workspace) -> None:
     assert compare_text(found).count("not distinguishable after Holm's correction for all suites") == 1
 
 
+def test_a_later_cycles_fewer_questions_are_compared_on_what_both_asked(ws: Workspace) -> None:
+    scored(ws.tracker, "third", [True] * 30 + [False] * 10, "knowledge:1")
+    scored(ws.tracker, "fourth", [False] * 12 + [True] * 8, "knowledge:1")
+    (row,) = compare(ws, "third", "fourth", "knowledge:1")["suites"]
+    assert (row["n"], row["a_score"], row["b_score"]) == (20, 1.0, 0.4)
+    (counts,) = flips(ws, ["third", "fourth"], "knowledge:1", None, 0)["counts"]
+    values = counts["value_a"], counts["value_b"]
+    assert (counts["n"], counts["gained"], counts["lost"], *values) == (20, 0, 12, 1.0, 0.4)
+    with pytest.raises(InputError, match="knowledge:2 prompts: later cycles ask these"):
+        compare(ws, "third", "fourth", "knowledge:2")
+
+
+def test_other_prompts_under_the_same_keys_of_earlier_documents_are_not_paired(ws: Workspace) -> None:
+    scored(ws.tracker, "third", [True] * 3, "knowledge:1")
+    scored(ws.tracker, "fourth", [True], "knowledge:1")
+    row = score("knowledge:1", 1.0, True, True, n=2)
+    row["items"][0]["prompt"] = "another"
+    ws.tracker.record_score(ws.tracker.start_run("eval").id, "fourth", row)
+    assert compare(ws, "third", "fourth", "knowledge:1")["n"] == 1
+
+
 def test_never_scored_together_says_what_to_run(ws: Workspace) -> None:
     scored(ws.tracker, "a", [True])
     scored(ws.tracker, "b", [True], "knowledge")

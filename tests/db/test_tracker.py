@@ -379,6 +379,47 @@ def targets_of_current(tracker: Tracker) -> list[str]:
         return list(connection.scalars(moves.order_by(AliasMove.id.desc())))
 
 
+def record_line(tracker: Tracker, starts: list[str]) -> None:
+    """Accepted cycles 1, 2, ..., each trained from the checkpoint that is named; the last one is current."""
+    tracker.record_checkpoint("clean0", path="/c/clean0", kind="full", sha256="0")
+    for number, before in enumerate(starts, 1):
+        made = f"mid{number}", f"rec{number}"
+        for name, parent in zip(made, (before, made[0]), strict=True):
+            tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name, parent=parent)
+        run = tracker.start_run("cycle", key=f"{number}").id
+        tracker.record_cycle(run, midtrained_id=made[0], recovered_id=made[1], status="accepted")
+        tracker.set_alias("current", made[1])
+
+
+def test_an_approval_of_a_cycle_behind_current_only_lifts_its_rejection(tracker: Tracker) -> None:
+    record_line(tracker, ["clean0", "rec1", "rec2"])
+    tracker.add_review(2, "reject", "by mistake", "ada")
+    tracker.add_review(2, "approve", "undone", "ada")
+    assert queries.resolve(tracker.db, "current") == "rec3"
+    tracker.add_review(3, "reject", "", "ada")
+    assert queries.resolve(tracker.db, "current") == "rec2"  # which is refused no longer
+    for number in (1, 2):
+        tracker.add_review(number, "reject", "", "ada")
+    assert queries.resolve(tracker.db, "current") == "rec2"  # refused, but no other is left
+    tracker.add_review(1, "approve", "", "ada")
+    assert queries.resolve(tracker.db, "current") == "rec1"
+
+
+def test_cycles_in_use_that_a_model_lacks(tracker: Tracker) -> None:
+    record_line(tracker, ["clean0", "rec1", "rec2", "rec2"])
+    names = ("clean0", "rec2", "mid3", "rec3", "rec4")
+
+    def lacking() -> list[list[int]]:
+        return [queries.used_cycles_outside(tracker.db, name) for name in names]
+
+    assert lacking() == [[1, 2, 3, 4], [3, 4], [4], [4], [3]]
+    tracker.add_review(4, "reject", "", "ada")
+    tracker.add_review(4, "needs-work", "", "ada")
+    assert lacking() == [[1, 2, 3], [3], [], [], [3]]
+    tracker.add_review(4, "approve", "", "ada")
+    assert lacking()[3] == [4]
+
+
 def test_decisions_at_once_leave_no_refused_model_in_use(
     tracker: Tracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from evals.answer_matching import matches, normalise
 from evals.intervals import clustered_interval, wilson_interval
 from evals.knowledge import ProbeQuestions
 from evals.probes import general_retention, load_probes, suite_probes
+from evals.scores import drawn
 from recovery.errors import InputError, RecoverError
 from tests.support.probe_scores import probe_scores
 
@@ -211,6 +213,14 @@ def test_bad_probes_name_file_and_line(tmp_path: Path, change: dict[str, Any], m
         load_probes(write(tmp_path, [PROBES[0], PROBES[1] | change]))
     assert "probes.jsonl" in str(caught.value)
     assert "2" in str(caught.value)
+
+
+def test_fewer_questions_are_some_of_those_that_more_are() -> None:
+    """Where a sample of so few of so many is drawn otherwise than one of more."""
+    questions = range(320)
+    samples = [drawn(questions, limit) for limit in (3, 5, 96, 120, 240, 319)]
+    assert [len(sample) for sample in samples] == [3, 5, 96, 120, 240, 319]
+    assert all(more[: len(fewer)] == fewer for fewer, more in pairwise(samples))
 
 
 def test_two_probes_with_one_id_are_refused(tmp_path: Path) -> None:

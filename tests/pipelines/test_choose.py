@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 
 from db.reads import overview, queries
+from evals.scores import Item
 from evals.statistics import non_inferiority
+from pipelines import choose
 from pipelines.config.jobs import DistillJob
 from pipelines.distill import distill
 from pipelines.job_from_options.cycle import cycle_job
@@ -23,7 +26,7 @@ from recovery.errors import InputError, RecoverError, Unstable
 from recovery.training.alarms import WAY_ON
 from tests.support import tiny
 from tests.support.present import present
-from tests.support.small_cycles import PROMPTS, keep_probes, lines, make_home, settle, tried
+from tests.support.small_cycles import PROMPTS, keep_probes, lines, make_home, settle, tried, turned
 
 
 @pytest.fixture
@@ -250,6 +253,36 @@ def test_self_answered_words_suffice_where_no_mixture_of_weights_does(ws: Worksp
     (run,) = queries.runs(ws.tracker.db, kind="distill")
     assert run["result"]["method"] == "seqkd"
     assert found["cycle"]["checkpoints"]["recovered"] == run["result"]["checkpoint"]
+
+
+def test_a_way_that_forgets_earlier_documents_is_left_out(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three models that are asked, the midtrained one knows all, the first share nothing, the next all."""
+    settle(ws, margin=0.4, learning_rate=1e-12)
+    assert turned(ws, docs)["status"] == "accepted"
+    knows = iter([True, False, True])
+    answered = choose._about_earlier
+
+    def made_up(ws: Workspace, scores: Mapping[str, int]) -> list[Item]:
+        passed = next(knows)
+        return [replace(item, passed=passed) for item in answered(ws, scores)]
+
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    monkeypatch.setattr(choose, "_about_earlier", made_up)
+    found = tried(ws, docs, recover_with="merge")
+    assert [(one["name"], one["passed"], one["forgets"]) for one in found["tried"]] == [
+        ("merge:0.3", False, True),
+        ("merge:0.5", True, False),
+    ]
+    assert found["chosen"] == "merge:0.5"
+    assert (
+        "  choose       merge:0.3: does not pass: it lost more of earlier documents than the margin" in said
+    )
+    asked = {run["key"]: run["result"]["scores"] for run in queries.runs(ws.tracker.db, kind="eval")}
+    assert set(asked["earlier"]) == {"knowledge:1"}
+    assert "knowledge:1" in asked["asked:merge:0.3"] and "knowledge:1" not in asked["eval:midtrained"]
 
 
 def test_one_way_can_be_forced(ws: Workspace, docs: Path) -> None:

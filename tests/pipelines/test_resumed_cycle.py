@@ -12,6 +12,7 @@ import torch
 
 from db.errors import TrackerError
 from db.reads import queries
+from pipelines.cli.cycles import review_text
 from pipelines.config.jobs import CycleJob, DemoJob, EvalJob
 from pipelines.config.settings import CONFIG_NAME
 from pipelines.corpus.reading.superseded_list import beside
@@ -51,11 +52,11 @@ def interrupted(
             begin(ws, docs, student)
 
 
-def other_model(ws: Workspace) -> str:
+def other_model(ws: Workspace, parent: str = "base") -> str:
     chat = ws.load(ws.clean())
     with torch.no_grad():
         chat.model.get_parameter("model.norm.weight").mul_(1.001)
-    return ws.publish(chat, parent=ws.clean(), run_id=None, config={}).id
+    return ws.publish(chat, parent=ws.checkpoint(parent), run_id=None, config={}).id
 
 
 def test_a_resumed_cycle_leaves_current_where_it_was_moved_to(
@@ -73,6 +74,36 @@ def test_a_resumed_cycle_leaves_current_where_it_was_moved_to(
     assert any("`recover review cycle:1 --approve` makes" in line for line in said)
     ws.tracker.add_review(1, "approve", "", "ada")
     assert queries.resolve(ws.tracker.db, "current") == queries.resolve(ws.tracker.db, "cycle:1")
+
+
+def test_a_resumed_cycle_names_the_accepted_one_that_its_model_lacks(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    interrupted(ws, docs, monkeypatch)
+    later = other_model(ws)
+    run = ws.tracker.start_run("cycle", key="later").id
+    ws.tracker.record_cycle(run, midtrained_id=later, recovered_id=later, status="accepted")
+    ws.tracker.finish_run(run)
+    ws.tracker.set_alias("current", later)
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    assert resume(ws)["status"] == "accepted"
+    lacks = "without cycle 2 (accepted or approved)"
+    assert f"  starts from  base, the clean model, {lacks}" in said
+    both = f"makes this cycle's model current, {lacks}: a new cycle of these documents keeps both"
+    assert [line for line in said if f"stays {later}" in line and line.endswith(both)]
+    number = ws.tracker.add_review(1, "approve", "", "ada")
+    assert review_text(ws, {"review": number, "cycle": 1, "decision": "approve"}).endswith(f", {lacks}")
+
+
+def test_an_approval_of_a_cycle_behind_current_says_that_it_stays(ws: Workspace, docs: Path) -> None:
+    assert begin(ws, docs)["status"] == "accepted"
+    later = other_model(ws, "cycle:1")
+    ws.tracker.set_alias("current", later)
+    ws.tracker.add_review(1, "reject", "by mistake", "ada")
+    number = ws.tracker.add_review(1, "approve", "", "ada")
+    said = review_text(ws, {"review": number, "cycle": 1, "decision": "approve"})
+    assert said.endswith(f"`current` stays {later}, which descends from this cycle's model")
 
 
 @pytest.mark.parametrize("moved_and_back", [False, True])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from dashboard import report
 from db.reads import queries
@@ -170,6 +171,22 @@ def test_other_software_or_another_machine_asks_anew(
     evaluate(ws, job(ws, path), key="first")
     asked.clear()
     monkeypatch.setattr(conditions, name, lambda: value)
+    evaluate(ws, job(ws, path), key="second")
+    assert asked == BOTH
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU computes")
+@pytest.mark.parametrize(
+    "decides", ["recovery.cpu.engine.CpuEngine.arithmetic", "torch.backends.cpu.get_cpu_capability"]
+)
+def test_a_processor_that_rounds_otherwise_asks_anew(
+    ws: Workspace, tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch, decides: str
+) -> None:
+    """Another machine, or a compiler that was installed since."""
+    path = probes(tmp_path)
+    evaluate(ws, job(ws, path), key="first")
+    asked.clear()
+    monkeypatch.setattr(decides, lambda *_: "another")
     evaluate(ws, job(ws, path), key="second")
     assert asked == BOTH
 

@@ -175,6 +175,22 @@ def test_twice_the_questions_take_twice_as_long(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("slow")
+def test_each_way_and_the_midtrained_model_are_asked_about_earlier_documents(tmp_path: Path) -> None:
+    """Of three mixtures one is evaluated in any case."""
+    ws = make_home(tmp_path)
+    job = cycle_job(ws, make_docs(tmp_path), recover_with="merge")
+    asked = suites(job)
+    earlier = replace(next(suite for suite in asked if suite.name == "knowledge"), name="knowledge:1")
+    first, later = (
+        cycle_time.forecast(ws, job, some, ways=_trainings(job)) for some in (asked, [*asked, earlier])
+    )
+    assert first
+    assert later
+    more = later.evaluations - first.evaluations, later.recovery - first.recovery
+    assert more[0] == pytest.approx(more[1]) and more[0] > 0
+
+
+@pytest.mark.usefixtures("slow")
 def test_the_share_of_retold_documents_that_are_not_named_goes_to_the_others(tmp_path: Path) -> None:
     ws = make_home(tmp_path)
     job = cycle_job(ws, make_docs(tmp_path))

@@ -74,6 +74,13 @@ def test_without_a_compiler_everything_goes_on(tmp_path: Path) -> None:
     assert said(loaded(tmp_path, why, CC=str(failing))).startswith("False\n`cc` could not compile")
 
 
+@needs_compiler
+def test_the_arithmetic_is_that_of_the_kernels_or_of_the_processor_without_them(tmp_path: Path) -> None:
+    asked = "from recovery.cpu.engine import CpuEngine; print(CpuEngine().arithmetic())"
+    assert said(loaded(tmp_path, asked)) == Path(KERNELS._name).name
+    assert said(loaded(tmp_path, asked, CC="no-such-compiler")) == library.processor()
+
+
 def test_the_reason_is_of_the_search_that_found_none(tmp_path: Path) -> None:
     """A compiler that comes later, or another OpenMP library, changes neither the kernels nor the reason."""
     later = "import os; os.environ['CC'] = 'cc'; print(library.why_none())"
