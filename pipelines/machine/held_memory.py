@@ -49,6 +49,7 @@ class Held:
     fresh: bool = True  # the adapter is not the one that the first student has
     taught: bool = False  # by a second model
     beside_clean: bool = False  # while that one answers or is compared with, before there is an optimizer
+    undivided: bool = False  # the student alone, before it is sharded
 
     @property
     def least(self) -> float:
@@ -58,6 +59,8 @@ class Held:
     def named(self) -> str:
         if self.beside_clean:
             return "the weights of the student and of the clean model"
+        if self.undivided:
+            return "the student's weights before they are sharded"
         return "weights, optimizer and teacher" if self.taught else "weights and optimizer"
 
 
@@ -76,8 +79,7 @@ def require_memory(
     model, machine = ws.config.model, fitting.this_machine(ws.config.model)
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     begins = Student(size, _stored(student.path), student.base or student.id)
-    processes = launched() if gpus else 1  # on a CPU the clean model lies in what the others leave
-    for one in held(settings, begins, machine, stages, teacher.id, processes):
+    for one in held(settings, begins, machine, stages, teacher.id):
         if one.lasting > machine.whole_bytes:
             raise InputError(
                 f"{one.stage}: {one.named} take {gib(one.lasting)} in each process, and its memory is "
@@ -106,7 +108,6 @@ def held(
     machine: Machine,
     stages: Sequence[str],
     teacher: str,
-    processes: int = 1,
 ) -> Iterator[Held]:
     """Yield the most that each of the stages holds, one after the other, taught by one checkpoint: for
     midtraining the clean one."""
@@ -122,10 +123,7 @@ def held(
         lasting = (weights + master * trained) / machine.parts + weights * taught
         shortest = _shortest(training) * student.size.activation_bytes
         one = Held(stage, weights * (1 + taught), lasting, shortest, lora, fresh, taught)
-        if _loads_clean(training, student, teacher, processes):
-            both = Held(stage, 2 * weights, 2 * weights, 0.0, lora, fresh, beside_clean=True)
-            one = max(one, both, key=attrgetter("least"))
-        yield one
+        yield max(one, _before(one, training, student, teacher, weights), key=attrgetter("least"))
         if lora:
             student = replace(student, size=replace(student.size, rank=lora.rank), adapter=trained)
         else:
@@ -151,17 +149,32 @@ def _is_taught(training: MidtrainConfig | DistillConfig) -> bool:
     return (teaches or method.anchor_beta > 0) and not training.offload_teacher
 
 
-def _loads_clean(
-    training: MidtrainConfig | DistillConfig, student: Student, clean: str, processes: int
-) -> bool:
-    """Return whether midtraining as text loads the clean model, which a student on it can stand in for: to
-    answer the chat share in one process, to be compared with in any."""
-    if not isinstance(training, MidtrainConfig) or training.method == "passage":
+def _before(
+    one: Held, training: MidtrainConfig | DistillConfig, student: Student, clean: str, weights: float
+) -> Held:
+    """Return what is held before there are shards and an optimizer: the whole student, and maybe the clean
+    model beside it."""
+    loads = _loads_clean(training, student, clean)
+    models = weights * (1 + loads)
+    adapter = ADAPTER_BYTES * _trained(training, student) if one.lora else 0
+    return Held(
+        one.stage,
+        models,
+        models + adapter,
+        0.0,
+        one.lora,
+        one.fresh,
+        beside_clean=loads,
+        undivided=not loads,
+    )
+
+
+def _loads_clean(training: MidtrainConfig | DistillConfig, student: Student, clean: str) -> bool:
+    """Return whether midtraining as text loads the clean model, to answer the chat share or to be compared
+    with: a student on it stands in for it."""
+    if not isinstance(training, MidtrainConfig) or training.method == "passage" or student.below == clean:
         return False
-    answers = training.mix.chat > 0
-    if student.below == clean:
-        return answers and processes > 1
-    return answers or training.forecast_every > 0
+    return training.mix.chat > 0 or training.forecast_every > 0
 
 
 def _weights(size: ModelSize, machine: Machine) -> float:
@@ -181,7 +194,7 @@ def ways_out(one: Held, model: ModelConfig, machine: Machine, gpus: int) -> list
     """Return what would take less memory, of what applies here."""
     whole = not (model.quantize or model.shard)
     # Else nothing helps that leaves the models as they are, and as whole as they are loaded.
-    fits = one.models <= machine.whole_bytes and not one.beside_clean
+    fits = one.models <= machine.whole_bytes and not (one.beside_clean or one.undivided)
     lowered = one.fresh and one.lora is not None and one.lora.rank > LOW_RANK
     ways = (
         (fits and one.lora is None, f"an adapter ({one.stage}.lora: {{rank: {LOW_RANK}}})"),

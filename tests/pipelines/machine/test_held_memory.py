@@ -31,6 +31,7 @@ ROOMY = Machine(1e9)
 MODEL = ModelConfig(path="some")
 WHOLE: dict[str, Any] = {"midtrain.lora": None, "distill.lora": None, "distill.freeze_embeddings": False}
 ADAPTER: dict[str, Any] = {"midtrain.lora": {"rank": 64}, "distill.lora": "auto"}
+CHAT: dict[str, Any] = {"midtrain__mix": {"new": 0.5, "earlier": 0.0, "questions": 0.0, "chat": 0.5}}
 
 
 def lasting(student: Student = CLEAN, machine: Machine = ROOMY, **changes: Any) -> list[float]:
@@ -58,7 +59,7 @@ def test_an_adapter_on_the_clean_model_holds_no_second_one() -> None:
     adapter = 2_000 + 16 * 64
     assert lasting(**ADAPTER) == [adapter, adapter]
     beside = lasting(replace(CLEAN, below="mixed"), **ADAPTER)
-    assert beside == [2 * 2_000, adapter + 2_000]  # in midtraining before there is an optimizer
+    assert beside == [2 * 2_000 + 4 * 64, adapter + 2_000]  # in midtraining before there is an optimizer
     assert lasting(midtrain__lora={"rank": 64, "targets": ["q_proj"]}, distill__lora="auto") == [2_000, 2_000]
     own = Student(replace(SIZE, rank=8), adapter=77, below="clean")
     assert lasting(own) == [2_000 + 16 * 77] * 2
@@ -66,27 +67,37 @@ def test_an_adapter_on_the_clean_model_holds_no_second_one() -> None:
     assert lasting(in_four_bits, **ADAPTER) == [600 - 200 + 16 * 64] * 2
 
 
-def first(student: Student, processes: int = 1, **changes: Any) -> Held:
+def first(student: Student, machine: Machine = ROOMY, **changes: Any) -> Held:
     named = {key.replace("__", "."): value for key, value in changes.items()}
-    asked = changed(PRESET, ADAPTER | named)
-    return next(held(asked, student, ROOMY, STAGES, "clean", processes))
+    return next(held(changed(PRESET, ADAPTER | named), student, machine, STAGES, "clean"))
 
 
 def test_the_clean_model_is_held_where_no_student_on_it_stands_in_for_it() -> None:
-    """While it answers the chat share, of several processes in the first one, or is compared with."""
-    chat: dict[str, Any] = {"midtrain__mix": {"new": 0.5, "earlier": 0.0, "questions": 0.0, "chat": 0.5}}
+    """While it answers the chat share or is compared with, in any number of processes."""
+    chat = CHAT
     unforeseen: dict[str, Any] = {"midtrain__forecast_every": 0}
     on_clean = Student(replace(SIZE, rank=8), adapter=50, below="clean")
     on_other = replace(on_clean, below="mixed")
     assert not any(first(one, **chat).beside_clean for one in (CLEAN, on_clean))
-    assert all(first(one, 2, **chat).beside_clean for one in (CLEAN, on_clean))
-    assert not first(on_clean, 2).beside_clean and first(on_other).beside_clean
+    assert not first(on_clean).beside_clean and first(on_other).beside_clean
     assert first(on_other, **chat, **unforeseen).beside_clean
     assert not first(on_other, **unforeseen).beside_clean
     beside = first(on_other)
-    assert beside.least == 4_000 and beside.named == "the weights of the student and of the clean model"
+    assert (
+        beside.least == 4_000 + 4 * 50 and beside.named == "the weights of the student and of the clean model"
+    )
     without = "a mix without chat (midtrain.mix), with midtrain.forecast_every: 0"
     assert ways_out(beside, MODEL, ROOMY, 2) == [without, "model.quantize: nf4", "a smaller model"]
+
+
+def test_the_whole_student_is_held_before_it_is_sharded() -> None:
+    """Itself and its adapter, also while it answers the chat share: no second model beside it."""
+    eight = Machine(1e9, parts=8)
+    assert lasting(machine=eight, **ADAPTER) == [2_000 + 4 * 64] * 2
+    chat = first(CLEAN, eight, **CHAT)
+    assert chat.least == 2_000 + 4 * 64 and chat.named == "the student's weights before they are sharded"
+    sharded = MODEL.model_copy(update={"shard": True})
+    assert ways_out(chat, sharded, Machine(1e3, whole_bytes=1.5e3, parts=8), 8) == ["a smaller model"]
 
 
 def test_an_adapter_on_midtrained_weights_is_held_beside_the_clean_model() -> None:
