@@ -46,6 +46,7 @@ class ModelSize:
     rank: int = 0  # of the adapter that the student is
     embeddings: int = 0  # among the parameters, the head included; 0 where that is not known
     unused: int = 0  # among the parameters: never trained, as of a vision tower
+    four_bits: float = 0.0  # bytes of the weights if they were quantised; 0 where that is not known
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pipelines.runs.workspace import Workspace
     from recovery.storage.checkpoints import Checkpoint
 
-LOW_RANK = 32
+RANKS = 128, 64, 32, 16, 8  # that are advised, the highest that fits
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class Held:
     taught: bool = False  # by a second model
     beside_clean: bool = False  # while that one answers or is compared with, before there is an optimizer
     undivided: bool = False  # the student alone, before it is sharded
+    rank_bytes: float = 0.0  # of an adapter and its optimizer, for each rank
+    four_bits: float = 0.0  # share of the weights' bytes that 4 bits would leave
 
     @property
     def least(self) -> float:
@@ -114,20 +116,40 @@ def held(
     fresh = not student.size.rank
     for stage in stages:
         training = fitting.fitted_stage(settings, student.size, machine, stage)
-        lora, trained = training.adapter, _trained(training, student)
-        taught = _is_taught(training) and not (lora and student.below == teacher)
-        weights = _weights(student.size, machine)
-        master = fitted.MASTER_BYTES
-        if lora is None and machine.weight_bytes == 4:
-            master -= 4  # the weight itself
-        lasting = (weights + master * trained) / machine.parts + weights * taught
-        shortest = _shortest(training) * student.size.activation_bytes
-        one = Held(stage, weights * (1 + taught), lasting, shortest, lora, fresh, taught)
-        yield max(one, _before(one, training, student, teacher, weights), key=attrgetter("least"))
-        if lora:
+        one = replace(_during(stage, training, student, machine, teacher), fresh=fresh)
+        before = _before(one, training, student, teacher, _weights(student.size, machine))
+        yield max(one, before, key=attrgetter("least"))
+        if lora := one.lora:
+            trained = _trained(training, student)
             student = replace(student, size=replace(student.size, rank=lora.rank), adapter=trained)
         else:
             student = replace(student, below=None)
+
+
+def _during(
+    stage: str,
+    training: MidtrainConfig | DistillConfig,
+    student: Student,
+    machine: Machine,
+    teacher: str,
+) -> Held:
+    """Return what is held while a stage trains."""
+    lora, size = training.adapter, student.size
+    taught = _is_taught(training) and not (lora and student.below == teacher)
+    weights = _weights(size, machine)
+    master = fitted.MASTER_BYTES
+    if lora is None and machine.weight_bytes == 4:
+        master -= 4  # the weight itself
+    return Held(
+        stage,
+        models=weights * (1 + taught),
+        lasting=(weights + master * _trained(training, student)) / machine.parts + weights * taught,
+        shortest_pass=_shortest(training) * size.activation_bytes,
+        lora=lora,
+        taught=taught,
+        rank_bytes=fitted.MASTER_BYTES * adapter_weights(size, 1, lora) / machine.parts,
+        four_bits=size.four_bits / weights,
+    )
 
 
 def _trained(training: MidtrainConfig | DistillConfig, student: Student) -> int:
@@ -157,13 +179,12 @@ def _before(
     loads = _loads_clean(training, student, clean)
     models = weights * (1 + loads)
     adapter = ADAPTER_BYTES * _trained(training, student) if one.lora else 0
-    return Held(
-        one.stage,
-        models,
-        models + adapter,
-        0.0,
-        one.lora,
-        one.fresh,
+    return replace(
+        one,
+        models=models,
+        lasting=models + adapter,
+        shortest_pass=0.0,
+        taught=False,
         beside_clean=loads,
         undivided=not loads,
     )
@@ -195,18 +216,39 @@ def ways_out(one: Held, model: ModelConfig, machine: Machine, gpus: int) -> list
     whole = not (model.quantize or model.shard)
     # Else nothing helps that leaves the models as they are, and as whole as they are loaded.
     fits = one.models <= machine.whole_bytes and not (one.beside_clean or one.undivided)
-    lowered = one.fresh and one.lora is not None and one.lora.rank > LOW_RANK
+    rank = _rank_that_fits(one, machine) if fits else 0
+    adapter = rank > 0 and one.lora is None
     ways = (
-        (fits and one.lora is None, f"an adapter ({one.stage}.lora: {{rank: {LOW_RANK}}})"),
-        (fits and lowered, f"a lower rank (lora: {{rank: {LOW_RANK}}} in midtrain and distill)"),
+        (adapter, f"an adapter ({one.stage}.lora: {{rank: {rank}}})"),
+        (rank > 0 and not adapter, f"a lower rank (lora: {{rank: {rank}}} in midtrain and distill)"),
         (one.taught and one.stage == "distill" and gpus > 0, "distill.offload_teacher: true"),
         (one.beside_clean, "a mix without chat (midtrain.mix), with midtrain.forecast_every: 0"),
-        (whole and not (fits and one.lora is None), "model.quantize: nf4"),
+        (whole and not adapter and _fits_in_four_bits(one, machine), "model.quantize: nf4"),
         (fits and not model.quantize and gpus > launched(), "model.shard: true with more processes"),
         (not gpus and launched() > 1, "fewer processes"),
         (True, "a smaller model"),
     )
     return [words for applies, words in ways if applies]
+
+
+def _rank_that_fits(one: Held, machine: Machine) -> int:
+    """Return the highest rank that there is room for, below that of an adapter that is there; 0: none."""
+    if one.lora and not one.fresh:
+        return 0
+    most = one.lora.rank if one.lora else RANKS[0] + 1
+    without = one.lasting - one.rank_bytes * one.lora.rank if one.lora else one.models
+    room = _room(one, machine) - without
+    return next((rank for rank in RANKS if rank < most and one.rank_bytes * rank <= room), 0)
+
+
+def _fits_in_four_bits(one: Held, machine: Machine) -> bool:
+    """Return whether there is room for the models in 4 bits, and for an adapter beside them."""
+    adapter = one.lasting - one.models if one.lora else one.rank_bytes * RANKS[-1]
+    return one.models * one.four_bits + adapter <= _room(one, machine)
+
+
+def _room(one: Held, machine: Machine) -> float:
+    return machine.usable_bytes - one.shortest_pass
 
 
 def _in_words(ways: Sequence[str]) -> str:

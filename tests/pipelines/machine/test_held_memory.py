@@ -129,17 +129,19 @@ def test_an_8b_model_on_24_gb_may_run_out_and_one_of_70b_cannot_be_trained() -> 
 
     eight, large = last("8B"), last("70B")
     assert machine.usable_bytes < eight.least < machine.whole_bytes < large.lasting
-    lower = "a lower rank (lora: {rank: 32} in midtrain and distill)"
+    lower = "a lower rank (lora: {rank: 64} in midtrain and distill)"
     assert ways_out(eight, MODEL, machine, 1) == [lower, "model.quantize: nf4", "a smaller model"]
-    assert ways_out(large, MODEL, machine, 1) == ["model.quantize: nf4", "a smaller model"]
+    assert ways_out(large, MODEL, machine, 1) == ["a smaller model"]  # 39 GB in 4 bits too
+    roomier = Machine(0.92e11, whole_bytes=1e11)
+    assert ways_out(large, MODEL, roomier, 1) == ["model.quantize: nf4", "a smaller model"]
 
 
 def test_only_what_applies_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(90.0, whole_bytes=100.0)
     whole = Held("distill", 20.0, 200.0, 0.0, lora=None, taught=True)
-    small = replace(whole, lora=LoraConfig(rank=32), taught=False)
+    small = replace(whole, models=90.0, lasting=160.0, rank_bytes=1.0, lora=LoraConfig(rank=32), taught=False)
     shard, last = "model.shard: true with more processes", "a smaller model"
-    adapter = "an adapter (distill.lora: {rank: 32})"
+    adapter = "an adapter (distill.lora: {rank: 128})"
     assert ways_out(whole, MODEL, machine, 2) == [adapter, "distill.offload_teacher: true", shard, last]
     assert ways_out(whole, MODEL, machine, 0) == [adapter, last]
     assert ways_out(small, MODEL, machine, 1) == ["model.quantize: nf4", last]
@@ -149,6 +151,26 @@ def test_only_what_applies_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ways_out(small, quantized, machine, 2) == [last]
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert ways_out(small, quantized, machine, 0) == ["fewer processes", last]
+
+
+def test_the_highest_rank_that_fits_is_advised() -> None:
+    whole = Held("distill", 20.0, 200.0, 10.0, lora=None, rank_bytes=2.0, four_bits=1.0)
+    lower = replace(whole, lora=LoraConfig(rank=128), lasting=20.0 + 2 * 128)
+    for usable, rank in ((150.0, 32), (94.0, 32), (93.0, 16), (46.0, 8)):
+        machine = Machine(usable, whole_bytes=250.0)
+        assert ways_out(whole, MODEL, machine, 1)[0] == f"an adapter (distill.lora: {{rank: {rank}}})"
+        assert ways_out(lower, MODEL, machine, 1)[0].startswith(f"a lower rank (lora: {{rank: {rank}}} ")
+    assert ways_out(whole, MODEL, Machine(45.0, whole_bytes=250.0), 1) == ["a smaller model"]
+
+
+def test_four_bits_are_advised_where_they_make_it_fit() -> None:
+    """Routed experts stay as they are, so that hardly a mixture of experts is smaller so."""
+    one = Held("midtrain", 200.0, 210.0, 10.0, lora=LoraConfig(rank=8), four_bits=0.3)
+    machine = Machine(90.0, whole_bytes=100.0)
+    assert ways_out(one, MODEL, machine, 1) == ["model.quantize: nf4", "a smaller model"]
+    assert ways_out(replace(one, four_bits=0.9), MODEL, machine, 1) == ["a smaller model"]
+    size = read_size("0.6B")
+    assert model_size(size, MODEL).four_bits == size.weight_bytes(quantize=True)
 
 
 def test_processes_on_a_cpu_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +193,8 @@ def test_what_the_memory_cannot_hold_is_refused_before_the_first_stage(
         monkeypatch.setattr(fitting, "this_machine", lambda model: Machine(900.0, 4, whole_bytes=1000.0))
         for build in (*trainings(ws, docs), lambda: pilot_job(ws, docs, 50.0)):
             with pytest.raises(
-                InputError, match=r"^(midtrain|distill): weights.* take .*, and its memory is .* or a smaller"
+                InputError,
+                match=r"^(midtrain|distill): weights.* take .* its memory is .*: take .*a smaller model$",
             ):
                 build()
         assert queries.runs(ws.tracker.db) == []
