@@ -17,6 +17,7 @@ from pipelines.config.overrides import changed
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import CONFIG_NAME
 from pipelines.job_from_options.cycle import cycle_job
+from pipelines.job_from_options.measure import eval_job
 from pipelines.job_from_options.pilot import pilot_job
 from pipelines.job_from_options.train import distill_job, merge_job, midtrain_job
 from pipelines.job_from_options.trained_weights import _require_modules, require_sampled
@@ -94,6 +95,10 @@ def test_an_adapter_on_routed_experts_is_sampled_in_this_process(
     save(add_lora(load(ModelSpec(str(model))), LoraSpec(rank=2)), there)
     with pytest.raises(InputError, match=r"^distill\.sampler: .*merge it first"):
         check(sampler, SimpleNamespace(path=there, base="experts"))
+    experts = load(ModelSpec(str(model), lora=LoraSpec(rank=2)))
+    trained = ws.publish(experts, parent=ws.clean(), run_id=None, config={}).id
+    with pytest.raises(InputError, match=r"^eval\.sampler: .*merge it first"):
+        eval_job(ws, trained, changes={"eval.sampler": sampler})
 
 
 def test_an_adapter_on_another_model_than_the_clean_one_is_not_mixed_with_it(
