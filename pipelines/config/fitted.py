@@ -3,7 +3,7 @@
 Pure arithmetic; no torch here. A number that is set stays as it is. Of the rest: a document is never seen
 more often than `epochs` says (without `epochs`: three times, more often only to reach the least number of
 updates), an update holds at most one pass over the documents, and what is in memory at once fits into half of
-what the weights and the optimizer leave free.
+what the weights and the optimizer leave free, but for answers on a GPU.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class ModelSize:
     rank: int = 0  # of the adapter that the student is
     embeddings: int = 0  # among the parameters, the head included; 0 where that is not known
     unused: int = 0  # among the parameters: never trained, as of a vision tower
+    four_bits: float = 0.0  # bytes of the weights if they were quantised; 0 where that is not known
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Machine:
     parts: int = 1  # processes over which weights, gradients and optimizer are sharded
     pass_tokens: int = LARGEST_MICROBATCH  # of a training pass at most; more would not make it faster
     whole_bytes: float = math.inf  # of the memory, of which only a part is usable
+    gpu: bool = True
 
 
 def fit_midtraining(
@@ -108,7 +110,9 @@ def tokens_of_a_pass(microbatch: int, new_tokens: int, prompt_tokens: int = TRAI
 
 
 def fit_evaluation(settings: EvalConfig, model: ModelSize, machine: Machine) -> EvalConfig:
-    """Set how many prompts are answered at once."""
+    """Set how many prompts are answered at once, at most: on a GPU the sampler sees what is free there."""
+    if machine.gpu:
+        return settings.model_copy(update={"batch_size": settings.batch_size or LARGEST_BATCH})
     free = machine.usable_bytes - whole_weights(model, machine)
     row = model.cache_bytes * (PROMPT_TOKENS + settings.max_new_tokens)
     batch = settings.batch_size or _rows(min(free / 2 / row, LARGEST_BATCH))

@@ -27,6 +27,7 @@ from pipelines.job_from_options.inputs import (
     with_further,
     with_ifeval,
 )
+from pipelines.job_from_options.trained_weights import require_sampled
 from pipelines.runs.recorded import is_cycle
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -50,6 +51,7 @@ def eval_job(
     _require_task(listed(suites), changes)
     chosen = ws.checkpoint(checkpoint or "current").id
     settings = resolved_for(ws, chosen, changes=changes)
+    require_sampled(ws, ws.checkpoint(chosen), settings, [], ["eval"])
     require_place("sampler", settings.eval.sampler, ws.config)
     asked = listed(suites) or _answerable(settings, changes if narrow else NONE)
     if output:
@@ -147,6 +149,7 @@ def retrieval_job(
     chosen = ws.checkpoint(checkpoint).id
     clean = ws.clean().id
     settings = resolved_for(ws, chosen, docs, changes)
+    require_sampled(ws, ws.checkpoint(chosen), settings, [], ["eval"])
     require_place("sampler", settings.eval.sampler, ws.config)
     if settings.eval.probes is None:
         raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipelines.config.jobs import EvalJob, PilotJob
 from pipelines.config.settings import Config
@@ -19,10 +20,14 @@ from pipelines.job_from_options.inputs import (
     with_ifeval,
 )
 from pipelines.job_from_options.train import require_stage
+from pipelines.job_from_options.trained_weights import require_sampled
 from pipelines.piloting.narrow_runs import known_law
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from recovery.storage.checkpoints import Checkpoint
 
 PILOT_SHARE = 0.125  # of the documents
 
@@ -50,7 +55,7 @@ def pilot_job(
     folder = training_folder(ws, docs, settings)
     settings = with_ifeval(ws, settings, changes)
     if known_law(ws) is None:
-        _require_behaviour(ws, settings)
+        _require_behaviour(ws, chosen, settings)
     earlier = earlier_probes(ws, chosen.id)
     return PilotJob(
         docs=folder,
@@ -83,9 +88,10 @@ def _without_retold(settings: Config, changes: Changes) -> Config:
     return settings.model_copy(update={"midtrain": midtrain})
 
 
-def _require_behaviour(ws: Workspace, settings: Config) -> None:
+def _require_behaviour(ws: Workspace, student: Checkpoint, settings: Config) -> None:
     """Refuse what stands in the way of asking IFEval's prompts."""
     require_place("sampler", settings.eval.sampler, ws.config)
+    require_sampled(ws, student, settings, ["midtrain"], ["eval"])
     asked = EvalJob(checkpoint=ws.clean().id, suites=("ifeval",), settings=settings.eval)
     require_answerable(ws, ws.clean(), suites_of(asked), asked.settings.sampler)
 

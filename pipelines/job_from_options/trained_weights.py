@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
 from pipelines.config.jobs import Mixture
 from pipelines.config.sections.training import LoraConfig
+from pipelines.engines.engine_checks import INPROCESS
 from pipelines.machine import model_sizes
 from pipelines.machine.fitting import fitted_here
 from pipelines.merge import require_mergeable
@@ -61,6 +64,8 @@ def require_trainable(
         require_rank(student.path, lora.rank if lora else 0)
     _require_modules(student, stage, lora)
     _require_whole_numbers(student, settings, stage)
+    if stage == "distill":
+        require_sampled(ws, student, settings, [stage], ["distill"])
     _say_what_goes_on(ws, student, stage, lora)
 
 
@@ -86,6 +91,7 @@ def require_both_trainable(ws: Workspace, student: Checkpoint, settings: Config,
             _require_modules(student, stage, lora)
         rank = lora.rank
     _require_whole_numbers(student, settings, "midtrain")
+    require_sampled(ws, student, settings, list(stages), ["distill", "eval"] if distils else ["eval"])
     _say_what_goes_on(ws, student, "midtrain", midtrained)
     if distils and settings.distill.merge and (midtrained or student.base):
         _require_mixable(student, ws.clean())
@@ -97,6 +103,54 @@ def _midtrained(ws: Workspace, student: Checkpoint, settings: Config) -> LoraCon
     if isinstance(midtrain.lora, str):
         midtrain = fitted_here(ws, student, midtrain, fitted.fit_midtraining)
     return midtrain.adapter
+
+
+def _distilled(ws: Workspace, student: Checkpoint, settings: Config) -> LoraConfig | None:
+    """Return the adapter that recovery asks for, by the memory where the settings leave it open."""
+    distill = settings.distill
+    if isinstance(distill.lora, str):
+        distill = fitted_here(ws, student, distill, fitted.fit_distillation)
+    return distill.adapter
+
+
+def require_sampled(
+    ws: Workspace, student: Checkpoint, settings: Config, stages: Sequence[str], samplers: Sequence[str]
+) -> None:
+    """Refuse an engine to sample an adapter on routed experts: it takes those on linear layers alone."""
+    apart = [name for name in samplers if getattr(settings, name).sampler != INPROCESS]
+    if not apart:
+        return
+    way = "set lora.targets to [q_proj, k_proj, v_proj, o_proj] in midtrain and distill"
+    if student.base:
+        found = _lies_on_experts(student)
+        way = "merge it first (`recover merge --weight 0`)"
+    else:
+        made = {"midtrain": _midtrained, "distill": _distilled}
+        found = _would_lie_on_experts(student, [made[stage](ws, student, settings) for stage in stages])
+    if found:
+        raise InputError(
+            f"{apart[0]}.sampler: vLLM does not sample an adapter on routed experts: {way}, or set "
+            f"{' and '.join(f'{name}.sampler' for name in apart)} to {INPROCESS}"
+        )
+
+
+def _lies_on_experts(adapter: Checkpoint) -> bool:
+    from recovery.models.adapters import CONFIG
+
+    config = json.loads((adapter.path / CONFIG).read_text(encoding="utf-8"))
+    return bool(config.get("target_parameters"))
+
+
+def _would_lie_on_experts(student: Checkpoint, adapters: Sequence[LoraConfig | None]) -> bool:
+    from recovery.models.adapters import ALL_LINEAR
+
+    if not any(lora is not None and lora.targets == ALL_LINEAR for lora in adapters):
+        return False
+    try:
+        size = model_sizes.read_size(str(student.path))
+    except InputError:  # an unknown family
+        return False
+    return any(matrix.is_routed for matrix in size.matrices)
 
 
 def require_mixtures(ws: Workspace, student: Checkpoint, settings: Config) -> None:

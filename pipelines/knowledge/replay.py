@@ -18,7 +18,6 @@ from pipelines.prompts.lengths import answerable
 from pipelines.prompts.prompt_sources import Prompt, read_prompts
 from pipelines.runs.cost import Flops
 from pipelines.runs.progress import counting
-from recovery.distributed import world
 from recovery.errors import InputError
 from recovery.storage.atomic_dirs import flush_entry, storage_errors, write_text
 
@@ -77,17 +76,16 @@ def chat_prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[P
 
 @contextmanager
 def _clean(frozen: FrozenTeachers) -> Iterator[ChatModel]:
-    """Lend the clean model: the student as it is or without its adapter, if that is the one and there is one
-    process.
+    """Lend the clean model: the student as it is or without its adapter, if that is the one.
 
-    Two copies may not fit into the memory."""
+    Two copies may not fit into the memory. In one process alone, as long as the student is not sharded."""
     from recovery.forward.hidden_states import is_adapter
     from recovery.models.adapters import adapter_off
 
     clean, student, origin = frozen.ws.clean(), frozen.student, frozen.parent
-    if world() == 1 and origin.id == clean.id:
+    if origin.id == clean.id:
         yield student
-    elif world() == 1 and origin.base == clean.id and is_adapter(student.model):
+    elif origin.base == clean.id and is_adapter(student.model):
         with adapter_off(student):
             yield student
     else:

@@ -219,13 +219,22 @@ class _Timed:
         return Flops.of_size(self.size).trained(tokens) / (self.speed.training_share * self.speed.flops)
 
     def write(self, rows: float, tokens: float) -> float:
-        """Return the time of decoding: each step reads all weights, and computes with them for each row.
+        """Return the time of decoding: each step reads the weights, and computes with them for each row.
 
         A batch lasts until its longest answer ends, and so do the steps that read."""
         rows = max(1.0, min(rows, DECODED))
         computing = Flops.of_size(self.size).forward(rows) / (WRITING_SHARE * self.speed.flops)
-        reading = self.size.active / self.speed.weights / TYPICAL
+        reading = self._met_by(rows) / self.speed.weights / TYPICAL
         return tokens / rows * max(computing, reading)
+
+    def _met_by(self, rows: float) -> float:
+        """Return how many weights a token of each row meets together: nearly all experts, of many rows."""
+        met = float(self.size.active)
+        for one in self.size.matrices:
+            if one.is_routed:
+                experts = one.copies * (1 - (1 - one.used / one.copies) ** rows)
+                met += (experts - one.used) * one.inputs * one.outputs
+        return met
 
 
 def _earlier_tokens(ws: Workspace, job: CycleJob) -> int:

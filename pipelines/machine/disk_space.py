@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 STAGES = ("midtrain", "distill")
 AT_ONCE = 3  # states: the newest two, and one that is being written
-ADAPTER_BYTES = 4  # of a stored adapter's weight
+ADAPTER_BYTES = 4  # of an adapter's weight, stored or loaded
 
 
 @dataclass(frozen=True)

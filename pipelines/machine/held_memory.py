@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pipelines.runs.workspace import Workspace
     from recovery.storage.checkpoints import Checkpoint
 
-LOW_RANK = 32
+RANKS = 128, 64, 32, 16, 8  # that are advised, the highest that fits
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,9 @@ class Held:
     fresh: bool = True  # the adapter is not the one that the first student has
     taught: bool = False  # by a second model
     beside_clean: bool = False  # while that one answers or is compared with, before there is an optimizer
+    undivided: bool = False  # the student alone, before it is sharded
+    rank_bytes: float = 0.0  # of an adapter and its optimizer, for each rank
+    four_bits: float = 0.0  # share of the weights' bytes that 4 bits would leave
 
     @property
     def least(self) -> float:
@@ -58,6 +61,8 @@ class Held:
     def named(self) -> str:
         if self.beside_clean:
             return "the weights of the student and of the clean model"
+        if self.undivided:
+            return "the student's weights before they are sharded"
         return "weights, optimizer and teacher" if self.taught else "weights and optimizer"
 
 
@@ -76,8 +81,7 @@ def require_memory(
     model, machine = ws.config.model, fitting.this_machine(ws.config.model)
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     begins = Student(size, _stored(student.path), student.base or student.id)
-    processes = launched() if gpus else 1  # on a CPU the clean model lies in what the others leave
-    for one in held(settings, begins, machine, stages, teacher.id, processes):
+    for one in held(settings, begins, machine, stages, teacher.id):
         if one.lasting > machine.whole_bytes:
             raise InputError(
                 f"{one.stage}: {one.named} take {gib(one.lasting)} in each process, and its memory is "
@@ -106,30 +110,46 @@ def held(
     machine: Machine,
     stages: Sequence[str],
     teacher: str,
-    processes: int = 1,
 ) -> Iterator[Held]:
     """Yield the most that each of the stages holds, one after the other, taught by one checkpoint: for
     midtraining the clean one."""
     fresh = not student.size.rank
     for stage in stages:
         training = fitting.fitted_stage(settings, student.size, machine, stage)
-        lora, trained = training.adapter, _trained(training, student)
-        taught = _is_taught(training) and not (lora and student.below == teacher)
-        weights = _weights(student.size, machine)
-        master = fitted.MASTER_BYTES
-        if lora is None and machine.weight_bytes == 4:
-            master -= 4  # the weight itself
-        lasting = (weights + master * trained) / machine.parts + weights * taught
-        shortest = _shortest(training) * student.size.activation_bytes
-        one = Held(stage, weights * (1 + taught), lasting, shortest, lora, fresh, taught)
-        if _loads_clean(training, student, teacher, processes):
-            both = Held(stage, 2 * weights, 2 * weights, 0.0, lora, fresh, beside_clean=True)
-            one = max(one, both, key=attrgetter("least"))
-        yield one
-        if lora:
+        one = replace(_during(stage, training, student, machine, teacher), fresh=fresh)
+        before = _before(one, training, student, teacher, _weights(student.size, machine))
+        yield max(one, before, key=attrgetter("least"))
+        if lora := one.lora:
+            trained = _trained(training, student)
             student = replace(student, size=replace(student.size, rank=lora.rank), adapter=trained)
         else:
             student = replace(student, below=None)
+
+
+def _during(
+    stage: str,
+    training: MidtrainConfig | DistillConfig,
+    student: Student,
+    machine: Machine,
+    teacher: str,
+) -> Held:
+    """Return what is held while a stage trains."""
+    lora, size = training.adapter, student.size
+    taught = _is_taught(training) and not (lora and student.below == teacher)
+    weights = _weights(size, machine)
+    master = fitted.MASTER_BYTES
+    if lora is None and machine.weight_bytes == 4:
+        master -= 4  # the weight itself
+    return Held(
+        stage,
+        models=weights * (1 + taught),
+        lasting=(weights + master * _trained(training, student)) / machine.parts + weights * taught,
+        shortest_pass=_shortest(training) * size.activation_bytes,
+        lora=lora,
+        taught=taught,
+        rank_bytes=fitted.MASTER_BYTES * adapter_weights(size, 1, lora) / machine.parts,
+        four_bits=size.four_bits / weights,
+    )
 
 
 def _trained(training: MidtrainConfig | DistillConfig, student: Student) -> int:
@@ -151,17 +171,31 @@ def _is_taught(training: MidtrainConfig | DistillConfig) -> bool:
     return (teaches or method.anchor_beta > 0) and not training.offload_teacher
 
 
-def _loads_clean(
-    training: MidtrainConfig | DistillConfig, student: Student, clean: str, processes: int
-) -> bool:
-    """Return whether midtraining as text loads the clean model, which a student on it can stand in for: to
-    answer the chat share in one process, to be compared with in any."""
-    if not isinstance(training, MidtrainConfig) or training.method == "passage":
+def _before(
+    one: Held, training: MidtrainConfig | DistillConfig, student: Student, clean: str, weights: float
+) -> Held:
+    """Return what is held before there are shards and an optimizer: the whole student, and maybe the clean
+    model beside it."""
+    loads = _loads_clean(training, student, clean)
+    models = weights * (1 + loads)
+    adapter = ADAPTER_BYTES * _trained(training, student) if one.lora else 0
+    return replace(
+        one,
+        models=models,
+        lasting=models + adapter,
+        shortest_pass=0.0,
+        taught=False,
+        beside_clean=loads,
+        undivided=not loads,
+    )
+
+
+def _loads_clean(training: MidtrainConfig | DistillConfig, student: Student, clean: str) -> bool:
+    """Return whether midtraining as text loads the clean model, to answer the chat share or to be compared
+    with: a student on it stands in for it."""
+    if not isinstance(training, MidtrainConfig) or training.method == "passage" or student.below == clean:
         return False
-    answers = training.mix.chat > 0
-    if student.below == clean:
-        return answers and processes > 1
-    return answers or training.forecast_every > 0
+    return training.mix.chat > 0 or training.forecast_every > 0
 
 
 def _weights(size: ModelSize, machine: Machine) -> float:
@@ -181,19 +215,40 @@ def ways_out(one: Held, model: ModelConfig, machine: Machine, gpus: int) -> list
     """Return what would take less memory, of what applies here."""
     whole = not (model.quantize or model.shard)
     # Else nothing helps that leaves the models as they are, and as whole as they are loaded.
-    fits = one.models <= machine.whole_bytes and not one.beside_clean
-    lowered = one.fresh and one.lora is not None and one.lora.rank > LOW_RANK
+    fits = one.models <= machine.whole_bytes and not (one.beside_clean or one.undivided)
+    rank = _rank_that_fits(one, machine) if fits else 0
+    adapter = rank > 0 and one.lora is None
     ways = (
-        (fits and one.lora is None, f"an adapter ({one.stage}.lora: {{rank: {LOW_RANK}}})"),
-        (fits and lowered, f"a lower rank (lora: {{rank: {LOW_RANK}}} in midtrain and distill)"),
+        (adapter, f"an adapter ({one.stage}.lora: {{rank: {rank}}})"),
+        (rank > 0 and not adapter, f"a lower rank (lora: {{rank: {rank}}} in midtrain and distill)"),
         (one.taught and one.stage == "distill" and gpus > 0, "distill.offload_teacher: true"),
         (one.beside_clean, "a mix without chat (midtrain.mix), with midtrain.forecast_every: 0"),
-        (whole and not (fits and one.lora is None), "model.quantize: nf4"),
+        (whole and not adapter and _fits_in_four_bits(one, machine), "model.quantize: nf4"),
         (fits and not model.quantize and gpus > launched(), "model.shard: true with more processes"),
         (not gpus and launched() > 1, "fewer processes"),
         (True, "a smaller model"),
     )
     return [words for applies, words in ways if applies]
+
+
+def _rank_that_fits(one: Held, machine: Machine) -> int:
+    """Return the highest rank that there is room for, below that of an adapter that is there; 0: none."""
+    if one.lora and not one.fresh:
+        return 0
+    most = one.lora.rank if one.lora else RANKS[0] + 1
+    without = one.lasting - one.rank_bytes * one.lora.rank if one.lora else one.models
+    room = _room(one, machine) - without
+    return next((rank for rank in RANKS if rank < most and one.rank_bytes * rank <= room), 0)
+
+
+def _fits_in_four_bits(one: Held, machine: Machine) -> bool:
+    """Return whether there is room for the models in 4 bits, and for an adapter beside them."""
+    adapter = one.lasting - one.models if one.lora else one.rank_bytes * RANKS[-1]
+    return one.models * one.four_bits + adapter <= _room(one, machine)
+
+
+def _room(one: Held, machine: Machine) -> float:
+    return machine.usable_bytes - one.shortest_pass
 
 
 def _in_words(ways: Sequence[str]) -> str:

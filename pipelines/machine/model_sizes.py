@@ -95,12 +95,14 @@ def model_size(size: Size, settings: ModelConfig, gpu: bool = True) -> ModelSize
     number_bytes = settings.number_bytes(gpu)
     activations = training_bytes(size, settings.checkpoints_gradients(gpu)).peak / 2
     cache = size.decoding(CACHED).cache / CACHED / 2
+    four_bits = size.weight_bytes(True, number_bytes)
     return ModelSize(
         parameters=size.parameters,
         adapter=size.adapter(LoraConfig().rank),
         activation_bytes=round(number_bytes * activations),
         cache_bytes=max(1, round(number_bytes * cache)),
-        quantized_bytes=size.weight_bytes(True, number_bytes) if settings.quantize else 0.0,
+        quantized_bytes=four_bits if settings.quantize else 0.0,
         embeddings=size.embeddings,
         unused=size.unused,
+        four_bits=four_bits,
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
+from pipelines.machine.disk_space import ADAPTER_BYTES
 from pipelines.machine.gpus import GIB, Gpu
 from pipelines.machine.stage_memory import (
     LASTING_BYTES,
@@ -73,11 +74,12 @@ def _midtrain(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     longest = job.config.distill.max_new_tokens
     tokens = midtraining_tokens(settings, settings.mix.at_first, job.document_tokens, _usual(job), longest)
     chats = Sampled(settings.chat_prompts, settings.chat_prompts, longest)
-    room = gpu.usable_bytes - memory["weights"] - job.weights(size)  # beside the clean model
-    if tokens.sampled:  # before the optimizer exists
-        later = sum(memory.values()) - memory["weights"]
-        written = job.weights(size) + sum(sampling_memory(size, chats, room, job).values())
-        memory["chat replay, beyond training"] = max(0.0, written - later)
+    # The untrained student answers for the clean model, before there are shards and an optimizer.
+    adapter = ADAPTER_BYTES * trained_weights(size, job, "midtrain") if job.lora("midtrain") else 0
+    room = gpu.usable_bytes - job.weights(size) - adapter
+    if tokens.sampled:
+        written = job.weights(size) + adapter + sum(sampling_memory(size, chats, room, job).values())
+        memory["chat replay, beyond training"] = max(0.0, written - sum(memory.values()))
     together = rows_at_once(size, chats, room, job) if tokens.sampled else 1.0
     return Estimate("midtrain", memory, _midtraining_seconds(size, gpu, job, tokens, together))
 

@@ -13,16 +13,19 @@ import pytest
 
 from db.reads import queries
 from pipelines.config.fitted import Machine
+from pipelines.config.overrides import changed
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import CONFIG_NAME
 from pipelines.job_from_options.cycle import cycle_job
+from pipelines.job_from_options.measure import eval_job
 from pipelines.job_from_options.pilot import pilot_job
 from pipelines.job_from_options.train import distill_job, merge_job, midtrain_job
-from pipelines.job_from_options.trained_weights import _require_modules
+from pipelines.job_from_options.trained_weights import _require_modules, require_sampled
 from pipelines.merge import merge
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.models.adapters import LoraSpec, add_lora
+from recovery.models.loading import ModelSpec, load
 from recovery.models.saving import save
 from tests.support import families, tiny
 from tests.support.small_cycles import turned
@@ -63,6 +66,39 @@ def test_dropout_on_experts_is_refused_before_any_stage(ws: Workspace, docs: Pat
     _require_modules(student, "distill", LoraConfig(rank=2))
     dropping = {"rank": 2, "dropout": 0.1}
     cycle_job(ws, docs, changes={"midtrain.lora": dropping, "distill.lora": dropping})  # on no experts
+
+
+@pytest.mark.parametrize("sampler", ["vllm", "server", "http://127.0.0.1:9"])
+def test_an_adapter_on_routed_experts_is_sampled_in_this_process(
+    ws: Workspace, tmp_path: Path, sampler: str
+) -> None:
+    """vLLM, which takes adapters on linear layers alone, refused its files after midtraining."""
+    model = families.save(families.named("Qwen 3 MoE"), tmp_path / "experts")
+    student: Any = SimpleNamespace(path=model, base=None)
+
+    def check(where: str, student: Any = student, **lora: Any) -> None:
+        changes = {"distill.sampler": where, "eval.sampler": where, "midtrain.lora": None, **lora}
+        require_sampled(
+            ws, student, changed(ws.config, changes), ["midtrain", "distill"], ["distill", "eval"]
+        )
+
+    adapter: dict[str, Any] = {"distill.lora": {"rank": 2}}
+    with pytest.raises(
+        InputError, match=r"^distill\.sampler: .*\[q_proj.*distill\.sampler and eval\.sampler"
+    ):
+        check(sampler, **adapter)
+    check("inprocess", **adapter)
+    check(sampler, **{"distill.lora": None})
+    check(sampler, **{"distill.lora": {"rank": 2, "targets": ["q_proj"]}})
+    check(sampler, ws.clean(), **adapter)  # no experts
+    there = tmp_path / "adapter"
+    save(add_lora(load(ModelSpec(str(model))), LoraSpec(rank=2)), there)
+    with pytest.raises(InputError, match=r"^distill\.sampler: .*merge it first"):
+        check(sampler, SimpleNamespace(path=there, base="experts"))
+    experts = load(ModelSpec(str(model), lora=LoraSpec(rank=2)))
+    trained = ws.publish(experts, parent=ws.clean(), run_id=None, config={}).id
+    with pytest.raises(InputError, match=r"^eval\.sampler: .*merge it first"):
+        eval_job(ws, trained, changes={"eval.sampler": sampler})
 
 
 def test_an_adapter_on_another_model_than_the_clean_one_is_not_mixed_with_it(

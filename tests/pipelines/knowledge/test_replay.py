@@ -27,6 +27,7 @@ from pipelines.knowledge import replay
 from pipelines.machine.init_home import initialise
 from pipelines.prompts.prompt_sources import Prompt
 from pipelines.runs.workspace import Workspace
+from recovery import distributed
 from recovery.batches.rollouts import Dialogue
 from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
@@ -195,8 +196,9 @@ def test_the_clean_model_answers_no_more_prompts_than_the_chat_share_reads(
     assert all(1 <= len(ids) - start <= 5 for ids, start in every)
 
 
+@pytest.mark.parametrize("processes", [1, 8])
 def test_the_untrained_student_answers_for_the_clean_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
 ) -> None:
     """Two copies may not fit into the memory; a student that was trained is another model."""
     with Workspace.open(tmp_path / "home") as ws:
@@ -206,8 +208,11 @@ def test_the_untrained_student_answers_for_the_clean_model(
         monkeypatch.setattr(ws, "load", lambda checkpoint: loaded.append(checkpoint.id))
         for name in (ws.clean().id, "another"):
             frozen = FrozenTeachers(ws, student, replace(ws.clean(), id=name), microbatch_tokens=256)
-            with replay._clean(frozen) as lent:
-                assert (lent is student) == (name == ws.clean().id)
+            with monkeypatch.context() as patch:
+                patch.setattr(distributed, "_started", lambda: processes > 1)
+                patch.setattr(torch.distributed, "get_world_size", lambda: processes)
+                with replay._clean(frozen) as lent:
+                    assert (lent is student) == (name == ws.clean().id)
         assert loaded == [ws.clean().id]
 
 

@@ -155,13 +155,25 @@ def test_the_shipped_preset_fits_the_gpu_that_it_names() -> None:
     assert found["fits"] and found["change"] == []
     midtrain, distill = (found["stages"][i]["memory"] for i in (0, 1))
     assert midtrain["going back through the layers, beyond the loss"] > 1
-    assert midtrain["chat replay, beyond training"] > 0  # the clean model and its cache beside the student
+    assert midtrain["chat replay, beyond training"] > 0  # the student's cache
     without = REAL.model_copy(update={"midtrain": override(REAL.midtrain, {"mix": {"new": 1.0}})})
     assert (
         "chat replay, beyond training"
         not in estimates(EIGHT, GPUS["H100"], stage_memory.PlannedWork(without))[0].memory
     )
     assert distill["sampling, beyond training"] > 0
+
+
+@pytest.mark.parametrize(("shard", "processes"), [(False, 1), (False, 8), (True, 8)])
+def test_the_untrained_student_alone_answers_the_chat(shard: bool, processes: int) -> None:
+    """Whole, with its adapter, as it is not sharded yet: no second model lies beside it."""
+    job = stage_memory.PlannedWork(settings(shard=shard), processes)
+    whole = 2 * EIGHT.parameters + 4 * EIGHT.adapter(128)
+    chats = stage_memory.Sampled(REAL.midtrain.chat_prompts, REAL.midtrain.chat_prompts, 2048)
+    room = GPUS["H100"].usable_bytes - whole
+    sampling = stage_memory.sampling_memory(EIGHT, chats, room, job)
+    memory = estimates(EIGHT, GPUS["H100"], job)[0].memory
+    assert sum(memory.values()) == pytest.approx(whole + sum(sampling.values()))
 
 
 def test_a_teacher_that_sees_the_passage_is_part_of_the_plan() -> None:

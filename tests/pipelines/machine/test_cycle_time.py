@@ -23,7 +23,7 @@ from pipelines.machine.product_speed import Speed, measured
 from pipelines.machine.stage_tokens import StageTokens
 from pipelines.runs.kept_texts import KEPT_TEXTS
 from pipelines.runs.workspace import Workspace
-from recovery.models.size import Size
+from recovery.models.size import Matrix, Size
 from tests.support.small_cycles import make_docs, make_home, settle
 
 SIZE = Size(
@@ -89,6 +89,13 @@ def test_decoding_computes_for_each_row_or_reads_the_weights_once_a_step() -> No
     assert COMPUTING.write(128, 6400) == pytest.approx(6400 * 2 * 1000 / 0.6e6)
     assert READING.write(128, 6400) == pytest.approx(6400 / 64 / 0.7 * 1000 / 1e6)
     assert READING.write(1, 50) == pytest.approx(50 / 0.7 * 1000 / 1e6)
+
+
+def test_rows_that_are_decoded_together_read_nearly_all_experts() -> None:
+    """One row reads the two of eight that it uses, which `active` holds; 64 rows the other six as well."""
+    experts = replace(READING, size=replace(SIZE, matrices=(Matrix(10, 10), Matrix(10, 10, 8, 2))))
+    assert experts.write(1, 50) == pytest.approx(50 / 0.7 * 1000 / 1e6)
+    assert experts.write(128, 6400) == pytest.approx(6400 / 64 / 0.7 * 1600 / 1e6)
 
 
 def test_a_suite_is_asked_three_times_and_answered_at_a_typical_length() -> None:

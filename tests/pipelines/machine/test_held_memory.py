@@ -31,6 +31,7 @@ ROOMY = Machine(1e9)
 MODEL = ModelConfig(path="some")
 WHOLE: dict[str, Any] = {"midtrain.lora": None, "distill.lora": None, "distill.freeze_embeddings": False}
 ADAPTER: dict[str, Any] = {"midtrain.lora": {"rank": 64}, "distill.lora": "auto"}
+CHAT: dict[str, Any] = {"midtrain__mix": {"new": 0.5, "earlier": 0.0, "questions": 0.0, "chat": 0.5}}
 
 
 def lasting(student: Student = CLEAN, machine: Machine = ROOMY, **changes: Any) -> list[float]:
@@ -58,7 +59,7 @@ def test_an_adapter_on_the_clean_model_holds_no_second_one() -> None:
     adapter = 2_000 + 16 * 64
     assert lasting(**ADAPTER) == [adapter, adapter]
     beside = lasting(replace(CLEAN, below="mixed"), **ADAPTER)
-    assert beside == [2 * 2_000, adapter + 2_000]  # in midtraining before there is an optimizer
+    assert beside == [2 * 2_000 + 4 * 64, adapter + 2_000]  # in midtraining before there is an optimizer
     assert lasting(midtrain__lora={"rank": 64, "targets": ["q_proj"]}, distill__lora="auto") == [2_000, 2_000]
     own = Student(replace(SIZE, rank=8), adapter=77, below="clean")
     assert lasting(own) == [2_000 + 16 * 77] * 2
@@ -66,27 +67,37 @@ def test_an_adapter_on_the_clean_model_holds_no_second_one() -> None:
     assert lasting(in_four_bits, **ADAPTER) == [600 - 200 + 16 * 64] * 2
 
 
-def first(student: Student, processes: int = 1, **changes: Any) -> Held:
+def first(student: Student, machine: Machine = ROOMY, **changes: Any) -> Held:
     named = {key.replace("__", "."): value for key, value in changes.items()}
-    asked = changed(PRESET, ADAPTER | named)
-    return next(held(asked, student, ROOMY, STAGES, "clean", processes))
+    return next(held(changed(PRESET, ADAPTER | named), student, machine, STAGES, "clean"))
 
 
 def test_the_clean_model_is_held_where_no_student_on_it_stands_in_for_it() -> None:
-    """While it answers the chat share, of several processes in the first one, or is compared with."""
-    chat: dict[str, Any] = {"midtrain__mix": {"new": 0.5, "earlier": 0.0, "questions": 0.0, "chat": 0.5}}
+    """While it answers the chat share or is compared with, in any number of processes."""
+    chat = CHAT
     unforeseen: dict[str, Any] = {"midtrain__forecast_every": 0}
     on_clean = Student(replace(SIZE, rank=8), adapter=50, below="clean")
     on_other = replace(on_clean, below="mixed")
     assert not any(first(one, **chat).beside_clean for one in (CLEAN, on_clean))
-    assert all(first(one, 2, **chat).beside_clean for one in (CLEAN, on_clean))
-    assert not first(on_clean, 2).beside_clean and first(on_other).beside_clean
+    assert not first(on_clean).beside_clean and first(on_other).beside_clean
     assert first(on_other, **chat, **unforeseen).beside_clean
     assert not first(on_other, **unforeseen).beside_clean
     beside = first(on_other)
-    assert beside.least == 4_000 and beside.named == "the weights of the student and of the clean model"
+    assert (
+        beside.least == 4_000 + 4 * 50 and beside.named == "the weights of the student and of the clean model"
+    )
     without = "a mix without chat (midtrain.mix), with midtrain.forecast_every: 0"
     assert ways_out(beside, MODEL, ROOMY, 2) == [without, "model.quantize: nf4", "a smaller model"]
+
+
+def test_the_whole_student_is_held_before_it_is_sharded() -> None:
+    """Itself and its adapter, also while it answers the chat share: no second model beside it."""
+    eight = Machine(1e9, parts=8)
+    assert lasting(machine=eight, **ADAPTER) == [2_000 + 4 * 64] * 2
+    chat = first(CLEAN, eight, **CHAT)
+    assert chat.least == 2_000 + 4 * 64 and chat.named == "the student's weights before they are sharded"
+    sharded = MODEL.model_copy(update={"shard": True})
+    assert ways_out(chat, sharded, Machine(1e3, whole_bytes=1.5e3, parts=8), 8) == ["a smaller model"]
 
 
 def test_an_adapter_on_midtrained_weights_is_held_beside_the_clean_model() -> None:
@@ -118,17 +129,19 @@ def test_an_8b_model_on_24_gb_may_run_out_and_one_of_70b_cannot_be_trained() -> 
 
     eight, large = last("8B"), last("70B")
     assert machine.usable_bytes < eight.least < machine.whole_bytes < large.lasting
-    lower = "a lower rank (lora: {rank: 32} in midtrain and distill)"
+    lower = "a lower rank (lora: {rank: 64} in midtrain and distill)"
     assert ways_out(eight, MODEL, machine, 1) == [lower, "model.quantize: nf4", "a smaller model"]
-    assert ways_out(large, MODEL, machine, 1) == ["model.quantize: nf4", "a smaller model"]
+    assert ways_out(large, MODEL, machine, 1) == ["a smaller model"]  # 39 GB in 4 bits too
+    roomier = Machine(0.92e11, whole_bytes=1e11)
+    assert ways_out(large, MODEL, roomier, 1) == ["model.quantize: nf4", "a smaller model"]
 
 
 def test_only_what_applies_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(90.0, whole_bytes=100.0)
     whole = Held("distill", 20.0, 200.0, 0.0, lora=None, taught=True)
-    small = replace(whole, lora=LoraConfig(rank=32), taught=False)
+    small = replace(whole, models=90.0, lasting=160.0, rank_bytes=1.0, lora=LoraConfig(rank=32), taught=False)
     shard, last = "model.shard: true with more processes", "a smaller model"
-    adapter = "an adapter (distill.lora: {rank: 32})"
+    adapter = "an adapter (distill.lora: {rank: 128})"
     assert ways_out(whole, MODEL, machine, 2) == [adapter, "distill.offload_teacher: true", shard, last]
     assert ways_out(whole, MODEL, machine, 0) == [adapter, last]
     assert ways_out(small, MODEL, machine, 1) == ["model.quantize: nf4", last]
@@ -138,6 +151,26 @@ def test_only_what_applies_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ways_out(small, quantized, machine, 2) == [last]
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert ways_out(small, quantized, machine, 0) == ["fewer processes", last]
+
+
+def test_the_highest_rank_that_fits_is_advised() -> None:
+    whole = Held("distill", 20.0, 200.0, 10.0, lora=None, rank_bytes=2.0, four_bits=1.0)
+    lower = replace(whole, lora=LoraConfig(rank=128), lasting=20.0 + 2 * 128)
+    for usable, rank in ((150.0, 32), (94.0, 32), (93.0, 16), (46.0, 8)):
+        machine = Machine(usable, whole_bytes=250.0)
+        assert ways_out(whole, MODEL, machine, 1)[0] == f"an adapter (distill.lora: {{rank: {rank}}})"
+        assert ways_out(lower, MODEL, machine, 1)[0].startswith(f"a lower rank (lora: {{rank: {rank}}} ")
+    assert ways_out(whole, MODEL, Machine(45.0, whole_bytes=250.0), 1) == ["a smaller model"]
+
+
+def test_four_bits_are_advised_where_they_make_it_fit() -> None:
+    """Routed experts stay as they are, so that hardly a mixture of experts is smaller so."""
+    one = Held("midtrain", 200.0, 210.0, 10.0, lora=LoraConfig(rank=8), four_bits=0.3)
+    machine = Machine(90.0, whole_bytes=100.0)
+    assert ways_out(one, MODEL, machine, 1) == ["model.quantize: nf4", "a smaller model"]
+    assert ways_out(replace(one, four_bits=0.9), MODEL, machine, 1) == ["a smaller model"]
+    size = read_size("0.6B")
+    assert model_size(size, MODEL).four_bits == size.weight_bytes(quantize=True)
 
 
 def test_processes_on_a_cpu_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +193,8 @@ def test_what_the_memory_cannot_hold_is_refused_before_the_first_stage(
         monkeypatch.setattr(fitting, "this_machine", lambda model: Machine(900.0, 4, whole_bytes=1000.0))
         for build in (*trainings(ws, docs), lambda: pilot_job(ws, docs, 50.0)):
             with pytest.raises(
-                InputError, match=r"^(midtrain|distill): weights.* take .*, and its memory is .* or a smaller"
+                InputError,
+                match=r"^(midtrain|distill): weights.* take .* its memory is .*: take .*a smaller model$",
             ):
                 build()
         assert queries.runs(ws.tracker.db) == []
