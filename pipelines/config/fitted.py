@@ -58,7 +58,6 @@ class Machine:
     parts: int = 1  # processes over which weights, gradients and optimizer are sharded
     pass_tokens: int = LARGEST_MICROBATCH  # of a training pass at most; more would not make it faster
     whole_bytes: float = math.inf  # of the memory, of which only a part is usable
-    gpu: bool = True
 
 
 def fit_midtraining(
@@ -110,9 +109,7 @@ def tokens_of_a_pass(microbatch: int, new_tokens: int, prompt_tokens: int = TRAI
 
 
 def fit_evaluation(settings: EvalConfig, model: ModelSize, machine: Machine) -> EvalConfig:
-    """Set how many prompts are answered at once, at most: on a GPU the sampler sees what is free there."""
-    if machine.gpu:
-        return settings.model_copy(update={"batch_size": settings.batch_size or LARGEST_BATCH})
+    """Set how many prompts are answered at once."""
     free = machine.usable_bytes - whole_weights(model, machine)
     row = model.cache_bytes * (PROMPT_TOKENS + settings.max_new_tokens)
     batch = settings.batch_size or _rows(min(free / 2 / row, LARGEST_BATCH))
