@@ -3,7 +3,7 @@
 Pure arithmetic; no torch here. A number that is set stays as it is. Of the rest: a document is never seen
 more often than `epochs` says (without `epochs`: three times, more often only to reach the least number of
 updates), an update holds at most one pass over the documents, and what is in memory at once fits into half of
-what the weights and the optimizer leave free, but for answers on a GPU.
+what the weights and the optimizer leave free.
 """
 
 from __future__ import annotations
