@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from recovery.teachers.rewards import Reward
 
 # What a context of one line looks like that can only be meant as a file.
-LIKE_A_FILE = re.compile(r"(/|\./|\.\./|~/).*|.*\.(txt|md|rst|jsonl?|ya?ml|toml|csv|prompt)", re.IGNORECASE)
+LIKE_A_FILE = re.compile(
+    r"(/[^/\s]+/|\./|\.\./|~/).*|.*\.(txt|md|rst|jsonl?|ya?ml|toml|csv|prompt)", re.IGNORECASE
+)
 OPENING = 60  # characters of a context that are shown
 JUDGED_BY = {"exact": "answer", "ifeval": "instruction_id_list"}  # the field that the reward needs
 

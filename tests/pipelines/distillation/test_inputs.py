@@ -142,7 +142,9 @@ def test_a_context_that_can_only_be_a_file_is_never_taken_for_a_text(prompts: st
         inputs.require_named(job(prompts, "opcd", context=gone).settings, get("opcd"))
 
 
-@pytest.mark.parametrize("text", ["Name .txt files as such.", "Answer in JSON.", "/no_think\nBe brief."])
+@pytest.mark.parametrize(
+    "text", ["Name .txt files as such.", "Answer in JSON.", "/no_think", "/no_think\nBe brief."]
+)
 def test_a_context_that_may_be_a_text_is_one(prompts: str, text: str) -> None:
     assert seen(prompts, "opcd", text) == f"{text} | Where does Ada live?"
 
