@@ -231,6 +231,13 @@ def test_compare_pairs_two_checkpoints_on_the_same_prompts(recover: Recover, hom
     assert ignored.code == 2 and "--limit has no effect with all cycles" in ignored.error
 
 
+@pytest.fixture
+def no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current folder has no home, as a checkout has one after `make demo`."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("no_home")
 def test_a_cycle_that_broke_off_or_went_silent_says_so(
     recover: Recover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +261,7 @@ def test_a_cycle_that_broke_off_or_went_silent_says_so(
     assert [(row["status"], row["stalled"]) for row in rows] == [("failed", False), ("running", True)]
 
 
+@pytest.mark.usefixtures("no_home")
 def test_an_interrupted_cycle_is_stopped_and_says_how_to_go_on(recover: Recover, tmp_path: Path) -> None:
     database = tmp_path / "recover.db"
     with Tracker(database) as tracker:
@@ -272,6 +280,7 @@ def test_an_interrupted_cycle_is_stopped_and_says_how_to_go_on(recover: Recover,
     assert document.json == {"cycle": 1, "status": "stopped", "verdict": None}
 
 
+@pytest.mark.usefixtures("no_home")
 def test_the_verdict_of_a_cycle_of_which_nothing_was_judged_is_a_document_too(
     recover: Recover, tmp_path: Path
 ) -> None:
