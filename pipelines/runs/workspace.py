@@ -73,8 +73,11 @@ class Workspace:
         if not self._is_new and home_project.is_anothers(self.home, db):
             owner = queries.project_home(db, db.project) or "another home"
             db.close()
+            look = (
+                " (to look at it alone, give --home with a folder that is no home)" if self.implicit else ""
+            )
             raise InputError(
-                f"{self.home}: project {db.project!r} of database {db.where} is that of {owner}: "
+                f"{self.home}: project {db.project!r} of database {db.where} is that of {owner}{look}: "
                 f"`{command(self.named_home, 'init')}` with this database gives this home its own"
             )
 

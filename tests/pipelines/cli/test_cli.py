@@ -280,6 +280,22 @@ def test_an_interrupted_cycle_is_stopped_and_says_how_to_go_on(recover: Recover,
     assert document.json == {"cycle": 1, "status": "stopped", "verdict": None}
 
 
+def test_another_database_is_looked_at_without_the_home_of_the_current_folder(
+    recover: Recover, fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = tmp_path / "other.db"
+    with Tracker(database) as tracker:
+        tracker.record_cycle(tracker.start_run("cycle", key="one").id)
+    (tmp_path / ".recover").symlink_to(fresh)
+    monkeypatch.chdir(tmp_path)
+    refused = recover("--db", database, "show", "cycle:1")
+    assert (
+        refused.code == 2
+        and "to look at it alone, give --home with a folder that is no home" in refused.error
+    )
+    assert recover("--db", database, "--home", tmp_path / "none", "show", "cycle:1").code == 0
+
+
 @pytest.mark.usefixtures("no_home")
 def test_the_verdict_of_a_cycle_of_which_nothing_was_judged_is_a_document_too(
     recover: Recover, tmp_path: Path
