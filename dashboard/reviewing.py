@@ -134,8 +134,7 @@ def _now(context: PageContext, number: int, decision: str) -> str:
 def _approved(context: PageContext, number: int, current: str, *, is_its: bool) -> str:
     """Say where an approval left `current`, and which cycles in use its model lacks."""
     if is_its:
-        others = [one for one in queries.used_cycles_outside(context.db, current) if one != number]
-        return f"; current is its model now{without(others)}"
+        return f"; current is its model now{without(queries.used_cycles_outside(context.db, current))}"
     if number in queries.cycles_behind(context.db, current):
         return f"; current stays {current}, which descends from its model"
     return "; current has moved on to another model since"

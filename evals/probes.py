@@ -26,6 +26,7 @@ from evals.scores import Message, chat
 from recovery.errors import InputError
 
 KNOWLEDGE = "knowledge"
+EARLIER = f"{KNOWLEDGE}:"  # suite knowledge:2 asks about the documents of cycle 2
 UPDATES = "updates"
 PROBE_SUITES = (KNOWLEDGE, "retention", UPDATES)
 NEW, CHANGED, STABLE = FACT_STATUSES = ("new", "changed", "stable")

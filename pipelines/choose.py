@@ -18,7 +18,7 @@ from math import ceil
 
 from evals import power, verdict, verdict_sentences
 from evals.families.table import FAMILIES
-from evals.probes import KNOWLEDGE
+from evals.probes import EARLIER
 from evals.scores import Item, pairs
 from pipelines.config.jobs import ChooseJob, DistillJob, EvalJob, MergeJob
 from pipelines.config.overrides import override
@@ -262,7 +262,7 @@ def _about_earlier(ws: Workspace, scores: Mapping[str, int]) -> list[Item]:
     return [
         replace(item, key=f"{suite} {item.key}", detail=item.detail | {"cluster": f"{suite} {item.cluster}"})
         for suite, score in scores.items()
-        if suite.startswith(f"{KNOWLEDGE}:")
+        if suite.startswith(EARLIER)
         for item in recorded_items(ws, score)
     ]
 

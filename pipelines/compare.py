@@ -6,7 +6,7 @@ from typing import Any
 
 from db.reads import queries
 from evals import comparison
-from evals.probes import KNOWLEDGE
+from evals.probes import EARLIER
 from evals.scores import asked
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -36,7 +36,7 @@ def never_scored(a: tuple[str, str], b: tuple[str, str], suite: str | None) -> I
     on = f"the same {suite} prompts" if suite else "the same prompts"
     both = f"{a[0]} and {b[0]}" + (f" (both are {a[1]})" if a[1] == b[1] else "")
     remedy = "run `recover eval` on both"
-    if suite and suite.startswith(f"{KNOWLEDGE}:"):
+    if suite and suite.startswith(EARLIER):
         remedy = "later cycles ask these of their recovered models: name two of those"
     return InputError(f"{both} were never scored on {on}: {remedy}")
 

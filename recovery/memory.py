@@ -11,6 +11,8 @@ from recovery import control_groups
 if TYPE_CHECKING:
     import torch
 
+GIB = 2**30
+
 
 def main_memory() -> float:
     """Return the bytes of this machine's memory, or of its container's."""

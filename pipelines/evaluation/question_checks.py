@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from evals import dialogues
 from evals.families.table import FAMILIES
 from evals.knowledge import OF_MULTIHOP, RETRIEVAL, ProbeQuestions
-from evals.probes import KNOWLEDGE
+from evals.probes import EARLIER
 from pipelines.engines.engine_checks import INPROCESS
 from pipelines.engines.engine_places import engine_lengths
 from pipelines.evaluation.suites import Suite
@@ -84,7 +84,7 @@ def _require_turns(suite: Suite, encoder: Callable[[], ChatEncoder]) -> None:
 
     What an earlier cycle asked without its tools is asked so again.
     """
-    again = suite.name.startswith(f"{KNOWLEDGE}:")  # knowledge:2
+    again = suite.name.startswith(EARLIER)
     chats = (messages for messages in _chats(suite) if not _is_plain(messages))
     for messages in {dialogues.order(messages): messages for messages in chats}.values():
         if why := first_refusal(encoder(), [messages], tools=not again):

@@ -14,6 +14,7 @@ from evals.families.table import FAMILIES
 from evals.knowledge import Answer, ProbeQuestions
 from evals.probes import (
     CLOZE,
+    EARLIER,
     KNOWLEDGE,
     PROBE_SUITES,
     Probe,
@@ -63,7 +64,7 @@ def suites_of(job: EvalJob) -> list[Suite]:
     earlier = dict(list(_earlier_probes(job).items())[-bound:])
     most = bound // max(1, len(earlier))
     return named + [
-        _probes(job.settings, f"{KNOWLEDGE}:{cycle}", ProbeQuestions(probes, most=most))
+        _probes(job.settings, f"{EARLIER}{cycle}", ProbeQuestions(probes, most=most))
         for cycle, probes in earlier.items()
     ]
 

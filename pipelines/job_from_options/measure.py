@@ -49,9 +49,10 @@ def eval_job(
     If `narrow`, files of questions among the changes leave only their own suites.
     """
     _require_task(listed(suites), changes)
-    chosen = ws.checkpoint(checkpoint or "current").id
+    opened = ws.checkpoint(checkpoint or "current")
+    chosen = opened.id
     settings = resolved_for(ws, chosen, changes=changes)
-    require_sampled(ws, ws.checkpoint(chosen), settings, [], ["eval"])
+    require_sampled(ws, opened, settings, [], ["eval"])
     require_place("sampler", settings.eval.sampler, ws.config)
     asked = listed(suites) or _answerable(settings, changes if narrow else NONE)
     if output:
@@ -146,10 +147,10 @@ def retrieval_job(
     ws: Workspace, checkpoint: str, docs: Path | None, passages: int, changes: Changes = NONE
 ) -> RetrievalJob:
     """Build a comparison with retrieval; the clean model itself counts as nothing trained yet."""
-    chosen = ws.checkpoint(checkpoint).id
-    clean = ws.clean().id
+    opened = ws.checkpoint(checkpoint)
+    chosen, clean = opened.id, ws.clean().id
     settings = resolved_for(ws, chosen, docs, changes)
-    require_sampled(ws, ws.checkpoint(chosen), settings, [], ["eval"])
+    require_sampled(ws, opened, settings, [], ["eval"])
     require_place("sampler", settings.eval.sampler, ws.config)
     if settings.eval.probes is None:
         raise InputError(

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from evals.ifeval import FURTHER
-from evals.probes import KNOWLEDGE
+from evals.probes import EARLIER
 from pipelines.config import fitted
 from pipelines.config.jobs import CycleJob
 from pipelines.corpus.preview import CHARACTERS_PER_TOKEN
@@ -192,7 +192,7 @@ class _Timed:
         The scores of the way that is taken are those of the recovered model. Of earlier
         documents the midtrained model is asked as well. Writing mixtures counts nothing.
         """
-        earlier = sum(self.once(suite) for suite in suites if suite.name.startswith(f"{KNOWLEDGE}:"))
+        earlier = sum(self.once(suite) for suite in suites if suite.name.startswith(EARLIER))
         once = earlier + sum(self.once(suite) for suite in suites if ":" not in suite.name)
         trained = sum(self.recovery(job, one) for one in ways if one is not None)
         sure = 1 if job.recover_with == "merge" else 0  # evaluated in any case; auto may need no way

@@ -13,6 +13,7 @@ from pipelines.config.home_settings import of_home
 from pipelines.config.settings import CONFIG_NAME, read
 from pipelines.machine.foreign_packages import shared_names
 from recovery.errors import InputError
+from recovery.storage.atomic_dirs import nearest
 
 FREE_GIB = 2
 
@@ -69,7 +70,7 @@ def _vllm() -> dict[str, Any]:
 
 
 def _disk(home: Path) -> dict[str, Any]:
-    parent = next(path for path in (home.absolute(), *home.absolute().parents) if path.exists())
+    parent = nearest(home.absolute())
     free = shutil.disk_usage(parent).free / 2**30
     least, most = (size / 2**30 for size in _of_cycle(home))
     needed = max(FREE_GIB, least)

@@ -22,7 +22,7 @@ import torch
 
 from recovery.errors import DamagedCheckpoint, InputError
 from recovery.extras import to_install
-from recovery.memory import main_memory
+from recovery.memory import GIB, main_memory
 from recovery.models import gguf_positions
 from recovery.models.chat_encoding import ChatEncoder, stop_tokens
 from recovery.models.hub import explained, quiet
@@ -32,7 +32,6 @@ from recovery.storage.weights_hash import weight_files
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-GIB = 2**30
 SPLIT = re.compile(r"-(\d{5})-of-(\d{5})$")
 # Pre-tokenizers (`tokenizer.ggml.pre`) that split digits first, which transformers does not read.
 DIGITS_APART = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"}
@@ -188,7 +187,7 @@ def _require_room(source: Path, metadata: _Metadata, root: Path) -> None:
             f"{dequantised}, and the memory here is {main_memory() / GIB:,.1f} GiB: take a smaller model, or "
             "the original safetensors checkpoint in bfloat16 on a machine that holds it"
         )
-    there = next(place for place in (root, *root.parents) if place.exists())
+    there = atomic_dirs.nearest(root)
     free = shutil.disk_usage(there).free
     if needed > free:
         raise InputError(

@@ -12,13 +12,12 @@ from recovery.errors import InputError, OutOfMemory
 from recovery.forward.context_length import context_length
 from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import embedding_weights, unwrap
-from recovery.memory import free_memory, ran_out
+from recovery.memory import GIB, free_memory, ran_out
 from recovery.models.size import decoding_bytes
 
 FREE_SHARE = 0.7  # of the free memory; the rest is for the activations of reading prompts
 LOGITS_BYTES = 4 * 4  # a vocabulary entry while a token is drawn: four fp32 copies
 WASTE = 2  # at most so many times the cache slots that the shortest row of a batch needs
-GIB = 2**30
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,11 @@ def storage_errors(place: Path) -> Iterator[None]:
         raise
 
 
+def nearest(place: Path) -> Path:
+    """Return a place, or the nearest folder above it that is there."""
+    return next(path for path in (place, *place.parents) if path.exists())
+
+
 def disk_full(error: BaseException) -> bool:
     """Return whether an error, also one from a library's native code, means that the disk is full."""
     number = getattr(error, "errno", None)

@@ -231,6 +231,17 @@ LONG: dict[str, object] = {
 }
 
 
+def judged_by(
+    ws: Workspace, suite: str, before: dict[str, object], after: dict[str, object], other: dict[str, object]
+) -> None:
+    """Record an item that a fails and b passes, each judged by its own, beside one that both pass."""
+    for name, detail in (("a", before), ("b", after)):
+        ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
+        row = score(suite, 0.5, name == "b", True, n=2)
+        row["items"][0]["detail"], row["items"][1]["detail"] = detail, other
+        ws.tracker.record_score(ws.tracker.start_run("eval").id, name, row)
+
+
 @pytest.mark.parametrize(
     ("change", "paired"),
     [
@@ -242,11 +253,7 @@ LONG: dict[str, object] = {
 def test_a_prompt_whose_instructions_or_arguments_changed_is_not_paired(
     ws: Workspace, change: dict[str, object], paired: int
 ) -> None:
-    for name, detail in (("a", LONG), ("b", LONG | change)):
-        ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
-        row = score("ifeval", 0.5, name == "b", True, n=2)
-        row["items"][0]["detail"], row["items"][1]["detail"] = detail, LONG
-        ws.tracker.record_score(ws.tracker.start_run("eval").id, name, row)
+    judged_by(ws, "ifeval", LONG, LONG | change, LONG)
     assert compare(ws, "a", "b")["n"] == paired
     assert len(queries.flips(ws.tracker.db, "a", "b", "ifeval")) == paired - 1
 
@@ -268,11 +275,7 @@ GOLD: dict[str, object] = {"value": 1.0, "target": "She has 12 + 6 = 18.\n#### 1
 def test_a_row_of_a_task_whose_target_changed_is_not_paired(
     ws: Workspace, before: dict[str, object], after: dict[str, object], paired: int
 ) -> None:
-    for name, detail in (("a", before), ("b", after)):
-        ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
-        row = score("gsm8k", 0.5, name == "b", True, n=2)
-        row["items"][0]["detail"], row["items"][1]["detail"] = detail, GOLD
-        ws.tracker.record_score(ws.tracker.start_run("eval").id, name, row)
+    judged_by(ws, "gsm8k", before, after, GOLD)
     assert compare(ws, "a", "b")["n"] == paired
     assert len(queries.flips(ws.tracker.db, "a", "b", "gsm8k")) == paired - 1
 
