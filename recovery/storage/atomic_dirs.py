@@ -182,18 +182,24 @@ def _sweep(root: Path) -> None:
 def whole_file(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """Open a scratch file that replaces `path` in one step when the block ends; after an error it is removed.
 
-    Durable files are flushed to the disk first, and survive a power cut too.
+    Durable files are flushed to the disk first, and survive a power cut too. A link stays, and what it leads
+    to is replaced. What is there and is no file, such as /dev/stdout or a pipe, is written to as it is.
     """
-    scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    target = Path(os.path.realpath(path))
+    if path.exists() and not target.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         with scratch.open("wb") as file:
             yield file
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-        scratch.replace(path)
+        scratch.replace(target)
         if durable:
-            flush_entry(path.parent)
+            flush_entry(target.parent)
     finally:
         scratch.unlink(missing_ok=True)
 

@@ -496,6 +496,31 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "there.txt").write_text("old")
+    for name in ("there.txt", "absent.txt"):
+        link = tmp_path / name
+        link.symlink_to(folder / name)
+        atomic_dirs.write_text(link, "new")
+        assert link.is_symlink() and (folder / name).read_text() == "new"
+    assert sorted(path.name for path in folder.iterdir()) == ["absent.txt", "there.txt"]
+
+
+def test_what_is_no_file_is_written_to_as_it_is(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    named = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    unnamed, writing = os.pipe()
+    for reading, path in ((named, pipe), (unnamed, Path(f"/dev/fd/{writing}"))):
+        atomic_dirs.write_text(path, "text")
+        assert os.read(reading, 100) == b"text"
+    assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]
+    for handle in (named, unnamed, writing):
+        os.close(handle)
+
+
 def ring(root: Path, length: int) -> list[str]:
     """Adapters of which each names the next as its base; their manifests have seals that fit."""
     store = CheckpointStore(root)
