@@ -72,6 +72,7 @@ class Home:
 
     def close(self) -> None:
         """Close the database; a home is also a context manager."""
+        self.workspace.progress.end()
         self.workspace.tracker.close()
 
     def __enter__(self) -> Home:

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import traceback
+from typing import TextIO
 
 import click
 
@@ -16,6 +17,7 @@ from db.redact import redact_error
 from pipelines.cli.options import Session, shared
 from pipelines.cli.setting_options import EPILOG, SettingOption
 from pipelines.runs import launch
+from pipelines.runs.progress import write
 from recovery.launch_env import launch_rank
 from recovery.printable import printable
 
@@ -131,9 +133,10 @@ def cli() -> None:
 def main() -> None:
     """Run a command; print an error as one line (what, where, what to do), a traceback only with --debug."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    logging.basicConfig(level=logging.WARNING, handlers=[_warnings()])
-    logging.captureWarnings(True)
+    _open_standard_error()
     session = Session()
+    logging.basicConfig(level=logging.WARNING, handlers=[_Warnings(session)])
+    logging.captureWarnings(True)
     try:
         if launch_rank():
             from pipelines import worker_process
@@ -141,7 +144,7 @@ def main() -> None:
             worker_process.follow()
             return
         _end_on_request()
-        cli.main(obj=session, prog_name="recover", standalone_mode=False)
+        _run(session)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
@@ -156,10 +159,24 @@ def main() -> None:
         sys.exit(1)
     except Exception as error:  # noqa: BLE001 - the edge: whatever it is becomes one line
         if session.debug:
-            print(_shown(traceback.format_exc()), file=sys.stderr, end="")
+            write(_shown(traceback.format_exc()), sys.stderr)
         sys.exit(_explain(error))
     finally:
         launch.dismiss()
+
+
+def _open_standard_error() -> None:
+    """Write to nowhere where standard error is closed: the next file that is opened would take its number."""
+    if sys.stderr is None:  # after `2>&-`
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process
+
+
+def _run(session: Session) -> None:
+    """Run the command; an error that ends it begins a line of its own."""
+    try:
+        cli.main(obj=session, prog_name="recover", standalone_mode=False)
+    finally:
+        session.end_line()
 
 
 def _end_on_request() -> None:
@@ -207,7 +224,7 @@ def _explain(error: Exception) -> int:
 
 def _say(text: str) -> None:
     """Print one line on standard error."""
-    print(_shown(text.partition("\n")[0]), file=sys.stderr)
+    write(_shown(text.partition("\n")[0]) + "\n", sys.stderr)
 
 
 def _shown(text: str) -> str:
@@ -222,8 +239,15 @@ class _Plain(logging.Formatter):
         return _shown(super().format(record))
 
 
-def _warnings() -> logging.Handler:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setLevel(logging.WARNING)  # bm25s and others give their own loggers a level below the root's
-    handler.setFormatter(_Plain("%(message)s"))
-    return handler
+class _Warnings(logging.StreamHandler[TextIO]):
+    """Warnings on standard error, below the progress that a terminal shows."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(sys.stderr)
+        self.session = session
+        self.setLevel(logging.WARNING)  # bm25s and others give their own loggers a level below the root's
+        self.setFormatter(_Plain("%(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.session.end_line()
+        super().emit(record)

@@ -51,7 +51,7 @@ def corpus_command(
     reading = settings.reading if settings else ReadingConfig()
     with Tree(folder):
         pass  # what is no folder is refused before a tokenizer is loaded
-    shown = Progress(quiet=session.quiet)
+    shown = session.progress = Progress(quiet=session.quiet)
     step = partial(shown.step, "reading")
     made = preview.preview(
         folder,

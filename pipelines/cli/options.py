@@ -17,6 +17,7 @@ from click.core import ParameterSource
 from pipelines.config.seeds import MOST_SEED
 
 if TYPE_CHECKING:
+    from pipelines.runs.progress import Progress
     from pipelines.runs.workspace import Workspace
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,6 +35,7 @@ class Session:
     quiet: bool = False
     debug: bool = False
     changes: dict[str, Any] = field(default_factory=dict)  # recover.yaml keys that options override
+    progress: Progress | None = None  # of the command, once it shows some
 
     @property
     def place(self) -> Path:
@@ -54,9 +56,9 @@ class Session:
         if docs is not None:
             with Tree(docs):
                 pass
-        progress = Progress(quiet=self.quiet)
+        self.progress = Progress(quiet=self.quiet)
         implicit = self.home is None
-        return Workspace.open(self.place, self.db, progress, create=create, implicit=implicit)
+        return Workspace.open(self.place, self.db, self.progress, create=create, implicit=implicit)
 
     def refuse_foreign(self, docs: Path | None) -> None:
         """Refuse a home that was only found, in a place that is not the user's own."""
@@ -76,11 +78,17 @@ class Session:
         from db.redact import redact, redact_text
         from recovery.printable import printable, printable_json
 
+        self.end_line()
         if self.json:
             document = json.dumps(finite(redact(data)), indent=2, ensure_ascii=False, default=str)
             click.echo(printable_json(document))
         else:
             click.echo(printable(redact_text(human() if callable(human) else human)))
+
+    def end_line(self) -> None:
+        """Let what is printed next begin a line of its own, below the progress that a terminal shows."""
+        if self.progress:
+            self.progress.end()
 
 
 def finite(value: Any) -> Any:

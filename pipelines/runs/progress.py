@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -14,13 +17,17 @@ from recovery.printable import printable
 
 LOG_EVERY = 10.0  # seconds between lines where the line cannot be rewritten
 SOONEST_ETA = 1.0  # seconds before which the pace says nothing
+COLUMNS = 80  # of a terminal that does not say how wide it is
+GONE = (errno.EPIPE, errno.EIO)  # a closed pipe, a lost terminal
 
 
 class Progress:
+    """What a run says; once that cannot be written any more, the run goes on in silence."""
+
     def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
-        self.quiet = quiet
         self.stream = stream or sys.stderr
-        self._live = self.stream.isatty()
+        self.quiet = quiet or self.stream is None
+        self._live = _can_rewrite(self.stream)
         self._shown = ""  # what a terminal shows and the next line overwrites
         self._ended = ""  # label of the stage whose last step was shown just now
         self._last = 0.0
@@ -28,9 +35,8 @@ class Progress:
     def say(self, text: str) -> None:
         """Print a line that stays."""
         if not self.quiet:
-            self._clear()
             self._ended = ""
-            print(printable(redact_text(text)), file=self.stream, flush=True)
+            self._write(f"{self._erasure()}{printable(redact_text(text))}\n")
 
     def step(
         self, label: str, step: int, steps: int, *, eta_seconds: float | None = None, note: str = ""
@@ -45,19 +51,75 @@ class Progress:
         self._last = now
         self._ended = label if step >= steps else ""
         eta = f"  ETA {duration(eta_seconds)}" if eta_seconds is not None and step < steps else ""
-        text = printable(f"  {label:<12} {step:>4}/{steps}  {note}{eta}")
+        head, note = printable(f"  {label:<12} {step:>4}/{steps}  "), printable(note)
         if not self._live:
-            print(text, file=self.stream, flush=True)
+            self._write(f"{head}{note}{eta}\n")
             return
-        self._clear()
-        self.stream.write(text)
-        self.stream.flush()
+        text = _fitted(head, note, eta, _columns(self.stream))
+        self._write(self._erasure() + text)
         self._shown = text
 
-    def _clear(self) -> None:
+    def end(self) -> None:
+        """Let what is printed next begin a line of its own, below the one that a terminal shows."""
         if self._shown:
-            self.stream.write("\r" + " " * len(self._shown) + "\r")
             self._shown = ""
+            self._write("\n")
+
+    def _erasure(self) -> str:
+        """Return what removes the line that a terminal shows."""
+        width, self._shown = len(self._shown), ""
+        return f"\r{' ' * width}\r" if width else ""
+
+    def _write(self, text: str) -> None:
+        if not write(text, self.stream):
+            self.quiet = True
+
+
+def write(text: str, stream: TextIO | None) -> bool:
+    """Write at once, and return whether that was possible."""
+    if stream is None:  # as after `2>&-`
+        return False
+    try:
+        stream.write(text)
+        stream.flush()
+    except (OSError, ValueError) as error:
+        if getattr(error, "errno", None) in GONE:
+            _discard(stream)
+        return False
+    return True
+
+
+def _discard(stream: TextIO) -> None:
+    """Let all that is written to a stream go nowhere, and what it still holds.
+
+    A library's own bar would end the run otherwise, and Python would end with an exit code of its own.
+    """
+    with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
+
+
+def _can_rewrite(stream: TextIO | None) -> bool:
+    """Return whether a stream is a terminal in which a line can be rewritten."""
+    if stream is None or stream.closed:
+        return False
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _columns(stream: TextIO) -> int:
+    """Return how many characters a terminal shows side by side."""
+    with suppress(OSError, ValueError):
+        return os.get_terminal_size(stream.fileno()).columns or COLUMNS
+    return COLUMNS
+
+
+def _fitted(head: str, note: str, eta: str, columns: int) -> str:
+    """Return a line that a terminal does not wrap: only its last row could be rewritten.
+
+    The note is cut first, as the time left is wanted most.
+    """
+    most = columns - 1
+    room = max(most - len(head) - len(eta), 0)
+    return f"{head}{note[:room]}{eta}"[:most]
 
 
 def reading_progress(

@@ -93,6 +93,7 @@ class Workspace:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.progress.end()
         self.tracker.close()
 
     @staticmethod

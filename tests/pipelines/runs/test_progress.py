@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
+import subprocess
+import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -105,3 +110,91 @@ def test_no_time_left_is_guessed_from_the_first_moment(monkeypatch: pytest.Monke
     monkeypatch.setattr("pipelines.runs.progress.time.monotonic", lambda: 100.0)
     assert time_left(99.5, 50, 100) is None  # half a second
     assert time_left(90.0, 50, 100) == 10.0
+
+
+class Lost(io.StringIO):
+    """A stream that nothing reads any more."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def write(self, text: str, /) -> int:
+        raise self.error
+
+
+CLOSED = ValueError("I/O operation on closed file.")
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(errno.EPIPE, "gone"), OSError(errno.EIO, "gone"), CLOSED])
+def test_a_run_goes_on_where_its_progress_cannot_be_written(error: Exception) -> None:
+    progress = Progress(stream=Lost(error))
+    progress.step("midtrain", 1, 2)
+    assert progress.quiet
+    progress.say("next")
+    progress.step("midtrain", 2, 2)
+    progress.end()
+
+
+RUN = """
+from pipelines.runs.progress import Progress
+progress = Progress()
+for number in range(3):
+    progress.say("line")
+print("done")
+"""
+
+
+def test_a_lost_pipe_does_not_change_how_a_run_ends() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, "-c", RUN], stdout=subprocess.PIPE, stderr=writing, text=True)
+    os.close(writing)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+
+
+def test_a_closed_standard_error_is_quiet() -> None:
+    words = ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-c", RUN]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+
+
+class Terminal(io.StringIO):
+    """A terminal that does not say how wide it is."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_follows_the_progress_in_a_terminal_begins_its_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    shown = Terminal()
+    progress = Progress(stream=shown)
+    progress.step("midtrain", 40, 40, note="tokens")
+    progress.end()
+    progress.end()
+    shown.write("result\n")
+    assert shown.getvalue() == "  midtrain       40/40  tokens\nresult\n"
+
+
+def test_a_line_that_is_rewritten_is_never_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    shown = Terminal()
+    Progress(stream=shown).step("midtrain", 7, 40, note="tokens" * 40)
+    assert len(shown.getvalue()) == 79
+    master, slave = os.openpty()
+    termios.tcsetwinsize(slave, (24, 40))
+    with os.fdopen(slave, "w") as narrow:
+        Progress(stream=narrow).step("midtrain", 7, 40, eta_seconds=65.0, note="loss 1.234  reverse kl 0.1")
+        line = os.read(master, 1000).decode()
+    os.close(master)
+    assert line == "  midtrain        7/40  loss   ETA 1:05" and len(line) == 39
+
+
+def test_a_terminal_that_cannot_rewrite_a_line_is_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    shown = Terminal()
+    progress = Progress(stream=shown)
+    progress.step("midtrain", 1, 2, note="tokens")
+    progress.step("midtrain", 2, 2, note="tokens")
+    assert shown.getvalue().splitlines() == [f"  midtrain        {number}/2  tokens" for number in (1, 2)]
