@@ -149,6 +149,7 @@ def shared(command: F) -> F:
             "--home",
             metavar="DIR",
             envvar="RECOVER_HOME",
+            is_eager=True,  # before --processes, whose errors name it
             **kept,
             help=f"folder of settings, database, checkpoints and runs (default: {DEFAULT_HOME})",
         ),
@@ -216,7 +217,9 @@ def _launch(ctx: click.Context, param: click.Parameter, count: int | None) -> No
     from recovery.launch_env import launched
 
     if count and count > 1 and launched() == 1:
-        sys.exit(launch(count))  # ctx.exit's code would not reach main()
+        session = ctx.ensure_object(Session)
+        home = session.place if session.home else None
+        sys.exit(launch(count, home))  # ctx.exit's code would not reach main()
 
 
 def state_words(row: dict[str, Any]) -> str:

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.runs.kinds import kind_of
+from recovery.command_line import command
 from recovery.engines.child_process import die_with_parent
-from recovery.errors import InputError
+from recovery.errors import InputError, RecoverError
 from recovery.launch_env import RENDEZVOUS, launch_rank, launched
 from recovery.usable_cpus import usable_cpus
 
@@ -92,8 +93,11 @@ def too_few_gpus() -> str | None:
     return None
 
 
-def launch(count: int) -> int:
-    """Run this very command line in `count` processes on this machine; returns the first one's exit code."""
+def launch(count: int, home: Path | None = None) -> int:
+    """Run this very command line in `count` processes on this machine; returns the first one's exit code.
+
+    `home` is that of the command, unless a command finds it.
+    """
     if count < 1:
         raise InputError(f"--processes {count}: give 1 or more")
     with tempfile.TemporaryDirectory(prefix="recover-") as private:
@@ -102,17 +106,44 @@ def launch(count: int) -> int:
             while all(child.poll() is None for child in children):
                 time.sleep(0.2)
             _settle(children)
+            return _outcome([child.poll() for child in children], home)
         except KeyboardInterrupt as request:
             if request.args != (BY_SIGTERM,):  # the terminal has interrupted the children too
                 _settle(children)
             else:
                 children[0].terminate()
                 _settle(children[:1])
+            code = children[0].poll()
+            if code is None or code < 0:  # it cannot have said that it is interrupted
+                raise
+            return code
         finally:
             for child in children:
                 child.kill()
                 child.wait()
-    return children[0].returncode if children[0].returncode > 0 else max(abs(c.returncode) for c in children)
+
+
+def _outcome(codes: list[int | None], home: Path | None) -> int:
+    """Return the first process's exit code, or else another one's; say so where a process was killed.
+
+    A code is None where a process had to be ended here.
+    """
+    first = codes[0]
+    if first is not None and first > 0:  # it has said why
+        return first
+    killed = [rank for rank, code in enumerate(codes) if code is not None and code < 0]
+    if killed and first != 0:  # 0: the command is done
+        raise _killed(killed[0], codes, home)
+    return max(1 if code is None or code < 0 else code for code in codes)
+
+
+def _killed(rank: int, codes: list[int | None], home: Path | None) -> RecoverError:
+    """Return the error of a process that a signal has ended, with the command that goes on."""
+    number, count = -(codes[rank] or 0), len(codes)
+    name = next((one.name for one in signal.Signals if one == number), f"signal {number}")
+    why = ", as happens where memory runs out" if number == signal.SIGKILL else ""
+    resume = command(home, "resume", "--processes", str(count))
+    return RecoverError(f"process {rank + 1} of {count} was ended by {name}{why}: go on with `{resume}`")
 
 
 def _settle(children: list[subprocess.Popen[bytes]]) -> None:

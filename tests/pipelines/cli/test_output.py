@@ -1,0 +1,110 @@
+"""Where results, warnings and errors are printed: below the progress, and only where something reads them."""
+
+from __future__ import annotations
+
+import io
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.cli.commands import _Warnings
+from pipelines.cli.options import Session
+from pipelines.corpus import preview
+from pipelines.runs import launch, progress
+from recovery.errors import InputError, RecoverError
+from tests.support.commands import Recover, make_world
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make standard error look like a terminal."""
+    monkeypatch.setattr(progress, "_can_rewrite", lambda stream: True)
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_result_begins_below_the_progress(recover: Recover, tmp_path: Path) -> None:
+    said = recover("--home", tmp_path / "home", "corpus", make_world(tmp_path))
+    assert said.code == 0 and said.out
+    assert said.err.endswith("2/2  files, 0.0 of 0.0 MB\n")
+
+
+@pytest.mark.usefixtures("terminal")
+def test_an_error_begins_below_the_progress(
+    recover: Recover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, progress: Callable[[int, int], None], **__: object) -> Any:
+        progress(1, 10)
+        raise InputError("this file cannot be read")
+
+    monkeypatch.setattr(preview, "preview", fail)
+    said = recover("--home", tmp_path / "home", "corpus", make_world(tmp_path))
+    assert said.code == 2
+    assert said.err.splitlines()[-1] == "Error: this file cannot be read"
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_warning_begins_below_the_progress() -> None:
+    shown = io.StringIO()
+    live = progress.Progress(stream=shown)
+    handler = _Warnings(Session(progress=live))
+    handler.setStream(shown)
+    live.step("midtrain", 1, 2)
+    handler.emit(logging.makeLogRecord({"msg": "step 1 was not saved"}))
+    assert shown.getvalue().splitlines()[-1] == "step 1 was not saved"
+
+
+def test_no_error_is_printed_among_the_results_where_standard_error_is_closed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pipelines.cli", "--home", str(tmp_path / "none"), "ls"]
+    done = subprocess.run(["sh", "-c", 'exec "$@" 2>&-', "sh", *command], stdout=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_a_killed_process_is_named_with_the_command_that_goes_on(
+    recover: Recover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spawn(rank: int, count: int, rendezvous: Path) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(["sh", "-c", "exit 1" if rank else "kill -KILL $$"])
+
+    monkeypatch.setattr(launch, "_spawn", spawn)
+    home = tmp_path / "home"
+    said = recover("midtrain", "--docs", tmp_path, "--processes", 2, "--home", home)
+    assert said.code == 1
+    assert said.error == (
+        "Error: process 1 of 2 was ended by SIGKILL, as happens where memory runs out: "
+        f"go on with `recover --home {home} resume --processes 2`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("codes", "code"),
+    [
+        ([0, 0], 0),
+        ([3, -9], 3),
+        ([130, None], 130),
+        ([0, 2], 2),
+        ([0, -11], 1),
+        ([0, None], 1),
+        ([None, 2], 2),
+    ],
+)
+def test_several_processes_end_with_a_code_that_is_listed(codes: list[int | None], code: int) -> None:
+    assert launch._outcome(codes, None) == code
+
+
+@pytest.mark.parametrize(
+    ("codes", "said"),
+    [
+        ([-15, 1], "process 1 of 2 was ended by SIGTERM:"),
+        ([None, -9], "process 2 of 2 was ended by SIGKILL,"),
+    ],
+)
+def test_a_signal_is_an_error_unless_the_first_process_has_ended_by_itself(
+    codes: list[int | None], said: str
+) -> None:
+    with pytest.raises(RecoverError, match=said):
+        launch._outcome(codes, None)
