@@ -181,6 +181,21 @@ def test_an_end_that_cannot_be_recorded_hides_no_error(
     assert "could not be recorded: database cannot be reached" in caplog.text
 
 
+@pytest.mark.parametrize(("mode", "private"), [(0o755, True), (0o775, False), (0o700, False)])
+def test_in_a_folder_that_was_there_what_others_could_read_is_the_owners_alone(
+    tmp_path: Path, mode: int, private: bool
+) -> None:
+    """One that a group may write to is shared on purpose; in one that is private nothing has to be hidden."""
+    home = tmp_path / "home"
+    home.mkdir()
+    home.chmod(mode)
+    with Workspace.open(home) as ws:
+        run_stage(ws, "eval", lambda _: {}, config={}, key="one")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in home.iterdir() if path.is_dir()}
+    assert modes.keys() == ({"runs", "checkpoints", "prompts", "probes"} if private else {"runs"})
+    assert not private or set(modes.values()) == {0o700}
+
+
 def test_a_database_is_remembered_after_a_kill_while_it_was_noted(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
