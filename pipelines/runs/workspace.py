@@ -72,6 +72,13 @@ class Workspace:
     def _require_project(self) -> None:
         """Refuse to work in the project of another home of the same database."""
         db = self.tracker.db
+        if original := home_project.copied_from(self.home, db):
+            db.close()
+            raise InputError(
+                f"{self.home} is a copy of {original}, which works in the same project of database "
+                f"{db.where}: `{command(self.named_home, 'init')}` with this database gives it its own; "
+                f"to go on here with what was begun, move {original} away first"
+            )
         if not self._is_new and home_project.is_anothers(self.home, db):
             owner = queries.project_home(db, db.project) or "another home"
             db.close()
