@@ -43,9 +43,9 @@ def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str |
     """Run a cycle, or go on with it; returns {"cycle": number, "status": ...}."""
     begun = queries.run_of_key(ws.tracker.db, key, parent=parent) if key else None
     job = kept_probes.read_as_kept(ws, job)
+    job = pinned(ws, job, texts_kept=begun is not None and kept_before(ws, begun["id"], MIDTRAIN))
     if job.two_looks:  # a file that is gone is refused before hours of training
         further_path(job.settings.eval)
-    job = pinned(ws, job, texts_kept=begun is not None and kept_before(ws, begun["id"], MIDTRAIN))
     return run_job(ws, "cycle", _failure_recorded, job, parent=parent, key=key)
 
 

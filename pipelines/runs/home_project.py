@@ -31,12 +31,31 @@ def is_anothers(home: Path, db: Database) -> bool:
     Homes of earlier versions have noted nothing: they are known by their runs. Containers may have the same
     host name and folder, so that the place counts only where there is no run yet.
     """
+    if copied_from(home, db):
+        return True
     if _is_its_own(home, db) or _noted(home, db):
         return False
     if runs := queries.run_ids(db):
         return not _holds_one_of(home, runs)
     recorded = queries.project_home(db, DEFAULT_PROJECT)
     return recorded not in (None, _place(home)) or _lacks_base(home, db)
+
+
+def copied_from(home: Path, db: Database) -> Path | None:
+    """Return the home that this one is a copy of, as long as that works in the same project.
+
+    A home that was moved is no longer where it took its project.
+    """
+    file = home / PROJECT_NAME
+    if _named(home, db) is None:
+        return None
+    place = _note_of(file)[1]
+    there = Path(place.partition(":")[2], PROJECT_NAME)
+    try:
+        copied = bool(place) and not there.samefile(file) and there.read_bytes() == file.read_bytes()
+    except OSError:  # gone, or not to be read
+        return None
+    return there.parent if copied else None
 
 
 def settle(home: Path, tracker: Tracker, *, new: bool) -> Tracker:
@@ -60,6 +79,11 @@ def _is_its_own(home: Path, db: Database) -> bool:
 
 
 def _noted(home: Path, db: Database) -> str | None:
+    """Return the project that the home's file names, unless the home is a copy."""
+    return None if copied_from(home, db) else _named(home, db)
+
+
+def _named(home: Path, db: Database) -> str | None:
     """Return the project that the home's file names, unless that is one of another database.
 
     The place is compared as it was recorded, not with where the home is now: homes are moved, and a
@@ -68,9 +92,15 @@ def _noted(home: Path, db: Database) -> str | None:
     file = home / PROJECT_NAME
     if _is_its_own(home, db) or not file.is_file():
         return None
-    name, _, place = file.read_text(encoding="utf-8").removesuffix("\n").partition("\n")
+    name, place = _note_of(file)
     same = queries.project_home(db, name) == place if place else name in queries.projects(db)
     return name if same else None
+
+
+def _note_of(file: Path) -> tuple[str, str]:
+    """Return a project, and the place recorded for it, as a home notes them."""
+    name, _, place = file.read_text(encoding="utf-8").removesuffix("\n").partition("\n")
+    return name, place
 
 
 def _take(home: Path, tracker: Tracker) -> Tracker:

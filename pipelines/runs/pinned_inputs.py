@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipelines.config.jobs import DOCUMENTS_INPUT, SUPERSEDED_INPUT, Job
 from pipelines.config.sections.midtrain import MidtrainConfig
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 J = TypeVar("J", bound=Job)
 MODEL = "model section of recover.yaml"
 TAUGHT = (DOCUMENTS_INPUT, SUPERSEDED_INPUT)  # what a training reads once, and keeps
+HELD = ("prompts", "probes")  # folders of a home with files that runs read
 BLOCK = 2**20
 
 
@@ -34,6 +35,7 @@ def pinned(ws: Workspace, job: J, *, texts_kept: bool = False) -> J:
 
     Documents may change once their texts are kept: a resumed run reads those. One that is gone keeps its
     hash: it may come back as it was, and what still reads it refuses to go on without it."""
+    job = _moved_along(ws, job)
     sources = {n: place for n, place in job.sources().items() if not (texts_kept and n in TAUGHT)}
     current = hashes(sources, _left_out(ws, job))
     if texts_kept:
@@ -45,6 +47,27 @@ def pinned(ws: Workspace, job: J, *, texts_kept: bool = False) -> J:
         if before != digest:
             raise changed(name, job.sources().get(name), kept_questions(ws, before))
     return job.model_copy(update={"inputs": {**job.inputs, **current}})
+
+
+def _moved_along(ws: Workspace, job: J) -> J:
+    """Return the job with the files that the home holds where they lie now: it may have been moved."""
+    places, sources = dict[str, str](), job.sources()
+    for name in sources.keys() & job.inputs.keys():
+        old = Path(sources[name])
+        here = str(ws.home.absolute() / old.parent.name / old.name)
+        lost = old.parent.name in HELD and not hashes({name: sources[name]})
+        if lost and hashes({name: here}) == {name: job.inputs[name]}:
+            places[sources[name]] = here
+    return type(job)(**_renamed(job.model_dump(), places)) if places else job
+
+
+def _renamed(value: Any, places: Mapping[str, str]) -> Any:
+    """Return a job's values with other places for some files, wherever they are named."""
+    if isinstance(value, dict):
+        return {key: _renamed(inner, places) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_renamed(inner, places) for inner in value]
+    return places.get(value, value) if isinstance(value, str) else value
 
 
 def _of_model(model: ModelConfig, before: str | None) -> str:

@@ -7,7 +7,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from db.errors import TrackerError
 from db.reads import queries
+from db.schema import Run
 from db.writes.live import LiveRun
 from pipelines.config.sections.base import Section
 from pipelines.runs import launch
@@ -104,7 +105,12 @@ def run_stage(
     seed: int | None = None,
 ) -> Result:
     """Do the work, or return its recorded result where it was done before."""
-    run = workspace.tracker.start_run(
+    db = workspace.tracker.db
+    begun = queries.run_of_key(db, key, parent=parent) if key else None
+    if begun and begun["status"] == "done":
+        return _recorded_result(workspace, begun["id"], begun["result"])
+    start = partial(
+        workspace.tracker.start_run,
         kind,
         parent=parent,
         key=key,
@@ -113,20 +119,33 @@ def run_stage(
         versions=versions(),
         git_revision=code_revision(),
     )
-    directory = workspace.run_directory(run.id)
-    if run.done:
-        return _recorded_result(workspace, run.id, run.result)
-    with exclusive(directory):
-        now = queries.run(workspace.tracker.db, run.id)
+    with _at_work(workspace, begun, start) as run:
+        now = queries.run(db, run.id)
         if now["status"] == "done":  # by another process, just before this one had the lock
             return _recorded_result(workspace, run.id, now["result"])
         with _recorded(workspace, run.id), workspace.tracker.live(run.id) as live:
+            directory = workspace.run_directory(run.id)
             ledger = Ledger(directory, run.attempts, timed=kind_of(kind).works_itself)
             stage = Stage(run.id, str(config.get("label", kind)), directory, live, workspace, ledger)
             stage.resumed = run.attempts > 1
-            if stage.resumed and (said := scored_by_other_code(workspace.tracker.db, run.id)):
+            if stage.resumed and (said := scored_by_other_code(db, run.id)):
                 stage.say(said)
             return _worked(stage, kind, work, config)
+
+
+@contextmanager
+def _at_work(workspace: Workspace, begun: dict[str, Any] | None, start: Callable[[], Run]) -> Iterator[Run]:
+    """Record that a run is at work, and hold its lock.
+
+    One that has begun before is locked first: what is recorded of a run that another process works on stays.
+    """
+    with ExitStack() as held:
+        if begun:
+            held.enter_context(exclusive(workspace.run_directory(begun["id"])))
+        run = start()
+        if not begun or run.id != begun["id"]:  # which was given up meanwhile, so that this is a new one
+            held.enter_context(exclusive(workspace.run_directory(run.id)))
+        yield run
 
 
 def _worked(stage: Stage, kind: str, work: Callable[[Stage], Result], config: dict[str, Any]) -> Result:
@@ -177,9 +196,11 @@ def exclusive(directory: Path) -> Iterator[None]:
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             name = directory.name
             raise RecoverError(f"run {name} is being worked on by another process: wait for it") from error
+        except OSError as error:
+            raise atomic_dirs.without_locks(directory, error) from error
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 
 DATABASE_ELSEWHERE = "database.url"  # in a home that was made with --db
+PRIVATE = (RUNS, CHECKPOINTS, "prompts", "probes")  # folders with texts and weights
 
 
 @dataclass
@@ -70,6 +72,13 @@ class Workspace:
     def _require_project(self) -> None:
         """Refuse to work in the project of another home of the same database."""
         db = self.tracker.db
+        if original := home_project.copied_from(self.home, db):
+            db.close()
+            raise InputError(
+                f"{self.home} is a copy of {original}, which works in the same project of database "
+                f"{db.where}: `{command(self.named_home, 'init')}` with this database gives it its own; "
+                f"to go on here with what was begun, move {original} away first"
+            )
         if not self._is_new and home_project.is_anothers(self.home, db):
             owner = queries.project_home(db, db.project) or "another home"
             db.close()
@@ -246,10 +255,20 @@ def _make(home: Path) -> None:
         raise _uninitialised(home)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_folders_private(home)
     except OSError as error:
         raise InputError(
             f"--home {home} cannot be made: {error.strerror}: choose a folder you may write to"
         ) from error
+
+
+def _make_folders_private(home: Path) -> None:
+    """Make the folders of a home that others may enter for its owner alone; one that a group may write to is
+    shared on purpose."""
+    mode = home.stat().st_mode
+    if mode & (stat.S_IRWXG | stat.S_IRWXO) and not mode & stat.S_IWGRP:
+        for name in PRIVATE:
+            (home / name).mkdir(mode=0o700, exist_ok=True)
 
 
 def _make_private(path: Path) -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,6 +27,7 @@ from recovery.forward.hidden_states import is_adapter, unwrap
 from recovery.models.hub import quiet
 from recovery.models.saving import save
 from recovery.seeds import step_seed
+from recovery.storage import atomic_dirs
 
 if TYPE_CHECKING:
     from recovery.engines.vllm_server import Server
@@ -42,6 +42,7 @@ COMPLETIONS = "/v1/completions"
 MOST_REQUESTS = 256  # requests in flight to one server, of all processes that ask it
 OUT_OF_REACH = (403, 405, 501)  # what a proxy answers that lets only /v1 through
 UNSEEN = ("No adapter found", NO_WEIGHTS)  # vLLM and its worker say so of a folder that they do not see
+SENT = "recover-student-"  # before the name of a folder of weights
 RESTART_SECONDS = 60.0  # longest wait for an external server to come back
 
 
@@ -73,7 +74,7 @@ class ServerEngine:
         self.lengths = [length for _, length in described]  # tokens of prompt and answer; None: it says none
         self.version = 0  # of the weights that the servers hold
         self.closed = False
-        self._adapter: Path | None = None  # the folder of the adapter that the servers hold
+        self._adapter: ExitStack[bool | None] = ExitStack()  # the folder of the adapter that the servers hold
         self._token = secrets.token_hex(3)  # makes this run's adapter names unique on a shared server
 
     def _described(self, url: str) -> tuple[str, int | None]:
@@ -218,13 +219,15 @@ class ServerEngine:
         An adapter's files stay until the next one is loaded: vLLM reads them again after other clients' own.
         """
         self.version += 1
-        folder = Path(tempfile.mkdtemp(prefix="recover-weights-", dir=self.settings.exchange))
-        unused: Path | None = folder
+        root = Path(self.settings.exchange or tempfile.gettempdir())
+        unused: ExitStack[bool | None] = ExitStack()
         try:
+            folder = unused.enter_context(atomic_dirs.new_directory(root, SENT))
+            folder.chmod(0o700)
             if is_adapter(student.model):
                 save(student, folder)
                 self._load_adapter(str(folder))
-                unused, self._adapter = self._adapter, folder
+                unused, self._adapter = self._adapter, unused
                 return
             with quiet():
                 weights = None if student.weights is None else dict(student.weights)
@@ -234,8 +237,7 @@ class ServerEngine:
                 self._update(url, "/collective_rpc", request)
                 self._update(url, "/reset_prefix_cache", {})
         finally:
-            if unused is not None:
-                shutil.rmtree(unused, ignore_errors=True)
+            unused.close()
 
     def _load_adapter(self, folder: str) -> None:
         """Load each version under a new name: vLLM can silently drop weights when it reloads in place."""
@@ -320,8 +322,7 @@ class ServerEngine:
         for server in self.servers:
             server.stop()
         self.client.close()
-        if self._adapter is not None:
-            shutil.rmtree(self._adapter, ignore_errors=True)
+        self._adapter.close()
 
     def _require_open(self) -> None:
         if self.closed:

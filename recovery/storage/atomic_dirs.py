@@ -1,7 +1,8 @@
 """Directories and files that are either whole or absent, and the hashes of their bytes. No torch here.
 
 A directory is written under `tmp-*`, flushed to the disk, then renamed: a kill at any moment leaves
-either the old state or the new one. Leftovers of killed writers are swept by the next writer.
+either the old state or the new one. A locked file beside it says that its writer lives; leftovers of killed
+writers are swept by the next one.
 """
 
 from __future__ import annotations
@@ -35,26 +36,26 @@ FileTable = dict[str, dict[str, Any]]
 
 
 @contextmanager
-def new_directory(root: Path) -> Iterator[Path]:
-    """Create a `root/tmp-*` directory; remove it at the end unless it was renamed.
+def new_directory(root: Path, prefix: str = TEMPORARY) -> Iterator[Path]:
+    """Create a directory `tmp-*` (or with another prefix); remove it at the end unless it was renamed.
 
     Storage errors (disk full, no permission) come out as one-line RecoverErrors.
     """
     with storage_errors(root):
         root.mkdir(parents=True, exist_ok=True)
-        with _lock(root):
-            _sweep(root)
-            directory = root / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(6)}"
-            directory.mkdir()
-            handle = _hold(directory)
+        _sweep(root, prefix)
+        directory = root / f"{prefix}{os.getpid()}-{secrets.token_hex(6)}"
+        handle = _hold(directory)
     try:
         with storage_errors(root):
+            directory.mkdir()
             yield directory
     finally:
         if directory.exists():
             shutil.rmtree(directory, ignore_errors=True)
         if handle is not None:
             os.close(handle)
+            _mark(directory).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -139,43 +140,56 @@ def flush_entry(path: Path) -> None:
         os.close(handle)
 
 
-@contextmanager
-def _lock(root: Path) -> Iterator[None]:
-    """Serialise "sweep, make and hold a directory"; held for milliseconds, released by a kill."""
-    if locks is None:
-        yield
-        return
-    handle = os.open(root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        locks.flock(handle, locks.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+def without_locks(place: Path, error: OSError) -> RecoverError:
+    """Return the refusal of a place whose file system knows no locks."""
+    return RecoverError(
+        f"{place}: its file system has no locks ({error.strerror}), which keep two processes from "
+        "writing the same files: put the home on a local disk, or mount this with locks (Lustre: -o flock)"
+    )
+
+
+def _mark(directory: Path) -> Path:
+    return directory.with_name(f".{directory.name}.lock")
 
 
 def _hold(directory: Path) -> int | None:
-    """Mark a directory as being written: the lock ends with the process, however that ends."""
+    """Mark a directory as being written, before it is made: the lock ends with the process, however it ends.
+
+    The lock is on a file, as on NFS each machine knows only its own locks of folders. It is held first, so
+    that no other writer takes the directory for a leftover.
+    """
     if locks is None:
         return None
-    handle = os.open(directory, os.O_RDONLY)
+    mark = _mark(directory)
+    handle = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         locks.flock(handle, locks.LOCK_EX | locks.LOCK_NB)
-    except OSError:
+    except OSError as error:
         os.close(handle)
-        raise
+        mark.unlink(missing_ok=True)
+        raise without_locks(directory.parent, error) from error
     return handle
 
 
-def _sweep(root: Path) -> None:
+def _sweep(root: Path, prefix: str) -> None:
     """Remove the temporary directories whose writer is gone."""
-    for leftover in root.glob(f"{TEMPORARY}*") if locks else ():
-        try:
-            handle = _hold(leftover)
-        except OSError:
-            continue
+    for leftover in root.glob(f"{prefix}*") if locks else ():
+        with suppress(OSError):  # its writer lives, or it has just ended
+            _sweep_unheld(leftover)
+
+
+def _sweep_unheld(leftover: Path) -> None:
+    """Remove a directory that no process holds; raise OSError for one that is held."""
+    mark = _mark(leftover)
+    # One without a mark is that of an earlier version, which locked the directory itself, or was put aside.
+    place, access = (mark, os.O_RDWR) if mark.exists() else (leftover, os.O_RDONLY)
+    handle = os.open(place, access | os.O_NOFOLLOW)
+    try:
+        locks.flock(handle, locks.LOCK_EX | locks.LOCK_NB)
         shutil.rmtree(leftover, ignore_errors=True)
-        if handle is not None:
-            os.close(handle)
+        mark.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
 
 
 @contextmanager

@@ -258,6 +258,31 @@ def test_a_home_keeps_its_project_where_it_is_moved_and_under_another_host_name(
             assert ws.tracker.db.project == project
 
 
+def test_a_copy_of_a_home_is_not_taken_for_the_home_itself(tmp_path: Path) -> None:
+    """It resumed a run that the home was working on, and pruning it forgot the home's checkpoints."""
+    shared = str(tmp_path / "shared.db")
+    one, copy = tmp_path / "one", tmp_path / "copy"
+    with Workspace.open(one, shared) as ws:
+        initialise(ws)
+        begun = ws.tracker.start_run("midtrain", key="k")
+    shutil.copytree(one, copy)
+    said = rf"{re.escape(str(copy))} is a copy of {re.escape(str(one))}, .* init` with .* move .* away first"
+    with pytest.raises(InputError, match=said):
+        Workspace.open(copy, shared, create=False)
+    kept = one.rename(tmp_path / "kept")
+    with Workspace.open(copy, shared, create=False) as ws:  # it took the place of the home
+        assert ws.tracker.db.project == DEFAULT_PROJECT
+    kept.rename(one)
+    with Workspace.open(copy, shared) as ws:
+        initialise(ws)
+        assert ws.tracker.db.project == "copy" and ws.clean().id
+        with pytest.raises(InputError, match=r"a run of project 'default', whose home is .*one: resume it"):
+            resume(ws, begun.id)
+    for home, project in ((one, DEFAULT_PROJECT), (copy, "copy")):
+        with Workspace.open(home, shared, create=False) as ws:
+            assert ws.tracker.db.project == project and ws.clean().id
+
+
 def test_a_home_of_an_earlier_version_is_known_by_its_runs(tmp_path: Path) -> None:
     """It has noted no project, and the database names no home for `default`."""
     shared = str(tmp_path / "shared.db")

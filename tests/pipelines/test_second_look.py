@@ -130,6 +130,22 @@ def test_further_prompts_that_are_gone_are_missed_before_a_resumed_cycle_trains(
             resume(ws)
 
 
+def test_a_cycle_goes_on_in_a_home_that_was_moved_with_the_prompts_that_it_holds(
+    ws: Workspace, docs: Path, further: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are named by where they lay when the cycle began."""
+    job = cycle_job(ws, docs, changes=PLAIN | {"eval.further_prompts": MORE})
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.cycle.midtrain", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cycle(ws, job, key=ws.new_key())
+    ws.tracker.close()
+    home = ws.home.rename(ws.home.with_name("moved"))
+    with Workspace.open(home, create=False) as moved:
+        assert resume(moved)["cycle"] == 1
+    assert asked.count(FURTHER) == 2
+
+
 def interrupted(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
 

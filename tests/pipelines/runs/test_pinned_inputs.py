@@ -108,6 +108,29 @@ def test_what_is_gone_when_a_run_is_resumed_may_only_come_back_as_it_was(
         pinned(ws, resumed)
 
 
+def test_files_that_a_home_holds_are_read_where_it_was_moved_to_if_they_are_as_they_were(
+    ws: Workspace, tmp_path: Path
+) -> None:
+    held = [ws.home / name for name in ("prompts/further.jsonl", "prompts/self.jsonl", "probes/0.jsonl")]
+    for path in held:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("as it was")
+    further, prompts, probes = map(str, held)
+    made = jobs(tmp_path)["cycle"]
+    assert isinstance(made, CycleJob)
+    settings = changed(made.settings, {"eval.further_prompts": further})
+    job = made.model_copy(update={"settings": settings, "prompts": prompts, "earlier": {1: probes}})
+    begun = pinned(ws, job)
+    old, ws.home = str(ws.home), ws.home.rename(tmp_path / "moved")
+    found = pinned(ws, begun)
+    assert found.inputs == begun.inputs
+    there = {name: place.replace(old, str(ws.home)) for name, place in begun.sources().items()}
+    assert found.sources() == there != begun.sources()
+    (ws.home / "prompts" / "further.jsonl").write_text("as it is now")
+    there["further prompts"] = further  # which is gone
+    assert pinned(ws, begun).sources() == there
+
+
 @pytest.mark.parametrize("kind", ["midtrain", "distill"])
 def test_no_training_goes_on_without_the_questions_that_it_has_still_to_keep_out(
     ws: Workspace, tmp_path: Path, kind: str

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,9 @@ import pytest
 from db.errors import TrackerError
 from db.reads import queries
 from db.schema import DEFAULT_PROJECT, Run
-from pipelines.runs.stage_runner import Stage, run_stage
+from pipelines.runs.stage_runner import Stage, exclusive, run_stage, worked_on
 from pipelines.runs.workspace import Workspace, database_of
+from recovery.errors import RecoverError
 
 
 def test_a_kill_right_after_the_end_leaves_no_training_state(tmp_path: Path) -> None:
@@ -77,6 +81,70 @@ def test_a_run_that_another_process_ends_meanwhile_is_not_run_again(
         assert run["status"] == "done" and run["cost"]["seconds"] == 5.0
 
 
+def test_a_run_that_another_process_works_on_is_recorded_as_that_one_left_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was recorded as another attempt, by another process and other code, before the lock was tried."""
+
+    def interrupt(stage: Stage) -> dict[str, int]:
+        raise KeyboardInterrupt
+
+    with Workspace.open(tmp_path) as ws:
+        with pytest.raises(KeyboardInterrupt):
+            run_stage(ws, "midtrain", interrupt, config={}, key="one")
+        (before,) = queries.runs(ws.tracker.db)
+        monkeypatch.setattr("pipelines.runs.stage_runner.versions", lambda: {"recover-llm": "0.0.1"})
+        with (ws.run_directory(before["id"]) / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with pytest.raises(RecoverError, match="is being worked on by another process: wait for it"):
+                run_stage(ws, "midtrain", interrupt, config={}, key="one")
+        assert queries.runs(ws.tracker.db) == [before]
+        with pytest.raises(KeyboardInterrupt):
+            run_stage(ws, "midtrain", interrupt, config={}, key="one")
+        (again,) = queries.runs(ws.tracker.db)
+        assert (before["attempts"], again["attempts"]) == (1, 2)
+
+
+def test_a_run_that_is_given_up_before_it_is_locked_is_begun_anew_under_its_own_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(stage: Stage) -> dict[str, int]:
+        raise KeyboardInterrupt
+
+    def work(stage: Stage) -> dict[str, int]:
+        assert worked_on(stage.directory)
+        return {"made": 1}
+
+    with Workspace.open(tmp_path) as ws:
+        with pytest.raises(KeyboardInterrupt):
+            run_stage(ws, "midtrain", interrupt, config={}, key="one")
+        (before,) = queries.runs(ws.tracker.db)
+        start = ws.tracker.start_run
+
+        def start_late(*named: Any, **columns: Any) -> Run:
+            ws.tracker.give_up_run(before["id"], "given up")
+            return start(*named, **columns)
+
+        monkeypatch.setattr(ws.tracker, "start_run", start_late)
+        assert run_stage(ws, "midtrain", work, config={}, key="one") == {"made": 1}
+        made, given_up = queries.runs(ws.tracker.db)
+        assert made["status"] == "done" and (given_up["id"], given_up["status"]) == (before["id"], "stopped")
+
+
+def test_a_file_system_without_locks_is_not_taken_for_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waiting for that one would never have ended."""
+
+    def none(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("pipelines.runs.stage_runner.fcntl.flock", none)
+    with pytest.raises(RecoverError, match=r"run-1: its file system has no locks .*: put the home on"):
+        with exclusive(tmp_path / "run-1"):
+            raise AssertionError("worked without a lock")
+
+
 def test_a_resumed_run_removes_what_its_killed_attempt_left_unfinished(tmp_path: Path) -> None:
     def work(stage: Stage) -> dict[str, int]:
         names = {path.name for path in stage.directory.iterdir()}
@@ -111,6 +179,21 @@ def test_an_end_that_cannot_be_recorded_hides_no_error(
         run_stage(ws, "midtrain", work, config={}, key="one")
     assert caught.value is ended_by
     assert "could not be recorded: database cannot be reached" in caplog.text
+
+
+@pytest.mark.parametrize(("mode", "private"), [(0o755, True), (0o775, False), (0o700, False)])
+def test_in_a_folder_that_was_there_what_others_could_read_is_the_owners_alone(
+    tmp_path: Path, mode: int, private: bool
+) -> None:
+    """One that a group may write to is shared on purpose; in one that is private nothing has to be hidden."""
+    home = tmp_path / "home"
+    home.mkdir()
+    home.chmod(mode)
+    with Workspace.open(home) as ws:
+        run_stage(ws, "eval", lambda _: {}, config={}, key="one")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in home.iterdir() if path.is_dir()}
+    assert modes.keys() == ({"runs", "checkpoints", "prompts", "probes"} if private else {"runs"})
+    assert not private or set(modes.values()) == {0o700}
 
 
 def test_a_database_is_remembered_after_a_kill_while_it_was_noted(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
@@ -371,6 +372,29 @@ def test_a_server_that_does_not_see_the_folder_of_weights_says_so(student: ChatM
             engine.update_weights(add_lora(student, LoraSpec(rank=2)) if adapter else student)
 
 
+def sent(exchange: Path) -> list[Path]:
+    """The folders of weights that lie where trainer and servers exchange them."""
+    return [path for path in exchange.iterdir() if path.is_dir()]
+
+
+def test_weights_that_a_killed_trainer_sent_are_removed_by_the_next_one_and_those_of_a_live_one_stay(
+    student: ChatModel, tmp_path: Path
+) -> None:
+    """They are as large as the model, and a trainer that was killed left them for ever."""
+    dead, live = (tmp_path / f"recover-student-{name}" for name in ("dead", "live"))
+    for folder in (dead, live):
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(b"sent")
+        folder.with_name(f".{folder.name}.lock").touch()
+    with (tmp_path / f".{live.name}.lock").open() as held, serving(TinyEngine(student)) as server:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        engine = ServerEngine([server.url], replace(SETTINGS, exchange=str(tmp_path)))
+        engine.update_weights(student)
+        assert Path(server.updates[0]).parent == tmp_path
+        engine.close()
+    assert {path.name for path in tmp_path.iterdir()} == {live.name, f".{live.name}.lock"}
+
+
 def test_an_adapters_files_stay_until_the_next_one_is_loaded(
     student: ChatModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,7 +411,7 @@ def test_an_adapters_files_stay_until_the_next_one_is_loaded(
         before: Path | None = None
         for _ in range(2):
             engine.update_weights(student)
-            (before,) = tmp_path.iterdir()
+            (before,) = sent(tmp_path)
         load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
         assert there == [(load, True), (load, True), (unload, True)]
         assert before is not None and (before / "adapter_config.json").is_file()

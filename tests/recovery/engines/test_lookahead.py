@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -252,7 +253,7 @@ class SlowServer(ServerEngine):
 
     def __init__(self) -> None:
         self.urls, self.models, self.servers, self.closed, self.asked = ["u"], ["m"], [], False, 0
-        self.most_requests, self.client, self._adapter = 1, JsonClient(1), None
+        self.most_requests, self.client, self._adapter = 1, JsonClient(1), ExitStack()
         self.first, self.go = threading.Event(), threading.Event()
 
     def _post(self, url: str, body: dict[str, Any]) -> Any:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import random
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -15,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -292,6 +295,62 @@ def test_another_writer_s_directory_is_left_alone_and_a_dead_one_s_swept(tmp_pat
     assert len(store.list()) == 2
 
 
+def locking(monkeypatch: pytest.MonkeyPatch, flock: Callable[[int, int], None]) -> None:
+    """Let another function lock what is written."""
+    names = {"LOCK_EX": fcntl.LOCK_EX, "LOCK_NB": fcntl.LOCK_NB}
+    monkeypatch.setattr(atomic_dirs, "locks", SimpleNamespace(flock=flock, **names))
+
+
+def test_a_machine_that_sees_no_locks_of_folders_leaves_another_one_s_writer_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on NFS, where a half-written checkpoint was removed: only locks of files are the server's."""
+
+    def of_files(handle: int, how: int) -> None:
+        if not stat.S_ISDIR(os.fstat(handle).st_mode):
+            fcntl.flock(handle, how)
+
+    locking(monkeypatch, of_files)
+    with atomic_dirs.new_directory(tmp_path) as written:
+        (written / "model.safetensors").write_bytes(b"half")
+        with atomic_dirs.new_directory(tmp_path) as other:
+            assert other != written
+        assert (written / "model.safetensors").read_bytes() == b"half"
+    assert list(tmp_path.iterdir()) == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from recovery.storage import atomic_dirs
+with atomic_dirs.new_directory(Path(sys.argv[1]), sys.argv[2]) as directory:
+    (directory / "model.safetensors").write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("prefix", ["tmp-", "recover-student-"])
+def test_what_a_killed_process_was_writing_is_swept_under_its_own_prefix(tmp_path: Path, prefix: str) -> None:
+    command = [sys.executable, "-c", KILLED, str(tmp_path), prefix]
+    assert subprocess.run(command, cwd=Path(__file__).parents[3]).returncode == -signal.SIGKILL
+    left = {path.name for path in tmp_path.iterdir()}
+    assert len(left) == 2
+    with atomic_dirs.new_directory(tmp_path, "another-"):
+        assert left < {path.name for path in tmp_path.iterdir()}
+    with atomic_dirs.new_directory(tmp_path, prefix):
+        assert not left & {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(handle: int, how: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    locking(monkeypatch, none)
+    with pytest.raises(RecoverError, match=r"its file system has no locks .*: put the home on a local disk"):
+        publish(CheckpointStore(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
 PUBLISHER = """
 import sys
 from pathlib import Path
@@ -473,7 +532,7 @@ def test_no_pickle_is_written(tmp_path: Path) -> None:
     _, optimizer = trained(OPTIMIZERS["adamw"], 1)
     TrainState(tmp_path).save(1, optimizer_tensors(optimizer), {})
     publish(CheckpointStore(tmp_path))
-    suffixes = {path.suffix for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
+    suffixes = {path.suffix for path in tmp_path.rglob("*") if path.is_file()}
     assert suffixes == {".safetensors", ".json", ".jinja"}
 
 
