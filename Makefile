@@ -80,13 +80,13 @@ SAY_VERSION := import sys; print(sys.version_info[:2])
 
 # An environment that was set up to its end and works is kept, with whatever else was installed: a run may be using it.
 $(LOCKED): requirements.lock
-	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or name one with PYTHON=" >&2; exit 1; }
+	@command -v "$(PYTHON)" >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or name one with PYTHON=" >&2; exit 1; }
 	@if [ -f $@ ] && $(BIN)/pip --version >/dev/null 2>&1 \
-	  && [ "$$($(BIN)/python -c '$(SAY_VERSION)')" = "$$($(PYTHON) -c '$(SAY_VERSION)')" ]; then \
+	  && [ "$$($(BIN)/python -c '$(SAY_VERSION)')" = "$$("$(PYTHON)" -c '$(SAY_VERSION)')" ]; then \
 	  echo "Bringing .venv up to requirements.lock"; \
 	else \
 	  echo "Setting up .venv (once; a few minutes, most of it PyTorch)"; \
-	  $(PYTHON) -m venv --clear .venv; \
+	  "$(PYTHON)" -m venv --clear .venv; \
 	fi
 	@$(BIN)/pip install --no-input -r requirements.lock 2>.venv/errors.log | tee .venv/setup.log | { $(call PROGRESS,requirements.lock); } \
 	  || { tail -n 20 .venv/errors.log >&2; echo "set-up failed: the lines above say why; .venv/setup.log has the rest; make clean removes .venv" >&2; exit 1; }
@@ -100,7 +100,7 @@ $(READY): $(LOCKED) pyproject.toml
 # the two locks together are whole.
 $(VLLM)/.ready: requirements.lock requirements-vllm.lock pyproject.toml
 	@echo "Setting up $(VLLM) (once; a few minutes)"
-	@$(PYTHON) -m venv --clear $(VLLM)
+	@"$(PYTHON)" -m venv --clear $(VLLM)
 	@$(VLLM)/bin/pip install --no-input --no-deps -r requirements.lock -r requirements-vllm.lock 2>$(VLLM)/errors.log \
 	  | { $(call PROGRESS,requirements.lock requirements-vllm.lock); } || { tail -n 20 $(VLLM)/errors.log >&2; exit 1; }
 	@$(VLLM)/bin/pip install --quiet --quiet --no-input --no-deps --no-build-isolation -e .
@@ -119,9 +119,9 @@ export PINS
 
 lock: ## resolve the newest versions that fit into requirements.lock (on Linux; downloads metadata only)
 	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
-	$(PYTHON) -m venv "$$tmp/venv"; \
+	"$(PYTHON)" -m venv "$$tmp/venv"; \
 	"$$tmp/venv/bin/pip" install --quiet --upgrade pip; \
-	resolve() { "$$tmp/venv/bin/pip" install --quiet --dry-run --ignore-installed --report - "$$@" | $(PYTHON) -c "$$PINS"; }; \
+	resolve() { "$$tmp/venv/bin/pip" install --quiet --dry-run --ignore-installed --report - "$$@" | "$(PYTHON)" -c "$$PINS"; }; \
 	resolve '.[vllm,postgres,test,dev]' > "$$tmp/all"; \
 	resolve --constraint "$$tmp/all" '.[postgres,test,dev]' > "$$tmp/used"; \
 	{ echo "# Written by make lock: runtime, postgres, test and dev, resolved together with vllm."; cat "$$tmp/used"; } > requirements.lock; \
