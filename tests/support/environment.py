@@ -1,4 +1,4 @@
-"""What the user has exported: a home, a database and a proxy are theirs, and no test or attack may use them."""
+"""What the user has exported: a home, a database and a proxy are theirs; no test or attack may use them."""
 
 from __future__ import annotations
 
