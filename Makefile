@@ -12,10 +12,10 @@ READY := .venv/.ready
 LOCKED := .venv/.locked
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
-.PHONY: help demo demo-real test test-plain test-slow attack test-vllm check bench docs format setup lock clean
+.PHONY: help demo demo-real test test-plain test-avx2 test-slow attack test-vllm check bench docs format setup lock clean
 
 help: ## this list
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
+	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
 demo: $(READY) ## two cycles on the microworld (SEED=N: others): five to fifteen minutes, no GPU, no network
 	@$(BIN)/recover demo $(if $(SEED),--seed $(SEED))
@@ -29,6 +29,10 @@ test: $(READY) ## the fast tests (JOBS=2 processes)
 
 test-plain: $(READY) ## the core without its CPU engine
 	@RECOVER_CPU=off $(PYTEST) -n $(JOBS) --dist loadfile -m "not slow" tests/recovery
+
+test-avx2: $(READY) ## what the core computes, as on a processor with AVX2 and no more
+	@RECOVER_CPU=off ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -n $(JOBS) --dist loadfile -m "not slow" \
+	  $(addprefix tests/recovery/,forward methods models objective sampling teachers training)
 
 test-slow: $(READY) ## the tests that take minutes (WITHIN=SECONDS: begin none later)
 	@$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder -m slow $(if $(WITHIN),--within $(WITHIN)) || { code=$$?; [ $$code -eq 5 ] && echo "no slow tests" || exit $$code; }
