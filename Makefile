@@ -12,10 +12,10 @@ READY := .venv/.ready
 LOCKED := .venv/.locked
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
-.PHONY: help demo demo-real test test-plain test-slow attack test-vllm check bench docs format setup lock clean
+.PHONY: help demo demo-real test test-plain test-avx2 test-slow attack test-vllm check bench docs format setup lock clean
 
 help: ## this list
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
+	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
 demo: $(READY) ## two cycles on the microworld (SEED=N: others): five to fifteen minutes, no GPU, no network
 	@$(BIN)/recover demo $(if $(SEED),--seed $(SEED))
@@ -29,6 +29,10 @@ test: $(READY) ## the fast tests (JOBS=2 processes)
 
 test-plain: $(READY) ## the core without its CPU engine
 	@RECOVER_CPU=off $(PYTEST) -n $(JOBS) --dist loadfile -m "not slow" tests/recovery
+
+test-avx2: $(READY) ## what the core computes, as on a processor with AVX2 and no more
+	@RECOVER_CPU=off ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -n $(JOBS) --dist loadfile -m "not slow" \
+	  $(addprefix tests/recovery/,forward methods models objective sampling teachers training)
 
 test-slow: $(READY) ## the tests that take minutes (WITHIN=SECONDS: begin none later)
 	@$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder -m slow $(if $(WITHIN),--within $(WITHIN)) || { code=$$?; [ $$code -eq 5 ] && echo "no slow tests" || exit $$code; }
@@ -80,13 +84,13 @@ SAY_VERSION := import sys; print(sys.version_info[:2])
 
 # An environment that was set up to its end and works is kept, with whatever else was installed: a run may be using it.
 $(LOCKED): requirements.lock
-	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or name one with PYTHON=" >&2; exit 1; }
+	@command -v "$(PYTHON)" >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or name one with PYTHON=" >&2; exit 1; }
 	@if [ -f $@ ] && $(BIN)/pip --version >/dev/null 2>&1 \
-	  && [ "$$($(BIN)/python -c '$(SAY_VERSION)')" = "$$($(PYTHON) -c '$(SAY_VERSION)')" ]; then \
+	  && [ "$$($(BIN)/python -c '$(SAY_VERSION)')" = "$$("$(PYTHON)" -c '$(SAY_VERSION)')" ]; then \
 	  echo "Bringing .venv up to requirements.lock"; \
 	else \
 	  echo "Setting up .venv (once; a few minutes, most of it PyTorch)"; \
-	  $(PYTHON) -m venv --clear .venv; \
+	  "$(PYTHON)" -m venv --clear .venv; \
 	fi
 	@$(BIN)/pip install --no-input -r requirements.lock 2>.venv/errors.log | tee .venv/setup.log | { $(call PROGRESS,requirements.lock); } \
 	  || { tail -n 20 .venv/errors.log >&2; echo "set-up failed: the lines above say why; .venv/setup.log has the rest; make clean removes .venv" >&2; exit 1; }
@@ -100,7 +104,7 @@ $(READY): $(LOCKED) pyproject.toml
 # the two locks together are whole.
 $(VLLM)/.ready: requirements.lock requirements-vllm.lock pyproject.toml
 	@echo "Setting up $(VLLM) (once; a few minutes)"
-	@$(PYTHON) -m venv --clear $(VLLM)
+	@"$(PYTHON)" -m venv --clear $(VLLM)
 	@$(VLLM)/bin/pip install --no-input --no-deps -r requirements.lock -r requirements-vllm.lock 2>$(VLLM)/errors.log \
 	  | { $(call PROGRESS,requirements.lock requirements-vllm.lock); } || { tail -n 20 $(VLLM)/errors.log >&2; exit 1; }
 	@$(VLLM)/bin/pip install --quiet --quiet --no-input --no-deps --no-build-isolation -e .
@@ -119,9 +123,9 @@ export PINS
 
 lock: ## resolve the newest versions that fit into requirements.lock (on Linux; downloads metadata only)
 	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
-	$(PYTHON) -m venv "$$tmp/venv"; \
+	"$(PYTHON)" -m venv "$$tmp/venv"; \
 	"$$tmp/venv/bin/pip" install --quiet --upgrade pip; \
-	resolve() { "$$tmp/venv/bin/pip" install --quiet --dry-run --ignore-installed --report - "$$@" | $(PYTHON) -c "$$PINS"; }; \
+	resolve() { "$$tmp/venv/bin/pip" install --quiet --dry-run --ignore-installed --report - "$$@" | "$(PYTHON)" -c "$$PINS"; }; \
 	resolve '.[vllm,postgres,test,dev]' > "$$tmp/all"; \
 	resolve --constraint "$$tmp/all" '.[postgres,test,dev]' > "$$tmp/used"; \
 	{ echo "# Written by make lock: runtime, postgres, test and dev, resolved together with vllm."; cat "$$tmp/used"; } > requirements.lock; \

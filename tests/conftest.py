@@ -15,6 +15,7 @@ import torch
 from hypothesis import settings
 
 from tests.support import tiny
+from tests.support.environment import keep_apart
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 LATE = "the time given with --within was over"
 STARTED = time.monotonic()
+keep_apart()
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 torch.set_flush_denormal(True)
 settings.register_profile("house", deadline=None, max_examples=50, derandomize=True)

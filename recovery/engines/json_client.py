@@ -15,6 +15,7 @@ import httpx
 
 from recovery import untrusted_json
 from recovery.engines import deadline
+from recovery.engines.key_guard import LOOPBACK_NAMES
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.printable import one_line
 
@@ -24,6 +25,7 @@ MOST_BYTES = 256 * 2**20  # per response
 EVENTS, DONE = "text/event-stream", b"[DONE]"
 LONGEST_NAME = 64  # bytes of a line that say which field of an event it is
 MOST_QUOTED = 300  # characters of a server's text quoted in a message
+UNPROXIED = {f"all://{name}": None for name in LOOPBACK_NAMES}  # a proxy would look on its own machine
 
 
 class NotFound(RecoverError):
@@ -92,7 +94,7 @@ class JsonClient:
         self.most_bytes = most_bytes
         self.queues = queues
         self._heard: dict[bytes, float] = {}  # when a server that queues last sent a part of an answer
-        client = httpx.Client(limits=limits, trust_env=proxies, follow_redirects=False)
+        client = httpx.Client(limits=limits, trust_env=proxies, follow_redirects=False, mounts=UNPROXIED)
         self._client = deadline.bounded(client)
         self._being_read = 0  # responses
         self._changed = threading.Condition()

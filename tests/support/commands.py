@@ -41,8 +41,6 @@ Recover = Callable[..., Said]
 @pytest.fixture
 def recover(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Recover:
     """Runs a command in this process: its exit code and all that it printed."""
-    monkeypatch.delenv("RECOVER_HOME", raising=False)
-    monkeypatch.delenv("RECOVER_DB_URL", raising=False)
 
     def run(*words: object) -> Said:
         capfd.readouterr()

@@ -76,16 +76,23 @@ def fresh(tmp_path: Path, home: Path) -> Path:
 
 
 def test_help_is_quick_and_imports_nothing_heavy() -> None:
+    seconds, modules = quickest_of_three(LAZY)
+    click_alone, _ = quickest_of_three("import click")
+    assert seconds < 6 * click_alone  # PyTorch alone takes more, on a machine of any speed
+    heavy = {"torch", "transformers", "sqlalchemy", "lm_eval", "numpy", "pydantic", "peft", "datasets"}
+    assert not modules & heavy
+
+
+def quickest_of_three(code: str) -> tuple[float, set[str]]:
+    """Processor time of an interpreter of its own, however busy the machine is, and what it printed."""
+
     def run() -> tuple[float, set[str]]:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True, check=True)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, set(done.stdout.split())
 
-    seconds, modules = min((run() for _ in range(3)), key=lambda found: found[0])
-    assert seconds < 0.5  # of this process alone, however busy the machine is
-    heavy = {"torch", "transformers", "sqlalchemy", "lm_eval", "numpy", "pydantic", "peft", "datasets"}
-    assert not modules & heavy
+    return min((run() for _ in range(3)), key=lambda found: found[0])
 
 
 def test_a_misspelled_suite_is_refused_before_lm_eval_is_loaded(home: Path) -> None:
@@ -1046,14 +1053,18 @@ def test_an_unwritable_home_is_one_line(recover: Recover, tmp_path: Path) -> Non
     assert not {row["name"]: row["ok"] for row in doctor.json}["home"]
 
 
-def test_doctor_says_that_all_is_well(recover: Recover, home: Path) -> None:
+def test_doctor_says_that_all_is_well(recover: Recover, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.machine.doctor.FREE_GIB", 0)
     said = recover("--home", home, "doctor", "--json")
     assert (said.code, said.err) == (0, "")
     names = {row["name"] for row in said.json}
     assert {"torch", "kernels", "transformers", "lm_eval", "home", "settings", "database"} <= names
 
 
-def test_doctor_finds_settings_that_cannot_be_read(recover: Recover, fresh: Path) -> None:
+def test_doctor_finds_settings_that_cannot_be_read(
+    recover: Recover, fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.machine.doctor.FREE_GIB", 0)
     (fresh / "recover.yaml").write_text("model: [")
     said = recover("--home", fresh, "doctor", "--json")
     (row,) = [row for row in said.json if not row["ok"] and row["needed"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -168,7 +169,8 @@ def test_a_preset_for_settings_that_exist_says_how_to_write_them_anew(
         before = ws.config
     assert parse((tmp_path / "home" / "recover.yaml").read_text(), "") == before
     command = said.split("anew: ")[1]
-    (tmp_path / "recover").write_text(f'#!/bin/sh\nexec {sys.executable} -m pipelines.cli "$@"\n')
+    python = shlex.quote(sys.executable)
+    (tmp_path / "recover").write_text(f'#!/bin/sh\nexec {python} -m pipelines.cli "$@"\n')
     (tmp_path / "recover").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     subprocess.run(command, shell=True, check=True, timeout=120)

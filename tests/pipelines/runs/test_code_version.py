@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,15 @@ import pytest
 
 from pipelines.runs import code_version
 from pipelines.runs.code_version import revision_of, source_hash
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_the_user_s_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither signatures nor hooks, nor the repository that a hook runs for."""
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
 
 
 def git(folder: Path, *words: str) -> None:

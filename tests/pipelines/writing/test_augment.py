@@ -472,11 +472,11 @@ def test_templates_ask_every_new_fact_and_no_held_out_question(tmp_path: Path, s
 
 
 def test_a_long_line_of_marks_is_read_in_linear_time() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     begun = ("Q" + "*" * 200_000, "q" + " " * 200_000, "q " + "1" * 200_000)
     for line in ("*" * 200_000, "1" * 200_000 + "*" * 200_000, *begun):
         assert pairs(line) == []
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_questions_with_numbers_and_markup_are_read() -> None:

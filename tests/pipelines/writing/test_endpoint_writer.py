@@ -111,6 +111,16 @@ def test_a_request_that_is_refused_stops_nothing(tmp_path: Path, endpoint: Endpo
         assert len(endpoint.seen) == seen
 
 
+def test_no_proxy_is_asked_for_an_endpoint_on_this_machine(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # where nothing listens
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    writer = endpoint.writer(pause=lambda _: None)
+    assert [*writer.write(["hello"])] == [(0, Text("hello"))]
+
+
 def test_an_endpoint_that_refuses_all_is_quoted(tmp_path: Path, endpoint: Endpoint) -> None:
     endpoint.answer = lambda body: refuses("no such size of answers")
     with pytest.raises(RecoverError, match=r"answers no request .*no such size of answers") as caught:

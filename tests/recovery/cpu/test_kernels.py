@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,14 @@ def loaded(cache: Path, code: str = LOAD, **environment: str) -> subprocess.Pope
     )
 
 
+def with_the_kernels(cache: Path) -> Path:
+    """The cache with what was compiled for the tests, as compiling takes long; returns its folder."""
+    folder = cache / "recover"
+    folder.mkdir(mode=0o700)
+    shutil.copy(KERNELS._name, folder)
+    return folder
+
+
 def said(process: subprocess.Popen[str]) -> str:
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
@@ -61,6 +70,7 @@ def test_packages_reached_through_a_link_find_torchs_openmp(tmp_path: Path) -> N
     """/proc names the file behind a link; scikit-learn brings an OpenMP library of its own."""
     linked = tmp_path / "linked"
     linked.symlink_to(Path(torch.__file__).parents[1])
+    with_the_kernels(tmp_path)
     code = f"import sklearn.linear_model, torch; assert {str(linked)!r} in torch.__file__; {LOAD}"
     assert said(loaded(tmp_path, code=code, PYTHONPATH=str(linked))) == "True"
 
@@ -76,6 +86,7 @@ def test_without_a_compiler_everything_goes_on(tmp_path: Path) -> None:
 
 @needs_compiler
 def test_the_arithmetic_is_that_of_the_kernels_or_of_the_processor_without_them(tmp_path: Path) -> None:
+    with_the_kernels(tmp_path)
     asked = "from recovery.cpu.engine import CpuEngine; print(CpuEngine().arithmetic())"
     assert said(loaded(tmp_path, asked)) == Path(KERNELS._name).name
     assert said(loaded(tmp_path, asked, CC="no-such-compiler")) == library.processor()
@@ -89,8 +100,7 @@ def test_the_reason_is_of_the_search_that_found_none(tmp_path: Path) -> None:
 
 @needs_compiler
 def test_nothing_is_run_from_where_others_may_write(tmp_path: Path) -> None:
-    folder = tmp_path / "recover"
-    folder.mkdir()
+    folder = with_the_kernels(tmp_path)
     folder.chmod(0o777)
     why = said(loaded(tmp_path, f"{LOAD}; print(library.why_none())"))
     assert why.startswith(f"False\n{folder} can be written to by others: ")
