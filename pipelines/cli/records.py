@@ -78,7 +78,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 def show_command(session: Session, reference: str) -> None:
     """Show a cycle, a run or a checkpoint.
 
-    ID is cycle:N, a run's id, or a checkpoint: its id (the beginning is enough), an alias, or cycle:N:STAGE.
+    ID is cycle:N, a run's id, or a checkpoint: its id (four characters will do), an alias, or cycle:N:STAGE.
 
     \b
     recover show cycle:1

@@ -878,6 +878,7 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("show cycle:99", 2, "cycle 99 is not recorded"),
         ("show cycle:one", 2, "write cycle:N"),
         ("show 99", 2, "write cycle:99 for a cycle"),
+        ("compare base 1", 2, "write cycle:1 for a cycle"),
         ("show nothing", 2, "'nothing' is not recorded"),
         ("show run-0", 2, "'run-0' is not recorded"),
         ("show eval-0", 2, "run eval-0 is not recorded"),
