@@ -52,6 +52,11 @@ class Workspace:
         """Open a home; with create=False refuse one that is not there, and make nothing."""
         if create:
             _make(home)
+        if lost := lost_database(home, db_url):
+            raise InputError(
+                f"{home}: its database {lost} is missing: bring it back, give its new place with --db, or "
+                "begin anew with another --home"
+            )
         database = db_url or database_of(home)
         if not create and db_url is None and "://" not in database and not Path(database).exists():
             raise _uninitialised(home)
@@ -269,6 +274,17 @@ def remembered_database(home: Path) -> str | None:
         return (home / DATABASE_ELSEWHERE).read_text(encoding="utf-8").strip() or None
     except OSError:
         return None
+
+
+def lost_database(home: Path, db_url: str | None) -> Path | None:
+    """Return the file of the database that a home was made with, where that file is gone; None where another
+    database is named."""
+    noted = remembered_database(home)
+    if "://" in (noted or "") or (noted is None and not (home / CHECKPOINTS).is_dir()):  # the latter: new
+        return None
+    own = Path(noted or home / DATABASE_NAME).absolute()
+    named = db_url is None or Path(db_url).expanduser().absolute() == own
+    return own if named and not own.exists() else None
 
 
 def _remember(home: Path, db_url: str | None, file: Path | None) -> None:

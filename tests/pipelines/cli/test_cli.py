@@ -765,6 +765,26 @@ def test_a_home_remembers_its_database(
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_a_database_that_is_gone_is_named_and_no_empty_one_takes_its_place(
+    recover: Recover, tmp_path: Path, elsewhere: bool
+) -> None:
+    home = tmp_path / "home"
+    file = tmp_path / "elsewhere.db" if elsewhere else home / "recover.db"
+    named = ["--db", file] if elsewhere else []
+    assert recover("-q", "--home", home, *named, "init", "--model", tiny.save(tmp_path / "m")).code == 0
+    file.rename(tmp_path / "away.db")
+    for words in (["ls"], ["init"], ["demo"], [*named, "init"]):
+        said = recover("--home", home, *words)
+        assert said.code == 2 and f"its database {file} is missing: bring it back" in said.error
+    doctor = recover("--home", home, "doctor", "--json")
+    assert (doctor.code, doctor.json[-1]["detail"]) == (3, f"{file} is missing")
+    assert not file.exists()
+    assert recover("--home", home, "--db", tmp_path / "away.db", "ls", "checkpoints").code == 0
+    (tmp_path / "away.db").rename(file)
+    assert len(recover("--home", home, "ls", "checkpoints", "--json").json) == 1
+
+
 def test_a_database_that_does_not_open_is_not_remembered(recover: Recover, tmp_path: Path) -> None:
     (tmp_path / "broken.db").write_text("no database")
     typo = recover("-q", "--home", tmp_path / "home", "--db", tmp_path / "broken.db", "init")

@@ -171,3 +171,5 @@ def test_doctor_says_what_init_has_not_made_yet(tmp_path: Path) -> None:
         (True, "not there yet: `recover init` writes recover.yaml"),
         (True, "not there yet: `recover init` makes it (SQLite)"),
     ]
+    assert doctor._database(tmp_path, str(tmp_path / "new.db"))["detail"].startswith("not there yet")
+    assert list(tmp_path.iterdir()) == []
