@@ -33,6 +33,7 @@ from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job, worked_on
 from pipelines.runs.starting_point import starting_point
 from pipelines.runs.workspace import Workspace
+from recovery.command_line import command
 
 MIDTRAIN = "midtrain"  # key of that stage
 EVEN = 0.5  # chance of passing below which a cycle warns of too few questions
@@ -100,8 +101,9 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
         found = _judged(ws, job, scores, unmeasured)
     decision = _decided(ws, job, stage, number, found)
     if decision["status"] == "accepted":
-        approve = f"`recover review cycle:{number} --approve` makes this cycle's model current"
-        make_current(stage, recovered, otherwise=approve, cycle=number)
+        approve = command(ws.named_home, "review", f"cycle:{number}", "--approve")
+        otherwise = f"`{approve}` makes this cycle's model current"
+        make_current(stage, recovered, otherwise=otherwise, cycle=number)
     return decision
 
 
@@ -114,7 +116,7 @@ def _name_unfinished(ws: Workspace, job: CycleJob, stage: Stage) -> None:
         if same and not worked_on(ws.run_directory(run["id"])):
             stage.say(
                 "  unfinished   an earlier cycle of these documents was not finished: "
-                f"`recover resume {run['id']}` goes on with it; this one begins anew"
+                f"`{command(ws.named_home, 'resume', run['id'])}` goes on with it; this one begins anew"
             )
             return
 

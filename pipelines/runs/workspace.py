@@ -150,9 +150,10 @@ class Workspace:
                     f"checkpoint {checkpoint_id} is not in {self.home}: it lies in {home} (project "
                     f"{place['project']!r}) as {place['path']}: work there, or give that folder"
                 )
+        listing = command(self.named_home, "ls", "checkpoints")
         raise InputError(
             f"checkpoint {checkpoint_id} is recorded, but its files are not in {self.store.root}: "
-            "`recover prune` or somebody removed them; `recover ls checkpoints` lists those that are there"
+            f"`recover prune` or somebody removed them; `{listing}` lists those that are there"
         )
 
     def clean(self) -> Checkpoint:

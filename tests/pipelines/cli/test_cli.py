@@ -582,7 +582,7 @@ def test_a_resumed_run_prints_what_its_command_would(
 def test_resume_with_nothing_to_resume(recover: Recover, fresh: Path) -> None:
     said = recover("--home", fresh, "resume")
     assert (said.code, said.out) == (2, "")
-    assert said.error == "Error: no run was interrupted: `recover ls runs` lists every run"
+    assert said.error == f"Error: no run was interrupted: `recover --home {fresh} ls runs` lists every run"
 
 
 SWAPPED = {
