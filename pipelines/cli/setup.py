@@ -164,7 +164,7 @@ def _outcome(row: dict[str, Any]) -> str:
 
 
 @click.command("microworld")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIR", type=common.Place())
 @click.option(
     "--cycle",
     default=1,
