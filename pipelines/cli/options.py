@@ -98,6 +98,10 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     session = ctx.ensure_object(Session)
     name = str(param.name)
     from_environment = ctx.get_parameter_source(name) is ParameterSource.ENVIRONMENT
+    if isinstance(value, str) and not value.strip():  # as of a variable that is not set: nothing is named
+        if not from_environment:
+            raise click.BadParameter("it is blank: give it a value, or leave it out", ctx, param)
+        value = None
     if value in (None, False) or (from_environment and getattr(session, name)):
         return  # what was typed before the command's name counts more than the environment
     setattr(session, name, value)

@@ -710,6 +710,18 @@ def test_a_home_of_another_user_is_used_only_by_name(
     assert recover("--home", ".recover", "ls", "runs").code == 0
 
 
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_blank_home_is_not_a_home_that_was_named(
+    recover: Recover, found_home: Path, monkeypatch: pytest.MonkeyPatch, blank: str
+) -> None:
+    """Such as `--home "$UNSET"`: what a found home is refused was allowed."""
+    for words in (("--home", blank, "corpus", "."), ("corpus", ".", f"--home={blank}")):
+        said = recover(*words)
+        assert said.code == 2 and "Invalid value for '--home': it is blank" in said.error
+    monkeypatch.setenv("RECOVER_HOME", blank)
+    assert "may have come with them" in recover("corpus", ".").error
+
+
 def test_code_of_a_model_is_run_only_for_a_home_that_was_named(
     recover: Recover, found_home: Path, world: Path
 ) -> None:
