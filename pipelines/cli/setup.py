@@ -107,7 +107,7 @@ def _written(value: Any) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:g}"
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
 @click.command("preflight")
