@@ -70,15 +70,28 @@ def _check_teacher_engine(settings: DistillConfig, method: Method) -> None:
 
 
 def require_watched(settings: DistillConfig, method: Method) -> None:
-    """Refuse a bound on what would not be watched; a run that began with one goes on."""
-    if settings.tripwire_share is None:
-        return
-    watched = method.teacher in FROZEN and settings.teacher_engine == INPROCESS
-    if not watched or not settings.tripwire_every:
-        why = "distill.tripwire_every is 0" if watched else "it compares with a clean teacher in this process"
+    """Refuse a bound on what would not be watched, and a stop that would never come; a run that began with
+    one goes on."""
+    if settings.tripwire_share is not None and (why := _unwatched(settings, method)):
         raise InputError(
             f"tripwire: nothing would be watched, as {why}: leave out --tripwire (distill.tripwire_share)"
         )
+    if settings.stop is not None and settings.steps < (second := 2 * settings.stop.every):
+        raise InputError(
+            f"distill.stop: {settings.steps} steps end before its second look, after {second}: lower "
+            "distill.stop.every, take more steps, or leave out --stop-when-recovered"
+        )
+
+
+def _unwatched(settings: DistillConfig, method: Method) -> str | None:
+    """Return why a tripwire would never look, if so."""
+    if method.teacher not in FROZEN or settings.teacher_engine != INPROCESS:
+        return "it compares with a clean teacher in this process"
+    if not settings.tripwire_every:
+        return "distill.tripwire_every is 0"
+    if settings.steps < (every := settings.tripwire_every):
+        return f"{settings.steps} steps end before the first look (distill.tripwire_every: {every})"
+    return None
 
 
 def _check_ahead(settings: DistillConfig, method: Method) -> None:
