@@ -19,7 +19,7 @@ from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, EvalJob, Midt
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.distill import distill
-from pipelines.engines.engine_checks import INPROCESS
+from pipelines.engines.engine_checks import INPROCESS, require_same_answers
 from pipelines.evaluate import evaluate, evaluation_within, further_within, recorded_suites
 from pipelines.evaluation.question_checks import unaskable_families
 from pipelines.evaluation.recorded_scores import Items, items_by_suite, require_same_questions
@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Run a cycle, or go on with it; returns {"cycle": number, "status": ...}."""
     begun = queries.run_of_key(ws.tracker.db, key, parent=parent) if key else None
+    if begun is not None and begun["status"] != "done":
+        require_same_answers(job.settings, ws.config)
     job = kept_probes.read_as_kept(ws, job)
     if job.two_looks:  # a file that is gone is refused before hours of training
         further_path(job.settings.eval)

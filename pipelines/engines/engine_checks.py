@@ -10,6 +10,7 @@ from recovery.methods.choices import FROZEN, LABELS, STUDENT_ALONE, STUDENT_BEGI
 
 if TYPE_CHECKING:
     from pipelines.config.sections.distill import DistillConfig
+    from pipelines.config.settings import Config
     from recovery.methods.method import Method
 
 INPROCESS, COLOCATED, OWN_SERVER = "inprocess", "vllm", "server"
@@ -92,6 +93,18 @@ def _unwatched(settings: DistillConfig, method: Method) -> str | None:
     if settings.steps < (every := settings.tripwire_every):
         return f"{settings.steps} steps end before the first look (distill.tripwire_every: {every})"
     return None
+
+
+def require_same_answers(began: Config, now: Config) -> None:
+    """Refuse to go on with evaluations on an engine that would answer otherwise than when the run began."""
+    if began.eval.sampler == INPROCESS:
+        return
+    for name in ("max_length", "arguments"):
+        if getattr(began.engine, name) != getattr(now.engine, name):
+            raise InputError(
+                f"engine.{name}: changed since the run began, whose evaluations are compared: restore it, or "
+                "begin a new run"
+            )
 
 
 def _check_ahead(settings: DistillConfig, method: Method) -> None:

@@ -14,6 +14,7 @@ from db.errors import TrackerError
 from db.reads import queries
 from pipelines.cli.cycles import review_text
 from pipelines.config.jobs import CycleJob, DemoJob, EvalJob
+from pipelines.config.overrides import changed
 from pipelines.config.settings import CONFIG_NAME
 from pipelines.corpus.reading.superseded_list import beside
 from pipelines.cycle import cycle
@@ -79,6 +80,26 @@ def test_a_resumed_cycle_leaves_current_where_it_was_moved_to(
     assert any(f"`{approval(ws)}` makes" in line for line in said)
     ws.tracker.add_review(1, "approve", "", "ada")
     assert queries.resolve(ws.tracker.db, "current") == queries.resolve(ws.tracker.db, "cycle:1")
+
+
+def test_evaluations_of_one_cycle_are_answered_by_the_engine_that_it_began_with(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.cycle._work", interrupt)
+    job, began_with = cycle_job(ws, docs), ws.config
+    on_server = changed(job.settings, {"eval.sampler": "server"})
+    with pytest.raises(KeyboardInterrupt):
+        cycle(ws, job.model_copy(update={"settings": on_server}), key="one")
+    for name, value in {"max_length": 512, "arguments": {"block-size": 32}}.items():
+        ws.config = changed(began_with, {f"engine.{name}": value})
+        with pytest.raises(InputError, match=rf"^engine\.{name}: changed since the run began"):
+            resume(ws)
+    ws.config = changed(began_with, {"engine.gpu_memory": 0.2})  # which changes no answer
+    with pytest.raises(KeyboardInterrupt):
+        resume(ws)
 
 
 def test_a_resumed_cycle_names_the_accepted_one_that_its_model_lacks(
