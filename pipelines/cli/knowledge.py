@@ -134,7 +134,7 @@ def _refused(found: dict[str, Any]) -> str:
     metavar="N",
     help="longest text of a writer, in tokens: more for one that thinks first",
 )
-@common.seed("draws the facts")
+@click.option("--seed", type=common.SEED, metavar="N", help="draws the facts (default: as in recover.yaml)")
 @shared
 @click.pass_obj
 def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -> None:

@@ -938,6 +938,8 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("init --model OTHER", 2, "already names the model"),
         ("init --preset nope", 2, "no preset 'nope': choose one of"),
         ("microworld MISSING --cycle 0", 2, "outside 1"),
+        ("demo --minutes-budget nan", 2, "Invalid value for '--minutes-budget': nan is no number of minutes"),
+        ("demo --minutes-budget inf", 2, "Invalid value for '--minutes-budget': inf is no number of minutes"),
         ("lost base --suite ifeval", 2, "'ifeval' is not one of"),
         ("plan --tokens -5", 2, "Invalid value for '--tokens'"),
         ("plan --answer-tokens 0", 2, "Invalid value for '--answer-tokens'"),

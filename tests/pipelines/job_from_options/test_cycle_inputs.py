@@ -80,6 +80,23 @@ def test_probes_are_not_written_among_the_documents(ws: Workspace, docs: Path) -
     assert [path.name for path in docs.iterdir()] == ["ada.md"]
 
 
+def test_probes_are_drawn_by_the_seed_of_the_home_unless_one_is_given(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = list[int]()
+
+    def noted(texts: Any, count: int, seed: int) -> None:
+        drawn.append(seed)
+        raise InputError("drawn")
+
+    monkeypatch.setattr("pipelines.writing.probes.from_gaps", noted)
+    ws.config = overrides.changed(ws.config, {"seed": 7})
+    for given in (None, 0):
+        with pytest.raises(InputError, match=r"^drawn$"):
+            make_probes(ws, docs, docs.parent / "mine.jsonl", ProbeOptions(seed=given))
+    assert drawn == [7, 0]
+
+
 @pytest.mark.parametrize(("home", "refused"), [("kb/run", True), ("kb/.run", False), ("run", False)])
 def test_a_home_whose_files_would_be_documents_is_refused(tmp_path: Path, home: str, refused: bool) -> None:
     kb = tmp_path / "kb"
