@@ -19,7 +19,7 @@ from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, EvalJob, Midt
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.distill import distill
-from pipelines.engines.engine_checks import INPROCESS
+from pipelines.engines.engine_checks import INPROCESS, require_same_answers
 from pipelines.evaluate import evaluate, evaluation_within, further_within, recorded_suites
 from pipelines.evaluation.question_checks import unaskable_families
 from pipelines.evaluation.recorded_scores import Items, items_by_suite, require_same_questions
@@ -33,6 +33,7 @@ from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job, worked_on
 from pipelines.runs.starting_point import starting_point
 from pipelines.runs.workspace import Workspace
+from recovery.command_line import command
 
 MIDTRAIN = "midtrain"  # key of that stage
 EVEN = 0.5  # chance of passing below which a cycle warns of too few questions
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Run a cycle, or go on with it; returns {"cycle": number, "status": ...}."""
     begun = queries.run_of_key(ws.tracker.db, key, parent=parent) if key else None
+    if begun is not None and begun["status"] != "done":
+        require_same_answers(job.settings, ws.config)
     job = kept_probes.read_as_kept(ws, job)
     job = pinned(ws, job, texts_kept=begun is not None and kept_before(ws, begun["id"], MIDTRAIN))
     if job.two_looks:  # a file that is gone is refused before hours of training
@@ -100,8 +103,9 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
         found = _judged(ws, job, scores, unmeasured)
     decision = _decided(ws, job, stage, number, found)
     if decision["status"] == "accepted":
-        approve = f"`recover review cycle:{number} --approve` makes this cycle's model current"
-        make_current(stage, recovered, otherwise=approve, cycle=number)
+        approve = command(ws.named_home, "review", f"cycle:{number}", "--approve")
+        otherwise = f"`{approve}` makes this cycle's model current"
+        make_current(stage, recovered, otherwise=otherwise, cycle=number)
     return decision
 
 
@@ -114,7 +118,7 @@ def _name_unfinished(ws: Workspace, job: CycleJob, stage: Stage) -> None:
         if same and not worked_on(ws.run_directory(run["id"])):
             stage.say(
                 "  unfinished   an earlier cycle of these documents was not finished: "
-                f"`recover resume {run['id']}` goes on with it; this one begins anew"
+                f"`{command(ws.named_home, 'resume', run['id'])}` goes on with it; this one begins anew"
             )
             return
 

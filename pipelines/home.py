@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 Settings = Mapping[str, Any]  # by their key in recover.yaml: {"distill.steps": 20}
 Found = dict[str, Any]  # what the command of the same name prints with --json
 NONE: Settings = {}
+OF_THE_HOME = ("model", "engine")  # sections of recover.yaml that a call would leave as they are
 
 
 class Home:
@@ -181,5 +182,11 @@ class Home:
 def _changes(settings: Settings) -> dict[str, Any]:
     """Resolve file names as the command line does: as seen from the current folder."""
     from pipelines.config.anchored_paths import anchored_changes
+    from recovery.errors import InputError
 
+    for key in settings:
+        if key.partition(".")[0] in OF_THE_HOME:
+            raise InputError(
+                f"{key}: no call changes it, as the whole home works by it: set it in recover.yaml"
+            )
     return anchored_changes(settings, Path.cwd())

@@ -79,7 +79,8 @@ def _newest(ws: Workspace) -> dict[str, Any]:
     runs = [run for run in unfinished if not worked_on(ws.run_directory(run["id"]))]
     if not runs:
         busy = "; another process works on what is unfinished" if unfinished else ""
-        raise InputError(f"no run was interrupted{busy}: `recover ls runs` lists every run")
+        listing = command(ws.named_home, "ls", "runs")
+        raise InputError(f"no run was interrupted{busy}: `{listing}` lists every run")
     newest = runs[0]
     cut_off = next((run for run in runs if not _refused(run)), None)
     if _refused(newest) and cut_off:

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from db.errors import BadRequest, NotFound
+from db.errors import BadRequest, NotFound, TrackerError
 from db.reads.rows import Row, page_of, rows_of, runs_of
 from db.schema import (
     DECIDING,
@@ -25,6 +25,7 @@ from db.schema import (
 from db.session import Database
 
 LONGEST_LINE = 10_000  # bound on ancestors, should the rows contain a loop
+SHORTEST_BEGINNING = 4  # characters of an id that name it: a shorter one may be the number of a cycle
 
 
 def checkpoint(database: Database, reference: str) -> Row:
@@ -190,7 +191,8 @@ def _deciding_reviews(project: str) -> sa.Select[Any]:
 def resolve(database: Database, reference: str) -> str:
     """Return the checkpoint id of a reference.
 
-    The reference is an id, an alias, cycle:N (its recovered model), cycle:N:STAGE, or a unique id prefix."""
+    The reference is an id, an alias, cycle:N (its recovered model), cycle:N:STAGE, or the beginning of one
+    id alone, of at least four characters."""
     if reference.startswith("cycle:"):
         return _cycle_checkpoint(database, reference)
     alias = sa.select(Alias.checkpoint_id).where(Alias.project == database.project, Alias.name == reference)
@@ -200,11 +202,27 @@ def resolve(database: Database, reference: str) -> str:
         found = list(connection.scalars(starting)) if reference else []
     if named is not None and reference not in found:
         return str(named)
-    if reference in found or len(found) == 1:
-        return reference if reference in found else str(found[0])
+    if reference in found:
+        return reference
+    if len(found) == 1 and len(reference) >= SHORTEST_BEGINNING:
+        return str(found[0])
+    raise _unresolved(reference, found)
+
+
+def _unresolved(reference: str, found: Sequence[str]) -> TrackerError:
+    """Return the refusal of a reference that is none of the ids that begin with it."""
+    short = len(reference) < SHORTEST_BEGINNING
+    if reference.isascii() and reference.isdigit() and (short or not found):
+        return NotFound(f"no checkpoint is named {reference}: write cycle:{reference} for a cycle")
+    if found and short:
+        return BadRequest(
+            f"checkpoint {reference!r} is too short: give at least {SHORTEST_BEGINNING} characters of its id"
+        )
     if found:
-        raise BadRequest(f"checkpoint {reference!r} could be {', '.join(found)}: give more of the id")
-    raise NotFound(f"checkpoint {reference!r} is not recorded: `recover ls checkpoints` lists those that are")
+        return BadRequest(f"checkpoint {reference!r} could be {', '.join(found)}: give more of the id")
+    return NotFound(
+        f"checkpoint {reference!r} is not recorded: `recover ls checkpoints` lists those that are"
+    )
 
 
 def _cycle_checkpoint(database: Database, reference: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.cli.options import Session, shared, table
+from pipelines.cli.options import Place, Session, documents, shared, table
 
 if TYPE_CHECKING:
     from pipelines.config.sections.midtrain import MidtrainConfig
@@ -20,8 +20,8 @@ Section = tuple[str, list[dict[str, Any]], list[str]]  # a title, rows and their
 
 
 @click.command("corpus")
-@click.argument("folder", metavar="DIR", required=False, type=click.Path(path_type=Path))
-@click.option("--docs", type=click.Path(path_type=Path), metavar="DIR", help="the folder, as for midtrain")
+@click.argument("folder", metavar="DIR", required=False, type=Place())
+@documents("the folder, as for midtrain")
 @click.option("--tokens", is_flag=True, help="count tokens with the model's tokenizer instead of estimating")
 @click.option("--strict", is_flag=True, help="stop at the first file that cannot be read")
 @shared

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, shared, table
 
@@ -74,12 +75,7 @@ def _mixture(row: Row) -> Row:
 
 @click.command("retrieval")
 @click.argument("checkpoint", default="current")
-@click.option(
-    "--docs",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="documents to search (default: all that the checkpoint was trained on)",
-)
+@common.documents("documents to search (default: all that the checkpoint was trained on)")
 @click.option(
     "--passages",
     default=3,

@@ -17,9 +17,7 @@ MODEL = click.option("--model", "name", metavar="NAME", help="name of the model 
 
 @click.command("augment")
 @common.docs
-@click.option(
-    "--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="folder for augmented.jsonl"
-)
+@click.option("--out", required=True, type=common.Place(), metavar="DIR", help="folder for augmented.jsonl")
 @click.option(
     "--kinds",
     default="qa,paraphrase,relations,summary",
@@ -105,13 +103,13 @@ def _refused(found: dict[str, Any]) -> str:
 @click.option(
     "--out",
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=common.Place(dir_okay=False),
     metavar="FILE",
     help="file to write",
 )
 @click.option(
     "--qa",
-    type=click.Path(path_type=Path),
+    type=common.Place(),
     metavar="FILE",
     help="questions of your own (default: qa.jsonl in or beside the folder)",
 )
@@ -136,7 +134,7 @@ def _refused(found: dict[str, Any]) -> str:
     metavar="N",
     help="longest text of a writer, in tokens: more for one that thinks first",
 )
-@common.seed("draws the facts")
+@click.option("--seed", type=common.SEED, metavar="N", help="draws the facts (default: as in recover.yaml)")
 @shared
 @click.pass_obj
 def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -> None:

@@ -106,6 +106,10 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     session = ctx.ensure_object(Session)
     name = str(param.name)
     from_environment = ctx.get_parameter_source(name) is ParameterSource.ENVIRONMENT
+    if isinstance(value, str) and not value.strip():  # as of a variable that is not set: nothing is named
+        if not from_environment:
+            raise click.BadParameter("it is blank: give it a value, or leave it out", ctx, param)
+        value = None
     if value in (None, False) or (from_environment and getattr(session, name)):
         return  # what was typed before the command's name counts more than the environment
     setattr(session, name, value)
@@ -158,12 +162,38 @@ def shared(command: F) -> F:
     return command
 
 
-docs = click.option(
-    "--docs", required=True, type=click.Path(path_type=Path), metavar="DIR", help="folder of documents"
-)
+class Place(click.Path[Path]):
+    """A path that is named: a blank one, as of a variable that is not set, would be the current folder."""
+
+    def __init__(self, *, dir_okay: bool = True) -> None:
+        super().__init__(path_type=Path, dir_okay=dir_okay)
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path:
+        if not os.fspath(value).strip():
+            self.fail("it is blank: name a folder or a file", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def documents(text: str, *, required: bool = False) -> Callable[[F], F]:
+    """Return the option --docs, which takes one folder."""
+    return click.option(
+        "--docs", required=required, multiple=True, callback=_one, type=Place(), metavar="DIR", help=text
+    )
+
+
+def _one(ctx: click.Context, param: click.Parameter, given: tuple[Path, ...]) -> Path | None:
+    """Refuse a second value, which would take the first one's place."""
+    if len(given) > 1:
+        raise click.BadParameter("it is given twice, and one folder is read: give one", ctx, param)
+    return given[0] if given else None
+
+
+docs = documents("folder of documents", required=True)
 augment = click.option(
     "--augment",
-    type=click.Path(path_type=Path),
+    type=Place(),
     metavar="DIR|FILE",
     help="folder written by `recover augment`, or its augmented.jsonl, to train on as well",
 )

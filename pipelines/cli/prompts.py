@@ -11,7 +11,7 @@ from evals import jsonl
 from evals.families import suite
 from evals.families.family import Family
 from evals.families.table import FAMILIES
-from pipelines.cli.options import F, Session, seed, shared
+from pipelines.cli.options import F, Place, Session, seed, shared
 
 
 @click.group("prompts")
@@ -34,7 +34,7 @@ def drawing(command: F) -> F:
         ),
         click.option(
             "--out",
-            type=click.Path(path_type=Path, dir_okay=False),
+            type=Place(dir_okay=False),
             metavar="FILE",
             help="file to write (default: standard output)",
         ),

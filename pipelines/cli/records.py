@@ -78,7 +78,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 def show_command(session: Session, reference: str) -> None:
     """Show a cycle, a run or a checkpoint.
 
-    ID is cycle:N, a run's id, or a checkpoint: its id (the beginning is enough), an alias, or cycle:N:STAGE.
+    ID is cycle:N, a run's id, or a checkpoint: its id (four characters will do), an alias, or cycle:N:STAGE.
 
     \b
     recover show cycle:1
@@ -116,9 +116,7 @@ def record_text(row: dict[str, Any]) -> str:
     metavar="FORMAT",
     help="csv, json or parquet (default: by the ending of --out; csv where it has none)",
 )
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="file to write (default: standard output)"
-)
+@click.option("--out", type=common.Place(), metavar="FILE", help="file to write (default: standard output)")
 @shared
 @click.pass_obj
 def export_command(session: Session, what: str, kind: str | None, out: Path | None) -> None:
@@ -167,9 +165,7 @@ def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
 
 @click.command("report")
 @common.cycle_number
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="file to write (default: cycle-N.html)"
-)
+@click.option("--out", type=common.Place(), metavar="FILE", help="file to write (default: cycle-N.html)")
 @shared
 @click.pass_obj
 def report_command(session: Session, cycle: int, out: Path | None) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from pipelines.cli.options import SEED, F, Session
+from pipelines.cli.options import SEED, F, Place, Session
 from recovery.errors import InputError
 
 Read = Callable[[Any], Any]
@@ -262,7 +262,7 @@ tasks = setting(
     "eval.tasks",
     path,
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=Place(),
     help="folder of tasks of your own: lm-eval's YAML files, or rows as TASK.jsonl",
 )
 chat = setting(

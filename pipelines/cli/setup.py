@@ -107,7 +107,7 @@ def _written(value: Any) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:g}"
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
 @click.command("preflight")
@@ -164,7 +164,7 @@ def _outcome(row: dict[str, Any]) -> str:
 
 
 @click.command("microworld")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIR", type=common.Place())
 @click.option(
     "--cycle",
     default=1,

@@ -68,12 +68,7 @@ def midtrain_command(session: Session, docs: Path, student: str, augment: Path |
 @setting_options.merge
 @setting_options.rehearsal
 @setting_options.tripwire
-@click.option(
-    "--docs",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="documents of the midtraining (default: as recorded)",
-)
+@common.documents("documents of the midtraining (default: as recorded)")
 @setting_options.stop_when_recovered
 @setting_options.sampler
 @setting_options.ahead

@@ -10,6 +10,7 @@ from recovery.methods.choices import FROZEN, LABELS, STUDENT_ALONE, STUDENT_BEGI
 
 if TYPE_CHECKING:
     from pipelines.config.sections.distill import DistillConfig
+    from pipelines.config.settings import Config
     from recovery.methods.method import Method
 
 INPROCESS, COLOCATED, OWN_SERVER = "inprocess", "vllm", "server"
@@ -70,15 +71,40 @@ def _check_teacher_engine(settings: DistillConfig, method: Method) -> None:
 
 
 def require_watched(settings: DistillConfig, method: Method) -> None:
-    """Refuse a bound on what would not be watched; a run that began with one goes on."""
-    if settings.tripwire_share is None:
-        return
-    watched = method.teacher in FROZEN and settings.teacher_engine == INPROCESS
-    if not watched or not settings.tripwire_every:
-        why = "distill.tripwire_every is 0" if watched else "it compares with a clean teacher in this process"
+    """Refuse a bound on what would not be watched, and a stop that would never come; a run that began with
+    one goes on."""
+    if settings.tripwire_share is not None and (why := _unwatched(settings, method)):
         raise InputError(
             f"tripwire: nothing would be watched, as {why}: leave out --tripwire (distill.tripwire_share)"
         )
+    if settings.stop is not None and settings.steps < (second := 2 * settings.stop.every):
+        raise InputError(
+            f"distill.stop: {settings.steps} steps end before its second look, after {second}: lower "
+            "distill.stop.every, take more steps, or leave out --stop-when-recovered"
+        )
+
+
+def _unwatched(settings: DistillConfig, method: Method) -> str | None:
+    """Return why a tripwire would never look, if so."""
+    if method.teacher not in FROZEN or settings.teacher_engine != INPROCESS:
+        return "it compares with a clean teacher in this process"
+    if not settings.tripwire_every:
+        return "distill.tripwire_every is 0"
+    if settings.steps < (every := settings.tripwire_every):
+        return f"{settings.steps} steps end before the first look (distill.tripwire_every: {every})"
+    return None
+
+
+def require_same_answers(began: Config, now: Config) -> None:
+    """Refuse to go on with evaluations on an engine that would answer otherwise than when the run began."""
+    if began.eval.sampler == INPROCESS:
+        return
+    for name in ("max_length", "arguments"):
+        if getattr(began.engine, name) != getattr(now.engine, name):
+            raise InputError(
+                f"engine.{name}: changed since the run began, whose evaluations are compared: restore it, or "
+                "begin a new run"
+            )
 
 
 def _check_ahead(settings: DistillConfig, method: Method) -> None:

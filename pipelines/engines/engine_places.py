@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.engines.engine_checks import COLOCATED, INPROCESS, OWN_SERVER, check_place
+from recovery.command_line import command
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.errors import InputError
 
@@ -82,7 +83,8 @@ class Engines(ExitStack):
         if known:
             raise InputError(
                 f"{where} serves the checkpoint {min(known)}, but the teacher is {checkpoint.id}: serve "
-                f"that one (`recover serve {checkpoint.id}`), or name the other as --teacher"
+                f"that one (`{command(self.ws.named_home, 'serve', checkpoint.id)}`), or name the other as "
+                "--teacher"
             )
         if served:
             self.ws.progress.say(
@@ -165,12 +167,6 @@ def make_server(
     """Return a server of a checkpoint, with the checkpoint's id as model name for clients to verify."""
     from recovery.engines.vllm_server import Server
 
-    if checkpoint.base:
-        raise InputError(
-            f"{checkpoint.id} is an adapter: `recover merge --student {checkpoint.id} --with "
-            f"{checkpoint.base} --weight 0` writes a whole checkpoint to serve; --lora RANK on its base is "
-            "for the sampler of a running training"
-        )
     return Server(
         checkpoint.path,
         settings,
@@ -181,6 +177,16 @@ def make_server(
         address=address,
         key=key,
     )
+
+
+def require_whole(ws: Workspace, checkpoint: Checkpoint) -> None:
+    """Refuse to serve an adapter, with the command that makes a whole checkpoint of it."""
+    if checkpoint.base:
+        words = "merge", "--student", checkpoint.id, "--with", checkpoint.base, "--weight", "0"
+        raise InputError(
+            f"{checkpoint.id} is an adapter: `{command(ws.named_home, *words)}` writes a whole checkpoint to "
+            "serve; --lora RANK on its base is for the sampler of a running training"
+        )
 
 
 def require_whole_teacher(checkpoint: Checkpoint) -> None:
@@ -263,6 +269,7 @@ def serve(
         if not key:
             raise InputError(f"--host {host}: set {KEY_VARIABLE} to a long random key, on both sides")
     checkpoint = ws.checkpoint(ref)
+    require_whole(ws, checkpoint)
     settings = engine_settings(ws.config)
     dtype = _trained_dtype(ws.config)
     log = ws.home / "engines" / f"{checkpoint.id}.log"

@@ -170,7 +170,8 @@ def _with_files(ws: Workspace, settings: Config, augment: Path | None, changes: 
     """Return the settings with a share for retold documents, and with the files of all their prompts."""
     midtrain = with_augmented(settings.midtrain, augment, changes)
     settings = settings.model_copy(update={"midtrain": midtrain})
-    settings = with_further(ws, with_ifeval(ws, settings, changes))
+    typed = "eval.further_prompts" in changes
+    settings = with_further(ws, with_ifeval(ws, settings, changes), typed=typed)
     ifeval_prompts.require_new(settings.eval)
     return settings
 

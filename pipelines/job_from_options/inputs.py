@@ -153,9 +153,16 @@ def with_ifeval_left_out(ws: Workspace, settings: Config, changes: Changes) -> C
     return with_ifeval(ws, settings, changes)
 
 
-def with_further(ws: Workspace, settings: Config) -> Config:
-    """Return settings whose further prompts lie in a file; the shipped model knows no generated ones."""
-    if settings.model.path == MICROWORLD and isinstance(settings.eval.further_prompts, int):
+def with_further(ws: Workspace, settings: Config, *, typed: bool) -> Config:
+    """Return settings whose further prompts lie in a file; the shipped model knows no generated ones, and is
+    refused those that were typed."""
+    wanted = settings.eval.further_prompts
+    if settings.model.path == MICROWORLD and isinstance(wanted, int):
+        if wanted and typed:
+            raise InputError(
+                f"--further {wanted}: the tiny model's vocabulary lacks generated prompts: give a FILE in "
+                "IFEval's format (eval.further_prompts)"
+            )
         evaluation = settings.eval.model_copy(update={"further_prompts": 0})
     else:
         evaluation = ifeval_prompts.with_further(ws, settings.eval)

@@ -60,7 +60,7 @@ def eval_job(
     if "ifeval" in asked and settings.eval.ifeval:
         settings = with_ifeval(ws, settings, changes)
     if FURTHER in asked:
-        settings = with_further(ws, settings)
+        settings = with_further(ws, settings, typed=True)
     if any(suite in OURS and suite != "ifeval" for suite in asked):
         say_kept(ws, settings.eval.probes)
     return EvalJob(

@@ -188,9 +188,10 @@ def _say_what_goes_on(ws: Workspace, student: Checkpoint, stage: str, lora: Lora
     from recovery.models.adapters import adapter_rank
 
     if lora is None and adapter_rank(student.path) is not None:
+        merge = command(ws.named_home, "merge", "--student", student.id, "--weight", "0")
         ws.progress.say(
             f"  lora         {stage}.lora is null, but the student's adapter goes on: to train all weights, "
-            f"run `recover merge --student {student.id} --weight 0` and give what it prints as --student"
+            f"run `{merge}` and give what it prints as --student"
         )
 
 

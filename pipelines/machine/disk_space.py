@@ -15,6 +15,7 @@ from pipelines.config.sections.training import LoraConfig
 from pipelines.machine import fitting, model_sizes
 from pipelines.machine.gpus import GIB
 from pipelines.machine.stage_memory import LASTING_BYTES
+from recovery.command_line import command
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,18 +51,18 @@ def require_space(
     Say where all that they write does not, with so many `further` checkpoints.
     """
     found = written(settings, fitting.checkpoint_size(ws, student), stages)
-    free = _free(ws.home)
+    free, prune = _free(ws.home), command(ws.named_home, "prune")
     for one in found:
         if max(free) < one.least:
             raise InputError(
                 f"{ws.home}: {gib(max(free))} are free there, and {one.stage} needs {gib(one.least)} for a "
-                "saved state and its checkpoint: remove what is no longer needed (`recover prune` lists it), "
+                f"saved state and its checkpoint: remove what is no longer needed (`{prune}` lists it), "
                 "or take a --home on another disk"
             )
     if min(free) < (most := in_all(found, further)):
         ws.progress.say(
             f"  disk         {gib(min(free))} are free, states and checkpoints take {gib(most)} at most: "
-            "`recover prune` lists what is no longer needed"
+            f"`{prune}` lists what is no longer needed"
         )
 
 

@@ -40,8 +40,10 @@ def initialise(
     path = settings_file(ws)
     if trust_remote_code:
         _require_trusting(ws)
-    if revision and not path.exists():
-        _require_hub_id(model or MICROWORLD, revision)
+    if not path.exists():
+        _require_model(model, preset)
+        if revision:
+            _require_hub_id(model or MICROWORLD, revision)
     converted = _converted(ws, model)
     if converted:
         model = str(converted.directory)
@@ -121,6 +123,17 @@ def as_seen_from_here(model: str) -> str:
     return str(Path(model).expanduser().absolute()) if names_a_place(model) else model
 
 
+def _require_model(model: str | None, preset: str | None) -> None:
+    """Refuse a preset for models of one's own where none is named: the tiny model would get its sizes."""
+    example = _model_of(config.preset_text(preset)) if preset else MICROWORLD
+    if model is None and example != MICROWORLD:
+        raise InputError(f"--preset {preset}: name the model that it is for, as in --model {example}")
+
+
+def _model_of(settings: str) -> str:
+    return str(yaml.safe_load(settings)["model"]["path"])
+
+
 def _require_hub_id(model: str, revision: str) -> None:
     """Refuse a revision of a model that is not on the hub: it would name nothing."""
     from recovery.models.hub import names_a_place
@@ -146,10 +159,11 @@ def _keep_settings(ws: Workspace, model: str | None, revision: str | None, prese
 def _require_same(ws: Workspace, model: str | None, revision: str | None) -> None:
     """Refuse another model than that of the settings."""
     path, named = settings_file(ws), ws.config.model
+    otherwise = "" if _is_registered(ws) else ", or edit it"
     for what, asked, has in (("model", model, named.path), ("revision", revision, named.revision)):
         if asked and asked != has:
             raise InputError(
-                f"{path} already names the {what} {has!r}, not {asked!r}: use another --home, or edit it"
+                f"{path} already names the {what} {has!r}, not {asked!r}: use another --home{otherwise}"
             )
 
 
@@ -192,7 +206,7 @@ def _write_settings(
 ) -> None:
     """Write the preset, with its comments, for this model."""
     text = config.preset_text(preset)
-    default = yaml.safe_load(text)["model"]["path"]
+    default = _model_of(text)
     lines = [f"  path: {_quoted(model)}", *([f"  revision: {_quoted(revision)}"] if revision else [])]
     lines += ["  trust_remote_code: true"] if trusting else []
     text = text.replace(f"  path: {default}", "\n".join(lines), 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from db.errors import NotFound
 from db.reads import queries
 from pipelines.runs.kinds import KINDS
 from pipelines.runs.workspace import Workspace
@@ -18,14 +17,7 @@ def recorded(ws: Workspace, reference: str) -> dict[str, Any]:
         return queries.cycle(db, cycle_number(reference))
     if reference.startswith(tuple(f"{kind}-" for kind in KINDS)):
         return queries.run(db, reference)
-    try:
-        return with_its_place(ws, queries.checkpoint(db, reference))
-    except NotFound as error:
-        if reference.isdecimal():
-            raise InputError(
-                f"no checkpoint is named {reference}: write cycle:{reference} for a cycle"
-            ) from error
-        raise
+    return with_its_place(ws, queries.checkpoint(db, reference))
 
 
 def with_its_place(ws: Workspace, row: dict[str, Any]) -> dict[str, Any]:

@@ -54,6 +54,11 @@ class Workspace:
         """Open a home; with create=False refuse one that is not there, and make nothing."""
         if create:
             _make(home)
+        if lost := lost_database(home, db_url):
+            raise InputError(
+                f"{home}: its database {lost} is missing: bring it back, give its new place with --db, or "
+                "begin anew with another --home"
+            )
         database = db_url or database_of(home)
         if not create and db_url is None and "://" not in database and not Path(database).exists():
             raise _uninitialised(home)
@@ -155,9 +160,10 @@ class Workspace:
                     f"checkpoint {checkpoint_id} is not in {self.home}: it lies in {home} (project "
                     f"{place['project']!r}) as {place['path']}: work there, or give that folder"
                 )
+        listing = command(self.named_home, "ls", "checkpoints")
         raise InputError(
             f"checkpoint {checkpoint_id} is recorded, but its files are not in {self.store.root}: "
-            "`recover prune` or somebody removed them; `recover ls checkpoints` lists those that are there"
+            f"`recover prune` or somebody removed them; `{listing}` lists those that are there"
         )
 
     def clean(self) -> Checkpoint:
@@ -289,6 +295,17 @@ def remembered_database(home: Path) -> str | None:
         return (home / DATABASE_ELSEWHERE).read_text(encoding="utf-8").strip() or None
     except OSError:
         return None
+
+
+def lost_database(home: Path, db_url: str | None) -> Path | None:
+    """Return the file of the database that a home was made with, where that file is gone; None where another
+    database is named."""
+    noted = remembered_database(home)
+    if "://" in (noted or "") or (noted is None and not (home / CHECKPOINTS).is_dir()):  # the latter: new
+        return None
+    own = Path(noted or home / DATABASE_NAME).absolute()
+    named = db_url is None or Path(db_url).expanduser().absolute() == own
+    return own if named and not own.exists() else None
 
 
 def _remember(home: Path, db_url: str | None, file: Path | None) -> None:

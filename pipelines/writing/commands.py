@@ -67,7 +67,7 @@ class ProbeOptions:
     writer: str | None = None  # checkpoint, URL or GAPS; None: GAPS
     name: str | None = None
     count: int | None = None  # None: as many facts as the verdict needs
-    seed: int = 0
+    seed: int | None = None  # None: that of recover.yaml
     max_new_tokens: int = 128
 
 
@@ -169,15 +169,16 @@ def _rows_of(
         raise InputError(
             "--writer template writes for `recover augment` only: give gaps, a checkpoint or an endpoint"
         )
+    seed = ws.config.seed if options.seed is None else options.seed
     if options.writer in (None, GAPS):
-        return probes.from_gaps(_some_texts(ws, docs), count, options.seed), "gaps, no writer", refused
+        return probes.from_gaps(_some_texts(ws, docs), count, seed), "gaps, no writer", refused
     _require_writer(ws, options.writer, options.name)
     rows, refused = probes.from_writer(
         _texts(ws, docs),  # before the writer, which may take long to load
         _writer(ws, options.writer, options.name, max_new_tokens=options.max_new_tokens, temperature=0.0),
         Cache(_answers_beside(out)),
         count,
-        options.seed,
+        seed,
         on_progress=lambda done, total: ws.progress.step("probes", done, total),
     )
     if not rows:

@@ -13,6 +13,8 @@ from recovery.errors import InputError
 from recovery.methods.dials import Dials
 from recovery.methods.rules import check, refuse, suggest
 
+OFF = ("none", "off", "false")  # YAML reads `off` as false
+
 
 @dataclass(frozen=True)
 class Method(Dials):
@@ -51,10 +53,10 @@ def _dials() -> dict[str, Field[Any]]:
 
 def _parse(method: Method, dial: Field[Any], value: Any) -> Any:
     """Convert text to the dial's type; pass anything else on to the check of its limits."""
+    if "None" in str(dial.type) and str(value).lower() in OFF:
+        return None
     if not isinstance(value, str) or dial.type == "str":
         return value
-    if "None" in str(dial.type) and value.lower() in ("none", "off"):
-        return None
     kind: Callable[[str], Any] = int if dial.type == "int" else float
     try:
         return kind(value)

@@ -343,25 +343,25 @@ def test_what_can_be_resumed(tracker: Tracker) -> None:
 
 
 def test_names_of_checkpoints(tracker: Tracker) -> None:
-    for name in ("abc123", "abd456", "current-not"):
+    for name in ("abcd123", "abcd456", "abde789", "current-not"):
         tracker.record_checkpoint(name, path="/c", kind="full", sha256="00")
     record_cycle(tracker, {})
-    tracker.set_alias("current", "abd456")
+    tracker.set_alias("current", "abde789")
     found = {
         reference: queries.resolve(tracker.db, reference)
-        for reference in ("abc123", "abc", "current", "cycle:1", "cycle:1:midtrained", "rec1")
+        for reference in ("abcd123", "abcd1", "current", "cycle:1", "cycle:1:midtrained", "rec1")
     }
     assert found == {
-        "abc123": "abc123",
-        "abc": "abc123",
-        "current": "abd456",
+        "abcd123": "abcd123",
+        "abcd1": "abcd123",
+        "current": "abde789",
         "cycle:1": "rec1",
         "cycle:1:midtrained": "mid1",
         "rec1": "rec1",
     }
-    assert queries.checkpoint(tracker.db, "abd")["aliases"] == ["current"]
-    with pytest.raises(BadRequest, match="'ab' could be abc123, abd456"):
-        queries.resolve(tracker.db, "ab")
+    assert queries.checkpoint(tracker.db, "abde")["aliases"] == ["current"]
+    with pytest.raises(BadRequest, match="'abcd' could be abcd123, abcd456"):
+        queries.resolve(tracker.db, "abcd")
     for unknown in ("zzz", "", "%", "a_c", "cycle:9", "cycle:99999999999999999999"):
         with pytest.raises(NotFound):
             queries.resolve(tracker.db, unknown)
@@ -371,6 +371,16 @@ def test_names_of_checkpoints(tracker: Tracker) -> None:
     for unreadable in ("cycle:x", "cycle:1:best", "cycle:-1", "cycle:"):
         with pytest.raises(BadRequest):
             queries.resolve(tracker.db, unreadable)
+
+
+def test_the_number_of_a_cycle_is_not_the_beginning_of_an_id(tracker: Tracker) -> None:
+    tracker.record_checkpoint("1fee42", path="/c", kind="full", sha256="00")
+    for number in ("1", "99"):
+        with pytest.raises(NotFound, match=f"no checkpoint is named {number}: write cycle:{number} for a"):
+            queries.resolve(tracker.db, number)
+    with pytest.raises(BadRequest, match="'1fe' is too short: give at least 4 characters of its id"):
+        queries.resolve(tracker.db, "1fe")
+    assert queries.resolve(tracker.db, "1fee") == "1fee42"
 
 
 # Items -----------------------------------------------------------------------------------------------------

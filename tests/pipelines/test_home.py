@@ -90,6 +90,18 @@ def test_an_unknown_setting_is_refused_before_anything_runs(home: Home, docs: Pa
         home.cycle(docs, settings={key: 1})
 
 
+@pytest.mark.parametrize("settings", [{"model.dtype": "bfloat16"}, {"engine": {"max_length": 512}}])
+def test_a_section_of_the_whole_home_is_not_set_by_a_call(
+    home: Home, docs: Path, settings: dict[str, Any]
+) -> None:
+    """It was taken, and had no effect."""
+    for call in (home.cycle, home.midtrain):
+        with pytest.raises(InputError, match=r"^(model\.dtype|engine): .* set it in recover\.yaml$"):
+            call(docs, settings=settings)
+    with pytest.raises(InputError, match=r"set it in recover\.yaml$"):
+        home.evaluate(settings=settings)
+
+
 @pytest.mark.parametrize("lora", ["auto", {}, None])
 def test_an_adapter_is_given_as_in_recover_yaml(home: Home, docs: Path, lora: object) -> None:
     taught = home.midtrain(docs, settings={"midtrain.lora": lora, "midtrain.steps": 1})

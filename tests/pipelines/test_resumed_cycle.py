@@ -14,6 +14,7 @@ from db.errors import TrackerError
 from db.reads import queries
 from pipelines.cli.cycles import review_text
 from pipelines.config.jobs import CycleJob, DemoJob, EvalJob
+from pipelines.config.overrides import changed
 from pipelines.config.settings import CONFIG_NAME
 from pipelines.corpus.reading.superseded_list import beside
 from pipelines.cycle import cycle
@@ -25,6 +26,7 @@ from pipelines.resume import resume
 from pipelines.runs.kept_texts import learned
 from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
+from recovery.command_line import command
 from recovery.errors import InputError, OutOfMemory
 from tests.support.small_cycles import turned
 
@@ -52,6 +54,10 @@ def interrupted(
             begin(ws, docs, student)
 
 
+def approval(ws: Workspace) -> str:
+    return command(ws.home, "review", "cycle:1", "--approve")
+
+
 def other_model(ws: Workspace, parent: str = "base") -> str:
     chat = ws.load(ws.clean())
     with torch.no_grad():
@@ -71,9 +77,29 @@ def test_a_resumed_cycle_leaves_current_where_it_was_moved_to(
     assert (found["cycle"], found["status"]) == (1, "accepted")
     assert queries.resolve(ws.tracker.db, "current") == later
     assert len([line for line in said if f"stays {later}" in line]) == 1
-    assert any("`recover review cycle:1 --approve` makes" in line for line in said)
+    assert any(f"`{approval(ws)}` makes" in line for line in said)
     ws.tracker.add_review(1, "approve", "", "ada")
     assert queries.resolve(ws.tracker.db, "current") == queries.resolve(ws.tracker.db, "cycle:1")
+
+
+def test_evaluations_of_one_cycle_are_answered_by_the_engine_that_it_began_with(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.cycle._work", interrupt)
+    job, began_with = cycle_job(ws, docs), ws.config
+    on_server = changed(job.settings, {"eval.sampler": "server"})
+    with pytest.raises(KeyboardInterrupt):
+        cycle(ws, job.model_copy(update={"settings": on_server}), key="one")
+    for name, value in {"max_length": 512, "arguments": {"block-size": 32}}.items():
+        ws.config = changed(began_with, {f"engine.{name}": value})
+        with pytest.raises(InputError, match=rf"^engine\.{name}: changed since the run began"):
+            resume(ws)
+    ws.config = changed(began_with, {"engine.gpu_memory": 0.2})  # which changes no answer
+    with pytest.raises(KeyboardInterrupt):
+        resume(ws)
 
 
 def test_a_resumed_cycle_names_the_accepted_one_that_its_model_lacks(
@@ -184,7 +210,7 @@ def test_of_two_cycles_side_by_side_the_later_one_does_not_replace_the_first_una
     monkeypatch.setattr("pipelines.cycle.distill", moved)
     assert begin(ws, docs)["status"] == "accepted"
     assert queries.resolve(ws.tracker.db, "current") == other != queries.resolve(ws.tracker.db, "cycle:1")
-    assert any(f"stays {other}" in line and "`recover review cycle:1 --approve`" in line for line in said)
+    assert any(f"stays {other}" in line and f"`{approval(ws)}`" in line for line in said)
 
 
 def test_a_cycle_that_is_rejected_while_its_model_is_measured_leaves_current_alone(
@@ -255,7 +281,8 @@ def test_the_same_command_again_names_the_cycle_that_was_interrupted(
     assert said and not any("unfinished" in line for line in said)
     said.clear()
     turned(ws, docs)
-    assert any(f"`recover resume {second['id']}` goes on with it" in line for line in said)
+    onward = command(ws.home, "resume", second["id"])
+    assert any(f"`{onward}` goes on with it" in line for line in said)
     assert cycle(ws, cycle_job(ws, docs), key=second["key"])["cycle"] == 2
     assert cycle(ws, cycle_job(ws, docs), key=interrupted["key"])["cycle"] == 1
     said.clear()

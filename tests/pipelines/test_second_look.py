@@ -20,6 +20,7 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluation import model_answers
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.job_from_options.measure import eval_job
+from pipelines.machine.init_home import initialise
 from pipelines.machine.product_speed import Speed
 from pipelines.prompts.leaks import evaluation_prompts
 from pipelines.resume import resume
@@ -212,6 +213,19 @@ def test_any_model_is_asked_further_prompts_by_their_suite_or_their_file(
     assert eval_job(ws, "base", changes=own | {"eval.further_prompts": 0}).suites == (SUITE,)
     with pytest.raises(InputError, match=r"eval\.further_prompts is 0"):
         evaluate(ws, eval_job(ws, "base", FURTHER), key="none")
+
+
+def test_the_tiny_model_is_refused_generated_prompts_that_were_typed(tmp_path: Path, docs: Path) -> None:
+    """They were dropped by a cycle; an evaluation answered that their number was 0."""
+    changes = {"eval.further_prompts": 500}
+    with Workspace.open(tmp_path / "home") as home:
+        initialise(home)
+        for build in (
+            lambda: eval_job(home, "base", changes=changes),
+            lambda: cycle_job(home, docs, changes=changes),
+        ):
+            with pytest.raises(InputError, match=r"^--further 500: the tiny model's .* lacks .* give a FILE"):
+                build()
 
 
 def test_where_questions_choose_the_recovery_further_prompts_all_decide(

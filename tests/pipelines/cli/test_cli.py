@@ -589,7 +589,7 @@ def test_a_resumed_run_prints_what_its_command_would(
 def test_resume_with_nothing_to_resume(recover: Recover, fresh: Path) -> None:
     said = recover("--home", fresh, "resume")
     assert (said.code, said.out) == (2, "")
-    assert said.error == "Error: no run was interrupted: `recover ls runs` lists every run"
+    assert said.error == f"Error: no run was interrupted: `recover --home {fresh} ls runs` lists every run"
 
 
 SWAPPED = {
@@ -717,6 +717,18 @@ def test_a_home_of_another_user_is_used_only_by_name(
     assert recover("--home", ".recover", "ls", "runs").code == 0
 
 
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_blank_home_is_not_a_home_that_was_named(
+    recover: Recover, found_home: Path, monkeypatch: pytest.MonkeyPatch, blank: str
+) -> None:
+    """Such as `--home "$UNSET"`: what a found home is refused was allowed."""
+    for words in (("--home", blank, "corpus", "."), ("corpus", ".", f"--home={blank}")):
+        said = recover(*words)
+        assert said.code == 2 and "Invalid value for '--home': it is blank" in said.error
+    monkeypatch.setenv("RECOVER_HOME", blank)
+    assert "may have come with them" in recover("corpus", ".").error
+
+
 def test_code_of_a_model_is_run_only_for_a_home_that_was_named(
     recover: Recover, found_home: Path, world: Path
 ) -> None:
@@ -770,6 +782,26 @@ def test_a_home_remembers_its_database(
     assert not (tmp_path / "home" / "recover.db").exists()
     for name in ("home/database.url", "elsewhere.db"):
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_a_database_that_is_gone_is_named_and_no_empty_one_takes_its_place(
+    recover: Recover, tmp_path: Path, elsewhere: bool
+) -> None:
+    home = tmp_path / "home"
+    file = tmp_path / "elsewhere.db" if elsewhere else home / "recover.db"
+    named = ["--db", file] if elsewhere else []
+    assert recover("-q", "--home", home, *named, "init", "--model", tiny.save(tmp_path / "m")).code == 0
+    file.rename(tmp_path / "away.db")
+    for words in (["ls"], ["init"], ["demo"], [*named, "init"]):
+        said = recover("--home", home, *words)
+        assert said.code == 2 and f"its database {file} is missing: bring it back" in said.error
+    doctor = recover("--home", home, "doctor", "--json")
+    assert (doctor.code, doctor.json[-1]["detail"]) == (3, f"{file} is missing")
+    assert not file.exists()
+    assert recover("--home", home, "--db", tmp_path / "away.db", "ls", "checkpoints").code == 0
+    (tmp_path / "away.db").rename(file)
+    assert len(recover("--home", home, "ls", "checkpoints", "--json").json) == 1
 
 
 def test_a_database_that_does_not_open_is_not_remembered(recover: Recover, tmp_path: Path) -> None:
@@ -885,6 +917,7 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("show cycle:99", 2, "cycle 99 is not recorded"),
         ("show cycle:one", 2, "write cycle:N"),
         ("show 99", 2, "write cycle:99 for a cycle"),
+        ("compare base 1", 2, "write cycle:1 for a cycle"),
         ("show nothing", 2, "'nothing' is not recorded"),
         ("show run-0", 2, "'run-0' is not recorded"),
         ("show eval-0", 2, "run eval-0 is not recorded"),
@@ -912,6 +945,8 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("init --model OTHER", 2, "already names the model"),
         ("init --preset nope", 2, "no preset 'nope': choose one of"),
         ("microworld MISSING --cycle 0", 2, "outside 1"),
+        ("demo --minutes-budget nan", 2, "Invalid value for '--minutes-budget': nan is no number of minutes"),
+        ("demo --minutes-budget inf", 2, "Invalid value for '--minutes-budget': inf is no number of minutes"),
         ("lost base --suite ifeval", 2, "'ifeval' is not one of"),
         ("plan --tokens -5", 2, "Invalid value for '--tokens'"),
         ("plan --answer-tokens 0", 2, "Invalid value for '--answer-tokens'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +15,8 @@ import torch
 from pipelines.config import settings
 from pipelines.config.overrides import changed
 from pipelines.engines import engine_places
-from pipelines.engines.engine_places import make_server
 from pipelines.runs.workspace import Workspace
-from recovery.engines.protocol import EngineSettings
+from recovery.command_line import command
 from recovery.errors import InputError
 from recovery.extras import to_install
 from recovery.models.loading import ModelSpec, load
@@ -128,6 +128,7 @@ def test_a_server_of_another_checkpoint_of_the_home_does_not_teach(
         server.name = next(one.id for one in ws.store.list() if one.id != clean)
     said = recover("--home", home, "distill", "--method", "opd-topk", "--teacher-engine", server.url)
     assert said.code == 2 and f"serves the checkpoint {server.name}, but the teacher is {clean}" in said.err
+    assert f"`{command(home, 'serve', clean)}`" in said.err
 
 
 def test_an_engine_that_forgets_stops_the_run_which_then_goes_on(
@@ -169,9 +170,10 @@ def test_a_checkpoint_to_serve_is_named_and_whole(recover: Recover, home: Path) 
     said = recover("-q", "--home", home, "serve")
     assert said.code == 2 and "Missing argument 'CHECKPOINT'" in said.error
     adapter = Checkpoint("new", home, "adapter", "old", "", base="old")
-    way = "new is an adapter: `recover merge --student new --with old --weight 0` writes a whole checkpoint"
-    with pytest.raises(InputError, match=way):
-        make_server(adapter, EngineSettings(), home / "log", dtype="float32")
+    merge = command(home, "merge", "--student", "new", "--with", "old", "--weight", "0")
+    way = f"new is an adapter: `{merge}` writes a whole checkpoint"
+    with Workspace.open(home) as ws, pytest.raises(InputError, match=re.escape(way)):
+        engine_places.require_whole(ws, adapter)
 
 
 @pytest.mark.parametrize(("gpu", "dtype"), [(True, "bfloat16"), (False, "float32")])

@@ -36,6 +36,33 @@ def test_an_option_that_takes_a_file_is_not_left_empty(recover: Recover, tmp_pat
     assert (said.code, said.error) == (2, "Error: --probes is empty: give it a value, or leave it out")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("cycle", "--docs", ""),
+        ("corpus", " "),
+        ("corpus", "--docs", ""),
+        ("distill", "--docs", ""),
+        ("midtrain", "--docs", "docs", "--augment", ""),
+        ("eval", "base", "--tasks", ""),
+        ("augment", "--docs", "docs", "--out", ""),
+    ],
+)
+def test_a_folder_that_is_left_blank_is_not_the_current_one(
+    recover: Recover, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    said = recover("--home", tmp_path, *words)
+    assert said.code == 2 and "it is blank: name a folder or a file" in said.error
+
+
+@pytest.mark.parametrize("command", ["cycle", "midtrain", "distill", "corpus", "retrieval"])
+def test_a_second_folder_of_documents_does_not_replace_the_first(
+    recover: Recover, tmp_path: Path, command: str
+) -> None:
+    said = recover("--home", tmp_path, command, "--docs", "one", "--docs", "two")
+    assert said.code == 2 and "Invalid value for '--docs': it is given twice" in said.error
+
+
 def test_names_with_values_are_joined_from_all_options() -> None:
     assert setting_options.pairs("a=1, b = 2,") == {"a": "1", "b": "2"}
     assert setting_options.pairs(("a=1", "b=x=y")) == {"a": "1", "b": "x=y"}

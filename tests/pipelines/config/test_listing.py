@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pipelines.cli.setup import settings_text
 from pipelines.config.listing import every_setting, holding
 from pipelines.config.overrides import changed
 from pipelines.config.settings import parse, preset_text, presets
@@ -51,3 +52,10 @@ def test_a_word_is_looked_for_in_keys_and_meanings() -> None:
     rows = every_setting(parse(preset_text("real"), "real"))
     assert {row["setting"] for row in holding(rows, "Rehearsal_")} == {"distill.rehearsal_questions"}
     assert holding(rows, "adapter") and holding(rows, "") == rows and not holding(rows, "no such word")
+
+
+def test_a_date_without_quotation_marks_is_shown_as_it_is_written() -> None:
+    """YAML reads it as a date, which JSON does not have."""
+    written = preset_text("cpu").replace("{enable_thinking: false}", "{today: 2026-01-31, name: Zo\u00eb}")
+    shown = settings_text(every_setting(parse(written, "cpu")))
+    assert '{"today": "2026-01-31", "name": "Zo\u00eb"}' in shown

@@ -80,6 +80,23 @@ def test_probes_are_not_written_among_the_documents(ws: Workspace, docs: Path) -
     assert [path.name for path in docs.iterdir()] == ["ada.md"]
 
 
+def test_probes_are_drawn_by_the_seed_of_the_home_unless_one_is_given(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = list[int]()
+
+    def noted(texts: Any, count: int, seed: int) -> None:
+        drawn.append(seed)
+        raise InputError("drawn")
+
+    monkeypatch.setattr("pipelines.writing.probes.from_gaps", noted)
+    ws.config = overrides.changed(ws.config, {"seed": 7})
+    for given in (None, 0):
+        with pytest.raises(InputError, match=r"^drawn$"):
+            make_probes(ws, docs, docs.parent / "mine.jsonl", ProbeOptions(seed=given))
+    assert drawn == [7, 0]
+
+
 @pytest.mark.parametrize(("home", "refused"), [("kb/run", True), ("kb/.run", False), ("run", False)])
 def test_a_home_whose_files_would_be_documents_is_refused(tmp_path: Path, home: str, refused: bool) -> None:
     kb = tmp_path / "kb"
@@ -104,6 +121,7 @@ def test_what_retells_the_documents_is_not_written_among_them(ws: Workspace, doc
     assert [path.name for path in docs.iterdir()] == ["ada.md"]
 
 
+STOP_SOON: dict[str, Any] = {"every": 1}
 NOWHERE = f"http://127.0.0.1:{free_port()}"
 TWO_TURNS = {"messages": [{"role": "user", "content": "One."}, {"role": "user", "content": "Two?"}]}
 
@@ -194,7 +212,7 @@ def test_questions_beside_the_documents_are_named(
         ),
         ({"changes": PLAIN | {"distill.dials": {"sgnal": "jsd"}}, "recover_with": "auto"}, "sgnal"),
         ({"changes": {"distill.method": "opcd", "distill.context": "gone.txt"}}, "there is no such file"),
-        ({"changes": {"distill.stop": {}}}, "no row has an 'instruction_id_list'"),
+        ({"changes": {"distill.stop": STOP_SOON, "distill.steps": 2}}, "no row has an 'instruction_id_list'"),
         ({"changes": {"distill.method": "rl"}}, r"needs a reward: set distill\.reward"),
         ({"recover_with": "opd-reward"}, "needs a reward"),
         ({"changes": {"distill.method": "opcd"}}, "context system: nothing to show"),
@@ -220,8 +238,8 @@ def test_what_a_later_stage_needs_is_refused_before_the_first(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"distill.stop": {"probe": "gone.jsonl"}}, "gone.jsonl"),
-        ({"distill.stop": {}}, "no row has an 'instruction_id_list'"),
+        ({"distill.stop": STOP_SOON | {"probe": "gone.jsonl"}, "distill.steps": 2}, "gone.jsonl"),
+        ({"distill.stop": STOP_SOON, "distill.steps": 2}, "no row has an 'instruction_id_list'"),
         ({"distill.pairs": "gone.jsonl", "distill.method": "sdft"}, "gone.jsonl"),
         ({"distill.method": "rl"}, "needs a reward"),
         ({"distill.method": "opcd"}, "context system: nothing to show"),
@@ -272,7 +290,7 @@ def test_prompts_of_which_the_evaluation_asks_every_one_are_refused_before_the_f
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"distill.stop": {"probe": "gone.jsonl"}}, "gone.jsonl"),
+        ({"distill.stop": STOP_SOON | {"probe": "gone.jsonl"}, "distill.steps": 2}, "gone.jsonl"),
         ({"distill.pairs": "gone.jsonl", "distill.method": "sdft"}, "gone.jsonl"),
         ({"distill.method": "rl", "distill.reward": "gone.py:judge"}, "gone"),
         ({"distill.method": "opcd", "distill.context": "gone.txt"}, "there is no such file"),

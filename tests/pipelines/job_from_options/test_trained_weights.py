@@ -23,6 +23,7 @@ from pipelines.job_from_options.train import distill_job, merge_job, midtrain_jo
 from pipelines.job_from_options.trained_weights import _require_modules, require_sampled
 from pipelines.merge import merge
 from pipelines.runs.workspace import Workspace
+from recovery.command_line import command
 from recovery.errors import InputError
 from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.loading import ModelSpec, load
@@ -133,7 +134,7 @@ def test_an_adapter_that_goes_on_in_place_of_all_weights_is_said(
     for build in builds:
         (line,) = about_lora(build, adapter)
         assert "midtrain.lora is null, but the student's adapter goes on" in line
-        assert f"`recover merge --student {adapter} --weight 0`" in line
+        assert f"`{command(ws.home, 'merge', '--student', adapter, '--weight', '0')}`" in line
         assert about_lora(build, "base") == []
         assert about_lora(build, adapter, **{"midtrain.lora": "auto"}) == []
 

@@ -101,7 +101,7 @@ def test_a_disk_without_room_for_one_state_is_refused_before_the_first_stage(
         leave(1000)
         for build in (*trainings(ws, docs), lambda: pilot_job(ws, docs, 50.0)):
             with pytest.raises(
-                InputError, match=r"home: 0\.0 GiB are free there, and .*`recover prune` lists it"
+                InputError, match=r"home: 0\.0 GiB are free there, and .*`recover --home \S+ prune` lists it"
             ):
                 build()
         assert queries.runs(ws.tracker.db) == []
@@ -171,3 +171,5 @@ def test_doctor_says_what_init_has_not_made_yet(tmp_path: Path) -> None:
         (True, "not there yet: `recover init` writes recover.yaml"),
         (True, "not there yet: `recover init` makes it (SQLite)"),
     ]
+    assert doctor._database(tmp_path, str(tmp_path / "new.db"))["detail"].startswith("not there yet")
+    assert list(tmp_path.iterdir()) == []

@@ -182,8 +182,29 @@ def test_a_preset_for_settings_that_exist_says_how_to_write_them_anew(
 def test_another_revision_for_settings_that_exist_is_refused(tmp_path: Path) -> None:
     with Workspace.open(tmp_path / "home") as ws:
         initialise(ws)
-        with pytest.raises(InputError, match="already names the revision None, not 'v2'"):
+        with pytest.raises(
+            InputError, match=r"already names the revision None, not 'v2': use another --home$"
+        ):
             initialise(ws, revision="v2")
+
+
+def test_settings_whose_model_is_not_registered_may_be_edited(tmp_path: Path) -> None:
+    """Once it is, the edit would be refused too."""
+    with Workspace.open(tmp_path / "home") as ws:
+        (ws.home / "recover.yaml").write_text(preset_text("microworld"))
+        with pytest.raises(InputError, match=r"already names the model .*: use another --home, or edit it$"):
+            initialise(ws, model="owner/name")
+
+
+@pytest.mark.parametrize("preset", ["real", "cpu"])
+def test_a_preset_for_other_models_than_the_tiny_one_asks_for_the_model(tmp_path: Path, preset: str) -> None:
+    with Workspace.open(tmp_path / "home") as ws:
+        with pytest.raises(
+            InputError, match=f"^--preset {preset}: name the model that it is for, as in --mo"
+        ):
+            initialise(ws, preset=preset)
+        assert not (ws.home / "recover.yaml").exists()
+        assert initialise(ws, preset="microworld")["model"] == "microworld"
 
 
 @pytest.mark.parametrize(("gpu", "samples"), [(True, 4), (False, 1)])

@@ -107,6 +107,9 @@ def test_dials_are_parsed_from_text() -> None:
     assert (method.signal, method.beta, method.states, method.epochs) == ("jsd", 0.3, "mix:0.25", 2)
     assert (method.state_kind, method.share) == ("mix", 0.25)
     assert with_dials(get("opsd"), {"entry_clip": "off"}).entry_clip is None
+    assert with_dials(get("opsd"), {"entry_clip": False}).entry_clip is None  # `off`, as YAML reads it
+    with pytest.raises(InputError, match="temperature"):
+        with_dials(get("opsd"), {"temperature": False})
     assert with_dials("rl", {"ratio_clip": "none"}).ratio_clip is None
     assert with_dials("opd", {}) == get("opd")
 

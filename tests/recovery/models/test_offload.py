@@ -98,6 +98,18 @@ def test_a_bound_on_what_would_not_be_watched_is_refused() -> None:
         require_watched(settings.model_copy(update={"teacher_engine": "http://a"}), METHODS["opd-topk"])
     with pytest.raises(InputError, match=r"tripwire: .* distill\.tripwire_every is 0"):
         require_watched(settings.model_copy(update={"tripwire_every": 0}), METHODS["opd"])
+    require_watched(settings.model_copy(update={"steps": 5}), METHODS["opd"])
+    with pytest.raises(InputError, match=r"tripwire: .* 4 steps end before the first look .*every: 5\)"):
+        require_watched(settings.model_copy(update={"steps": 4}), METHODS["opd"])
+
+
+def test_a_stop_that_could_never_come_is_refused() -> None:
+    """It takes two looks that pass."""
+    learning = OptimizerConfig(learning_rate=1e-4)
+    settings = DistillConfig(prompts="p", optimizer=learning, steps=20, stop=StopConfig(every=10))
+    require_watched(settings, METHODS["opd"])
+    with pytest.raises(InputError, match=r"distill\.stop: 19 steps end before its second look, after 20"):
+        require_watched(settings.model_copy(update={"steps": 19}), METHODS["opd"])
 
 
 def test_where_it_is_of_no_use_it_is_refused() -> None:
