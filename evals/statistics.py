@@ -123,6 +123,7 @@ def _claim(
     cautious = _shrink(gained, lost, n, effect)
     p_value = exact_p(*cautious, -margin)
     decided = outcome(gained, lost, n, margin, alpha, effect)
+    needed = _needed_items(gained, lost, n, effect, margin, alpha)
     return NonInferiority(
         outcome=decided,
         difference=(gained - lost) / n,
@@ -135,7 +136,7 @@ def _claim(
         p_value=p_value,
         p_mcnemar=_clustered_mcnemar(gained, lost, n, effect),
         power=_planned_power(cautious[2], discordance, margin, alpha),
-        needed_n=_needed_items(gained, lost, n, effect, margin, alpha),
+        needed_n=max(needed, n + 1) if decided == "underpowered" else needed,
         bootstrap=paired_bootstrap(after, before, confidence=1 - 2 * alpha, clusters=clusters),
         design_effect=effect,
         alpha=alpha,
@@ -169,8 +170,10 @@ def _upper_bound(
 def _needed_items(gained: int, lost: int, n: int, effect: float, margin: float, alpha: float) -> int:
     """Return the number of items that decides with a power of 80 %.
 
-    Assume the planned difference while there are fewer items than that needs, then the observed one."""
-    discordance = (gained + lost) / n
+    Assume the planned difference while there are fewer items than that needs, then the observed one. One
+    answer lost is a larger share of few clusters, by which the claim is judged, than of all items."""
+    fewer_gained, more_lost, effective_n = _shrink(gained, lost, n, effect)
+    discordance = max((gained + lost) / n, (fewer_gained + more_lost) / effective_n)
     planned = ceil(_planned_pairs(discordance, margin, alpha) * effect)
     if planned > n:
         return planned
