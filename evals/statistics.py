@@ -213,12 +213,16 @@ def items_to_pass(margin: float = 0.03, alpha: float = 0.05, discordance: float 
 
 
 def compare(
-    after: ArrayLike, before: ArrayLike, alpha: float = 0.05, clusters: Sequence[object] | None = None
+    after: ArrayLike,
+    before: ArrayLike,
+    alpha: float = 0.05,
+    clusters: Sequence[object] | None = None,
+    corrected: float | None = None,
 ) -> PairedComparison:
     """Compare two checkpoints: McNemar's exact test decides, the interval is the exact paired one.
 
     Clusters are treated as in non_inferiority; each bound rounds the counts towards a wider interval. The two
-    tests may differ by a hair, so the interval is cut or widened to where it says of 0 what the words say."""
+    tests may differ a little: the interval says of 0 what the words do. `detectable` holds at `corrected`."""
     change = _changes(after, before)
     gained, lost, n = _counts(change)
     effect = cautious_effect(change, clusters)
@@ -226,7 +230,6 @@ def compare(
     words = _direction(gained, lost) if p_mcnemar <= alpha else "not distinguishable"
     low = paired_lower_bound(*_shrink(gained, lost, n, effect), alpha / 2)
     high = _upper_bound(gained, lost, n, effect, alpha / 2)
-    effective_n = max(1, round(n / effect))
     return PairedComparison(
         words=words,
         difference=(gained - lost) / n,
@@ -238,7 +241,7 @@ def compare(
         lost=lost,
         n=n,
         p_mcnemar=p_mcnemar,
-        detectable=detectable(effective_n, (gained + lost) / n, alpha),
+        detectable=detectable(max(1, round(n / effect)), (gained + lost) / n, corrected or alpha),
         design_effect=effect,
     )
 

@@ -181,9 +181,15 @@ def _overconfident(sure_N: Floats, margin: float) -> Floats:
 
 
 def compare(
-    after: Answers, before: Answers, alpha: float, clusters: Sequence[object]
+    after: Answers,
+    before: Answers,
+    alpha: float,
+    clusters: Sequence[object],
+    corrected: float | None = None,
 ) -> CalibrationComparison:
-    """Compare two models' errors on the same questions, in both directions."""
+    """Compare two models' errors on the same questions, in both directions.
+
+    `corrected` is the level of `detectable` where several comparisons are made at once."""
     difference = error(*before) - error(*after)
     drawn_D = differences(after, before, clusters)
     above = _p_value(difference, drawn_D, 0.0)
@@ -198,7 +204,7 @@ def compare(
         lost=lost,
         n=len(after[1]),
         p_value=p_value,
-        detectable=min(1.0, _power_factor(alpha / 2) * float(drawn_D.std())),
+        detectable=min(1.0, _power_factor((corrected or alpha) / 2) * float(drawn_D.std())),
     )
 
 

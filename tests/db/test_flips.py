@@ -362,6 +362,17 @@ def test_many_suites_do_not_make_luck_a_finding(ws: Workspace) -> None:
     found = compare(ws, "a", "b")
     assert found["verdict"] == "not distinguishable"
     assert compare_text(found).count("not distinguishable after Holm's correction for all suites") == 1
+    (row,) = [row for row in found["suites"] if row["suite"] == "ifeval"]
+    assert (
+        row["detectable"] == statistics.detectable(50, 6 / 50, 0.05 / 5) > statistics.detectable(50, 6 / 50)
+    )
+
+
+def test_a_handful_of_prompts_is_said_to_show_nothing(ws: Workspace) -> None:
+    for name in ("a", "b"):
+        scored(ws.tracker, name, [True] * 5)
+    said = compare_text(compare(ws, "a", "b"))
+    assert "not distinguishable; 5 prompts are too few to show any difference" in said
 
 
 def test_a_later_cycles_fewer_questions_are_compared_on_what_both_asked(ws: Workspace) -> None:
