@@ -37,7 +37,8 @@ def compare(suites: Sequence[Mapping[str, Any]]) -> list[Row]:
     modes in which both checkpoints were asked, the notes of both scores, and the settings that name the
     margins of non-inferiority.
     """
-    return _adjusted([_row(part) for suite in suites for part in _parts(suite)])
+    parts = [part for suite in suites for part in _parts(suite)]
+    return _adjusted([_row(part, ALPHA / len(parts)) for part in parts])
 
 
 def in_words(b: str, rows: Sequence[Row]) -> str:
@@ -61,12 +62,12 @@ def said(row: Row) -> str:
     """State the difference of one suite, or the smallest one that would have shown."""
     if row["words"] != SAME:
         return f"b is {row['words']}"
-    smallest = 100 * row["detectable"]
     corrected = " after Holm's correction for all suites" if row["p_value"] <= ALPHA else ""
-    shown = (
-        f"{asked(row['n'], row['samples'])} show differences of {smallest:.1f} points or more with 80 % power"
-    )
-    return f"{SAME}{corrected}; {shown}"
+    prompts, smallest = asked(row["n"], row["samples"]), row["detectable"]
+    if smallest >= 1:
+        return f"{SAME}{corrected}; {prompts} are too few to show any difference"
+    shown = f"show differences of {100 * smallest:.1f} points or more with 80 % power"
+    return f"{SAME}{corrected}; {prompts} {shown}"
 
 
 def stale(row: Row) -> str:
@@ -130,7 +131,7 @@ def _parts(suite: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return parts or [suite]
 
 
-def _row(suite: Mapping[str, Any]) -> Row:
+def _row(suite: Mapping[str, Any], corrected: float) -> Row:
     name, pairs = suite["suite"], suite["pairs"]
     measure = measure_of(FAMILIES[name]) if name in FAMILIES else SHARE
     items = [(_after(row), _before(row)) for row in pairs]
@@ -148,7 +149,7 @@ def _row(suite: Mapping[str, Any]) -> Row:
         **({"kind": suite["kind"]} if "kind" in suite else {}),
         "a_score": standard,
         "b_score": measure.value([after for after, _ in items]),
-        **measure.compare(items, ALPHA),
+        **measure.compare(items, ALPHA, corrected),
         "samples": samples_of((row["key"], row["prompt"]) for row in pairs),
         "non_inferior": {**claimed, "needed_n": prompts_for(needed, before)},
         **(_stale_rates(pairs) if name == UPDATES else {}),

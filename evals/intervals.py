@@ -59,10 +59,14 @@ def clustered_intervals(passed_SN: ArrayLike, clusters: Sequence[object], confid
 
 
 def mean_interval(values: ArrayLike) -> Interval:
-    """Return Student's t interval of a mean of numbers from 0 to 1, such as shares per item."""
+    """Return Student's t interval of a mean of numbers from 0 to 1, such as shares per item.
+
+    Numbers that are all alike show nothing of their spread: theirs is as wide as that of passes."""
     x = np.asarray(values, dtype=float)
     if x.size < 2:
         return 0.0, 1.0
+    if np.ptp(x) == 0:
+        return wilson_interval(float(x.sum()), x.size)
     half = _student(0.95, x.size) * x.std(ddof=1) / sqrt(x.size)
     return float(max(0.0, x.mean() - half)), float(min(1.0, x.mean() + half))
 

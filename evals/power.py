@@ -5,9 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil
 
+from evals.families import calibration_error
+from evals.families.measures import CALIBRATION, measure_of
 from evals.families.table import FAMILIES
-from evals.statistics import WANTED_POWER, chance_to_pass, items_to_pass
+from evals.intervals import FEW_CLUSTERS
+from evals.probes import UPDATES
+from evals.statistics import WANTED_POWER, chance_to_pass, items_to_pass, outcome
 from evals.verdict import ALPHA, margins_by_axis
+
+ROWS_OF_RETENTION = "give more rows of suite retention in the probes file"
+REMEDIES = {  # by axis: where more questions come from
+    "behaviour": "write more prompts (`recover prompts ifeval`) or raise eval.samples",
+    "knowledge": "add documents, or questions of your own in qa.jsonl",
+    "retention": ROWS_OF_RETENTION,
+    UPDATES: "ask about more changed facts, if there are any",
+    **dict.fromkeys(FAMILIES, "raise eval.behaviours_items"),
+    "refusals": "raise eval.behaviours_items; once all acts are asked, only a wider margin helps",
+    "calibration": ROWS_OF_RETENTION,
+}
 
 
 def power_warning(
@@ -17,27 +32,64 @@ def power_warning(
     least: float = WANTED_POWER,
     judged: float = 1.0,
     alpha: float = ALPHA,
+    facts: Mapping[str, float] | None = None,
 ) -> list[str]:
     """Warn of each axis on which an equal checkpoint would pass with a chance below `least`.
 
     `items` maps axis names to independent items (prompts, facts), of which one in ten is supposed to flip.
     `families` are judged at once: as many as are among the items, unless more were asked for. Only the
-    share `judged` of the items is judged on, at the level `alpha`.
+    share `judged` of the items is judged on, at the level `alpha`. `facts` maps axes with several items about
+    a fact (gaps of a sentence) to their facts: where hardly any answer flips, the verdict counts these alone.
     """
     margin_of = margins_by_axis(margins)
     families = families or len(set(items) & set(FAMILIES))
+    part = f", {judged:.0%} of which are judged," if judged < 1 else ""
     lines = []
     for name, count in items.items():
         margin = margin_of[name]
-        rates = max(1, len(FAMILIES[name].rates)) if name in FAMILIES else 1  # each on its part of the items
-        level = alpha / (families * rates) if name in FAMILIES else alpha
-        chance = chance_to_pass(count * judged / rates, margin, level)
-        if chance < least:
-            enough = ceil(rates * items_to_pass(margin, level) / judged)
-            part = f", {judged:.0%} of which are judged," if judged < 1 else ""
+        level = alpha / families if name in FAMILIES else alpha
+        few = (facts or {}).get(name, 0)
+        chance = _low_chance(name, count * judged, margin, level, least)
+        if chance:
             perfect = "lost nothing" if margin > 0 else "gives new answers only"
-            lines.append(
-                f"{name}: on {count:g} items{part} a checkpoint that {perfect} passes with a chance of "
-                f"{chance:.0%} only (margin {100 * margin:g}%); {enough} items give {WANTED_POWER:.0%}"
-            )
+            said = f"on {count:g} items{part} a checkpoint that {perfect} passes with a chance {chance}"
+            lines.append(f"{name}: {said} (margin {100 * margin:g}%); {_enough(name, margin, level, judged)}")
+        elif 0 < few < count and _needs_all(few * judged, margin, level):
+            said = f"on {count:g} items about {few:g} facts{part} one lost answer leaves the claim open"
+            lines.append(f"{name}: {said} (margin {100 * margin:g}%); more facts bear it")
     return lines
+
+
+def _needs_all(facts: float, margin: float, alpha: float) -> bool:
+    """Return whether a single answer lost among so many facts leaves the claim open."""
+    return margin > 0 and outcome(0, 1, max(1, int(facts)), margin, alpha) != "passed"
+
+
+def _low_chance(name: str, count: float, margin: float, alpha: float, least: float) -> str:
+    """Say how likely an equal checkpoint passes; nothing where that is likely enough."""
+    if _is_calibration(name):
+        enough = calibration_error.items_to_pass(margin, alpha)
+        return f"below {WANTED_POWER:.0%}" if count < enough else ""
+    rates = _rates(name)
+    chance = chance_to_pass(count / rates, margin, alpha / rates)
+    return f"of {chance:.0%} only" if chance < least else ""
+
+
+def _enough(name: str, margin: float, alpha: float, judged: float) -> str:
+    """Say how many items an equal checkpoint passes on."""
+    if _is_calibration(name):
+        count = ceil(calibration_error.items_to_pass(margin, alpha) / judged)
+        return f"about {count} items give {WANTED_POWER:.0%}"
+    rates = _rates(name)
+    count, several = ceil(rates * items_to_pass(margin, alpha / rates) / judged), ceil(FEW_CLUSTERS / judged)
+    wider = f", {several} where several questions ask each" if margin < 0 and count < several else ""
+    return f"{count} items give {WANTED_POWER:.0%}{wider}"
+
+
+def _is_calibration(name: str) -> bool:
+    return name in FAMILIES and measure_of(FAMILIES[name]) is CALIBRATION
+
+
+def _rates(name: str) -> int:
+    """Return how many claims an axis makes, each on its part of the items."""
+    return max(1, len(FAMILIES[name].rates)) if name in FAMILIES else 1

@@ -123,6 +123,7 @@ def _claim(
     cautious = _shrink(gained, lost, n, effect)
     p_value = exact_p(*cautious, -margin)
     decided = outcome(gained, lost, n, margin, alpha, effect)
+    needed = _needed_items(gained, lost, n, effect, margin, alpha)
     return NonInferiority(
         outcome=decided,
         difference=(gained - lost) / n,
@@ -135,7 +136,7 @@ def _claim(
         p_value=p_value,
         p_mcnemar=_clustered_mcnemar(gained, lost, n, effect),
         power=_planned_power(cautious[2], discordance, margin, alpha),
-        needed_n=_needed_items(gained, lost, n, effect, margin, alpha),
+        needed_n=max(needed, n + 1) if decided == "underpowered" else needed,
         bootstrap=paired_bootstrap(after, before, confidence=1 - 2 * alpha, clusters=clusters),
         design_effect=effect,
         alpha=alpha,
@@ -169,8 +170,10 @@ def _upper_bound(
 def _needed_items(gained: int, lost: int, n: int, effect: float, margin: float, alpha: float) -> int:
     """Return the number of items that decides with a power of 80 %.
 
-    Assume the planned difference while there are fewer items than that needs, then the observed one."""
-    discordance = (gained + lost) / n
+    Assume the planned difference while there are fewer items than that needs, then the observed one. One
+    answer lost is a larger share of few clusters, by which the claim is judged, than of all items."""
+    fewer_gained, more_lost, effective_n = _shrink(gained, lost, n, effect)
+    discordance = max((gained + lost) / n, (fewer_gained + more_lost) / effective_n)
     planned = ceil(_planned_pairs(discordance, margin, alpha) * effect)
     if planned > n:
         return planned
@@ -210,12 +213,16 @@ def items_to_pass(margin: float = 0.03, alpha: float = 0.05, discordance: float 
 
 
 def compare(
-    after: ArrayLike, before: ArrayLike, alpha: float = 0.05, clusters: Sequence[object] | None = None
+    after: ArrayLike,
+    before: ArrayLike,
+    alpha: float = 0.05,
+    clusters: Sequence[object] | None = None,
+    corrected: float | None = None,
 ) -> PairedComparison:
     """Compare two checkpoints: McNemar's exact test decides, the interval is the exact paired one.
 
     Clusters are treated as in non_inferiority; each bound rounds the counts towards a wider interval. The two
-    tests may differ by a hair, so the interval is cut or widened to where it says of 0 what the words say."""
+    tests may differ a little: the interval says of 0 what the words do. `detectable` holds at `corrected`."""
     change = _changes(after, before)
     gained, lost, n = _counts(change)
     effect = cautious_effect(change, clusters)
@@ -223,7 +230,6 @@ def compare(
     words = _direction(gained, lost) if p_mcnemar <= alpha else "not distinguishable"
     low = paired_lower_bound(*_shrink(gained, lost, n, effect), alpha / 2)
     high = _upper_bound(gained, lost, n, effect, alpha / 2)
-    effective_n = max(1, round(n / effect))
     return PairedComparison(
         words=words,
         difference=(gained - lost) / n,
@@ -235,7 +241,7 @@ def compare(
         lost=lost,
         n=n,
         p_mcnemar=p_mcnemar,
-        detectable=detectable(effective_n, (gained + lost) / n, alpha),
+        detectable=detectable(max(1, round(n / effect)), (gained + lost) / n, corrected or alpha),
         design_effect=effect,
     )
 

@@ -27,6 +27,7 @@ from pipelines.distill import distill
 from pipelines.engines.engine_checks import INPROCESS
 from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import Items, items_by_suite, recorded_items, require_same_questions
+from pipelines.evaluation.suites import facts_by_axis, independent_by_axis, suites_of
 from pipelines.merge import merge
 from pipelines.runs import launch
 from pipelines.runs.pinned_inputs import inherited, pinned
@@ -75,7 +76,7 @@ def choose(ws: Workspace, job: ChooseJob, *, parent: str | None = None, key: str
 def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
     asked = items_by_suite(ws, job.scores, job.suites)
     standards = _of_selection(asked, job.seed)
-    _warn_of_small_halves(job, stage, asked, standards)
+    _warn_of_small_halves(job, stage, standards)
     earlier = _about_earlier(ws, _midtrained_of_earlier(ws, job, stage))
     tried, left_out = _tried(ws, job, stage, standards, earlier)
     last = tried[-1]
@@ -148,7 +149,7 @@ def _leave_out(stage: Stage, name: str, error: Exception) -> str:
     return reason
 
 
-def _warn_of_small_halves(job: ChooseJob, stage: Stage, asked: Items, standards: Items) -> None:
+def _warn_of_small_halves(job: ChooseJob, stage: Stage, standards: Items) -> None:
     """Say before any candidate is made that half of the evaluation may be too small to show anything."""
     halves = {
         axis.name: len({item.cluster for item in standards[axis.suite]["clean"]})
@@ -157,16 +158,14 @@ def _warn_of_small_halves(job: ChooseJob, stage: Stage, asked: Items, standards:
     }
     for name in (name for name, count in halves.items() if not count):
         stage.say(f"  choose       {name}: none of its questions is in the half that chooses")
-    whole = {
-        axis.name: len({item.cluster for item in asked[axis.suite]["clean"]})
-        for axis in verdict.EVERY_AXIS
-        if halves.get(axis.name)
-    }
+    asked = tuple(axis.suite for axis in verdict.EVERY_AXIS if halves.get(axis.name))
+    whole = _evaluation(job, job.clean, "clean").model_copy(update={"suites": asked, "earlier": {}})
+    suites = suites_of(whole)
+    margins, facts = job.settings.eval.margins(), facts_by_axis(suites)
     families = len(set(job.suites) & set(FAMILIES))
-    for line in power.power_warning(whole, job.settings.eval.margins(), families, judged=HALF):
-        stage.say(
-            f"  choose       {line}: raise eval.samples or write more prompts (`recover prompts ifeval`)"
-        )
+    for name, count in independent_by_axis(suites).items():
+        for line in power.power_warning({name: count}, margins, families, judged=HALF, facts=facts):
+            stage.say(f"  choose       {line}: {power.REMEDIES[name]}")
 
 
 def made(how: str, method: str, *, mixing: bool = True) -> list[str]:

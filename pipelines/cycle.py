@@ -23,7 +23,7 @@ from pipelines.engines.engine_checks import INPROCESS, require_same_answers
 from pipelines.evaluate import evaluate, evaluation_within, further_within, recorded_suites
 from pipelines.evaluation.question_checks import unaskable_families
 from pipelines.evaluation.recorded_scores import Items, items_by_suite, require_same_questions
-from pipelines.evaluation.suites import Suite, independent_by_axis, suites_of
+from pipelines.evaluation.suites import Suite, facts_by_axis, independent_by_axis, suites_of
 from pipelines.machine import cycle_time
 from pipelines.midtrain import midtrain
 from pipelines.runs import kept_probes
@@ -159,7 +159,8 @@ def _say_power(job: CycleJob, suites: list[Suite], further: list[Suite], stage: 
         lines += power.power_warning(
             {"behaviour": own}, margins, least=EVEN, judged=judged, alpha=looks.OWN_ALPHA
         ) or power.power_warning(both, margins, least=EVEN, alpha=verdict.ALPHA / looks.TWO)
-    lines += power.power_warning(counts, margins, least=EVEN, judged=judged)
+    facts = facts_by_axis(suites)
+    lines += power.power_warning(counts, margins, least=EVEN, judged=judged, facts=facts)
     for line in lines:
         stage.say(f"  verdict      {line}")
 

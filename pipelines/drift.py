@@ -34,8 +34,9 @@ def _work(ws: Workspace, job: DriftJob, stage: Stage) -> Result:
     a, b = ws.load(ws.checkpoint(job.a)), ws.load(ws.checkpoint(job.b))
     ids = [a.prompt_ids(prompt.messages) for prompt in answerable(chosen, a, stage)]
     stage.step(1, 3, note="sampling")
+    # States and floor are drawn alike: with the seed of `mine`, equal models would be 0 apart.
     mine, again = (_rollouts(stage, a, ids, job, seed) for seed in (job.seed, job.seed + 1))
-    theirs = _rollouts(stage, b, ids, job, job.seed)
+    theirs = _rollouts(stage, b, ids, job, job.seed + 1)
     stage.step(2, 3, note="states")
     found = {"states": _distances(a, mine, theirs), "floor": _distances(a, mine, again)}
     stage.step(3, 3, note="divergence")

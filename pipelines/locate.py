@@ -16,7 +16,7 @@ from evals import power, verdict
 from pipelines.config.jobs import LocateJob
 from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import Items, items_by_suite, require_same_questions
-from pipelines.evaluation.suites import independent_by_axis, suites_of
+from pipelines.evaluation.suites import facts_by_axis, independent_by_axis, suites_of
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job, run_stage
 from pipelines.runs.workspace import Workspace
@@ -69,8 +69,9 @@ def _work(ws: Workspace, job: LocateJob, stage: Stage) -> Result:
 
 def _say_power(job: LocateJob, stage: Stage, alpha: float) -> None:
     """Say which axes have too few questions for so many trials: what is enough might well not pass."""
-    counts = independent_by_axis(suites_of(evaluation_within(job, job.clean, "clean", job.settings)))
-    for line in power.power_warning(counts, job.settings.margins(), alpha=alpha):
+    suites = suites_of(evaluation_within(job, job.clean, "clean", job.settings))
+    counts, facts = independent_by_axis(suites), facts_by_axis(suites)
+    for line in power.power_warning(counts, job.settings.margins(), alpha=alpha, facts=facts):
         stage.say(f"  locate       {line}")
 
 

@@ -202,16 +202,27 @@ def _verdict(result: Result) -> Row:
         return {"verdict": "nothing trained", "words": _untrained(ways, result["found"])}
     found = result["comparisons"]["retrieval_instead"]
     trained = ways["trained"]
+    gained = trained["score"] - ways["clean"]["score"]
     price = looked_up["tokens_per_answer"] / trained["tokens_per_answer"]
     ways_compared = (
         f"the clean model with {result['passages']} retrieved passages answers {looked_up['score']:.1%}, "
         f"the trained one from memory {trained['score']:.1%}; retrieval takes {price:.1f} times the tokens "
         f"an answer"
     )
+    if gained <= found["margin"]:
+        return {"verdict": "nothing learned", "words": f"{_unlearned(gained, found)}: {ways_compared}"}
     return {
         "verdict": WORDS[found["outcome"]],
         "words": f"{_decided(found)}: {ways_compared}",
     }
+
+
+def _unlearned(gained: float, found: Row) -> str:
+    """Say that training gave nothing that retrieval could take the place of."""
+    return (
+        f"nothing was learned: from memory the trained model has {100 * gained:+.1f} points "
+        f"against the clean one, no more than the margin of {100 * found['margin']:g} points"
+    )
 
 
 def _decided(found: Row) -> str:

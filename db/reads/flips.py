@@ -161,22 +161,11 @@ def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> lis
 
     An evaluation records a suite's headline before its other metrics."""
     one, other = aliased(Score), aliased(Score)
-    same = [one.suite == other.suite, one.metric == other.metric]
-    same.append(sa.or_(one.item_set == other.item_set, one.suite.startswith(EARLIER)))
-    columns = (
-        one.suite,
-        one.metric,
-        one.item_set,
-        one.id.label("score_a"),
-        other.id.label("score_b"),
-        one.value.label("value_a"),
-        other.value.label("value_b"),
-        one.details["mode"].label("mode_a"),
-        other.details["mode"].label("mode_b"),
-        one.details["notes"].label("notes_a"),
-        other.details["notes"].label("notes_b"),
-    )
-    query = sa.select(*columns).join(other, sa.and_(*same))
+    columns: list[Any] = [one.suite, one.metric, one.item_set]
+    for side, score in (("a", one), ("b", other)):
+        columns += [score.id.label(f"score_{side}"), score.value.label(f"value_{side}")]
+        columns += [score.details[name].label(f"{name}_{side}") for name in ("mode", "notes")]
+    query = sa.select(*columns).join(other, _comparable(one, other))
     query = query.where(one.checkpoint_id == a, other.checkpoint_id == b)
     for score in (one, other):
         run = aliased(Run)
@@ -193,7 +182,7 @@ def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> lis
 
 def _join_items(score_a: int, score_b: int, one: Any, other: Any) -> sa.Select[Any]:
     joined = sa.select(one.key).join(other, sa.and_(other.score_id == score_b, _same_question(one, other)))
-    return joined.where(one.score_id == score_a, one.prompt == other.prompt).order_by(one.key)
+    return joined.where(one.score_id == score_a).order_by(one.key)
 
 
 # Cycles ----------------------------------------------------------------------------------------------------
@@ -252,16 +241,14 @@ def _transitions(project: str, cycle: int | None, suite: str | None) -> list[Tra
 def _transition(
     newest: sa.CTE, stages: tuple[str, str, int], cycle: int | None, suite: str | None
 ) -> Transition:
-    """Join the newest scores of two stages over one item set, then their items."""
+    """Join the newest scores of two stages that may be compared, then their items."""
     before, after, back = stages
     old, new = newest.alias(), newest.alias()
     old_item, new_item = aliased(Item), aliased(Item)
-    paired = [old.c.cycle == new.c.cycle - back]
-    paired += [old.c[name] == new.c[name] for name in ("suite", "metric", "item_set")]
     query = (
         sa.select(new.c.cycle)
         .select_from(new)
-        .join(old, sa.and_(*paired))
+        .join(old, sa.and_(old.c.cycle == new.c.cycle - back, _comparable(old.c, new.c)))
         .join(old_item, old_item.score_id == old.c.score_id)
         .join(new_item, sa.and_(new_item.score_id == new.c.score_id, _same_question(old_item, new_item)))
         .where(old.c.stage == before, new.c.stage == after)
@@ -301,13 +288,20 @@ def _in_order(database: Database, queries: list[sa.Select[*tuple[Any, ...]]]) ->
 # Small helpers ---------------------------------------------------------------------------------------------
 
 
+def _comparable(one: Any, other: Any) -> Any:
+    """Require one suite and metric, over one item set; of earlier cycles' documents over any two."""
+    asked = sa.or_(one.item_set == other.item_set, one.suite.startswith(EARLIER))
+    return sa.and_(one.suite == other.suite, one.metric == other.metric, asked)
+
+
 def _same_question(one: Any, other: Any) -> Any:
-    """Require one key and that both answers were judged by the same: the accepted answers of a question about
-    documents, an IFEval prompt's instructions and arguments, the target of a row of an lm-eval task."""
+    """Require one key and prompt, judged by the same: the accepted answers of a question about documents, an
+    IFEval prompt's instructions and arguments, the target of a row of an lm-eval task."""
     named = [(_named(one, name), _named(other, name)) for name in JUDGED_BY]
     later = [(_named(one, name), _named(other, name)) for name in JUDGED_BY_TOO]
     return sa.and_(
         one.key == other.key,
+        one.prompt == other.prompt,
         *(before.is_not_distinct_from(after) for before, after in named),
         *(sa.or_(before == after, before.is_(None), after.is_(None)) for before, after in later),
     )

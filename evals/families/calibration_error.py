@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import ceil
 
 import numpy as np
@@ -23,7 +24,7 @@ from scipy import special
 
 from evals.exact import MOST_PAIRS
 from evals.intervals import Interval, numbered
-from evals.statistics import WANTED_POWER, Claim, Comparison
+from evals.statistics import PLANNED_DISCORDANCE, WANTED_POWER, Claim, Comparison
 
 Floats = NDArray[np.float64]
 Answers = tuple[Sequence[float], Sequence[bool]]
@@ -31,6 +32,7 @@ Answers = tuple[Sequence[float], Sequence[bool]]
 BINS = 10
 DRAWS = 4000
 WORST_DRAWS = 1000
+PLANNED = 300  # questions of the example by which an outlook reckons
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +124,26 @@ def _needed_to_prove(n: int, low: float, margin: float, outcome: str) -> int:
     return min(MOST_PAIRS, ceil(n * (low / margin) ** 2)) if outcome == "underpowered" and low < 0 else 0
 
 
+@cache
+def items_to_pass(margin: float, alpha: float) -> int:
+    """Return on about how many questions a model that is as well calibrated passes with a power of 80 %.
+
+    Reckoned from an example that is undecided, in which one answer in ten flips."""
+    count = PLANNED
+    while (found := _example(count, margin, alpha)).outcome == "passed" and count > 1:
+        count //= 2
+    return found.needed_n
+
+
+def _example(count: int, margin: float, alpha: float) -> CalibrationClaim:
+    """Judge two models that are as often right as they are sure, on so many questions."""
+    before, after = (
+        ([share] * count, [place < round(share * count) for place in range(count)])
+        for share in (0.8, 0.8 - PLANNED_DISCORDANCE)
+    )
+    return non_inferiority(after, before, margin, alpha, range(count))
+
+
 def differences(after: Answers, before: Answers, clusters: Sequence[object]) -> Floats:
     """Return the bootstrap's differences, error before minus error after, on the same draws."""
     now_D, then_D = _drawn([_gaps(*after), _gaps(*before)], clusters)
@@ -181,9 +203,15 @@ def _overconfident(sure_N: Floats, margin: float) -> Floats:
 
 
 def compare(
-    after: Answers, before: Answers, alpha: float, clusters: Sequence[object]
+    after: Answers,
+    before: Answers,
+    alpha: float,
+    clusters: Sequence[object],
+    corrected: float | None = None,
 ) -> CalibrationComparison:
-    """Compare two models' errors on the same questions, in both directions."""
+    """Compare two models' errors on the same questions, in both directions.
+
+    `corrected` is the level of `detectable` where several comparisons are made at once."""
     difference = error(*before) - error(*after)
     drawn_D = differences(after, before, clusters)
     above = _p_value(difference, drawn_D, 0.0)
@@ -198,7 +226,7 @@ def compare(
         lost=lost,
         n=len(after[1]),
         p_value=p_value,
-        detectable=min(1.0, _power_factor(alpha / 2) * float(drawn_D.std())),
+        detectable=min(1.0, _power_factor((corrected or alpha) / 2) * float(drawn_D.std())),
     )
 
 

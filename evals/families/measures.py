@@ -26,7 +26,8 @@ class Measure:
     interval: Callable[[Sequence[Item]], Interval]
     details: Callable[[Sequence[Item]], Row]
     claim: Callable[[Pairs, float, float], Row]  # pairs, margin, alpha -> outcome, difference, bounds, ...
-    compare: Callable[[Pairs, float], Row]  # pairs, alpha -> words, difference, interval, p_value, ...
+    # pairs, alpha, alpha of the smallest detectable difference -> words, difference, interval, p_value, ...
+    compare: Callable[[Pairs, float, float], Row]
     can_be_lost: Callable[[float, float], bool]  # score of the standard, margin
 
 
@@ -50,9 +51,9 @@ def _share_claim(pairs: Pairs, margin: float, alpha: float) -> Row:
     return asdict(found) | {"bootstrap": list(found.bootstrap)}
 
 
-def _share_comparison(pairs: Pairs, alpha: float) -> Row:
+def _share_comparison(pairs: Pairs, alpha: float, corrected: float) -> Row:
     after, before = [one.passed for one, _ in pairs], [one.passed for _, one in pairs]
-    found = asdict(statistics.compare(after, before, alpha, clusters([one for one, _ in pairs])))
+    found = asdict(statistics.compare(after, before, alpha, clusters([one for one, _ in pairs]), corrected))
     return found | {"p_value": found["p_mcnemar"]}
 
 
@@ -102,9 +103,11 @@ def _calibration_claim(pairs: Pairs, margin: float, alpha: float) -> Row:
     return asdict(found)
 
 
-def _calibration_comparison(pairs: Pairs, alpha: float) -> Row:
+def _calibration_comparison(pairs: Pairs, alpha: float, corrected: float) -> Row:
     after, before = [one for one, _ in pairs], [one for _, one in pairs]
-    found = calibration_error.compare(_confidences(after), _confidences(before), alpha, clusters(before))
+    found = calibration_error.compare(
+        _confidences(after), _confidences(before), alpha, clusters(before), corrected
+    )
     return asdict(found) | {"p_mcnemar": None}
 
 

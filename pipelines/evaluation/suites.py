@@ -53,6 +53,7 @@ class Suite:
     independent: int = 0  # questions whose answers do not depend on each other; 0 if that is not known
     answers: int = 0  # written at most; 0 if that is not known
     longest: int = 0  # tokens of one
+    facts: int = 0  # that the questions are about; 0 if that is not known
 
 
 def suites_of(job: EvalJob) -> list[Suite]:
@@ -179,9 +180,10 @@ def _probes(settings: EvalConfig, name: str, asked: ProbeQuestions) -> Suite:
             yield knowledge.evaluate(way, suite, _writer(answers, way.metric, longest))
 
     prompts = [prompt for way in ways for prompt in way.prompts]
-    independent = len({(probe.fact, probe.answers) for probe in ways[0].probes})
+    independent = {(probe.fact, probe.answers) for probe in ways[0].probes}
+    facts = len({fact for fact, _ in independent})
     count = sum(len(way.probes) * _samples(settings, way.metric) for way in ways)
-    return Suite(name, asked, score, prompts, independent, count, longest)
+    return Suite(name, asked, score, prompts, len(independent), count, longest, facts)
 
 
 def _writer(answers: ModelAnswers, metric: str, longest: int) -> Answer | Sequence[Answer]:
@@ -208,3 +210,9 @@ def independent_by_axis(suites: Iterable[Suite]) -> dict[str, float]:
     """Return how many independent questions each axis of a verdict has."""
     axes = {axis.suite: axis.name for axis in EVERY_AXIS}
     return {axes[suite.name]: float(suite.independent) for suite in suites if suite.name in axes}
+
+
+def facts_by_axis(suites: Iterable[Suite]) -> dict[str, float]:
+    """Return how many facts the questions of each axis are about; 0 where that is not known."""
+    axes = {axis.suite: axis.name for axis in EVERY_AXIS}
+    return {axes[suite.name]: float(suite.facts) for suite in suites if suite.name in axes}

@@ -106,7 +106,7 @@ def _series(ws: Workspace, run: str, name: str) -> Series:
 
 
 def known_law(ws: Workspace) -> BehaviourLaw | None:
-    """Return what a nat costs in behaviour by earlier cycles; None where too few of them lost some."""
+    """Return what a nat costs in behaviour by earlier cycles; None where they show no loss."""
     return proposal.of_cycles(forecast.learned_law(ws.tracker.db))
 
 

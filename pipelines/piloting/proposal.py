@@ -46,10 +46,10 @@ class BehaviourLaw:
 
 
 def of_cycles(law: LossPerKL) -> BehaviourLaw | None:
-    """Take the loss as proportional to the KL, as in earlier cycles; None for too few of them.
+    """Take the loss as proportional to the KL, as in earlier cycles; None where they show no loss.
 
     Cycles that lost nothing, such as gentler ones, do not show that a nat costs nothing."""
-    if law.slopes is None or law.slopes[0] <= 0:
+    if law.slopes is None or law.slopes[1] <= 0:
         return None
     return BehaviourLaw(((1.0, Estimate(*law.slopes)),), f"{len(law.points)} earlier cycles")
 

@@ -139,7 +139,8 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
     probes.save(out, rows)
     # Two gaps of one sentence flip nearly independently (docs/evaluation.md), two phrasings of one do not.
     counted = {(probe.fact, probe.answers) for probe in made if probe.counts and probe.suite == KNOWLEDGE}
-    few = power.power_warning({KNOWLEDGE: len(counted)}, margins)
+    facts = {KNOWLEDGE: len({fact for fact, _ in counted})}
+    few = power.power_warning({KNOWLEDGE: len(counted)}, margins, facts=facts)
     return {
         "path": str(out),
         "made_from": source,

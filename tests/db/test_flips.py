@@ -71,6 +71,24 @@ def test_other_prompts_in_the_next_cycle_are_never_paired_with_it(ws: Workspace)
     assert {row["before"] for row in queries.ledger(ws.tracker.db)} == {"clean"}
 
 
+def test_a_cycle_is_paired_with_the_one_before_on_the_earlier_documents_that_both_were_asked_about(
+    ws: Workspace,
+) -> None:
+    """A later cycle asks fewer questions about an earlier one's documents; one of these in other words."""
+    for count, knows in ((4, True), (3, False)):
+        run, name = ws.tracker.start_run("cycle"), f"asked{count}"
+        ws.tracker.record_checkpoint(name, path="/c", kind="full", sha256=name)
+        ws.tracker.record_cycle(run.id, recovered_id=name)
+        found = score("knowledge:1", float(knows), *[knows] * count, n=count)
+        found["items"][0]["prompt"] = f"in the words of {name}"
+        ws.tracker.record_score(ws.tracker.start_run("eval", parent=run.id).id, name, found)
+    (row,) = queries.ledger(ws.tracker.db)
+    counts = row["n"], row["gained"], row["lost"]
+    assert (row["cycle"], row["suite"], row["before"], counts) == (2, "knowledge:1", "previous", (2, 0, 2))
+    flipped = queries.ledger_items(ws.tracker.db, cycle=2)
+    assert [(row["key"], row["direction"]) for row in flipped] == [("p1", "lost"), ("p2", "lost")]
+
+
 def test_flips_of_everything_a_cycle_or_two_checkpoints(ws: Workspace) -> None:
     record_cycle(ws.tracker, {"ifeval": {"clean": 1.0, "midtrained": 0.5, "recovered": 1.0}})
     assert flips(ws, [], None, None, 20)["flips"] == []
@@ -362,6 +380,17 @@ def test_many_suites_do_not_make_luck_a_finding(ws: Workspace) -> None:
     found = compare(ws, "a", "b")
     assert found["verdict"] == "not distinguishable"
     assert compare_text(found).count("not distinguishable after Holm's correction for all suites") == 1
+    (row,) = [row for row in found["suites"] if row["suite"] == "ifeval"]
+    assert (
+        row["detectable"] == statistics.detectable(50, 6 / 50, 0.05 / 5) > statistics.detectable(50, 6 / 50)
+    )
+
+
+def test_a_handful_of_prompts_is_said_to_show_nothing(ws: Workspace) -> None:
+    for name in ("a", "b"):
+        scored(ws.tracker, name, [True] * 5)
+    said = compare_text(compare(ws, "a", "b"))
+    assert "not distinguishable; 5 prompts are too few to show any difference" in said
 
 
 def test_a_later_cycles_fewer_questions_are_compared_on_what_both_asked(ws: Workspace) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from evals import comparison
-from evals.families import refusals, suite
+from evals.families import calibration_error, refusals, suite
 from evals.families.table import FAMILIES
 from evals.power import power_warning
 from evals.scores import Item
@@ -170,7 +171,20 @@ def test_families_are_warned_of_at_the_level_at_which_they_are_judged() -> None:
     five = ("json", "tools", "refusals", "multi-turn", "calibration")
     assert power_warning(dict.fromkeys(five[:1], 275)) == []
     lines = power_warning({"behaviour": 800, **dict.fromkeys(five, 448)})
-    assert [line.partition(":")[0] for line in lines] == ["refusals"] and "1044 items" in lines[0]
+    assert [line.partition(":")[0] for line in lines] == ["refusals", "calibration"]
+    assert "1044 items" in lines[0]
+
+
+def test_calibration_is_warned_of_by_the_number_that_it_takes_itself() -> None:
+    """It is no share of passes, of which 275 items would be enough."""
+    (line,) = power_warning({"calibration": 320}, least=0.5)
+    assert "calibration: on 320 items a checkpoint that lost nothing passes with a chance below 80%" in line
+    needed = int(re.findall(r"about (\d+) items give 80%$", line)[0])
+    assert 800 <= needed <= 1500
+    assert power_warning({"calibration": needed}) == []
+    (half,) = power_warning({"calibration": needed}, judged=0.5)
+    assert half.endswith(f"about {2 * needed} items give 80%")
+    assert calibration_error.items_to_pass(0.4, 0.05) < 100
 
 
 def test_the_number_of_questions_that_the_documentation_states() -> None:

@@ -89,3 +89,10 @@ def test_with_few_prompts_clustered_intervals_are_rather_too_wide(prompts: int, 
     share, passed, clusters = clustered(prompts, alike, 8000, seed=prompts)
     low, high = intervals.clustered_intervals(passed, clusters).T
     assert 0.94 < ((low <= share) & (share <= high)).mean() < 0.98
+
+
+def test_numbers_that_are_all_alike_have_an_interval_all_the_same() -> None:
+    """Of equal numbers the spread is not known: at most that of passes with the same mean."""
+    assert intervals.mean_interval([0.3] * 50) == pytest.approx(intervals.wilson_interval(15, 50))
+    low, high = intervals.mean_interval([0.2, 0.4] * 25)
+    assert (low, high) == pytest.approx(tuple(stats.t.interval(0.95, 49, 0.3, stats.sem([0.2, 0.4] * 25))))

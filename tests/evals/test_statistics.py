@@ -113,6 +113,7 @@ def test_bounds_hold_together(n: int, flips: float, gains: float, margin: float)
     assert (result.outcome == "passed") == (result.lower_bound > -margin) == (result.p_value <= 0.05)
     assert (result.outcome == "failed") == (result.upper_bound < -margin)
     assert result.outcome != "passed" or result.difference > -margin
+    assert result.outcome != "underpowered" or result.needed_n > n
     mirrored = exact.paired_lower_bound(lost, gained, n)
     # The exact p-value is not quite monotone: a bound kept on its side of the margin may be another root.
     assert result.upper_bound == pytest.approx(-mirrored, abs=0.03)
@@ -285,6 +286,14 @@ def test_an_answer_more_that_is_lost_never_shows_that_nothing_was_lost() -> None
     for flips in (same, lost):
         effect = intervals.cautious_effect(flips, labels)
         assert statistics.outcome(0, int((flips < 0).sum()), 180, effect=effect) == "underpowered"
+
+
+def test_an_open_claim_about_few_clusters_takes_more_items_than_it_had() -> None:
+    """Six questions about each of 130 sentences: where one answer is lost, a sentence counts as one item."""
+    sentences = list(np.repeat(np.arange(130), 6))
+    found = non_inferiority(*pairs(0, 1, 780), clusters=sentences)
+    assert (found.outcome, found.lost) == ("underpowered", 1)
+    assert found.needed_n > 780
 
 
 def test_bootstrap_and_mcnemar_count_clusters_as_the_bounds_do() -> None:

@@ -200,6 +200,13 @@ def test_questions_about_one_changed_fact_count_as_less() -> None:
     assert together["needed_n"] > alone["needed_n"]
 
 
+@pytest.mark.parametrize(("facts", "word"), [(19, "underpowered"), (20, "updated")])
+@pytest.mark.parametrize("phrasings", [2, 3])
+def test_of_facts_in_several_phrasings_twenty_suffice(facts: int, word: str, phrasings: int) -> None:
+    asked = answers(facts * phrasings, 0, 0, a_fact=phrasings)
+    assert verdict({"updates": asked})["updates"] == word
+
+
 def test_without_changed_probes_it_is_not_measured_and_blocks_nothing() -> None:
     good = [Item(f"k{i}", f"p{i}", "r", True) for i in range(700)]
     suites = {
@@ -227,6 +234,8 @@ def test_the_lead_can_be_set_and_says_how_many_facts_it_takes() -> None:
     assert verdict({"updates": answers(40, 10, 0)}, {"updates": -0.3})["updates"] == "updated"
     assert (items_to_pass(-0.7), items_to_pass(-0.5)) == (19, 11)
     assert power_warning({"updates": 19}) == []
-    assert "gives new answers only" in power_warning({"updates": 18})[0]
+    (few,) = power_warning({"updates": 18})
+    assert "gives new answers only" in few
+    assert few.endswith("; 19 items give 80%, 20 where several questions ask each")
     with pytest.raises(InputError, match="lead"):
         superiority([1], [0], lead=-0.5)

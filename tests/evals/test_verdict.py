@@ -196,6 +196,19 @@ def test_power_warning_asks_for_more_where_only_a_part_is_judged() -> None:
     assert power_warning({"behaviour": 1600}, judged=0.5) == []
 
 
+def test_power_warning_names_facts_that_are_too_few_for_one_lost_answer() -> None:
+    """Three gaps of a sentence are worth three items where some answers flip, one where hardly any does."""
+    asked = {"knowledge": 390}
+    (line,) = power_warning(asked, least=0.5, facts={"knowledge": 130})
+    assert line == (
+        "knowledge: on 390 items about 130 facts one lost answer leaves the claim open (margin 3%); "
+        "more facts bear it"
+    )
+    assert power_warning(asked, least=0.5, facts={"knowledge": 200}) == power_warning(asked, least=0.5) == []
+    (half,) = power_warning({"knowledge": 2000}, judged=0.5, facts={"knowledge": 250})
+    assert "about 250 facts, 50% of which are judged, one lost answer" in half
+
+
 def test_a_pass_says_where_there_was_nothing_to_lose() -> None:
     found = verdict({"retention": {"clean": items(20, 400), "recovered": items(0, 400)}})
     assert found["retention"] == "kept"

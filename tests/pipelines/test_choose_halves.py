@@ -76,6 +76,30 @@ def test_candidates_are_judged_by_calibration_too(ws: Workspace, docs: Path) -> 
     assert (axis["outcome"], axis["n"] + judged_on(said)) == ("kept", PROMPTS)
 
 
+def test_each_axis_that_is_too_small_names_its_own_way_to_more_questions(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three gaps of one sentence count as three, as where the cycle says how many questions it has."""
+    asked = [{"id": f"q{n}", "prompt": f"Say {n}.", "answer": f"word{n}"} for n in range(PROMPTS)]
+    put(docs, "knowledge", [row | {"fact": f"sentence{n // 3}"} for n, row in enumerate(asked)])
+    said: list[str] = []
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    monkeypatch.setattr("pipelines.choose._made", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        tried(ws, docs, recover_with="merge", changes={"eval.margin": 0.03, "eval.retention_margin": 0.1})
+    for axis, remedy in (
+        ("behaviour", "write more prompts (`recover prompts ifeval`) or raise eval.samples"),
+        ("knowledge", "add documents, or questions of your own in qa.jsonl"),
+        ("retention", "give more rows of suite retention in the probes file"),
+    ):
+        (line,) = [one for one in said if one.startswith(f"  choose       {axis}: on ")]
+        assert f" on {PROMPTS} items, 50% of which are judged, " in line and line.endswith(f": {remedy}")
+
+
 @pytest.mark.parametrize("chooses", [True, False])
 def test_two_changed_facts_may_both_be_in_one_half(ws: Workspace, docs: Path, chooses: bool) -> None:
     """The half without them judges by the rest; the other cannot show of so few that they were updated."""

@@ -30,7 +30,10 @@ def test_a_prompt_that_the_model_has_no_room_for_is_left_out(tmp_path: Path) -> 
     with Workspace.open(tmp_path / "home") as ws:
         initialise(ws, model=str(tiny.save(tmp_path / "model", max_position_embeddings=128)))
         job = DriftJob(a="base", b="base", prompts=str(prompts), count=10, max_new_tokens=4)
-        assert drift(ws, job)["prompts"] == 9
+        found = drift(ws, job)
+    assert found["prompts"] == 9
+    assert found["states"] == found["floor"]  # a model that has not moved is as far as from itself
+    assert found["states"]["hidden_centroid"] > 0
 
 
 def test_the_mean_of_forgetting_leaves_out_what_the_documents_say(tmp_path: Path) -> None:

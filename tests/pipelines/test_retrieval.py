@@ -73,8 +73,7 @@ def test_every_way_is_asked_the_same_questions(ws: Workspace, docs: Path) -> Non
     assert ways["clean + retrieval"]["tokens_per_answer"] > ways["clean"]["tokens_per_answer"] + 50
     compared = found["comparisons"]["retrieval_instead"]
     assert compared["n"] == QUESTIONS and compared["difference"] == 0  # random models know nothing
-    assert found["verdict"] == "undecided"  # six questions show nothing
-    assert "questions would decide" in found["words"] and found["words"] in retrieval_text(found)
+    assert found["verdict"] == "nothing learned" and found["words"] in retrieval_text(found)
     again = retrieval(ws, retrieval_job(ws, trained, None, 2), key="once")
     assert again == found
     assert len(queries.runs(ws.tracker.db, kind="eval")) == 2
@@ -200,6 +199,21 @@ def test_retrieval_that_answers_as_much_would_have_done() -> None:
     assert found["verdict"] == "retrieval alone"
     assert found["words"].startswith("retrieval alone would have done: at most 10 points worse")
     assert "10.0 times the tokens" in found["words"]
+
+
+def test_what_was_not_learned_is_no_success_of_retrieval() -> None:
+    found = judged([True] + [False] * 99, [True] * 4 + [False] * 96)
+    assert found["comparisons"]["retrieval_instead"]["outcome"] == "passed"
+    assert found["verdict"] == "nothing learned"
+    assert found["words"].startswith(
+        "nothing was learned: from memory the trained model has +4.0 points against the clean one, no more "
+        "than the margin of 10 points: the clean model with 3 retrieved passages answers 1.0%"
+    )
+
+
+def test_six_questions_leave_it_undecided() -> None:
+    found = judged([True] * 5 + [False], [True] * 6)
+    assert found["verdict"] == "undecided" and "questions would decide" in found["words"]
 
 
 def test_training_that_answers_far_more_was_needed() -> None:

@@ -13,7 +13,7 @@ import pytest
 from evals.scores import Score
 from pipelines.config.jobs import EvalJob
 from pipelines.config.sections.eval import EvalConfig
-from pipelines.evaluation.suites import Suite, suites_of
+from pipelines.evaluation.suites import Suite, facts_by_axis, independent_by_axis, suites_of
 from tests.support.small_cycles import lines
 
 KINDS = ("direct", "cloze", "reverse", "reworded", "multihop")
@@ -114,6 +114,16 @@ def test_sampled_answers_to_earlier_questions_are_counted(tmp_path: Path) -> Non
     model = Counted(samples=4)
     model.answer(suite)
     assert model.asked == suite.answers == 4 * 10 + 10
+
+
+def test_gaps_of_one_sentence_are_several_questions_about_one_fact(tmp_path: Path) -> None:
+    """Two sentences, three gaps of each, two phrasings of each gap."""
+    rows = [
+        {"id": f"q{n}", "prompt": f"{n}?", "answer": f"word{n // 2}", "fact": f"sentence{n // 6}"}
+        for n in range(12)
+    ]
+    asked = suites_of(job(("knowledge",), probes=str(lines(tmp_path / "probes.jsonl", rows))))
+    assert (independent_by_axis(asked), facts_by_axis(asked)) == ({"knowledge": 6}, {"knowledge": 2})
 
 
 @pytest.mark.parametrize(

@@ -41,16 +41,31 @@ HALF = BehaviourLaw(((1.0, exactly(0.5)),), "hand")  # a nat costs half of the b
 
 
 def test_earlier_cycles_give_a_slope_with_students_interval() -> None:
-    """Slope (0.4 + 2.0) / 5 = 0.48; residuals −0.08, 0.04: s² = 0.008, s / √5 = 0.04; t(1) = 12.7062."""
-    law = of_cycles(LossPerKL(((1.0, 0.4), (2.0, 1.0))))
+    """Slope (0.45 + 2 + 0.5) / 6; residuals −0.0417, 0.0167, 0.0083: s² = 0.00104, s / √6 = 0.013176."""
+    law = of_cycles(LossPerKL(((1.0, 0.45), (2.0, 1.0), (1.0, 0.5))))
     assert law is not None
     found = law.loss(exactly(1.0))
-    assert found.value == pytest.approx(0.48)
-    assert found.low == pytest.approx(0.48 - 12.7062 * 0.04, abs=1e-4)
-    assert found.high == pytest.approx(0.48 + 12.7062 * 0.04, abs=1e-4)
-    assert law.source == "2 earlier cycles"
-    for points in (((1.0, 0.4),), (), ((0, 0), (0, 1)), ((1.0, 0.0), (2.0, 0.0)), ((1.0, -0.02), (2.0, 0.0))):
-        assert of_cycles(LossPerKL(points)) is None
+    assert found.value == pytest.approx(2.95 / 6)
+    assert found.low == pytest.approx(2.95 / 6 - 4.3027 * 0.013176, abs=1e-4)  # t(2) = 4.3027
+    assert found.high == pytest.approx(2.95 / 6 + 4.3027 * 0.013176, abs=1e-4)
+    assert law.source == "3 earlier cycles"
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        (),
+        ((1.0, 0.4),),
+        ((0, 0), (0, 1)),
+        ((1.0, 0.0), (2.0, 0.0)),
+        ((1.0, -0.02), (2.0, 0.0)),
+        ((1.0, 0.4), (2.0, 1.0)),  # 0.48 a nat, but from −0.03 on
+    ],
+)
+def test_earlier_cycles_that_show_no_loss_give_no_law(points: tuple[tuple[float, float], ...]) -> None:
+    """Nor does the forecast of a midtraining foretell any then."""
+    assert of_cycles(LossPerKL(points)) is None
+    assert LossPerKL(points).expected(1.0) is None
 
 
 def test_measured_checkpoints_are_joined_by_lines() -> None:
