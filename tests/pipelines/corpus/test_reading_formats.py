@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pipelines.corpus import documents, text_file
 from pipelines.corpus.manifest import FileReport, manifest_rows
 from pipelines.corpus.reading import plain, tables
-from pipelines.corpus.reading.encodings import Encoding, decoded
+from pipelines.corpus.reading.encodings import DENSE, Encoding, decoded
 from pipelines.corpus.reading.formats import Limits, Unreadable, format_of
 from pipelines.corpus.reading.plain import TextPiece, pieces
 from pipelines.corpus.reading.similar import SIMILAR, Signature, SimilarFiles, shingles
@@ -316,6 +316,33 @@ def test_encodings_are_found_whatever_the_language(tmp_path: Path) -> None:
 def test_an_encoding_is_found_by_few_words_among_plain_ones(tmp_path: Path, name: str) -> None:
     text = "".join(f"{'plain words here and there ' * 20}{SENTENCES[name]}\n" for _ in range(3))
     corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode(name)}))
+    assert corpus.texts == (text,)
+
+
+WITHOUT_SPACES = {  # by encoding: without a space, so that it may be one long word
+    "gbk": SENTENCES["gb18030"],
+    "big5": "台北是一個大城市，人口有二百多萬，市中心有很多人工作和生活，交通也很方便。",
+    "shift_jis": SENTENCES["shift_jis"],
+    "euc_kr": SENTENCES["euc_kr"].replace(" ", ""),
+    "iso2022_jp": SENTENCES["shift_jis"],
+}
+
+
+@pytest.mark.parametrize("codec", WITHOUT_SPACES)
+@pytest.mark.parametrize("between", ["\n", ""])
+@pytest.mark.parametrize("start", ["", "x"])  # wherever a sample of it ends, it is within a character in one
+def test_a_long_text_in_characters_of_several_bytes_is_read(
+    tmp_path: Path, codec: str, between: str, start: str
+) -> None:
+    text = start + between.join(f"{number}{WITHOUT_SPACES[codec]}" for number in range(200))
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode(codec)}))
+    assert len(text.encode(codec)) > 2 * DENSE
+    assert corpus.texts == (text,)
+
+
+def test_japanese_in_seven_bits_is_found_behind_a_long_text_in_english(tmp_path: Path) -> None:
+    text = "Plain words here and there.\n" * 400 + f"{WITHOUT_SPACES['iso2022_jp']}\n"
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode("iso2022_jp")}))
     assert corpus.texts == (text,)
 
 
