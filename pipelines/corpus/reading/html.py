@@ -46,6 +46,8 @@ NAMES = _words(
     "cookie cookies cookie-banner cookie-consent toc advert advertisement ads share social noprint "
     "nav-panel mw-jump-link mw-editsection printfooter catlinks navbox pagination pager skip-link"
 )
+HEADED = _words("section h1 h2 h3 h4 h5 h6 span dt")  # their ids are made of what they say
+SECTION = re.compile(r"sect(?:ion|\d)")  # a class of blocks with such ids
 JOINT = re.compile(r"[^a-z]+")  # between the words of a class's name
 LONGEST_MARK = 80  # characters of a note's mark
 BETWEEN_MARKS = re.compile(r"[\s\[\](),;–-]+")
@@ -228,7 +230,9 @@ class _Page:
             return True
         if attributes.get("role") in ROLES or INVISIBLE.search(attributes.get("style") or ""):
             return True
-        names = f"{attributes.get('class') or ''} {attributes.get('id') or ''}".lower().split()
+        names = (attributes.get("class") or "").lower().split()
+        if tag not in HEADED and not any(map(SECTION.fullmatch, names)):
+            names += (attributes.get("id") or "").lower().split()
         if tag == "sup" and "reference" in names:
             return True
         if tag == "aside":  # a td-sidebar or book-menu is a side column within the main text too

@@ -444,6 +444,17 @@ def test_asides_of_the_main_text_are_its_notes_and_others_are_side_columns(tmp_p
     assert text == "One.\n\nTake care.\n\nTwo.\n\nA remark."
 
 
+def test_a_part_whose_heading_is_an_everyday_word_is_no_menu(tmp_path: Path) -> None:
+    parts = (
+        '<section id="cookies"><h2>Cookies</h2><p>They are kept.</p></section>',
+        '<div class="section" id="share"><h2 id="navigation">Ways</h2><p>It is shared.</p></div>',
+        '<h2><span class="mw-headline" id="Menu">Dishes</span></h2><dl><dt id="ads">ads()</dt></dl>',
+        '<div id="cookies">Do you agree?</div><div class="section footer" id="x">Imprint</div>',
+    )
+    text, _ = read_pages(tmp_path, {"a": "".join(parts).encode()})["a"]
+    assert text == "Cookies\n\nThey are kept.\n\nWays\n\nIt is shared.\n\nDishes\n\nads()"
+
+
 def row(*cells: str) -> str:
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
