@@ -61,12 +61,13 @@ def test_markup_is_taken_off(text: str, said: list[str]) -> None:
 
 def test_notes_are_read_without_their_links_and_boxes() -> None:
     note = (
-        "> [!FAQ]- Can it fold?\n> It can, see [[Boxes#Fold|boxes]] and [[Folds]].\n\n![[fold.png|100]]\n\n"
+        "> [!FAQ]- Can it fold?\n> It can, see [[Boxes#Fold|boxes]], [[Folds]], [[Übersicht]] and [[東京]]."
+        "\n\n![[fold.png|100]]\n\n"
     )
     typed = "In a shell `[[ $a | $b ]]` asks, [[ $c | $d ]] too."
     said = [
         "Can it fold?",
-        "It can, see boxes and Folds.",
+        "It can, see boxes, Folds, Übersicht and 東京.",
         "In a shell [[ $a | $b ]] asks, [[ $c | $d ]] too.",
     ]
     assert prose_sentences(note + typed) == said
