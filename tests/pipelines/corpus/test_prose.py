@@ -107,6 +107,13 @@ def test_wrapped_lines_are_joined_and_lists_are_not() -> None:
     [
         ("(label)=\nSee {ref}`the guide <label>` and {class}`Name`.", ["See the guide and Name."]),
         (":::{note}\nSaid inside.\n:::", ["Note", "Said inside."]),
+        ("```{note}\nSaid inside.\n```\nMore.", ["Said inside.", "More."]),
+        (
+            "````{admonition} Take care\n:class: tip\nIt snows.\n\n```python\nx = 1\n```\n````\n"
+            "```{code-block} python\ny = 2\n```\n~~~md\n```{tip}\nIt shows this.\n```\n~~~\nMore.",
+            ["Take care", "It snows.", "More."],
+        ),
+        ("`````{tip}\n````{warning}\nSaid inside.\n````\n`````\nMore.", ["Said inside.", "More."]),
         (
             "See :ref:`the guide <x>`, :class:`~a.Name` and `it <https://a.b>`_.",
             ["See the guide, a.Name and it."],
