@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 
-from evals.answer_matching import matches
+from evals.answer_matching import matches, normalise
 from pipelines.corpus.entities import Entities, Term, entities, sample
 from pipelines.corpus.general_words import GeneralWords, general_words
 from pipelines.corpus.markup.parts import FORMULA
@@ -224,14 +224,15 @@ def _by_what_is_told(option: Option) -> tuple[bool, Option]:
 
 
 def _cut_behind(end: int, entity: Term, sentence: str, option: Option) -> Cloze | None:
-    """Cut before a word; None where it begins before `end`, or comes up before: an answer that repeats the
-    question would pass, also where only marks tell the two apart (log level, --log-level)."""
+    """Cut before a word; None where it begins before `end`, is nothing that answers are matched by (ـــ), or
+    comes up before: an answer that repeats the question would pass, also where only marks tell the two apart
+    (log level, --log-level)."""
     _, negative_start, answer = option
     start = -negative_start
     before = sentence[:start].rstrip()
     if start < end or before.endswith(("-", "/")):
         return None
-    if answer.casefold() in before.casefold() or matches(before, [answer]):
+    if not normalise(answer) or answer.casefold() in before.casefold() or matches(before, [answer]):
         return None
     between = sentence[len(before) : start]
     if between and not IS_UNSPACED.search(sentence):

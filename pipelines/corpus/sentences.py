@@ -50,6 +50,10 @@ _SHORT = frozenset(
         "d.h.",
         "u.a.",
         "vgl.",
+        "lt.",
+        "i.s.d.",
+        "i.s.v.",
+        "i.v.m.",
         "inkl.",
         "mio.",
         "mrd.",
@@ -66,6 +70,9 @@ _BEFORE_NUMBERS = frozenset(
         "sec.",
         "art.",
         "abs.",
+        "az.",
+        "gem.",
+        "s.",
         "kap.",
         "ziff.",
         "bd.",
@@ -177,8 +184,8 @@ def is_abbreviated(said: str, following: str) -> bool:
     abbreviated = last.casefold() in _SHORT or last in _FRENCH_TITLES
     if abbreviated or _ABBREVIATED.fullmatch(last.rpartition("-")[2]):
         return True
-    if last.casefold() in _BEFORE_NUMBERS:
-        return following.lstrip("(")[:1].isdigit()
+    if last.casefold() in _BEFORE_NUMBERS and following.lstrip("(§ ")[:1].isdigit():
+        return True
     if stem.isdigit() and len(stem) <= 2:  # a day
         return following.partition(" ")[0].rstrip(".,").casefold() in _MONTHS
     if len(stem) == 1 and stem.isalpha():  # of "z. B." or "Jane Q. Miller", not of "vitamin C."

@@ -19,13 +19,21 @@ _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
 _TEMPLATE = re.compile(r"^[ \t]*\{\{(?!\{)[^{}]*\}\}(?!\})[ \t]*(?:\n|\Z)", re.M)
 _INNER = re.compile(r"(?<=(?<!\{)\{\{)([^{}]*)\{\{[^{}]*\}\}")  # a template within another one
 _NESTED = 4  # templates around one another
+_NAMESPACES = (  # of files and categories, as the larger wikis call them
+    "file|image|media|category|datei|bild|kategorie|fichier|catégorie|archivo|imagen|categoría|immagine"
+    "|categoria|ficheiro|arquivo|imagem|bestand|afbeelding|categorie|plik|grafika|kategoria|файл|изображение"
+    "|категория|зображення|категорія|ملف|صورة|تصنيف|پرونده|تصویر|رده|קובץ|תמונה|קטגוריה|ファイル|画像|カテゴリ"
+    "|文件|档案|檔案|图像|圖像|分类|分類|파일|그림|분류|dosya|resim|kategori|fil|soubor|tập[ _]tin|hình"
+    "|thể[ _]loại|berkas|gambar"
+)
+_FILE_NAME = r"(?!//)[^\[\]|\n]{1,250}\.(?:jpe?g|png|svg|gif|webp|tiff?|pdf|djvu|og[agv]|web[mp]|mp[34])"
 _LEFT_OUT = (
     re.compile(r"<ref\b[^<>]*/>|<references\b[^<>]*>|</references\s*>", re.I),
     re.compile(r"<ref\b[^<>]*>(?:(?!<ref\b).){0,4000}?</ref\s*>", re.S | re.I),
     # Switches, and the way to another page
     re.compile(r"__[A-Z]{3,20}__|^#[A-Z]{3,20}[ \t]*:?[ \t]*\[\[.*$", re.M),
     re.compile(
-        r"\[\[[ \t]*(?:file|image|media|category)[ \t]*:"
+        rf"\[\[[ \t]*(?:(?:{_NAMESPACES})[ \t]*:|[^\[\]|:\n]{{1,40}}:{_FILE_NAME}(?=[ \t]*[|\]]))"
         r"(?:[^\[\]]|\[\[[^\[\]]*\]\]|\[[^\[\]]*\])*\]\]",
         re.I,
     ),

@@ -34,7 +34,7 @@ _REFERENCES = (  # of AsciiDoc and, in double brackets, of Org and of notes, and
     (re.compile(r"(?<![^\s(])[a-z][a-z-]{2,30}:[^\s\[\]]{1,2000}\[\]"), SLOT),
     (re.compile(r"\[\[[^\[\]]{1,2000}\]\[([^\[\]]{1,400})\]\]"), r"\1"),
     (re.compile(r"(?<!\S)!\[\[[^\[\]\n]{1,400}\]\]"), ""),  # what is shown in place
-    (re.compile(r"\[\[[*#]?(?=[A-Za-z])([^\[\]|]{1,400})\]\]"), r"\1"),
+    (re.compile(r"\[\[[*#]?(?=[^\W\d_])([^\[\]|]{1,400})\]\]"), r"\1"),
     (re.compile(r"(?<![!`\w])\[\[(?=\S)[^\[\]|\n]{1,400}\|(?=[^\s|])([^\[\]|\n]{1,400})\]\]"), r"\1"),
     (re.compile(r"\b(?:link|man)[a-z]*:([\w.-]{1,200})\[(\d\w{0,2})\]"), r"\1(\2)"),
     (re.compile(rf"\b(?:link:|xref:|https?://)[^\s\[\]]{{1,2000}}{_WORDS}(?:,[a-z]+=[^\[\]]*)?\]"), r"\1"),

@@ -11,6 +11,12 @@ _NO_PROSE_IN = (
     "code|code-block|sourcecode|parsed-literal|doctest|testcode|math|toctree|image|figure|raw|include|literalinclude"
     "|auto\\w+"
 )
+_BOXES = "admonition|attention|caution|danger|error|hint|important|note|seealso|tip|warning"  # of MyST
+_BOX = re.compile(  # how one begins, with its title
+    rf"^[ \t]*[`~]{{3,}}[ \t]*\{{(?:{_BOXES})\}}[ \t]*([^\n]*)\n(?:[ \t]*:[\w-]+:.*\n)*", re.M
+)
+_CLOSING = re.compile(r"^[ \t]*[`~]{3,}[ \t]*\Z", re.M)
+_NESTED = 3  # boxes within one another
 _NO_PROSE = (
     FENCED,
     *asciidoc.NO_PROSE,
@@ -41,7 +47,7 @@ _TEMPLATE_TAG = re.compile(r"<%(?:(?!<%).)*?%>|\{%(?:(?!\{%).)*?%\}|\{\{(?:(?!\{
 def without_blocks(text: str) -> str:
     """Leave out blocks that are no prose, as code and underlined headings; a table gets its outer bars, a
     definition what it defines."""
-    text = asciidoc.without_listings(text)
+    text = asciidoc.without_listings(_without_boxes(text))
     for pattern in _NO_PROSE:
         text = pattern.sub("\n", text)
     text = _of_one_language(text)
@@ -49,6 +55,22 @@ def without_blocks(text: str) -> str:
     text = asciidoc.without_references(_TEMPLATE_TAG.sub(SLOT, text).replace(LEFT_OUT, SLOT))
     text = _BARE_TABLE.sub(lambda table: re.sub("^", "|", table[0].rstrip(), flags=re.M) + "\n", text)
     return _DEFINITION.sub(r"\1: ", text)
+
+
+def _without_boxes(text: str) -> str:
+    """Take the fences off what MyST puts into a box: it is prose."""
+    for _ in range(_NESTED):
+        if not _BOX.search(text):
+            break
+        text = FENCED.sub(_said_in, text)
+    return text
+
+
+def _said_in(fence: re.Match[str]) -> str:
+    opening = _BOX.match(fence[0])
+    if opening is None:
+        return fence[0]
+    return f"\n{opening[1]}\n\n{_CLOSING.sub('', fence[0][opening.end() :])}\n"
 
 
 def _of_one_language(text: str) -> str:

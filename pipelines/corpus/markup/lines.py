@@ -6,6 +6,7 @@ import re
 from html import unescape
 
 from pipelines.corpus.markup.parts import FORMULA
+from pipelines.corpus.markup.raised import raised
 
 LONGEST = 1000  # characters of a sentence that may be code
 # A <name> at the beginning of a sentence
@@ -27,8 +28,14 @@ _LINKS = (  # and roles, by their texts
     re.compile(r"(?<![`\w])`([^`<]+?)(?:\s?<[^`<>]+>)?`__?(?!\w)"),
     re.compile(r"!?\[([^\[\]]*)\](?:\([^()\s]*(?:\s+\"[^\"]*\")?\)|\[[^\[\]]*\])"),
 )
-_STYLING = "a|abbr|b|big|cite|code|del|em|i|ins|kbd|mark|q|s|small|span|strong|sub|sup|u|var"
+_STYLING = "a|abbr|b|big|cite|code|em|i|ins|kbd|mark|q|small|span|strong|u|var"
 _TAG = re.compile(rf"(?<!`)</?(?:{_STYLING})(?:\s[^<>]*)?>(?!`)", re.I)
+# Tags that change what is said
+_CHANGING_TAG = re.compile(r"(?<!`)</?(?:del|s|strike|sub|sup)(?:\s[^<>]*)?>(?!`)", re.I)
+_DELETED = re.compile(r"(?<!`)<(del|s|strike)(?:\s[^<>]*)?>(?!`)[^<>]*(?<!`)</\1>", re.I)
+_APART = re.compile(r"(?<!`)<su([pb])(?:\s[^<>]*)?>(?!`)([^<>]*)(?<!`)</su\1>", re.I)
+_LINK = r"(?:\[(?:[^\[\]]|\[[^\[\]]*\])*\]\([^()\s]*\)|<a\s[^<>]*>[^<>]*</a>)[\s,]*"
+_NOTE_MARK = re.compile(rf"(?<!`)<sup(?:\s[^<>]*)?>\s*(?:{_LINK})+</sup>", re.I)
 # Of Markdown and of Org: =verbatim= and ~code~ stand between spaces or punctuation.
 _CODE_SPAN = re.compile(
     r"(?<!`)(`+)(?!`)(.{1,1000}?)(?<!`)\1(?!`)"
@@ -64,11 +71,13 @@ def is_code(sentence: str) -> bool:
 
 
 def plain(line: str) -> str:
-    """Return what a line says: links and roles by their texts, without emphasis, tags and escapes."""
-    line = _BOX.sub("", line)
+    """Return what a line says: links and roles by their texts, without emphasis, tags, escapes and
+    what was deleted."""
+    line = _NOTE_MARK.sub("", _BOX.sub("", line))
     for pattern in _LINKS:
         line = pattern.sub(r"\1", line)
-    line = _TAG.sub("", line)
+    line = _DELETED.sub("", _TAG.sub("", line))
+    line = _CHANGING_TAG.sub("", _APART.sub(_set_apart, line))
     code = [found[2] or found[4] or found[5] for found in _CODE_SPAN.finditer(line)]
     line = _ESCAPED.sub("", _CODE_SPAN.sub(_SPAN, line))
     for _ in range(_NESTED):
@@ -78,3 +87,7 @@ def plain(line: str) -> str:
     spans = iter(code)
     line = re.sub(_SPAN, lambda _: next(spans, ""), line)
     return unescape(line).replace("\xa0", " ")
+
+
+def _set_apart(found: re.Match[str]) -> str:
+    return raised(unescape(found[2]), lowered=found[1] in "bB")

@@ -31,6 +31,7 @@ MAGIC = {
 OPENINGS = (*(mark for mark, _ in MARKS), *MAGIC)
 SAMPLE = 2**16  # bytes from which an encoding is detected
 DENSE = 2**12  # bytes: a longer sample is reduced to so much of the words that tell encodings apart
+LONGEST_CHARACTER = 4  # bytes
 WIDE = ["utf_16", "utf_16_le", "utf_16_be", "utf_32", "utf_32_le", "utf_32_be"]  # no legacy encodings
 ISO_2022 = b"\x1b$"  # switches to two-byte characters, in seven bits
 BINARY = "binary data, not text"
@@ -56,8 +57,9 @@ def find(blocks: Iterable[bytes]) -> Encoding:
     codec = marked(first) or (_wide(first) if b"\0" in first else None)
     if codec and not codec.startswith("utf-8"):
         return Encoding(codec)
-    if ISO_2022 in first and first.isascii():
-        seven_bit = detected(first[:SAMPLE])
+    switched = first.find(ISO_2022)
+    if switched >= 0 and first.isascii():
+        seven_bit = detected(_cut(first[switched:], DENSE))
         if seven_bit and seven_bit.startswith("iso2022"):
             return _legacy(seven_bit)
     return _narrow(first, stream)
@@ -110,7 +112,7 @@ class _Tally:
         self.good = self.bad = 0
 
     def start(self, block: bytes, at: int) -> None:
-        self.sample = block[max(0, at - SAMPLE // 2) :][:SAMPLE]
+        self.sample = _cut(block[max(0, at - SAMPLE // 2) :], SAMPLE)
         self.count(block)
 
     def count(self, block: bytes) -> None:
@@ -142,11 +144,8 @@ def detected(sample: bytes) -> str | None:
 
     Latin code pages are told apart by their letters, where those statistics tie.
     """
-    import charset_normalizer
-
-    telling = sample if len(sample) < DENSE else _dense(sample)
-    best = charset_normalizer.from_bytes(telling, cp_exclusion=WIDE).best()
-    name = best.encoding if best else "cp1252"
+    telling = sample if sample.isascii() or len(sample) < DENSE else _dense(sample)
+    name = _by_statistics(telling) or "cp1252"
     if name in ("ascii", "utf_8"):
         name = "cp1252"
     name = latin_pages.likeliest(telling, name)
@@ -157,7 +156,29 @@ def detected(sample: bytes) -> str | None:
 def _dense(sample: bytes) -> bytes:
     """Return the different words of a sample that hold more than ASCII: only those tell encodings apart."""
     words = dict.fromkeys(word for word in sample.split() if not word.isascii())
-    return b" ".join(words)[:DENSE]
+    return _cut(b" ".join(words), DENSE)
+
+
+def _cut(data: bytes, size: int) -> bytes:
+    """Return how data begin, up to a space or a line end if one is near: they are part of no character."""
+    if len(data) <= size:
+        return data
+    end = max(data.rfind(mark, size // 2, size) for mark in (b" ", b"\n"))
+    return data[: size if end < 0 else end]
+
+
+def _by_statistics(telling: bytes) -> str | None:
+    """Return what charset-normalizer detects, which knows whole characters of several bytes only.
+
+    A text that was cut within a word may end within a character: it is tried without its last bytes too.
+    """
+    import charset_normalizer
+
+    ends = range(len(telling), len(telling) - (LONGEST_CHARACTER if len(telling) == DENSE else 1), -1)
+    tried = (charset_normalizer.from_bytes(telling[:end], cp_exclusion=WIDE).best() for end in ends)
+    found = [match for match in tried if match]
+    best = min([match for match in found if match.multi_byte_usage] or found, default=None)
+    return best.encoding if best else None
 
 
 def _wide(first: bytes) -> str | None:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from pipelines.corpus.as_markdown.parts import fenced
+from pipelines.corpus.markup.raised import raised
 from pipelines.corpus.reading import encodings
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source, characters
@@ -25,7 +26,7 @@ def _words(text: str) -> frozenset[str]:
 
 NEVER = _words(
     "script style noscript template nav footer button select textarea iframe object svg canvas audio video "
-    "dialog menu datalist"
+    "dialog menu datalist del s strike"
 )
 BESIDE_MAIN = _words("header aside")  # within the main text they are its title, notes and footnotes
 BLOCKS = _words(
@@ -35,7 +36,8 @@ BLOCKS = _words(
 )
 TIGHT = _words("li tr dt dd")  # blocks without an empty line between them
 MAIN = _words("main article")
-SPECIAL = NEVER | BLOCKS | MAIN | _words("title a br td th pre")  # other tags only style their text
+APART = _words("sub sup")  # from their line
+SPECIAL = NEVER | BLOCKS | MAIN | APART | _words("title a br td th pre")  # other tags only style their text
 HINTS = _words("hidden aria-hidden role style class id")  # attributes that may exclude an element
 WHOLE = MAIN | _words("html body")  # never excluded by their class
 ROLES = _words("navigation banner contentinfo complementary search menu menubar toolbar dialog alertdialog")
@@ -44,7 +46,11 @@ NAMES = _words(
     "cookie cookies cookie-banner cookie-consent toc advert advertisement ads share social noprint "
     "nav-panel mw-jump-link mw-editsection printfooter catlinks navbox pagination pager skip-link"
 )
+HEADED = _words("section h1 h2 h3 h4 h5 h6 span dt")  # their ids are made of what they say
+SECTION = re.compile(r"sect(?:ion|\d)")  # a class of blocks with such ids
 JOINT = re.compile(r"[^a-z]+")  # between the words of a class's name
+LONGEST_MARK = 80  # characters of a note's mark
+BETWEEN_MARKS = re.compile(r"[\s\[\](),;–-]+")
 INVISIBLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden")
 DECLARED = re.compile(rb"""<(?:meta|\?xml)[^>]{0,200}?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.I)
 # What browsers read for a declared encoding: what pages hold that name it.
@@ -163,6 +169,7 @@ class _Page:
         self.title: list[str] = []
         self._open: list[str] = []
         self._rows: list[_Row] = []
+        self._apart: list[tuple[int, bool, int]] = []  # first part, in a link or not, characters of links
         self._parts: list[str] = []
         self._skipped_at = 0  # depth of the excluded element, 0: none
         self._main = self._pre = self._links = self._link_characters = 0
@@ -195,6 +202,8 @@ class _Page:
             self._parts.append("\n" if self._pre else "\v")
         elif tag in ("td", "th"):
             self._begin_cell()
+        elif tag in APART:
+            self._apart.append((len(self._parts), self._links > 0, self._link_characters))
 
     def _begin_block(self, tag: str) -> None:
         self._flush()
@@ -221,7 +230,9 @@ class _Page:
             return True
         if attributes.get("role") in ROLES or INVISIBLE.search(attributes.get("style") or ""):
             return True
-        names = f"{attributes.get('class') or ''} {attributes.get('id') or ''}".lower().split()
+        names = (attributes.get("class") or "").lower().split()
+        if tag not in HEADED and not any(map(SECTION.fullmatch, names)):
+            names += (attributes.get("id") or "").lower().split()
         if tag == "sup" and "reference" in names:
             return True
         if tag == "aside":  # a td-sidebar or book-menu is a side column within the main text too
@@ -249,8 +260,18 @@ class _Page:
                 self.blocks[row.first :] = row.joined(self.blocks[row.first :])
         elif tag == "a":
             self._links -= self._links > 0
+        elif tag in APART and self._apart:
+            self._set_apart(tag, *self._apart.pop())
         elif tag == "title":
             self._in_title = False
+
+    def _set_apart(self, tag: str, first: int, in_link: bool, links: int) -> None:
+        """Write what is raised or lowered as such; leave out a raised link, which is the mark of a note."""
+        said = "".join(self._parts[first:])
+        linked = 0 if in_link or len(said) > LONGEST_MARK else self._link_characters - links
+        if tag == "sup" and 0 < linked >= len(BETWEEN_MARKS.sub("", said)):
+            said, self._link_characters = "", links
+        self._parts[first:] = [raised(said, lowered=tag == "sub")] if said else []
 
     def data(self, text: str) -> None:
         if self._skipped_at:

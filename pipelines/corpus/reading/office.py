@@ -11,8 +11,11 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from xml.parsers import expat
 
+from pipelines.corpus.markup.raised import raised
 from pipelines.corpus.reading.formats import MIB, Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source
 
@@ -22,6 +25,7 @@ BOMB_RATIO = 200  # XML shrinks 10 to 50 times
 BOMB_FROM = 32 * MIB
 BLOCK = 2**16
 SLIDE = re.compile(r"ppt/slides/slide(\d+)\.xml")
+RAISED, LOWERED = "raised", "lowered"  # text that does not stand on its line
 
 
 def read_docx(source: Source, facts: FileFacts) -> Iterator[str]:
@@ -112,12 +116,15 @@ def _texts(archive: zipfile.ZipFile, name: str) -> Iterator[str]:
 class _Writer:
     """Collects text runs, paragraphs and tables of both formats, whose elements have the same local names."""
 
-    SKIPPED = frozenset(("Fallback", "del", "moveFrom", "fld", "separator", "continuationSeparator"))
+    SKIPPED = frozenset(("Fallback", "del", "moveFrom", "fld", "separator", "continuationSeparator", "rt"))
+    SIGNS = {"br": "\n", "cr": "\n", "noBreakHyphen": "-"}
+    PLACES = {"superscript": RAISED, "subscript": LOWERED}
 
     def __init__(self) -> None:
         self.size = 0
         self._done: list[str] = []
-        self._line: list[str] = []
+        self._line: list[tuple[str, str]] = []  # parts, each behind where it stands
+        self._place = ""  # where the open run stands
         self._skipping = self._cells = 0
         self._reading = self._listed = False
         self._ends: dict[str, Callable[[], None]] = {
@@ -134,15 +141,25 @@ class _Writer:
         elif tag == "t":
             self._reading = True
         elif tag == "tab":
-            self._line.append("\t" if self._line else "")
-        elif tag in ("br", "cr"):
-            self._line.append("\n")
-        elif tag == "noBreakHyphen":
-            self._line.append("-")
+            self._add("\t" if self._line else "")
+        elif tag in self.SIGNS:
+            self._add(self.SIGNS[tag])
         elif tag == "numPr":
             self._listed = True
         elif tag == "tc":
             self._cells += 1
+        elif tag in ("r", "rPr", "vertAlign"):
+            self._stand(tag, attributes)
+
+    def _stand(self, tag: str, attributes: dict[str, str]) -> None:
+        """Note where a run's text stands, which Word says of it in a tag and PowerPoint in an attribute."""
+        if tag == "vertAlign":
+            value = next((value for key, value in attributes.items() if key.endswith(" val")), "")
+            self._place = self.PLACES.get(value, "")
+        elif tag == "r":
+            self._place = ""
+        elif share := attributes.get("baseline", "").strip("0%"):
+            self._place = LOWERED if share.startswith("-") else RAISED
 
     def EndElementHandler(self, name: str) -> None:
         if self._skipping:
@@ -154,7 +171,19 @@ class _Writer:
 
     def CharacterDataHandler(self, text: str) -> None:
         if self._reading and not self._skipping:
-            self._line.append(text)
+            self._add(text, self._place)
+
+    def _add(self, text: str, place: str = "") -> None:
+        self._line.append((place, text))
+
+    def _ended(self) -> str:
+        """Return the line, which ends here."""
+        said = []
+        for place, parts in groupby(self._line, itemgetter(0)):
+            text = "".join(part for _, part in parts)
+            said.append(raised(text, lowered=place == LOWERED) if place else text)
+        self._line = []
+        return "".join(said)
 
     def _end_text(self) -> None:
         self._reading = False
@@ -162,24 +191,22 @@ class _Writer:
     def _end_paragraph(self) -> None:
         listed, self._listed = self._listed, False
         if self._cells:
-            self._line.append(" ")
+            self._add(" ")
             return
-        text = "".join(self._line).strip()
+        text = self._ended().strip()
         if text:
             self._write(f"- {text}\n" if listed else f"{text}\n\n")
-        self._line = []
 
     def _end_cell(self) -> None:
         self._cells = max(0, self._cells - 1)
-        self._line.append(" | ")
+        self._add(" | ")
 
     def _end_row(self) -> None:
         if self._cells:  # a nested table is part of its cell's line
             return
-        text = " ".join("".join(self._line).split()).removesuffix("|").strip()
+        text = " ".join(self._ended().split()).removesuffix("|").strip()
         if text.strip("| "):
             self._write(text + "\n")
-        self._line = []
 
     def _write(self, text: str) -> None:
         self._done.append(text)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.answer_matching import matches
+from evals.answer_matching import matches, normalise
 from pipelines.corpus.cloze import CONTEXT, clozes
 from pipelines.corpus.general_words import general_words
 
@@ -94,6 +94,13 @@ def test_a_full_stop_is_no_part_of_an_answer_in_any_script() -> None:
     for stop in ".।։።":
         said = f"All that is known of it in this house is that Zarquon Insurance pays in Երևան{stop}"
         assert "Երևան" in {gap.answer for gap in clozes([*HANDBOOK, said], limit=99, each=9)}
+
+
+def test_the_line_that_lengthens_arabic_words_is_not_asked_for() -> None:
+    said = "نحن نعيش في هذا البيت الكبير منذ سنين مع ــــ الجيران في المدينة القديمة."
+    answers = {gap.answer for gap in clozes([*HANDBOOK, said], limit=99, each=9) if gap.sentence == said}
+    assert "الجيران" in answers
+    assert all(map(normalise, answers))
 
 
 def test_words_behind_an_elision_are_as_common_as_they_are_without_it() -> None:

@@ -118,6 +118,17 @@ BARE = st.text("abcxyzäß0189.,;:!?()", min_size=1, max_size=8)
             "Gödel, café, naïve, Straße, Ça, Škoda.",
         ),
         ('\\usepackage[ngerman]{babel}\nGr"o"se und f"ur "`Wort"\' gilt.', "Größe und für „Wort“ gilt."),
+        ('Er sagt "`so ist es"\' und geht.', "Er sagt „so ist es“ und geht."),
+        (
+            "\\documentclass[12pt,ngerman]{book}\n\\usepackage{babel}\n\\begin{document}\n"
+            'Die Gr"o"se gilt f"ur sie alle.\n\\end{document}',
+            "Die Größe gilt für sie alle.",
+        ),
+        (
+            "\\documentclass[ngerman,english]{book}\n\\usepackage{babel}\n\\begin{document}\n"
+            'She says "and" to all of them.\n\\end{document}',
+            'She says "and" to all of them.',
+        ),
         (
             "\\textbf{Ada} and {\\it Bob} use \\texttt{a\\_b--c}, un\\emph{like}ly.",
             "**Ada** and *Bob* use `a_b--c`, unlikely.",

@@ -30,6 +30,11 @@ from pipelines.corpus.reading.site_markup import cleaned
             "It snows.\n",
         ),
         ("<source lang=\"c\">\n* x = '''y''';\n</source>", "```\n* x = '''y''';\n```"),
+        ("[[Datei:Oslo.jpg|mini|Die [[Stadt]]]]Es schneit.\n[[Kategorie:Städte]]", "Es schneit.\n"),
+        ("[[Файл:О.png]]Идёт снег.\n[[Категория:Города]]", "Идёт снег.\n"),
+        ("[[Tập tin:O.svg|nhỏ]]Có tuyết.\n[[Thể loại:Đô thị]]", "Có tuyết.\n"),
+        ("[[Fasciculus:Oslo.webp|thumb|Urbs]]Ningit.", "Ningit."),
+        ("See [[:Datei:Oslo.jpg|the picture]] and [[Help:Snow]].", "See the picture and Help:Snow."),
         ("Call <code>''f''</code>: it waits.", "Call `''f''`: it waits."),
         ("It is so.<!-- not -->__NOTOC__", "It is so."),
         ("#REDIRECT [[Oslo]]", ""),
@@ -51,7 +56,8 @@ def test_pages_of_a_wiki_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["<tt>", "<!--", "<ref>", "{{", "[[File:", "[[a|", "'''", "=", "{|\n", "[mailto:", "= \t"]
+    "piece",
+    ["<tt>", "<!--", "<ref>", "{{", "[[File:", "[[a:b.", "[[a|", "'''", "=", "{|\n", "[mailto:", "= \t"],
 )
 def test_no_page_takes_long(piece: str) -> None:
     begun = time.process_time()

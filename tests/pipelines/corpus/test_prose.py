@@ -61,12 +61,13 @@ def test_markup_is_taken_off(text: str, said: list[str]) -> None:
 
 def test_notes_are_read_without_their_links_and_boxes() -> None:
     note = (
-        "> [!FAQ]- Can it fold?\n> It can, see [[Boxes#Fold|boxes]] and [[Folds]].\n\n![[fold.png|100]]\n\n"
+        "> [!FAQ]- Can it fold?\n> It can, see [[Boxes#Fold|boxes]], [[Folds]], [[Übersicht]] and [[東京]]."
+        "\n\n![[fold.png|100]]\n\n"
     )
     typed = "In a shell `[[ $a | $b ]]` asks, [[ $c | $d ]] too."
     said = [
         "Can it fold?",
-        "It can, see boxes and Folds.",
+        "It can, see boxes, Folds, Übersicht and 東京.",
         "In a shell [[ $a | $b ]] asks, [[ $c | $d ]] too.",
     ]
     assert prose_sentences(note + typed) == said
@@ -106,6 +107,13 @@ def test_wrapped_lines_are_joined_and_lists_are_not() -> None:
     [
         ("(label)=\nSee {ref}`the guide <label>` and {class}`Name`.", ["See the guide and Name."]),
         (":::{note}\nSaid inside.\n:::", ["Note", "Said inside."]),
+        ("```{note}\nSaid inside.\n```\nMore.", ["Said inside.", "More."]),
+        (
+            "````{admonition} Take care\n:class: tip\nIt snows.\n\n```python\nx = 1\n```\n````\n"
+            "```{code-block} python\ny = 2\n```\n~~~md\n```{tip}\nIt shows this.\n```\n~~~\nMore.",
+            ["Take care", "It snows.", "More."],
+        ),
+        ("`````{tip}\n````{warning}\nSaid inside.\n````\n`````\nMore.", ["Said inside.", "More."]),
         (
             "See :ref:`the guide <x>`, :class:`~a.Name` and `it <https://a.b>`_.",
             ["See the guide, a.Name and it."],

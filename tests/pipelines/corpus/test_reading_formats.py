@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pipelines.corpus import documents, text_file
 from pipelines.corpus.manifest import FileReport, manifest_rows
 from pipelines.corpus.reading import plain, tables
-from pipelines.corpus.reading.encodings import Encoding, decoded
+from pipelines.corpus.reading.encodings import DENSE, Encoding, decoded
 from pipelines.corpus.reading.formats import Limits, Unreadable, format_of
 from pipelines.corpus.reading.plain import TextPiece, pieces
 from pipelines.corpus.reading.similar import SIMILAR, Signature, SimilarFiles, shingles
@@ -319,6 +319,33 @@ def test_an_encoding_is_found_by_few_words_among_plain_ones(tmp_path: Path, name
     assert corpus.texts == (text,)
 
 
+WITHOUT_SPACES = {  # by encoding: without a space, so that it may be one long word
+    "gbk": SENTENCES["gb18030"],
+    "big5": "台北是一個大城市，人口有二百多萬，市中心有很多人工作和生活，交通也很方便。",
+    "shift_jis": SENTENCES["shift_jis"],
+    "euc_kr": SENTENCES["euc_kr"].replace(" ", ""),
+    "iso2022_jp": SENTENCES["shift_jis"],
+}
+
+
+@pytest.mark.parametrize("codec", WITHOUT_SPACES)
+@pytest.mark.parametrize("between", ["\n", ""])
+@pytest.mark.parametrize("start", ["", "x"])  # wherever a sample of it ends, it is within a character in one
+def test_a_long_text_in_characters_of_several_bytes_is_read(
+    tmp_path: Path, codec: str, between: str, start: str
+) -> None:
+    text = start + between.join(f"{number}{WITHOUT_SPACES[codec]}" for number in range(200))
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode(codec)}))
+    assert len(text.encode(codec)) > 2 * DENSE
+    assert corpus.texts == (text,)
+
+
+def test_japanese_in_seven_bits_is_found_behind_a_long_text_in_english(tmp_path: Path) -> None:
+    text = "Plain words here and there.\n" * 400 + f"{WITHOUT_SPACES['iso2022_jp']}\n"
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode("iso2022_jp")}))
+    assert corpus.texts == (text,)
+
+
 LATIN = {  # by page and language
     "cp1252 French": "Le règlement européen, déjà adopté, s'applique à Besançon à partir de lundi.",
     "cp1252 Portuguese": "São Paulo não tem informações sobre a situação econômica; João vai à direção.",
@@ -415,6 +442,17 @@ def test_asides_of_the_main_text_are_its_notes_and_others_are_side_columns(tmp_p
     body = f"<aside>Links</aside><main><p>One.</p>{NOTE}{columns}<p>Two.</p>{FOOTNOTE}</main>{NOTE}"
     text, _ = read_pages(tmp_path, {"a": body.encode()})["a"]
     assert text == "One.\n\nTake care.\n\nTwo.\n\nA remark."
+
+
+def test_a_part_whose_heading_is_an_everyday_word_is_no_menu(tmp_path: Path) -> None:
+    parts = (
+        '<section id="cookies"><h2>Cookies</h2><p>They are kept.</p></section>',
+        '<div class="section" id="share"><h2 id="navigation">Ways</h2><p>It is shared.</p></div>',
+        '<h2><span class="mw-headline" id="Menu">Dishes</span></h2><dl><dt id="ads">ads()</dt></dl>',
+        '<div id="cookies">Do you agree?</div><div class="section footer" id="x">Imprint</div>',
+    )
+    text, _ = read_pages(tmp_path, {"a": "".join(parts).encode()})["a"]
+    assert text == "Cookies\n\nThey are kept.\n\nWays\n\nIt is shared.\n\nDishes\n\nads()"
 
 
 def row(*cells: str) -> str:

@@ -26,6 +26,9 @@ from pipelines.corpus.sentences import LONGEST_RUN, sentences
         "Der Umsatz betrug rund 3 Mio. Euro.",
         "It may wait (rarely. Mostly it does not) for an answer.",
         'He asked (was it "so?" Nobody knew) and left.',
+        "Sie haftet nach § 5 Abs. 1 S. 2 BGB, vgl. S. 45, gem. § 3 und lt. Vertrag.",
+        "Es gilt i.V.m. § 5, i.S.d. § 2 und i.S.v. Art. 3 (Az. 5 C 12/10).",
+        "She met Franklin S. Miller.",
         "Der Film „Wer hat Angst?“ lief 1966 bei der Firma »Muster Inc.« in Berlin an.",
     ],
 )
@@ -40,6 +43,7 @@ def test_a_full_stop_inside_ends_nothing(whole: str) -> None:
         ("He takes vitamin C. The rest is food.", ["He takes vitamin C.", "The rest is food."]),
         ("Is it so? No. We pay.", ["Is it so?", "No.", "We pay."]),
         ("It opened in 1998. May we come?", ["It opened in 1998.", "May we come?"]),
+        ("He found a gem. It shone.", ["He found a gem.", "It shone."]),
         ("Read chapter 3. The end.", ["Read chapter 3.", "The end."]),
         ("On May 3. Jane left.", ["On May 3.", "Jane left."]),
         ('He said "go." She left (at last.) Good.', ['He said "go."', "She left (at last.)", "Good."]),

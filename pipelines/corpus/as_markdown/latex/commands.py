@@ -12,6 +12,7 @@ from pipelines.corpus.as_markdown.latex.page import OVERLAY, Page
 from pipelines.corpus.as_markdown.latex.references import CITATION, GAP, REFERENCE
 from pipelines.corpus.as_markdown.latex.tokens import DEFINING, Token
 from pipelines.corpus.markup.parts import names
+from pipelines.corpus.markup.raised import raised
 
 _LENGTH = re.compile(r"\[\s*-?[\d.]*\s*\\?[a-z]*\s*\]")
 _KEY = re.compile(
@@ -167,7 +168,7 @@ class Commands(Page):
             return at
         if name in ("textsuperscript", "up", "textsubscript"):
             said, at = self.argument(at, end)
-            out.append(words.raised(said, lowered=name == "textsubscript"))
+            out.append(raised(said, lowered=name == "textsubscript"))
             return at
         if name == "ding":
             first, last, at = self.span(at, end)

@@ -18,8 +18,13 @@ _SPACES = re.compile(r"[ \t]{2,}")
 _BREAKS = re.compile(r" ?\n[ \n]*")
 _QUOTES = (("---", "—"), ("--", "–"), ("``", "“"), ("''", "”"), ("`", "'"))
 _SHORTHAND = re.compile(r"\"([aouAOUs`'=|<>-])")
-_IN_GERMAN = re.compile(r"\bn?(?:german|austrian|swissgerman)b?\b[^\n]{0,200}\{babel\}|\{n?german\}")
+_LANGUAGE = r"\bn?(?:german|austrian|swissgerman)b?\b"
+_IN_GERMAN = re.compile(
+    rf"{_LANGUAGE}[^\n]{{0,200}}\{{babel\}}|\{{n?german\}}"
+    rf"|\\documentclass[ \t]*\[[^\]]{{0,400}}?{_LANGUAGE}(?![^\]]{{0,400}}(?:english|american|british))"
+)
 _UMLAUT = re.compile(r"[a-z]\"[aou][a-z]")
+_QUOTED = re.compile(r"\"`[^\"`\n]{1,200}\"'")
 _OTHERS = ("der", "les", "que", "la", "di")
 
 
@@ -32,7 +37,8 @@ class Page:
         self.ends, self.halved = pairs(self.tokens)
         self.text = text
         self.english = text.count(" the ") >= max(text.count(f" {word} ") for word in _OTHERS)
-        self.german = bool(_IN_GERMAN.search(text)) or len(_UMLAUT.findall(text)) > 2
+        quoted = _IN_GERMAN.search(text) or _QUOTED.search(text)
+        self.german = bool(quoted) or len(_UMLAUT.findall(text)) > 2
         self._held = Held()
         self._depth = 0
 

@@ -162,9 +162,6 @@ LENGTHS = SKIPS | names(  # that a number may follow
     " belowcaptionskip hangindent hangafter tolerance hbadness vbadness looseness penalty clubpenalty"
     " widowpenalty emergencystretch textwidth textheight columnwidth linewidth"
 )
-_RAISED = str.maketrans("0123456789+-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻")
-_LOWERED = str.maketrans("0123456789+-", "₀₁₂₃₄₅₆₇₈₉₊₋")
-
 
 LABELS = {  # what a label that begins so names
     "sec": "section", "subsec": "section", "ssec": "section", "section": "section", "cha": "chapter",
@@ -236,13 +233,6 @@ def accented(accent: str, letter: str) -> str:
         return letter
     first = {"ı": "i", "ȷ": "j"}.get(letter[0], letter[0])
     return normalize("NFC", first + ACCENTS[accent]) + letter[1:]
-
-
-def raised(text: str, *, lowered: bool = False) -> str:
-    """Return figures as an exponent or an index, and other text as it is."""
-    if not text.lstrip("+-").isdigit() or not text.isascii():
-        return text
-    return text.translate(_LOWERED if lowered else _RAISED)
 
 
 def unit(name: str) -> str:

@@ -1,0 +1,26 @@
+"""Write what stands above or below its line: figures as Unicode has them, a term behind ^ or _."""
+
+from __future__ import annotations
+
+import re
+
+_RAISED = str.maketrans("0123456789+-−–", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻")
+_LOWERED = str.maketrans("0123456789+-−–", "₀₁₂₃₄₅₆₇₈₉₊₋₋₋")
+_FIGURES = re.compile(r"[+−–-]?[0-9]*(?:[,–-][0-9]+)*[+−–-]?")
+# A single letter that may end a number or a short word is none: 2e, 1a, no, 5h, Mr, 1s
+_VARIABLE = re.compile(r"[b-df-gi-np-qt-zA-Zα-ω]")
+_TERM = re.compile(r"(?=-|\S*[\d+−])(?=\S*[^\W_])[\w.+/−–-]{1,20}")
+
+
+def raised(text: str, *, lowered: bool = False) -> str:
+    """Return figures as an exponent or an index, other terms as in 2^n, and words as they are, as in 1st."""
+    said = text.strip()
+    behind = text[len(text.rstrip()) :]
+    mark = "_" if lowered else "^"
+    if _FIGURES.fullmatch(said):
+        said = said.translate(_LOWERED if lowered else _RAISED)
+    elif _VARIABLE.fullmatch(said):
+        said = mark + said
+    elif _TERM.fullmatch(said):
+        said = mark + (said if said.isalnum() else f"({said})")
+    return said + behind

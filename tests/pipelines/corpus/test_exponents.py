@@ -1,0 +1,95 @@
+"""Exponents, indices, marks of notes and deleted text, in every format and in what is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.corpus.documents import read_corpus
+from pipelines.corpus.markup.raised import raised
+from pipelines.corpus.prose import prose_sentences
+from pipelines.corpus.reading.site_markup import cleaned
+from tests.support import papers
+
+
+@pytest.mark.parametrize(
+    ("text", "above", "below"),
+    [
+        ("6", "⁶", "₆"),
+        ("−12", "⁻¹²", "₋₁₂"),
+        ("2+", "²⁺", "₂₊"),
+        ("1,2", "¹,²", "₁,₂"),
+        ("n", "^n", "_n"),
+        ("2n", "^2n", "_2n"),
+        ("n+1", "^(n+1)", "_(n+1)"),
+        ("3 ", "³ ", "₃ "),
+        *((said, said, said) for said in ("st", "e", "max", "[1]", "*", "")),
+    ],
+)
+def test_figures_and_terms_are_set_apart_and_words_are_not(text: str, above: str, below: str) -> None:
+    assert (raised(text), raised(text, lowered=True)) == (above, below)
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("Light: 3 × 10<sup>8</sup> m/s, H<sub>2</sub>O.", "Light: 3 × 10⁸ m/s, H₂O."),
+        ("The 1<sup>st</sup> of 2<sup><i>n</i></sup>.", "The 1st of 2^n."),
+        ("It is <del>not</del> so, <s>never</s> at all.", "It is so, at all."),
+        (
+            'It rains.<sup><a href="#1">1</a></sup> It snows.<sup>[<a href="#2">2</a>]</sup>',
+            "It rains. It snows.",
+        ),
+        ('See <a href="/x">10<sup>6</sup> towns</a>.', "See 10⁶ towns."),
+        ("<ul><li>5 m<sup>2</sup></li><li><sup>3</sup>He</li></ul>", "- 5 m²\n- ³He"),
+    ],
+)
+def test_a_page_keeps_its_exponents_and_no_deleted_text(tmp_path: Path, page: str, text: str) -> None:
+    papers.write(tmp_path, {"a.html": f"<p>{page}</p>"})
+    assert read_corpus(tmp_path).texts == (text,)
+
+
+def run(text: str, place: str = "baseline") -> str:
+    return f'<w:r><w:rPr><w:vertAlign w:val="{place}"/></w:rPr><w:t>{text}</w:t></w:r>'
+
+
+def test_office_files_keep_their_exponents_and_no_furigana(tmp_path: Path) -> None:
+    above, below = "superscript", "subscript"
+    parts = [
+        run("It has 10"),
+        run("-", above),
+        run("6", above),
+        run(" of H"),
+        run("2", below),
+        run("O, the 1"),
+    ]
+    said = "".join([*parts, run("s", above), run("t", above), run(".")])
+    marked = f'<w:pPr><w:rPr><w:vertAlign w:val="{above}"/></w:rPr></w:pPr><w:r><w:t>5</w:t></w:r>'
+    ruby = f"<w:r><w:ruby><w:rt>{run('かんじ')}</w:rt><w:rubyBase>{run('漢字')}</w:rubyBase></w:ruby></w:r>"
+    letter = "".join(f"<w:p>{part}</w:p>" for part in (said, marked, ruby + run("を読む。")))
+    slide = 'It has 10</a:t></a:r><a:r><a:rPr baseline="30000"/><a:t>6</a:t></a:r><a:r><a:t> of it.'
+    papers.write(tmp_path, {"a.docx": papers.docx(letter), "b.pptx": papers.pptx({1: slide}, [1])})
+    word, slides = read_corpus(tmp_path).texts
+    assert word.split("\n\n") == ["It has 10⁻⁶ of H₂O, the 1st.", "5", "漢字を読む。", ""]
+    assert slides.strip() == "It has 10⁶ of it."
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("It has 10<sup>6</sup> kg of H<sub>2</sub>O, <del>not</del> so.", ["It has 10⁶ kg of H₂O, so."]),
+        ("Take 10<sup>&minus;3</sup> of *x*<sup>n</sup>.", ["Take 10⁻³ of x^n."]),
+        (
+            "It snows.<sup>[1](#n1)</sup> It rains.<sup>[\\[2\\]](#n2),[3](#n3)</sup>",
+            ["It snows.", "It rains."],
+        ),
+        ("Write `<sup>` and `<del>` around it.", ["Write <sup> and <del> around it."]),
+    ],
+)
+def test_questions_show_exponents_and_no_deleted_text(text: str, said: list[str]) -> None:
+    assert prose_sentences(cleaned(text, "md")) == said
+
+
+def test_an_exponent_of_asciidoc_is_asked_as_one() -> None:
+    assert prose_sentences(cleaned("It has 2^10^ parts.", "adoc")) == ["It has 2¹⁰ parts."]
