@@ -134,7 +134,7 @@ class Objective:
         if method.anchor_beta:
             anchor_N = self._anchor(view)
             stats["anchor_kl"] = anchor_N.detach()
-            loss_N = loss_N + method.anchor_beta * anchor_N
+            loss_N = loss_N + method.anchor_beta * anchor_N * stats.get("importance_weight", 1.0)
         return loss_N, signal_N, stats
 
     def _keep_near(self, view: ChunkLogprobs) -> Tensor:
