@@ -103,7 +103,8 @@ class Rehearsal:
     def _loss(self, *states: Any) -> Loss:
         """Return the cross-entropy, reported apart from the method's loss and no part of its signal."""
         found = self.objective(*states)
-        return replace(found, metrics={METRIC: float(found.value.detach())}, maxima={}, signal_N=None)
+        metrics = {METRIC: float(found.value.detach())}
+        return replace(found, metrics=metrics, maxima={}, signal_N=None, apart=True)
 
 
 def rehearsal(
