@@ -86,7 +86,10 @@ class Rehearsal:
         self.at = float((step - 1) * self.tokens_per_step)
 
     def beside(self, answers: Sequence[Microbatch]) -> list[Microbatch]:
-        """Return documents and questions in their share of an update that has these answers."""
+        """Return documents and questions in their share of an update that has these answers.
+
+        All their tokens count; of the answers, which are read behind their prompts, those that are learned.
+        """
         wanted = self.ratio * sum(part.rollouts.n_tokens for part in answers)
         end = self.at + wanted
         sequences: list[Dialogue] = []
@@ -219,6 +222,6 @@ def _in_words(found: Sequence[Taught], settings: DistillConfig) -> str:
     asked = any(part.questions for part in found)
     chat = f", {settings.rehearsal_questions:.0%} of them asked in chat" if asked else ""
     return (
-        f"  rehearsal    {settings.rehearsal:.0%} of the tokens are documents read again, "
-        f"of {tokens:,} tokens{halves}{chat}"
+        f"  rehearsal    {settings.rehearsal:.0%} of the tokens read, prompts not counted, are documents "
+        f"read again, of {tokens:,} tokens{halves}{chat}"
     )

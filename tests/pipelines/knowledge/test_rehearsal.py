@@ -427,6 +427,7 @@ def test_named_documents_are_read_once_and_rehearsed(
     (rehearsed,) = (line for line in said if "read again" in line)
     total = kept_texts.tokenised(runs_of(home, taught(home, tmp_path))[0], home.load(home.clean())).total
     assert f"of {total:,} tokens" in rehearsed
+    assert "of the tokens read, prompts not counted, are documents read again" in rehearsed
     (run,) = queries.runs(home.tracker.db, kind="distill")
     assert not list(home.run_directory(run["id"]).glob("documents.jsonl"))
 
