@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from pipelines.config import fitted
 from pipelines.config.jobs import DistillJob
 from pipelines.config.sections.distill import DistillConfig
-from pipelines.distillation import inputs
+from pipelines.distillation import inputs, step_in_words
+from pipelines.distillation.low_weights import LowWeights
 from pipelines.distillation.pool import Chosen, chosen_once, read_without_leaks, require_room, with_room
 from pipelines.distillation.starting_model import starting_model
 from pipelines.distillation.teachers import Teachers, trains_on_teacher
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from recovery.training.step_data import Episodes
     from recovery.training.trainer import TrainReport
 
-OFTEN = 4  # times that a prompt comes up, above which that is said
+ADVANTAGES = ("sampled_reverse_kl", "reward")  # signals of which each token has a weight of its own
 
 
 def distill(ws: Workspace, job: DistillJob, *, parent: str | None = None, key: str | None = None) -> Result:
@@ -265,10 +266,11 @@ def run(stage: Stage, made: Distillation) -> TrainReport:
     if settings.preflight and stage.first and (data.prompts or made.method.teacher != "none"):
         _preflight(stage, made)
     stage.say(f"  method       {_in_words(made)}")
-    stage.say(f"  plan         {_plan_in_words(made)}")
+    stage.say(f"  plan         {step_in_words.plan(settings, made.method, data)}")
     if settings.ahead:
+        along = "" if made.method.signal in ADVANTAGES else ", multiplied along each answer,"
         clip = f"{made.method.importance_clip:g}"
-        stage.say(f"  ahead        answers are one step old: importance weights up to {clip}")
+        stage.say(f"  ahead        answers are one step old: importance weights{along} up to {clip}")
     training = training_run.Training(
         made.student,
         made.episodes,
@@ -276,7 +278,7 @@ def run(stage: Stage, made: Distillation) -> TrainReport:
         settings=settings,
         steps=settings.steps,
         seed=made.job.seed,
-        checks=[*_early_stop(stage, made), *guards.tripwire(made.job, made.taught, stage)],
+        checks=_checks(stage, made),
     )
     return training_run.run_training(stage, training)
 
@@ -298,6 +300,12 @@ def _preflight(stage: Stage, made: Distillation) -> None:
         stage.say(f"  preflight    the teacher on {place} was not checked: only one loaded here is")
 
 
+def _checks(stage: Stage, made: Distillation) -> list[training_run.Check]:
+    """Return what looks at the run after each step."""
+    stops = [*_early_stop(stage, made), *guards.tripwire(made.job, made.taught, stage)]
+    return [*stops, *_low_weights(stage, made)]
+
+
 def _early_stop(stage: Stage, made: Distillation) -> list[training_run.Check]:
     """Return the check that stops training once behaviour is back, if one is configured."""
     settings = made.job.settings
@@ -314,6 +322,17 @@ def _early_stop(stage: Stage, made: Distillation) -> list[training_run.Check]:
     return [early_stop.BehaviourBack(settings.stop, made.probe, made.student, sampler, lend, stage, limit)]
 
 
+def _low_weights(stage: Stage, made: Distillation) -> list[training_run.Check]:
+    """Return the check that says where importance weights are small, of a method that multiplies them.
+
+    Those of tokens that a teacher had a part in always are.
+    """
+    method = made.method
+    if method.importance_clip is None or method.signal in ADVANTAGES or method.state_kind == "teacher-mix":
+        return []
+    return [LowWeights(stage.say, ahead=bool(made.job.settings.ahead))]
+
+
 def _in_words(made: Distillation) -> str:
     method = made.method
     teacher = made.method.teacher
@@ -322,24 +341,5 @@ def _in_words(made: Distillation) -> str:
     seen = inputs.context_in_words(made.episodes.task.context)
     counts = {"prompts": len(made.data.prompts), "pairs": len(made.data.pairs)}
     amounts = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-    return f"{method.name}: {method.signal}{source}{seen} on {method.states} states; {amounts}{_often(made)}"
-
-
-def _often(made: Distillation) -> str:
-    """Say how often each prompt comes up, where that is often: few prompts are asked over and over."""
-    prompts = len(made.data.prompts)
-    settings = made.job.settings
-    times = settings.steps * min(settings.prompts_per_step, prompts) / max(prompts, 1)
-    return f"; each prompt comes up about {times:,.0f} times" if times > OFTEN else ""
-
-
-def _plan_in_words(made: Distillation) -> str:
-    settings = made.job.settings
-    rows = len(made.data.prompts or made.data.pairs)
-    prompts = min(settings.prompts_per_step, rows)
-    return fitted.distillation_in_words(
-        settings,
-        prompts * made.method.samples(settings.samples_per_prompt),
-        sampled=made.method.state_kind != "data",
-        in_process=settings.sampler == engine_checks.INPROCESS,
-    )
+    often = step_in_words.often(made.job.settings, method, made.data)
+    return f"{method.name}: {method.signal}{source}{seen} on {method.states} states; {amounts}{often}"

@@ -195,7 +195,7 @@ rehearsal = setting(
     "distill.rehearsal",
     type=float,
     metavar="SHARE",
-    help="share of the tokens that come from the midtraining's documents",
+    help="share of the tokens read, prompts not counted, that come from the midtraining's documents",
 )
 tripwire = setting(
     "--tripwire",

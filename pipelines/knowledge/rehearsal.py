@@ -86,7 +86,10 @@ class Rehearsal:
         self.at = float((step - 1) * self.tokens_per_step)
 
     def beside(self, answers: Sequence[Microbatch]) -> list[Microbatch]:
-        """Return documents and questions in their share of an update that has these answers."""
+        """Return documents and questions in their share of an update that has these answers.
+
+        All their tokens count; of the answers, which are read behind their prompts, those that are learned.
+        """
         wanted = self.ratio * sum(part.rollouts.n_tokens for part in answers)
         end = self.at + wanted
         sequences: list[Dialogue] = []
@@ -103,7 +106,8 @@ class Rehearsal:
     def _loss(self, *states: Any) -> Loss:
         """Return the cross-entropy, reported apart from the method's loss and no part of its signal."""
         found = self.objective(*states)
-        return replace(found, metrics={METRIC: float(found.value.detach())}, maxima={}, signal_N=None)
+        metrics = {METRIC: float(found.value.detach())}
+        return replace(found, metrics=metrics, maxima={}, signal_N=None, apart=True)
 
 
 def rehearsal(
@@ -218,6 +222,6 @@ def _in_words(found: Sequence[Taught], settings: DistillConfig) -> str:
     asked = any(part.questions for part in found)
     chat = f", {settings.rehearsal_questions:.0%} of them asked in chat" if asked else ""
     return (
-        f"  rehearsal    {settings.rehearsal:.0%} of the tokens are documents read again, "
-        f"of {tokens:,} tokens{halves}{chat}"
+        f"  rehearsal    {settings.rehearsal:.0%} of the tokens read, prompts not counted, are documents "
+        f"read again, of {tokens:,} tokens{halves}{chat}"
     )

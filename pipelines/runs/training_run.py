@@ -102,7 +102,12 @@ def run_training(stage: Stage, training: Training) -> TrainReport:
     optimizer = settings.optimizer.model_dump()
     shard = stage.workspace.config.model.shard
     config = TrainConfig(
-        steps=steps, seed=training.seed, save_every=settings.save_every, shard=shard, **optimizer
+        steps=steps,
+        seed=training.seed,
+        save_every=settings.save_every,
+        shard=shard,
+        dropout=not method.weighs_by_sampler,
+        **optimizer,
     )
     stage.say(f"  trains       {describe_trained(training.student.model)}")
     spending = Spending(stage, training.student, training.batches, settings)

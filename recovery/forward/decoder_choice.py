@@ -63,7 +63,8 @@ _chosen: WeakKeyDictionary[Any, Way] = WeakKeyDictionary()
 def decoder_of(model: Any, pad_id: int, max_new_tokens: int) -> Decoder:
     """Return the fastest decoder for a model inside `decoding`."""
     way = decoding_way(model)
-    fast = fast_path().decoder(model, pad_id, max_new_tokens)
+    apart = row_sharing(model).has_boundary
+    fast = None if apart else fast_path().decoder(model, pad_id, max_new_tokens)
     return way.make(model, pad_id, max_new_tokens) if fast is None else way.set_up(fast)
 
 

@@ -115,7 +115,8 @@ def states_at(
 def _reader(model: Any) -> PackedReader | None:
     """Return a reader that computes no padding, or keeps apart what must not be read together, if any."""
     core = unwrap(model)
-    if fast := fast_path().reader(core, plain_states):
+    fast = fast_path().reader(core, plain_states)
+    if fast and not row_sharing(core).has_boundary:
         return fast
     varlen = varlen_reader(core, plain_states)
     sharing = row_sharing(core)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from recovery.batches.length_groups import length_groups
 from recovery.forward.context_length import context_length
 from recovery.forward.equality import NOT_APPLICABLE, close_per_token, first_tokens
 from recovery.forward.eval_mode import evaluating
-from recovery.forward.packed import Packed, PackedReader, Read
+from recovery.forward.packed import Packed, PackedReader, Read, packed
 from recovery.forward.packing_check import embeddings_as_leaves, reach_others
 
 LENGTHS = (5, 9, 9)  # of the rows in a trial: one is padded, two are not
@@ -37,9 +38,14 @@ class Sharing:
     boundary: float = math.inf  # tokens; a longer row changes the shorter ones beside it (LongRoPE)
 
     @property
+    def has_boundary(self) -> bool:
+        """Return whether a row beyond a length changes the shorter ones beside it."""
+        return self.boundary < math.inf
+
+    @property
     def is_limited(self) -> bool:
         """Return whether there are sequences that must not be read together."""
-        return self.equal_lengths or self.boundary < math.inf
+        return self.equal_lengths or self.has_boundary
 
     def group(self, length: int) -> tuple[int, bool]:
         """Return the group of a sequence of this length; only members of one group share a pass."""
@@ -58,28 +64,68 @@ def sharing_of(model: Any, read: Read) -> Sharing:
 
 
 class GroupedReader(PackedReader):
-    """Reads only sequences together that may share a pass; `read` takes padded rows."""
+    """Reads only sequences together that may share a pass; `read` takes rows, padded or packed."""
 
-    def __init__(self, read: Callable[[Tensor, Tensor], Tensor], sharing: Sharing) -> None:
+    def __init__(self, read: Callable[..., Tensor], sharing: Sharing) -> None:
         self.read = read
         self.sharing = sharing
 
+    def __call__(
+        self, tokens_BT: Tensor, attention_BT: Tensor | None = None, positions_BT: Tensor | None = None
+    ) -> Tensor:
+        given = tokens_BT, attention_BT, positions_BT
+        return self.read(*given) if self._is_one_group(*given) else super().__call__(*given)
+
+    def at(
+        self,
+        wanted_BT: Tensor,
+        tokens_BT: Tensor,
+        attention_BT: Tensor | None = None,
+        positions_BT: Tensor | None = None,
+    ) -> Tensor:
+        given = tokens_BT, attention_BT, positions_BT
+        return self.read(*given)[wanted_BT] if self._is_one_group(*given) else super().at(wanted_BT, *given)
+
     def states(self, tokens: Packed, wanted_N: Tensor | None) -> Tensor:
-        groups: dict[tuple[int, bool], list[int]] = {}
-        for sequence, length in enumerate(tokens.lengths.tolist()):
-            groups.setdefault(self.sharing.group(length), []).append(sequence)
         parts, places = [], []
-        for members in groups.values():
+        for members in self._passes(tokens.lengths.tolist()):
             parts.append(self._group(tokens, members))
             places.append(torch.isin(tokens.rows_N, tokens.rows_N.new_tensor(members)).nonzero()[:, 0])
         states_ND = torch.cat(parts)[torch.cat(places).argsort()]
         return states_ND if wanted_N is None else states_ND[wanted_N]
+
+    def _is_one_group(
+        self, tokens_BT: Tensor, attention_BT: Tensor | None, positions_BT: Tensor | None
+    ) -> bool:
+        """Return whether the rows may be read as they are, in the one pass that shards may make."""
+        if self.sharing.equal_lengths:  # padding would change them
+            return False
+        lengths = packed(tokens_BT, attention_BT, positions_BT)[0].lengths.tolist()
+        return len({self.sharing.group(length) for length in lengths}) <= 1
+
+    def _passes(self, lengths: list[int]) -> Iterator[list[int]]:
+        """Yield the sequences of each pass, in their order."""
+        groups: dict[tuple[int, bool], list[int]] = {}
+        for sequence, length in enumerate(lengths):
+            groups.setdefault(self.sharing.group(length), []).append(sequence)
+        for members in groups.values():
+            if isinstance(self.read, PackedReader):  # it computes no padding
+                yield members
+            else:
+                yield from _cut_by_length(members, lengths)
 
     def _group(self, tokens: Packed, members: Sequence[int]) -> Tensor:
         sequences = tokens.tokens_N.split(tokens.lengths.tolist())
         rows = [sequences[member] for member in members]
         real_BT = pad_sequence([torch.ones_like(row, dtype=torch.bool) for row in rows], batch_first=True)
         return self.read(pad_sequence(rows, batch_first=True), real_BT)[real_BT]
+
+
+def _cut_by_length(members: list[int], lengths: list[int]) -> Iterator[list[int]]:
+    """Cut a group where padding its rows to the longest costs more than another pass."""
+    by_length = sorted(members, key=lambda member: lengths[member])
+    for cut in length_groups([lengths[member] for member in by_length], sum(lengths)):
+        yield sorted(by_length[cut])
 
 
 # Trials -----------------------------------------------------------------------------------------------------

@@ -121,6 +121,11 @@ class Dials:
         return self.importance_clip is not None or (self.has_policy_gradient and several)
 
     @property
+    def weighs_by_sampler(self) -> bool:
+        """Whether tokens are weighed by p over the sampler's p."""
+        return self.importance_clip is not None or self.has_policy_gradient
+
+    @property
     def needs_rewards(self) -> bool:
         return self.reward_weight > 0 or self.state_kind == "student-kept"
 

@@ -45,13 +45,15 @@ CHUNK_ENTRIES = {"cpu": (3 * 2**21, 3 * 2**22), "accelerator": (2**26, 2**26)}
 @dataclass(frozen=True)
 class Loss:
     """A loss. `value` and `metrics` are sums over `tokens`; `maxima` are maxima. `signal_N` is each token's
-    advantage, or its loss if the loss is differentiated directly."""
+    advantage, or its loss if the loss is differentiated directly. What is `apart`, as rehearsal's is, is
+    trained on as any other loss, and is no part of the one that is reported."""
 
     value: Tensor
     tokens: float
     metrics: dict[str, float] = field(default_factory=dict)
     maxima: dict[str, float] = field(default_factory=dict)
     signal_N: Tensor | None = None
+    apart: bool = False
 
 
 class Objective:
@@ -134,7 +136,7 @@ class Objective:
         if method.anchor_beta:
             anchor_N = self._anchor(view)
             stats["anchor_kl"] = anchor_N.detach()
-            loss_N = loss_N + method.anchor_beta * anchor_N
+            loss_N = loss_N + method.anchor_beta * anchor_N * stats.get("importance_weight", 1.0)
         return loss_N, signal_N, stats
 
     def _keep_near(self, view: ChunkLogprobs) -> Tensor:

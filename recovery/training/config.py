@@ -30,6 +30,7 @@ class TrainConfig:
     save_every: int = 0  # steps; 0 saves only at the end
     betas: tuple[float, float] = (0.9, 0.95)
     shard: bool = False  # with several processes, shard weights, gradients and optimizer state (FSDP2)
+    dropout: bool = True  # False where p is compared with the sampler's, which drops nothing
 
     def __post_init__(self) -> None:
         for name, ok, wanted in (

@@ -46,7 +46,7 @@ class StepConfig:
     """The size of a step, and the seed of its prompts and samples."""
 
     prompts_per_step: int
-    samples_per_prompt: int = 1  # at least the method's group_size
+    samples_per_prompt: int = 1  # at least the method's group_size; of pairs too, as many are read
     max_new_tokens: int = 256
     microbatch_tokens: int = 16384
     stop_loops: bool = False

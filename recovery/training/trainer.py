@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from recovery import distributed
 from recovery.errors import NonFiniteLoss, OutOfMemory, Unstable
+from recovery.forward.eval_mode import set_training
 from recovery.forward.hidden_states import is_adapter
 from recovery.memory import ran_out
 from recovery.objective.signal_survey import SignalSurvey
@@ -86,7 +87,7 @@ def train(
     survey = loss_fn.survey if isinstance(loss_fn, TokenLoss) else None
     progress = saver.resume()
     report = _tolerant(on_metrics if updater.rank == 0 else None)
-    chat_model.model.train()
+    set_training(chat_model.model, dropout=config.dropout)
     with fp32_on_tensor_cores(chat_model.device), saver.saving_whole_steps():
         if progress.unchecked is not None:
             progress = _checked(saver, progress, should_stop)

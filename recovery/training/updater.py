@@ -49,7 +49,8 @@ LossFunction = Callable[[Any, Microbatch], Loss]
 class RunningSums:
     """Sums of losses and metrics over microbatches, processes and updates.
 
-    `means` divides the loss by all tokens, and a metric by the tokens of the microbatches that report it.
+    `loss` is all that is optimised. `means` divides a metric by the tokens of the microbatches that report
+    it; the reported loss is the metric of those whose loss is not apart.
     """
 
     loss: float = 0.0
@@ -62,9 +63,10 @@ class RunningSums:
 
     @classmethod
     def of(cls, loss: Loss) -> RunningSums:
-        counts = dict.fromkeys(loss.metrics, loss.tokens)
         value = float(loss.value.detach())
-        return cls(value, loss.tokens, metrics=loss.metrics, counts=counts, maxima=loss.maxima)
+        metrics = loss.metrics if loss.apart else {**loss.metrics, "loss": value}
+        counts = dict.fromkeys(metrics, loss.tokens)
+        return cls(value, loss.tokens, metrics=metrics, counts=counts, maxima=loss.maxima)
 
     def plus(self, other: RunningSums) -> RunningSums:
         highest = {k: max(v, self.maxima.get(k, v)) for k, v in other.maxima.items()}
@@ -84,9 +86,9 @@ class RunningSums:
 
     def means(self) -> dict[str, float]:
         """Return the mean loss and metrics per token, and the mean gradient norm per update."""
-        loss, norm = self.loss / (self.tokens or 1.0), self.norm / (self.updates or 1)
+        norm = self.norm / (self.updates or 1)
         means = {name: value / (self.counts[name] or 1.0) for name, value in self.metrics.items()}
-        return means | self.maxima | {"loss": loss, "grad_norm": norm, "tokens": self.tokens}
+        return {"loss": 0.0} | means | self.maxima | {"grad_norm": norm, "tokens": self.tokens}
 
 
 def _added(ones: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:

@@ -52,7 +52,9 @@ padded rows* is the usual one. *In rows of one length* takes the model's own cac
 
 *Packed*: documents share a row of tokens, which is faster; otherwise each has a row of its own. *Adapter
 on*: the layers that `lora` trains by default. An adapter on routed experts makes a copy of their weights
-whenever it computes: sampling with it in this process is slow.
+whenever it computes: sampling with it in this process is slow. Where all weights are trained, the routers of
+a mixture of experts are too, by the loss of the tokens alone: no loss keeps the experts' shares even, and
+`router_aux_loss_coef` has no effect.
 
 Models with LongRoPE (Phi-3 and Phi-4-mini with long contexts) change all rows of a pass where one is longer
 than a boundary; longer and shorter sequences never share a pass, and a response that grows beyond it is read

@@ -70,7 +70,12 @@ class DistillConfig(Section):
     )
     steps: int = Field(default=100, ge=1, description="batches of samples")
     prompts_per_step: int = Field(default=64, ge=1, description="different prompts in a batch")
-    samples_per_prompt: int = Field(default=4, ge=1, description="answers of the student to each")
+    samples_per_prompt: int = Field(
+        default=4,
+        ge=1,
+        description="answers of the student to each; of pairs, prompts_per_step times as many are read in a "
+        "step",
+    )
     max_new_tokens: int = Field(default=2048, ge=1, description="longest answer")
     stop_loops: bool = Field(default=False, description="end an answer that only repeats itself")
     microbatch_tokens: Fitted = Field(
@@ -113,8 +118,8 @@ class DistillConfig(Section):
         default=0.0,
         ge=0,
         lt=1,
-        description="share of the tokens trained on that are the taught documents, read again: 0.6 of "
-        "them the newest ones, the rest all earlier ones",
+        description="share of the tokens read, prompts not counted, that are the taught documents, read "
+        "again: 0.6 of them the newest ones, the rest all earlier ones",
     )
     rehearsal_questions: float = Field(
         default=0.0,

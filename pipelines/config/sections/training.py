@@ -36,7 +36,11 @@ class LoraConfig(Section):
     rank: int = Field(default=128, ge=1, description="of the adapter's matrices")
     alpha: float | None = Field(default=None, gt=0, description="scale of the adapter; default: the rank")
     dropout: float = Field(
-        default=0.0, ge=0, lt=1, description="share of the adapter's inputs dropped in training"
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="share of the adapter's inputs dropped in training; none where tokens are weighed by the "
+        "sampler's probabilities (rl, opd-sampled, opd-reward, minillm, ahead)",
     )
     targets: str | list[str] = Field(
         default="all-linear", description="names of the modules that get one; all-linear: all but the head"

@@ -83,7 +83,7 @@ def test_answers_may_be_written_a_step_ahead(
     monkeypatch.setattr(settings, "read", lambda path: settings.parse(seldom, str(path)))
     done = recover("--json", "--home", home, "distill", *ahead)
     assert done.code == 0, done.err
-    assert "answers are one step old: importance weights up to 2" in done.err
+    assert "one step old: importance weights, multiplied along each answer, up to 2" in done.err
     rows = recover(
         "--json",
         "--home",

@@ -217,6 +217,7 @@ def test_an_update_weighs_answers_and_documents_alike_by_token() -> None:
     assert sum(part.tokens for part in parts) == count
     assert sum(float(part.value.detach()) for part in parts) == pytest.approx(by_hand, rel=1e-4)
     assert set(parts[-1].metrics) == {METRIC} and parts[-1].signal_N is None
+    assert [part.apart for part in parts] == [part.objective is not None for part in mixed]
 
 
 def _pieces(row: torch.Tensor, mask: torch.Tensor, rollouts: Rollouts) -> list[torch.Tensor]:
@@ -234,6 +235,15 @@ def test_a_metric_is_the_mean_over_the_tokens_that_have_it() -> None:
     means = sums.means()
     assert means["reverse_kl"] == 2.0 and means[METRIC] == 8.0
     assert means["loss"] == 3.5 and means["tokens"] == 4.0
+
+
+def test_what_is_rehearsed_is_no_part_of_the_reported_loss() -> None:
+    answers, rehearsed = Loss(torch.tensor(6.0), 3.0), Loss(torch.tensor(8.0), 1.0, {METRIC: 8.0}, apart=True)
+    sums = RunningSums.of(answers).plus(RunningSums.of(rehearsed))
+    assert sums.loss == 14.0  # what is optimised, and has to be finite
+    means = sums.means()
+    assert (means["loss"], means[METRIC], means["tokens"]) == (2.0, 8.0, 4.0)
+    assert RunningSums.of(rehearsed).means()["loss"] == 0.0
 
 
 @pytest.fixture
@@ -417,6 +427,7 @@ def test_named_documents_are_read_once_and_rehearsed(
     (rehearsed,) = (line for line in said if "read again" in line)
     total = kept_texts.tokenised(runs_of(home, taught(home, tmp_path))[0], home.load(home.clean())).total
     assert f"of {total:,} tokens" in rehearsed
+    assert "of the tokens read, prompts not counted, are documents read again" in rehearsed
     (run,) = queries.runs(home.tracker.db, kind="distill")
     assert not list(home.run_directory(run["id"]).glob("documents.jsonl"))
 

@@ -6,7 +6,7 @@ import csv
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import datasets
 import huggingface_hub
@@ -16,8 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from pipelines import distill
-from pipelines.distillation.inputs import PromptData
 from pipelines.job_from_options.train import midtrain_job
 from pipelines.machine.init_home import initialise
 from pipelines.prompts import prompt_sources
@@ -435,18 +433,3 @@ def test_prompts_beside_the_documents_are_used_and_said(
         typed = chat | {"distill.prompts": "microworld"}
         assert midtrain_job(ws, tmp_path / "world" / "docs", changes=typed).prompts == "microworld"
         assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize(
-    ("count", "said"),
-    [
-        (427, "; each prompt comes up about 15 times"),
-        (5, "; each prompt comes up about 100 times"),
-        (1600, ""),
-    ],
-)
-def test_how_often_a_prompt_comes_up_is_said_where_that_is_often(count: int, said: str) -> None:
-    settings = SimpleNamespace(steps=100, prompts_per_step=64)
-    data = PromptData([Prompt([HI])] * count, [])
-    made = SimpleNamespace(job=SimpleNamespace(settings=settings), data=data)
-    assert distill._often(cast(distill.Distillation, made)) == said

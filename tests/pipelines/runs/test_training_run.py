@@ -27,6 +27,7 @@ from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
 from pipelines.worker_process import Silent
 from recovery.models.adapters import is_within_layers
+from recovery.training.trainer import train
 from tests.support import stages, tiny
 from tests.support.stages import PRESET
 
@@ -149,6 +150,22 @@ def test_a_second_model_is_counted_where_the_teacher_is_not_below_the_adapter(
         assert trains_on_teacher(home, stages.distillation(tmp_path, student, settings)) is below
     recovered(home, tmp_path, adapter, lora="auto")
     assert counted == [False]
+
+
+@pytest.mark.parametrize("home", [False], indirect=True, ids=["untied"])
+def test_nothing_is_dropped_where_tokens_are_weighed_by_the_sampler(
+    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropping: list[bool] = []
+
+    def noted(*given: Any, **rest: Any) -> Any:
+        dropping.append(given[3].dropout)
+        return train(*given, **rest)
+
+    monkeypatch.setattr(training_run, "train", noted)
+    for method in ("opd", "opd-sampled"):
+        recovered(home, tmp_path, "base", method=method, lora={"rank": 2, "dropout": 0.1})
+    assert dropping == [True, False]
 
 
 def first_adapter(home: Workspace, seed: int, **lora: Any) -> dict[str, torch.Tensor]:

@@ -12,7 +12,7 @@ import torch
 from recovery import distributed
 from recovery.errors import InputError
 from recovery.forward.decoder_choice import decoder_of, decoding, decoding_by, decoding_way
-from recovery.forward.hidden_states import hidden_states, logits_of, plain_states, row_sharing
+from recovery.forward.hidden_states import hidden_states, logits_of, plain_states, row_sharing, states_at
 from recovery.forward.isolation import PADDING, Sharing, rows_stay_apart
 from recovery.models.chat_model import ChatModel
 from recovery.models.loading import settle_architecture
@@ -23,6 +23,7 @@ from tests.support import families, tiny
 LENGTHS = (5, 21, 21, 30)  # some within Llama 4's chunk of 16, some beyond it
 NEW_TOKENS = 12
 LONG = "Phi-3, long context"
+LONG_LLAMA = "Llama, long context"  # which the kernels of a CPU would read too
 EACH_WAY = ("Llama", "Falcon, alibi", "Mamba 2", "RWKV")
 EVERY_FAMILY = [
     *EACH_WAY,
@@ -32,7 +33,8 @@ BOUNDARY = 56
 
 
 def chat_model(name: str) -> ChatModel:
-    model = families.model(families.named(name))
+    family = families.named(LONG if name == LONG_LLAMA else name)
+    model = families.model(replace(family, model_type="llama") if name == LONG_LLAMA else family)
     settle_architecture(model)
     chat = ChatModel.of(model, tiny.tokenizer(), path=name)
     chat.stop_ids = ()
@@ -195,13 +197,15 @@ def test_in_half_precision_one_text_that_rounding_carries_away_decides_nothing(
 
 
 def test_the_boundary_of_long_sequences_is_found() -> None:
-    assert row_sharing(chat_model(LONG).model) == Sharing(boundary=BOUNDARY)
+    for name in (LONG, LONG_LLAMA):
+        assert row_sharing(chat_model(name).model) == Sharing(boundary=BOUNDARY)
     assert row_sharing(chat_model("Phi-3").model) == Sharing()
 
 
+@pytest.mark.parametrize("name", [LONG, LONG_LLAMA])
 @torch.no_grad()
-def test_long_rows_leave_short_ones_as_they_are() -> None:
-    model = chat_model(LONG).model
+def test_long_rows_leave_short_ones_as_they_are(name: str) -> None:
+    model = chat_model(name).model
     rows = prompts((10, BOUNDARY, BOUNDARY + 1, 70))
     width = max(map(len, rows))
     tokens_BT = torch.tensor([row + [0] * (width - len(row)) for row in rows])
@@ -223,9 +227,40 @@ def test_long_and_short_documents_may_share_a_packed_row() -> None:
     torch.testing.assert_close(packed_TD, alone_TD, rtol=1e-3, atol=1e-4)
 
 
-def test_a_row_that_grows_beyond_the_boundary_is_read_again() -> None:
+@pytest.mark.parametrize(
+    ("lengths", "most"),
+    [
+        ((10, 6, 9), 1.0),  # all on one side of the boundary
+        ((70, 57), 1.0),
+        ((10, 70, 6), 2.0),
+    ],
+)
+@torch.no_grad()
+def test_packed_documents_are_read_without_much_padding(lengths: tuple[int, ...], most: float) -> None:
+    """A row's own padding stands there as documents of one token."""
+    model = chat_model(LONG).model
+    rows = prompts(lengths)
+    padding = 0 if min(lengths) > BOUNDARY else 40
+    tokens_BT = torch.tensor([[*chain(*rows), *[0] * padding]])
+    positions_BT = torch.tensor([[*chain(*(range(len(row)) for row in rows)), *[0] * padding]])
+    wanted_BT = torch.arange(tokens_BT.shape[1])[None] < sum(lengths)
+    alone_ND = torch.cat([plain_states(model, torch.tensor([row]))[0] for row in rows])
+    row_sharing(model)  # its trial reads too
+    read: list[int] = []
+    embeddings = model.get_input_embeddings()
+    hook = embeddings.register_forward_hook(lambda _, given, __: read.append(given[0].numel()))
+    everywhere_ND = hidden_states(model, tokens_BT, positions_BT=positions_BT)[wanted_BT]
+    some_ND = states_at(model, wanted_BT, tokens_BT, positions_BT=positions_BT)
+    hook.remove()
+    assert sum(read) <= 2 * most * tokens_BT.numel()
+    for states_ND in (everywhere_ND, some_ND):
+        torch.testing.assert_close(states_ND, alone_ND, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", [LONG, LONG_LLAMA])
+def test_a_row_that_grows_beyond_the_boundary_is_read_again(name: str) -> None:
     """Its tokens equal those of `generate`, and rows beside it do not change."""
-    chat, asked = chat_model(LONG), prompts((8, 46, 52, 52, 70))
+    chat, asked = chat_model(name), prompts((8, 46, 52, 52, 70))
     written = InProcessSampler(chat).generate(asked, SamplingParams(NEW_TOKENS, temperature=0))
     for prompt, response in zip(asked, written, strict=True):
         tokens = list(prompt)

@@ -254,6 +254,16 @@ def test_what_a_row_needs(name: str, scores: str, rewards: bool, behaviour: bool
     assert (row.scores, row.needs_rewards, row.needs_behaviour) == (scores, rewards, behaviour)
 
 
+def test_which_rows_weigh_tokens_by_the_sampler() -> None:
+    assert {name for name in NAMES if get(name).weighs_by_sampler} == {
+        "rl",
+        "opd-sampled",
+        "opd-reward",
+        "minillm",
+    }
+    assert with_dials("opd", {"importance_clip": 2.0}).weighs_by_sampler
+
+
 VALUES = st.one_of(st.text("abk1.:-_ ", max_size=8), st.integers(-3, 9).map(str), st.just("mix:0.5"))
 
 

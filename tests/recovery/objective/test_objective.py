@@ -375,6 +375,18 @@ def test_importance_weights_of_prefixes_are_capped(world: World) -> None:
     assert loss.metrics["importance_truncated"] == int((prefix_N > 2.0).sum()) > 0
 
 
+def test_the_anchor_is_weighed_as_the_rest(world: World) -> None:
+    behaviour_N = world.behaviour_N - 0.3
+    free, _ = world.run("minillm", behaviour_N=behaviour_N)
+    anchored, _ = world.run(with_dials("minillm", {"anchor_beta": 0.5}), behaviour_N=behaviour_N)
+    student_N = world.student_NV.gather(-1, world.tokens_N[:, None])[:, 0].detach()
+    ratio_N = (student_N - behaviour_N).exp()
+    weight_N = torch.stack([ratio_N[n - n % ROW : n].prod() for n in range(N)]).clamp(max=2.0)
+    anchor_NV = world.teacher_head(world.anchor.hidden_ND).log_softmax(-1)
+    expected = 0.5 * weight_N @ dv.exact_reverse_kl(world.student_NV, anchor_NV)
+    torch.testing.assert_close(anchored.value, free.value + expected, rtol=1e-5, atol=1e-4)
+
+
 def test_data_tokens_have_no_sampler(world: World) -> None:
     """Behaviour 0 means that nobody sampled the token: ratio 1, no gap."""
     loss, _ = world.run(with_dials("gkd", {"importance_clip": 2.0}), behaviour_N=torch.zeros(N))

@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 from recovery import distributed
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError, NonFiniteLoss, OutOfMemory, Unstable
+from recovery.forward.hidden_states import decoder_layers, unwrap
 from recovery.forward.isolation import Sharing
 from recovery.methods import table
 from recovery.models.adapters import LoraSpec, add_lora
@@ -135,6 +136,20 @@ def lora_case() -> Case:
                 parameter.normal_(std=0.1, generator=torch.Generator().manual_seed(len(name)))
     loss = TokenLoss(Objective(table.get("opd-sampled"), (257, 258)))
     return student, OnPolicy(student, AdapterOffTeacher(student), 9), loss
+
+
+@pytest.mark.parametrize("recomputing", [True, False])
+def test_without_dropout_the_trainer_s_probabilities_are_the_sampler_s(recomputing: bool) -> None:
+    """Else a ratio of the two would be far from 1 of a student that has not moved."""
+    gaps: list[float] = []
+    for dropout in (True, False):
+        student, batches, loss = lora_case()
+        if recomputing:
+            unwrap(student.model).gradient_checkpointing_enable({"use_reentrant": False})
+        config = TrainConfig(steps=1, learning_rate=1e-12, dropout=dropout)
+        train(student, batches, loss, config, on_metrics=lambda _, seen: gaps.append(seen["sampler_gap_max"]))
+        assert all(layer.training == (dropout or recomputing) for layer in decoder_layers(student.model)[1])
+    assert gaps[1] < 1e-3 < gaps[0]
 
 
 def average_case() -> Case:
