@@ -93,7 +93,7 @@ class Probe:
 
 def load_probes(path: str | Path, suite: str | None = None) -> tuple[Probe, ...]:
     """Read and check the probes of a JSONL file (of one suite, if named)."""
-    probes = parse_probes(jsonl.read(path, {"answer": str}), str(path))
+    probes = parse_probes(map(jsonl.without_nulls, jsonl.read(path, {"answer": str})), str(path))
     return tuple(probe for probe in probes if suite in (None, probe.suite))
 
 

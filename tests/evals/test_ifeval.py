@@ -338,6 +338,12 @@ def test_keys_may_be_absent(tmp_path: Path) -> None:
     }
 
 
+def test_keys_and_turns_may_be_null(tmp_path: Path) -> None:
+    rows = [GOOD | {"key": None, "messages": None, "tools": None, "prompt": p} for p in "ab"]
+    score = ifeval.evaluate(lambda chats: ["x", "a, b"], write(tmp_path / "p.jsonl", rows))
+    assert by_key(score) == {"0": True, "1": False}
+
+
 # --- the real prompts
 
 real = pytest.mark.skipif(

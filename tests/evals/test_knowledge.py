@@ -92,6 +92,13 @@ def test_facts_may_be_numbered_from_0(tmp_path: Path) -> None:
     assert [probe.fact for probe in found] == ["0", "0", "1", "q3"]
 
 
+def test_a_field_that_is_null_counts_as_absent(tmp_path: Path) -> None:
+    optional = ("id", "suite", "kind", "aliases", "fact", "fact_status", "was", "cycle", "passage", "tools")
+    rows = [{"prompt": f"{n}?", "answer": "x"} for n in range(2)]
+    nulls = [dict.fromkeys(optional) | row for row in rows]
+    assert load_probes(write(tmp_path, nulls)) == load_probes(write(tmp_path, rows))
+
+
 def test_interval_without_shared_facts_is_wide_enough(tmp_path: Path) -> None:
     path = write(tmp_path, [{"id": str(i), "prompt": str(i), "answer": "x"} for i in range(200)])
     score = probe_scores(lambda chats: ["x"] * 150 + ["y"] * 50, path)["lenient"]
