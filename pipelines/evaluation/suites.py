@@ -121,7 +121,9 @@ def _ifeval(settings: EvalConfig, name: str, path: Path | None) -> Suite:
 
     prompts = [row.get("messages") or chat(row["prompt"]) for row in rows]
     asked, most = _asked(settings, len(rows)), settings.max_new_tokens
-    return Suite(name, [rows, nltk_sentences.name()], score, prompts, asked, settings.samples * asked, most)
+    different = min(asked, len({repr(prompt) for prompt in prompts}))
+    questions = [rows, nltk_sentences.name()]
+    return Suite(name, questions, score, prompts, different, settings.samples * asked, most)
 
 
 def _family(settings: EvalConfig, name: str) -> Suite:

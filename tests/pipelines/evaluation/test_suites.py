@@ -14,7 +14,7 @@ from evals.scores import Score
 from pipelines.config.jobs import EvalJob
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.evaluation.suites import Suite, suites_of
-from tests.support.small_cycles import lines
+from tests.support.small_cycles import ASKED, lines
 
 KINDS = ("direct", "cloze", "reverse", "reworded", "multihop")
 
@@ -114,6 +114,15 @@ def test_sampled_answers_to_earlier_questions_are_counted(tmp_path: Path) -> Non
     model = Counted(samples=4)
     model.answer(suite)
     assert model.asked == suite.answers == 4 * 10 + 10
+
+
+@pytest.mark.parametrize(("limit", "asked", "independent"), [(None, 8, 4), (3, 3, 3)])
+def test_equal_prompts_are_one_question(
+    tmp_path: Path, limit: int | None, asked: int, independent: int
+) -> None:
+    path = lines(tmp_path / "ifeval.jsonl", [{"prompt": f"Line {n}.", **ASKED} for n in range(4)] * 2)
+    (suite,) = suites_of(job(("ifeval",), ifeval=str(path), limit=limit))
+    assert (suite.answers, suite.independent) == (asked, independent)
 
 
 @pytest.mark.parametrize(
