@@ -117,9 +117,8 @@ def test_a_file_that_holds_its_questions_twice_tells_no_more(tmp_path: Path, sam
     score = evaluate(way, "knowledge", [generate] * samples)
     facts = [f"a{n}" for n in range(40)] * 2 * samples
     assert score.interval == clustered_interval([item.passed for item in score.items], facts)
-    assert score.interval[1] - score.interval[0] > 1.2 * (
-        wilson_interval(60, 80)[1] - wilson_interval(60, 80)[0]
-    )
+    (low, high), (low_alone, high_alone) = score.interval, wilson_interval(60, 80)
+    assert high - low > 1.2 * (high_alone - low_alone)
     assert score.details["notes"] == ["40 of 80 questions repeat an earlier one: equal ones count as one"]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from db.reads import queries
 from evals.scores import Asked, ModelCalls, drawn
 from evals.tasks import names as task_names
 from evals.tasks import runner
@@ -21,7 +22,7 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluation.model_answers import ModelAnswers
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
-from recovery.errors import InputError
+from recovery.errors import InputError, RecoverError
 from tests.support import tiny
 
 CHOICE = """
@@ -355,6 +356,30 @@ def test_a_checkpoint_is_asked_and_the_results_kept_in_lm_evals_layout(
     assert len(rows) == 5 and "doc_hash" in json.loads(rows[0])
 
 
+def test_a_resumed_evaluation_asks_no_task_again_that_it_has_finished(
+    ws: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run asks it all the same: the questions of tasks are not known beforehand."""
+    asked: list[str] = []
+    ask = tasks.evaluate
+
+    def noted(prepared: PreparedTask, *args: Any, **kwargs: Any) -> Any:
+        asked.append(prepared.name)
+        if asked == ["colours", "sums"]:
+            raise RecoverError("out of luck")
+        return ask(prepared, *args, **kwargs)
+
+    monkeypatch.setattr(tasks, "evaluate", noted)
+    wanted = job(ws, folder, "colours", "sums").model_copy(update={"reuse": True})
+    with pytest.raises(RecoverError, match="out of luck"):
+        evaluate(ws, wanted, key="first")
+    found = evaluate(ws, wanted, key="first")["scores"]
+    assert asked == ["colours", "sums", "sums"]
+    assert found["colours"]["n"] == 5 and queries.RECORDED_IN not in found["colours"]
+    assert evaluate(ws, wanted, key="second")["scores"]["colours"]["score"] == found["colours"]["score"]
+    assert asked[3:] == ["colours", "sums"]
+
+
 @pytest.mark.parametrize(("asked", "written"), [(32, 32), (100_000, 2048 - len("0+0="))])
 def test_answers_are_as_long_as_the_task_and_the_model_allow(
     ws: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch, asked: int, written: int
@@ -554,8 +579,6 @@ def test_samples_differ_and_are_the_same_again(ws: Workspace, tmp_path: Path) ->
     asked = job(ws, tmp_path, "knowledge", probes=str(probes), samples=4)
     first = ws.tracker.db
     one, other = (evaluate(ws, asked)["score_ids"]["knowledge"] for _ in range(2))
-    from db.reads import queries
-
     answers = [[row["response"] for row in queries.items(first, number)] for number in (one, other)]
     assert answers[0] == answers[1]
     assert len(set(answers[0])) == 4
