@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from db.reads import queries
+from evals import nltk_sentences
 from evals.scores import Asked, ModelCalls, drawn
 from evals.tasks import names as task_names
 from evals.tasks import runner
@@ -105,6 +106,17 @@ def test_choices_and_written_answers_are_scored_by_the_tasks_own_rules(folder: P
         ("4", True),
         ("no", False),
     ]
+
+
+def test_a_sentence_model_is_there_before_a_task_is_loaded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """leaderboard_ifeval counts sentences too, and lm-eval downloads a model where NLTK finds none."""
+    import nltk
+
+    monkeypatch.setattr(nltk.data, "path", [])
+    tasks.prepare("sums", folder)
+    assert nltk_sentences.name() == "fallback"
 
 
 def judged_by(name: str, folder: Path) -> list[str]:
