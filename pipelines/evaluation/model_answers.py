@@ -32,6 +32,7 @@ class ModelAnswers:
         self.job, self.sampler = job, sampler
         self.flops = Flops.of(chat_model.model)
         self.thinking: dict[str, deque[str]] = defaultdict(deque)  # by answer, in the order of the prompts
+        self.thought = False  # whether any answer of the current score has thinking
         self.unfinished = 0  # answers of the current score that ended inside their thinking
         self.tokens_read = self.tokens_written = 0  # of the current score
         # Of the current score, None where nothing is written: the limit of new tokens, and the temperature.
@@ -59,6 +60,7 @@ class ModelAnswers:
     def _without_thinking(self, ids: list[int]) -> str:
         thinking, answer = self.chat_model.encoder.answer(ids)
         self.thinking[answer].append(thinking)
+        self.thought |= bool(thinking)
         self.unfinished += bool(thinking) and not answer
         return answer
 
@@ -67,7 +69,7 @@ class ModelAnswers:
         items = tuple(self._item_with_thinking(item) for item in score.items)
         encoder = self.chat_model.encoder
         mode = {
-            "thinking": encoder.opens_thinking or any("thinking" in item.detail for item in items),
+            "thinking": encoder.opens_thinking or self.thought,
             "unfinished_thinking": self.unfinished,
             "date": encoder.date,
             "max_new_tokens": self.limit,
@@ -82,6 +84,7 @@ class ModelAnswers:
             )
         cost = {"tokens_read": self.tokens_read, "tokens_written": self.tokens_written}
         self.thinking.clear()
+        self.thought = False
         self.unfinished = self.tokens_read = self.tokens_written = 0
         self.limit = self.temperature = None
         return replace(score, items=items, details={**score.details, "mode": mode, **cost, **self._cuts()})

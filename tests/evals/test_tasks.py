@@ -392,6 +392,19 @@ def test_a_resumed_evaluation_asks_no_task_again_that_it_has_finished(
     assert asked[3:] == ["colours", "sums"]
 
 
+def test_a_model_that_thought_is_known_where_the_tasks_rules_cut_its_answers(
+    ws: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def think(answers: ModelAnswers, prompts: list[list[int]], *_: Any) -> list[list[int]]:
+        return [[*b"<think>Hm.</think>4. And on"] for _ in prompts]
+
+    monkeypatch.setattr(ModelAnswers, "_write", think)
+    found = evaluate(ws, job(ws, folder, "sums", tasks_in_chat=True))
+    assert found["scores"]["sums"]["mode"]["thinking"] is True
+    answers = {row["response"] for row in queries.items(ws.tracker.db, found["score_ids"]["sums"])}
+    assert answers == {"4"}
+
+
 @pytest.mark.parametrize(("asked", "written"), [(32, 32), (100_000, 2048 - len("0+0="))])
 def test_answers_are_as_long_as_the_task_and_the_model_allow(
     ws: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch, asked: int, written: int
