@@ -138,7 +138,7 @@ def _family(settings: EvalConfig, name: str) -> Suite:
         if why := first_refusal(answers.chat_model.encoder, [one.messages for one in questions]):
             yield families.Unmeasured(name, why)
         else:
-            yield measures.evaluate(family, answers.calls(), questions, settings.max_new_tokens)
+            yield measures.evaluate(family, answers.whole_calls(), questions, settings.max_new_tokens)
 
     prompts = [question.messages for question in questions]
     independent = len({question.cluster or question.key for question in questions})

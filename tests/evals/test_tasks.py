@@ -422,6 +422,43 @@ def test_answers_are_as_long_as_the_task_and_the_model_allow(
     assert limits == [written]
 
 
+def test_a_prompt_that_leaves_no_room_for_the_answer_loses_its_beginning(
+    ws: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As prompts of many examples: the first such prompt ended the evaluation, after its earlier suites."""
+    written: list[tuple[list[list[int]], int]] = []
+
+    def noted(answers: ModelAnswers, prompts: list[list[int]], limit: int, *_: Any) -> list[list[int]]:
+        written.append((sorted(prompts, key=len), limit))
+        return [[*b"4"] for _ in prompts]
+
+    monkeypatch.setattr(ModelAnswers, "_write", noted)
+    rows = [{"question": f"{'?' * length}2+2=", "answer": "4"} for length in (0, 2040, 3000)]
+    (folder / "sums-data.json").write_text(json.dumps(rows))
+    found = evaluate(ws, job(ws, folder, "sums", "colours"))["scores"]
+    (((short, *long), limit),) = written
+    assert bytes(short) == b"2+2=" and limit == 8
+    assert [bytes(prompt) for prompt in long] == [b"?" * 2036 + b"2+2="] * 2
+    said = "2 prompts lost their beginning to leave room for the answer, as in lm-eval"
+    assert found["sums"]["notes"] == [said] and "notes" not in found["colours"]
+
+
+def test_an_answer_that_may_fill_the_context_leaves_its_prompt_half_of_it(
+    ws: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: list[int] = []
+
+    def noted(answers: ModelAnswers, prompts: list[list[int]], limit: int, *_: Any) -> list[list[int]]:
+        lengths.extend([*map(len, prompts), limit])
+        return [[*b"4"] for _ in prompts]
+
+    monkeypatch.setattr(ModelAnswers, "_write", noted)
+    (folder / "sums.yaml").write_text(WRITE.replace("max_gen_toks: 8", "max_gen_toks: 100000"))
+    (folder / "sums-data.json").write_text(json.dumps([{"question": "?" * 2000, "answer": "4"}]))
+    evaluate(ws, job(ws, folder, "sums"))
+    assert lengths == [1024, 1024]
+
+
 def test_rows_of_a_known_task_are_enough(tmp_path: Path) -> None:
     """truthfulqa_mc2 is lm-eval's; only its rows are local. Its metric is a share, not a pass."""
     targets = {"choices": ["right", "wrong"], "labels": [1, 0]}
