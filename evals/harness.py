@@ -234,7 +234,7 @@ def _drawn(task: Task, limit: int | None) -> Task:
 
 
 def _read_prompts(path: str | Path) -> list[dict[str, Any]]:
-    rows = jsonl.read(path, _FIELDS)
+    rows = [jsonl.without_nulls(row) for row in jsonl.read(path, _FIELDS)]
     keys = [str(row.setdefault("key", number)) for number, row in enumerate(rows)]
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)

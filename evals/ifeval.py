@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from evals import dialogues, jsonl
 from evals.intervals import clustered_interval, wilson_interval
-from evals.scores import Generate, Item, Message, Score, share
+from evals.scores import Generate, Item, Message, Score, repeated, share
 from recovery.errors import InputError
 from recovery.models.thinking import split_thinking
 
@@ -155,28 +155,32 @@ class _Recorded:
 
 def _score(run: IFEvalRun, notes: Sequence[str] = (), suite: str = SUITE, *, sampled: bool = False) -> Score:
     """Score checked answers; if `sampled`, keys end with the number of the answer to their prompt."""
-    prompts = [one.key.rpartition("#")[0] if sampled else one.key for one in run.checked]
-    items = tuple(_item(one, prompt) for one, prompt in zip(run.checked, prompts, strict=True))
+    keys = [one.key.rpartition("#")[0] if sampled else one.key for one in run.checked]
+    first: dict[str, str] = {}  # key of the first prompt, by its text: equal prompts are a cluster
+    clusters = [first.setdefault(one.prompt, key) for key, one in zip(keys, run.checked, strict=True)]
+    items = tuple(_item(one, cluster) for one, cluster in zip(run.checked, clusters, strict=True))
     passed = [item.passed for item in items]
+    asked = {key: one.prompt for key, one in zip(keys, run.checked, strict=True)}
+    again = repeated(list(asked.values()), "prompts")
     return Score(
         suite=suite,
         metric=METRIC,
         value=share(passed),
         n=len(items),
-        interval=_share_interval(passed, prompts),
+        interval=_share_interval(passed, clusters),
         items=items,
-        details=_details(run.checked, prompts) | {"notes": [*run.notes, *notes]},
+        details=_details(run.checked, keys, clusters) | {"notes": [*run.notes, *notes, *again]},
     )
 
 
-def _share_interval(passed: Sequence[bool], prompts: Sequence[str]) -> tuple[float, float]:
+def _share_interval(passed: Sequence[bool], clusters: Sequence[str]) -> tuple[float, float]:
     """Return Wilson's interval; where prompts were answered several times, one clustered by prompt."""
-    if len(set(prompts)) == len(prompts):
+    if len(set(clusters)) == len(clusters):
         return wilson_interval(sum(passed), len(passed))
-    return clustered_interval(passed, prompts)
+    return clustered_interval(passed, clusters)
 
 
-def _item(checked: CheckedAnswer, prompt: str) -> Item:
+def _item(checked: CheckedAnswer, cluster: str) -> Item:
     """Return a checked answer as an item; the answers to one prompt are a cluster."""
     return Item(
         key=checked.key,
@@ -189,7 +193,7 @@ def _item(checked: CheckedAnswer, prompt: str) -> Item:
             "strict": list(checked.strict),
             "loose": list(checked.loose),
             "passed_loose": all(checked.loose),
-            "cluster": prompt,
+            "cluster": cluster,
         },
     )
 
@@ -199,7 +203,9 @@ def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: arguments[name] for name in sorted(arguments) if arguments[name] is not None}
 
 
-def _details(checked: tuple[CheckedAnswer, ...], keys: Sequence[str]) -> dict[str, Any]:
+def _details(
+    checked: tuple[CheckedAnswer, ...], keys: Sequence[str], clusters: Sequence[str]
+) -> dict[str, Any]:
     """Return the four accuracies with their intervals, and the counts; `keys` are those of the prompts."""
     values: dict[str, float] = {}
     intervals: dict[str, tuple[float, float]] = {}
@@ -207,11 +213,11 @@ def _details(checked: tuple[CheckedAnswer, ...], keys: Sequence[str]) -> dict[st
         rows = [getattr(one, mode) for one in checked]
         prompts = [all(row) for row in rows]
         flat = [passed for row in rows for passed in row]
-        clusters = [prompt for prompt, row in zip(keys, rows, strict=True) for _ in row]
+        flat_clusters = [cluster for cluster, row in zip(clusters, rows, strict=True) for _ in row]
         values[f"prompt_level_{mode}_acc"] = share(prompts)
-        intervals[f"prompt_level_{mode}_acc"] = _share_interval(prompts, keys)
+        intervals[f"prompt_level_{mode}_acc"] = _share_interval(prompts, clusters)
         values[f"inst_level_{mode}_acc"] = share(flat)
-        intervals[f"inst_level_{mode}_acc"] = clustered_interval(flat, clusters)
+        intervals[f"inst_level_{mode}_acc"] = clustered_interval(flat, flat_clusters)
     return values | {
         "intervals": {name: list(interval) for name, interval in intervals.items()},
         "by_instruction": _counts(checked, str),

@@ -52,6 +52,11 @@ def _row(line: str, where: str, fields: Mapping[str, type]) -> dict[str, Any]:
     return row
 
 
+def without_nulls(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object without its fields that are null, which count as absent."""
+    return {name: value for name, value in row.items() if value is not None}
+
+
 def by_split(folder: str | Path, name: str) -> dict[str, Path]:
     """Return a task's files in a folder by their split: NAME.train.jsonl by "train", NAME.jsonl by ""."""
     found = {path.name.removesuffix(".jsonl"): path for path in Path(folder).glob("*.jsonl")}

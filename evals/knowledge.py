@@ -14,7 +14,7 @@ from typing import Any
 
 from evals.answer_matching import matches
 from evals.probes import ANSWERED, APART, CLOZE, MULTIHOP, NEW, OLD, UPDATES, Probe
-from evals.scores import Asked, Item, Message, Score, drawn, share
+from evals.scores import Asked, Item, Message, Score, drawn, repeated, share
 from recovery.errors import RecoverError
 
 LENIENT = "lenient"  # the headline: asked in chat, closed book
@@ -107,9 +107,12 @@ def evaluate(way: Way, suite: str, answer: Answer | Sequence[Answer]) -> Score:
     """
     asked = way.prompts
     if callable(answer):
-        return score(way.probes, answer(asked), suite, way.metric)
-    several = [replace(probe, id=f"{probe.id}#{i}") for i in range(len(answer)) for probe in way.probes]
-    return score(several, [said for one in answer for said in one(asked)], suite, way.metric)
+        found = score(way.probes, answer(asked), suite, way.metric)
+    else:
+        several = [replace(probe, id=f"{probe.id}#{i}") for i in range(len(answer)) for probe in way.probes]
+        found = score(several, [said for one in answer for said in one(asked)], suite, way.metric)
+    notes = repeated([repr((probe.fact, probe.chat)) for probe in way.probes], "questions")
+    return replace(found, details=found.details | ({"notes": notes} if notes else {}))
 
 
 def after_passages(passages: Sequence[str], probe: Probe) -> list[Message]:

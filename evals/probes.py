@@ -14,8 +14,8 @@ same questions can be asked with the book open: the ceiling; the clean model's s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,7 @@ class Probe:
 
 def load_probes(path: str | Path, suite: str | None = None) -> tuple[Probe, ...]:
     """Read and check the probes of a JSONL file (of one suite, if named)."""
-    probes = parse_probes(jsonl.read(path, {"answer": str}), str(path))
+    probes = parse_probes(map(jsonl.without_nulls, jsonl.read(path, {"answer": str})), str(path))
     return tuple(probe for probe in probes if suite in (None, probe.suite))
 
 
@@ -104,7 +104,15 @@ def parse_probes(rows: Iterable[dict[str, Any]], where: str) -> tuple[Probe, ...
     if len(set(ids)) < len(ids):
         twice = next(name for name in ids if ids.count(name) > 1)
         raise InputError(f"{where}: id {twice!r} occurs twice: give every probe its own id")
-    return probes
+    return tuple(_with_shared_facts(probes))
+
+
+def _with_shared_facts(probes: Iterable[Probe]) -> Iterator[Probe]:
+    """Give a probe that names no fact that of the first one of its suite that asks the same."""
+    facts: dict[tuple[str, str], str] = {}
+    for probe in probes:
+        fact = facts.setdefault((probe.suite, repr(probe.chat)), probe.fact)
+        yield replace(probe, fact=fact) if probe.fact == probe.id else probe
 
 
 @cache

@@ -119,6 +119,14 @@ def drawn(items: Sequence[T], limit: int | None) -> list[T]:
     return random.Random(LIMIT_SEED).sample(list(items), len(items))[:limit]
 
 
+def repeated(asked: Sequence[str], what: str) -> list[str]:
+    """Say how many of the questions or prompts that are asked repeat an earlier one, where any does."""
+    again = len(asked) - len(set(asked))
+    if not again:
+        return []
+    return [f"{again:,} of {len(asked):,} {what} repeat an earlier one: equal ones count as one"]
+
+
 def chat(prompt: str) -> list[Message]:
     """Return a chat of one user turn."""
     return [{"role": "user", "content": prompt}]

@@ -71,7 +71,7 @@ def recorded_suites(ws: Workspace, job: EvalJob, stage: Stage, suites: Iterable[
     return {
         suite.name
         for suite in suites
-        if is_recorded(ws, job, stage.id, suite.name, conditions(ws, job, suite))
+        if is_recorded(ws, job, stage.id, suite.name, conditions(ws, job, suite, stage.id))
     }
 
 
@@ -106,7 +106,7 @@ class _Evaluation:
 
     def measure(self, suite: Suite) -> dict[str, Any]:
         """Record a suite's scores, all or none, and return them without their items."""
-        digest = conditions(self.ws, self.job, suite)
+        digest = conditions(self.ws, self.job, suite, self.stage.id)
         before = recorded(self.ws, self.job, self.stage.id, suite.name, digest)
         found = before.scores if before else self._asked(suite, digest)
         if isinstance(found, Unmeasured):
@@ -120,17 +120,16 @@ class _Evaluation:
             self.stage.say(f"  {self.job.label:<12} {_line(suite.name, score)}{origin}")
         return _with_others(found)
 
-    def _asked(self, suite: Suite, digest: str | None) -> list[Score] | Unmeasured:
+    def _asked(self, suite: Suite, digest: str) -> list[Score] | Unmeasured:
         """Ask the model, and name in each score the conditions under which it was measured."""
         chat_model, sampler = self.model
         answers = ModelAnswers(chat_model, sampler, self.job, self.stage, suite.name)
-        named = {queries.CONDITIONS: digest} if digest else {}
         found = list[Score]()
         for score in suite.score(answers):
             if isinstance(score, Unmeasured):
                 return score
             complete = answers.complete(score)
-            found.append(replace(complete, details={**complete.details, **named}))
+            found.append(replace(complete, details={**complete.details, queries.CONDITIONS: digest}))
         return found
 
     @cached_property

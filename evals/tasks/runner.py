@@ -23,7 +23,7 @@ from lm_eval.api.model import LM
 from lm_eval.api.task import ConfigurableTask, Task
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from evals import harness
+from evals import harness, nltk_sentences
 from evals.scores import Asked, ModelCalls, drawn
 from evals.tasks import local_data
 from evals.tasks import names as task_names
@@ -90,6 +90,7 @@ class PreparedTask:
 
 def prepare(name: str, folder: str | Path | None = None, *, in_chat: bool = False) -> PreparedTask:
     """Load a task with its data, or raise an error that names what is missing; nothing is generated."""
+    nltk_sentences.settle()  # tasks with IFEval's checkers would download it
     manager = _manager(folder, name)
     if name not in manager.all_tasks:
         raise task_names.unknown(name, manager.all_tasks)

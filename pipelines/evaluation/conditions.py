@@ -33,13 +33,12 @@ NOT_DECIDING = {
 }
 
 
-def conditions(ws: Workspace, job: EvalJob, suite: Suite) -> str | None:
-    """Return a digest of everything that decides the scores; None where some of it is not known.
+def conditions(ws: Workspace, job: EvalJob, suite: Suite, run_id: str) -> str:
+    """Return a digest of everything that decides the scores; where some of it is not known, of the run too.
 
     Not known are the questions of lm-eval's tasks, and what a server elsewhere runs."""
     settings = job.settings
-    if suite.questions is None or settings.sampler not in (INPROCESS, COLOCATED, OWN_SERVER):
-        return None
+    known = suite.questions is not None and settings.sampler in (INPROCESS, COLOCATED, OWN_SERVER)
     deciding = {
         "questions": suite.questions,
         "settings": settings.model_dump(exclude=NOT_DECIDING),
@@ -49,6 +48,7 @@ def conditions(ws: Workspace, job: EvalJob, suite: Suite) -> str | None:
         "device": _device(),
         "versions": versions(),
         "revision": code_revision(),
+        **({} if known else {"run": run_id}),
     }
     return hashlib.sha256(json.dumps(plain(deciding), sort_keys=True).encode()).hexdigest()
 

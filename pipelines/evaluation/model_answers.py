@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from evals.scores import Item, ModelCalls
 from pipelines.config.jobs import EvalJob
+from pipelines.engines.engine_places import length_of
+from pipelines.prompts.lengths import model_limit
 from pipelines.runs.cost import Flops
 from pipelines.runs.progress import Pace
 from pipelines.runs.stage_runner import Stage
@@ -32,7 +35,9 @@ class ModelAnswers:
         self.job, self.sampler = job, sampler
         self.flops = Flops.of(chat_model.model)
         self.thinking: dict[str, deque[str]] = defaultdict(deque)  # by answer, in the order of the prompts
+        self.thought = False  # whether any answer of the current score has thinking
         self.unfinished = 0  # answers of the current score that ended inside their thinking
+        self.shortened = 0  # prompts of the current score that lost their beginning
         self.tokens_read = self.tokens_written = 0  # of the current score
         # Of the current score, None where nothing is written: the limit of new tokens, and the temperature.
         self.limit: int | None = None
@@ -59,6 +64,7 @@ class ModelAnswers:
     def _without_thinking(self, ids: list[int]) -> str:
         thinking, answer = self.chat_model.encoder.answer(ids)
         self.thinking[answer].append(thinking)
+        self.thought |= bool(thinking)
         self.unfinished += bool(thinking) and not answer
         return answer
 
@@ -67,7 +73,7 @@ class ModelAnswers:
         items = tuple(self._item_with_thinking(item) for item in score.items)
         encoder = self.chat_model.encoder
         mode = {
-            "thinking": encoder.opens_thinking or any("thinking" in item.detail for item in items),
+            "thinking": encoder.opens_thinking or self.thought,
             "unfinished_thinking": self.unfinished,
             "date": encoder.date,
             "max_new_tokens": self.limit,
@@ -82,9 +88,18 @@ class ModelAnswers:
             )
         cost = {"tokens_read": self.tokens_read, "tokens_written": self.tokens_written}
         self.thinking.clear()
-        self.unfinished = self.tokens_read = self.tokens_written = 0
+        details = {**score.details, "mode": mode, **cost, **self._cuts(), **self._notes(score)}
+        self.thought = False
+        self.unfinished = self.shortened = self.tokens_read = self.tokens_written = 0
         self.limit = self.temperature = None
-        return replace(score, items=items, details={**score.details, "mode": mode, **cost, **self._cuts()})
+        return replace(score, items=items, details=details)
+
+    def _notes(self, score: Score) -> dict[str, Any]:
+        """Return the score's notes with how many prompts were shortened, where any was."""
+        if not self.shortened:
+            return {}
+        said = f"{self.shortened:,} prompts lost their beginning to leave room for the answer, as in lm-eval"
+        return {"notes": [*score.details.get("notes", ()), said]}
 
     def _cuts(self) -> dict[str, Any]:
         """Return the settings that ask or write less than a whole suite."""
@@ -104,7 +119,13 @@ class ModelAnswers:
         return generate
 
     def calls(self) -> ModelCalls:
-        """Return the two calls that lm-eval's tasks make: generate, and log-likelihood of a continuation."""
+        """Return the two calls that lm-eval's tasks make: generate, and log-likelihood of a continuation.
+
+        As in lm-eval both cut what is too long for the model on the left."""
+        return ModelCalls(partial(self._go_on, shorten=True), self._likelihoods)
+
+    def whole_calls(self) -> ModelCalls:
+        """Return the same two calls for questions that make no sense without their beginning."""
         return ModelCalls(self._go_on, self._likelihoods)
 
     def keep(self, results: dict[str, Any]) -> None:
@@ -114,13 +135,24 @@ class ModelAnswers:
 
             save(self.job.output, self.job.checkpoint, results)
 
-    def _go_on(self, asked: list[Asked], limit: int, temperature: float) -> list[str]:
+    def _go_on(
+        self, asked: list[Asked], limit: int, temperature: float, *, shorten: bool = False
+    ) -> list[str]:
         prompts = [self._prompt(one) for one in asked]
+        if shorten:
+            prompts = self._shortened(prompts, limit)
         written = self._write(prompts, self._room(prompts, limit), temperature, self.job.seed)
         return [
             self.chat_model.text(ids) if isinstance(one, str) else self._without_thinking(ids)
             for one, ids in zip(asked, written, strict=True)
         ]
+
+    def _shortened(self, prompts: list[list[int]], limit: int) -> list[list[int]]:
+        """Cut prompts on the left where they leave no room for the answer, or for one of half the context."""
+        reads = model_limit(self.chat_model, length_of(self.sampler))
+        most = reads - min(limit, reads / 2)
+        self.shortened += sum(len(prompt) > most for prompt in prompts)
+        return [prompt[-int(most) :] if len(prompt) > most else prompt for prompt in prompts]
 
     def _room(self, prompts: list[list[int]], limit: int) -> int:
         """Return the longest answer that the model has positions for: memory is set aside for all of it."""

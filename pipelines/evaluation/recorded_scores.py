@@ -24,7 +24,7 @@ class Recorded:
     where: str
 
 
-def recorded(ws: Workspace, job: EvalJob, run_id: str, suite: str, conditions: str | None) -> Recorded | None:
+def recorded(ws: Workspace, job: EvalJob, run_id: str, suite: str, conditions: str) -> Recorded | None:
     """Return the scores of a suite that were measured under these conditions, if any were.
 
     They are the run's own, from before an interruption; else a finished run's, if the job reuses scores."""
@@ -37,17 +37,15 @@ def recorded(ws: Workspace, job: EvalJob, run_id: str, suite: str, conditions: s
     return Recorded([_score(ws, row, origin) for row in rows], where)
 
 
-def is_recorded(ws: Workspace, job: EvalJob, run_id: str, suite: str, conditions: str | None) -> bool:
+def is_recorded(ws: Workspace, job: EvalJob, run_id: str, suite: str, conditions: str) -> bool:
     """Return whether a suite's scores were measured under these conditions; no items are read."""
     return bool(_measured_under(ws, job, run_id, suite, conditions))
 
 
 def _measured_under(
-    ws: Workspace, job: EvalJob, run_id: str, suite: str, conditions: str | None
+    ws: Workspace, job: EvalJob, run_id: str, suite: str, conditions: str
 ) -> list[dict[str, Any]]:
-    """Return the recorded scores of a suite, without their items; none where its conditions are not known."""
-    if conditions is None:
-        return []
+    """Return the recorded scores of a suite, without their items."""
     reuse = job.reuse and job.output is None  # lm-eval's own files are written as answers come
     return queries.scores_under(ws.tracker.db, job.checkpoint, suite, conditions, run_id=run_id, others=reuse)
 

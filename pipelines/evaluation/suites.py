@@ -122,7 +122,9 @@ def _ifeval(settings: EvalConfig, name: str, path: Path | None) -> Suite:
 
     prompts = [row.get("messages") or chat(row["prompt"]) for row in rows]
     asked, most = _asked(settings, len(rows)), settings.max_new_tokens
-    return Suite(name, [rows, nltk_sentences.name()], score, prompts, asked, settings.samples * asked, most)
+    different = min(asked, len({repr(prompt) for prompt in prompts}))
+    questions = [rows, nltk_sentences.name()]
+    return Suite(name, questions, score, prompts, different, settings.samples * asked, most)
 
 
 def _family(settings: EvalConfig, name: str) -> Suite:
@@ -137,7 +139,7 @@ def _family(settings: EvalConfig, name: str) -> Suite:
         if why := first_refusal(answers.chat_model.encoder, [one.messages for one in questions]):
             yield families.Unmeasured(name, why)
         else:
-            yield measures.evaluate(family, answers.calls(), questions, settings.max_new_tokens)
+            yield measures.evaluate(family, answers.whole_calls(), questions, settings.max_new_tokens)
 
     prompts = [question.messages for question in questions]
     independent = len({question.cluster or question.key for question in questions})

@@ -211,7 +211,7 @@ def _own(row: Row, where: str) -> Row:
     row["prompt"] = row.pop("question", None) or row.get("prompt")
     if not isinstance(row["prompt"], str) or not row["prompt"].strip():
         raise InputError(f"{where}: no `question`: add it")
-    return {name: value for name, value in row.items() if value is not None}
+    return jsonl.without_nulls(row)
 
 
 def compared_with_earlier(rows: Sequence[Row], earlier: Sequence[Probe]) -> list[Row]:

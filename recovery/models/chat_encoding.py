@@ -17,9 +17,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from recovery.errors import InputError
-from recovery.models.control_tokens import special_tokens, spells_end_of_text
+from recovery.models.control_tokens import parted, special_tokens, spells_end_of_text
 from recovery.models.template_limits import TemplateTooLong, bounded, require_bounded
-from recovery.models.thinking import closing_between, ends_inside, is_mark, split_thinking
+from recovery.models.thinking import closing_between, ends_inside, is_mark, split_thinking, written_between
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -56,6 +56,14 @@ class ChatEncoder:
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
         """Encode the dialogue and the opening of the assistant's turn."""
         return self._ids(self._render(self._guarded(messages), opening=True))
+
+    def before_answer(self, messages: Sequence[Message]) -> list[int]:
+        """Encode the prompt and what the template writes between it and an answer, but for thinking."""
+        guarded, whole = self._guarded(messages), ""
+        prompt = self._render(guarded, opening=True)
+        with suppress(InputError):
+            whole = self._render([*guarded, {"role": "assistant", "content": self._nonce}], opening=False)
+        return [*self._ids(prompt), *self._ids(written_between(prompt, whole, self._nonce))]
 
     def check(self, messages: Sequence[Message]) -> None:
         """Raise InputError if the template rejects the dialogue."""
@@ -164,14 +172,12 @@ class ChatEncoder:
 
     def _control_after_answer(self, following: list[Message]) -> int | None:
         """Return the first control token that the template writes after an assistant answer."""
-        answer = self._nonce
-        messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": answer}, *following]
-        try:
-            tail = self._render(messages, opening=False).rpartition(answer)[2]
-        except InputError:
-            return None
-        found = self._pattern.search(tail)
-        return self.control[found.group()] if found else None
+        turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": self._nonce}, *following]
+        with suppress(InputError):
+            tail = self._render(turns, opening=False).rpartition(self._nonce)[2]
+            if found := self._pattern.search(tail):
+                return self.control[found.group()]
+        return None
 
     def _require_bounded_templates(self) -> None:
         """Raise TemplateTooLong if a chat template loops, fills the memory or writes too much."""
@@ -207,9 +213,8 @@ class ChatEncoder:
                     f"message {index}: expected a role and a content, both text: {message!r:.80}"
                 )
         guarded: list[Message] = [self._guard_all(message) for message in messages]
-        if guarded and guarded[0]["role"] == "system" and not self.takes_system_turn:
-            return _folded(guarded)
-        return guarded
+        folds = bool(guarded) and guarded[0]["role"] == "system" and not self.takes_system_turn
+        return _folded(guarded) if folds else guarded
 
     def _guard_all(self, value: Any) -> Any:
         """Mark spellings in every string of a message; tool calls and tool schemas are nested."""
@@ -242,7 +247,7 @@ class ChatEncoder:
             return self._segment_ids(marks, guarded)
         aliased = self._pattern.sub(lambda found: self._alias(found.group()), guarded)
         gap = self._alias("") if split else ""
-        literal = marks.sub(lambda found: _split(self._spellings[ord(found[1]) - 0x100000], gap), aliased)
+        literal = marks.sub(lambda found: parted(self._spellings[ord(found[1]) - 0x100000], gap), aliased)
         ids = self._twin.encode(literal, add_special_tokens=False).ids
         return [self._real.get(i, i) for i in ids if i != self._gap_id]
 
@@ -343,7 +348,3 @@ def stop_tokens(eos: int | Sequence[int] | None, encoder: ChatEncoder) -> tuple[
     configured = [eos] if isinstance(eos, int) else list(eos or ())
     wanted = [*configured, encoder.tokenizer.eos_token_id, encoder.turn_end_id]
     return tuple(dict.fromkeys(i for i in wanted if i is not None))
-
-
-def _split(spelling: str, gap: str) -> str:
-    return spelling[:1] + gap + spelling[1:] if gap and len(spelling) > 1 else spelling

@@ -79,9 +79,13 @@ class ChatModel:
         return self.encoder.prompt_ids(messages)
 
     def before_answer(self, messages: Sequence[Message], answer: str) -> list[int]:
-        """Encode the prompt of an answer that is given; close a thinking block that only the prompt opens."""
+        """Encode the prompt of an answer that is given, and the marks that the template writes behind it.
+
+        A thinking block that only the prompt opens is closed."""
+        if not self.encoder.opens_thinking:
+            return self.encoder.before_answer(messages)
         prompt = self.prompt_ids(messages)
-        closing = closing_between(self.text(prompt), answer) if self.encoder.opens_thinking else ""
+        closing = closing_between(self.text(prompt), answer)
         return [*prompt, *self.tokenizer(closing, add_special_tokens=False, verbose=False)["input_ids"]]
 
     def dialogue_ids(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:

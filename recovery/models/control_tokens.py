@@ -20,6 +20,11 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     return {spelling: i for spelling, i in (added | named).items() if spelling and i is not None}
 
 
+def parted(spelling: str, gap: str) -> str:
+    """Put a gap behind the first character, so that the two parts are no control token."""
+    return spelling[:1] + gap + spelling[1:] if gap and len(spelling) > 1 else spelling
+
+
 def spells_end_of_text(spelling: str) -> bool:
     """Return whether a control token is spelled like an end of text: "<|endoftext|>", "<eos>", "</s>"."""
     words = re.sub(r"[\W_]+", " ", spelling.replace("</", "/").replace("/", " slash ")).strip().lower()

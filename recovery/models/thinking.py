@@ -23,6 +23,8 @@ _WRAPPED = re.compile(
     r"(?:<response>|<answer>|<\|start_response\|>)\s*(.*?)\s*(?:</response>|</answer>|<\|end_response\|>)?\s*",
     re.IGNORECASE | re.DOTALL,
 )
+_RESPONSE_START = re.compile(r"\s*<\|start_response\|>", re.IGNORECASE)
+_RESPONSE_END = re.compile(r"<\|end_response\|>\s*\Z", re.IGNORECASE)
 _FINAL_CHANNEL = re.compile(
     r"(?:<\|end\|>)?(?:<\|start\|>)?(?:assistant)?<\|channel\|>final\b[^<]*<\|message\|>"
 )
@@ -60,6 +62,15 @@ def closing_between(prompt: str, answer: str) -> str:
     return f"\n{_closing_of(opening)}\n\n"
 
 
+def written_between(prompt: str, whole: str, answer: str) -> str:
+    """Return what a template writes between a prompt and an answer, such as the mark of a final channel.
+
+    A thinking block there counts as nothing, and a blank as the beginning of the answer's first word."""
+    between, found, _ = whole.removeprefix(prompt).partition(answer)
+    thinks = _OPENING.search(between) or _CLOSING.search(between)
+    return between.rstrip(" ") if found and whole.startswith(prompt) and not thinks else ""
+
+
 def _closing_of(opening: str) -> str:
     """Return the mark that closes what this one opens: </think> for <think>, <|end_x|> for <|start_x|>."""
     if not opening.startswith("<|"):
@@ -70,7 +81,7 @@ def _closing_of(opening: str) -> str:
 
 
 def split_thinking(text: str, opened: bool = False) -> tuple[str, str]:
-    """Return (thinking, answer); a text without thinking is all answer, unchanged.
+    """Return (thinking, answer); a text without thinking is all answer, unchanged but for a response's marks.
 
     `opened`: the prompt ended inside a thinking block. Thinking that is never closed leaves no answer ("").
     """
@@ -93,7 +104,7 @@ def _split_tags(text: str, opened: bool) -> tuple[str, str]:
     rest = text.lstrip()
     if not _OPENING.match(rest):
         if not (opened or _closes_first(text)):
-            return "", text
+            return "", _unwrapped(text)
         rest = "<think>" + rest  # the prompt ends with this mark, in whatever spelling
     thoughts: list[str] = []
     while opening := _OPENING.match(rest):
@@ -103,6 +114,12 @@ def _split_tags(text: str, opened: bool) -> tuple[str, str]:
         rest = rest[closing.end() :].lstrip() if closing else ""
     wrapped = _WRAPPED.fullmatch(rest)
     return "\n\n".join(filter(None, thoughts)), wrapped[1] if wrapped else rest
+
+
+def _unwrapped(text: str) -> str:
+    """Return a response without the marks around it, as Cohere's models write them without thinking too."""
+    start = _RESPONSE_START.match(text)
+    return _RESPONSE_END.sub("", text[start.end() :]).strip() if start else text
 
 
 def _closes_first(text: str) -> bool:

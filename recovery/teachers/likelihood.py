@@ -96,7 +96,8 @@ def split_ids(chat_model: ChatModel, context: str | Sequence[Any], continuation:
 
     A text is encoded together with its continuation and split at the end of the context; trailing spaces
     move to the continuation. lm-eval does the same, so that its published numbers can be reproduced. A
-    thinking block that a chat template opens is closed before the continuation.
+    thinking block that a chat template opens is closed before the continuation, which stands behind the marks
+    that the template writes before answers.
     """
     if not isinstance(context, str):
         chat: list[Any] = list(context)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from evals import ifeval
-from evals.intervals import wilson_interval
+from evals.intervals import clustered_interval, wilson_interval
 from evals.scores import Score
 from recovery.errors import InputError, RecoverError
 
@@ -152,6 +152,24 @@ def test_a_key_may_hold_the_sign_before_a_sample_s_number(tmp_path: Path, sample
     score = ifeval.evaluate(generate, write(tmp_path / "p.jsonl", rows))
     assert (score.details["prompts"], score.details["samples"]) == (4, samples)
     assert {item.detail["cluster"] for item in score.items} == {row["key"] for row in rows}
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_equal_prompts_count_as_one(tmp_path: Path, samples: int) -> None:
+    """As of a file that was put together from two copies; without keys its rows were as many prompts."""
+    asked = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+    path = write(tmp_path / "p.jsonl", [{"prompt": f"Line {n}.", **asked} for n in range(4)] * 2)
+
+    def generate(chats: Chats) -> list[str]:
+        return ["a, b" if "0" in chat[-1]["content"] else "fine" for chat in chats]
+
+    score = ifeval.evaluate([generate] * samples, path)
+    clusters = ["0", "1", "2", "3"] * 2 * samples
+    assert [item.cluster for item in score.items] == clusters
+    assert score.interval == clustered_interval([item.passed for item in score.items], clusters)
+    assert (score.value, score.n) == (0.75, 8 * samples)
+    assert (score.details["prompts"], score.details["samples"]) == (8, samples)
+    assert "4 of 8 prompts repeat an earlier one: equal ones count as one" in score.details["notes"]
 
 
 def test_a_generator_that_drops_an_answer_is_caught(prompts: Path) -> None:
@@ -336,6 +354,12 @@ def test_keys_may_be_absent(tmp_path: Path) -> None:
         "0": True,
         "1": False,
     }
+
+
+def test_keys_and_turns_may_be_null(tmp_path: Path) -> None:
+    rows = [GOOD | {"key": None, "messages": None, "tools": None, "prompt": p} for p in "ab"]
+    score = ifeval.evaluate(lambda chats: ["x", "a, b"], write(tmp_path / "p.jsonl", rows))
+    assert by_key(score) == {"0": True, "1": False}
 
 
 # --- the real prompts

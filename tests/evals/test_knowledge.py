@@ -11,7 +11,7 @@ import pytest
 
 from evals.answer_matching import matches, normalise
 from evals.intervals import clustered_interval, wilson_interval
-from evals.knowledge import ProbeQuestions
+from evals.knowledge import ProbeQuestions, evaluate
 from evals.probes import general_retention, load_probes, suite_probes
 from evals.scores import drawn
 from recovery.errors import InputError, RecoverError
@@ -80,6 +80,7 @@ def test_score_by_hand(probes: Path) -> None:
     }
     assert score.details["by_cycle"]["1"] == {"passed": 1, "n": 2, "value": 0.5}
     assert score.interval == clustered_interval([1, 0, 1], ["ann-city", "ann-city", "k3"])
+    assert "notes" not in score.details
     json.dumps(score.as_dict())
 
 
@@ -90,6 +91,42 @@ def test_facts_may_be_numbered_from_0(tmp_path: Path) -> None:
     ]
     found = load_probes(write(tmp_path, rows), "knowledge")
     assert [probe.fact for probe in found] == ["0", "0", "1", "q3"]
+
+
+def test_equal_questions_are_one_fact_where_they_name_none(tmp_path: Path) -> None:
+    asked = {"prompt": "Who?", "answer": "Ada"}
+    brief = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}]
+    rows: list[dict[str, Any]] = [
+        {"id": "a", **asked},
+        {"id": "b", **asked},
+        {"id": "c", "fact": "own", **asked},
+        {"id": "d", "messages": brief, "answer": "Ada"},
+        {"id": "e", "suite": "retention", **asked},
+    ]
+    assert [probe.fact for probe in load_probes(write(tmp_path, rows))] == ["a", "a", "own", "d", "e"]
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_a_file_that_holds_its_questions_twice_tells_no_more(tmp_path: Path, samples: int) -> None:
+    rows = [{"id": f"{copy}{n}", "prompt": f"{n}?", "answer": "x"} for copy in "ab" for n in range(40)]
+    (way,) = ProbeQuestions(load_probes(write(tmp_path, rows))).ways()
+
+    def generate(chats: list[Any]) -> list[str]:
+        return ["x" if int(chat[-1]["content"][:-1]) < 30 else "y" for chat in chats]
+
+    score = evaluate(way, "knowledge", [generate] * samples)
+    facts = [f"a{n}" for n in range(40)] * 2 * samples
+    assert score.interval == clustered_interval([item.passed for item in score.items], facts)
+    (low, high), (low_alone, high_alone) = score.interval, wilson_interval(60, 80)
+    assert high - low > 1.2 * (high_alone - low_alone)
+    assert score.details["notes"] == ["40 of 80 questions repeat an earlier one: equal ones count as one"]
+
+
+def test_a_field_that_is_null_counts_as_absent(tmp_path: Path) -> None:
+    optional = ("id", "suite", "kind", "aliases", "fact", "fact_status", "was", "cycle", "passage", "tools")
+    rows = [{"prompt": f"{n}?", "answer": "x"} for n in range(2)]
+    nulls = [dict.fromkeys(optional) | row for row in rows]
+    assert load_probes(write(tmp_path, nulls)) == load_probes(write(tmp_path, rows))
 
 
 def test_interval_without_shared_facts_is_wide_enough(tmp_path: Path) -> None:

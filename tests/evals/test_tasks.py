@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from db.reads import queries
+from evals import nltk_sentences
 from evals.scores import Asked, ModelCalls, drawn
 from evals.tasks import names as task_names
 from evals.tasks import runner
@@ -21,7 +23,7 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluation.model_answers import ModelAnswers
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
-from recovery.errors import InputError
+from recovery.errors import InputError, RecoverError
 from tests.support import tiny
 
 CHOICE = """
@@ -104,6 +106,17 @@ def test_choices_and_written_answers_are_scored_by_the_tasks_own_rules(folder: P
         ("4", True),
         ("no", False),
     ]
+
+
+def test_a_sentence_model_is_there_before_a_task_is_loaded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """leaderboard_ifeval counts sentences too, and lm-eval downloads a model where NLTK finds none."""
+    import nltk
+
+    monkeypatch.setattr(nltk.data, "path", [])
+    tasks.prepare("sums", folder)
+    assert nltk_sentences.name() == "fallback"
 
 
 def judged_by(name: str, folder: Path) -> list[str]:
@@ -355,6 +368,43 @@ def test_a_checkpoint_is_asked_and_the_results_kept_in_lm_evals_layout(
     assert len(rows) == 5 and "doc_hash" in json.loads(rows[0])
 
 
+def test_a_resumed_evaluation_asks_no_task_again_that_it_has_finished(
+    ws: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run asks it all the same: the questions of tasks are not known beforehand."""
+    asked: list[str] = []
+    ask = tasks.evaluate
+
+    def noted(prepared: PreparedTask, *args: Any, **kwargs: Any) -> Any:
+        asked.append(prepared.name)
+        if asked == ["colours", "sums"]:
+            raise RecoverError("out of luck")
+        return ask(prepared, *args, **kwargs)
+
+    monkeypatch.setattr(tasks, "evaluate", noted)
+    wanted = job(ws, folder, "colours", "sums").model_copy(update={"reuse": True})
+    with pytest.raises(RecoverError, match="out of luck"):
+        evaluate(ws, wanted, key="first")
+    found = evaluate(ws, wanted, key="first")["scores"]
+    assert asked == ["colours", "sums", "sums"]
+    assert found["colours"]["n"] == 5 and queries.RECORDED_IN not in found["colours"]
+    assert evaluate(ws, wanted, key="second")["scores"]["colours"]["score"] == found["colours"]["score"]
+    assert asked[3:] == ["colours", "sums"]
+
+
+def test_a_model_that_thought_is_known_where_the_tasks_rules_cut_its_answers(
+    ws: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def think(answers: ModelAnswers, prompts: list[list[int]], *_: Any) -> list[list[int]]:
+        return [[*b"<think>Hm.</think>4. And on"] for _ in prompts]
+
+    monkeypatch.setattr(ModelAnswers, "_write", think)
+    found = evaluate(ws, job(ws, folder, "sums", tasks_in_chat=True))
+    assert found["scores"]["sums"]["mode"]["thinking"] is True
+    answers = {row["response"] for row in queries.items(ws.tracker.db, found["score_ids"]["sums"])}
+    assert answers == {"4"}
+
+
 @pytest.mark.parametrize(("asked", "written"), [(32, 32), (100_000, 2048 - len("0+0="))])
 def test_answers_are_as_long_as_the_task_and_the_model_allow(
     ws: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch, asked: int, written: int
@@ -370,6 +420,43 @@ def test_answers_are_as_long_as_the_task_and_the_model_allow(
     (folder / "sums.yaml").write_text(WRITE.replace("max_gen_toks: 8", f"max_gen_toks: {asked}"))
     evaluate(ws, job(ws, folder, "sums"))
     assert limits == [written]
+
+
+def test_a_prompt_that_leaves_no_room_for_the_answer_loses_its_beginning(
+    ws: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As prompts of many examples: the first such prompt ended the evaluation, after its earlier suites."""
+    written: list[tuple[list[list[int]], int]] = []
+
+    def noted(answers: ModelAnswers, prompts: list[list[int]], limit: int, *_: Any) -> list[list[int]]:
+        written.append((sorted(prompts, key=len), limit))
+        return [[*b"4"] for _ in prompts]
+
+    monkeypatch.setattr(ModelAnswers, "_write", noted)
+    rows = [{"question": f"{'?' * length}2+2=", "answer": "4"} for length in (0, 2040, 3000)]
+    (folder / "sums-data.json").write_text(json.dumps(rows))
+    found = evaluate(ws, job(ws, folder, "sums", "colours"))["scores"]
+    (((short, *long), limit),) = written
+    assert bytes(short) == b"2+2=" and limit == 8
+    assert [bytes(prompt) for prompt in long] == [b"?" * 2036 + b"2+2="] * 2
+    said = "2 prompts lost their beginning to leave room for the answer, as in lm-eval"
+    assert found["sums"]["notes"] == [said] and "notes" not in found["colours"]
+
+
+def test_an_answer_that_may_fill_the_context_leaves_its_prompt_half_of_it(
+    ws: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: list[int] = []
+
+    def noted(answers: ModelAnswers, prompts: list[list[int]], limit: int, *_: Any) -> list[list[int]]:
+        lengths.extend([*map(len, prompts), limit])
+        return [[*b"4"] for _ in prompts]
+
+    monkeypatch.setattr(ModelAnswers, "_write", noted)
+    (folder / "sums.yaml").write_text(WRITE.replace("max_gen_toks: 8", "max_gen_toks: 100000"))
+    (folder / "sums-data.json").write_text(json.dumps([{"question": "?" * 2000, "answer": "4"}]))
+    evaluate(ws, job(ws, folder, "sums"))
+    assert lengths == [1024, 1024]
 
 
 def test_rows_of_a_known_task_are_enough(tmp_path: Path) -> None:
@@ -554,8 +641,6 @@ def test_samples_differ_and_are_the_same_again(ws: Workspace, tmp_path: Path) ->
     asked = job(ws, tmp_path, "knowledge", probes=str(probes), samples=4)
     first = ws.tracker.db
     one, other = (evaluate(ws, asked)["score_ids"]["knowledge"] for _ in range(2))
-    from db.reads import queries
-
     answers = [[row["response"] for row in queries.items(first, number)] for number in (one, other)]
     assert answers[0] == answers[1]
     assert len(set(answers[0])) == 4

@@ -103,8 +103,9 @@ def test_each_axis_that_is_too_small_names_its_own_way_to_more_questions(
 @pytest.mark.parametrize("chooses", [True, False])
 def test_two_changed_facts_may_both_be_in_one_half(ws: Workspace, docs: Path, chooses: bool) -> None:
     """The half without them judges by the rest; the other cannot show of so few that they were updated."""
-    changed = {"prompt": "Where is Bo?", "answer": "Rome", "was": "Oslo"}
-    put(docs, "updates", [changed | {"id": name} for name in facts(ws, 2, chooses=chooses)])
+    changed = {"answer": "Rome", "was": "Oslo"}
+    names = facts(ws, 2, chooses=chooses)
+    put(docs, "updates", [changed | {"id": name, "prompt": f"Where is {name}?"} for name in names])
     found = tried(ws, docs, suites="ifeval,updates", recover_with="merge")
     first = found["tried"][0]
     (said,) = [words for words in first["words"] if words.startswith("updates")]

@@ -256,10 +256,17 @@ def test_a_failed_evaluation_is_read_by_none_but_itself(
     assert queries.RECORDED_IN not in resumed["scores"]["knowledge"]
 
 
-@pytest.mark.parametrize("sampler", ["http://127.0.0.1:1", "https://a,https://b"])
-def test_what_a_server_elsewhere_runs_is_not_known(ws: Workspace, tmp_path: Path, sampler: str) -> None:
+@pytest.mark.parametrize(
+    ("sampler", "known"),
+    [("http://127.0.0.1:1", False), ("https://a,https://b", False), ("server", True), ("inprocess", True)],
+)
+def test_what_a_server_elsewhere_runs_is_taken_for_the_same_within_a_run_alone(
+    ws: Workspace, tmp_path: Path, sampler: str, known: bool
+) -> None:
     served = pinned(ws, job(ws, probes(tmp_path), sampler=sampler))
-    assert [conditions.conditions(ws, served, suite) for suite in suites.suites_of(served)] == [None, None]
+    for suite in suites.suites_of(served):
+        one, again, other = (conditions.conditions(ws, served, suite, run) for run in ("one", "one", "other"))
+        assert one == again and (one == other) is known
 
 
 @pytest.mark.parametrize(("typed", "changes"), [([], {}), (["--ask-anew"], {"eval.reuse": False})])

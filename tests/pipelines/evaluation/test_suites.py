@@ -14,7 +14,7 @@ from evals.scores import Score
 from pipelines.config.jobs import EvalJob
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.evaluation.suites import Suite, facts_by_axis, independent_by_axis, suites_of
-from tests.support.small_cycles import lines
+from tests.support.small_cycles import ASKED, lines
 
 KINDS = ("direct", "cloze", "reverse", "reworded", "multihop")
 
@@ -124,6 +124,15 @@ def test_gaps_of_one_sentence_are_several_questions_about_one_fact(tmp_path: Pat
     ]
     asked = suites_of(job(("knowledge",), probes=str(lines(tmp_path / "probes.jsonl", rows))))
     assert (independent_by_axis(asked), facts_by_axis(asked)) == ({"knowledge": 6}, {"knowledge": 2})
+
+
+@pytest.mark.parametrize(("limit", "asked", "independent"), [(None, 8, 4), (3, 3, 3)])
+def test_equal_prompts_are_one_question(
+    tmp_path: Path, limit: int | None, asked: int, independent: int
+) -> None:
+    path = lines(tmp_path / "ifeval.jsonl", [{"prompt": f"Line {n}.", **ASKED} for n in range(4)] * 2)
+    (suite,) = suites_of(job(("ifeval",), ifeval=str(path), limit=limit))
+    assert (suite.answers, suite.independent) == (asked, independent)
 
 
 @pytest.mark.parametrize(

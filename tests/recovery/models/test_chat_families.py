@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from recovery.models.control_tokens import spells_end_of_text
 from recovery.teachers.contexts import Context, RowEncoder
 from recovery.teachers.likelihood import split_ids
 from tests.support import tiny
-from tests.support.chat_families import FAMILIES, Family
+from tests.support.chat_families import CHATML, FAMILIES, GLM, Family
 
 USER, ASSISTANT = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
 
@@ -41,6 +41,45 @@ def test_an_answer_ends_as_the_template_ends_a_turn(family: Family) -> None:
     answer = [token for token, is_target in zip(ids, targets, strict=True) if is_target]
     assert answer[-1] == family.ids((family.turn_end,))[0]
     assert family.encoder().text(answer).strip().endswith("b")
+
+
+def test_an_answer_that_is_given_stands_where_the_model_writes_its_own(family: Family) -> None:
+    chat = family.chat_model()
+    between: list[int] = []
+    if family is FAMILIES["gpt-oss"]:
+        channel, message = family.ids(("<|channel|>", "<|message|>"))
+        between = [channel, *b"final", message]
+    assert chat.before_answer([USER], "b") == [*chat.prompt_ids([USER]), *between]
+    assert split_ids(chat, [USER], "b") == (chat.before_answer([USER], "b"), [*b"b"])
+
+
+MARKS = ("<|START_RESPONSE|>", "<|END_RESPONSE|>")
+
+
+def answering(said: str) -> Family:
+    """A family that writes its answers so."""
+    template = CHATML.replace("m['content']", f"({said} if m['role'] == 'assistant' else m['content'])")
+    specials = (*FAMILIES["qwen"].specials, *MARKS)
+    return replace(FAMILIES["qwen"], specials=specials, template=template)
+
+
+def test_an_answer_that_is_given_stands_behind_the_mark_of_a_response() -> None:
+    family = answering(f"'{MARKS[0]}' + m['content'] + '{MARKS[1]}'")
+    chat = family.chat_model()
+    for asked in (USER, {"role": "user", "content": f"What is {MARKS[0]}?"}):
+        assert chat.before_answer([asked], "b") == [*chat.prompt_ids([asked]), *family.ids(MARKS[:1])]
+
+
+def test_an_answer_that_is_given_stands_on_the_line_on_which_the_template_writes_it() -> None:
+    short = replace(FAMILIES["glm-4"], template=GLM.replace("'<|assistant|>\n'", "'<|assistant|>'"))
+    chat = short.chat_model()
+    assert chat.before_answer([USER], "b") == [*chat.prompt_ids([USER]), *b"\n"]
+
+
+def test_no_thinking_is_put_before_an_answer_that_is_given() -> None:
+    """As templates of Qwen 3 write past answers: the model itself may think first."""
+    chat = answering("'<think>\n\n</think>\n\n' + m['content']").chat_model()
+    assert chat.before_answer([USER], "b") == chat.prompt_ids([USER])
 
 
 def test_likelihoods_and_divergences_read_the_opening_that_training_reads(family: Family) -> None:

@@ -18,6 +18,8 @@ BLOCKS = [
     "\n<thinking>Hm.</thinking>{}",
     "[THINK]Hm.[/THINK]{}",
     "<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>{}<|END_RESPONSE|>",
+    "<|START_RESPONSE|>{}<|END_RESPONSE|>",
+    "<|START_RESPONSE|>{}",
     "<|begin_of_thought|>Hm.<|end_of_thought|>{}",
     "<think>Hm.</think><answer>\n{}\n</answer>",
     "◁think▷Hm.◁/think▷{}",
@@ -92,6 +94,8 @@ def test_thinking_that_the_prompt_opened() -> None:
         "analysis of the data: assistant",
         " Analysis. The final answer is Paris.",
         "<thing>Paris</thing>",
+        "<answer>Paris</answer>",
+        "Write <|START_RESPONSE|> before <|END_RESPONSE|>",
         "I think [THINK] is a mark.",
         "",
     ],
@@ -124,6 +128,17 @@ def test_decoder_choice_keeps_marks_that_are_special_tokens() -> None:
     opening, closing, end = tokenizer.convert_tokens_to_ids(["[THINK]", "[/THINK]", "<|im_end|>"])
     assert encoder.answer([opening, *b"Hm.", closing, *b"Paris", end]) == ("Hm.", "Paris")
     assert encoder.text([opening, *b"Hm.", closing]) == "[THINK]Hm.[/THINK]"
+
+
+def test_an_answer_without_thinking_loses_the_marks_around_it() -> None:
+    """As Cohere's models write it; the marks are special tokens, which decoding keeps."""
+    marks = ["<|START_RESPONSE|>", "<|END_RESPONSE|>"]
+    tokenizer = tiny.tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": marks})
+    start, end = tokenizer.convert_tokens_to_ids(marks)
+    encoder = ChatEncoder(tokenizer)
+    assert encoder.answer([start, *b"Oslo", end]) == encoder.answer([*b"Oslo"]) == ("", "Oslo")
+    assert encoder.answer([start, *b"Oslo, or"]) == ("", "Oslo, or")
 
 
 def test_channels_are_read_from_token_ids() -> None:
