@@ -56,8 +56,6 @@ class Workspace:
         if not create and db_url is None and "://" not in database and not Path(database).exists():
             raise _uninitialised(home)
         _require_server(database)
-        if create and "://" not in database:
-            _make_private(Path(database))
         shown = progress or Progress(quiet=True)
         there = Database.open(database, create=create)
         ws = cls(home, Tracker(there, project=home_project.project_of(home, there)), shown, implicit)
@@ -250,14 +248,6 @@ def _make(home: Path) -> None:
         raise InputError(
             f"--home {home} cannot be made: {error.strerror}: choose a folder you may write to"
         ) from error
-
-
-def _make_private(path: Path) -> None:
-    """Create a database file that only its owner can read; SQLite's other files take over its mode."""
-    try:
-        path.touch(mode=0o600, exist_ok=True)
-    except OSError:  # in a folder that is missing, or may not be written: opening it says so
-        return
 
 
 def database_of(home: Path) -> str:
