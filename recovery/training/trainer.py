@@ -21,6 +21,7 @@ from recovery.forward.hidden_states import is_adapter
 from recovery.memory import ran_out
 from recovery.objective.signal_survey import SignalSurvey
 from recovery.seeds import step_seed
+from recovery.storage.training_state import TrainState
 from recovery.training.config import TrainConfig
 from recovery.training.learning_rate import learning_rate_at
 from recovery.training.precision import fp32_on_tensor_cores, matmul_precision
@@ -30,7 +31,6 @@ from recovery.training.updater import LossFunction, Microbatch, RunningSums, Upd
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
-    from recovery.storage.training_state import TrainState
 
 log = logging.getLogger(__name__)
 
