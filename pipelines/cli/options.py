@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from db.redact import redact, redact_text
 from pipelines.config.seeds import MOST_SEED
+from pipelines.runs.launch import launch
+from recovery.errors import InputError
+from recovery.launch_env import launched
+from recovery.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from pipelines.runs.progress import Progress
@@ -64,8 +69,6 @@ class Session:
         """Refuse a home that was only found, in a place that is not the user's own."""
         if self.home is not None or not self.place.exists():
             return
-        from recovery.errors import InputError
-
         place = self.place.resolve()
         named = f"to use it, give --home {DEFAULT_HOME}"
         if docs is not None and place.is_relative_to(docs.resolve()):
@@ -75,9 +78,6 @@ class Session:
 
     def show(self, data: Any, human: Callable[[], str] | str) -> None:
         """Print one JSON document, or text for a person, without secrets."""
-        from db.redact import redact, redact_text
-        from recovery.printable import printable, printable_json
-
         self.end_line()
         if self.json:
             document = json.dumps(finite(redact(data)), indent=2, ensure_ascii=False, default=str)
@@ -113,8 +113,6 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 def refuse_beside(option: str, ignored: Callable[[str], bool]) -> None:
     """Refuse options that were typed beside one with which they have no effect, by their names."""
-    from recovery.errors import InputError
-
     context = click.get_current_context()
     for param in context.command.params:
         name = str(param.name)
@@ -213,9 +211,6 @@ def several(command: F) -> F:
 
 
 def _launch(ctx: click.Context, param: click.Parameter, count: int | None) -> None:
-    from pipelines.runs.launch import launch
-    from recovery.launch_env import launched
-
     if count and count > 1 and launched() == 1:
         session = ctx.ensure_object(Session)
         home = session.place if session.home else None

@@ -10,6 +10,7 @@ import click
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, several, shared, table
+from recovery.errors import GateError
 
 Row = dict[str, Any]
 
@@ -70,8 +71,6 @@ def pilot_command(session: Session, /, docs: Path, budget: float, **options: Any
 
 def require_proposal(found: Row) -> None:
     """Exit with code 3 for a pilot that proposes nothing."""
-    from recovery.errors import GateError
-
     if found["proposal"] is None:
         raise GateError(found["words"])
 

@@ -10,6 +10,7 @@ import click
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, several, shared, table
+from recovery.errors import InputError
 
 
 @click.command("midtrain")
@@ -192,8 +193,6 @@ def merge_command(
 
 def _refuse_of_sweep(session: Session, suites: str | None) -> None:
     """Refuse options that a single merge would ignore."""
-    from recovery.errors import InputError
-
     typed = [*(["suite"] if suites else []), *(key.removeprefix("eval.") for key in session.changes)]
     if typed:
         raise InputError(f"--{typed[0]} has no effect with --weight: it belongs to --sweep")
