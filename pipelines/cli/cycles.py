@@ -121,9 +121,9 @@ def demo_story(cycles: list[dict[str, Any]], home: Path) -> str:
 @setting_options.ask_anew
 @setting_options.strict
 @setting_options.midtrain_method("--midtrain-method")
-@setting_options.midtrain_rate
-@setting_options.midtrain_epochs
-@setting_options.midtrain_steps
+@setting_options.learning_rate("midtrain", "--midtrain-rate")
+@setting_options.epochs("--midtrain-epochs")
+@setting_options.steps("midtrain", "--midtrain-steps")
 @setting_options.midtrain_tokens
 @setting_options.mix
 @setting_options.freeze_embeddings

@@ -18,7 +18,7 @@ from recovery.errors import InputError
 @common.student
 @setting_options.midtrain_method("--method")
 @setting_options.steps("midtrain")
-@setting_options.epochs
+@setting_options.epochs("--epochs")
 @setting_options.learning_rate("midtrain")
 @setting_options.mix
 @common.augment
