@@ -223,10 +223,11 @@ def state_words(row: dict[str, Any]) -> str:
     return f"{row['status']}, stalled since {since} UTC" if since else str(row["status"])
 
 
-def table(rows: list[dict[str, Any]], columns: list[str]) -> str:
-    """Format rows as aligned columns; nothing is wrapped or cut."""
+def table(rows: list[dict[str, Any]], columns: list[str] | None = None) -> str:
+    """Format rows as aligned columns, those of the first row unless named; nothing is wrapped or cut."""
     if not rows:
         return "nothing yet"
+    columns = columns or list(rows[0])
     cells = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     return "\n".join(

@@ -88,7 +88,7 @@ def pilot_text(found: Row) -> str:
         for row in found["pilots"]
     ]
     lines = [
-        table(measured, list(measured[0])),
+        table(measured),
         "",
         f"{found['sample']['questions']} {found['sample']['asked']} that the student did not answer; "
         f"{found['sample']['sampled_texts']} texts, {found['sample']['sampled_tokens']:,} of "
@@ -108,7 +108,7 @@ def pilot_text(found: Row) -> str:
         if row
     ]
     if rows:
-        lines += ["", table(rows, list(rows[0]))]
+        lines += ["", table(rows)]
     return "\n".join([*lines, "", found["words"], *([found["command"]] if found["command"] else [])])
 
 

@@ -198,7 +198,7 @@ def query_command(session: Session, sql: str) -> None:
 
     with session.workspace() as ws:
         rows = queries.select(ws.tracker.db, sql)
-        session.show(rows, lambda: table(rows, list(rows[0]) if rows else []))
+        session.show(rows, lambda: table(rows))
 
 
 @click.command("prune")

@@ -184,7 +184,7 @@ def merge_command(
         if weights is not None:
             swept = sweep_job(ws, weights, merge_job(ws, 0.0, **mixed), suites, session.changes)
             found = sweep(ws, swept, key=ws.new_key())
-            session.show(found, lambda: table(found["points"], list(found["points"][0])))
+            session.show(found, lambda: table(found["points"]))
             return
         _refuse_of_sweep(session, suites)
         found = merge(ws, merge_job(ws, float(weight or 0), **mixed), key=ws.new_key())
