@@ -20,7 +20,7 @@ from evals.exact import MOST_PAIRS, exact_p, needed_pairs, paired_lower_bound, p
 from evals.intervals import Floats, Interval, cautious_effect
 from recovery.errors import InputError
 
-PLANNED_DISCORDANCE = 0.10  # default share of prompts that flip between two equal checkpoints
+PLANNED_DISCORDANCE = 0.10  # share of prompts that flip between two equal checkpoints
 WANTED_POWER = 0.8
 
 
@@ -190,16 +190,14 @@ def _planned_pairs(discordance: float, margin: float, alpha: float) -> int:
     return next(n for n in count(1) if _planned_power(n, discordance, margin, alpha))
 
 
-def chance_to_pass(
-    items: float, margin: float = 0.03, alpha: float = 0.05, discordance: float = PLANNED_DISCORDANCE
-) -> float:
+def chance_to_pass(items: float, margin: float = 0.03, alpha: float = 0.05) -> float:
     """Return the probability that a checkpoint that lost nothing passes on this many independent items."""
-    return _planned_power(max(1, int(items)), discordance, margin, alpha)
+    return _planned_power(max(1, int(items)), PLANNED_DISCORDANCE, margin, alpha)
 
 
-def items_to_pass(margin: float = 0.03, alpha: float = 0.05, discordance: float = PLANNED_DISCORDANCE) -> int:
+def items_to_pass(margin: float = 0.03, alpha: float = 0.05) -> int:
     """Return on how many independent items a checkpoint that lost nothing passes with a power of 80 %."""
-    return _planned_pairs(discordance, margin, alpha)
+    return _planned_pairs(PLANNED_DISCORDANCE, margin, alpha)
 
 
 def compare(

@@ -41,10 +41,9 @@ class Tracker:
         self,
         where: str | os.PathLike[str] | Database,
         *,
-        create: bool = True,
         project: str = DEFAULT_PROJECT,
     ) -> None:
-        there = where if isinstance(where, Database) else Database.open(where, create=create)
+        there = where if isinstance(where, Database) else Database.open(where)
         self.db = there.of_project(project)
 
     def __enter__(self) -> Self:
