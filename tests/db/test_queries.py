@@ -433,8 +433,6 @@ def test_a_short_curve_comes_whole(tracker: Tracker) -> None:
         (0, None, "nan"),
         (5, 3.0, None),
     ]
-    assert [row["step"] for row in curves.metric_series(tracker.db, run.id, "loss", after=-2)] == [0, 5]
-    assert curves.metric_series(tracker.db, run.id, "loss", after=5) == []
     assert (
         curves.metric_series(tracker.db, run.id, "other")
         == curves.metric_series(tracker.db, "other", "loss")
@@ -461,6 +459,20 @@ def test_a_long_curve_is_thinned_without_losing_its_peaks(tracker: Tracker) -> N
     }
     assert max(row["high"] for row in rows) == 1e6
     assert [(row["step"], row["special"]) for row in rows if row["special"]] == [(771, "inf")]
+
+
+def test_metrics_step_by_step(tracker: Tracker) -> None:
+    run = tracker.start_run("distill")
+    for step, kl in ((9, 0.5), (0, 2.0), (3, math.nan)):
+        record_metrics(tracker, run.id, step, {"loss": step, "kl": kl, "lr": 1.0})
+    found = curves.metrics_by_step(tracker.db, run.id, ["loss", "kl"])
+    assert list(found.items()) == [
+        (0, {"loss": 0.0, "kl": 2.0}),
+        (3, {"loss": 3.0}),
+        (9, {"loss": 9.0, "kl": 0.5}),
+    ]
+    assert list(curves.metrics_by_step(tracker.db, run.id, ["kl"], before=9)) == [0]
+    assert curves.metrics_by_step(tracker.db, run.id, ["other"]) == {}
 
 
 def test_names_and_latest_values(tracker: Tracker) -> None:
