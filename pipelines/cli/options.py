@@ -15,11 +15,11 @@ import click
 from click.core import ParameterSource
 
 from db.redact import redact, redact_text
-from pipelines.config.seeds import MOST_SEED
 from pipelines.runs.launch import launch
 from recovery.errors import InputError
 from recovery.launch_env import launched
 from recovery.printable import printable, printable_json
+from recovery.seeds import MOST_SEED
 
 if TYPE_CHECKING:
     from pipelines.runs.progress import Progress

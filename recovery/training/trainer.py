@@ -22,8 +22,7 @@ from recovery.memory import ran_out
 from recovery.objective.signal_survey import SignalSurvey
 from recovery.seeds import step_seed
 from recovery.storage.training_state import TrainState
-from recovery.training.config import TrainConfig
-from recovery.training.learning_rate import learning_rate_at
+from recovery.training.config import TrainConfig, learning_rate_at
 from recovery.training.precision import fp32_on_tensor_cores, matmul_precision
 from recovery.training.resumption import Progress, Saver
 from recovery.training.token_loss import TokenLoss
