@@ -150,7 +150,7 @@ def _checked(
     try:
         with matmul_precision("highest"):
             reason = should_stop(progress.steps, dict(progress.unchecked or {})) if should_stop else None
-            checked = replace(checked, stopped=distributed.share(reason))
+            checked = replace(checked, stopped=distributed.broadcast(reason))
     except Unstable:  # resuming goes on behind this step, without the alarm
         saver.reach(checked)
         raise
