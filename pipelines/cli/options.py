@@ -66,7 +66,7 @@ class Session:
         return Workspace.open(self.place, self.db, self.progress, create=create, implicit=implicit)
 
     def refuse_foreign(self, docs: Path | None) -> None:
-        """Refuse a home that was only found, in a place that is not the user's own."""
+        """Refuse an unnamed ./.recover inside the documents or owned by another user."""
         if self.home is not None or not self.place.exists():
             return
         place = self.place.resolve()

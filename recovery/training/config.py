@@ -11,7 +11,7 @@ SCHEDULES = ("cosine", "linear", "constant")
 
 
 def warmup_within(asked: int, steps: int) -> int:
-    """Return the warm-up steps of so many: at most a tenth, as a short run could otherwise be all warm-up."""
+    """Cap the warm-up at a tenth of the steps: a short run could otherwise be all warm-up."""
     return min(asked, steps // 10)
 
 

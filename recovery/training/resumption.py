@@ -30,7 +30,10 @@ class Stateful(Protocol):
 
 @runtime_checkable
 class BeginsEarly(Protocol):
-    """Batches of which the next step may be under way: a resumed run would not have what it has begun."""
+    """Batches that may already sample the next step.
+
+    Those samples are lost on resume, so no unplanned state is saved.
+    """
 
     def has_begun(self) -> bool: ...
 

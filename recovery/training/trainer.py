@@ -73,11 +73,11 @@ def train(
 ) -> TrainReport:
     """Train `chat_model` in place, resuming from the saved `state` if there is one. Steps count from 1.
 
-    Training that fails or is interrupted saves its last whole step, where the weights are still its own.
-    `on_metrics` receives every step's metrics; `should_stop` may return a reason to end early. A training
-    that ended while a step was checked resumes with that step's checks. With several processes, `on_metrics`
-    is called on rank 0 only, and rank 0's result of `should_stop` counts. What it reads of a sharded model
-    it reads inside `distributed.gathered`.
+    Training that fails or is interrupted saves the last completed step, unless a later update has changed the
+    weights. `on_metrics` receives every step's metrics; `should_stop` may return a reason to end early. A
+    training that ended while a step was checked resumes with that step's checks. With several processes,
+    `on_metrics` is called on rank 0 only, and rank 0's result of `should_stop` counts. What it reads of a
+    sharded model it reads inside `distributed.gathered`.
     """
     with naming_lack_of_memory("before its first step", chat_model.model):
         updater = Updater(chat_model, config)
@@ -141,9 +141,9 @@ def _trained(
 def _checked(
     saver: Saver, progress: Progress, should_stop: Callable[[int, dict[str, float]], str | None] | None
 ) -> Progress:
-    """Ask whether to end behind a whole step: rank 0's reason counts. Save the state where there is one.
+    """Run the stop checks after a completed step, at full fp32 precision like evaluations.
 
-    Checks measure as what they compare with was measured.
+    Rank 0's reason counts; if there is one, save the state.
     """
     saver.reach(progress)
     checked = replace(progress, unchecked=None)
