@@ -250,7 +250,7 @@ class Verdict(Base):
     lost: Mapped[int | None]
     p_value: Mapped[float | None]
     needed_n: Mapped[int | None] = mapped_column(BigInteger)
-    details: Mapped[JSONObject]  # further numbers: power, other tests
+    details: Mapped[JSONObject]  # further numbers, other tests
 
 
 class Review(Base):

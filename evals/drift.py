@@ -20,6 +20,8 @@ from recovery.errors import InputError
 Floats = NDArray[np.float64]
 _WORD = re.compile(r"\w+|[^\w\s]", re.UNICODE)
 _MOST = 2000  # rows of one set that a kernel is computed on
+_COLUMNS = 512  # of hashed words
+_DIRECTIONS = 128  # of projections
 
 
 def forgetting(base: float, post: float) -> float:
@@ -32,12 +34,12 @@ def retention_ratio(base: float, post: float) -> float | None:
     return post / base if base else None
 
 
-def lexical_features(texts: Sequence[str], dimensions: int = 512) -> Floats:
+def lexical_features(texts: Sequence[str]) -> Floats:
     """Count each text's words in hashed columns; rows are normalised to length 1."""
-    rows = np.zeros((len(texts), dimensions))
+    rows = np.zeros((len(texts), _COLUMNS))
     for row, text in zip(rows, texts, strict=True):
         for word in words(text):
-            row[zlib.crc32(word.encode()) % dimensions] += 1
+            row[zlib.crc32(word.encode()) % _COLUMNS] += 1
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12))
 
 
@@ -73,10 +75,10 @@ def centroid_distance(x: Floats, y: Floats) -> float:
     return float(np.linalg.norm(x.mean(axis=0) - y.mean(axis=0)))
 
 
-def sliced_wasserstein(x: Floats, y: Floats, directions: int = 128, seed: int = 0) -> float:
+def sliced_wasserstein(x: Floats, y: Floats) -> float:
     """Return the mean Wasserstein-1 distance of projections on random directions (Rabin et al. 2012)."""
     x, y = _same_width(x, y)
-    arrows = np.random.default_rng(seed).standard_normal((x.shape[1], directions))
+    arrows = np.random.default_rng(0).standard_normal((x.shape[1], _DIRECTIONS))
     arrows /= np.linalg.norm(arrows, axis=0)
     grid = (np.arange(512) + 0.5) / 512
     one, other = (np.quantile(rows @ arrows, grid, axis=0, method="inverted_cdf") for rows in (x, y))

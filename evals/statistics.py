@@ -1,9 +1,8 @@
-"""Test paired differences of passes: pure functions on arrays, seeded, without I/O.
+"""Test paired differences of passes: pure functions on arrays, without I/O.
 
 "Recovered" is a claim of non-inferiority: the one-sided 95 % lower bound of (after - before), paired by
 prompt, lies above minus the margin. "Not recovered" is a claim too: the one-sided upper bound lies below
-minus the margin. Anything else is underpowered. The bounds are the exact ones of evals/exact.py; the
-bootstrap interval that is common in the literature is reported beside them.
+minus the margin. Anything else is underpowered. The bounds are the exact ones of evals/exact.py.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from numpy.typing import ArrayLike
 from scipy import optimize, special
 
 from evals.exact import MOST_PAIRS, exact_p, needed_pairs, paired_lower_bound, power
-from evals.intervals import Floats, Interval, cautious_effect, numbered
+from evals.intervals import Floats, Interval, cautious_effect
 from recovery.errors import InputError
 
-PLANNED_DISCORDANCE = 0.10  # default share of prompts that flip between two equal checkpoints
+PLANNED_DISCORDANCE = 0.10  # share of prompts that flip between two equal checkpoints
 WANTED_POWER = 0.8
 
 
@@ -50,12 +49,9 @@ class Claim:
 class NonInferiority(Claim):
     """Claim about a share of passes, by an exact test.
 
-    `p_mcnemar` tests difference = 0; `power` is the probability of "passed" at a true difference of 0 and the
-    observed discordance (for a negative margin: at a true difference of 1)."""
+    `p_mcnemar` tests difference = 0."""
 
     p_mcnemar: float
-    power: float
-    bootstrap: Interval
     design_effect: float
 
 
@@ -119,7 +115,6 @@ def _claim(
     change = _changes(after, before)
     gained, lost, n = _counts(change)
     effect = cautious_effect(change, clusters)
-    discordance = (gained + lost) / n
     cautious = _shrink(gained, lost, n, effect)
     p_value = exact_p(*cautious, -margin)
     decided = outcome(gained, lost, n, margin, alpha, effect)
@@ -135,9 +130,7 @@ def _claim(
         n=n,
         p_value=p_value,
         p_mcnemar=_clustered_mcnemar(gained, lost, n, effect),
-        power=_planned_power(cautious[2], discordance, margin, alpha),
         needed_n=max(needed, n + 1) if decided == "underpowered" else needed,
-        bootstrap=paired_bootstrap(after, before, confidence=1 - 2 * alpha, clusters=clusters),
         design_effect=effect,
         alpha=alpha,
     )
@@ -200,16 +193,14 @@ def _planned_pairs(discordance: float, margin: float, alpha: float) -> int:
     return next(n for n in count(1) if _planned_power(n, discordance, margin, alpha))
 
 
-def chance_to_pass(
-    items: float, margin: float = 0.03, alpha: float = 0.05, discordance: float = PLANNED_DISCORDANCE
-) -> float:
+def chance_to_pass(items: float, margin: float = 0.03, alpha: float = 0.05) -> float:
     """Return the probability that a checkpoint that lost nothing passes on this many independent items."""
-    return _planned_power(max(1, int(items)), discordance, margin, alpha)
+    return _planned_power(max(1, int(items)), PLANNED_DISCORDANCE, margin, alpha)
 
 
-def items_to_pass(margin: float = 0.03, alpha: float = 0.05, discordance: float = PLANNED_DISCORDANCE) -> int:
+def items_to_pass(margin: float = 0.03, alpha: float = 0.05) -> int:
     """Return on how many independent items a checkpoint that lost nothing passes with a power of 80 %."""
-    return _planned_pairs(discordance, margin, alpha)
+    return _planned_pairs(PLANNED_DISCORDANCE, margin, alpha)
 
 
 def compare(
@@ -292,26 +283,6 @@ def _clustered_mcnemar(gained: int, lost: int, n: int, effect: float) -> float:
     fewer = min(gained, lost)
     more, fewer, _ = _shrink(more, fewer, n, effect)
     return mcnemar(more, fewer)
-
-
-def paired_bootstrap(
-    after: ArrayLike,
-    before: ArrayLike,
-    confidence: float = 0.95,
-    clusters: Sequence[object] | None = None,
-    draws: int = 10_000,
-    seed: int = 0,
-) -> Interval:
-    """Return the percentile interval of mean(after - before), drawing whole clusters with replacement."""
-    change = _changes(after, before)
-    index_N = np.arange(change.size) if clusters is None else numbered(clusters, change.size)
-    sums_K = np.bincount(index_N, weights=change)
-    sizes_K = np.bincount(index_N)
-    kinds, counts = np.unique(np.stack([sums_K, sizes_K], axis=1), axis=0, return_counts=True)
-    drawn = np.random.default_rng(seed).multinomial(counts.sum(), counts / counts.sum(), size=draws)
-    means = (drawn @ kinds[:, 0]) / (drawn @ kinds[:, 1])
-    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return float(low), float(high)
 
 
 # --- many comparisons ------------------------------------------------------------------------------------

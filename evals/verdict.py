@@ -226,7 +226,7 @@ def _answered(stages: Stages) -> looks.Stages:
 
 
 def _row(axis: Axis, result: NonInferiority) -> dict[str, Any]:
-    row = asdict(result) | {"bootstrap": list(result.bootstrap), "outcome": axis.words(result.outcome)}
+    row = asdict(result) | {"outcome": axis.words(result.outcome)}
     return row | {"axis": axis.name, "suite": axis.suite, "reference": axis.reference}
 
 

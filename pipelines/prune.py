@@ -14,7 +14,7 @@ from db.errors import BadRequest, NotFound
 from db.reads import queries
 from db.reads.checkpoints import before_current
 from pipelines.runs.stage_runner import exclusive, worked_on
-from pipelines.runs.unfinished import bytes_of, root_of, states_of, with_stages
+from pipelines.runs.unfinished import root_of, states_of, with_stages
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.storage import atomic_dirs
@@ -44,7 +44,7 @@ def give_up(ws: Workspace, run_id: str, *, cycles: int = CYCLES, remove: bool = 
     own = _own(ws, run)
     its, kept = _of_its_own(ws, own, cycles)
     states = states_of(ws, own)
-    held = bytes_of(states)
+    held = sum(map(atomic_dirs.bytes_of, states))
     freed = held + sum(row["bytes"] for row in its)
     if remove:
         with exclusive(ws.run_directory(run["id"])):
@@ -115,7 +115,7 @@ def _held(ws: Workspace, own: list[Row], cycles: int, makers: Collection[str]) -
     """Return the bytes of the states of a run and its stages, and of the checkpoints that only they need."""
     made_any = any(stage["id"] in makers for stage in own)  # else there is nothing to look up
     its = _of_its_own(ws, own, cycles)[0] if made_any else []
-    return bytes_of(states_of(ws, own)) + sum(row["bytes"] for row in its)
+    return sum(map(atomic_dirs.bytes_of, states_of(ws, own))) + sum(row["bytes"] for row in its)
 
 
 def _spare(ws: Workspace, cycles: int, given_up: Collection[str] = ()) -> tuple[list[Row], int]:

@@ -17,7 +17,7 @@ def follow() -> None:
     """Join trainings until the first process has ended its command."""
     distributed.start()
     unset: Call | None = None  # the value comes from the first process
-    while (order := distributed.share(unset)) is not None:
+    while (order := distributed.broadcast(unset)) is not None:
         _take_part(order)
     distributed.stop()
 

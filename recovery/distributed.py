@@ -82,7 +82,7 @@ def _gloo_group() -> Any:
     return dist.new_group(backend="gloo", timeout=PATIENCE)
 
 
-def share(value: T) -> T:
+def broadcast(value: T) -> T:
     """Broadcast rank 0's value to all processes."""
     if world() == 1:
         return value
@@ -102,16 +102,16 @@ def gather(value: T) -> list[T]:
 
 def once(work: Callable[[], T]) -> T:
     """Run the work on rank 0 only and broadcast its result, so that one process reads and writes files."""
-    return share(work() if rank() == 0 else None)  # type: ignore[return-value]
+    return broadcast(work() if rank() == 0 else None)  # type: ignore[return-value]
 
 
 def in_turn(work: Callable[[], T]) -> T:
     """Run the work on rank 0 first, then on the others, which can read the files that it has written."""
     if rank():
-        share(None)
+        broadcast(None)
         return work()
     found = work()
-    share(None)
+    broadcast(None)
     return found
 
 

@@ -1,8 +1,10 @@
-"""Seeds derived from a run's seed."""
+"""The seed of a run, and the seeds derived from it."""
 
 from __future__ import annotations
 
 import hashlib
+
+MOST_SEED = 2**32 - 1  # what random generators take and databases hold
 
 
 def step_seed(seed: int, step: int) -> int:

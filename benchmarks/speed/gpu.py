@@ -27,10 +27,11 @@ from benchmarks.common import Report, Row, markdown_table, run
 from benchmarks.ledger import put
 from benchmarks.speed import plan_memory
 from benchmarks.speed.plan_memory import Batches, Sizes, loaded, random_rows, train_on
-from pipelines.machine.gpus import GIB, Gpu, parse_gpus
+from pipelines.machine.gpus import Gpu, parse_gpus
 from pipelines.machine.model_sizes import read_size
 from pipelines.machine.stage_estimates import READING_SHARE, SCORING_SHARE, TRAINING_SHARE
 from pipelines.runs.cost import Flops
+from recovery.memory import GIB
 from tests.support import tiny
 
 if TYPE_CHECKING:

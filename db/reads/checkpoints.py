@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from db.errors import BadRequest, NotFound, TrackerError
-from db.reads.rows import Row, page_of, rows_of, runs_of
+from db.reads.rows import Row, newest_first, rows_of, runs_of
 from db.schema import (
     DECIDING,
     DEFAULT_PROJECT,
@@ -34,10 +34,10 @@ def checkpoint(database: Database, reference: str) -> Row:
     return _as_here(database, query)[0]
 
 
-def checkpoints(database: Database, *, before: str | None = None, limit: int | None = 50) -> list[Row]:
-    """Return checkpoints with their aliases, newest first; `before` is the id of the previous page's last."""
+def checkpoints(database: Database, *, limit: int | None = 50) -> list[Row]:
+    """Return checkpoints with their aliases, newest first."""
     mine = sa.select(CheckpointPlace.checkpoint_id).where(CheckpointPlace.project == database.project)
-    query = page_of(Checkpoint, Checkpoint.created_at, before).where(Checkpoint.id.in_(mine))
+    query = newest_first(Checkpoint, Checkpoint.created_at).where(Checkpoint.id.in_(mine))
     return _as_here(database, query.limit(limit))
 
 

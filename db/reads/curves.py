@@ -55,23 +55,16 @@ def last_values(database: Database, run_ids: Sequence[str], name: str) -> dict[s
     return {row.run_id: row.value for row in rows}
 
 
-def metric_series(
-    database: Database, run_id: str, name: str, *, after: int | None = None, points: int = 1000
-) -> Rows:
+def metric_series(database: Database, run_id: str, name: str, *, points: int = 1000) -> Rows:
     """Return a metric in at most `points` stretches of equal length in steps: mean, low and high of each.
 
-    `special` names the worst of a stretch's NaN ("nan") and infinities, which the numbers leave out. `after`
-    restricts to later steps, so that a live page reads only new points."""
-    here = (
-        Metric.run_id == run_id,
-        Metric.name == name,
-        Metric.step > (-(2**63) if after is None else after),
-    )
+    `special` names the worst of a stretch's NaN ("nan") and infinities, which the numbers leave out."""
+    here = Metric.run_id == run_id, Metric.name == name
     with database.read() as connection:
         low, high = _range(connection, here)
         if low is None or high is None:
             return []
-        query = _stretches(connection, low, high, -(-(high - low + 1) // points), here[:2])
+        query = _stretches(connection, low, high, -(-(high - low + 1) // points), here)
         return [dict(zip(POINT, row, strict=True)) for row in connection.scalars(query) if row[-1]]
 
 
@@ -131,17 +124,18 @@ def _array(connection: Connection) -> Any:
 
 
 def metrics_by_step(
-    database: Database, run_id: str, names: Sequence[str], *, before: int
-) -> list[dict[str, float]]:
-    """Return some metrics step by step, up to but excluding a step; NaN and infinity are left out."""
-    here = Metric.run_id == run_id, Metric.name.in_(names), Metric.step < before
+    database: Database, run_id: str, names: Sequence[str], *, before: int | None = None
+) -> dict[int, dict[str, float]]:
+    """Return some metrics by step, of all steps or of those below `before`; NaN and infinity are left out."""
+    query = select(Metric.step, Metric.name, Metric.value)
+    query = query.where(Metric.run_id == run_id, Metric.name.in_(names))
+    query = query if before is None else query.where(Metric.step < before)
     found: dict[int, dict[str, float]] = {}
     with database.read() as connection:
-        points = connection.execute(select(Metric.step, Metric.name, Metric.value).where(*here))
-        for step, name, value in points:
+        for step, name, value in connection.execute(query):
             if value is not None:
                 found.setdefault(step, {})[name] = value
-    return [found[step] for step in sorted(found)]
+    return {step: found[step] for step in sorted(found)}
 
 
 def metric_means(

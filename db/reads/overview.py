@@ -19,6 +19,7 @@ from db.session import Database
 SUITES = ("ifeval", "knowledge", "retention")
 TRAINING = ("midtrain", "distill")
 SEARCH = "locate"  # kind of the run above mixtures that are no way to recover
+COMPARED = 100  # runs that are compared as methods
 
 Row = dict[str, Any]
 Questions = tuple[str | None, int]  # what a score was measured on: its item set and how many items
@@ -48,7 +49,7 @@ def training_runs(database: Database, *, limit: int = 60, run_ids: Sequence[str]
     return [row | {"method": ((row.pop("config") or {}).get("settings") or {}).get("method")} for row in rows]
 
 
-def race(database: Database, *, student: str | None = None, limit: int = 100) -> list[Row]:
+def race(database: Database, *, student: str | None = None) -> list[Row]:
     """Return finished recovery runs, newest first: method, student, teacher, checkpoint, cost, scores.
 
     Not among them are the mixtures of a search, each of which shows what a part of the weights has lost.
@@ -66,7 +67,7 @@ def race(database: Database, *, student: str | None = None, limit: int = 100) ->
     )
     above = aliased(Run)
     query = sa.select(*columns).join(Cycle, of_cycle(), isouter=True)
-    query = query.join(above, above.id == Run.parent_id, isouter=True).limit(limit)
+    query = query.join(above, above.id == Run.parent_id, isouter=True).limit(COMPARED)
     query = query.where(Run.project == database.project, Run.kind.in_(RECOVERY), Run.status == "done")
     query = query.where(above.kind.is_distinct_from(SEARCH))
     if student is not None:

@@ -27,7 +27,7 @@ from db.reads.checkpoints import (
 from db.reads.cycles import cycle, cycle_models, cycles
 from db.reads.flips import compared, flips, flips_of_scores, ledger, ledger_items, paired_suites
 from db.reads.readonly import select
-from db.reads.rows import Row, of_cycle, only, page_of, rows_of, runs_of
+from db.reads.rows import Row, newest_first, of_cycle, only, rows_of, runs_of
 from db.reads.stages import ItemFilter, cycle_numbers, flip_counts, item_prompts, side_by_side, stage_scores
 from db.schema import Cycle, Document, Item, Review, Run, Score
 from db.session import Database
@@ -93,11 +93,10 @@ def runs(
     status: str | None = None,
     parent: str | None = None,
     parents: Sequence[str] | None = None,
-    before: str | None = None,
     limit: int | None = 50,
 ) -> list[Row]:
-    """Return runs, newest first; `before` is the id of the previous page's last run."""
-    query = page_of(Run, Run.ordinal, before).where(Run.project == database.project).limit(limit)
+    """Return runs, newest first."""
+    query = newest_first(Run, Run.ordinal).where(Run.project == database.project).limit(limit)
     for column, value in ((Run.kind, kind), (Run.status, status), (Run.parent_id, parent)):
         query = query if value is None else query.where(column == value)
     return runs_of(database, query if parents is None else query.where(Run.parent_id.in_(parents)))
@@ -134,7 +133,7 @@ def unfinished_runs(database: Database) -> list[Row]:
     """Return the runs that `recover resume` may continue: not done, without a parent, and with a key, which
     a run that was given up has lost; newest first."""
     mine = Run.project == database.project, Run.parent_id.is_(None), Run.status != "done"
-    query = page_of(Run, Run.ordinal, None).where(*mine, Run.key.is_not(None))
+    query = newest_first(Run, Run.ordinal).where(*mine, Run.key.is_not(None))
     return runs_of(database, query)
 
 

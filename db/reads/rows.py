@@ -1,4 +1,4 @@
-"""Read rows of a query as plain dicts: all of them, a page, or the only one."""
+"""Read rows of a query as plain dicts: all of them, or the only one."""
 
 from __future__ import annotations
 
@@ -36,14 +36,10 @@ def of_cycle() -> sa.ColumnElement[bool]:
     return Cycle.run_id.in_([Run.parent_id, above])
 
 
-def page_of(model: type[Base], moment: Any, before: str | None) -> sa.Select[Any]:
-    """Select rows newest first, below the row with the id `before`."""
+def newest_first(model: type[Base], moment: Any) -> sa.Select[Any]:
+    """Select the rows of a table, the newest first."""
     table = model.__table__
-    query = sa.select(table).order_by(moment.desc(), table.c.id.desc())
-    if before is None:
-        return query
-    there = sa.select(moment).where(table.c.id == before).scalar_subquery()
-    return query.where(sa.tuple_(moment, table.c.id) < sa.tuple_(there, before))
+    return sa.select(table).order_by(moment.desc(), table.c.id.desc())
 
 
 def only(rows: list[Row], otherwise: str) -> Row:

@@ -28,7 +28,6 @@ from db.session import Database
 from db.values import finite, now, plain
 from db.writes import transactions
 from db.writes.live import LiveRun
-from db.writes.points import Point, store
 from db.writes.upsert import upsert
 
 DECISIONS = (*DECIDING, "needs-work")
@@ -42,10 +41,9 @@ class Tracker:
         self,
         where: str | os.PathLike[str] | Database,
         *,
-        create: bool = True,
         project: str = DEFAULT_PROJECT,
     ) -> None:
-        there = where if isinstance(where, Database) else Database.open(where, create=create)
+        there = where if isinstance(where, Database) else Database.open(where)
         self.db = there.of_project(project)
 
     def __enter__(self) -> Self:
@@ -145,11 +143,6 @@ class Tracker:
         columns = {"error": None, **columns, "ended_at": moment, "heartbeat_at": moment}
         self.db.write(lambda session: transactions.end_run(session, run_id, columns))
 
-    def record_metrics(self, run_id: str, step: int, values: Mapping[str, float]) -> None:
-        """Store one step's points before returning. Training uses live(), which never waits or raises."""
-        points = [Point.of(run_id, name, step, value) for name, value in values.items()]
-        self.db.write(lambda session: store(session, points))
-
     def live(self, run_id: str) -> LiveRun:
         """Return the reporter of a running stage: metrics, progress, heartbeat. Use it in a `with`."""
         return LiveRun(self.db, run_id)
@@ -210,16 +203,12 @@ class Tracker:
 
     # Scores --------------------------------------------------------------------------------------------
 
-    def record_score(self, run_id: str, checkpoint_id: str | None, score: Mapping[str, Any]) -> int:
-        """Record a score (suite, metric, value, n, interval, items, details) atomically.
-
-        Recording the same suite and metric of a run again replaces the score."""
-        return self.record_scores(run_id, checkpoint_id, [score])[0]
-
     def record_scores(
         self, run_id: str, checkpoint_id: str | None, scores: Sequence[Mapping[str, Any]]
     ) -> list[int]:
-        """Record several scores, all or none."""
+        """Record scores (suite, metric, value, n, interval, items, details), all or none.
+
+        Recording the same suite and metric of a run again replaces the score."""
         named = {"run_id": run_id, "checkpoint_id": checkpoint_id, "created_at": now()}
         items = [_items(score) for score in scores]
         rows = [named | _score(score, asked) for score, asked in zip(scores, items, strict=True)]

@@ -48,7 +48,7 @@ def _share_claim(pairs: Pairs, margin: float, alpha: float) -> Row:
     found = statistics.non_inferiority(
         after, before, margin=margin, alpha=alpha, clusters=clusters([one for _, one in pairs])
     )
-    return asdict(found) | {"bootstrap": list(found.bootstrap)}
+    return asdict(found)
 
 
 def _share_comparison(pairs: Pairs, alpha: float, corrected: float) -> Row:

@@ -14,6 +14,7 @@ from pipelines.cli import setting_options
 from pipelines.cli.cycle_text import broke_off, cycle_text
 from pipelines.cli.options import Session, refuse_beside, several, shared, state_words
 from recovery.command_line import command
+from recovery.errors import GateError
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import RealDemo
@@ -131,9 +132,9 @@ def demo_story(cycles: list[dict[str, Any]], home: Path) -> str:
 @setting_options.ask_anew
 @setting_options.strict
 @setting_options.midtrain_method("--midtrain-method")
-@setting_options.midtrain_rate
-@setting_options.midtrain_epochs
-@setting_options.midtrain_steps
+@setting_options.learning_rate("midtrain", "--midtrain-rate")
+@setting_options.epochs("--midtrain-epochs")
+@setting_options.steps("midtrain", "--midtrain-steps")
 @setting_options.midtrain_tokens
 @setting_options.mix
 @setting_options.freeze_embeddings
@@ -211,8 +212,6 @@ def _of_cycles(ws: Workspace, found: dict[str, Any]) -> list[dict[str, Any]]:
 
 def require_accepted(ws: Workspace, rows: Iterable[dict[str, Any]]) -> None:
     """Exit with code 3 for a rejected cycle, whichever command ran it."""
-    from recovery.errors import GateError
-
     for row in rows:
         if row["status"] == "rejected":
             raise GateError(f"cycle {row['cycle']} is rejected: {_why(ws, row)}")
@@ -245,7 +244,6 @@ def verdict_command(session: Session, cycle: int) -> None:
     Exit code 3 unless the cycle is accepted.
     """
     from db.reads import queries
-    from recovery.errors import GateError
 
     with session.workspace() as ws:
         row = queries.cycle(ws.tracker.db, cycle)

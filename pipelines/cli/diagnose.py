@@ -58,7 +58,7 @@ def locate_command(session: Session, checkpoint: str, groups: int, suites: str |
 def locate_text(found: Row) -> str:
     """Format all that was tried, and the conclusion."""
     rows = [_mixture(row) for row in [*found["parts"], *found["sets"]]]
-    return f"{table(rows, list(rows[0]))}\n\n{found['words']}"
+    return f"{table(rows)}\n\n{found['words']}"
 
 
 def _mixture(row: Row) -> Row:

@@ -10,6 +10,7 @@ from evals.scores import noted
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, refuse_beside, shared, table
+from recovery.errors import InputError
 
 
 @click.command("eval")
@@ -126,7 +127,6 @@ def flips_command(session: Session, /, references: tuple[str, ...], **options: A
     recover flips base current --suite ifeval
     """
     from pipelines.flips import flips
-    from recovery.errors import InputError
 
     if not references:
         if options["direction"]:

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from pipelines.config.seeds import MOST_SEED
+from db.redact import redact, redact_text
+from pipelines.runs.launch import launch
+from recovery.errors import InputError
+from recovery.launch_env import launched
+from recovery.printable import printable, printable_json
+from recovery.seeds import MOST_SEED
 
 if TYPE_CHECKING:
     from pipelines.runs.progress import Progress
@@ -61,11 +66,9 @@ class Session:
         return Workspace.open(self.place, self.db, self.progress, create=create, implicit=implicit)
 
     def refuse_foreign(self, docs: Path | None) -> None:
-        """Refuse a home that was only found, in a place that is not the user's own."""
+        """Refuse an unnamed ./.recover inside the documents or owned by another user."""
         if self.home is not None or not self.place.exists():
             return
-        from recovery.errors import InputError
-
         place = self.place.resolve()
         named = f"to use it, give --home {DEFAULT_HOME}"
         if docs is not None and place.is_relative_to(docs.resolve()):
@@ -75,9 +78,6 @@ class Session:
 
     def show(self, data: Any, human: Callable[[], str] | str) -> None:
         """Print one JSON document, or text for a person, without secrets."""
-        from db.redact import redact, redact_text
-        from recovery.printable import printable, printable_json
-
         self.end_line()
         if self.json:
             document = json.dumps(finite(redact(data)), indent=2, ensure_ascii=False, default=str)
@@ -117,8 +117,6 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 def refuse_beside(option: str, ignored: Callable[[str], bool]) -> None:
     """Refuse options that were typed beside one with which they have no effect, by their names."""
-    from recovery.errors import InputError
-
     context = click.get_current_context()
     for param in context.command.params:
         name = str(param.name)
@@ -243,9 +241,6 @@ def several(command: F) -> F:
 
 
 def _launch(ctx: click.Context, param: click.Parameter, count: int | None) -> None:
-    from pipelines.runs.launch import launch
-    from recovery.launch_env import launched
-
     if count and count > 1 and launched() == 1:
         session = ctx.ensure_object(Session)
         home = session.place if session.home else None
@@ -258,10 +253,11 @@ def state_words(row: dict[str, Any]) -> str:
     return f"{row['status']}, stalled since {since} UTC" if since else str(row["status"])
 
 
-def table(rows: list[dict[str, Any]], columns: list[str]) -> str:
-    """Format rows as aligned columns; nothing is wrapped or cut."""
+def table(rows: list[dict[str, Any]], columns: list[str] | None = None) -> str:
+    """Format rows as aligned columns, those of the first row unless named; nothing is wrapped or cut."""
     if not rows:
         return "nothing yet"
+    columns = columns or list(rows[0])
     cells = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     return "\n".join(

@@ -10,6 +10,7 @@ import click
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, several, shared, table
+from recovery.errors import GateError
 
 Row = dict[str, Any]
 
@@ -70,8 +71,6 @@ def pilot_command(session: Session, /, docs: Path, budget: float, **options: Any
 
 def require_proposal(found: Row) -> None:
     """Exit with code 3 for a pilot that proposes nothing."""
-    from recovery.errors import GateError
-
     if found["proposal"] is None:
         raise GateError(found["words"])
 
@@ -89,7 +88,7 @@ def pilot_text(found: Row) -> str:
         for row in found["pilots"]
     ]
     lines = [
-        table(measured, list(measured[0])),
+        table(measured),
         "",
         f"{found['sample']['questions']} {found['sample']['asked']} that the student did not answer; "
         f"{found['sample']['sampled_texts']} texts, {found['sample']['sampled_tokens']:,} of "
@@ -109,7 +108,7 @@ def pilot_text(found: Row) -> str:
         if row
     ]
     if rows:
-        lines += ["", table(rows, list(rows[0]))]
+        lines += ["", table(rows)]
     return "\n".join([*lines, "", found["words"], *([found["command"]] if found["command"] else [])])
 
 

@@ -15,6 +15,7 @@ from pipelines.cli import options as common
 from pipelines.cli.options import Session, finite, shared, state_words, table
 from recovery.command_line import command
 from recovery.errors import InputError
+from recovery.printable import printable
 
 LISTS = {
     "cycles": ["cycle", "status", "review", "ifeval", "knowledge", "retention", "recovered_fraction"],
@@ -129,7 +130,6 @@ def export_command(session: Session, what: str, kind: str | None, out: Path | No
     recover export items --out items.parquet
     """
     from db.export import FORMATS, export
-    from recovery.printable import printable
 
     ending = out.suffix[1:].lower() if out else ""
     if ending and kind is None and ending not in FORMATS:
@@ -194,7 +194,7 @@ def query_command(session: Session, sql: str) -> None:
 
     with session.workspace() as ws:
         rows = queries.select(ws.tracker.db, sql)
-        session.show(rows, lambda: table(rows, list(rows[0]) if rows else []))
+        session.show(rows, lambda: table(rows))
 
 
 @click.command("prune")

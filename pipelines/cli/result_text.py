@@ -20,7 +20,7 @@ def result_text(kind: str, found: Row) -> str:
         "locate": locate_text,
         "pilot": pilot_text,
         "retrieval": retrieval_text,
-        "sweep": lambda found: table(found["points"], list(found["points"][0])),
+        "sweep": lambda found: table(found["points"]),
     }
     return texts[kind](found) if kind in texts else str(found.get("checkpoint", f"{found['run']} done"))
 

@@ -141,27 +141,6 @@ def midtrain_method(flag: str) -> Callable[[F], F]:
     )
 
 
-midtrain_rate = setting(
-    "--midtrain-rate",
-    "midtrain.optimizer.learning_rate",
-    type=float,
-    metavar="RATE",
-    help="peak learning rate of midtraining",
-)
-midtrain_steps = setting(
-    "--midtrain-steps",
-    "midtrain.steps",
-    type=int,
-    metavar="N",
-    help="optimizer steps of midtraining",
-)
-midtrain_epochs = setting(
-    "--midtrain-epochs",
-    "midtrain.epochs",
-    type=float,
-    metavar="N",
-    help="passes of midtraining over the documents, instead of --midtrain-steps",
-)
 midtrain_tokens = setting(
     "--midtrain-tokens",
     "midtrain.tokens_per_step",
@@ -314,13 +293,13 @@ stop_loops = setting(
 )
 
 
-def steps(stage: str) -> Callable[[F], F]:
-    return setting("--steps", f"{stage}.steps", type=int, metavar="N", help="optimizer steps")
+def steps(stage: str, flag: str = "--steps") -> Callable[[F], F]:
+    return setting(flag, f"{stage}.steps", type=int, metavar="N", help="optimizer steps")
 
 
-def learning_rate(stage: str) -> Callable[[F], F]:
+def learning_rate(stage: str, flag: str = "--learning-rate") -> Callable[[F], F]:
     return setting(
-        "--learning-rate",
+        flag,
         f"{stage}.optimizer.learning_rate",
         type=float,
         metavar="RATE",
@@ -339,10 +318,11 @@ def lora(stage: str) -> Callable[[F], F]:
     )
 
 
-epochs = setting(
-    "--epochs",
-    "midtrain.epochs",
-    type=float,
-    metavar="N",
-    help="passes over the documents, instead of --steps",
-)
+def epochs(flag: str) -> Callable[[F], F]:
+    return setting(
+        flag,
+        "midtrain.epochs",
+        type=float,
+        metavar="N",
+        help="passes over the documents, instead of a number of steps",
+    )

@@ -13,6 +13,7 @@ import click
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, shared, table
+from recovery.errors import GateError, InputError
 
 MOST_TOKENS = 10**15  # of a plan: beyond any corpus
 
@@ -87,7 +88,6 @@ def settings_command(session: Session, word: str | None) -> None:
     """
     from pipelines.config.home_settings import of_home_or_preset
     from pipelines.config.listing import every_setting, holding
-    from recovery.errors import InputError
 
     whose, config = of_home_or_preset(session.place)
     rows = holding(every_setting(config), word or "")
@@ -142,8 +142,6 @@ def preflight_command(session: Session, student: str, teacher: str) -> None:
 
 def _require_passed(rows: Iterable[dict[str, Any]]) -> None:
     """End with exit code 3 at the first check that failed."""
-    from recovery.errors import GateError
-
     for row in rows:
         if not row["ok"]:
             raise GateError(f"{row['name']}: {row['detail']}: {row['remedy']}")
@@ -253,7 +251,6 @@ def plan_command(session: Session, /, **options: Any) -> None:
     recover plan --model 8B --gpus 8xH100 --price 3
     """
     from pipelines.machine.capacity import plan_for
-    from recovery.errors import GateError
 
     found = plan_for(session.place, **options)
     session.show(found, lambda: plan_text(found))

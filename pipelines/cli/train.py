@@ -10,6 +10,7 @@ import click
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, several, shared, table
+from recovery.errors import InputError
 
 
 @click.command("midtrain")
@@ -17,7 +18,7 @@ from pipelines.cli.options import Session, several, shared, table
 @common.student
 @setting_options.midtrain_method("--method")
 @setting_options.steps("midtrain")
-@setting_options.epochs
+@setting_options.epochs("--epochs")
 @setting_options.learning_rate("midtrain")
 @setting_options.mix
 @common.augment
@@ -178,7 +179,7 @@ def merge_command(
         if weights is not None:
             swept = sweep_job(ws, weights, merge_job(ws, 0.0, **mixed), suites, session.changes)
             found = sweep(ws, swept, key=ws.new_key())
-            session.show(found, lambda: table(found["points"], list(found["points"][0])))
+            session.show(found, lambda: table(found["points"]))
             return
         _refuse_of_sweep(session, suites)
         found = merge(ws, merge_job(ws, float(weight or 0), **mixed), key=ws.new_key())
@@ -187,8 +188,6 @@ def merge_command(
 
 def _refuse_of_sweep(session: Session, suites: str | None) -> None:
     """Refuse options that a single merge would ignore."""
-    from recovery.errors import InputError
-
     typed = [*(["suite"] if suites else []), *(key.removeprefix("eval.") for key in session.changes)]
     if typed:
         raise InputError(f"--{typed[0]} has no effect with --weight: it belongs to --sweep")

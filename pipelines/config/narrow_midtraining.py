@@ -10,8 +10,7 @@ from itertools import accumulate
 
 from pipelines.config.fitted import SHORTEST_ROW
 from pipelines.config.sections.midtrain import MidtrainConfig
-from recovery.training.config import TrainConfig
-from recovery.training.learning_rate import learning_rate_at
+from recovery.training.config import TrainConfig, learning_rate_at
 
 POINTS = 10  # measured along the training
 

@@ -18,8 +18,8 @@ from pipelines.config.sections.engine import EngineConfig
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.sections.model import ModelConfig
-from pipelines.config.seeds import MOST_SEED
 from recovery.errors import InputError
+from recovery.seeds import MOST_SEED
 
 CONFIG_NAME = "recover.yaml"
 

@@ -169,8 +169,8 @@ class BehaviourBack:
         """Return the outcome of an earlier check, from the run's metrics if it preceded an interruption."""
         if step not in self.passed:
             database = self.stage.workspace.tracker.db
-            found = curves.metric_series(database, self.stage.id, PASSED, after=step - 1)
-            self.passed[step] = bool(found and found[0]["step"] == step and found[0]["value"])
+            found = curves.metrics_by_step(database, self.stage.id, [PASSED])
+            self.passed[step] = bool(found.get(step, {}).get(PASSED))
         return self.passed[step]
 
     def _followed(self, rollouts: Rollouts) -> list[bool]:

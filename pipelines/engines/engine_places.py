@@ -123,7 +123,7 @@ class Engines(ExitStack):
             started = [server]
         url, key = server.url, server.key
         if self.together:
-            url, key = distributed.share((url, key))
+            url, key = distributed.broadcast((url, key))
         keys = {url: key}
         return ServerEngine([url], server.settings, started, keys, processes=self._processes())
 

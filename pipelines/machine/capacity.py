@@ -19,11 +19,12 @@ from pipelines.config.home_settings import of_home_or_preset
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
 from pipelines.engines.engine_checks import check_offload
-from pipelines.machine.gpus import GIB, USABLE, Gpu, parse_gpus
+from pipelines.machine.gpus import USABLE, Gpu, parse_gpus
 from pipelines.machine.model_sizes import model_size, read_size
 from pipelines.machine.stage_estimates import Estimate, estimates
 from pipelines.machine.stage_memory import PlannedWork
 from recovery.errors import InputError
+from recovery.memory import GIB
 
 if TYPE_CHECKING:
     from pipelines.config.sections.distill import DistillConfig

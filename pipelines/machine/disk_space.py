@@ -13,10 +13,10 @@ from pipelines.config import fitted
 from pipelines.config.fitted import ModelSize
 from pipelines.config.sections.training import LoraConfig
 from pipelines.machine import fitting, model_sizes
-from pipelines.machine.gpus import GIB
 from pipelines.machine.stage_memory import LASTING_BYTES
 from recovery.command_line import command
 from recovery.errors import InputError
+from recovery.memory import GIB
 
 if TYPE_CHECKING:
     from pipelines.config.settings import Config

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 from recovery.errors import InputError
+from recovery.memory import GIB
 
-GIB = 2**30
 USABLE = 0.92  # share of a GPU's memory; the rest is driver and fragmentation
 
 

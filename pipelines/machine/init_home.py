@@ -11,13 +11,12 @@ import yaml
 
 from db.reads import queries
 from pipelines.config import settings as config
-from pipelines.machine.gpus import GIB
 from pipelines.machine.moved_model import in_its_new_place, origin
 from pipelines.machine.pinned_settings import pin_date, pin_dtype, settings_file, write_settings
 from pipelines.microworld.shipped_model import MICROWORLD, place_of
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from recovery.memory import main_memory
+from recovery.memory import GIB, main_memory
 
 if TYPE_CHECKING:
     from pipelines.config.sections.model import ModelConfig

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
 from pipelines.machine.disk_space import ADAPTER_BYTES
-from pipelines.machine.gpus import GIB, Gpu
+from pipelines.machine.gpus import Gpu
 from pipelines.machine.stage_memory import (
     LASTING_BYTES,
     PlannedWork,
@@ -33,6 +33,7 @@ from pipelines.machine.stage_tokens import (
     sharing_processes,
 )
 from pipelines.runs.cost import Flops
+from recovery.memory import GIB
 
 if TYPE_CHECKING:
     from recovery.models.size import Size

@@ -9,6 +9,8 @@ from pipelines.microworld import words
 from pipelines.microworld.answer_drafts import Draft, Kwargs
 from pipelines.microworld.instructions import INSTRUCTIONS, LAYERS, PAIRS, Instruction
 
+SINGLES = 0.4  # share of prompts with one instruction
+
 
 @dataclass(frozen=True)
 class Task:
@@ -56,6 +58,6 @@ def answer(
     return text
 
 
-def draw_instructions(rng: random.Random, singles: float = 0.4) -> tuple[Instruction, ...]:
+def draw_instructions(rng: random.Random) -> tuple[Instruction, ...]:
     """Draw one instruction, or two compatible ones."""
-    return (rng.choice(INSTRUCTIONS),) if rng.random() < singles else rng.choice(PAIRS)
+    return (rng.choice(INSTRUCTIONS),) if rng.random() < SINGLES else rng.choice(PAIRS)

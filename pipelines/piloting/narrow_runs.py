@@ -101,8 +101,8 @@ def _points(kl: Series, answers: Series, settings: MidtrainConfig, plan: Plan) -
 
 def _series(ws: Workspace, run: str, name: str) -> Series:
     """Return a metric by its step."""
-    rows = curves.metric_series(ws.tracker.db, run, name, points=2**31)
-    return {int(row["step"]): float(row["value"]) for row in rows if row["value"] is not None}
+    found = curves.metrics_by_step(ws.tracker.db, run, [name])
+    return {step: values[name] for step, values in found.items()}
 
 
 def known_law(ws: Workspace) -> BehaviourLaw | None:

@@ -61,7 +61,7 @@ def together(workspace: Workspace, kind: str, run: str, config: dict[str, Any]) 
 
     distributed.start()
     database = workspace.tracker.db.engine.url.render_as_string(hide_password=False)
-    distributed.share(Call(kind, run, workspace.home.absolute(), database, workspace.config, config))
+    distributed.broadcast(Call(kind, run, workspace.home.absolute(), database, workspace.config, config))
     _waiting = False
     yield
     _waiting = True
@@ -78,7 +78,7 @@ def dismiss() -> None:
         from recovery import distributed
 
         distributed.start()
-        distributed.share(None)
+        distributed.broadcast(None)
         distributed.stop()
 
 

@@ -120,7 +120,9 @@ def run_training(stage: Stage, training: Training) -> TrainReport:
     database = stage.workspace.tracker.db
     watch = AlarmWatch(
         method,
-        before=lambda step: curves.metrics_by_step(database, stage.id, WATCHED_METRICS, before=step),
+        before=lambda step: [
+            *curves.metrics_by_step(database, stage.id, WATCHED_METRICS, before=step).values()
+        ],
         record=stage.directory / "alarms.json",
     )
     for name in watch.muted:

@@ -42,7 +42,3 @@ def states_of(ws: Workspace, runs: Iterable[Row]) -> list[Path]:
     """Return the folders of resumable states that some runs hold."""
     folders = (ws.run_directory(run["id"]) / STATE for run in runs)
     return [folder for folder in folders if folder.is_dir()]
-
-
-def bytes_of(folders: Iterable[Path]) -> int:
-    return sum(file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file())

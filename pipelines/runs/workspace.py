@@ -63,8 +63,6 @@ class Workspace:
         if not create and db_url is None and "://" not in database and not Path(database).exists():
             raise _uninitialised(home)
         _require_server(database)
-        if create and "://" not in database:
-            _make_private(Path(database))
         shown = progress or Progress(quiet=True)
         there = Database.open(database, create=create)
         ws = cls(home, Tracker(there, project=home_project.project_of(home, there)), shown, implicit)
@@ -275,14 +273,6 @@ def _make_folders_private(home: Path) -> None:
     if mode & (stat.S_IRWXG | stat.S_IRWXO) and not mode & stat.S_IWGRP:
         for name in PRIVATE:
             (home / name).mkdir(mode=0o700, exist_ok=True)
-
-
-def _make_private(path: Path) -> None:
-    """Create a database file that only its owner can read; SQLite's other files take over its mode."""
-    try:
-        path.touch(mode=0o600, exist_ok=True)
-    except OSError:  # in a folder that is missing, or may not be written: opening it says so
-        return
 
 
 def database_of(home: Path) -> str:

@@ -63,8 +63,8 @@ class SharedSampler:
         started = time.perf_counter()
         with _whole_weights(self.student):
             problem = on_rank_0(lambda: self.engine.update_weights(self.student))
-        self.engine.models = distributed.share(self.engine.models)
-        self.engine.lengths = distributed.share(self.engine.lengths)  # rank 0 alone restarts servers
+        self.engine.models = distributed.broadcast(self.engine.models)
+        self.engine.lengths = distributed.broadcast(self.engine.lengths)  # rank 0 alone restarts servers
         if problem is not None:
             return problem
         with distributed.gathered(self.student.model):

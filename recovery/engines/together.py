@@ -43,7 +43,7 @@ def on_every_rank(work: Callable[[], None]) -> str | None:
 
 def on_rank_0(work: Callable[[], None]) -> str | None:
     """Run the work in the first process; return to all why the engine is lost, or None."""
-    return distributed.share(_problem(work) if distributed.rank() == 0 else None)
+    return distributed.broadcast(_problem(work) if distributed.rank() == 0 else None)
 
 
 def _problem(work: Callable[[], None]) -> str | None:

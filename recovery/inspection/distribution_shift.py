@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 8192  # per forward pass
 CHUNK = 2048  # tokens whose full distributions are in memory at once
+LONGEST = 512  # tokens of a document
 
 
 @torch.no_grad()
@@ -69,9 +70,9 @@ def visited(chat_model: ChatModel, rollouts: Rollouts, per_row: int = 4) -> tupl
     return torch.stack(states), prefixes
 
 
-def texts_as_rollouts(chat_model: ChatModel, texts: Sequence[str], longest: int = 512) -> Rollouts:
+def texts_as_rollouts(chat_model: ChatModel, texts: Sequence[str]) -> Rollouts:
     """Encode plain documents as rollouts in which every token but the first is counted."""
-    rows = [chat_model.document_start(text)[:longest] for text in texts]
+    rows = [chat_model.document_start(text)[:LONGEST] for text in texts]
     rows = [ids for ids in rows if len(ids) > 1]
     if not rows:
         raise InputError("drift: no text of two tokens or more to read: give other documents")

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 TOP = 5  # entries kept of each distribution
 MOST_TOKENS = 256  # per rollout
 MOST_CHARACTERS = 2000  # per prompt
+TRACED = 4  # rollouts of a step
 SAMPLES = 20  # approximate number of traced steps in a long run
 LONGEST_PIECE = 4  # tokens that one character may span
 
@@ -81,19 +82,16 @@ class Tracer:
         objective: Objective,
         steps: int,
         on_traces: Callable[[int, list[Trace]], None],
-        *,
-        rollouts: int = 4,
     ) -> None:
         self.student = student
         self.objective = objective
         self.steps = steps
         self.on_traces = on_traces
-        self.rollouts = rollouts
 
     def __call__(self, step: int, batches: Sequence[Microbatch]) -> None:
         if is_looked_at(step, self.steps):
             with gathered(self.student.model):  # by all processes: they trace different numbers of rollouts
-                self.on_traces(step, [self.trace(one) for one in first_of_each(batches, self.rollouts)])
+                self.on_traces(step, [self.trace(one) for one in first_of_each(batches, TRACED)])
 
     @torch.no_grad()
     def trace(self, one: Microbatch) -> Trace:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 FLOOR = 1e-3  # nats; smaller signals count as zero
+TOP = 0.01  # share of tokens that concentration looks at
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,13 @@ def density(signal_N: Tensor, floor: float = FLOOR) -> float:
     return float((signal_N.abs() > floor).double().mean()) if signal_N.numel() else 0.0
 
 
-def concentration(signal_N: Tensor, top: float = 0.01) -> float:
-    """Return the share of the absolute signal on the `top` share of tokens (at least one token)."""
+def concentration(signal_N: Tensor) -> float:
+    """Return the share of the absolute signal on the top 1 % of tokens (at least one token)."""
     size_N = signal_N.detach().abs().double()
     total = float(size_N.sum())
     if total == 0.0:
         return 0.0
-    count = max(1, math.ceil(top * size_N.numel()))
+    count = max(1, math.ceil(TOP * size_N.numel()))
     return float(size_N.topk(count).values.sum()) / total
 
 
@@ -70,17 +71,15 @@ def measure(signal_N: Tensor, draw_N: Tensor | None = None) -> SignalGeometry:
     return SignalGeometry(density(signal_N), bias(draws_DP), concentration(signal_N))
 
 
-def measure_gradients(
-    gradients_NP: Tensor, draw_N: Tensor | None = None, floor: float = FLOOR
-) -> SignalGeometry:
+def measure_gradients(gradients_NP: Tensor, draw_N: Tensor | None = None) -> SignalGeometry:
     """Return the geometry of vector signals: density and concentration of lengths, bias of vectors.
 
-    `floor` is relative to the mean length, because gradients have no natural unit.
+    The floor is relative to the mean length, because gradients have no natural unit.
     """
     lengths_N = gradients_NP.detach().double().norm(dim=-1)
     draws_DP = gradients_NP if draw_N is None else _mean_by_draw(gradients_NP, draw_N)
     mean = float(lengths_N.mean()) if lengths_N.numel() else 0.0
-    return SignalGeometry(density(lengths_N, floor * mean), bias(draws_DP), concentration(lengths_N))
+    return SignalGeometry(density(lengths_N, FLOOR * mean), bias(draws_DP), concentration(lengths_N))
 
 
 def _mean_by_draw(values_NP: Tensor, draw_N: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from recovery.batches.rollouts import Rollouts, joined
-from recovery.distributed import gather, rank, share, world
+from recovery.distributed import broadcast, gather, rank, world
 from recovery.launch_env import launched_here
 from recovery.sampling.protocol import Sampler, SamplingParams
 
@@ -19,7 +19,7 @@ def in_parts(
         return write(slice(count), params)
     params = replace(params, together=launched_here())
     if count < world():
-        return share(write(slice(count), params).to("cpu"))
+        return broadcast(write(slice(count), params).to("cpu"))
     cuts = [count * part // world() for part in range(world() + 1)]
     first, last = cuts[rank()], cuts[rank() + 1]
     written = write(slice(first, last), replace(params, first=params.first + first)).to("cpu")

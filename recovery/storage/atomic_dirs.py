@@ -267,6 +267,11 @@ def relative_files(directory: Path) -> list[str]:
     return sorted(p.relative_to(directory).as_posix() for p in directory.rglob("*") if p.is_file())
 
 
+def bytes_of(directory: Path) -> int:
+    """Return the bytes of a folder's files; 0 where it is not there."""
+    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+
+
 def check_files(label: str, directory: Path, table: FileTable) -> None:
     """Raise DamagedCheckpoint, naming the file, unless each file has the size and bytes of `table`."""
     for name, entry in table.items():

@@ -117,7 +117,7 @@ class CheckpointStore:
 
     def size(self, checkpoint_id: str) -> int:
         """Return the bytes of a checkpoint's files; 0 where it is not here."""
-        return sum(file.stat().st_size for file in (self.root / checkpoint_id).rglob("*") if file.is_file())
+        return atomic_dirs.bytes_of(self.root / checkpoint_id)
 
     def remove(self, checkpoint_id: str) -> None:
         """Remove a checkpoint's files in one step; needs no space, so that a full disk can be freed."""

@@ -29,7 +29,7 @@ def write(directory: Path, tensors: Mapping[str, Tensor]) -> None:
     if not spread(tensors):
         safetensors.torch.save_file(own_storage(tensors), directory / WHOLE)
         return
-    distributed.share(str(directory))
+    distributed.broadcast(str(directory))
     _write_own(directory, tensors)
     distributed.gather(None)  # all are done
 
@@ -37,7 +37,7 @@ def write(directory: Path, tensors: Mapping[str, Tensor]) -> None:
 def write_along(tensors: Mapping[str, Tensor]) -> None:
     """Write this process's shards, while the first process calls `write`."""
     directory: str | None = None
-    _write_own(Path(str(distributed.share(directory))), tensors)
+    _write_own(Path(str(distributed.broadcast(directory))), tensors)
     distributed.gather(None)
 
 

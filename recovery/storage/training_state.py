@@ -6,14 +6,14 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+from recovery import distributed
 from recovery.errors import DamagedCheckpoint, RecoverError
-from recovery.storage import atomic_dirs
+from recovery.storage import atomic_dirs, sharded_state
 from recovery.storage.checkpoints import MANIFEST
-
-if TYPE_CHECKING:
-    import torch
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +30,6 @@ class TrainState:
 
         If tensors are sharded, every process calls this and writes its own shards.
         """
-        from recovery import distributed
-        from recovery.storage import sharded_state
-
         if sharded_state.spread(tensors) and distributed.rank():
             sharded_state.write_along(tensors)
             return
@@ -48,8 +45,6 @@ class TrainState:
 
     def load(self) -> tuple[int, Mapping[str, torch.Tensor], dict[str, Any]] | None:
         """Return the newest complete state as (step, tensors, meta), or None; warn of damaged ones."""
-        from recovery.storage import sharded_state
-
         for directory in self._steps():
             try:
                 step = self._verified_step(directory)
@@ -114,8 +109,6 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[st
 
 def _cut(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     """Shard a tensor as its parameter is sharded, if at all."""
-    from recovery import distributed
-
     return distributed.like(tensor, parameter) if tensor.ndim else tensor
 
 
@@ -132,13 +125,11 @@ def _check_shapes(optimizer: torch.optim.Optimizer, state: dict[int, dict[str, A
 def _is_number(value: Any) -> bool:
     if isinstance(value, tuple | list):
         return all(_is_number(item) for item in value)
-    return isinstance(value, bool | int | float) or hasattr(value, "untyped_storage")
+    return isinstance(value, bool | int | float | torch.Tensor)
 
 
 def _as_tensor(value: Any) -> torch.Tensor:
     """Convert a setting to a tensor; Python floats keep all their bits as float64."""
-    import torch
-
     if isinstance(value, torch.Tensor):
         return value
     if isinstance(value, bool):
@@ -149,7 +140,7 @@ def _as_tensor(value: Any) -> torch.Tensor:
 
 def _like(current: Any, tensor: torch.Tensor) -> Any:
     """Convert a tensor back to the type of the setting's value."""
-    if hasattr(current, "untyped_storage"):
+    if isinstance(current, torch.Tensor):
         return tensor.clone()
     value = tensor.tolist()
     return tuple(value) if isinstance(current, tuple) else value
@@ -163,7 +154,7 @@ def unprefixed(prefix: str, tensors: Mapping[str, torch.Tensor]) -> Mapping[str,
     return _Unprefixed(prefix, tensors)
 
 
-class _Unprefixed(Mapping[str, "torch.Tensor"]):
+class _Unprefixed(Mapping[str, torch.Tensor]):
     """A lazy view of the tensors with a prefix, under names without it; each is read on access."""
 
     def __init__(self, prefix: str, tensors: Mapping[str, torch.Tensor]) -> None:

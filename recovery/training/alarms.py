@@ -30,6 +30,7 @@ WATCHED_METRICS = (  # metrics that alarms read
     "k1_reverse_kl",
 )
 LAST = 5  # steps averaged for a comparison
+STOPPING = 10  # steps averaged to see whether the teacher stops where the student does
 TAIL_CHARACTERS = 256
 LOOP_RATIO = 0.25  # a tail with a lower compression ratio repeats itself
 MIN_CHARACTERS = 80  # shorter tails compress badly whatever their content
@@ -88,15 +89,15 @@ def repetition_collapse(history: History, method: Method) -> Alarm | None:
     return Alarm("repetition collapse", cause, _remedy(*_rails(method)))
 
 
-def stop_mismatch(history: History, method: Method, patience: int = 10) -> Alarm | None:
+def stop_mismatch(history: History, method: Method) -> Alarm | None:
     """Return an alarm if the teacher almost never stops where the student does, and this persists.
 
     Skip self-teachers: they have the student's stop tokens, and their context may make them continue.
     """
     if method.teacher.startswith("self"):
         return None
-    student = _last(history, "student_stop_mass", patience)
-    teacher = _last(history, "teacher_stop_mass", patience)
+    student = _last(history, "student_stop_mass", STOPPING)
+    teacher = _last(history, "teacher_stop_mass", STOPPING)
     if student is None or teacher is None or student < 1e-3 or teacher >= 0.1 * student:
         return None
     cause = f"on the student's tokens the teacher gives stopping {teacher:.1g}, the student {student:.1g}"

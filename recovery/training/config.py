@@ -11,7 +11,7 @@ SCHEDULES = ("cosine", "linear", "constant")
 
 
 def warmup_within(asked: int, steps: int) -> int:
-    """Return the warm-up steps of so many: at most a tenth, as a short run could otherwise be all warm-up."""
+    """Cap the warm-up at a tenth of the steps: a short run could otherwise be all warm-up."""
     return min(asked, steps // 10)
 
 
@@ -54,3 +54,14 @@ class TrainConfig:
     def saves_after(self, step: int) -> bool:
         """Return whether the training state is saved after a step."""
         return step == self.steps or (self.save_every > 0 and step % self.save_every == 0)
+
+
+def learning_rate_at(step: int, config: TrainConfig) -> float:
+    """Return the learning rate of a step, counted from 1: linear warm-up, then the schedule."""
+    warmup = config.effective_warmup
+    if step <= warmup:
+        return config.learning_rate * step / warmup
+    progress = (step - 1 - warmup) / max(1, config.steps - warmup)
+    decay = {"cosine": (1 + math.cos(math.pi * progress)) / 2, "linear": 1 - progress, "constant": 1.0}
+    fraction = config.final_lr_fraction
+    return config.learning_rate * (fraction + (1 - fraction) * decay[config.schedule])

@@ -6,17 +6,14 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from recovery.errors import InputError, NonFiniteLoss, Unstable
-from recovery.storage.training_state import prefixed, unprefixed
+from recovery.storage.training_state import TrainState, prefixed, unprefixed
 from recovery.training.config import TrainConfig
 from recovery.training.updater import Updater
-
-if TYPE_CHECKING:
-    from recovery.storage.training_state import TrainState
 
 log = logging.getLogger(__name__)
 ETA_STEPS = 20  # steps averaged to estimate the remaining time
@@ -33,7 +30,10 @@ class Stateful(Protocol):
 
 @runtime_checkable
 class BeginsEarly(Protocol):
-    """Batches of which the next step may be under way: a resumed run would not have what it has begun."""
+    """Batches that may already sample the next step.
+
+    Those samples are lost on resume, so no unplanned state is saved.
+    """
 
     def has_begun(self) -> bool: ...
 

@@ -22,8 +22,8 @@ from recovery.forward.hidden_states import is_adapter
 from recovery.memory import ran_out
 from recovery.objective.signal_survey import SignalSurvey
 from recovery.seeds import step_seed
-from recovery.training.config import TrainConfig
-from recovery.training.learning_rate import learning_rate_at
+from recovery.storage.training_state import TrainState
+from recovery.training.config import TrainConfig, learning_rate_at
 from recovery.training.precision import fp32_on_tensor_cores, matmul_precision
 from recovery.training.resumption import Progress, Saver
 from recovery.training.token_loss import TokenLoss
@@ -31,7 +31,6 @@ from recovery.training.updater import LossFunction, Microbatch, RunningSums, Upd
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
-    from recovery.storage.training_state import TrainState
 
 log = logging.getLogger(__name__)
 
@@ -75,11 +74,11 @@ def train(
 ) -> TrainReport:
     """Train `chat_model` in place, resuming from the saved `state` if there is one. Steps count from 1.
 
-    Training that fails or is interrupted saves its last whole step, where the weights are still its own.
-    `on_metrics` receives every step's metrics; `should_stop` may return a reason to end early. A training
-    that ended while a step was checked resumes with that step's checks. With several processes, `on_metrics`
-    is called on rank 0 only, and rank 0's result of `should_stop` counts. What it reads of a sharded model
-    it reads inside `distributed.gathered`.
+    Training that fails or is interrupted saves the last completed step, unless a later update has changed the
+    weights. `on_metrics` receives every step's metrics; `should_stop` may return a reason to end early. A
+    training that ended while a step was checked resumes with that step's checks. With several processes,
+    `on_metrics` is called on rank 0 only, and rank 0's result of `should_stop` counts. What it reads of a
+    sharded model it reads inside `distributed.gathered`.
     """
     with naming_lack_of_memory("before its first step", chat_model.model):
         updater = Updater(chat_model, config)
@@ -143,16 +142,16 @@ def _trained(
 def _checked(
     saver: Saver, progress: Progress, should_stop: Callable[[int, dict[str, float]], str | None] | None
 ) -> Progress:
-    """Ask whether to end behind a whole step: rank 0's reason counts. Save the state where there is one.
+    """Run the stop checks after a completed step, at full fp32 precision like evaluations.
 
-    Checks measure as what they compare with was measured.
+    Rank 0's reason counts; if there is one, save the state.
     """
     saver.reach(progress)
     checked = replace(progress, unchecked=None)
     try:
         with matmul_precision("highest"):
             reason = should_stop(progress.steps, dict(progress.unchecked or {})) if should_stop else None
-            checked = replace(checked, stopped=distributed.share(reason))
+            checked = replace(checked, stopped=distributed.broadcast(reason))
     except Unstable:  # resuming goes on behind this step, without the alarm
         saver.reach(checked)
         raise

@@ -50,7 +50,9 @@ def tracker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tracker]:
                 | {"detail": {"answers": [words]}}
                 for name, words in LONG_TEXTS.items()
             ]
-            tracker.record_score(asked.id, f"{stage}0", databases.score("ifeval", 0.5) | {"items": items})
+            databases.record_score(
+                tracker, asked.id, f"{stage}0", databases.score("ifeval", 0.5) | {"items": items}
+            )
         yield tracker
 
 

@@ -21,6 +21,7 @@ from db.reads import changes, queries
 from db.writes.tracker import Tracker
 from tests.support.browser import Page, chromium, require, serving, until
 from tests.support.dashboards import fill
+from tests.support.databases import record_score
 from tests.support.hostile import AWAY, PAYLOADS
 
 pytestmark = pytest.mark.slow  # a browser takes its time on a busy machine
@@ -370,7 +371,7 @@ def besiege(tracker: Tracker) -> None:
             "interval": [0.4, 0.6],
             "items": items,
         }
-        tracker.record_score(asked.id, f"{name}h", score | {"details": details})
+        record_score(tracker, asked.id, f"{name}h", score | {"details": details})
     for words in PAYLOADS:
         tracker.add_review(2, "needs-work", words, words)
 

@@ -23,7 +23,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
         run = tracker.start_run("eval")
         for name, passed in (("clean0", (True, True, True)), ("rec3", (True, False, False))):
             items = [item | {"response": views.HOSTILE} for item in databases.items(*passed)]
-            tracker.record_score(run.id, name, databases.score("ifeval", 0.9) | {"items": items})
+            databases.record_score(tracker, run.id, name, databases.score("ifeval", 0.9) | {"items": items})
         tracker.set_alias("base", "clean0")
         with serving(tracker) as base, chromium(base, tmp_path_factory.mktemp("profile")) as opened:
             yield opened

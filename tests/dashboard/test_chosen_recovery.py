@@ -34,7 +34,7 @@ def unrecovered(tracker: Tracker, *, accepted: bool) -> int:
         asked = tracker.start_run("eval", parent=run.id, key=f"eval:{stage}")
         kinds = {"english_capital": {"passed": sum(passed), "n": 3}}
         found = databases.score("ifeval", sum(passed) / 3, *passed, n=3)
-        tracker.record_score(asked.id, stage, found | {"details": {"by_instruction": kinds}})
+        databases.record_score(tracker, asked.id, stage, found | {"details": {"by_instruction": kinds}})
     tracker.record_cycle(run.id, clean_id="clean", midtrained_id="midtrained")
     if accepted:
         tracker.record_cycle(run.id, recovered_id="midtrained", status="accepted")
@@ -69,7 +69,7 @@ def test_the_choice_takes_the_place_of_distillation_and_its_runs_are_reported(co
     for key in ("seqkd", "distill"):
         work = tracker.start_run("distill", parent=chosen.id, key=key)
         for step in range(1, 9):
-            tracker.record_metrics(work.id, step, {"loss": 1 / step})
+            databases.record_metrics(tracker, work.id, step, {"loss": 1 / step})
         with tracker.live(work.id) as live:
             live.traces(1, [views.trace("opd" if key == "distill" else "sft", 0)])
         tracker.finish_run(work.id, {"checkpoint": key, "stopped": f"step 8: {key} rang"})

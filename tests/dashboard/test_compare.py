@@ -38,7 +38,9 @@ def scored(
         names = [{"key": f"p{prompt}#{answer}", "prompt": f"p{prompt}"} for prompt, answer in places]
         items = [item | name for item, name in zip(items, names, strict=True)]
     value = sum(passed) / len(passed)
-    tracker.record_score(run.id, name, databases.score("ifeval", value) | {"items": items, "n": len(items)})
+    databases.record_score(
+        tracker, run.id, name, databases.score("ifeval", value) | {"items": items, "n": len(items)}
+    )
 
 
 def test_two_models_that_hardly_differ_are_not_distinguishable(tmp_path: Path) -> None:
@@ -101,7 +103,9 @@ def test_a_model_that_these_questions_chose_is_not_compared_without_a_word(
             scored(tracker, name, [True] * 20)
         choice = tracker.start_run("choose")
         candidate = tracker.start_run("eval", parent=choice.id, key="asked:two")
-        tracker.record_score(candidate.id, "two", databases.score("ifeval", 1.0, *[True] * asked, n=asked))
+        databases.record_score(
+            tracker, candidate.id, "two", databases.score("ifeval", 1.0, *[True] * asked, n=asked)
+        )
         tracker.finish_run(choice.id, {"checkpoint": "two", "tried": [{"name": "none"}] * tried})
         page = views.look(views.context(tracker), "/compare?a=one&b=two")
     said = "two was chosen by half of its cycle's questions, which flatter it: its verdict judges by"
@@ -125,7 +129,7 @@ def test_prompts_whose_own_names_count_from_zero_are_prompts(tmp_path: Path) -> 
             ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name * 8)
             found = databases.score("knowledge", 1.0, *[True] * 40, n=40)
             found["items"] = [item | {"key": f"page#{i}"} for i, item in enumerate(found["items"])]
-            ws.tracker.record_score(ws.tracker.start_run("eval").id, name, found)
+            databases.record_score(ws.tracker, ws.tracker.start_run("eval").id, name, found)
         said = compare(ws, "one", "two")
     assert (said["n"], said["samples"]) == (40, 1) and "the same 40 prompts" in compare_text(said)
 
@@ -247,7 +251,7 @@ def measured(tracker: Tracker, name: str, **passed: list[bool]) -> None:
     run = tracker.start_run("eval")
     for suite, answers in passed.items():
         value = sum(answers) / len(answers)
-        tracker.record_score(run.id, name, databases.score(suite, value, *answers, n=len(answers)))
+        databases.record_score(tracker, run.id, name, databases.score(suite, value, *answers, n=len(answers)))
 
 
 def test_methods_are_compared_on_the_same_questions(tmp_path: Path) -> None:
@@ -354,7 +358,7 @@ def test_a_sample_of_earlier_questions_is_compared_with_the_same_ones(tmp_path: 
             for key, item in enumerate(found["items"], number - 1):
                 item["key"] = str(key)
             found["details"] = {"by_kind": {"direct": {"passed": sum(passed), "n": len(passed)}}}
-            tracker.record_score(asked.id, f"rec{number}", found)
+            databases.record_score(tracker, asked.id, f"rec{number}", found)
         page = views.look(views.context(tracker), "/knowledge?n=2")
         kind = views.look(views.context(tracker), "/knowledge?n=2&kind=direct")
     assert "cycle 150.045.0 to 55.00.0+50.02" in page.text

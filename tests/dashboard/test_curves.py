@@ -20,7 +20,7 @@ from dashboard.page_context import PageContext
 from dashboard.pages.curves import elapsed, tokens_until
 from dashboard.run_names import alarms
 from db.writes.tracker import Tracker
-from tests.support import views
+from tests.support import databases, views
 
 Home = tuple[PageContext, dict[str, str]]
 
@@ -94,8 +94,8 @@ def test_a_run_without_a_point_is_not_what_the_page_opens_on(tmp_path: Path) -> 
         first = tracker.start_run("midtrain")
         tracker.start_run("distill")
         assert "has not stored a point" in views.look(views.context(tracker), "/curves").text
-        tracker.record_metrics(first.id, 1, {"lr": 0.1})
-        tracker.record_metrics(first.id, 2, {"lr": 0.2})
+        databases.record_metrics(tracker, first.id, 1, {"lr": 0.1})
+        databases.record_metrics(tracker, first.id, 2, {"lr": 0.2})
         page = views.look(views.context(tracker), "/curves")
         assert page.all("path", "thick c-s1") and "All of midtrain" in page.text
 

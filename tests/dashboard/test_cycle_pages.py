@@ -134,7 +134,7 @@ def test_what_was_noted_of_a_score_is_said_once_on_every_page(context: PageConte
     run = context.tracker.start_run("eval", parent=queries.cycle(context.db, number)["run"], key="noted")
     for checkpoint in ("clean0", f"rec{number}"):
         row = databases.score("ifeval", 1.0, True, True) | {"details": {"notes": ["25 prompts left out"]}}
-        context.tracker.record_score(run.id, checkpoint, row)
+        databases.record_score(context.tracker, run.id, checkpoint, row)
     found = queries.cycle(context.db, number)
     assert found["scores"]["ifeval"]["notes"] == ["25 prompts left out"]
     assert "notes" not in found["scores"]["knowledge"]
@@ -156,7 +156,7 @@ def test_a_kind_of_question_beside_the_headline_has_no_samples_to_open(context: 
     for metric, kind in (("lenient", "direct"), ("cloze", "cloze")):
         found = databases.score("knowledge", 0.5, True, False, n=2, metric=metric)
         found["details"] = {"by_kind": {kind: {"passed": 1, "n": 2}}}
-        context.tracker.record_score(asked.id, f"rec{number}", found)
+        databases.record_score(context.tracker, asked.id, f"rec{number}", found)
     page = views.look(context, "/behaviour?suite=knowledge")
     assert page.text.count("50 %") == 2
     links = [given["href"] for given in page.all("a") if given["href"].startswith(samples.PATH + "?")]

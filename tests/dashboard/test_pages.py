@@ -26,7 +26,7 @@ from db.errors import NotFound
 from db.reads import changes, queries
 from db.writes.tracker import Tracker
 from tests.support.dashboards import KINDS, SECRET, fill
-from tests.support.databases import BACKENDS, new_database, record_cycle, score
+from tests.support.databases import BACKENDS, new_database, record_cycle, record_metrics, record_score, score
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_an_open_book_score_does_not_take_the_place_of_the_answers_from_memory(c
         details = {"by_kind": {"direct": {"passed": passed, "n": 100}}}
         found = score("knowledge", passed / 100, n=100) | {"metric": metric, "details": details}
         asked = context.tracker.start_run("eval", parent=run.id, key=metric)
-        context.tracker.record_score(asked.id, "clean0", found)
+        record_score(context.tracker, asked.id, "clean0", found)
     types = behaviour._types(context, number, number, "knowledge")
     assert types[number, "clean"]["direct"] == {"passed": 30, "n": 100}
 
@@ -366,7 +366,7 @@ def test_changed_facts_are_shown_with_their_verdict_and_stale_rates(tmp_path: Pa
         asked = tracker.start_run("eval", parent=queries.cycle(tracker.db, number)["run"], key="updates")
         details = {"stale_rate": 0.03, "stale_interval": [0.0, 0.1], "answered": {"new": 60, "old": 2}}
         found = score("updates", 60 / 66, True, n=66) | {"details": details}
-        tracker.record_score(asked.id, f"rec{number}", found)
+        record_score(tracker, asked.id, f"rec{number}", found)
         axes = {"difference": 58 / 66, "lower_bound": 0.75, "margin": -0.7, "gained": 60, "lost": 2, "n": 66}
         words = {"outcome": "updated", "reference": "old answers"}
         tracker.record_verdicts(number, {"updates": axes | words})
@@ -502,7 +502,7 @@ def test_the_version_changes_with_what_is_shown_and_only_then(context: PageConte
     run = context.tracker.start_run("distill")
     assert context.version() != seen
     seen = context.version()
-    context.tracker.record_metrics(run.id, 1, {"loss": 1.0})
+    record_metrics(context.tracker, run.id, 1, {"loss": 1.0})
     assert context.version() == seen
     context.tracker.add_review(1, "reject", "", "ann")
     assert context.version() != seen
@@ -526,10 +526,10 @@ def test_a_page_asks_once_whether_rows_have_changed(
 def test_a_score_measured_anew_changes_the_version(context: PageContext) -> None:
     run = context.tracker.start_run("eval", key="again")
     score = {"suite": "ifeval", "metric": "prompt_strict", "value": 0.5, "n": 2}
-    first = context.tracker.record_score(run.id, "clean0", score)
+    first = record_score(context.tracker, run.id, "clean0", score)
     seen = context.version()
     time.sleep(0.002)  # moments are in milliseconds
-    assert context.tracker.record_score(run.id, "clean0", score | {"value": 0.6}) == first
+    assert record_score(context.tracker, run.id, "clean0", score | {"value": 0.6}) == first
     assert context.version() != seen
 
 

@@ -35,7 +35,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for kind in ("midtrain", "distill"):
             work = tracker.start_run(kind, parent=parent, key=kind, config={"hub": {"token": SECRET}})
             for step in range(1, 40):
-                tracker.record_metrics(work.id, step, {"loss": 1 / step, "reverse_kl": 2 / step})
+                databases.record_metrics(tracker, work.id, step, {"loss": 1 / step, "reverse_kl": 2 / step})
             skipped = {"path": views.HOSTILE, "status": "skipped", "reason": views.HOSTILE}
             tracker.record_documents(work.id, [skipped])
             with tracker.live(work.id) as live:
@@ -47,7 +47,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 item | {"prompt": f"{views.HOSTILE} {item['key']}", "response": views.HOSTILE}
                 for item in databases.items(*passed)
             ]
-            tracker.record_score(asked.id, checkpoint, databases.score("ifeval", 0.9) | {"items": items})
+            databases.record_score(
+                tracker, asked.id, checkpoint, databases.score("ifeval", 0.9) | {"items": items}
+            )
         axis = {"outcome": "recovered", "difference": -0.01, "margin": 0.03}
         learned = {"words": "learned", "difference": 0.5, "interval": [0.25, 0.75]}
         tracker.record_verdicts(number, {"behaviour": axis, "knowledge": axis | {"learned": learned}})
@@ -127,7 +129,7 @@ def test_the_flips_are_of_what_the_cycle_measured_itself(tmp_path: Path) -> None
         number = databases.record_cycle(tracker, {"ifeval": {"clean": 1.0, "recovered": 1.0}})
         later = tracker.start_run("eval")
         for checkpoint, passed in (("clean0", (True, True)), (f"rec{number}", (False, False))):
-            tracker.record_score(later.id, checkpoint, databases.score("ifeval", 0.5, *passed))
+            databases.record_score(tracker, later.id, checkpoint, databases.score("ifeval", 0.5, *passed))
         found = views.Scan(report.report(tracker.db, number))
     assert "pass → fail 0" in found.text and not found.all("article", "flip")
 

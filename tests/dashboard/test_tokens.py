@@ -11,7 +11,7 @@ from dashboard.figures import token_divergence
 from dashboard.page_context import PageContext
 from dashboard.pages import tokens
 from db.writes.tracker import Tracker
-from tests.support import views
+from tests.support import databases, views
 
 
 def test_a_rollout_has_a_shade_a_token_and_the_farthest_is_explained(
@@ -65,7 +65,7 @@ def test_the_signal_of_a_recovery_counts_once_it_has_ended(tmp_path: Path) -> No
             live.traces(1, [views.trace("opd", 0)])
         context = views.context(tracker)
         for step, density in enumerate((0.2, 0.8)):
-            tracker.record_metrics(run, step, {"signal_density": density})
+            databases.record_metrics(tracker, run, step, {"signal_density": density})
             assert "No recovery that has ended" in views.look(context, "/tokens").text
         tracker.finish_run(run)
         assert "0.50" in views.look(context, "/tokens").text.split("The signal of each method")[1]

@@ -36,7 +36,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
             tracker.add_review(number, "approve", NASTY, "sam")
         run = tracker.start_run("distill")
         for step in range(5):
-            tracker.record_metrics(run.id, step, {"loss": float("nan") if step == 3 else step / 2})
+            databases.record_metrics(tracker, run.id, step, {"loss": float("nan") if step == 3 else step / 2})
         with tracker.live(run.id) as live:
             trace: dict[str, Any] = {
                 "prompt": NASTY,

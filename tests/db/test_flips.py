@@ -18,7 +18,7 @@ from pipelines.compare import compare, compare_text
 from pipelines.flips import flips
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from tests.support.databases import items, record_cycle, score
+from tests.support.databases import items, record_cycle, record_score, score
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def scored(
     run = tracker.start_run("eval")
     row = score(suite, float(np.mean(passed)), *passed, n=len(passed))
     row["details"] = {"mode": mode}
-    tracker.record_score(run.id, name, row)
+    record_score(tracker, run.id, name, row)
 
 
 # The ledger ------------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def test_other_prompts_in_the_next_cycle_are_never_paired_with_it(ws: Workspace)
     ws.tracker.record_checkpoint("later", path="/c", kind="full", sha256="1")
     ws.tracker.record_cycle(run.id, recovered_id="later")
     other = score("ifeval", 0.0) | {"items": [row | {"prompt": "another"} for row in items(False, False)]}
-    ws.tracker.record_score(ws.tracker.start_run("eval", parent=run.id).id, "later", other)
+    record_score(ws.tracker, ws.tracker.start_run("eval", parent=run.id).id, "later", other)
     assert {row["before"] for row in queries.ledger(ws.tracker.db)} == {"clean"}
 
 
@@ -116,7 +116,7 @@ def asked_of_changed_facts(tracker: Tracker, name: str, answered: list[str]) -> 
     found = score("updates", answered.count("new") / len(answered), *[one == "new" for one in answered])
     for row, one in zip(found["items"], answered, strict=True):
         row |= {"response": one, "detail": {"answered": one}}
-    tracker.record_score(tracker.start_run("eval").id, name, found | {"n": len(answered)})
+    record_score(tracker, tracker.start_run("eval").id, name, found | {"n": len(answered)})
 
 
 def test_a_flip_back_to_the_old_answer_is_told_from_other_losses(ws: Workspace) -> None:
@@ -206,7 +206,7 @@ def test_what_was_noted_of_a_score_is_said_of_the_comparison(ws: Workspace) -> N
     for name, notes in noted.items():
         ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
         row = score("ifbench", 0.5, True, False, n=2) | {"details": {"notes": notes}}
-        ws.tracker.record_score(ws.tracker.start_run("eval").id, name, row)
+        record_score(ws.tracker, ws.tracker.start_run("eval").id, name, row)
     found = compare(ws, "a", "b")
     assert found["notes"] == noted["b"]
     text = compare_text(found)
@@ -224,7 +224,7 @@ def test_a_checkpoint_that_these_questions_chose_is_not_compared_without_a_word(
         scored(ws.tracker, name, [True, False] * 20)
     choice = ws.tracker.start_run("choose")
     candidate = ws.tracker.start_run("eval", parent=choice.id, key="asked:b")
-    ws.tracker.record_score(candidate.id, "b", score("ifeval", 0.5, *[True, False] * (asked // 2), n=asked))
+    record_score(ws.tracker, candidate.id, "b", score("ifeval", 0.5, *[True, False] * (asked // 2), n=asked))
     ws.tracker.finish_run(choice.id, {"checkpoint": "b", "tried": [{"name": "none"}] * tried})
     found = compare(ws, "a", "b")
     assert found["chosen"] == (["b"] if warned else [])
@@ -237,7 +237,7 @@ def test_a_question_whose_accepted_answers_changed_is_not_paired(ws: Workspace) 
         row = score("knowledge", 0.5, name == "b", True, n=2)
         row["items"][0]["detail"] = {"answers": accepted}
         row["items"][1]["detail"] = {"answers": ["Delft"]}
-        ws.tracker.record_score(ws.tracker.start_run("eval").id, name, row)
+        record_score(ws.tracker, ws.tracker.start_run("eval").id, name, row)
     found = compare(ws, "a", "b")
     assert (found["n"], found["difference"]) == (1, 0)
     assert queries.flips(ws.tracker.db, "a", "b", "knowledge") == []
@@ -257,7 +257,7 @@ def judged_by(
         ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
         row = score(suite, 0.5, name == "b", True, n=2)
         row["items"][0]["detail"], row["items"][1]["detail"] = detail, other
-        ws.tracker.record_score(ws.tracker.start_run("eval").id, name, row)
+        record_score(ws.tracker, ws.tracker.start_run("eval").id, name, row)
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_a_score_recorded_without_arguments_is_paired_all_the_same(ws: Workspace
         ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
         row = score("ifeval", 1.0, True, n=1)
         row["items"][0]["detail"] = detail
-        ws.tracker.record_score(ws.tracker.start_run("eval").id, name, row)
+        record_score(ws.tracker, ws.tracker.start_run("eval").id, name, row)
     assert compare(ws, "a", "b")["n"] == 1
 
 
@@ -312,7 +312,7 @@ def test_a_suite_whose_accepted_answers_all_changed_is_compared_by_none(ws: Work
         scored(ws.tracker, name, [True, False])
         row = score("knowledge", 1.0, True, n=1)
         row["items"][0]["detail"] = {"answers": accepted}
-        ws.tracker.record_score(ws.tracker.start_run("eval").id, name, row)
+        record_score(ws.tracker, ws.tracker.start_run("eval").id, name, row)
     assert [row["suite"] for row in compare(ws, "a", "b")["suites"]] == ["ifeval"]
     with pytest.raises(InputError, match="never scored on the same knowledge prompts"):
         compare(ws, "a", "b", "knowledge")
@@ -343,7 +343,7 @@ def test_scores_beside_a_suites_headline_go_by_their_own_names(ws: Workspace) ->
             passed = [name == "b"] * 40
             beside = score("knowledge", float(name == "b"), *passed, n=40, metric=metric)
             other = [row | {"prompt": f"{metric} {row['prompt']}"} for row in beside["items"]]
-            ws.tracker.record_score(run.id, name, beside | {"items": other})
+            record_score(ws.tracker, run.id, name, beside | {"items": other})
     said = compare(ws, "a", "b")["verdict"]
     assert said == (
         "b is better on knowledge (cloze), better on knowledge (open book); not distinguishable on knowledge"
@@ -358,7 +358,7 @@ def test_flips_beside_a_suites_headline_are_listed_as_they_are_counted(ws: Works
         run = ws.tracker.start_run("eval")
         for metric, passed in (("lenient", name == "a"), ("cloze", True)):
             found = score("knowledge", 0.5, passed, name == "a", n=2, metric=metric)
-            ws.tracker.record_score(run.id, name, found)
+            record_score(ws.tracker, run.id, name, found)
     found = flips(ws, ["a", "b"], "knowledge", "lost", 20)
     assert [(row["metric"], row["lost"]) for row in found["counts"]] == [("lenient", 2), ("cloze", 1)]
     assert [(row["suite"], row["metric"], row["key"]) for row in found["flips"]] == [
@@ -410,7 +410,7 @@ def test_other_prompts_under_the_same_keys_of_earlier_documents_are_not_paired(w
     scored(ws.tracker, "fourth", [True], "knowledge:1")
     row = score("knowledge:1", 1.0, True, True, n=2)
     row["items"][0]["prompt"] = "another"
-    ws.tracker.record_score(ws.tracker.start_run("eval").id, "fourth", row)
+    record_score(ws.tracker, ws.tracker.start_run("eval").id, "fourth", row)
     assert compare(ws, "third", "fourth", "knowledge:1")["n"] == 1
 
 

@@ -61,7 +61,7 @@ def test_an_export_holds_the_projects_rows(two: tuple[Tracker, Tracker]) -> None
         tracker.add_review(number, "approve", "good", "ann")
         tracker.record_verdicts(number, {"behaviour": {"outcome": "kept"}})
         run = tracker.start_run("distill", key=str(number)).id
-        tracker.record_metrics(run, 1, {"loss": 0.5})
+        databases.record_metrics(tracker, run, 1, {"loss": 0.5})
         tracker.record_documents(run, [{"path": "a.md", "status": "read"}])
     first.forget_place("rec2")  # pruned: its lineage stays
     found = {
@@ -105,8 +105,8 @@ def test_the_headline_of_a_shared_checkpoint_is_what_the_project_measured(
 ) -> None:
     for tracker, value in zip(two, (0.25, 0.75), strict=True):
         tracker.record_checkpoint("shared", path="/c", kind="full", sha256="1")
-        tracker.record_score(
-            tracker.start_run("eval").id, "shared", databases.score("knowledge", value, True)
+        databases.record_score(
+            tracker, tracker.start_run("eval").id, "shared", databases.score("knowledge", value, True)
         )
     for tracker, value in zip(two, (0.25, 0.75), strict=True):
         [score] = overview.headlines(tracker.db, ["shared"])["shared"]["knowledge"].values()

@@ -20,7 +20,7 @@ from db.reads import curves, earlier_documents, overview, queries
 from db.reads.cycles import knowledge_kept, recovered_fraction
 from db.writes.points import Point, store
 from db.writes.tracker import Tracker
-from tests.support.databases import items, record_cycle, score
+from tests.support.databases import items, record_cycle, record_metrics, record_score, score
 from tests.support.present import present
 
 CONTRACT = {
@@ -176,7 +176,7 @@ def test_earlier_documents_are_compared_on_the_questions_that_are_asked_again(tr
         work = tracker.start_run("eval", parent=queries.cycle(tracker.db, number)["run"], key=suite)
         found = score(suite, sum(passed) / len(passed), *passed)
         rows = [item | {"key": f"{key}"} for key, item in enumerate(found["items"], first)]
-        tracker.record_score(work.id, f"rec{number}", found | {"items": rows, "n": len(rows)})
+        record_score(tracker, work.id, f"rec{number}", found | {"items": rows, "n": len(rows)})
 
     asked(1, "knowledge", True, True, False, False, False)
     asked(2, "knowledge:1", True, False, True, first=1)
@@ -246,8 +246,8 @@ def test_the_headline_metric_stands_for_its_suite(tracker: Tracker) -> None:
     number = record_cycle(tracker, {"knowledge": {"clean": 0.1}})
     run = queries.cycle(tracker.db, number)["run"]
     for metric, value in (("inst_loose", 0.5), ("prompt_strict", 0.4), ("prompt_loose", 0.6)):
-        tracker.record_score(run, "clean0", score("ifeval", value, metric=metric))
-    tracker.record_score(run, "clean0", score("knowledge", 0.05, metric="strict"))
+        record_score(tracker, run, "clean0", score("ifeval", value, metric=metric))
+    record_score(tracker, run, "clean0", score("knowledge", 0.05, metric="strict"))
     scores = queries.cycle(tracker.db, number)["scores"]
     assert (scores["ifeval"]["clean"], scores["knowledge"]["clean"]) == (0.4, 0.1)
 
@@ -271,7 +271,7 @@ def test_counts_of_two_checkpoints_lead_with_the_headline(tracker: Tracker) -> N
         for metric in ("lenient", "retrieval", "lenient"):
             run = tracker.start_run("eval")
             row = score("knowledge", 0.5, True, name == "one", n=2) | {"metric": metric}
-            tracker.record_score(run.id, name, row)
+            record_score(tracker, run.id, name, row)
     rows = queries.compared(tracker.db, "one", "other")
     assert [row["metric"] for row in rows] == ["lenient", "retrieval"]
     assert [(row["n"], row["gained"], row["lost"]) for row in rows] == [(2, 0, 1)] * 2
@@ -305,15 +305,10 @@ def test_fractions(clean: float, midtrained: float, recovered: float) -> None:
 # Runs and checkpoints --------------------------------------------------------------------------------------
 
 
-def test_pages_of_runs_newest_first(tracker: Tracker) -> None:
+def test_runs_are_newest_first(tracker: Tracker) -> None:
     made = [tracker.start_run("eval").id for _ in range(7)]
-    seen: list[str] = []
-    while page := queries.runs(tracker.db, before=seen[-1] if seen else None, limit=3):
-        seen += [row["id"] for row in page]
-    assert sorted(seen) == sorted(made) and len(seen) == 7
-    assert [row["started_at"] for row in queries.runs(tracker.db)] == sorted(
-        (row["started_at"] for row in queries.runs(tracker.db)), reverse=True
-    )
+    assert [row["id"] for row in queries.runs(tracker.db)] == made[::-1]
+    assert [row["id"] for row in queries.runs(tracker.db, limit=3)] == made[:3:-1]
 
 
 def test_runs_of_a_kind_a_status_or_a_parent(tracker: Tracker) -> None:
@@ -389,7 +384,7 @@ def test_the_number_of_a_cycle_is_not_the_beginning_of_an_id(tracker: Tracker) -
 def test_a_search_takes_its_words_as_they_are_written(tracker: Tracker) -> None:
     asked = score("ifeval", 0.5, True, False, True, False, False)
     asked["items"][3]["response"] = "100% WRONG_"
-    number = tracker.record_score(tracker.start_run("eval").id, None, asked)
+    number = record_score(tracker, tracker.start_run("eval").id, None, asked)
 
     def keys(search: str) -> list[str]:
         wanted = queries.ItemFilter(search=search)
@@ -403,7 +398,7 @@ def test_a_search_knows_capitals_beyond_ascii(tracker: Tracker) -> None:
     asked = score("ifeval", 0.5, True, False, True)
     for item, words in zip(asked["items"], ("Die ÄRZTE", "école", "ЁЛКА"), strict=True):
         item["response"] = words
-    number = tracker.record_score(tracker.start_run("eval").id, None, asked)
+    number = record_score(tracker, tracker.start_run("eval").id, None, asked)
     for search, key in (("ärzte", "p0"), ("ÉCOLE", "p1"), ("ёлка", "p2")):
         wanted = queries.ItemFilter(search=search)
         assert [row["key"] for row in queries.side_by_side(tracker.db, {"clean": number}, wanted)] == [key]
@@ -413,7 +408,7 @@ def test_flips_pair_the_same_prompts_only(tracker: Tracker) -> None:
     run = tracker.start_run("eval")
     for name, passed in (("a", (True, True, False)), ("b", (True, False, True))):
         tracker.record_checkpoint(name, path="/c", kind="full", sha256="00")
-        tracker.record_score(run.id, name, score("ifeval", 0.5, *passed))
+        record_score(tracker, run.id, name, score("ifeval", 0.5, *passed))
     flips = queries.flips(tracker.db, "a", "b", "ifeval")
     assert [(row["key"], row["passed_a"], row["passed_b"]) for row in flips] == [
         ("p1", True, False),
@@ -427,8 +422,8 @@ def test_flips_pair_the_same_prompts_only(tracker: Tracker) -> None:
     other = score("ifeval", 0.5) | {
         "items": [item | {"prompt": "another"} for item in items(True, True, True)]
     }
-    tracker.record_score(
-        tracker.start_run("eval").id, "b", other
+    record_score(
+        tracker, tracker.start_run("eval").id, "b", other
     )  # newer, but other prompts under the same keys
     assert queries.flips(tracker.db, "a", "b", "ifeval") == flips
     with pytest.raises(NotFound, match="never scored on the same knowledge prompts"):
@@ -441,15 +436,13 @@ def test_flips_pair_the_same_prompts_only(tracker: Tracker) -> None:
 def test_a_short_curve_comes_whole(tracker: Tracker) -> None:
     run = tracker.start_run("distill")
     for step, value in ((-2, 1.0), (0, math.nan), (5, 3.0)):
-        tracker.record_metrics(run.id, step, {"loss": value})
+        record_metrics(tracker, run.id, step, {"loss": value})
     rows = curves.metric_series(tracker.db, run.id, "loss")
     assert [(row["step"], row["value"], row["special"]) for row in rows] == [
         (-2, 1.0, None),
         (0, None, "nan"),
         (5, 3.0, None),
     ]
-    assert [row["step"] for row in curves.metric_series(tracker.db, run.id, "loss", after=-2)] == [0, 5]
-    assert curves.metric_series(tracker.db, run.id, "loss", after=5) == []
     assert (
         curves.metric_series(tracker.db, run.id, "other")
         == curves.metric_series(tracker.db, "other", "loss")
@@ -478,12 +471,26 @@ def test_a_long_curve_is_thinned_without_losing_its_peaks(tracker: Tracker) -> N
     assert [(row["step"], row["special"]) for row in rows if row["special"]] == [(771, "inf")]
 
 
+def test_metrics_step_by_step(tracker: Tracker) -> None:
+    run = tracker.start_run("distill")
+    for step, kl in ((9, 0.5), (0, 2.0), (3, math.nan)):
+        record_metrics(tracker, run.id, step, {"loss": step, "kl": kl, "lr": 1.0})
+    found = curves.metrics_by_step(tracker.db, run.id, ["loss", "kl"])
+    assert list(found.items()) == [
+        (0, {"loss": 0.0, "kl": 2.0}),
+        (3, {"loss": 3.0}),
+        (9, {"loss": 9.0, "kl": 0.5}),
+    ]
+    assert list(curves.metrics_by_step(tracker.db, run.id, ["kl"], before=9)) == [0]
+    assert curves.metrics_by_step(tracker.db, run.id, ["other"]) == {}
+
+
 def test_names_and_latest_values(tracker: Tracker) -> None:
     run, other = tracker.start_run("distill"), tracker.start_run("distill")
     for step in range(3):
-        tracker.record_metrics(run.id, step, {"loss": step, "kl": 1.0, "grad_norm": 2.0})
-    tracker.record_metrics(run.id, 9, {"kl": math.inf})
-    tracker.record_metrics(other.id, 1, {"alien": 1.0})
+        record_metrics(tracker, run.id, step, {"loss": step, "kl": 1.0, "grad_norm": 2.0})
+    record_metrics(tracker, run.id, 9, {"kl": math.inf})
+    record_metrics(tracker, other.id, 1, {"alien": 1.0})
     assert curves.metric_names(tracker.db, run.id) == ["grad_norm", "kl", "loss"]
     latest = {
         row["name"]: (row["step"], row["value"], row["special"])
@@ -498,7 +505,7 @@ def test_curves_are_found_by_their_key(tmp_path: Path) -> None:
     """What keeps a page fast at ten million points: no query may read the table from end to end."""
     tracker, plans = Tracker(tmp_path / "recover.db"), []
     run = tracker.start_run("distill")
-    tracker.record_metrics(run.id, 1, {"loss": 1.0})
+    record_metrics(tracker, run.id, 1, {"loss": 1.0})
     with tracker.db.engine.connect() as connection:
         raw = present(connection.connection.driver_connection)
         asked: list[str] = []
@@ -536,7 +543,7 @@ def asked(tracker: Tracker, metric: str, *, by_its_cycle: bool = True, **kinds: 
     run = tracker.start_run("eval", parent=queries.cycle(tracker.db, 1)["run"] if by_its_cycle else None)
     by_kind = {kind: {"value": value, "n": 16} for kind, value in kinds.items()}
     found = score("knowledge", sum(kinds.values()) / len(kinds), metric=metric)
-    tracker.record_score(run.id, "rec1", found | {"details": {"by_kind": by_kind}})
+    record_score(tracker, run.id, "rec1", found | {"details": {"by_kind": by_kind}})
 
 
 def test_what_is_scored_beside_the_questions_is_not_the_headline(tracker: Tracker) -> None:
@@ -616,7 +623,7 @@ def test_scores_name_the_cycle_that_measured_them(tracker: Tracker) -> None:
     number = record_cycle(tracker, CONTRACT)
     [run] = queries.runs(tracker.db, parent=queries.cycle(tracker.db, number)["run"], limit=1)
     details = {"details": {queries.CONDITIONS: "same"}}
-    tracker.record_score(run["id"], "clean0", score("ifeval", 0.9) | details)
+    record_score(tracker, run["id"], "clean0", score("ifeval", 0.9) | details)
     [found] = queries.scores_under(tracker.db, "clean0", "ifeval", "same", run_id=run["id"], others=False)
     assert (found["cycle"], found["value"]) == (number, 0.9)
 

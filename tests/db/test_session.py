@@ -374,12 +374,14 @@ def test_a_full_disk_as_sqlite_reports_it(tmp_path: Path) -> None:
 FILL = """
 import sys
 from db.writes.tracker import Tracker
+from db.writes.points import Point, store
 from db.errors import TrackerError
 try:
     tracker = Tracker(sys.argv[1])
     run = tracker.start_run("demo", key="demo")
     for step in range(10_000):
-        tracker.record_metrics(run.id, step, {f"metric {i}": 0.5 for i in range(200)})
+        points = [Point.of(run.id, f"metric {i}", step, 0.5) for i in range(200)]
+        tracker.db.write(lambda session: store(session, points))
 except TrackerError as error:
     print(error, file=sys.stderr)
 """

@@ -27,7 +27,7 @@ from db.schema import AliasMove, Base, Item, Metric
 from db.session import Database
 from db.values import plain, storable
 from db.writes.tracker import Tracker
-from tests.support.databases import items, record_cycle, score
+from tests.support.databases import items, record_cycle, record_metrics, record_score, score
 
 
 def count(tracker: Tracker, model: type[Base]) -> int:
@@ -120,8 +120,8 @@ def test_a_lost_connection_after_the_commit_is_written_once(
     monkeypatch.setattr(type(tracker.db), "_write_once", answer_lost)
     monkeypatch.setattr("db.session.RETRY_PAUSES", (0.0,))
     before = {model: count(tracker, model) for model in (mapper.class_ for mapper in Base.registry.mappers)}
-    tracker.record_metrics(run.id, 1, {"loss": 1.0, "kl": 2.0})
-    tracker.record_score(run.id, "clean0", score("ifeval", 0.5, True, False))
+    record_metrics(tracker, run.id, 1, {"loss": 1.0, "kl": 2.0})
+    record_score(tracker, run.id, "clean0", score("ifeval", 0.5, True, False))
     tracker.record_cycle(run.id)
     tracker.record_verdicts(1, {"behaviour": {"outcome": "recovered", "n": 2}})
     tracker.add_review(1, "reject", "no", "ada")
@@ -171,7 +171,7 @@ def test_every_float_comes_back(tracker: Tracker, values: dict[str, float]) -> N
     names = {storable(name): value for name, value in values.items()}
     run = tracker.start_run("distill")
     for _ in range(2):
-        tracker.record_metrics(run.id, 3, values)
+        record_metrics(tracker, run.id, 3, values)
     rows = {row["name"]: row for row in curves.latest_metrics(tracker.db, run.id)}
     back = {name: float(row["special"] or row["value"]) for name, row in rows.items()}
     assert back == pytest.approx(names, rel=0, abs=0, nan_ok=True)
@@ -180,8 +180,8 @@ def test_every_float_comes_back(tracker: Tracker, values: dict[str, float]) -> N
 
 def test_a_step_logged_again_is_replaced(tracker: Tracker) -> None:
     run = tracker.start_run("distill")
-    tracker.record_metrics(run.id, 1, {"loss": math.nan})
-    tracker.record_metrics(run.id, 1, {"loss": 2.5})
+    record_metrics(tracker, run.id, 1, {"loss": math.nan})
+    record_metrics(tracker, run.id, 1, {"loss": 2.5})
     assert [(row["value"], row["special"]) for row in curves.latest_metrics(tracker.db, run.id)] == [
         (2.5, None)
     ]
@@ -191,7 +191,7 @@ def test_a_step_logged_again_is_replaced(tracker: Tracker) -> None:
 @pytest.mark.parametrize(("step", "value"), [(1, "high"), (1, None), (1, [1, 2]), (2**63, 1.0), ("one", 1.0)])
 def test_what_is_not_a_number(tracker: Tracker, step: int, value: float) -> None:
     with pytest.raises(BadRequest, match="metric 'loss'"):
-        tracker.record_metrics(tracker.start_run("distill").id, step, {"loss": value})
+        record_metrics(tracker, tracker.start_run("distill").id, step, {"loss": value})
 
 
 # Checkpoints and aliases -----------------------------------------------------------------------------------
@@ -222,8 +222,8 @@ def test_aliases_move_and_remember(tracker: Tracker) -> None:
 
 def test_a_score_recorded_again_replaces_its_items(tracker: Tracker) -> None:
     run = tracker.start_run("eval")
-    first = tracker.record_score(run.id, None, score("ifeval", 0.5, True, False, True))
-    again = tracker.record_score(run.id, None, score("ifeval", 1.0, True, True))
+    first = record_score(tracker, run.id, None, score("ifeval", 0.5, True, False, True))
+    again = record_score(tracker, run.id, None, score("ifeval", 1.0, True, True))
     assert first == again
     (row,) = queries.scores(tracker.db)
     assert (row["value"], row["low"], row["high"], row["details"]) == (1.0, 0.95, 1.05, {"note": "ifeval"})
@@ -238,9 +238,9 @@ def test_a_score_and_its_items_come_together_or_not_at_all(tracker: Tracker) -> 
     bad = score("ifeval", 0.5, True, False)
     bad["items"][1]["key"] = "p0"
     with pytest.raises(BadRequest, match="1 items have the key of another"):
-        tracker.record_score(run.id, None, bad)
+        record_score(tracker, run.id, None, bad)
     with pytest.raises(TrackerError, match="not recorded"):
-        tracker.record_score(run.id, "nobody", score("ifeval", 0.5, True))
+        record_score(tracker, run.id, "nobody", score("ifeval", 0.5, True))
     assert (count(tracker, Item), queries.scores(tracker.db, run_id=run.id)) == (0, [])
 
 
@@ -264,7 +264,7 @@ def test_several_scores_come_together_or_not_at_all(tracker: Tracker) -> None:
 
 def test_an_undefined_score_has_no_value(tracker: Tracker) -> None:
     nothing = score("ifeval", math.nan) | {"interval": [math.nan, math.inf]}
-    tracker.record_score(tracker.start_run("eval").id, None, nothing)
+    record_score(tracker, tracker.start_run("eval").id, None, nothing)
     (row,) = queries.scores(tracker.db)
     assert (row["value"], row["low"], row["high"], row["item_set"]) == (None, None, None, None)
 
@@ -274,7 +274,7 @@ def test_hostile_text_is_stored(tracker: Tracker) -> None:
     asked = score("ifeval", 0.5) | {
         "items": [items(True)[0] | {"response": hostile, "detail": {"x": hostile}}]
     }
-    found = queries.items(tracker.db, tracker.record_score(tracker.start_run("eval").id, None, asked))
+    found = queries.items(tracker.db, record_score(tracker, tracker.start_run("eval").id, None, asked))
     assert found[0]["response"] == found[0]["detail"]["x"] == storable(hostile)
     assert found[0]["response"].startswith("␀ \\udc80 '; DROP")
 

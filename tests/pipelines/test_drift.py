@@ -12,6 +12,7 @@ from pipelines.drift import drift, forgetting
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
 from tests.support import tiny
+from tests.support.databases import record_score
 
 ITEM = {"key": "p1", "prompt": "?", "response": "!", "passed": True, "detail": {}}
 SCORES = {  # of the clean model and of the midtrained one
@@ -43,7 +44,7 @@ def test_the_mean_of_forgetting_leaves_out_what_the_documents_say(tmp_path: Path
             run = ws.tracker.start_run("eval", key=name).id
             for suite, values in SCORES.items():
                 score = {"suite": suite, "metric": "lenient", "value": values[place], "n": 1, "items": [ITEM]}
-                ws.tracker.record_score(run, name, score)
+                record_score(ws.tracker, run, name, score)
             ws.tracker.finish_run(run)
         found = forgetting(ws, "clean", "midtrained")
     assert set(found) == {*SCORES, "mean"}

@@ -25,6 +25,7 @@ from pipelines.runs.kept_texts import KEPT_TEXTS, KeptTokens
 from pipelines.runs.workspace import Workspace
 from recovery.models.chat_model import ChatModel
 from tests.support import tiny
+from tests.support.databases import record_metrics, record_score
 from tests.support.small_cycles import lines
 
 FEW, MANY = 4, 12  # cycles
@@ -56,7 +57,7 @@ def pass_through(ws: Workspace, folder: Path, cycles: int) -> str:
         for n in range(DOCUMENTS):
             (docs / f"{n}.txt").write_text(f"House {n} of street {number} is red.", encoding="utf-8")
         text_file.keep(docs, ws.run_directory(taught) / KEPT_TEXTS)
-        ws.tracker.record_metrics(taught, 10, {METRIC: 0.5})
+        record_metrics(ws.tracker, taught, 10, {METRIC: 0.5})
         for stage, name in (("midtrained", f"{number:06}aaaaaa"), ("recovered", f"{number:06}bbbbbb")):
             made_by = taught if stage == "midtrained" else None
             ws.tracker.record_checkpoint(
@@ -68,7 +69,7 @@ def pass_through(ws: Workspace, folder: Path, cycles: int) -> str:
         for name, value in ((ws.clean().id, 0.9), (f"{number:06}aaaaaa", 0.4)):
             score = {"suite": "ifeval", "metric": "prompt_strict", "value": value, "n": 10}
             scored = ws.tracker.start_run("eval", parent=run, key=name).id
-            ws.tracker.record_score(scored, name, score)
+            record_score(ws.tracker, scored, name, score)
         ws.tracker.finish_run(taught, {"checkpoint": f"{number:06}aaaaaa"})
     return student
 

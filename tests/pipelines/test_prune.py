@@ -19,6 +19,7 @@ from pipelines.resume import resume
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.storage.checkpoints import Checkpoint
+from tests.support.databases import record_score
 from tests.support.small_cycles import make_docs, make_home, settle
 
 
@@ -68,7 +69,9 @@ def test_what_is_needed_stays_and_what_is_recorded_stays_too(ws: Workspace) -> N
     adapter = published(ws, "adapter", base=base)
     ws.tracker.set_alias("small", adapter)
     scored = ws.tracker.start_run("eval", key="scored").id
-    ws.tracker.record_score(scored, second["midtrained"], {"suite": "s", "metric": "m", "value": 0.5, "n": 2})
+    record_score(
+        ws.tracker, scored, second["midtrained"], {"suite": "s", "metric": "m", "value": 0.5, "n": 2}
+    )
     ws.tracker.finish_run(scored)
     before = there(ws)
     listed = prune(ws, cycles=1)

@@ -43,7 +43,7 @@ def _cycle(tracker: Tracker, number: int, say: Words) -> int:
         tracker.record_cycle(run.id, **column)
         asked = tracker.start_run("eval", parent=run.id, key=f"eval:{stage}")
         for suite in ("ifeval", "knowledge", "retention"):
-            tracker.record_score(asked.id, checkpoint, _score(suite, stage, number, say))
+            tracker.record_scores(asked.id, checkpoint, [_score(suite, stage, number, say)])
         tracker.finish_run(asked.id, cost={"tokens_sampled": 200, "seconds": 5.0})
     axes = {axis: _axis(number) for axis in ("behaviour", "knowledge", "retention")}
     axes["knowledge"] |= {"learned": {"words": "learned", "difference": 0.5, "interval": [0.25, 0.75]}}

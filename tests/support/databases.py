@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from db.writes.points import Point, store
 from db.writes.tracker import Tracker
 
 BACKENDS = ("sqlite", "postgres")
@@ -68,6 +69,17 @@ def score(suite: str, value: float, *passed: bool, n: int = 100, metric: str = "
     }
 
 
+def record_metrics(tracker: Tracker, run_id: str, step: int, values: Mapping[str, float]) -> None:
+    """One step's points, stored before this returns."""
+    points = [Point.of(run_id, name, step, value) for name, value in values.items()]
+    tracker.db.write(lambda session: store(session, points))
+
+
+def record_score(tracker: Tracker, run_id: str, checkpoint_id: str | None, score: Mapping[str, Any]) -> int:
+    """A single score, in the place of an earlier one of its suite and metric. Returns its number."""
+    return tracker.record_scores(run_id, checkpoint_id, [score])[0]
+
+
 def record_cycle(tracker: Tracker, values: dict[str, dict[str, float]], parent: str | None = None) -> int:
     """A whole cycle as the pipeline records it; `values` is suite -> stage -> value. Returns its number."""
     run = tracker.start_run("cycle", parent=parent)
@@ -89,8 +101,8 @@ def record_cycle(tracker: Tracker, values: dict[str, dict[str, float]], parent: 
         asked = tracker.start_run("eval", parent=run.id, key=f"eval:{stage}")
         for suite, by_stage in values.items():
             if stage in by_stage:
-                tracker.record_score(
-                    asked.id, checkpoint, score(suite, by_stage[stage], True, stage != "midtrained")
+                record_score(
+                    tracker, asked.id, checkpoint, score(suite, by_stage[stage], True, stage != "midtrained")
                 )
         tracker.finish_run(asked.id, cost={"tokens_sampled": 100, "seconds": 0.5, "peak_bytes": 7})
     tracker.record_cycle(run.id, status="accepted")

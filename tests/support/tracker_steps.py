@@ -36,7 +36,7 @@ def record(tracker: Tracker, live: LiveRun, run: str, cycle: int, step: int) -> 
     name = f"c{step}"
     tracker.record_checkpoint(name, path="/c", kind="full", sha256="00", run_id=stage.id)
     score = {"suite": "ifeval", "metric": "prompt_strict", "value": 1.0, "n": ITEMS, "items": items}
-    tracker.record_score(stage.id, name, score)
+    tracker.record_scores(stage.id, name, [score])
     tracker.set_alias("current", name)
     tracker.add_review(cycle, "reject", "", "ada", token=f"review {step}")
     flushed = live.flush()

@@ -37,8 +37,8 @@ def with_runs(tracker: Tracker) -> dict[str, str]:
         made[method] = run.id
         for step in range(1, 21):
             values = dict.fromkeys(METRICS, number / (step + 1))
-            tracker.record_metrics(run.id, step, values | {"tokens": 100.0 * number})
-        tracker.record_metrics(run.id, 21, {"loss": float("nan")})
+            databases.record_metrics(tracker, run.id, step, values | {"tokens": 100.0 * number})
+        databases.record_metrics(tracker, run.id, 21, {"loss": float("nan")})
         with tracker.live(run.id) as live:
             for step in (1, 10):
                 live.traces(step, [trace(method, place) for place in range(2)])
@@ -46,8 +46,8 @@ def with_runs(tracker: Tracker) -> dict[str, str]:
         result = {"checkpoint": f"rec{number}", "method": method}
         tracker.finish_run(run.id, result, cost=cost)
     broken = tracker.start_run("distill", config={"settings": {"method": "opd"}})
-    tracker.record_metrics(broken.id, 1, {"loss": 1.0})
-    tracker.record_metrics(broken.id, 9, {"loss": 5.0})
+    databases.record_metrics(tracker, broken.id, 1, {"loss": 1.0})
+    databases.record_metrics(tracker, broken.id, 9, {"loss": 5.0})
     tracker.fail_run(broken.id, f"Unstable: step 9: length collapse: {HOSTILE}; lower the learning rate")
     made["broken"] = broken.id
     return made

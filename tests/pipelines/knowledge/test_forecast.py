@@ -20,6 +20,7 @@ from pipelines.knowledge.forecast import (
     log_probs,
 )
 from tests.support import tiny
+from tests.support.databases import record_metrics, record_score
 from tests.support.present import present
 
 
@@ -84,12 +85,12 @@ def test_the_slope_is_this_homes_own(tmp_path: Path) -> None:
         run = tracker.start_run("cycle", key="a")
         taught = tracker.start_run("midtrain", parent=run.id, key="midtrain")
         for step, value in ((10, 0.1), (20, 0.5)):
-            tracker.record_metrics(taught.id, step, {METRIC: value})
+            record_metrics(tracker, taught.id, step, {METRIC: value})
         tracker.finish_run(taught.id, {"checkpoint": mid})
         tracker.record_cycle(run.id, clean_id=clean, midtrained_id=mid)
         for name, value in ((clean, 0.9), (mid, 0.3)):
             evaluation = tracker.start_run("eval", parent=run.id, key=f"eval:{name}")
             score = {"suite": "ifeval", "metric": "prompt_strict", "value": value, "n": 10}
-            tracker.record_score(evaluation.id, name, score)
+            record_score(tracker, evaluation.id, name, score)
         (point,) = learned_law(tracker.db).points
         assert point == pytest.approx((0.5, 0.6))

@@ -73,7 +73,7 @@ def in_two(monkeypatch: pytest.MonkeyPatch, work: Callable[[], T]) -> list[T]:
     monkeypatch.setattr(distributed, "world", lambda: 2)
     monkeypatch.setattr(distributed, "rank", lambda: here.rank)
     monkeypatch.setattr(distributed, "gather", gather)
-    monkeypatch.setattr(distributed, "share", lambda value: gather(value)[0])
+    monkeypatch.setattr(distributed, "broadcast", lambda value: gather(value)[0])
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(as_rank, range(2)))
 

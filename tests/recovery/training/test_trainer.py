@@ -33,8 +33,7 @@ from recovery.seeds import step_seed
 from recovery.storage.training_state import TrainState
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher, SelfTeacher, Teacher, scored
 from recovery.training import trainer, updater
-from recovery.training.config import TrainConfig
-from recovery.training.learning_rate import learning_rate_at
+from recovery.training.config import TrainConfig, learning_rate_at
 from recovery.training.precision import fp32_on_tensor_cores, matmul_precision
 from recovery.training.token_loss import TokenLoss
 from recovery.training.trainer import Batches, TrainReport, train
