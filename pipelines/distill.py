@@ -302,8 +302,11 @@ def _preflight(stage: Stage, made: Distillation) -> None:
 
 def _checks(stage: Stage, made: Distillation) -> list[training_run.Check]:
     """Return what looks at the run after each step."""
-    stops = [*_early_stop(stage, made), *guards.tripwire(made.job, made.taught, stage)]
-    return [*stops, *_low_weights(stage, made)]
+    found: list[training_run.Check] = [
+        *_early_stop(stage, made),
+        *guards.tripwire(made.job, made.taught, stage),
+    ]
+    return [*found, *_low_weights(stage, made)]
 
 
 def _early_stop(stage: Stage, made: Distillation) -> list[training_run.Check]:

@@ -291,7 +291,8 @@ def lost_database(home: Path, db_url: str | None) -> Path | None:
     """Return the file of the database that a home was made with, where that file is gone; None where another
     database is named."""
     noted = remembered_database(home)
-    if "://" in (noted or "") or (noted is None and not (home / CHECKPOINTS).is_dir()):  # the latter: new
+    is_new = noted is None and not any((home / CHECKPOINTS).glob("*"))
+    if is_new or "://" in (noted or ""):
         return None
     own = Path(noted or home / DATABASE_NAME).absolute()
     named = db_url is None or Path(db_url).expanduser().absolute() == own

@@ -81,7 +81,7 @@ def test_a_cycle_is_paired_with_the_one_before_on_the_earlier_documents_that_bot
         ws.tracker.record_cycle(run.id, recovered_id=name)
         found = score("knowledge:1", float(knows), *[knows] * count, n=count)
         found["items"][0]["prompt"] = f"in the words of {name}"
-        ws.tracker.record_score(ws.tracker.start_run("eval", parent=run.id).id, name, found)
+        record_score(ws.tracker, ws.tracker.start_run("eval", parent=run.id).id, name, found)
     (row,) = queries.ledger(ws.tracker.db)
     counts = row["n"], row["gained"], row["lost"]
     assert (row["cycle"], row["suite"], row["before"], counts) == (2, "knowledge:1", "previous", (2, 0, 2))
