@@ -651,7 +651,7 @@ def test_answers_to_other_questions_are_not_paired(
     recover: Recover, fresh: Path, cut_cycle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even when the files are swapped while the cycle runs."""
-    monkeypatch.setattr("pipelines.runs.pinned_inputs.hashes", lambda sources, leave_out: {})
+    monkeypatch.setattr("pipelines.runs.pinned_inputs.hashes", lambda sources, leave_out=(): {})
     path = cut_cycle / "ifeval.jsonl"
     path.write_text(path.read_text().replace("lines without commas", "letters"))
     said = recover("-q", "--home", fresh, "resume")

@@ -82,7 +82,7 @@ def test_processes_that_sample_at_the_same_time_share_the_memory_of_a_cpu(
 def test_each_of_several_processes_knows_how_many_sample_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where there are fewer answers than processes, and each writes them all."""
     alone: dict[str, Any] = {"world": lambda: 2, "rank": lambda: 0, "gather": lambda part: [part]}
-    for name, stand_in in (alone | {"share": lambda part: part}).items():
+    for name, stand_in in (alone | {"broadcast": lambda part: part}).items():
         monkeypatch.setattr(split_sampler, name, stand_in)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     found: list[int] = []
