@@ -40,6 +40,7 @@ def power_warning(
     `families` are judged at once: as many as are among the items, unless more were asked for. Only the
     share `judged` of the items is judged on, at the level `alpha`. `facts` maps axes with several items about
     a fact (gaps of a sentence) to their facts: where hardly any answer flips, the verdict counts these alone.
+    Of calibration only the number that gives 80 % is known: it is warned of below that, whatever `least` is.
     """
     margin_of = margins_by_axis(margins)
     families = families or len(set(items) & set(FAMILIES))

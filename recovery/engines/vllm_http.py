@@ -222,7 +222,7 @@ class ServerEngine:
         root = Path(self.settings.exchange or tempfile.gettempdir())
         unused: ExitStack[bool | None] = ExitStack()
         try:
-            folder = unused.enter_context(atomic_dirs.new_directory(root, SENT))
+            folder = unused.enter_context(atomic_dirs.new_directory(root, SENT, lockless=True))
             folder.chmod(0o700)
             if is_adapter(student.model):
                 save(student, folder)

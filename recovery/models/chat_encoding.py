@@ -57,13 +57,14 @@ class ChatEncoder:
         """Encode the dialogue and the opening of the assistant's turn."""
         return self._ids(self._render(self._guarded(messages), opening=True))
 
-    def before_answer(self, messages: Sequence[Message]) -> list[int]:
-        """Encode the prompt and what the template writes between it and an answer, but for thinking."""
-        guarded, whole = self._guarded(messages), ""
-        prompt = self._render(guarded, opening=True)
+    @cached_property
+    def before_answer(self) -> list[int]:
+        """Encode what the template writes between a prompt and its answer, but for thinking."""
+        turns = [{"role": role, "content": self._nonce} for role in ("user", "assistant")]
         with suppress(InputError):
-            whole = self._render([*guarded, {"role": "assistant", "content": self._nonce}], opening=False)
-        return [*self._ids(prompt), *self._ids(written_between(prompt, whole, self._nonce))]
+            prompt, whole = self._render(turns[:1], opening=True), self._render(turns, opening=False)
+            return self._ids(written_between(prompt, whole, self._nonce))
+        return []
 
     def check(self, messages: Sequence[Message]) -> None:
         """Raise InputError if the template rejects the dialogue."""
@@ -165,9 +166,8 @@ class ChatEncoder:
         plain = self.tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"]
         whole = self.tokenizer("a", verbose=False)["input_ids"]
         for start in range(len(whole) - len(plain) + 1):
-            end = start + len(plain)
-            if whole[start:end] == plain:
-                return whole[:start], whole[end:]
+            if whole[start : start + len(plain)] == plain:
+                return whole[:start], whole[start + len(plain) :]
         return [], []
 
     def _control_after_answer(self, following: list[Message]) -> int | None:

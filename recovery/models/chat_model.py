@@ -83,7 +83,7 @@ class ChatModel:
 
         A thinking block that only the prompt opens is closed."""
         if not self.encoder.opens_thinking:
-            return self.encoder.before_answer(messages)
+            return [*self.prompt_ids(messages), *self.encoder.before_answer]
         prompt = self.prompt_ids(messages)
         closing = closing_between(self.text(prompt), answer)
         return [*prompt, *self.tokenizer(closing, add_special_tokens=False, verbose=False)["input_ids"]]

@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -30,22 +31,24 @@ with suppress(ImportError):
 
 TEMPORARY = "tmp-"
 SCRATCH = re.compile(r"\..+\.[0-9a-f]{8}")  # a file while `whole_file` writes it
+FRESH = 60.0  # seconds in which a writer makes the directory that it has marked
 SEAL = "manifest_sha256"
 FULL = ("No space left on device", "Disk quota exceeded")  # what the system says of a full disk
 FileTable = dict[str, dict[str, Any]]
 
 
 @contextmanager
-def new_directory(root: Path, prefix: str = TEMPORARY) -> Iterator[Path]:
+def new_directory(root: Path, prefix: str = TEMPORARY, *, lockless: bool = False) -> Iterator[Path]:
     """Create a directory `tmp-*` (or with another prefix); remove it at the end unless it was renamed.
 
-    Storage errors (disk full, no permission) come out as one-line RecoverErrors.
+    Storage errors (disk full, no permission) come out as one-line RecoverErrors. `lockless` goes on where the
+    file system has no locks: what a killed writer leaves there stays.
     """
     with storage_errors(root):
         root.mkdir(parents=True, exist_ok=True)
         _sweep(root, prefix)
         directory = root / f"{prefix}{os.getpid()}-{secrets.token_hex(6)}"
-        handle = _hold(directory)
+        handle = _hold(directory, lockless)
     try:
         with storage_errors(root):
             directory.mkdir()
@@ -152,7 +155,11 @@ def _mark(directory: Path) -> Path:
     return directory.with_name(f".{directory.name}.lock")
 
 
-def _hold(directory: Path) -> int | None:
+def _marked(mark: Path) -> Path:
+    return mark.with_name(mark.name.removeprefix(".").removesuffix(".lock"))
+
+
+def _hold(directory: Path, lockless: bool) -> int | None:
     """Mark a directory as being written, before it is made: the lock ends with the process, however it ends.
 
     The lock is on a file, as on NFS each machine knows only its own locks of folders. It is held first, so
@@ -167,13 +174,19 @@ def _hold(directory: Path) -> int | None:
     except OSError as error:
         os.close(handle)
         mark.unlink(missing_ok=True)
+        if lockless:
+            return None
         raise without_locks(directory.parent, error) from error
     return handle
 
 
 def _sweep(root: Path, prefix: str) -> None:
-    """Remove the temporary directories whose writer is gone."""
-    for leftover in root.glob(f"{prefix}*") if locks else ():
+    """Remove the temporary directories whose writer is gone, and marks of directories that are."""
+    if locks is None:
+        return
+    long_ago = time.time() - FRESH
+    marks = [mark for mark in root.glob(f".{prefix}*.lock") if mark.stat().st_mtime < long_ago]
+    for leftover in {*root.glob(f"{prefix}*"), *(_marked(mark) for mark in marks)}:
         with suppress(OSError):  # its writer lives, or it has just ended
             _sweep_unheld(leftover)
 
@@ -192,16 +205,24 @@ def _sweep_unheld(leftover: Path) -> None:
         os.close(handle)
 
 
+def _open_already(path: Path) -> int | None:
+    """Return the number of the open file that a path such as /dev/stdout stands for."""
+    named = {"/dev/stdout": 1, "/dev/stderr": 2}.get(str(path))
+    numbered = re.fullmatch(r"/(?:dev|proc/self)/fd/([0-9]+)", str(path))
+    return int(numbered[1]) if numbered else named
+
+
 @contextmanager
 def whole_file(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """Open a scratch file that replaces `path` in one step when the block ends; after an error it is removed.
 
     Durable files are flushed to the disk first, and survive a power cut too. A link stays, and what it leads
-    to is replaced. What is there and is no file, such as /dev/stdout or a pipe, is written to as it is.
+    to is replaced. What is there and is no file, such as a pipe, is written to as it is, and so is a file
+    that is open already, as /dev/stdout may be.
     """
-    target = Path(os.path.realpath(path))
-    if path.exists() and not target.is_file():
-        with path.open("wb") as file:
+    target, handle = Path(os.path.realpath(path)), _open_already(path)
+    if handle is not None or (path.exists() and not target.is_file()):
+        with open(path if handle is None else os.dup(handle), "wb") as file:
             yield file
         return
     scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}")

@@ -23,4 +23,6 @@ def raised(text: str, *, lowered: bool = False) -> str:
         said = mark + said
     elif _TERM.fullmatch(said):
         said = mark + (said if said.isalnum() else f"({said})")
+    else:
+        return text
     return said + behind

@@ -116,7 +116,9 @@ def _texts(archive: zipfile.ZipFile, name: str) -> Iterator[str]:
 class _Writer:
     """Collects text runs, paragraphs and tables of both formats, whose elements have the same local names."""
 
-    SKIPPED = frozenset(("Fallback", "del", "moveFrom", "fld", "separator", "continuationSeparator", "rt"))
+    SKIPPED = frozenset(
+        ("Fallback", "del", "moveFrom", "rPrChange", "fld", "separator", "continuationSeparator", "rt")
+    )
     SIGNS = {"br": "\n", "cr": "\n", "noBreakHyphen": "-"}
     PLACES = {"superscript": RAISED, "subscript": LOWERED}
 

@@ -24,7 +24,7 @@ from tests.support import papers
         ("2n", "^2n", "_2n"),
         ("n+1", "^(n+1)", "_(n+1)"),
         ("3 ", "³ ", "₃ "),
-        *((said, said, said) for said in ("st", "e", "max", "[1]", "*", "")),
+        *((said, said, said) for said in ("st", "e", "max", "[1]", "*", "", " incl. tax ")),
     ],
 )
 def test_figures_and_terms_are_set_apart_and_words_are_not(text: str, above: str, below: str) -> None:
@@ -50,8 +50,9 @@ def test_a_page_keeps_its_exponents_and_no_deleted_text(tmp_path: Path, page: st
     assert read_corpus(tmp_path).texts == (text,)
 
 
-def run(text: str, place: str = "baseline") -> str:
-    return f'<w:r><w:rPr><w:vertAlign w:val="{place}"/></w:rPr><w:t>{text}</w:t></w:r>'
+def run(text: str, place: str = "baseline", before: str = "") -> str:
+    """A run; `before` is what Word noted of its format before a change."""
+    return f'<w:r><w:rPr><w:vertAlign w:val="{place}"/>{before}</w:rPr><w:t>{text}</w:t></w:r>'
 
 
 def test_office_files_keep_their_exponents_and_no_furigana(tmp_path: Path) -> None:
@@ -64,14 +65,17 @@ def test_office_files_keep_their_exponents_and_no_furigana(tmp_path: Path) -> No
         run("2", below),
         run("O, the 1"),
     ]
-    said = "".join([*parts, run("s", above), run("t", above), run(".")])
+    was_above = f'<w:rPrChange><w:rPr><w:vertAlign w:val="{above}"/></w:rPr></w:rPrChange>'
+    said = "".join(
+        [*parts, run("s", above), run("t", above), run(" of "), run("9", before=was_above), run(".")]
+    )
     marked = f'<w:pPr><w:rPr><w:vertAlign w:val="{above}"/></w:rPr></w:pPr><w:r><w:t>5</w:t></w:r>'
     ruby = f"<w:r><w:ruby><w:rt>{run('かんじ')}</w:rt><w:rubyBase>{run('漢字')}</w:rubyBase></w:ruby></w:r>"
     letter = "".join(f"<w:p>{part}</w:p>" for part in (said, marked, ruby + run("を読む。")))
     slide = 'It has 10</a:t></a:r><a:r><a:rPr baseline="30000"/><a:t>6</a:t></a:r><a:r><a:t> of it.'
     papers.write(tmp_path, {"a.docx": papers.docx(letter), "b.pptx": papers.pptx({1: slide}, [1])})
     word, slides = read_corpus(tmp_path).texts
-    assert word.split("\n\n") == ["It has 10⁻⁶ of H₂O, the 1st.", "5", "漢字を読む。", ""]
+    assert word.split("\n\n") == ["It has 10⁻⁶ of H₂O, the 1st of 9.", "5", "漢字を読む。", ""]
     assert slides.strip() == "It has 10⁶ of it."
 
 

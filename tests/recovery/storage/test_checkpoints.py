@@ -349,6 +349,17 @@ def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(RecoverError, match=r"its file system has no locks .*: put the home on a local disk"):
         publish(CheckpointStore(tmp_path))
     assert list(tmp_path.iterdir()) == []
+    with atomic_dirs.new_directory(tmp_path, lockless=True) as made:
+        assert list(tmp_path.iterdir()) == [made]
+
+
+def test_a_mark_whose_directory_was_never_made_is_swept_later(tmp_path: Path) -> None:
+    old, fresh = (tmp_path / f".tmp-{name}.lock" for name in ("1-old", "2-fresh"))
+    for mark in (old, fresh):
+        mark.touch()
+    os.utime(old, (0, 0))
+    with atomic_dirs.new_directory(tmp_path):
+        assert (old.exists(), fresh.exists()) == (False, True)
 
 
 PUBLISHER = """
@@ -578,6 +589,17 @@ def test_what_is_no_file_is_written_to_as_it_is(tmp_path: Path) -> None:
     assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]
     for handle in (named, unnamed, writing):
         os.close(handle)
+
+
+def test_a_file_that_is_open_already_goes_on_behind_what_it_holds(tmp_path: Path) -> None:
+    """As with `recover report 1 --out /dev/stdout >> all.html`."""
+    with (tmp_path / "all").open("w+b") as file:
+        file.write(b"before ")
+        file.flush()
+        atomic_dirs.write_text(Path(f"/dev/fd/{file.fileno()}"), "now ")
+        file.seek(0, os.SEEK_END)
+        file.write(b"after")
+    assert (tmp_path / "all").read_bytes() == b"before now after"
 
 
 def ring(root: Path, length: int) -> list[str]:

@@ -636,6 +636,15 @@ def test_a_finished_training_is_not_repeated(tmp_path: Path) -> None:
     assert (again.steps, again.tokens) == (first.steps, first.tokens)
 
 
+@pytest.mark.parametrize("later", [{"shard": True}, {"dropout": False}])
+def test_a_state_does_not_hold_what_changes_no_run(tmp_path: Path, later: dict[str, bool]) -> None:
+    """Those of earlier versions lack these settings, too."""
+    state = TrainState(tmp_path)
+    train(tiny.chat_model(), Texts(), LABELS, CONFIG, state=state)
+    again = train(tiny.chat_model(), Texts(), LABELS, replace(CONFIG, **later), state=state)
+    assert again.steps == CONFIG.steps
+
+
 def test_a_state_of_other_settings_or_weights_is_refused(tmp_path: Path) -> None:
     state = TrainState(tmp_path)
     train(tiny.chat_model(), Texts(), LABELS, CONFIG, state=state)
