@@ -80,8 +80,7 @@ def _work(ws: Workspace, job: EvalJob, stage: Stage) -> Result:
     require_answerable(ws, ws.checkpoint(job.checkpoint), suites, job.settings.sampler)
     if job.label == ALONE:
         stage.say(f"  checkpoint   {_named(queries.checkpoint(ws.tracker.db, job.checkpoint))}")
-    rows = fitted_once(stage, job.checkpoint, job.settings, fitted.fit_evaluation).batch_size
-    settings = job.settings.model_copy(update={"batch_size": rows})  # files as named now: homes are moved
+    settings = fitted_once(stage, job.checkpoint, job.settings, fitted.fit_evaluation)
     job = job.model_copy(update={"settings": settings})
     with Engines(ws, stage.directory) as engines:
         evaluation = _Evaluation(ws, job, stage, engines)

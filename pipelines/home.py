@@ -73,8 +73,7 @@ class Home:
 
     def close(self) -> None:
         """Close the database; a home is also a context manager."""
-        self.workspace.progress.end()
-        self.workspace.tracker.close()
+        self.workspace.close()
 
     def __enter__(self) -> Home:
         return self

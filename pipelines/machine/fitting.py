@@ -42,13 +42,16 @@ def mix_of(ws: Workspace, student: str, mix: Mix) -> Mix:
 
 
 def fitted_once(stage: Stage, checkpoint: str, settings: S, fit: Callable[[S, ModelSize, Machine], S]) -> S:
-    """Return the fitted settings; a run resumed on another machine keeps those of its first start."""
+    """Return the fitted settings; a run resumed on another machine keeps what was fitted at its first start.
+
+    All others are taken as the job has them: files may have moved along with the home."""
+    ws, given = stage.workspace, settings.model_dump(mode="json")
 
     def fitted() -> dict[str, Any]:
-        ws = stage.workspace
-        return fitted_here(ws, ws.checkpoint(checkpoint), settings, fit).model_dump(mode="json")
+        found = fitted_here(ws, ws.checkpoint(checkpoint), settings, fit).model_dump(mode="json")
+        return {name: value for name, value in found.items() if value != given[name]}
 
-    kept = type(settings).model_validate(stage.once(FITTED, fitted))
+    kept = type(settings).model_validate(given | stage.once(FITTED, fitted))
     if code_of(kept) != code_of(settings):
         raise InputError(f"{stage.directory / FITTED} asks to run other code than its run does: remove it")
     return kept

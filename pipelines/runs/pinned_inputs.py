@@ -55,7 +55,7 @@ def _moved_along(ws: Workspace, job: J) -> J:
     for name in sources.keys() & job.inputs.keys():
         old = Path(sources[name])
         here = str(ws.home.absolute() / old.parent.name / old.name)
-        lost = old.parent.name in HELD and not hashes({name: sources[name]})
+        lost = old.parent.name in HELD and not old.exists()
         if lost and hashes({name: here}) == {name: job.inputs[name]}:
             places[sources[name]] = here
     return type(job)(**_renamed(job.model_dump(), places)) if places else job

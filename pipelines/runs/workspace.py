@@ -105,6 +105,10 @@ class Workspace:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database, below the progress that a terminal shows."""
         self.progress.end()
         self.tracker.close()
 

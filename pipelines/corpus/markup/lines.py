@@ -32,7 +32,11 @@ _STYLING = "a|abbr|b|big|cite|code|em|i|ins|kbd|mark|q|small|span|strong|u|var"
 _TAG = re.compile(rf"(?<!`)</?(?:{_STYLING})(?:\s[^<>]*)?>(?!`)", re.I)
 # Tags that change what is said
 _CHANGING_TAG = re.compile(r"(?<!`)</?(?:del|s|strike|sub|sup)(?:\s[^<>]*)?>(?!`)", re.I)
-_DELETED = re.compile(r"(?<!`)<(del|s|strike)(?:\s[^<>]*)?>(?!`)[^<>]*(?<!`)</\1>", re.I)
+_DELETED = re.compile(
+    r"(?<!`)<(del|s|strike)(?:\s[^<>]*)?>(?!`)[^<>]*(?<!`)</\1>"
+    r"|(?<![`~])~~(?=[^\s~])[^~\n]{1,1000}(?<=\S)~~(?![`~])",
+    re.I,
+)
 _APART = re.compile(r"(?<!`)<su([pb])(?:\s[^<>]*)?>(?!`)([^<>]*)(?<!`)</su\1>", re.I)
 _LINK = r"(?:\[(?:[^\[\]]|\[[^\[\]]*\])*\]\([^()\s]*\)|<a\s[^<>]*>[^<>]*</a>)[\s,]*"
 _NOTE_MARK = re.compile(rf"(?<!`)<sup(?:\s[^<>]*)?>\s*(?:{_LINK})+</sup>", re.I)

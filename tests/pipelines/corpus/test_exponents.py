@@ -88,7 +88,9 @@ def test_office_files_keep_their_exponents_and_no_furigana(tmp_path: Path) -> No
             "It snows.<sup>[1](#n1)</sup> It rains.<sup>[\\[2\\]](#n2),[3](#n3)</sup>",
             ["It snows.", "It rains."],
         ),
+        ("It is ~~not~~ so.", ["It is so."]),
         ("Write `<sup>` and `<del>` around it.", ["Write <sup> and <del> around it."]),
+        ("Write `~~gone~~` or `~~` and `~~`.", ["Write ~~gone~~ or ~~ and ~~."]),
     ],
 )
 def test_questions_show_exponents_and_no_deleted_text(text: str, said: list[str]) -> None:
