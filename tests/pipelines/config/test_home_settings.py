@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -116,7 +117,29 @@ def test_fitted_settings_that_were_kept_run_no_other_code_than_the_run_s_own(tmp
     def fit(settings: DistillConfig, *_: object) -> DistillConfig:
         return settings
 
-    stage: Any = SimpleNamespace(directory=tmp_path, once=lambda *_: kept)
+    stage: Any = SimpleNamespace(workspace=None, directory=tmp_path, once=lambda *_: kept)
     with pytest.raises(InputError, match="asks to run other code than its run does"):
         fitted_once(stage, "base", mine, fit)
     assert fitted_once(stage, "base", changed(PRESET, {"distill.reward": REWARD}).distill, fit)
+
+
+def test_a_resumed_run_takes_its_files_as_they_are_named_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its home may have been moved; only what was fitted is as it was at the first start."""
+    kept: list[dict[str, Any]] = []
+
+    def once(name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        if not kept:
+            kept.append(make())
+        return kept[0]
+
+    def fit(settings: DistillConfig, *_: object) -> DistillConfig:
+        return settings.model_copy(update={"microbatch_tokens": 512 * (1 + len(kept))})
+
+    monkeypatch.setattr("pipelines.machine.fitting.fitted_here", lambda _, __, settings, fit: fit(settings))
+    ws: Any = SimpleNamespace(checkpoint=lambda name: name)
+    stage: Any = SimpleNamespace(workspace=ws, directory=tmp_path, once=once)
+    for place in ("old/pairs.jsonl", "new/pairs.jsonl"):
+        taken = fitted_once(stage, "base", changed(PRESET, {"distill.pairs": place}).distill, fit)
+        assert (taken.pairs, taken.microbatch_tokens) == (place, 512)

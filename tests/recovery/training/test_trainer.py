@@ -636,12 +636,12 @@ def test_a_finished_training_is_not_repeated(tmp_path: Path) -> None:
     assert (again.steps, again.tokens) == (first.steps, first.tokens)
 
 
-@pytest.mark.parametrize("later", [{"shard": True}, {"dropout": False}])
-def test_a_state_does_not_hold_what_changes_no_run(tmp_path: Path, later: dict[str, bool]) -> None:
+@pytest.mark.parametrize("later", [replace(CONFIG, shard=True), replace(CONFIG, dropout=False)])
+def test_a_state_does_not_hold_what_changes_no_run(tmp_path: Path, later: TrainConfig) -> None:
     """Those of earlier versions lack these settings, too."""
     state = TrainState(tmp_path)
     train(tiny.chat_model(), Texts(), LABELS, CONFIG, state=state)
-    again = train(tiny.chat_model(), Texts(), LABELS, replace(CONFIG, **later), state=state)
+    again = train(tiny.chat_model(), Texts(), LABELS, later, state=state)
     assert again.steps == CONFIG.steps
 
 
