@@ -10,6 +10,10 @@ from recovery.errors import InputError
 
 TIMEOUT_SECONDS = 10.0
 OVERLOADED = (408, 429)  # the statuses below 500 that say nothing about what was asked for
+UNDELIVERED = {  # each library that the hub is read with has its own classes
+    *("ConnectionError", "TimeoutError", "Timeout", "TransportError", "ChunkedEncodingError"),
+    *("ClientConnectionError", "ClientPayloadError"),
+}
 
 
 @contextmanager
@@ -44,7 +48,7 @@ def asked_once(name: str, kind: str) -> str | None:
     try:
         found = HfApi().repo_info(name, repo_type=kind, timeout=TIMEOUT_SECONDS)
     except HfHubHTTPError as error:
-        if error.response.status_code < 500 and error.response.status_code not in OVERLOADED:
+        if not _overloaded(error.response.status_code):
             raise
         return None
     except HFValidationError:
@@ -52,6 +56,21 @@ def asked_once(name: str, kind: str) -> str | None:
     except Exception:  # noqa: BLE001 - each way of being out of reach is another class
         return None
     return found.sha
+
+
+def undelivered(error: BaseException) -> bool:
+    """Return whether an error, or its cause, is that of a connection: not what the hub says of a data set."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    if isinstance(error, HfHubHTTPError):
+        return _overloaded(error.response.status_code)
+    names = {one.__name__ for one in type(error).__mro__}
+    cause = error.__cause__
+    return bool(names & UNDELIVERED) or (cause is not None and undelivered(cause))
+
+
+def _overloaded(status: int) -> bool:
+    return status >= 500 or status in OVERLOADED
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from pipelines.prompts.row_layouts import (
 )
 from recovery import untrusted_json
 from recovery.errors import InputError, first_line
-from recovery.hub_data import one_try
+from recovery.hub_data import one_try, undelivered
 from recovery.storage.atomic_dirs import storage_errors, whole_file
 
 Rows = Iterator[tuple[Any, str]]  # a row and its location
@@ -40,7 +40,7 @@ KEPT = "prompts"  # folder in a home for samples of hub data sets
 
 
 class HubAway(InputError):
-    """A data set is neither in reach on the hub nor in its cache."""
+    """A data set is neither in reach on the hub, which may answer and not deliver it, nor in its cache."""
 
 
 @dataclass(frozen=True)
@@ -279,10 +279,11 @@ def _sample(source: str, name: str, split: str, column: str, seed: int) -> tuple
     except InputError:
         raise
     except Exception as error:  # the hub raises many classes for network errors
-        raise InputError(
-            f"{source}: the data set cannot be loaded ({type(error).__name__}: "
-            f"{first_line(error)[:200]}): check its name, its split and the network, or give --prompts FILE"
-        ) from error
+        said = f"{source}: the data set cannot be loaded ({type(error).__name__}: {first_line(error)[:200]})"
+        other = "or give --prompts FILE or --prompts self"
+        if undelivered(error):
+            raise HubAway(f"{said}: the hub does not deliver it: check the network, {other}") from error
+        raise InputError(f"{said}: check its name, its split and the network, {other}") from error
     if not found:
         raise InputError(f"{source}: no row of {column!r} holds a prompt: choose another field")
     return revision, found

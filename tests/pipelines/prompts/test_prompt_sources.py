@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import datasets
+import httpx
 import huggingface_hub
 import pyarrow
 import pytest
@@ -19,7 +20,7 @@ from pyarrow import parquet
 from pipelines.job_from_options.train import midtrain_job
 from pipelines.machine.init_home import initialise
 from pipelines.prompts import prompt_sources
-from pipelines.prompts.prompt_sources import Prompt, read_prompts
+from pipelines.prompts.prompt_sources import HubAway, Prompt, read_prompts
 from pipelines.runs.progress import Progress
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -387,7 +388,29 @@ def test_what_the_hub_says_of_a_data_set_is_quoted(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(datasets, "load_dataset", refuse)
     with pytest.raises(InputError, match=r"\(ValueError: Config name is missing\.\): check") as refused:
         read_prompts("hub:owner/name:train:text")
-    assert "Please pick" not in str(refused.value)
+    assert "Please pick" not in str(refused.value) and not isinstance(refused.value, HubAway)
+    assert str(refused.value).endswith("or give --prompts FILE or --prompts self")
+
+
+def found_nowhere() -> FileNotFoundError:
+    error = FileNotFoundError("not in the cache")
+    error.__cause__ = ConnectionError("reset")
+    return error
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize(
+    "error", [ConnectionError("reset"), TimeoutError("late"), httpx.ReadError("cut"), found_nowhere()]
+)
+def test_a_hub_that_answers_and_does_not_deliver_is_away(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def cut_off(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(datasets, "load_dataset", cut_off)
+    with pytest.raises(HubAway, match=r"does not deliver it: check the network, or .* --prompts self$"):
+        read_prompts("hub:owner/name:train:text")
 
 
 def test_a_hub_out_of_reach_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
