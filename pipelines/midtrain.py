@@ -216,8 +216,11 @@ def _batches(
     settings = fitted_to_sources(job.settings, sources, longest)
     splits = SentenceSplits.of(student, settings.split_documents)
     batches = MixedTokens(sources, settings, student.pad_id, job.seed, packing.ok, splits)
-    plan = fitted.midtraining_in_words(settings, new_tokens, batches.shares["new"])
-    stage.say(f"  plan         {plan}")
+    of_new = new_tokens, batches.shares["new"]
+    fewer = fitted.fewer_passes_in_words(
+        job.settings, *of_new, lambda free: fitted_to_sources(free, sources, longest)
+    )
+    stage.say(f"  plan         {fitted.midtraining_in_words(settings, *of_new)}{fewer}")
     stage.say(batches.summary(job.settings.mix))
     return batches
 

@@ -166,11 +166,25 @@ def steps_within(passes: float, one_pass: float, tokens_per_step: int) -> int:
 def midtraining_in_words(settings: MidtrainConfig, tokens: int, share: float) -> str:
     """Format the fitted settings of a midtraining on one line."""
     steps = settings.steps or 0
-    seen = steps * settings.tokens_per_step * share / max(1, tokens)
+    seen = _seen(settings, tokens, share)
     return (
         f"{steps:,} steps of {settings.tokens_per_step:,} tokens, {_warmup_in_words(settings, steps)}; each "
         f"document is seen {seen:,.1f} times, in rows of {settings.row_tokens:,}; {_pass_in_words(settings)}"
     )
+
+
+def fewer_passes_in_words(
+    asked: MidtrainConfig, tokens: int, share: float, fit: Callable[[MidtrainConfig], MidtrainConfig]
+) -> str:
+    """Warn of a number of passes below the one that is fitted without it: a small folder is read often."""
+    if asked.epochs is None or asked.tokens_per_step != AUTO:
+        return ""
+    passes = _seen(fit(asked.model_copy(update={"epochs": None})), tokens, share)
+    return f"; without `epochs` it is {passes:,.1f} times" if passes > CLOSE * asked.epochs else ""
+
+
+def _seen(settings: MidtrainConfig, tokens: int, share: float) -> float:
+    return (settings.steps or 0) * settings.tokens_per_step * share / max(1, tokens)
 
 
 def distillation_in_words(settings: DistillConfig, answers: int, *, sampled: bool, in_process: bool) -> str:

@@ -289,6 +289,16 @@ def test_auto_is_a_word_of_the_settings_and_one_line_says_what_it_came_to() -> N
     )
 
 
+def test_a_number_of_passes_below_the_fitted_one_is_named() -> None:
+    def said(tokens: int, **settings: Any) -> str:
+        return fitted.fewer_passes_in_words(
+            midtraining(**settings), tokens, 1.0, lambda free: fit_to_corpus(free, tokens, 1.0)
+        )
+
+    assert said(5_000, epochs=6) == "; without `epochs` it is 20.5 times"
+    assert said(5_000, epochs=6, tokens_per_step=512) == said(5_000) == said(10_000_000, epochs=6) == ""
+
+
 @given(TOKENS, SHARE, st.integers(64, 8192), st.sampled_from([0, 256, 4096]))
 def test_no_row_is_longer_than_the_model_s_context(tokens: int, share: float, context: int, row: int) -> None:
     free = fit_to_corpus(midtraining(row_tokens=row), tokens, share)
