@@ -28,7 +28,23 @@ def compare(ws: Workspace, a: str, b: str, suite: str | None = None) -> Row:
     rows = comparison.compare(found)
     chosen = comparison.chosen((first, second), queries.chosen_by_questions(db), rows)
     verdict = comparison.in_words(second, rows)
-    return {"a": first, "b": second, **rows[0], "suites": rows, "chosen": chosen, "verdict": verdict}
+    apart = [] if suite else _asked_apart(ws, (first, second), rows)
+    found_on = {"suites": rows, "apart": apart, "chosen": chosen, "verdict": verdict}
+    return {"a": first, "b": second, **rows[0], **found_on}
+
+
+def _asked_apart(ws: Workspace, both: tuple[str, str], rows: list[Row]) -> list[str]:
+    """Return the suites that both checkpoints were asked, with other prompts or accepted answers; none on
+    earlier cycles' documents, which are compared where they are named."""
+    one, other = (_suites_of(ws, checkpoint) for checkpoint in both)
+    compared = {row["suite"] for row in rows}
+    return sorted(name for name in (one & other) - compared if not name.startswith(EARLIER))
+
+
+def _suites_of(ws: Workspace, checkpoint: str) -> set[str]:
+    """Return the suites of which a checkpoint has scores with items, which alone can be paired."""
+    scores = queries.scores(ws.tracker.db, checkpoint_id=checkpoint)
+    return {row["suite"] for row in scores if row["item_set"]}
 
 
 def never_scored(a: tuple[str, str], b: tuple[str, str], suite: str | None) -> InputError:
@@ -60,5 +76,8 @@ def compare_text(found: Row) -> str:
             *([f"  {comparison.stale(row)}"] if "stale_a" in row else []),
             *(f"  {sentence}" for sentence in comparison.sentences(row)),
         ]
+    if found["apart"]:
+        names = ", ".join(found["apart"])
+        lines += ["", f"not compared, as prompts or accepted answers differ: {names}: ask both the same file"]
     lines += [f"\n{comparison.flattered(one)}" for one in found["chosen"]]
     return "\n".join([*lines, "", found["verdict"]])

@@ -421,6 +421,18 @@ def test_never_scored_together_says_what_to_run(ws: Workspace) -> None:
         compare(ws, "a", "b")
 
 
+def test_suites_that_both_were_asked_with_other_prompts_are_named(ws: Workspace) -> None:
+    for name, prompts in (("a", 3), ("b", 5)):
+        scored(ws.tracker, name, [True] * prompts)
+        scored(ws.tracker, name, [True] * 4, "knowledge")
+        scored(ws.tracker, name, [True] * prompts, "knowledge:1")
+    found = compare(ws, "a", "b")
+    assert found["apart"] == ["ifeval"]
+    assert "\nnot compared, as prompts or accepted answers differ: ifeval: ask both" in compare_text(found)
+    alone = compare(ws, "a", "b", "knowledge")
+    assert alone["apart"] == [] and "not compared" not in compare_text(alone)
+
+
 # Power -----------------------------------------------------------------------------------------------------
 
 
