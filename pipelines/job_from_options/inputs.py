@@ -57,12 +57,21 @@ def say_beside(ws: Workspace, docs: Path, changes: Changes, used: Mapping[str, s
         if name != "prompts" and BESIDE[name] not in changes and path != configured:
             ws.progress.say(f"  {name:<12} {path} beside the documents")
     missing = [
-        f"{ASKS[name]}: {place or 'nothing'} (looked for {beside(docs, f'{name}.jsonl')})"
+        f"{ASKS[name]}: {place or 'nothing'} (looked for {beside(docs, f'{name}.jsonl')}"
+        f"{_inside(docs, name, place)})"
         for name, place in used.items()
         if name not in there and BESIDE[name] not in changes
     ]
     if missing:
         ws.progress.say(f"  asks         {'; '.join(missing)}")
+
+
+def _inside(docs: Path, name: str, used: str | None) -> str:
+    """Say that a file of questions lies in the folder of documents, where it is neither read nor asked."""
+    file = docs / f"{name}.jsonl"
+    if not file.is_file() or absolute(file) == used:
+        return ""
+    return f"; {file} lies in the folder, not used: move it beside, or --{name} {file}"
 
 
 def resolved_for(ws: Workspace, checkpoint: str, docs: Path | None = None, changes: Changes = NONE) -> Config:
@@ -72,15 +81,36 @@ def resolved_for(ws: Workspace, checkpoint: str, docs: Path | None = None, chang
     next month's questions by now.
     """
     folder = docs or taught_folder(ws, checkpoint)
-    kept = _asked_about(ws, checkpoint, absolute(folder)) if folder else None
-    return resolved(ws, folder, {"eval.probes": kept, **changes} if kept else changes)
+    kept = _probes_asked(ws, checkpoint, folder) if folder else None
+    of_cycle = {"eval.probes": kept} if kept else {}
+    return resolved(ws, folder, {**of_cycle, **ifeval_asked(ws, checkpoint, folder), **changes})
 
 
-def _asked_about(ws: Workspace, checkpoint: str, docs: str) -> str | None:
+def _probes_asked(ws: Workspace, checkpoint: str, docs: Path) -> str | None:
     """Return the file of what the newest cycle behind a checkpoint asked that read these documents."""
-    jobs = queries.cycles_behind(ws.tracker.db, checkpoint)
-    numbers = [number for number, job in jobs.items() if job["docs"] == docs]
+    numbers = list(_cycles_about(ws, checkpoint, docs))
     return earlier_probes(ws, checkpoint).get(numbers[-1]) if numbers else None
+
+
+def ifeval_asked(ws: Workspace, checkpoint: str, docs: Path | None) -> Changes:
+    """Return the setting of the IFEval file that this cycle asked, while the file is there: answers to other
+    prompts could not be compared with those that it recorded."""
+    jobs = list(_cycles_about(ws, checkpoint, docs).values()) if docs else []
+    file = jobs[-1]["settings"]["eval"]["ifeval"] if jobs else ""
+    return {"eval.ifeval": file} if is_file(file) else NONE
+
+
+def _cycles_about(ws: Workspace, checkpoint: str, docs: Path) -> dict[int, dict[str, Any]]:
+    """Return the jobs of the cycles behind a checkpoint that read these documents, oldest first."""
+    jobs = queries.cycles_behind(ws.tracker.db, checkpoint)
+    return {number: job for number, job in jobs.items() if job["docs"] == absolute(docs)}
+
+
+def say_ifeval(ws: Workspace, settings: Config, changes: Changes) -> None:
+    """Name the file of IFEval's prompts where it is neither typed nor that of recover.yaml."""
+    file = settings.eval.ifeval
+    if "eval.ifeval" not in changes and file != ws.config.eval.ifeval and is_file(file):
+        ws.progress.say(f"  ifeval       {file} (--ifeval FILE for others)")
 
 
 def say_kept(ws: Workspace, probes: str | None) -> None:
@@ -234,10 +264,30 @@ def _most_prompts(settings: Config) -> int:
 
 def newest_midtrained(ws: Workspace) -> str:
     """Return the checkpoint of the newest finished midtraining, those of pilots aside."""
+    if found := _newest_midtrained(ws):
+        return found
+    raise InputError("nothing was midtrained yet: run `recover midtrain --docs DIR` first, or give --student")
+
+
+def _newest_midtrained(ws: Workspace) -> str | None:
     for run in queries.runs(ws.tracker.db, kind="midtrain", status="done", limit=LATEST):
         if not str(run["parent_id"]).startswith("pilot-"):
             return str(run["result"]["checkpoint"])
-    raise InputError("nothing was midtrained yet: run `recover midtrain --docs DIR` first, or give --student")
+    return None
+
+
+def teaching(ws: Workspace, checkpoint: str) -> str:
+    """Return the checkpoint whose documents an evaluation asks about: the clean model, which was taught none,
+    is asked about those of the newest midtraining, to be compared with what came of it."""
+    if checkpoint != queries.resolve(ws.tracker.db, "base"):
+        return checkpoint
+    return _newest_midtrained(ws) or checkpoint
+
+
+def say_about(ws: Workspace, asked: str, of: str) -> None:
+    """Say whose documents a checkpoint is asked about, where it was not taught them itself."""
+    if of != asked:
+        ws.progress.say(f"  about        {taught_folder(ws, of)}, which {of} was taught last")
 
 
 def with_routes(ws: Workspace, distill: DistillConfig) -> DistillConfig:

@@ -22,8 +22,11 @@ from pipelines.job_from_options.inputs import (
     recovery_prompts,
     resolved,
     resolved_for,
+    say_about,
+    say_ifeval,
     say_kept,
     taught_folder,
+    teaching,
     with_further,
     with_ifeval,
 )
@@ -51,7 +54,8 @@ def eval_job(
     _require_task(listed(suites), changes)
     opened = ws.checkpoint(checkpoint or "current")
     chosen = opened.id
-    settings = resolved_for(ws, chosen, changes=changes)
+    taught = teaching(ws, chosen)
+    settings = found = resolved_for(ws, taught, changes=changes)
     require_sampled(ws, opened, settings, [], ["eval"])
     require_place("sampler", settings.eval.sampler, ws.config)
     asked = listed(suites) or _answerable(settings, changes if narrow else NONE)
@@ -61,15 +65,24 @@ def eval_job(
         settings = with_ifeval(ws, settings, changes)
     if FURTHER in asked:
         settings = with_further(ws, settings, typed=True)
-    if any(suite in OURS and suite != "ifeval" for suite in asked):
-        say_kept(ws, settings.eval.probes)
-    return EvalJob(
+    job = EvalJob(
         checkpoint=chosen,
         suites=asked,
         settings=settings.eval,
         output=_writable_folder(Path(output)) if output else None,
         seed=settings.seed,
     )
+    say_about(ws, chosen, taught)
+    _say_files(ws, found, asked, changes)
+    return job
+
+
+def _say_files(ws: Workspace, settings: Config, asked: Sequence[str], changes: Changes) -> None:
+    """Name the files of questions that the documents or their cycle brought along."""
+    if "ifeval" in asked:
+        say_ifeval(ws, settings, changes)
+    if any(suite in OURS and suite != "ifeval" for suite in asked):
+        say_kept(ws, settings.eval.probes)
 
 
 def _require_task(suites: Sequence[str], changes: Changes) -> None:

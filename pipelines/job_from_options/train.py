@@ -15,6 +15,7 @@ from pipelines.job_from_options.inputs import (
     Changes,
     absolute,
     guard_typed,
+    ifeval_asked,
     midtraining_prompts,
     newest_midtrained,
     readable_folder,
@@ -109,7 +110,8 @@ def distill_job(
 ) -> DistillJob:
     """Build a distillation; without a student, of the newest midtrained checkpoint."""
     chosen = ws.checkpoint(student or newest_midtrained(ws))
-    settings = resolved(ws, docs or taught_folder(ws, chosen.id), changes)
+    about = docs or taught_folder(ws, chosen.id)
+    settings = resolved(ws, about, {**ifeval_asked(ws, chosen.id, about), **changes})
     require_stage(ws, chosen, settings, "distill", changes, teacher=teacher)
     distill = _distilling(ws, chosen, settings, changes)
     folder = readable_folder(ws, docs, settings) if docs else None

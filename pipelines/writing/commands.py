@@ -26,7 +26,7 @@ from evals.statistics import items_to_pass
 from pipelines.config.jobs import AUGMENTED
 from pipelines.corpus import documents
 from pipelines.corpus.entities import MOST_CHARACTERS
-from pipelines.corpus.reading.tree import companions
+from pipelines.corpus.reading.tree import ASKED, beside, companions
 from pipelines.corpus.text_sample import sample_of_folder
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.progress import reading_progress
@@ -131,6 +131,7 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
     margins = ws.config.eval.margins()
     for file in [out] if options.writer in (None, GAPS) else [out, _answers_beside(out)]:
         documents.refuse_among(docs, file, "--out")
+    _refuse_unread(docs, out)
     count = options.count or items_to_pass(margins[KNOWLEDGE])
     rows, source, refused = _rows_of(ws, docs, out, options, count)
     earlier = _earlier(ws)
@@ -149,6 +150,16 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
         "power": few[0] if few else None,
         "repeated": NOTHING_NEW if earlier and _only_known(made) else None,
     }
+
+
+def _refuse_unread(docs: Path, out: Path) -> None:
+    """Refuse a file in the folder of documents that is not trained on for its name, and not asked either."""
+    place = out.resolve()
+    if place.name in ASKED and place.parent == docs.resolve():
+        raise InputError(
+            f"--out: {out} lies in the folder of documents, where no cycle looks for questions: put it "
+            f"beside the folder: --out {beside(docs, 'probes.jsonl')}"
+        )
 
 
 def _answers_beside(out: Path) -> Path:

@@ -25,6 +25,7 @@ from pipelines.unreachable_facts import lost
 from pipelines.writing import gap_questions
 from pipelines.writing.commands import ProbeOptions, make_probes
 from recovery.batches.rollouts import Dialogue
+from recovery.errors import InputError
 from recovery.models.chat_model import ChatModel
 from tests.support.small_cycles import ONLY_NEW, PROMPTS, WITH_CHAT, keep_probes, lines, loads, turned
 
@@ -139,6 +140,43 @@ def test_an_earlier_months_model_is_asked_what_its_cycle_asked(
     changes = {"midtrain.optimizer.learning_rate": 1e-3, "midtrain.mix": ONLY_NEW}
     taught = midtrain(ws, midtrain_job(ws, folder, "cycle:1", changes=changes))["checkpoint"]
     assert eval_job(ws, taught, "knowledge").settings.probes == str(february)
+
+
+def test_a_rejected_cycles_model_is_asked_the_ifeval_file_that_was_typed(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only its probes were: behaviour was missing in the comparison with the clean model."""
+    file = (docs.parent / "ifeval.jsonl").rename(docs.parent / "typed.jsonl")
+    midtrained = turned(ws, docs, {"eval.ifeval": str(file)}, suites="ifeval")["checkpoints"]["midtrained"]
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    assert eval_job(ws, midtrained, "ifeval").settings.ifeval == str(file)
+    assert f"  ifeval       {file} (--ifeval FILE for others)" in said
+    assert eval_job(ws, "base", "ifeval").settings.ifeval == str(file)
+    assert distill_job(ws, student=midtrained).evaluation.ifeval == str(file)
+    other = docs.parent / "other.jsonl"
+    other.write_text(file.read_text())
+    changes = {"eval.ifeval": str(other)}
+    assert eval_job(ws, midtrained, "ifeval", changes=changes).settings.ifeval == str(other)
+    file.unlink()
+    with pytest.raises(InputError, match="the microworld has IFEval prompts of its own"):
+        eval_job(ws, midtrained, "ifeval")
+
+
+def test_the_clean_model_is_asked_about_what_was_midtrained_last(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert eval_job(ws, "base", "knowledge").settings.probes is None
+    changes = {"midtrain.optimizer.learning_rate": 1e-3, "midtrain.mix": ONLY_NEW}
+    taught = midtrain(ws, midtrain_job(ws, docs, changes=changes))["checkpoint"]
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    clean = eval_job(ws, "base")
+    assert f"  about        {docs}, which {taught} was taught last" in said
+    assert clean.checkpoint == ws.clean().id
+    assert clean.settings.probes == str(docs.parent / "probes.jsonl")
+    assert (clean.suites, clean.settings) == (eval_job(ws, taught).suites, eval_job(ws, taught).settings)
+    assert len([one for one in said if "about   " in one]) == 1
 
 
 def test_a_rejected_cycle_that_was_distilled_again_is_asked_later(ws: Workspace, docs: Path) -> None:

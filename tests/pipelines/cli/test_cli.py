@@ -908,7 +908,6 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("eval base --chat", 2, "--chat: no task of lm-eval is asked: name one"),
         ("eval base --suite retention --output OUT", 2, "--output: neither IFEval nor a task of lm-eval"),
         ("eval --probes MISSING", 2, "MISSING: cannot be read"),
-        ("eval base --suite knowledge", 2, "suite knowledge needs probes"),
         ("eval --responses MISSING --ifeval MISSING", 2, "MISSING: cannot be read"),
         ("compare base base --suite drift", 2, "never scored on the same drift prompts"),
         ("cycle --docs EMPTY", 2, "holds no readable document"),

@@ -80,6 +80,23 @@ def test_probes_are_not_written_among_the_documents(ws: Workspace, docs: Path) -
     assert [path.name for path in docs.iterdir()] == ["ada.md"]
 
 
+def test_questions_are_not_written_where_no_cycle_looks_and_such_a_file_is_named(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = docs.parent / "probes.jsonl"
+    inside = docs / place.name
+    with pytest.raises(InputError, match=f"no cycle looks for questions: .*: --out {place}$"):
+        make_probes(ws, docs, inside, ProbeOptions())
+    place.rename(inside)
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    cycle_job(ws, docs)
+    assert any(f"{inside} lies in the folder, not used: move it beside, or --probes" in one for one in said)
+    said.clear()
+    cycle_job(ws, docs, changes={"eval.probes": str(inside)})
+    assert not any("not used" in one for one in said)
+
+
 def test_probes_are_drawn_by_the_seed_of_the_home_unless_one_is_given(
     ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
