@@ -72,8 +72,14 @@ def shown(messages: Sequence[Mapping[str, Any]]) -> str:
 
 
 def order(messages: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], ...]:
-    """Return the roles of the turns with what each holds: by these a template takes or rejects them."""
-    return tuple((str(turn.get("role")), *sorted(turn)) for turn in messages)
+    """Return the roles of the turns with what each holds, and how many calls: by these a template takes or
+    rejects them."""
+    return tuple((str(turn.get("role")), *sorted(turn), str(_calls(turn))) for turn in messages)
+
+
+def _calls(turn: Mapping[str, Any]) -> int:
+    calls = turn.get("tool_calls")
+    return len(calls) if isinstance(calls, list) else 0
 
 
 def _name(tool: Any) -> str:
@@ -104,9 +110,25 @@ def _turn(entry: Any) -> dict[str, Any] | None:
     turn = {name: entry[name] for name in TURN_FIELDS if entry.get(name) is not None}
     if isinstance(turn.get("content"), list):
         turn["content"] = _joined_parts(turn["content"])
+    if isinstance(turn.get("tool_calls"), list):
+        turn["tool_calls"] = [_with_arguments(call) for call in turn["tool_calls"]]
     if turn.get("content") is None and turn.get("tool_calls"):
         turn["content"] = ""
     return turn if isinstance(turn.get("content"), str) else None
+
+
+def _with_arguments(call: Any) -> Any:
+    """Return a tool call with its arguments as an object, which templates write as JSON: logs of OpenAI's API
+    hold them as JSON already."""
+    if not isinstance(call, dict):
+        return call
+    function = call.get("function", call)
+    try:
+        arguments = untrusted_json.parse_object(function["arguments"])
+    except (KeyError, TypeError, ValueError):
+        return call
+    named = {**function, "arguments": arguments}
+    return {**call, "function": named} if "function" in call else named
 
 
 def _joined_parts(parts: list[Any]) -> str | None:

@@ -18,7 +18,14 @@ from pipelines.config.jobs import AUGMENTED
 from pipelines.corpus.entities import Entities, as_written, entities
 from pipelines.corpus.general_words import GeneralWords, general_words
 from pipelines.corpus.passages import Passage, passages
-from pipelines.writing.filters import ProbeLeaks, first_of, judged_pairs, question_flaw, text_flaw
+from pipelines.writing.filters import (
+    ProbeLeaks,
+    first_of,
+    judged_pairs,
+    question_flaw,
+    text_flaw,
+    without_opening,
+)
 from pipelines.writing.protocol import Text, Writer
 from pipelines.writing.text_cache import Cache, written
 from recovery import untrusted_json
@@ -121,8 +128,8 @@ def _judged(
     general: GeneralWords | None,
 ) -> Iterator[tuple[Row, str | None]]:
     if kind != "qa":
-        text = answer.said.strip()
-        flaw = answer.flaw or text_flaw(text, passage.text, kind, general)
+        text = without_opening(answer.said, passage.text)
+        flaw = answer.flaw or text_flaw(text, passage.text, kind, about, general)
         yield {"text": text}, flaw or ("a held-out probe" if leaks.within(text) else None)
         return
     found, flaws = judged_pairs(answer)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from evals import dialogues
 from evals.answer_matching import forms, matches, normalise, occurs
 from evals.probes import CLOZE, Probe, load_probes
-from pipelines.corpus.entities import Entities, words
+from pipelines.corpus.entities import Entities, Term, Word, words
 from pipelines.corpus.general_words import NOUNS_CAPITALISED, GeneralWords
 from pipelines.corpus.segments import compared_words
 from pipelines.writing.protocol import Text
@@ -23,6 +23,8 @@ SAME_WORDS, SAME_ORDER = 0.85, 0.7  # shares of common words and word pairs from
 SAME_FACT = 0.6  # share of a held-out question's words from which a sentence with its answer tells the fact
 T = TypeVar("T")
 _LIST_MARKS, _MARKUP = " \t0123456789.)*#-", " \t*"
+_COLONS = (":", "：")
+_JOINTS = re.compile("['’-]")  # of words: Acme's, Python-based
 # Adjacent repetitions match different characters, so that a long line of one character takes linear time.
 _LABELLED = re.compile(r"(question|q|answer|a)(?:\s*\d+)?\**\s*[:：](.*)", re.IGNORECASE)
 OPEN_KINDS = ("direct",)  # kinds that may be trained on; the others measure held-out phrasings
@@ -55,20 +57,32 @@ def probe_flaw(question: str, answer: str, passage: str, about: Entities) -> str
     return flaw
 
 
-def text_flaw(text: str, passage: str, kind: str, general: GeneralWords | None = None) -> str | None:
-    """Return why a text is not usable, or None: its names and numbers must occur in the passage."""
+def text_flaw(
+    text: str, passage: str, kind: str, about: Entities, general: GeneralWords | None = None
+) -> str | None:
+    """Return why a text is not usable, or None: its names and numbers must occur in the passage, and it must
+    name something that the passage is about."""
     if not normalise(text) or normalise(text) == normalise(passage):
         return "empty or a copy"
     longest = 3.0 if kind == "paraphrase" else 1.5
     if len(text) > longest * len(passage) or (kind == "paraphrase" and len(text) < 0.3 * len(passage)):
         return "too long or too short"
-    return "not supported" if _adds(text, passage, general) else None
+    if _adds(text, passage, general):
+        return "not supported"
+    named = _named(passage, about)
+    return "names nothing" if named and not named & _named(text, about) else None
+
+
+def _named(text: str, about: Entities) -> set[Term]:
+    """Return the entities that a text mentions, as parts of words too: Acme's is about Acme."""
+    return about.within(text) | about.within(_JOINTS.sub(" ", text))
 
 
 def _adds(text: str, passage: str, general: GeneralWords | None) -> bool:
     """Return whether a text names or counts what its passage does not."""
-    said, read = {word.small for word in words(passage)}, list(words(text))
-    new = [word.small not in said and _checkable(text, word.text, word.opens) for word in read]
+    said = {part for word in words(passage) for part in (word.small, *_JOINTS.split(word.small))}
+    read = words(text)
+    new = [_is_new(word, said) for word in read]
     if general is None or general.language not in NOUNS_CAPITALISED:
         return any(new)
     # Every noun is a capitalised word: a known one, or another form of one that is said, may be added. The
@@ -81,7 +95,13 @@ def _adds(text: str, passage: str, general: GeneralWords | None) -> bool:
     return two_in_a_row or any(map(str.isdigit, "".join(added))) or any(unknown)
 
 
-def _checkable(text: str, word: str, opens: bool) -> bool:
+def _is_new(word: Word, said: set[str]) -> bool:
+    """Return whether a word is not said, and a part of it that names or counts is not."""
+    parts = [part for part in _JOINTS.split(word.text) if part.casefold() not in said]
+    return word.small not in said and any(_checkable(part, word.opens) for part in parts)
+
+
+def _checkable(word: str, opens: bool) -> bool:
     """Return whether a word is a number, or a capitalised word that does not begin a sentence."""
     return any(map(str.isdigit, word)) or (len(word) > 1 and word[0].isupper() and not opens)
 
@@ -228,9 +248,16 @@ def lone_question(text: str) -> str:
     for line in text.splitlines():
         match = _LABELLED.match(line.lstrip(_LIST_MARKS))
         said = (match[2] if match else line).strip(_MARKUP)
-        if said and not said.endswith((":", "：")) and (match is None or _asks(match)):
+        if said and not said.endswith(_COLONS) and (match is None or _asks(match)):
             return said
     return ""
+
+
+def without_opening(text: str, passage: str) -> str:
+    """Return a text without the line that introduces it ("Here is a summary:") unless the passage has it."""
+    first, _, rest = text.strip().partition("\n")
+    introduces = first.strip(_MARKUP).endswith(_COLONS) and normalise(first) not in normalise(passage)
+    return rest.strip() if introduces else text.strip()
 
 
 def _asks(label: re.Match[str]) -> bool:

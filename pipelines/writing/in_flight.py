@@ -6,10 +6,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from recovery.engines.json_client import TimedOut
+from recovery.engines.json_client import Refused, TimedOut
 from recovery.errors import EngineLost
 
 STEADY = 64  # answers in a row after which twice as many requests may be under way again
+TOO_MANY = 429  # requests, says an endpoint by this status
 
 
 class Waited(EngineLost):
@@ -17,8 +18,8 @@ class Waited(EngineLost):
 
 
 class InFlight:
-    """Lets `most` requests be under way at once: half as many once one has waited in vain for others, and
-    twice as many again, up to the first number, while all are answered."""
+    """Lets `most` requests be under way at once: half as many once one has waited in vain for others, or the
+    endpoint finds them too many, and twice as many again, up to the first number, while all are answered."""
 
     def __init__(self, most: int) -> None:
         self.most = self.first = most
@@ -47,15 +48,23 @@ class InFlight:
         except TimedOut as error:
             if self.parts - mine == before:
                 raise
-            # Of those that were sent together, the first to time out halves alone.
-            self.most, self._steady = min(self.most, max(1, most // 2)), 0
+            self._halve(most)
             raise Waited(str(error)) from error
+        except Refused as error:
+            if error.status == TOO_MANY:
+                self._halve(most)
+            raise
         else:
             self._note_answer()
         finally:
             with self._changed:
                 self._now -= 1
                 self._changed.notify_all()
+
+    def _halve(self, most: int) -> None:
+        """Halve what there was when a request was sent: of those sent together, the first halves alone."""
+        with self._changed:
+            self.most, self._steady = min(self.most, max(1, most // 2)), 0
 
     def _note_answer(self) -> None:
         with self._changed:

@@ -27,11 +27,12 @@ from pipelines.writing.instruction_types import (
     texts,
 )
 from pipelines.writing.reference_answers import reference_answer
-from recovery.errors import RecoverError
+from recovery.errors import InputError, RecoverError
 
 FINGERPRINTS = Path(__file__).parent / "ifeval_fingerprints.txt"
 PADDING = (0, 2, 5, 10, 20, 40, 80)  # sentences added until a lower limit on length is met
 ATTEMPTS = 200  # draws for one prompt before giving up; one or two are usual
+MOST = 40_000  # prompts: every 25th has the type of which there are the fewest, 1,920
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ def generate(count: int, seed: int = 0, exclude: Iterable[str] = ()) -> list[Ins
     Each prompt is drawn from a generator of its own: a smaller count gives the beginning of a larger one, and
     an excluded prompt is replaced without changing the others.
     """
+    if count > MOST:
+        raise InputError(f"{count:,} prompts: at most {MOST:,} different ones can be written: ask for fewer")
     used = set(_published()) | {fingerprint(text) for text in exclude}
     found = []
     types = _balanced(random.Random(f"instruction types:{seed}"), count)
@@ -96,7 +99,7 @@ def _new_prompt(rng: random.Random, first: str, used: set[str]) -> InstructionPr
         prompt = _draw(rng, first)
         if prompt is not None and fingerprint(prompt.text) not in used:
             return prompt
-    raise RecoverError(f"{first}: no new prompt in {ATTEMPTS} draws: ask for fewer, or use several seeds")
+    raise RecoverError(f"{first}: no new prompt in {ATTEMPTS} draws: ask for fewer, or --avoid fewer")
 
 
 def _draw(rng: random.Random, first: str) -> InstructionPrompt | None:

@@ -11,10 +11,11 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pipelines.writing.in_flight import InFlight, Waited
+from pipelines.writing.in_flight import TOO_MANY, InFlight, Waited
 from pipelines.writing.protocol import CUT_OFF, REFUSED, TOO_LONG, Text
 from recovery.engines.background import in_background
 from recovery.engines.json_client import JsonClient, NotFound, Refused, authorization
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 KEY_VARIABLE = "RECOVER_API_KEY"
-TEMPORARY = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+TEMPORARY = {408, 409, 425, TOO_MANY, 500, 502, 503, 504, 529}
 OF_ONE_REQUEST = {400, 422}  # refused for what it says: the next one may be answered
 PARAMETERS = ("max_tokens", "temperature", "seed")  # that some endpoints refuse
 UNFINISHED = ("length", "content_filter")  # reasons to finish before the text ends
 LONGEST_PAUSE = 60.0
+FIRST_PAUSE = 1.0
+FIRST_PAUSE_OF_LIMIT = 5.0  # the pauses of five tries outlast a limit by the minute
 MOST_BYTES = 16 * 2**20  # of one answer
 OF_PRESETS = {"enable_thinking": False}  # what an earlier version wrote with them is still theirs
 
@@ -147,7 +150,7 @@ class EndpointWriter:
 
     def _one(self, text: str, stopped: threading.Event) -> Text:
         """Return the answer, or that the endpoint refuses the request; ask again after what may pass."""
-        unwanted, tried = self._unwanted, 0
+        unwanted, tried, answered = self._unwanted, 0, 0
         first: Refused | None = None
         while True:
             try:
@@ -160,10 +163,12 @@ class EndpointWriter:
                         return Text("", REFUSED, self._refusal(first))
                     unwanted |= named
                 elif not isinstance(error, Waited):
+                    if _is_limit(error) and self._in_flight.parts > answered:
+                        tried, answered = 0, self._in_flight.parts  # others use up what the limit leaves
                     tried += 1
                     if tried == self.tries or not _may_pass(error):
                         raise self._no_answer(error) from error
-                    self.pause(_wait(getattr(error, "retry_after", None), tried - 1))
+                    self.pause(_wait(error, tried - 1))
 
     def _answer(self, text: str, unwanted: frozenset[str], stopped: threading.Event) -> Text:
         """Return the text of a streamed answer, or of a whole one from an endpoint that does not stream."""
@@ -254,6 +259,25 @@ def _is_cut_off(event: Any) -> bool:
     return bool(event["choices"]) and event["choices"][0].get("finish_reason") in UNFINISHED
 
 
-def _wait(asked: str | None, attempt: int) -> float:
-    """Return the seconds to wait: the server's Retry-After, else exponential backoff."""
-    return min(LONGEST_PAUSE, float(asked) if asked and asked.isdigit() else 2.0**attempt)
+def _is_limit(error: RecoverError) -> bool:
+    return getattr(error, "status", None) == TOO_MANY
+
+
+def _wait(error: RecoverError, attempt: int) -> float:
+    """Return the seconds to wait: twice as many after each attempt, and those that the server asks for."""
+    first = FIRST_PAUSE_OF_LIMIT if _is_limit(error) else FIRST_PAUSE
+    return min(LONGEST_PAUSE, max(first * 2.0**attempt, _asked_for(getattr(error, "retry_after", None))))
+
+
+def _asked_for(retry_after: str | None) -> float:
+    """Return the seconds in a Retry-After header, a number or a date; none where it is neither."""
+    if retry_after is None:
+        return 0.0
+    try:
+        return float(retry_after)
+    except ValueError:
+        pass
+    try:
+        return parsedate_to_datetime(retry_after).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return 0.0

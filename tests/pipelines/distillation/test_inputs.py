@@ -16,11 +16,12 @@ from pipelines.config.overrides import changed, override
 from pipelines.distill import distill
 from pipelines.distillation import inputs
 from pipelines.distillation.dry_run import show_prompts
+from pipelines.distillation.input_checks import require_askable
 from pipelines.distillation.teachers import Teachers
 from pipelines.engines.engine_places import Engines
 from pipelines.machine.init_home import initialise
 from pipelines.microworld.world import prompt_rows
-from pipelines.prompts.prompt_sources import read_prompts
+from pipelines.prompts.prompt_sources import Prompt, read_prompts
 from pipelines.runs.workspace import Workspace
 from recovery import distributed
 from recovery.errors import InputError
@@ -384,3 +385,25 @@ def test_dialogues_with_tools_are_rendered_and_trained_on(tmp_path: Path) -> Non
         assert shown["student"].startswith('[{"name": "add"}]<|im_start|>user\nHi<|im_end|>')
         assert shown["student"].endswith("<|im_start|>tool\n3<|im_end|>\n<|im_start|>assistant\n")
         assert distill(ws, asked, key=ws.new_key())["tokens"] > 0
+
+
+def test_each_number_of_tool_calls_is_tried_early(tmp_path: Path) -> None:
+    """Llama's template takes one: a dialogue with two ended a cycle in the middle of recovery."""
+    refusal = "{{ raise_exception('only supports single tool-calls at once') }}"
+    single = f"{{% for m in messages %}}{{% if m.tool_calls and m.tool_calls | length > 1 %}}{refusal}"
+    tiny.save(tmp_path / "model")
+    template = single + "{% endif %}{% endfor %}" + tiny.TEMPLATE
+    tiny.tokenizer(chat_template=template).save_pretrained(tmp_path / "model")
+    user, result = {"role": "user", "content": "One and two?"}, {"role": "tool", "content": "3"}
+
+    def calling(times: int) -> Prompt:
+        calls = [{"name": "add", "arguments": {"a": 1}}] * times
+        return Prompt([user, {"role": "assistant", "content": "", "tool_calls": calls}, result])
+
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(tmp_path / "model"), preset="microworld")
+        require_askable(ws, "base", [calling(1), calling(1)])
+        with pytest.raises(
+            InputError, match=r"prompts: 'One and two.*only supports single tool-calls at once"
+        ):
+            require_askable(ws, "base", [calling(1), calling(2)])

@@ -201,6 +201,28 @@ def test_tool_schemas_travel_on_the_first_message(tmp_path: Path, tools: object)
         read_prompts(str(path))
 
 
+@pytest.mark.parametrize(
+    ("logged", "read"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ({"a": 1}, {"a": 1}),
+        ("{}", {}),
+        ("one", "one"),
+        ("[1]", "[1]"),
+    ],
+)
+def test_arguments_of_calls_are_read_as_objects(tmp_path: Path, logged: object, read: object) -> None:
+    """OpenAI's logs hold them as JSON, which templates wrote as JSON once more."""
+
+    def calls(arguments: object) -> list[Any]:
+        named = {"name": "add", "arguments": arguments}
+        return [{"id": "x", "type": "function", "function": named}, named, {"function": "add"}, "add"]
+
+    called = {"role": "assistant", "content": "", "tool_calls": calls(logged)}
+    (found,) = read_prompts(written(tmp_path / "prompts.jsonl", [{"messages": [HI, called, RESULT]}]))
+    assert found.messages == [HI, {**called, "tool_calls": calls(read)}, RESULT]
+
+
 def test_a_table_is_read_by_its_columns(tmp_path: Path) -> None:
     path = tmp_path / "prompts.csv"
     rows = [["id", "prompt", "answer"], ["1", "Say\nhello, you", "3"], ["2", "[brackets", ""]]

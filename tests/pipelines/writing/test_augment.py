@@ -21,7 +21,7 @@ from pipelines.corpus.general_words import general_words
 from pipelines.corpus.passages import Passage, passages
 from pipelines.microworld import people, templates, world
 from pipelines.writing.augment import WRITTEN, Augmented, _request, augment, load, named_kinds, write_rows
-from pipelines.writing.filters import ProbeLeaks, pairs, text_flaw
+from pipelines.writing.filters import ProbeLeaks, pairs, text_flaw, without_opening
 from pipelines.writing.protocol import CUT_OFF, TOO_LONG, Text
 from pipelines.writing.text_cache import Cache, written
 from pipelines.writing.writers import KEY_VARIABLE, EndpointWriter, LocalWriter
@@ -30,6 +30,7 @@ from recovery.errors import InputError, RecoverError
 from recovery.sampling.in_process import InProcessSampler
 from tests.support import tiny
 
+NO_NAMES = Entities({})
 TEXTS = ["Ada Horn lives in Oslo. She met Bo Adler in 1987.", "Bo Adler keeps a goat near the harbor."]
 SAYS = {
     "Q:": "1. Q: Where does Ada Horn live?\n   A: Oslo\nQ: When did Ada Horn meet Bo Adler?\nA: 1987\n"
@@ -295,10 +296,42 @@ def test_what_a_passage_names_is_listed_as_it_writes_it() -> None:
 
 def test_numbers_and_names_must_come_from_the_passage() -> None:
     passage = "Ada Horn met Bo Adler in 1987 at the pump X-200 and they talked for a long time."
-    assert text_flaw("In 1987, Ada Horn met Bo Adler at the X-200.", passage, "summary") is None
-    assert text_flaw("In 1988, Ada Horn met Bo Adler there.", passage, "summary") == "not supported"
-    assert text_flaw("There, Ada Horn met Zed.", passage, "summary") == "not supported"
-    assert text_flaw(passage.upper(), passage, "paraphrase") == "empty or a copy"
+    assert text_flaw("In 1987, Ada Horn met Bo Adler at the X-200.", passage, "summary", NO_NAMES) is None
+    assert text_flaw("In 1988, Ada Horn met Bo Adler there.", passage, "summary", NO_NAMES) == "not supported"
+    assert text_flaw("There, Ada Horn met Zed.", passage, "summary", NO_NAMES) == "not supported"
+    assert text_flaw(passage.upper(), passage, "paraphrase", NO_NAMES) == "empty or a copy"
+
+
+def test_parts_of_words_that_the_passage_has_are_no_new_names() -> None:
+    passage = "Acme sells a Python library, written in 1985-1987 for the X-200 and O’Brien’s pump."
+    retold = "The library is Acme's, Python-based and made for O'Brien until 1987."
+    assert text_flaw(retold, passage, "summary", NO_NAMES) is None
+    for new in ("Zed's", "Python-Zed", "non-Zed", "for the X-300"):
+        flaw = text_flaw(f"The library is {new}.", passage, "summary", NO_NAMES)
+        assert flaw == "not supported", new
+
+
+def test_a_refusal_is_no_retold_text() -> None:
+    about, refusal = Entities({("ada", "horn"): 1.0}), "I am sorry, but I cannot help with that."
+    assert text_flaw(refusal, TEXTS[0], "summary", about) == "names nothing"
+    assert text_flaw("Oslo is Ada Horn's home.", TEXTS[0], "summary", about) is None
+    assert text_flaw("A goat is kept there.", TEXTS[1], "summary", about) is None  # where nothing is named
+
+
+class Introducing(Fake):
+    """Says first what follows."""
+
+    def write(self, requests: Sequence[str]) -> Iterator[tuple[int, Text]]:
+        return (
+            (place, Text(f"**Here is the text:**\n\n{text.said}")) for place, text in super().write(requests)
+        )
+
+
+def test_the_line_that_introduces_a_text_is_not_trained_on(tmp_path: Path) -> None:
+    augment(TEXTS[:1], Introducing(), tmp_path)
+    assert [row["text"] for row in kept(tmp_path, "paraphrase")] == [SAYS["Rewrite"]]
+    assert without_opening("Parts:\nA pump.", "**Parts:**\nA pump and a hose.") == "Parts:\nA pump."
+    assert without_opening("Here you are:", "A pump.") == ""
 
 
 def test_german_paraphrases_may_bring_common_nouns_but_no_full_names() -> None:
@@ -306,10 +339,12 @@ def test_german_paraphrases_may_bring_common_nouns_but_no_full_names() -> None:
     general = general_words([passage])
     assert general is not None and general.language == "de"
     retold = "Wer zwei Jahre im Haus ist, dem gibt die Firma einen Zuschuss."
-    assert text_flaw(retold, passage, "summary", general) is None
+    assert text_flaw(retold, passage, "summary", NO_NAMES, general) is None
     for name in ("Zedwerk", "Haus Peter Müller"):
-        assert text_flaw(retold.replace("Haus", name), passage, "summary", general) == "not supported"
-    assert text_flaw(retold.replace("zwei", "12"), passage, "summary", general) == "not supported"
+        assert (
+            text_flaw(retold.replace("Haus", name), passage, "summary", NO_NAMES, general) == "not supported"
+        )
+    assert text_flaw(retold.replace("zwei", "12"), passage, "summary", NO_NAMES, general) == "not supported"
 
 
 def test_what_was_written_earlier_stays_where_nothing_new_is_usable(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,8 @@ import pytest
 from pipelines.writing.in_flight import STEADY, InFlight, Waited
 from pipelines.writing.protocol import CUT_OFF, REFUSED, Text
 from pipelines.writing.text_cache import Cache, key_of, written
-from pipelines.writing.writers import KEY_VARIABLE, EndpointWriter
-from recovery.engines.json_client import TimedOut
+from pipelines.writing.writers import KEY_VARIABLE, EndpointWriter, _wait
+from recovery.engines.json_client import Refused, TimedOut
 from recovery.errors import InputError, RecoverError
 
 Body = dict[str, Any]
@@ -277,6 +279,54 @@ def test_a_silent_server_is_told_from_one_that_is_away() -> None:
         with pytest.raises(RecoverError, match=r"no answer within 0\.3 s") as caught:
             list(server.writer(timeout=0.3, tries=1).write(["hello"]))
     assert isinstance(caught.value.__cause__, TimedOut)
+
+
+# Limits ---------------------------------------------------------------------------------------------------
+
+
+def test_a_limit_by_the_minute_is_waited_for(endpoint: Endpoint) -> None:
+    """It ended the command after a quarter of a minute."""
+    endpoint.answer = lambda body: says(body) if len(endpoint.seen) > 4 else refuses("too many", 429)
+    pauses: list[float] = []
+    writer = endpoint.writer(at_once=8, pause=pauses.append)
+    assert [*writer.write(["hello"])] == [(0, Text("hello"))]
+    assert pauses == [5.0, 10.0, 20.0, 40.0] and writer._in_flight.most == 1
+
+
+def test_a_limit_ends_nothing_while_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    writer = EndpointWriter("http://127.0.0.1:1/v1", "m", tries=2, pause=pauses.append)
+
+    def stream(*_: object) -> Iterator[Any]:
+        if len(pauses) < 5:
+            writer._in_flight.parts += 1  # of another answer
+            raise Refused("too many", 429)
+        yield {"choices": [{"delta": {"content": "said"}}]}
+
+    monkeypatch.setattr(writer._client, "stream", stream)
+    assert [*writer.write(["a"])] == [(0, Text("said"))] and pauses == [5.0] * 5
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds"),
+    [
+        (None, 5.0),
+        ("7", 7.0),
+        ("7.5", 7.5),
+        ("0", 5.0),
+        ("3600", 60.0),
+        ("nan", 5.0),
+        ("soon", 5.0),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 5.0),
+    ],
+)
+def test_a_server_may_ask_for_a_longer_wait(asked: str | None, seconds: float) -> None:
+    assert _wait(Refused("too many", 429, asked), 0) == seconds
+
+
+def test_a_server_may_ask_to_wait_until_a_moment() -> None:
+    moment = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    assert 20 < _wait(Refused("too many", 429, moment), 0) <= 30
 
 
 # Interruptions --------------------------------------------------------------------------------------------

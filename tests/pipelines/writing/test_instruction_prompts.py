@@ -17,6 +17,7 @@ from pipelines.cli.commands import cli
 from pipelines.cli.options import Session
 from pipelines.writing import instruction_prompts, instruction_types
 from pipelines.writing.instruction_prompts import InstructionPrompt, generate
+from recovery.errors import InputError, RecoverError
 
 SEEDS = (3, 2024)
 
@@ -109,6 +110,22 @@ def test_the_published_prompts_are_known_by_their_words() -> None:
     assert len(instruction_prompts._published()) == 541
     everything = {fingerprint(prompt.text) for seed in SEEDS for prompt in some(seed)}
     assert not everything & instruction_prompts._published()
+
+
+def test_more_prompts_than_can_differ_are_refused_before_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instruction_prompts, "_draw", lambda *_: pytest.fail("drawn"))
+    with pytest.raises(InputError, match=r"40,001 prompts: at most 40,000 different ones.*ask for fewer"):
+        generate(40_001)
+    texts, types = instruction_types.texts(), len(harness.instruction_types())
+    phrasings = texts["phrasings"][instruction_types.CONSTRAINED]
+    different = len(texts["topics"]) * len(texts["questions"]) * len(phrasings)
+    assert instruction_prompts.MOST / types < 0.9 * different  # the last of them is found in a few draws
+
+
+def test_where_no_new_prompt_is_left_no_other_seed_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instruction_prompts, "_draw", lambda *_: None)
+    with pytest.raises(RecoverError, match=r"ask for fewer, or --avoid fewer$"):
+        generate(1)
 
 
 def test_incompatible_types_are_never_combined() -> None:
