@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import socket
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -37,6 +38,7 @@ class PageContext:
     token: str  # random per launch; form submissions without it are refused
     reviewer: str = ""  # default name in the review form
     home: Path | None = None  # which commands have to name; None where they find it
+    machine: str = ""  # on which commands have to be typed, where it is another one
     _cached: OrderedDict[Any, CachedValue] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _rows: tuple[Any, ...] | None = None  # row version pinned for one drawing
@@ -54,17 +56,21 @@ class PageContext:
         return replace(self, _rows=queries.structure_version(self.db))
 
     def command(self, *words: str) -> str:
-        """Return a `recover` command as a reader of the page types it."""
-        return command(self.home, *words)
+        """Return a `recover` command as a reader of the page types it; a comment names another machine."""
+        typed = command(self.home, *words)
+        return f"{typed}  # on {self.machine}" if self.machine else typed
 
     def projects(self) -> list[str]:
         return self.cached("projects", lambda: queries.projects(self.db))
 
     def of_project(self, name: str) -> PageContext:
-        """Return the context of another project of the same database, whose home is not known."""
+        """Return the context of another project of the same database, whose commands name its own home."""
         if name == self.db.project:
             return self
-        return replace(self, tracker=Tracker(self.db, project=name), home=None)
+        machine, _, folder = (queries.project_home(self.db, name) or "").partition(":")
+        home = Path(folder or "HOME")  # a word to replace, where no home is recorded
+        there = "" if machine == socket.gethostname() else machine
+        return replace(self, tracker=Tracker(self.db, project=name), home=home, machine=there)
 
     def version(self) -> str:
         """Return a value that changes with anything a page shows: rows, or a running stage's progress."""

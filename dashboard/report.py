@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dashboard import metric_names, number_format, page_parts, run_names
+from dashboard import metric_names, page_parts, run_names, verdict_parts
 from dashboard.figures import metric_curves, scores_over_cycles, token_divergence
 from dashboard.figures.markers import stage_legend
 from dashboard.figures.metric_curves import Curve
 from dashboard.figures.plane import MARKS, cycles_plane
 from dashboard.figures.score_heatmap import Cell, heatmap, with_interval
 from dashboard.markup import Html, document, join, tag, text
-from dashboard.number_format import NONE, bounds, count, duration, moment, number, percent, points, share
-from dashboard.page_parts import beside_claim, failure, number_headers, table
+from dashboard.number_format import bounds, count, duration, moment, number, percent, share
+from dashboard.page_parts import failure, number_headers, table
 from dashboard.stage_progress import state
 from dashboard.status_chips import chip
 from db.cycle_names import STAGES
@@ -140,8 +140,8 @@ def _score(found: Row, stage: str) -> Html:
 
 
 def _verdicts(cycle: Row, samples: dict[str, int]) -> Html:
-    axes = (cycle["verdict"] or {}).get("axes") or {}
-    lines = [_verdict(axis, found, samples) for axis, found in axes.items()]
+    axes = verdict_parts.axes_of(cycle)
+    lines = [verdict_parts.line(name, axis, samples) for name, axis in axes.items()]
     headers = [
         "axis",
         "verdict",
@@ -149,8 +149,9 @@ def _verdicts(cycle: Row, samples: dict[str, int]) -> Html:
     ]
     return _card(
         "Verdict",
-        table(headers, lines) if lines else tag("p", "There is none yet."),
-        [*map(beside_claim, axes.values()), page_parts.halves(cycle)],
+        table(headers, lines) if lines else tag("p", verdict_parts.unjudged(cycle, "There is none yet.")),
+        [verdict_parts.remarks(name, axis, cycle) for name, axis in axes.items()],
+        page_parts.halves(cycle),
         tag(
             "p",
             "A claim is shown when the one-sided 95 % lower bound of the paired difference exceeds the value "
@@ -159,19 +160,6 @@ def _verdicts(cycle: Row, samples: dict[str, int]) -> Html:
             class_="soft small",
         ),
     )
-
-
-def _verdict(axis: str, found: Row, samples: dict[str, int]) -> list[Any]:
-    margin = found["margin"]
-    numbers = [
-        points(found["difference"]),
-        number_format.bound(found["lower_bound"], margin),
-        NONE if margin is None else points(-margin),
-        found["gained"],
-        found["lost"],
-        page_parts.prompts(found["n"], page_parts.samples_of_axis(axis, found, samples)),
-    ]
-    return [axis, chip(found["outcome"]), *(tag("td", NONE if n is None else n, class_="n") for n in numbers)]
 
 
 def _families(cycle: Row) -> Html | None:

@@ -38,7 +38,8 @@ def _form(cycle: Row, reviewer: str) -> Html:
     ready = cycle["checkpoints"].get("recovered") is not None
     choices = [_choice(decision, enabled=ready or decision != "approve") for decision in DECISIONS]
     words = _hint(cycle, ready=ready)
-    hint = tag("p", words, class_="soft small") if words else None
+    # There even when empty: a browser merges the next page by position, and would empty the fields below.
+    hint = tag("p", words, class_="soft small", hidden=not words)
     name = tag(
         "input",
         type="text",

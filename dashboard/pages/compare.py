@@ -74,12 +74,11 @@ def _compared(context: PageContext, address: Address, a: str, b: str) -> Html:
             f"{a} and {b} were never scored on the same prompts.",
             f"Run `{context.command('eval', a)}` and `{context.command('eval', b)}`.",
         )
-    suite = address.choice("suite", [row["suite"] for row in rows], rows[0]["suite"])
     return tag(
         "div",
         _warnings(context, {a: first, b: second}, rows),
         _table(rows, a, b),
-        _flips(context, address, first, second, suite, rows),
+        _flips(context, address, first, second, rows),
         class_="stack",
     )
 
@@ -151,15 +150,26 @@ def _line(row: Row) -> list[Any]:
     return [comparison.name(row), *cells, chip(WORDS.get(row["words"], ""), row["words"])]
 
 
-def _flips(context: PageContext, address: Address, a: str, b: str, suite: str, rows: Sequence[Row]) -> Html:
+def _listed(rows: Sequence[Row]) -> dict[str, tuple[str, str]]:
+    """Return the suites and metrics whose flips are listed, by name; the kinds of a family share theirs."""
+    listed: dict[str, tuple[str, str]] = {}
+    for row in rows:
+        found = {"suite": row["suite"], "metric": row["metric"]}
+        listed.setdefault(comparison.name(found), (row["suite"], row["metric"]))
+    return listed
+
+
+def _flips(context: PageContext, address: Address, a: str, b: str, rows: Sequence[Row]) -> Html:
+    listed = _listed(rows)
+    suite = address.choice("suite", listed, next(iter(listed)))
     way = address.choice("flips", DIRECTIONS, "all")
     direction = None if way == "all" else way
     after = address.text("after")
-    found = queries.flips(context.db, a, b, suite, direction=direction, after=after, limit=PAGE + 1)
-    names = list(dict.fromkeys(row["suite"] for row in rows))
+    pair = queries.compared_scores(context.db, a, b, *listed[suite])
+    found = queries.flips_of_scores(context.db, *pair, direction=direction, after=after, limit=PAGE + 1)
     controls = tag(
         "div",
-        choose("Suite", "suite", {name: name for name in names}, suite),
+        choose("Suite", "suite", {name: name for name in listed}, suite),
         choose("Flips", "flips", DIRECTIONS, way),
         class_="controls",
     )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboard import page_parts, reviewing, stage_progress
+from dashboard import page_parts, reviewing, stage_progress, verdict_parts
 from dashboard.address import Address
 from dashboard.figures.stage_scores import stage_scores
 from dashboard.markup import Html, join, tag
@@ -15,10 +15,9 @@ from dashboard.page_context import PageContext
 from dashboard.page_parts import beside_claim, empty, notes, prompts, samples_by_suite, samples_of_axis, table
 from dashboard.pages.cycles import said
 from dashboard.status_chips import chip
-from db.cycle_names import AXES, STAGES
 from db.reads import queries
 from db.redact import differences, redact_text
-from evals.verdict import is_refuted
+from evals.verdict import NOT_MEASURED, is_refuted
 
 TITLE = "Cycle"
 PATH = "/cycle"
@@ -111,16 +110,11 @@ def _head(context: PageContext, address: Address, row: Row, run: Row) -> Html:
 
 
 def _verdict(row: Row, samples: Mapping[str, int]) -> Html:
-    axes = (row["verdict"] or {}).get("axes") or {}
+    axes = verdict_parts.axes_of(row)
     if not axes:
-        ended = "No axis could be judged: the half of the questions that decides holds none."
         coming = "The verdict comes when the recovered model has been measured."
-        return tag("p", ended if row["status"] == "rejected" else coming, class_="soft")
-    families = [name for name in axes if name not in AXES]
-    lines = [
-        _axis(name, axes[name], samples) if name in axes else _unmeasured(name, row)
-        for name in (*AXES, *families)
-    ]
+        return tag("p", verdict_parts.unjudged(row, coming), class_="soft")
+    lines = [_axis(name, axis, row, samples) for name, axis in axes.items()]
     updates = row["scores"].get("updates", {})
     known = _still_known(row.get("knowledge_by_cycle") or [])
     return join(tag("div", lines, class_="axes"), _stale(updates), known)
@@ -146,20 +140,6 @@ def _past(past: Row) -> str:
     return f"cycle {past['cycle']}'s documents: {share(past['score'])} %{then}"
 
 
-def _unmeasured(name: str, row: Row) -> Html | None:
-    """Say why an axis has no verdict; updates are left out unless changed facts were asked about."""
-    suite = "ifeval" if name == "behaviour" else name
-    scores = row["scores"].get(suite)
-    if scores is None and name == "updates":
-        return None
-    absent = [stage for stage in STAGES if (scores or {}).get(stage) is None]
-    words = f"No {suite} question was asked."
-    if scores:
-        words = f"There is no {suite} score of: {', '.join(absent)}." if absent else "Nothing was compared."
-    shown = tag("p", words, class_="small")
-    return tag("div", tag("h3", name), chip("not measured"), shown, class_="axis-card")
-
-
 def _stale(updates: Mapping[str, Any]) -> Html | None:
     """Show the share of changed facts that each stage answers as before the change, with its interval."""
     known = []
@@ -170,14 +150,15 @@ def _stale(updates: Mapping[str, Any]) -> Html | None:
     return tag("p", f"Old answers to changed facts: {', '.join(known)}.", class_="small") if known else None
 
 
-def _axis(name: str, axis: Mapping[str, Any], samples: Mapping[str, int]) -> Html:
+def _axis(name: str, axis: Mapping[str, Any] | None, row: Row, samples: Mapping[str, int]) -> Html:
     """Describe one axis of the verdict: the difference, the bound that decides and the margin."""
-    reason = (axis.get("details") or {}).get("reason")
-    measured = axis.get("difference") is not None and not reason
-    of_each = samples_of_axis(name, axis, samples)
-    words = _numbers(axis, of_each) if measured else f"{reason or 'There is nothing to compare'}."
-    numbers = tag("p", words, class_="small")
-    return tag("div", tag("h3", name), chip(axis["outcome"]), numbers, beside_claim(axis), class_="axis-card")
+    why = verdict_parts.why_unmeasured(name, axis, row)
+    if axis is None:
+        absent = tag("p", why, class_="small")
+        return tag("div", tag("h3", name), chip(NOT_MEASURED), absent, class_="axis-card")
+    title = tag("h3", verdict_parts.named(name, axis))
+    numbers = tag("p", why or _numbers(axis, samples_of_axis(name, axis, samples)), class_="small")
+    return tag("div", title, chip(axis["outcome"]), numbers, beside_claim(axis), class_="axis-card")
 
 
 def _numbers(axis: Mapping[str, Any], samples: int) -> str:
@@ -197,14 +178,13 @@ def _numbers(axis: Mapping[str, Any], samples: int) -> str:
         items = "prompts" if samples == 1 else "answers"
         lost, gained = ("old answers", "new ones") if margin and margin < 0 else (f"{items} lost", "gained")
         words += f"{axis['lost']} {lost}, {axis['gained']} {gained} of {prompts(axis['n'], samples)}"
+        words += f", all {details['kind']}" if "kind" in details else ""
     if isinstance(mcnemar := details.get("p_mcnemar"), float):
         words += f"; McNemar p = {mcnemar:.2g}"
     words += "."
     if details.get("families", 1) > 1:
         words += f" Bounds hold for {details['families']} families at once."
-    if axis["outcome"] == "underpowered" and axis.get("needed_n"):
-        words += f" It would take {axis['needed_n']:,} prompts to tell."
-    return words
+    return f"{words} {verdict_parts.needed(axis)}".rstrip()
 
 
 # Documents, settings, cost, models --------------------------------------------------------------------------

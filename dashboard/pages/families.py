@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dashboard import verdict_parts
 from dashboard.address import Address
 from dashboard.figures.score_heatmap import Cell, heatmap, scale, with_interval
 from dashboard.form_controls import choose_cycle
@@ -123,7 +124,8 @@ def _line(name: str, axis: Row) -> list[Any]:
     ]
     claim = f"not measured: {details['reason']}" if "reason" in details else FAMILIES[name].claim
     cells = [tag("td", number, class_="n") for number in numbers]
-    return [name, chip(axis["outcome"]), *cells, tag("td", claim, class_="claim small")]
+    title = verdict_parts.named(name, axis)
+    return [title, chip(axis["outcome"]), *cells, tag("td", claim, class_="claim small")]
 
 
 def _recovery() -> Html:

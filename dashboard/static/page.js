@@ -109,13 +109,15 @@
     go(location.pathname + (address ? "?" + address : ""), control.tagName === "SELECT");
   }
   let typing = 0;
-  document.addEventListener("input", (event) => {
+  function typed(event) {
     const control = event.target.closest?.("#root [data-param]");
-    if (!control || event.isComposing) return;
+    if (!control) return;
     clearTimeout(typing);
     const text = control.type === "search" || control.type === "text" || control.type === "number";
     typing = setTimeout(() => changed(control), text ? TYPING : 0);
-  });
+  }
+  document.addEventListener("input", (event) => { if (!event.isComposing) typed(event); });
+  document.addEventListener("compositionend", typed); // an input method's last input event is a composing one
 
   // Links within the dashboard are events, so nothing is loaded anew.
   document.addEventListener("click", (event) => {

@@ -124,13 +124,18 @@ def flips(
 
     `direction`: "gained" (only b passes) or "lost" (only a passes); `after` is the last key of the previous
     page."""
-    scores = _paired_scores(database, a, b, suite)  # of several metrics, the first recorded
-    if not scores:
+    pair = compared_scores(database, a, b, suite)
+    return flips_of_scores(database, *pair, direction=direction, after=after, limit=limit)
+
+
+def compared_scores(database: Database, a: str, b: str, suite: str, metric: str = "") -> tuple[int, int]:
+    """Return both checkpoints' newest scores on the same prompts: a suite's headline, or a metric."""
+    found = [row for row in _paired_scores(database, a, b, suite) if metric in ("", row["metric"])]
+    if not found:
         raise NotFound(
             f"{a} and {b} were never scored on the same {suite} prompts: run `recover eval` on both"
         )
-    pair = scores[0]["score_a"], scores[0]["score_b"]
-    return flips_of_scores(database, *pair, direction=direction, after=after, limit=limit)
+    return found[0]["score_a"], found[0]["score_b"]
 
 
 def flips_of_scores(

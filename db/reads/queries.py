@@ -25,7 +25,15 @@ from db.reads.checkpoints import (
     used_cycles_outside,
 )
 from db.reads.cycles import cycle, cycle_models, cycles
-from db.reads.flips import compared, flips, flips_of_scores, ledger, ledger_items, paired_suites
+from db.reads.flips import (
+    compared,
+    compared_scores,
+    flips,
+    flips_of_scores,
+    ledger,
+    ledger_items,
+    paired_suites,
+)
 from db.reads.readonly import select
 from db.reads.rows import Row, newest_first, of_cycle, only, rows_of, runs_of
 from db.reads.stages import ItemFilter, cycle_numbers, flip_counts, item_prompts, side_by_side, stage_scores
@@ -40,6 +48,7 @@ __all__ = [
     "checkpoints",
     "chosen_by_questions",
     "compared",
+    "compared_scores",
     "cycle",
     "cycle_models",
     "cycle_numbers",

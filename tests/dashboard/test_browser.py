@@ -69,6 +69,16 @@ def test_links_controls_and_the_back_button(page: Page) -> None:
     until(lambda: "suite=knowledge" in page.driver.current_url and "flip" not in page.driver.current_url)
 
 
+def test_what_an_input_method_has_composed_is_searched_for(page: Page) -> None:
+    page.open("/")
+    page.js(
+        "const s = document.querySelector('input[type=search]'); s.value = 'recovered2';"
+        "s.dispatchEvent(new InputEvent('input', {bubbles: true, isComposing: true}));"
+        "s.dispatchEvent(new CompositionEvent('compositionend', {bubbles: true}))"
+    )
+    until(lambda: "search=recovered2" in page.driver.current_url)
+
+
 def test_the_keyboard_reaches_everything_and_focus_is_seen(page: Page) -> None:
     page.open("/cycle?n=1")
     names = []

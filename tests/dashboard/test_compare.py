@@ -162,6 +162,20 @@ def test_many_flips_come_page_by_page(tmp_path: Path) -> None:
         assert seen == 50 and url == ""
 
 
+def test_flips_are_listed_of_each_metric_that_is_counted(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        for name in ("one", "two"):
+            measured(tracker, name, knowledge=[True] * 4)
+            beside = databases.score("knowledge", 0.5, True, name == "one", n=2, metric="cloze")
+            databases.record_score(tracker, tracker.start_run("eval").id, name, beside)
+        context = views.context(tracker)
+        headline = views.look(context, "/compare?a=one&b=two&suite=knowledge")
+        cloze = views.look(context, "/compare?a=one&b=two&suite=knowledge+%28cloze%29")
+    offered = [given["value"] for given in cloze.all("option") if "knowledge" in given["value"]]
+    assert offered == ["knowledge", "knowledge (cloze)"]
+    assert not headline.all("article", "flip") and len(cloze.all("article", "flip")) == 1
+
+
 def test_the_page_has_methods_costs_and_the_models_it_is_between(home: Home) -> None:
     page = views.look(home[0], "/methods?student=all&sort=tokens")
     words = page.text

@@ -50,6 +50,20 @@ def test_an_approval_before_any_verdict_is_warned_of(context: PageContext) -> No
     assert "There is no verdict yet" not in views.look(context, "/cycle").text
 
 
+def test_a_verdict_moves_no_field_of_a_half_written_review(context: PageContext) -> None:
+    """A browser merges the next page by position: what was typed would go where an element was added."""
+    number = databases.record_cycle(context.tracker, SCORES)
+    before = elements_of_form(context)
+    context.tracker.record_verdicts(number, {"behaviour": {"outcome": "recovered"}})
+    assert elements_of_form(context) == before
+
+
+def elements_of_form(context: PageContext) -> list[str]:
+    found = re.search(r"<form.*?</form>", page_frame.render(context, "/cycle"), re.DOTALL)
+    assert found
+    return re.findall(r"<(\w+)", found[0])
+
+
 def test_a_second_look_at_behaviour_is_told_apart_from_the_first(context: PageContext) -> None:
     further = {"ifeval:further": {"clean": 0.22, "recovered": 0.24}}
     number = databases.record_cycle(context.tracker, SCORES | further)

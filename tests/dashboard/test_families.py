@@ -50,6 +50,17 @@ def test_the_verdict_of_each_family_stands_below_with_why_one_was_not_measured(t
     assert "Families of behaviour" in scan(report(tracker.db, 1)).text
 
 
+def test_a_claim_about_refusals_names_the_kind_that_decides(tracker: Tracker) -> None:
+    record_families(tracker, 1, "no tools scores")
+    pages = [look(context(tracker), url).text for url in ("/families?n=1", "/cycle?n=1")]
+    written = scan(report(tracker.db, 1)).text
+    assert all("refusals (harmful)" in text for text in (*pages, written))
+    assert "8 prompts lost, 3 gained of 500, all harmful." in pages[1]
+    assert "It would take 900 prompts in all to tell." in pages[1]
+    assert "refusals: It would take 900 prompts in all to tell." in written
+    assert "tools: no tools scores." in written
+
+
 def test_a_cycle_without_families_says_how_to_ask(tracker: Tracker) -> None:
     record_families(tracker, 1, "")
     tracker.record_verdicts(1, {})

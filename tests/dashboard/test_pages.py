@@ -55,16 +55,19 @@ def test_what_to_type_names_a_home_that_is_not_found_by_itself(nothing: PageCont
     assert "recover --home '/a home' " in drawn
 
 
-def test_how_to_go_on_names_the_home_of_this_project_alone(nothing: PageContext) -> None:
+def test_how_to_go_on_names_the_home_of_the_project(nothing: PageContext) -> None:
     other = nothing.tracker.new_project("notes", "host:/notes/.recover")
     named = replace(nothing, home=Path("/a home"))
-    for tracker, project, home in ((nothing.tracker, "default", " --home '/a home'"), (other, "notes", "")):
+    for tracker, project, home, there in (
+        (nothing.tracker, "default", "'/a home'", ""),
+        (other, "notes", "/notes/.recover", "  # on host"),
+    ):
         run = tracker.start_run("cycle").id
         tracker.record_cycle(run)
         tracker.stop_run(run, "interrupted")
         for url in ("/", "/cycle"):
             drawn = unescape(page_frame.render(named, f"{url}?project={project}"))
-            assert f"<code>recover{home} resume {run}</code>" in drawn
+            assert f"<code>recover --home {home} resume {run}{there}</code>" in drawn
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.TITLE)

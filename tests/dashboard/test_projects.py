@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,3 +56,15 @@ def test_a_review_is_of_the_project_that_was_looked_at(context: PageContext) -> 
     assert "Recorded" in page_frame.submit_form(context, "/cycle?n=1&project=notes", "review", fields)
     notes = context.of_project("notes")
     assert len(queries.reviews(notes.db)) == 1 and queries.reviews(context.db) == []
+
+
+def test_commands_of_another_project_name_its_home_and_its_machine(context: PageContext) -> None:
+    context.tracker.new_project("near", f"{socket.gethostname()}:/near/.recover")
+    commands = {name: context.of_project(name).command("resume", "r1") for name in context.projects()}
+    assert commands == {
+        "default": "recover resume r1",
+        "near": "recover --home /near/.recover resume r1",
+        "notes": "recover --home /notes/.recover resume r1  # on host",
+    }
+    unknown = context.of_project("notes").of_project("default")  # no home of it is recorded
+    assert unknown.command("resume", "r1") == "recover --home HOME resume r1"

@@ -124,6 +124,27 @@ def test_a_cycle_that_has_just_begun_has_a_report_too(tmp_path: Path) -> None:
             report.report(tracker.db, 2)
 
 
+def test_axes_without_a_claim_say_why(tmp_path: Path) -> None:
+    scores = {"ifeval": {"clean": 1.0, "midtrained": 0.5, "recovered": 1.0}, "knowledge": {"recovered": 0.7}}
+    bounds = {"difference": -0.01, "lower_bound": -0.05, "margin": 0.03, "needed_n": 1200}
+    with Tracker(tmp_path / "recover.db") as tracker:
+        number = databases.record_cycle(tracker, scores)
+        tracker.record_verdicts(number, {"behaviour": bounds | {"outcome": "underpowered"}})
+        text = views.Scan(report.report(tracker.db, number)).text
+    assert "behaviour: It would take 1,200 prompts to tell." in text
+    assert "knowledge: There is no knowledge score of: clean, midtrained." in text
+    assert "retentionnot measured–" in text and "retention: No retention question was asked." in text
+    assert "No updates question" not in text  # no changed fact was asked about
+
+
+def test_a_rejected_cycle_without_any_axis_says_why(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        run = tracker.start_run("cycle").id
+        number = tracker.record_cycle(run)
+        tracker.record_cycle(run, status="rejected")
+        assert "No axis could be judged" in report.report(tracker.db, number)
+
+
 def test_the_flips_are_of_what_the_cycle_measured_itself(tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
         number = databases.record_cycle(tracker, {"ifeval": {"clean": 1.0, "recovered": 1.0}})
