@@ -222,15 +222,20 @@ class OneSlot:
     def __init__(self, in_flight: InFlight) -> None:
         self.in_flight = in_flight
         self.slot = threading.Lock()
+        self.waiting = threading.Barrier(in_flight.most)
+        self.lost = threading.Event()
 
     def stream(self, *_: object) -> Iterator[Any]:
         before = self.in_flight.parts
+        if not self.lost.is_set():
+            self.waiting.wait(timeout=60)
         while not self.slot.acquire(timeout=0.01):
             if self.in_flight.parts > before:
+                self.lost.set()
                 raise TimedOut("no answer within 1 s")
         try:
             yield {"choices": [{"delta": {"content": "said"}}]}
-            time.sleep(0.05)
+            self.lost.wait(timeout=60)
         finally:
             self.slot.release()
 
