@@ -70,22 +70,6 @@ class GroupedReader(PackedReader):
         self.read = read
         self.sharing = sharing
 
-    def __call__(
-        self, tokens_BT: Tensor, attention_BT: Tensor | None = None, positions_BT: Tensor | None = None
-    ) -> Tensor:
-        given = tokens_BT, attention_BT, positions_BT
-        return self.read(*given) if self._is_one_group(*given) else super().__call__(*given)
-
-    def at(
-        self,
-        wanted_BT: Tensor,
-        tokens_BT: Tensor,
-        attention_BT: Tensor | None = None,
-        positions_BT: Tensor | None = None,
-    ) -> Tensor:
-        given = tokens_BT, attention_BT, positions_BT
-        return self.read(*given)[wanted_BT] if self._is_one_group(*given) else super().at(wanted_BT, *given)
-
     def states(self, tokens: Packed, wanted_N: Tensor | None) -> Tensor:
         parts, places = [], []
         for members in self._passes(tokens.lengths.tolist()):
@@ -94,14 +78,14 @@ class GroupedReader(PackedReader):
         states_ND = torch.cat(parts)[torch.cat(places).argsort()]
         return states_ND if wanted_N is None else states_ND[wanted_N]
 
-    def _is_one_group(
+    def plain_for(
         self, tokens_BT: Tensor, attention_BT: Tensor | None, positions_BT: Tensor | None
-    ) -> bool:
-        """Return whether the rows may be read as they are, in the one pass that shards may make."""
+    ) -> Callable[..., Tensor] | None:
+        """Read rows of one group as they are, in the one pass that shards may make."""
         if self.sharing.equal_lengths:  # padding would change them
-            return False
+            return None
         lengths = packed(tokens_BT, attention_BT, positions_BT)[0].lengths.tolist()
-        return len({self.sharing.group(length) for length in lengths}) <= 1
+        return self.read if len({self.sharing.group(length) for length in lengths}) <= 1 else None
 
     def _passes(self, lengths: list[int]) -> Iterator[list[int]]:
         """Yield the sequences of each pass, in their order."""

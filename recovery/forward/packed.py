@@ -56,10 +56,18 @@ class PackedReader(ABC):
     def states(self, tokens: Packed, wanted_N: Tensor | None) -> Tensor:
         """Return the states (N, D) of all tokens, or of those at the given places."""
 
+    def plain_for(
+        self, tokens_BT: Tensor, attention_BT: Tensor | None, positions_BT: Tensor | None
+    ) -> Callable[..., Tensor] | None:
+        """Return what reads these rows as they are given, where that is better; None to read them packed."""
+        return None
+
     def __call__(
         self, tokens_BT: Tensor, attention_BT: Tensor | None = None, positions_BT: Tensor | None = None
     ) -> Tensor:
         """Return the states (B, T, D), zeros at padding."""
+        if plain := self.plain_for(tokens_BT, attention_BT, positions_BT):
+            return plain(tokens_BT, attention_BT, positions_BT)
         tokens, places_N = packed(tokens_BT, attention_BT, positions_BT)
         x_ND = self.states(tokens, None)
         if len(x_ND) < tokens_BT.numel():
@@ -74,6 +82,8 @@ class PackedReader(ABC):
         positions_BT: Tensor | None = None,
     ) -> Tensor:
         """Return the states (N, D) of the selected tokens, none of them padding."""
+        if plain := self.plain_for(tokens_BT, attention_BT, positions_BT):
+            return plain(tokens_BT, attention_BT, positions_BT)[wanted_BT]
         tokens, places_N = packed(tokens_BT, attention_BT, positions_BT)
         wanted_N = wanted_BT.flatten()[places_N].nonzero()[:, 0]
         return self.states(tokens, wanted_N if len(wanted_N) < len(places_N) else None)

@@ -13,7 +13,8 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -67,23 +68,11 @@ class VarlenReader(PackedReader):
         # Flash-attention packages apply windows themselves.
         self.span = attention_span(model) if model.config._attn_implementation == VARLEN else math.inf
 
-    def __call__(
-        self, tokens_BT: Tensor, attention_BT: Tensor | None = None, positions_BT: Tensor | None = None
-    ) -> Tensor:
-        given = tokens_BT, attention_BT, positions_BT
-        return super().__call__(*given) if self._in_window(*given) else self.plain(self.model, *given)
-
-    def at(
-        self,
-        wanted_BT: Tensor,
-        tokens_BT: Tensor,
-        attention_BT: Tensor | None = None,
-        positions_BT: Tensor | None = None,
-    ) -> Tensor:
-        given = tokens_BT, attention_BT, positions_BT
-        if self._in_window(*given):
-            return super().at(wanted_BT, *given)
-        return self.plain(self.model, *given)[wanted_BT]
+    def plain_for(
+        self, tokens_BT: Tensor, attention_BT: Tensor | None, positions_BT: Tensor | None
+    ) -> Callable[..., Tensor] | None:
+        within = self._in_window(tokens_BT, attention_BT, positions_BT)
+        return None if within else partial(self.plain, self.model)
 
     def states(self, tokens: Packed, wanted_N: Tensor | None) -> Tensor:
         if not len(tokens.tokens_N):
