@@ -210,11 +210,14 @@ def _retrieved(path: str) -> dict[str, list[str]]:
 
 def independent_by_axis(suites: Iterable[Suite]) -> dict[str, float]:
     """Return how many independent questions each axis of a verdict has."""
-    axes = {axis.suite: axis.name for axis in EVERY_AXIS}
-    return {axes[suite.name]: float(suite.independent) for suite in suites if suite.name in axes}
+    return {axis: float(suite.independent) for axis, suite in _by_axis(suites)}
 
 
 def facts_by_axis(suites: Iterable[Suite]) -> dict[str, float]:
     """Return how many facts the questions of each axis are about; 0 where that is not known."""
+    return {axis: float(suite.facts) for axis, suite in _by_axis(suites)}
+
+
+def _by_axis(suites: Iterable[Suite]) -> Iterator[tuple[str, Suite]]:
     axes = {axis.suite: axis.name for axis in EVERY_AXIS}
-    return {axes[suite.name]: float(suite.facts) for suite in suites if suite.name in axes}
+    return ((axes[suite.name], suite) for suite in suites if suite.name in axes)
