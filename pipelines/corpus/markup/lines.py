@@ -39,6 +39,8 @@ _DELETED = re.compile(
 )
 _APART = re.compile(r"(?<!`)<su([pb])(?:\s[^<>]*)?>(?!`)([^<>]*)(?<!`)</su\1>", re.I)
 _LINK = r"(?:\[(?:[^\[\]]|\[[^\[\]]*\])*\]\([^()\s]*\)|<a\s[^<>]*>[^<>]*</a>)[\s,]*"
+# reStructuredText's and MyST's roles, which an escaped space may set apart: 10\\ :sup:`6`
+_APART_ROLE = re.compile(r"(?:\\ )?(?:\{(su[bp])\}|(?<!\w):(su[bp])(?:script|erscript)?:)`([^`<>]+)`(?:\\ )?")
 _NOTE_MARK = re.compile(rf"(?<!`)<sup(?:\s[^<>]*)?>\s*(?:{_LINK})+</sup>", re.I)
 # Of Markdown and of Org: =verbatim= and ~code~ stand between spaces or punctuation.
 _CODE_SPAN = re.compile(
@@ -78,6 +80,7 @@ def plain(line: str) -> str:
     """Return what a line says: links and roles by their texts, without emphasis, tags, escapes and
     what was deleted."""
     line = _NOTE_MARK.sub("", _BOX.sub("", line))
+    line = _APART_ROLE.sub(r"<\1\2>\3</\1\2>", line)
     for pattern in _LINKS:
         line = pattern.sub(r"\1", line)
     line = _DELETED.sub("", _TAG.sub("", line))

@@ -121,12 +121,15 @@ class _Writer:
     )
     SIGNS = {"br": "\n", "cr": "\n", "noBreakHyphen": "-"}
     PLACES = {"superscript": RAISED, "subscript": LOWERED}
+    IN_FORMULA = {"sup": RAISED, "sub": LOWERED, "deg": RAISED}
 
     def __init__(self) -> None:
         self.size = 0
         self._done: list[str] = []
         self._line: list[tuple[str, str]] = []  # parts, each behind where it stands
         self._place = ""  # where the open run stands
+        self._apart: list[str] = []  # where the open parts of a formula stand
+        self._halves: list[int] = []  # where in the line the open halves of fractions begin
         self._skipping = self._cells = 0
         self._reading = self._listed = False
         self._ends: dict[str, Callable[[], None]] = {
@@ -134,6 +137,11 @@ class _Writer:
             "tc": self._end_cell,
             "tr": self._end_row,
             "t": self._end_text,
+            **dict.fromkeys(self.IN_FORMULA, self._end_apart),
+            "deg": self._end_degree,
+            "rad": lambda: self._add(")", self._above()),
+            "num": self._end_half,
+            "den": self._end_half,
         }
 
     def StartElementHandler(self, name: str, attributes: dict[str, str]) -> None:
@@ -152,6 +160,11 @@ class _Writer:
             self._cells += 1
         elif tag in ("r", "rPr", "vertAlign"):
             self._stand(tag, attributes)
+        elif tag in self.IN_FORMULA:
+            self._apart.append(self.IN_FORMULA[tag])
+        elif tag in ("num", "den"):
+            self._add("/" if tag == "den" else "", self._above())
+            self._halves.append(len(self._line))
 
     def _stand(self, tag: str, attributes: dict[str, str]) -> None:
         """Note where a run's text stands, which Word says of it in a tag and PowerPoint in an attribute."""
@@ -159,7 +172,7 @@ class _Writer:
             value = next((value for key, value in attributes.items() if key.endswith(" val")), "")
             self._place = self.PLACES.get(value, "")
         elif tag == "r":
-            self._place = ""
+            self._place = self._above()
         elif share := attributes.get("baseline", "").strip("0%"):
             self._place = LOWERED if share.startswith("-") else RAISED
 
@@ -174,6 +187,26 @@ class _Writer:
     def CharacterDataHandler(self, text: str) -> None:
         if self._reading and not self._skipping:
             self._add(text, self._place)
+
+    def _above(self) -> str:
+        """Return where the open part of a formula stands."""
+        return self._apart[-1] if self._apart else ""
+
+    def _end_apart(self) -> None:
+        if self._apart:
+            self._apart.pop()
+
+    def _end_degree(self) -> None:
+        self._end_apart()
+        self._add("√(", self._above())
+
+    def _end_half(self) -> None:
+        """Set the numerator or denominator that ends here in brackets if it is more than one term."""
+        begin = self._halves.pop() if self._halves else len(self._line)
+        half = "".join(text for _, text in self._line[begin:])
+        if not re.fullmatch(r"\w*|\w+[.,]\w+", half):
+            self._line.insert(begin, (self._above(), "("))
+            self._add(")", self._above())
 
     def _add(self, text: str, place: str = "") -> None:
         self._line.append((place, text))

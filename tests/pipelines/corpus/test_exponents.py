@@ -79,6 +79,33 @@ def test_office_files_keep_their_exponents_and_no_furigana(tmp_path: Path) -> No
     assert slides.strip() == "It has 10⁶ of it."
 
 
+def formula(*parts: str | tuple[str, ...]) -> str:
+    """A formula of Word: texts, and parts as (element, its parts...)."""
+    return "".join(
+        f"<w:r><w:t>{part}</w:t></w:r>"
+        if isinstance(part, str)
+        else f"<m:{part[0]}>{formula(*part[1:])}</m:{part[0]}>"
+        for part in parts
+    )
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ([("sSup", ("e", "r"), ("sup", "2")), "h"], "r²h"),
+        ([("sSubSup", ("e", "x"), ("sub", "i"), ("sup", "2n"))], "x_i^2n"),
+        ([("f", ("num", "1"), ("den", "2"))], "1/2"),
+        ([("f", ("num", ("sSup", ("e", "x"), ("sup", "2")), "+1"), ("den", "n"))], "(x²+1)/n"),
+        ([("rad", ("deg",), ("e", "2")), ("rad", ("deg", "3"), ("e", "n+1"))], "√(2)³√(n+1)"),
+        ([("sSup", ("e", "2"), ("sup", ("f", ("num", "1"), ("den", "n")))), "k"], "2^(1/n)k"),
+    ],
+)
+def test_formulas_of_word_keep_their_structure(tmp_path: Path, parts: list, said: str) -> None:
+    inside = f'<m:oMath xmlns:m="math">{formula(*parts)}</m:oMath>'
+    papers.write(tmp_path, {"a.docx": papers.docx(f"<w:p>{run('Take ')}{inside}{run('.')}</w:p>")})
+    assert read_corpus(tmp_path).texts[0].strip() == f"Take {said}."
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -88,6 +115,8 @@ def test_office_files_keep_their_exponents_and_no_furigana(tmp_path: Path) -> No
             "It snows.<sup>[1](#n1)</sup> It rains.<sup>[\\[2\\]](#n2),[3](#n3)</sup>",
             ["It snows.", "It rains."],
         ),
+        ("It has 10\\ :sup:`6` kg of H\\ :sub:`2`\\ O.", ["It has 10⁶ kg of H₂O."]),
+        ("It has 5 m{sup}`2` of it.", ["It has 5 m² of it."]),
         ("It is ~~not~~ so.", ["It is so."]),
         ("Write `<sup>` and `<del>` around it.", ["Write <sup> and <del> around it."]),
         ("Write `~~gone~~` or `~~` and `~~`.", ["Write ~~gone~~ or ~~ and ~~."]),
