@@ -41,7 +41,7 @@ class Sizes:
 
 SHIPPED = Sizes(steps=8, batch=64, new_tokens=96, held_out=128)
 WIDE = Sizes(steps=8, batch=64, new_tokens=24, held_out=128)
-REAL = Sizes(steps=2, batch=16, new_tokens=64, held_out=16, rate=REAL_RATE)
+REAL = Sizes(steps=6, batch=16, new_tokens=64, held_out=16, rate=REAL_RATE)
 
 
 @dataclass(frozen=True)
