@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Union
 
 import pytest
 
@@ -79,7 +80,10 @@ def test_office_files_keep_their_exponents_and_no_furigana(tmp_path: Path) -> No
     assert slides.strip() == "It has 10⁶ of it."
 
 
-def formula(*parts: str | tuple[str, ...]) -> str:
+Part = Union[str, tuple["Part", ...]]  # noqa: UP007 - of a formula
+
+
+def formula(*parts: Part) -> str:
     """A formula of Word: texts, and parts as (element, its parts...)."""
     return "".join(
         f"<w:r><w:t>{part}</w:t></w:r>"
@@ -100,7 +104,7 @@ def formula(*parts: str | tuple[str, ...]) -> str:
         ([("sSup", ("e", "2"), ("sup", ("f", ("num", "1"), ("den", "n")))), "k"], "2^(1/n)k"),
     ],
 )
-def test_formulas_of_word_keep_their_structure(tmp_path: Path, parts: list, said: str) -> None:
+def test_formulas_of_word_keep_their_structure(tmp_path: Path, parts: list[Part], said: str) -> None:
     inside = f'<m:oMath xmlns:m="math">{formula(*parts)}</m:oMath>'
     papers.write(tmp_path, {"a.docx": papers.docx(f"<w:p>{run('Take ')}{inside}{run('.')}</w:p>")})
     assert read_corpus(tmp_path).texts[0].strip() == f"Take {said}."
