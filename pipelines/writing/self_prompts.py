@@ -222,11 +222,7 @@ def resolved(
     A data set that was not typed but stands in recover.yaml gives way to `self` where no hub is in reach.
     Two thirds of the `asked` prompts are self-written, half of them after an opening.
     """
-    if source.startswith(HUB) and kept_sample(source, seed, ws.home) is None:
-        ws.progress.say(
-            f"  prompts      {source}: every row is read from the hub once, for a sample that the home keeps"
-        )
-    if source != SELF and (typed or _within_reach(ws, source, seed)):
+    if source != SELF and _within_reach(ws, source, seed, typed=typed):
         return source
     if wanted:
         raise InputError(f"{SELF}: holds no {wanted}")
@@ -251,13 +247,27 @@ def resolved(
     return str(path)
 
 
-def _within_reach(ws: Workspace, source: str, seed: int) -> bool:
-    """Return whether prompts can be read: hub prompts online, from its cache or from the home's sample."""
-    if not source.startswith(HUB):
+def _within_reach(ws: Workspace, source: str, seed: int, *, typed: bool) -> bool:
+    """Return whether prompts can be read; of a data set on the hub the home keeps a sample then.
+
+    One that was typed is refused where it cannot.
+    """
+    if not source.startswith(HUB) or kept_sample(source, seed, ws.home):
         return True
+
+    def answered() -> None:
+        ws.progress.say(
+            f"  prompts      {source}: every row is read from the hub once, for a sample that the home keeps"
+        )
+
     try:
-        read_prompts(source, seed, ws.home)
+        read_prompts(source, seed, ws.home, answered)
     except HubAway:
-        ws.progress.say(f"  prompts      {source}: no hub in reach, so the clean model writes its own")
+        if typed:
+            raise
+        ws.progress.say(
+            f"  prompts      {source}: no hub in reach, so the clean model writes its own (--prompts FILE "
+            "for others)"
+        )
         return False
     return True
