@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from recovery.errors import InputError
 
 TIMEOUT_SECONDS = 10.0
+SILENT_SECONDS = 300.0  # for so long a hub that did not answer is not asked again: each try may last TIMEOUT
 OVERLOADED = (408, 429)  # the statuses below 500 that say nothing about what was asked for
 UNDELIVERED = {  # each library that the hub is read with has its own classes
     *("ConnectionError", "TimeoutError", "Timeout", "TransportError", "ChunkedEncodingError"),
     *("ClientConnectionError", "ClientPayloadError"),
 }
+
+
+@dataclass
+class Reach:
+    """Whether the hub answers this process."""
+
+    silent_until: float = -math.inf  # of the monotonic clock
+
+
+reach = Reach()
 
 
 @contextmanager
@@ -40,20 +54,24 @@ def asked_once(name: str, kind: str) -> str | None:
     """Return the commit of a "model" or "dataset"; None where the hub is out of reach.
 
     An answer of the hub itself, such as "no such model", is raised as it is; a hub that is overloaded or
-    broken is out of reach. HFValidationError says that the hub cannot have such a name.
+    broken is out of reach. HFValidationError says that the hub cannot have such a name. A hub that did not
+    answer counts as out of reach for a while without another try.
     """
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
+    validate_repo_id(name)
+    if time.monotonic() < reach.silent_until:
+        return None
     try:
         found = HfApi().repo_info(name, repo_type=kind, timeout=TIMEOUT_SECONDS)
     except HfHubHTTPError as error:
         if not _overloaded(error.response.status_code):
             raise
         return None
-    except HFValidationError:
-        raise
     except Exception:  # noqa: BLE001 - each way of being out of reach is another class
+        reach.silent_until = time.monotonic() + SILENT_SECONDS
         return None
     return found.sha
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from recovery import hub_data
 from tests.support import tiny
 from tests.support.environment import keep_apart
 
@@ -46,6 +47,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     late = sum(LATE in str(report.longrepr) for report in terminalreporter.stats.get("skipped", []))
     if late:
         terminalreporter.write_line(f"left out, as the time given with --within was over: {late}")
+
+
+@pytest.fixture(autouse=True)
+def hub_not_yet_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test may not see that the hub did not answer another one."""
+    monkeypatch.setattr(hub_data, "reach", hub_data.Reach())
 
 
 @pytest.fixture(params=["CPU engine", "PyTorch"])

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pipelines.config.sections.distill import DistillConfig
     from pipelines.config.settings import Config
     from pipelines.runs.workspace import Workspace
+    from recovery.methods.method import Method
 
 
 def check_settings(settings: DistillConfig, config: Config) -> None:
@@ -33,6 +34,20 @@ def check_settings(settings: DistillConfig, config: Config) -> None:
     inputs.require_named(settings, method)
 
 
+def check_without_prompts(ws: Workspace, job: DistillJob, *, midtrains: bool = False) -> None:
+    """Refuse what a distillation cannot use whatever its prompts are, before these are written or read.
+
+    With `midtrains`, the job's student is still to be midtrained.
+    """
+    method = job.settings.resolved_method()
+    data = inputs.PromptData([], inputs.read_pairs(job, method, ws.home))
+    asked = asked_prompts(job.evaluation, job.earlier)
+    _check_rows(ws, job, data, asked)
+    _check_teachers(ws, job, method, data.rows, midtrains=midtrains)
+    if job.settings.stop and job.settings.stop.probe:
+        _without_probe(ws, job, data, asked)
+
+
 def checked_inputs(ws: Workspace, job: DistillJob, *, midtrains: bool = False) -> inputs.PromptData:
     """Read all inputs of a distillation and return its rows; the home keeps the sample of a hub data set.
 
@@ -40,24 +55,44 @@ def checked_inputs(ws: Workspace, job: DistillJob, *, midtrains: bool = False) -
     """
     method = job.settings.resolved_method()
     data = inputs.read_data(job, method, ws.home)
-    require_askable(ws, job.student, data.prompts)
-    require_askable(ws, job.student, data.pairs, name="pairs")
     asked = asked_prompts(job.evaluation, job.earlier)
-    require_unasked(data, asked)
+    _check_rows(ws, job, data, asked)
     by_row = method.needs_rewards or method.context != "none" or method.teacher == "routed"
     trained = _trained_on(data, asked) if by_row or job.settings.stop else data
     require_routes(job, method, trained.rows)
-    require_teachers(ws, job, method, trained.rows, midtrains=midtrains)
-    if trained.prompts and job.settings.teacher_engine != engine_checks.INPROCESS:
-        _require_teachers_room(ws, job, scoring(ws, job, method, trained.rows, midtrains=midtrains))
-    trained, probe = early_stop.hold_out(job, trained, asked, ws.home)
-    early_stop.require_enough(job.settings.stop, probe)
-    require_askable(ws, job.student, probe, name="rows of distill.stop.probe")
+    _check_teachers(ws, job, method, trained.rows, midtrains=midtrains)
+    trained = _without_probe(ws, job, trained, asked)
     _, trained = inputs.read_reward(job, method, trained)
     context = inputs.read_context(job, method, trained.pairs)
     if context is not None:
         context.check(trained.rows)
     return data
+
+
+def _check_rows(ws: Workspace, job: DistillJob, data: inputs.PromptData, asked: AskedPrompts) -> None:
+    """Refuse prompts or pairs that the student cannot be asked, or that the evaluation asks, every one."""
+    require_askable(ws, job.student, data.prompts)
+    require_askable(ws, job.student, data.pairs, name="pairs")
+    require_unasked(data, asked)
+
+
+def _check_teachers(
+    ws: Workspace, job: DistillJob, method: Method, rows: Sequence[Prompt], *, midtrains: bool
+) -> None:
+    """Refuse teachers that cannot teach these rows, and an engine of theirs without room for an answer."""
+    require_teachers(ws, job, method, rows, midtrains=midtrains)
+    if method.state_kind != "data" and job.settings.teacher_engine != engine_checks.INPROCESS:
+        _require_teachers_room(ws, job, scoring(ws, job, method, rows, midtrains=midtrains))
+
+
+def _without_probe(
+    ws: Workspace, job: DistillJob, data: inputs.PromptData, asked: AskedPrompts
+) -> inputs.PromptData:
+    """Return the rows without the probe of an early stop; refuse one that is too small or cannot be asked."""
+    kept, probe = early_stop.hold_out(job, data, asked, ws.home)
+    early_stop.require_enough(job.settings.stop, probe)
+    require_askable(ws, job.student, probe, name="rows of distill.stop.probe")
+    return kept
 
 
 def _require_teachers_room(ws: Workspace, job: DistillJob, teachers: Sequence[str]) -> None:

@@ -93,16 +93,28 @@ def require_named(settings: DistillConfig, method: Method) -> None:
 def read_data(job: DistillJob, method: Method, home: Path | None = None) -> PromptData:
     """Return the method's rows; without --pairs, the pairs are the prompts that have a response."""
     prompts = read_prompts(job.prompts, job.seed, home) if reads_prompts(job.settings) else []
-    rows = prompts if _reads_pairs(method) else []
-    if rows is prompts and job.settings.pairs:
-        rows = read_prompts(job.settings.pairs, job.seed, home)
+    pairs = read_pairs(job, method, home)
+    if _reads_pairs(method) and not job.settings.pairs:
+        pairs = _to_learn_from(prompts, job.prompts)
+    return PromptData([] if method.state_kind == "data" else prompts, pairs)
+
+
+def read_pairs(job: DistillJob, method: Method, home: Path | None = None) -> list[Prompt]:
+    """Return the pairs of --pairs, if the method reads them."""
+    source = job.settings.pairs
+    if not source or not _reads_pairs(method):
+        return []
+    return _to_learn_from(read_prompts(source, job.seed, home), source)
+
+
+def _to_learn_from(rows: list[Prompt], source: str) -> list[Prompt]:
+    """Return the rows that have a response; refuse rows of which none has."""
     pairs = _answered(rows)
-    if rows and not pairs:
-        source = job.settings.pairs or job.prompts
+    if not pairs:
         raise InputError(
             f"{source}: no row has a 'response' to learn from: set distill.pairs (`recover distill --pairs`)"
         )
-    return PromptData([] if method.state_kind == "data" else prompts, pairs)
+    return pairs
 
 
 def _answered(rows: list[Prompt]) -> list[Prompt]:

@@ -12,7 +12,7 @@ from evals.verdict import EVERY_AXIS, required_axes
 from pipelines.choose import CHOICES, made
 from pipelines.config.jobs import CycleJob, DistillJob
 from pipelines.config.settings import Config
-from pipelines.distillation.input_checks import check_settings, checked_inputs
+from pipelines.distillation.input_checks import check_settings, check_without_prompts, checked_inputs
 from pipelines.distillation.inputs import reads_prompts, refuse_ignored, wanted_of_rows
 from pipelines.engines.engine_places import require_place
 from pipelines.evaluate import evaluation_within, further_within
@@ -179,6 +179,8 @@ def _with_files(ws: Workspace, settings: Config, augment: Path | None, changes: 
 def _checked(ws: Workspace, job: CycleJob, docs: Path, changes: Changes) -> CycleJob:
     """Return the job with the prompts that its stages read; refuse what they cannot ask or train on."""
     _require_answerable(ws, job)
+    if _distils(job.recover_with):
+        check_without_prompts(ws, _recovering(job), midtrains=True)
     job = _with_prompts(ws, job, docs, changes)
     say_beside(ws, docs, changes, _asked_or_read(job))
     return job
@@ -203,13 +205,17 @@ def _with_prompts(ws: Workspace, job: CycleJob, docs: Path, changes: Changes) ->
         wanted = wanted_of_rows(settings.distill) if distils else None
         prompts = recovery_prompts(ws, settings, changes, wanted=wanted)
         job = job.model_copy(update={"prompts": prompts})
-    recovery = DistillJob.of(job, job.student, settings.distill)
-    checked = checked_inputs(ws, recovery, midtrains=True).prompts if distils else []
+    checked = checked_inputs(ws, _recovering(job), midtrains=True).prompts if distils else []
     if answered_by_clean and not checked:
         checked = require_chat(ws, job.prompts, settings, job.earlier)
     if settings.midtrain.mix.chat:
         require_apart(checked, docs, settings)
     return job
+
+
+def _recovering(job: CycleJob) -> DistillJob:
+    """Return the distillation of the cycle, of a student that is still to be midtrained."""
+    return DistillJob.of(job, job.student, job.settings.distill)
 
 
 def _reads_prompts(job: CycleJob) -> bool:

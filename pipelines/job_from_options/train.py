@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.config.jobs import DistillJob, MergeJob, MidtrainJob, Mixture, SweepJob
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.settings import Config
-from pipelines.distillation.input_checks import check_settings, checked_inputs
+from pipelines.distillation.input_checks import check_settings, check_without_prompts, checked_inputs
 from pipelines.distillation.inputs import reads_prompts, refuse_ignored, wanted_of_rows
 from pipelines.job_from_options.inputs import (
     NONE,
@@ -126,6 +126,7 @@ def distill_job(
         docs=folder,
         seed=settings.seed,
     )
+    check_without_prompts(ws, job)
     if reads_prompts(distill):
         prompts = recovery_prompts(ws, settings, changes, wanted=wanted_of_rows(distill))
         job = job.model_copy(update={"prompts": prompts})

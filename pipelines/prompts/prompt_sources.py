@@ -11,7 +11,7 @@ import csv
 import json
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -54,16 +54,19 @@ class Prompt:
         return dialogues.contents(self.messages)
 
 
-def read_prompts(source: str, seed: int = 0, home: Path | None = None) -> list[Prompt]:
+def read_prompts(
+    source: str, seed: int = 0, home: Path | None = None, on_answer: Callable[[], None] | None = None
+) -> list[Prompt]:
     """Read prompts from a FILE, hub:NAME:SPLIT:FIELD, or `microworld`.
 
-    The sample of a hub data set is stored in `home` and reused by later runs."""
+    The sample of a hub data set is stored in `home` and reused by later runs; `on_answer` is called where the
+    hub has answered and is about to be read."""
     if source == "microworld":
         from pipelines.microworld.world import prompt_rows
 
         return [_prompt(row, source) for row in prompt_rows(seed, 0)]
     if source.startswith(HUB):
-        return _from_hub(source, seed, home)
+        return _from_hub(source, seed, home, on_answer)
     return _from_file(Path(source))
 
 
@@ -235,13 +238,14 @@ def _own_response(row: dict[str, Any]) -> Any:
 # The hub -------------------------------------------------------------------------------------------------
 
 
-def _from_hub(source: str, seed: int, home: Path | None) -> list[Prompt]:
-    name, split, column = _parts(source)
-    if home is None:
-        return _sample(source, name, split, column, seed)[1]
-    if kept := kept_sample(source, seed, home):
+def _from_hub(
+    source: str, seed: int, home: Path | None, on_answer: Callable[[], None] | None
+) -> list[Prompt]:
+    if home and (kept := kept_sample(source, seed, home)):
         return _from_file(kept)
-    revision, prompts = _sample(source, name, split, column, seed)
+    revision, prompts = _sample(source, seed, on_answer)
+    if home is None:
+        return prompts
     before, after = _around_commit(source, seed)
     _keep(home / KEPT / f"{before}{revision[:12]}{after}", prompts)
     return prompts
@@ -266,8 +270,9 @@ def _parts(source: str) -> tuple[str, str, str]:
     return parts[1], parts[2], parts[3]
 
 
-def _sample(source: str, name: str, split: str, column: str, seed: int) -> tuple[str, list[Prompt]]:
+def _sample(source: str, seed: int, on_answer: Callable[[], None] | None) -> tuple[str, list[Prompt]]:
     """Return a data set's commit, and a seeded sample of all its rows that hold a prompt."""
+    name, split, column = _parts(source)
     try:
         with one_try(name) as revision:
             if revision is None:
@@ -275,6 +280,8 @@ def _sample(source: str, name: str, split: str, column: str, seed: int) -> tuple
                     f"{source}: the data set cannot be loaded: the hub is out of reach: "
                     "check the network, or give --prompts FILE or --prompts self"
                 )
+            if on_answer:
+                on_answer()
             found = _reservoir(_stream(name, split, column, revision), random.Random(f"{seed}:{source}"))
     except InputError:
         raise

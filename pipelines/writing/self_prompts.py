@@ -4,6 +4,7 @@ Given its chat template up to the beginning of the user's turn, an instruct mode
 its users ask them; every second time the first words of a question or a task are given as well. Turns that
 are unfinished, too short or long, repetitive, in another language or duplicates are dropped; what is about
 the documents is left to the guard. The rest goes into a file in the home, once per clean checkpoint and seed.
+Each batch of turns is kept in the home as it is there: no run may be recorded yet that could be resumed.
 They also take the place of recover.yaml's data set where no hub can be reached.
 """
 
@@ -22,17 +23,25 @@ from evals import jsonl
 from evals.families.family import fingerprint
 from pipelines.prompts.prompt_sources import HUB, HubAway, kept_sample, read_prompts
 from pipelines.writing import instruction_prompts
+from pipelines.writing.protocol import Text
+from pipelines.writing.text_cache import Cache, key_of
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pipelines.runs.workspace import Workspace
     from recovery.models.chat_model import ChatModel
+    from recovery.storage.checkpoints import Checkpoint
 
 SELF = "self"
 COUNT = 512  # generated instructions at most, and twice as many self-written turns
 FEWEST = 32  # instructions, however few prompts a run asks for
 BATCH = 128  # turns sampled at once
 MOST_BATCHES = 16  # stop sampling here however few turns are usable
+# Of the wanted turns: with fewer, instructions would be two thirds of the prompts, not one. Three turns in
+# four of SmolLM2-135M are usable, nine in ten of the shipped model: both write all that are wanted.
+LEAST_SHARE = 0.25
 MAX_NEW_TOKENS = 96
 OPENINGS = (  # left to itself a model asks for plans, stories and advice, and hardly ever for a fact
     *("What is", "Who", "Where", "When", "Which", "How many", "How do", "Why", "Is", "Can"),
@@ -44,6 +53,7 @@ MOST_REPEATED = 0.3  # of word triples that occurred before in the same turn
 LEAST_LETTERS = 0.6  # of characters that are letters or spaces
 LANGUAGE = "en"  # ISO 639-1 code: that of the openings
 SEED_OFFSET = 1_000_003  # other instructions than `recover prompts ifeval` writes with the same seed
+GOES_ON = "the same command goes on with the turns that the clean model has written"
 
 
 @dataclass
@@ -170,9 +180,11 @@ def write(
     chat_model: ChatModel,
     count: int,
     seed: int,
+    kept: Cache,
     on_progress: Callable[[int, int, int], None] | None = None,
 ) -> Filtered:
-    """Sample turns until `count` are usable, or MOST_BATCHES batches have been sampled.
+    """Sample turns until `count` are usable, or MOST_BATCHES batches have been sampled; those that are kept
+    from an interrupted attempt count.
 
     Report the usable turns, the wanted ones and the tokens of the current batch as it is sampled.
     """
@@ -185,13 +197,42 @@ def write(
     for batch in range(MOST_BATCHES):
         if len(found.kept) >= count:
             break
-        turns = sampled_turns(chat_model, BATCH, seed, first=batch * BATCH, on_tokens=report)
+        turns = _batch(chat_model, seed, batch * BATCH, kept, report)
         new = usable(turns, kept=found.kept)
         found.kept += new.kept
         found.dropped += new.dropped
         report(0)
     del found.kept[count:]
     return found
+
+
+def _batch(
+    chat_model: ChatModel, seed: int, first: int, kept: Cache, on_tokens: Callable[[int], None]
+) -> list[str]:
+    """Return a batch of turns as it is kept; else sample all of it, as turns that are sampled together may
+    depend on each other."""
+    keys = [_key(seed, number) for number in range(first, first + BATCH)]
+    if not kept.texts.keys() >= set(keys):
+        turns = sampled_turns(chat_model, BATCH, seed, first=first, on_tokens=on_tokens)
+        kept.add(zip(keys, map(Text, turns), strict=True))
+    return [kept.texts[key].said for key in keys]
+
+
+def _key(seed: int, number: int) -> str:
+    """Return the name of a turn in a clean model's cache."""
+    return key_of(f"{SELF}:{seed}:{MAX_NEW_TOKENS}", f"{number}:{opening(number)}")
+
+
+def require_enough(found: Filtered, count: int) -> None:
+    """Refuse so few usable turns that generated instructions would be most of the prompts."""
+    if len(found.kept) >= LEAST_SHARE * count:
+        return
+    written = len(found.kept) + found.dropped.total()
+    [(reason, dropped)] = found.dropped.most_common(1)
+    raise InputError(
+        f"--prompts {SELF}: of {written:,} user turns of the clean model {len(found.kept)} are usable, and "
+        f"{count:,} are wanted (the commonest flaw: {reason}, {dropped:,}): give --prompts FILE"
+    )
 
 
 def mixed_rows(turns: Sequence[str], instructions: int, seed: int) -> list[dict[str, Any]]:
@@ -222,11 +263,7 @@ def resolved(
     A data set that was not typed but stands in recover.yaml gives way to `self` where no hub is in reach.
     Two thirds of the `asked` prompts are self-written, half of them after an opening.
     """
-    if source.startswith(HUB) and kept_sample(source, seed, ws.home) is None:
-        ws.progress.say(
-            f"  prompts      {source}: every row is read from the hub once, for a sample that the home keeps"
-        )
-    if source != SELF and (typed or _within_reach(ws, source, seed)):
+    if source != SELF and _within_reach(ws, source, seed, typed=typed):
         return source
     if wanted:
         raise InputError(f"{SELF}: holds no {wanted}")
@@ -235,29 +272,53 @@ def resolved(
     if asked is not None:
         count = min(COUNT, max(FEWEST, -(-asked // 3)))
     path = ws.home.absolute() / "prompts" / f"{SELF}-{clean.id}-{seed}-{3 * count}.jsonl"
-    if path.is_file():
-        return str(path)
+    if not path.is_file():
+        _write_file(ws, clean, path, count, seed)
+    return str(path)
+
+
+def _write_file(ws: Workspace, clean: Checkpoint, path: Path, count: int, seed: int) -> None:
+    """Write so many instructions, and twice as many turns of the clean model unless too few are usable."""
 
     def report(done: int, of: int, tokens: int) -> None:
         ws.progress.step("self prompts", done, of, note=f"{tokens:,} tokens" if tokens else "")
 
-    found = write(ws.load(clean), 2 * count, seed, on_progress=report)
+    kept = Cache(path.with_name(f"{SELF}-turns-{clean.id}.jsonl"))
+    try:
+        found = write(ws.load(clean), 2 * count, seed, kept, on_progress=report)
+    except KeyboardInterrupt as error:
+        error.add_note(GOES_ON)  # there may be no run yet that could be resumed
+        raise
+    require_enough(found, 2 * count)
     reasons = ", ".join(f"{number} {reason}" for reason, number in found.dropped.most_common())
     ws.progress.say(
         f"  prompts      {len(found.kept)} user turns written by {clean.id} (dropped: {reasons or 'none'}), "
         f"mixed with {count} generated instructions: {path}"
     )
     jsonl.write(path, mixed_rows(found.kept, count, seed))
-    return str(path)
 
 
-def _within_reach(ws: Workspace, source: str, seed: int) -> bool:
-    """Return whether prompts can be read: hub prompts online, from its cache or from the home's sample."""
-    if not source.startswith(HUB):
+def _within_reach(ws: Workspace, source: str, seed: int, *, typed: bool) -> bool:
+    """Return whether prompts can be read; of a data set on the hub the home keeps a sample then.
+
+    One that was typed is refused where it cannot.
+    """
+    if not source.startswith(HUB) or kept_sample(source, seed, ws.home):
         return True
+
+    def answered() -> None:
+        ws.progress.say(
+            f"  prompts      {source}: every row is read from the hub once, for a sample that the home keeps"
+        )
+
     try:
-        read_prompts(source, seed, ws.home)
+        read_prompts(source, seed, ws.home, answered)
     except HubAway:
-        ws.progress.say(f"  prompts      {source}: no hub in reach, so the clean model writes its own")
+        if typed:
+            raise
+        ws.progress.say(
+            f"  prompts      {source}: no hub in reach, so the clean model writes its own (--prompts FILE "
+            "for others)"
+        )
         return False
     return True

@@ -11,6 +11,7 @@ from db.reads import queries
 from evals.scores import Item
 from pipelines.cycle import cycle
 from pipelines.job_from_options.cycle import cycle_job
+from tests.support.self_written import writes_questions
 from tests.support.small_cycles import make_docs, make_home, settle
 
 
@@ -43,7 +44,10 @@ def test_answers_to_other_questions_are_refused() -> None:
         against(others, "opd")
 
 
-def test_a_finished_cycle_is_asked_again_only_for_what_it_did_not_try(tmp_path: Path) -> None:
+def test_a_finished_cycle_is_asked_again_only_for_what_it_did_not_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes_questions(monkeypatch)
     docs = make_docs(tmp_path)
     with make_home(tmp_path) as ws:
         settle(ws, margin=0.4, learning_rate=1e-3)

@@ -10,6 +10,7 @@ import pytest
 from pipelines import demo_real
 from tests.support import tiny_gguf
 from tests.support.commands import recover  # noqa: F401 - a fixture
+from tests.support.self_written import writes_questions
 
 FEW = {
     "midtrain.steps": 2,
@@ -33,9 +34,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(demo_real, "SHORT", FEW)
     monkeypatch.setattr(demo_real, "FACTS", 4)
-    monkeypatch.setattr(self_prompts, "MOST_BATCHES", 1)
-    monkeypatch.setattr(self_prompts, "BATCH", 2)
-    monkeypatch.setattr(self_prompts, "MAX_NEW_TOKENS", 4)
+    writes_questions(monkeypatch)
     monkeypatch.setattr(self_prompts, "FEWEST", 4)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 

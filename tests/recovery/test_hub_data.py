@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from huggingface_hub import HfApi, errors
 
+from recovery import hub_data
 from recovery.errors import InputError
 from recovery.hub_data import asked_once, one_try
 
@@ -47,5 +49,31 @@ def test_a_name_that_no_hub_can_have_is_bad_input(name: str) -> None:
 
 
 def test_the_commit_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HfApi, "repo_info", lambda *_, **__: SimpleNamespace(sha="0123abc"))
+    assert asked_once("owner/name", "dataset") == "0123abc"
+
+
+def test_a_hub_that_did_not_answer_is_not_asked_again_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    clock = 1000.0
+
+    def silent(_: HfApi, name: str, **__: Any) -> None:
+        asked.append(name)
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(HfApi, "repo_info", silent)
+    monkeypatch.setattr(time, "monotonic", lambda: clock)
+    for name in ("owner/one", "owner/two"):
+        assert asked_once(name, "dataset") is None
+    assert asked == ["owner/one"]
+    with pytest.raises(InputError, match="can't be a data set on the hub"), one_try("owner/na me"):
+        pytest.fail("a name that no hub can have counted as out of reach")
+    clock += hub_data.SILENT_SECONDS
+    assert asked_once("owner/two", "dataset") is None and asked == ["owner/one", "owner/two"]
+
+
+def test_an_overloaded_hub_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    says(monkeypatch, 503)
+    assert asked_once("owner/name", "dataset") is None
     monkeypatch.setattr(HfApi, "repo_info", lambda *_, **__: SimpleNamespace(sha="0123abc"))
     assert asked_once("owner/name", "dataset") == "0123abc"

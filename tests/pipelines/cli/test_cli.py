@@ -26,6 +26,7 @@ from pipelines.cli.cycles import demo_story
 from pipelines.cli.setting_options import SettingOption
 from pipelines.config import settings
 from pipelines.runs.workspace import Workspace
+from pipelines.writing.self_prompts import GOES_ON
 from tests.support import tiny
 from tests.support.commands import (
     QUESTION,
@@ -37,6 +38,7 @@ from tests.support.commands import (
     run_quietly,
 )
 from tests.support.present import present
+from tests.support.self_written import writes_questions
 
 LAZY = """import sys
 from pipelines.cli.commands import cli
@@ -426,6 +428,15 @@ def test_a_cycle_that_could_not_ask_its_prompts_is_not_begun(
     said = recover("--home", fresh, "cycle", "--docs", world, "--ifeval", path)
     assert said.code == 2 and said.error.startswith(f"Error: {path}")
     assert recover("--home", fresh, "ls", "cycles", "--json").json == []
+
+
+def test_a_cycle_that_is_interrupted_before_it_is_a_run_names_the_same_command(
+    recover: Recover, fresh: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes_questions(monkeypatch, batches=0)
+    said = recover("-q", "--home", fresh, "cycle", "--docs", world, "--prompts", "self")
+    assert (said.code, said.err.strip()) == (130, f"interrupted: {GOES_ON}")
+    assert recover("--home", fresh, "ls", "runs", "--json").json == []
 
 
 def test_a_rejected_cycle_prints_its_record_and_exits_with_3(

@@ -315,11 +315,27 @@ def test_prompts_of_which_the_evaluation_asks_every_one_are_refused_before_the_f
         ({"distill.sampler": NOWHERE}, "no vLLM server answers there"),
         ({"eval.sampler": NOWHERE}, "no vLLM server answers there"),
         ({"midtrain.dials": {"signal": "jsd"}}, "belongs to midtrain.method: passage"),
+        ({"distill.stop": STOP_SOON | {"probe": "few.jsonl"}, "distill.steps": 2}, "20 prompts in few.jsonl"),
+        (
+            {"distill.stop": STOP_SOON | {"probe": "ifeval.jsonl"}, "distill.steps": 2},
+            "ifeval.jsonl: no row has an 'instruction_id_list' to check answers by",
+        ),
+        ({"distill.pairs": "prompts.jsonl", "distill.method": "sdft"}, "no row has a 'response'"),
+        (
+            {"distill.pairs": "asked.jsonl", "distill.method": "sdft"},
+            "every one of the pairs is an evaluation prompt",
+        ),
+        ({"distill.pairs": "long.jsonl", "distill.method": "sdft"}, "all pairs leave no room for an answer"),
     ],
 )
 def test_what_needs_no_prompts_is_refused_before_a_model_writes_them(
     ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], said: str
 ) -> None:
+    monkeypatch.chdir(docs.parent)
+    lines(Path("few.jsonl"), [{"prompt": f"Say {number} nice words.", **ASKED} for number in range(20)])
+    lines(Path("asked.jsonl"), [{"prompt": f"Line {n}.", "response": "So."} for n in range(PROMPTS)])
+    lines(Path("long.jsonl"), [{"prompt": "Say so " + "and again " * 300, "response": "So."}])
+
     def written(*_: Any, **__: Any) -> str:
         raise AssertionError("prompts were written")
 

@@ -121,6 +121,24 @@ def test_a_teacher_of_another_vocabulary_is_refused(ws: Workspace, docs: Path, s
     assert not distill_job(ws, stranger, "base", changes=unchecked).settings.preflight
 
 
+@pytest.mark.usefixtures("unwritten")
+def test_teachers_that_no_prompts_can_serve_are_refused_before_prompts_are_written(
+    ws: Workspace, stranger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"distill.prompts": "self"}
+    with pytest.raises(InputError, match=r"the teacher .*: 1 tokens differ, first 'zzz'"):
+        distill_job(ws, stranger, "base", changes=asked)
+    with pytest.raises(InputError, match=r"teacher=previous: .* was never midtrained"):
+        distill_job(ws, student="base", changes={**asked, "distill.dials": {"teacher": "previous"}})
+    described = "recovery.engines.vllm_http.ServerEngine._described"
+    monkeypatch.setattr(described, lambda engine, url: ("clean", 5))
+    engine = {"distill.method": "opd-topk", "distill.teacher_engine": "http://127.0.0.1:1"}
+    with pytest.raises(InputError, match="the length of the teacher 5 leaves no room for a prompt"):
+        distill_job(ws, student="base", changes={**asked, **engine})
+    with pytest.raises(AssertionError, match="asked for"):
+        distill_job(ws, student="base", changes=asked)
+
+
 def test_a_route_that_a_row_takes_leads_to_a_teacher_of_the_same_vocabulary(
     ws: Workspace, docs: Path, stranger: str
 ) -> None:

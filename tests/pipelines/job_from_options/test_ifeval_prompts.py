@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import HfApi
 
 from evals import ifeval, jsonl
 from evals.statistics import items_to_pass
@@ -18,6 +19,7 @@ from pipelines.job_from_options.measure import eval_job
 from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
+from tests.support.self_written import writes_questions
 from tests.support.small_cycles import ONLY_NEW, lines, make_docs, make_home
 
 
@@ -106,3 +108,30 @@ def test_trainings_by_themselves_leave_out_what_an_evaluation_will_generate(
     prompts = lines(tmp_path / "prompts.jsonl", [{"prompt": asked[0]["prompt"]}])
     with pytest.raises(InputError, match="every one of the prompts is an evaluation prompt"):
         distill_job(ws, student="base", changes={"distill.prompts": str(prompts)})
+
+
+def test_a_cycle_without_a_hub_asks_it_once_and_says_what_is_used_instead(
+    ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docs = make_docs(tmp_path)
+    for name in ("ifeval.jsonl", "prompts.jsonl"):
+        (docs.parent / name).unlink()
+    ask_the_hub(ws)
+    config = ws.config
+    hub = config.distill.model_copy(update={"prompts": "hub:owner/chats:train:messages"})
+    monkeypatch.setattr(ws, "config", config.model_copy(update={"distill": hub}))
+    asked: list[str] = []
+    said: list[str] = []
+
+    def silent(_: HfApi, name: str, **__: Any) -> None:
+        asked.append(name)
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(HfApi, "repo_info", silent)
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    writes_questions(monkeypatch)
+    cycle_job(ws, docs)
+    assert asked == [HUB_IFEVAL]
+    named = [line for line in said if HUB_IFEVAL in line or "hub:owner/chats" in line]
+    assert [line.split()[0] for line in named] == ["ifeval", "prompts"]
+    assert "725 generated prompts" in named[0] and "the clean model writes its own" in named[1]
