@@ -139,19 +139,27 @@ class Workspace:
     def checkpoint(self, ref: str) -> Checkpoint:
         """Return the checkpoint of an alias, an id or its prefix, or cycle:N, after verifying its bytes.
 
-        The directory of a model (any path with a slash) serves as well: it is registered where it lies,
-        unless the same files are registered elsewhere.
+        The directory of a model (any path with a slash) serves as well: that of a checkpoint of this home is
+        that checkpoint; another is registered where it lies, unless the same files are registered elsewhere.
         """
-        if "/" in ref and Path(ref).is_dir():
+        if "/" in ref and Path(ref).is_dir() and not self._is_own_folder(ref):
             adopted = self.store.reference(ref)
             self.record(adopted, None)
             return self.store.open(adopted.id)
         if ref in ("base", "current") and not (self.home / settings.CONFIG_NAME).exists():
             raise _uninitialised(self.home)
-        checkpoint_id = queries.resolve(self.tracker.db, ref)
+        checkpoint_id = self.resolve(ref)
         if not (self.store.root / checkpoint_id).is_dir():
             self._refuse_absent(checkpoint_id)
         return self.store.open(checkpoint_id)
+
+    def resolve(self, ref: str) -> str:
+        """Return the id of a checkpoint: by an alias, an id or its prefix, cycle:N, or its folder here."""
+        named = Path(ref).resolve().name if self._is_own_folder(ref) else ref
+        return queries.resolve(self.tracker.db, named)
+
+    def _is_own_folder(self, ref: str) -> bool:
+        return "/" in ref and Path(ref).resolve().parent == self.store.root.resolve()
 
     def _refuse_absent(self, checkpoint_id: str) -> NoReturn:
         """Name the home where a checkpoint lies that is not in this one, or say that its files are gone."""
