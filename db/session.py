@@ -107,8 +107,11 @@ class Database:
     def _migrate(self) -> None:
         """Bring the tables to this program's revision. Import Alembic only if something is missing."""
         with self.read() as connection:
-            if _revision(connection) == REVISION:
-                return
+            revision = _revision(connection)
+            if revision is None and self.path is not None:
+                _refuse_foreign(connection, self.where)
+        if revision == REVISION:
+            return
         if self.path is not None:
             with self._explained(), self._lock():
                 sqlite.use_wal(self.engine)
@@ -172,6 +175,18 @@ def _shown(url: URL) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(plain(value), allow_nan=False, ensure_ascii=False)
+
+
+def _refuse_foreign(connection: Connection, where: str) -> None:
+    """Refuse a file whose tables are another program's: ours would be made among them.
+
+    Ours are made together with their version, so that a kill leaves all of them or none."""
+    tables = inspect(connection).get_table_names()
+    if tables and VERSION_TABLE not in tables:
+        raise BadRequest(
+            f"{where} is the database of another program, whose tables it holds: name one of recover's, or a "
+            "new file"
+        )
 
 
 def _revision(connection: Connection) -> str | None:

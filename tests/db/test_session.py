@@ -12,6 +12,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -310,6 +311,26 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     path = tmp_path / "recover.db"
     path.write_bytes(b"this is not a database, it is a letter to my mother" * 40)
     assert "is not a SQLite database: move the file away" in str(refused(path))
+
+
+@pytest.mark.parametrize("table", ["customers", "runs"])
+@pytest.mark.parametrize("create", [True, False])
+def test_the_file_of_another_program_is_left_as_it_is(tmp_path: Path, table: str, create: bool) -> None:
+    """Ours were made among its tables; where one had the same name, it was left with another journal."""
+    path = tmp_path / "app.db"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute(f"CREATE TABLE {table} (name text)")
+    before = path.read_bytes()
+    error = refused(path, create=create)
+    assert isinstance(error, BadRequest) and "is the database of another program" in str(error)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
+    """A kill in the middle of `init` leaves one."""
+    (tmp_path / "recover.db").touch()
+    with Tracker(tmp_path / "recover.db") as tracker:
+        assert tracker.start_run("demo").status == "running"
 
 
 def test_a_folder_in_place_of_the_file(tmp_path: Path) -> None:
