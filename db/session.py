@@ -129,7 +129,7 @@ def _passes(error: DBAPIError, tries: int) -> bool:
 def _url(where: str | os.PathLike[str]) -> URL:
     text = os.fspath(where)
     if "://" not in text:
-        return URL.create("sqlite", database=text)
+        return _file_url(text)
     try:
         url = make_url(text)
     except (SQLAlchemyError, ValueError):  # what they say may hold the password
@@ -138,13 +138,17 @@ def _url(where: str | os.PathLike[str]) -> URL:
         ) from None
     if url.get_backend_name() in ("postgresql", "postgres"):
         return url.set(drivername="postgresql+psycopg")
-    if url.drivername == "sqlite" and url.database not in (None, "", ":memory:"):
-        return url
+    if url.drivername == "sqlite" and url.database and url.database != ":memory:":
+        return _file_url(url.database)
     raise BadRequest(f"database {_shown(url)} is not supported: use a path or postgresql://user@host/name")
 
 
+def _file_url(path: str) -> URL:
+    """Return a file's URL. Links are followed, as SQLite does: its log, and our lock, lie beside the target."""
+    return URL.create("sqlite", database=os.path.realpath(os.path.expanduser(path)))
+
+
 def _sqlite(path: Path, create: bool) -> Database:
-    path = path.expanduser().absolute()
     if not create and not path.exists():
         raise NotFound(
             f"there is no database at {path}: run `recover init` or `recover demo` first, or give --home"

@@ -75,7 +75,7 @@ def settle(home: Path, tracker: Tracker, *, new: bool) -> Tracker:
 
 
 def _is_its_own(home: Path, db: Database) -> bool:
-    return db.path is not None and db.path.resolve() == (home / DATABASE_NAME).resolve()
+    return db.path == (home / DATABASE_NAME).resolve()
 
 
 def _noted(home: Path, db: Database) -> str | None:

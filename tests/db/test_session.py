@@ -95,6 +95,23 @@ def test_a_home_that_may_only_be_read_shows_what_its_owner_writes(
         reader.write(lambda session: session.execute(sa.delete(Run)))
 
 
+def test_a_link_to_the_file_is_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its log was looked for, and its lock made, beside the link."""
+    path, link = tmp_path / "disk" / "recover.db", tmp_path / "link.db"
+    path.parent.mkdir()
+    link.symlink_to(path)
+    with Tracker(link) as owner:
+        owner.start_run("demo")
+        assert owner.db.path == path and path.stat().st_mode & 0o777 == 0o600
+        assert {file.name for file in tmp_path.iterdir()} == {"disk", "link.db"}
+        with sqlite.writers_lock(path), pytest.raises(TrackerError, match="locked by another process"):
+            with owner.db._lock(seconds=0.05):
+                pass
+        monkeypatch.setattr(sqlite, "_writable", lambda _: False)
+        with Database.open(link, create=False).read() as connection:
+            assert connection.scalar(sa.select(sa.func.count()).select_from(Run)) == 1
+
+
 ADD = """
 import sys
 from db.writes.tracker import Tracker
