@@ -43,14 +43,21 @@ class Database:
     @classmethod
     def open(cls, where: str | os.PathLike[str], *, create: bool = True) -> Database:
         """Open by path or URL. Create or migrate the tables; with create=False a missing file is NotFound."""
-        url = _url(where)
-        database = _sqlite(Path(url.database or ""), create) if url.drivername == "sqlite" else _postgres(url)
+        file = file_of(where)
+        database = _sqlite(file, create) if file else _postgres(_url(where))
         try:
             database._migrate()
         except BaseException:
             database.close()
             raise
         return database
+
+    @property
+    def address(self) -> str:
+        """Return the path or the URL by which it is opened again; a URL may hold a password."""
+        if self.path is not None:
+            return str(self.path)
+        return self.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -126,6 +133,12 @@ def _passes(error: DBAPIError, tries: int) -> bool:
     return is_unreachable(error) or (soon and tries < len(RETRY_PAUSES))
 
 
+def file_of(where: str | os.PathLike[str]) -> Path | None:
+    """Return the file that a path or URL names; None for a database on a server."""
+    url = _url(where)
+    return Path(url.database or "") if url.drivername == "sqlite" else None
+
+
 def _url(where: str | os.PathLike[str]) -> URL:
     text = os.fspath(where)
     if "://" not in text:
@@ -144,8 +157,8 @@ def _url(where: str | os.PathLike[str]) -> URL:
 
 
 def _file_url(path: str) -> URL:
-    """Return a file's URL. Links are followed, as SQLite does: its log, and our lock, lie beside the target."""
-    return URL.create("sqlite", database=os.path.realpath(os.path.expanduser(path)))
+    """Return a file's URL, links followed: SQLite keeps its log beside the file itself, and we our lock."""
+    return URL.create("sqlite", database=os.path.realpath(Path(path).expanduser()))
 
 
 def _sqlite(path: Path, create: bool) -> Database:

@@ -1,4 +1,4 @@
-"""A home: what names a checkpoint of it."""
+"""A home: what names a checkpoint of it, and which database is its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from db.reads import queries
+from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
+from tests.support import tiny
+from tests.support.databases import BACKENDS, new_database
 
 
 @pytest.mark.parametrize("kind", ["full", "adapter"])
@@ -38,3 +41,19 @@ def write_model(source: Path, folder: Path) -> None:
     """Write files of other bytes than those of the source."""
     shutil.copy(source / "model.safetensors", folder)
     (folder / "config.json").write_text("{}")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_init_notes_a_changed_password_of_its_database(backend: str, tmp_path: Path) -> None:
+    """Any other spelling of the address stands for the one before."""
+    note = tmp_path / "home" / "database.url"
+    model = str(tiny.save(tmp_path / "model"))
+    with new_database(backend, tmp_path) as where:
+        for noted in ("", f"{where}?before"):
+            if noted:
+                note.write_text(noted)
+            with Workspace.open(note.parent, where) as ws:
+                initialise(ws, model=model)
+            assert note.read_text().strip() == ws.tracker.db.address
+        with Workspace.open(note.parent, create=False) as ws:
+            assert ws.clean().path == tmp_path / "model"
