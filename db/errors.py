@@ -1,6 +1,7 @@
 """Define the tracker's errors, as one tree; a message is one line: what, where, what to do.
 
 TrackerError      the database refused the operation          exit code 1
+├── Unreachable   the server does not answer, or refuses the user
 ├── NotFound      no such run, checkpoint, cycle or alias      exit code 2
 └── BadRequest    a value or a query that cannot be accepted   exit code 2
 """
@@ -19,6 +20,10 @@ class TrackerError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(redact_error(message))
+
+
+class Unreachable(TrackerError):
+    """A PostgreSQL server does not answer, or refuses the user or the password."""
 
 
 class NotFound(TrackerError):
@@ -78,7 +83,7 @@ def explain(error: BaseException, where: str) -> TrackerError:
             what, remedy = MEANINGS[prefix]
             return TrackerError(f"database {where} {what}: {remedy}")
     if isinstance(error, DBAPIError) and not code and "psycopg" in type(error.orig).__module__:
-        return TrackerError(
+        return Unreachable(
             f"database {where} cannot be reached ({first_line(error)}): check the URL and the server"
         )
     if isinstance(error, OverflowError) or code == "22003":  # PostgreSQL: out of range

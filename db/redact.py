@@ -5,9 +5,11 @@ The dashboard, the command line and every error of the tracker use it.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import Any
 from urllib.parse import quote, unquote
@@ -24,7 +26,7 @@ SECRET_NAME = re.compile(
 )
 # Names that are not secret: token counts, vocabulary tokens, row keys.
 PLAIN_NAME = re.compile(
-    r"(^|_)tokens?_(per|sampled|scored|trained|are)|_tokens$|(bos|eos|pad|unk|stop|end|mask|special)_token$"
+    r"(^|_)tokens?_(per|sampled|scored|trained|are)|(^|_)tokens$|(bos|eos|pad|unk|stop|end|mask|special)_token$"
     r"|(primary|foreign|item|run|sort)_key$",
     re.IGNORECASE,
 )
@@ -79,7 +81,18 @@ def redact(value: Any, name: str = "") -> Any:
     scalar = isinstance(value, str | int | float) and not isinstance(value, bool)
     if value and scalar and names_a_secret(name) and not _is_count(name, str(value)):
         return HIDDEN
-    return redact_text(value) if isinstance(value, str) else value
+    return redact_text(_without_spelled_secrets(value)) if isinstance(value, str) else value
+
+
+def _without_spelled_secrets(text: str) -> str:
+    """Hide what the tokens of a rollout spell together where they are the text of a JSON document, as SQLite
+    returns them."""
+    if '"pieces"' in text:
+        with suppress(ValueError, RecursionError):
+            document = json.loads(text)
+            shown = redact(document)
+            return text if shown == document else json.dumps(shown, ensure_ascii=False)
+    return text
 
 
 def _without_split_secrets(value: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -43,14 +43,21 @@ class Database:
     @classmethod
     def open(cls, where: str | os.PathLike[str], *, create: bool = True) -> Database:
         """Open by path or URL. Create or migrate the tables; with create=False a missing file is NotFound."""
-        url = _url(where)
-        database = _sqlite(Path(url.database or ""), create) if url.drivername == "sqlite" else _postgres(url)
+        file = file_of(where)
+        database = _sqlite(file, create) if file else _postgres(_url(where))
         try:
             database._migrate()
         except BaseException:
             database.close()
             raise
         return database
+
+    @property
+    def address(self) -> str:
+        """Return the path or the URL by which it is opened again; a URL may hold a password."""
+        if self.path is not None:
+            return str(self.path)
+        return self.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -107,8 +114,11 @@ class Database:
     def _migrate(self) -> None:
         """Bring the tables to this program's revision. Import Alembic only if something is missing."""
         with self.read() as connection:
-            if _revision(connection) == REVISION:
-                return
+            revision = _revision(connection)
+            if revision is None and self.path is not None:
+                _refuse_foreign(connection, self.where)
+        if revision == REVISION:
+            return
         if self.path is not None:
             with self._explained(), self._lock():
                 sqlite.use_wal(self.engine)
@@ -123,10 +133,16 @@ def _passes(error: DBAPIError, tries: int) -> bool:
     return is_unreachable(error) or (soon and tries < len(RETRY_PAUSES))
 
 
+def file_of(where: str | os.PathLike[str]) -> Path | None:
+    """Return the file that a path or URL names; None for a database on a server."""
+    url = _url(where)
+    return Path(url.database or "") if url.drivername == "sqlite" else None
+
+
 def _url(where: str | os.PathLike[str]) -> URL:
     text = os.fspath(where)
     if "://" not in text:
-        return URL.create("sqlite", database=text)
+        return _file_url(text)
     try:
         url = make_url(text)
     except (SQLAlchemyError, ValueError):  # what they say may hold the password
@@ -135,13 +151,17 @@ def _url(where: str | os.PathLike[str]) -> URL:
         ) from None
     if url.get_backend_name() in ("postgresql", "postgres"):
         return url.set(drivername="postgresql+psycopg")
-    if url.drivername == "sqlite" and url.database not in (None, "", ":memory:"):
-        return url
+    if url.drivername == "sqlite" and url.database and url.database != ":memory:":
+        return _file_url(url.database)
     raise BadRequest(f"database {_shown(url)} is not supported: use a path or postgresql://user@host/name")
 
 
+def _file_url(path: str) -> URL:
+    """Return a file's URL, links followed: SQLite keeps its log beside the file itself, and we our lock."""
+    return URL.create("sqlite", database=os.path.realpath(Path(path).expanduser()))
+
+
 def _sqlite(path: Path, create: bool) -> Database:
-    path = path.expanduser().absolute()
     if not create and not path.exists():
         raise NotFound(
             f"there is no database at {path}: run `recover init` or `recover demo` first, or give --home"
@@ -172,6 +192,18 @@ def _shown(url: URL) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(plain(value), allow_nan=False, ensure_ascii=False)
+
+
+def _refuse_foreign(connection: Connection, where: str) -> None:
+    """Refuse a file whose tables are another program's: ours would be made among them.
+
+    Ours are made together with their version, so that a kill leaves all of them or none."""
+    tables = inspect(connection).get_table_names()
+    if tables and VERSION_TABLE not in tables:
+        raise BadRequest(
+            f"{where} is the database of another program, whose tables it holds: name one of recover's, or a "
+            "new file"
+        )
 
 
 def _revision(connection: Connection) -> str | None:

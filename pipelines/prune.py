@@ -194,8 +194,8 @@ def _routes(ws: Workspace) -> set[str]:
     """Return the checkpoints among the teachers that `distill.routes` names."""
     found = set()
     for reference in ws.config.distill.routes.values():
-        with suppress(BadRequest, NotFound):  # such as a model's folder
-            found.add(queries.resolve(ws.tracker.db, reference))
+        with suppress(BadRequest, NotFound):  # such as the folder of a model from elsewhere
+            found.add(ws.resolve(reference))
     return found
 
 

@@ -191,9 +191,10 @@ def query_command(session: Session, sql: str) -> None:
     recover query "SELECT kind, count(*) FROM runs GROUP BY kind"
     """
     from db.reads import queries
+    from db.redact import redact
 
     with session.workspace() as ws:
-        rows = queries.select(ws.tracker.db, sql)
+        rows = redact(queries.select(ws.tracker.db, sql))
         session.show(rows, lambda: table(rows))
 
 

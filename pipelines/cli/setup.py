@@ -65,7 +65,7 @@ def doctor_command(session: Session) -> None:
     Exit code 3: something that is needed is missing.
     """
     from pipelines.machine.doctor import examine
-    from pipelines.runs.workspace import remembered_database
+    from pipelines.runs.home_database import remembered_database
 
     rows = examine(session.place, session.db or remembered_database(session.place))
     session.show(rows, lambda: report(rows))

@@ -106,15 +106,15 @@ def _settings(home: Path) -> dict[str, Any]:
 def _database(home: Path, db_url: str | None) -> dict[str, Any]:
     from db.errors import NotFound, TrackerError
     from db.session import Database
+    from pipelines.runs.home_database import lost_database, new_place
     from pipelines.runs.home_project import DATABASE_NAME
-    from pipelines.runs.workspace import lost_database
 
-    if lost := lost_database(home, db_url):
-        return _row("database", False, f"{lost} is missing", "bring it back, or give its new place with --db")
     try:
+        if lost := lost_database(home, db_url):
+            return _row("database", False, f"{lost} is missing", f"bring it back, or {new_place(home)}")
         Database.open(db_url or home / DATABASE_NAME, create=False).close()
     except NotFound:
         return _row("database", True, "not there yet: `recover init` makes it (SQLite)")
     except TrackerError as error:
-        return _row("database", False, str(error), "repair it, or choose another --home or --db")
+        return _row("database", False, str(error), f"repair it, {new_place(home)}, or choose another --home")
     return _row("database", True, "opens and is up to date")

@@ -33,7 +33,7 @@ def is_anothers(home: Path, db: Database) -> bool:
     """
     if copied_from(home, db):
         return True
-    if _is_its_own(home, db) or _noted(home, db):
+    if is_its_own(home, db) or _noted(home, db):
         return False
     if runs := queries.run_ids(db):
         return not _holds_one_of(home, runs)
@@ -61,7 +61,7 @@ def copied_from(home: Path, db: Database) -> Path | None:
 def settle(home: Path, tracker: Tracker, *, new: bool) -> Tracker:
     """Return the tracker of this home's own project; in a shared database take one, unless that was done."""
     db = tracker.db
-    if _is_its_own(home, db):
+    if is_its_own(home, db):
         return tracker
     if new and _lacks_base(home, db):  # the project of another home, or of one that was deleted
         return _take(home, tracker)
@@ -74,8 +74,9 @@ def settle(home: Path, tracker: Tracker, *, new: bool) -> Tracker:
     return tracker
 
 
-def _is_its_own(home: Path, db: Database) -> bool:
-    return db.path is not None and db.path.resolve() == (home / DATABASE_NAME).resolve()
+def is_its_own(home: Path, db: Database) -> bool:
+    """Return whether a database is the one that lies in a home."""
+    return db.path == (home / DATABASE_NAME).resolve()
 
 
 def _noted(home: Path, db: Database) -> str | None:
@@ -90,7 +91,7 @@ def _named(home: Path, db: Database) -> str | None:
     container has another host name each time. Earlier versions wrote no place.
     """
     file = home / PROJECT_NAME
-    if _is_its_own(home, db) or not file.is_file():
+    if is_its_own(home, db) or not file.is_file():
         return None
     name, place = _note_of(file)
     same = queries.project_home(db, name) == place if place else name in queries.projects(db)

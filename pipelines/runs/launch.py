@@ -60,7 +60,7 @@ def together(workspace: Workspace, kind: str, run: str, config: dict[str, Any]) 
     from recovery import distributed
 
     distributed.start()
-    database = workspace.tracker.db.engine.url.render_as_string(hide_password=False)
+    database = workspace.tracker.db.address
     distributed.broadcast(Call(kind, run, workspace.home.absolute(), database, workspace.config, config))
     _waiting = False
     yield

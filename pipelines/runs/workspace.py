@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import stat
 from collections.abc import Callable
@@ -12,16 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from db.reads import queries
-from db.session import Database
 from db.writes.tracker import Tracker
 from pipelines.config import settings
 from pipelines.config.home_settings import of_home
-from pipelines.runs import home_project
-from pipelines.runs.home_project import CHECKPOINTS, DATABASE_NAME, RUNS
+from pipelines.runs import home_database, home_project
+from pipelines.runs.home_database import uninitialised
+from pipelines.runs.home_project import CHECKPOINTS, RUNS
 from pipelines.runs.progress import Progress
 from recovery.command_line import command
 from recovery.errors import InputError
-from recovery.launch_env import machines
 
 if TYPE_CHECKING:
     from recovery.models.chat_encoding import ChatEncoder
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from recovery.storage.checkpoints import Checkpoint, CheckpointStore
 
 
-DATABASE_ELSEWHERE = "database.url"  # in a home that was made with --db
 PRIVATE = (RUNS, CHECKPOINTS, "prompts", "probes")  # folders with texts and weights
 
 
@@ -54,20 +51,11 @@ class Workspace:
         """Open a home; with create=False refuse one that is not there, and make nothing."""
         if create:
             _make(home)
-        if lost := lost_database(home, db_url):
-            raise InputError(
-                f"{home}: its database {lost} is missing: bring it back, give its new place with --db, or "
-                "begin anew with another --home"
-            )
-        database = db_url or database_of(home)
-        if not create and db_url is None and "://" not in database and not Path(database).exists():
-            raise _uninitialised(home)
-        _require_server(database)
+        there = home_database.opened(home, db_url, create=create, implicit=implicit)
         shown = progress or Progress(quiet=True)
-        there = Database.open(database, create=create)
         ws = cls(home, Tracker(there, project=home_project.project_of(home, there)), shown, implicit)
         if create:
-            _remember(home, db_url, there.path)
+            home_database.remember(home, db_url, there)
         else:
             ws._require_project()
         return ws
@@ -92,6 +80,11 @@ class Workspace:
                 f"{self.home}: project {db.project!r} of database {db.where} is that of {owner}{look}: "
                 f"`{command(self.named_home, 'init')}` with this database gives this home its own"
             )
+
+    def note_database(self) -> None:
+        """Note the database that this home works in as its own, where another one is noted."""
+        if home_database.replace_note(self.home, self.tracker.db):
+            self.progress.say(f"{self.home}: its database is {self.tracker.db.where} from now on")
 
     def settle_project(self) -> None:
         """Give this home a project of its own in a database that homes share, unless it has one."""
@@ -139,19 +132,27 @@ class Workspace:
     def checkpoint(self, ref: str) -> Checkpoint:
         """Return the checkpoint of an alias, an id or its prefix, or cycle:N, after verifying its bytes.
 
-        The directory of a model (any path with a slash) serves as well: it is registered where it lies,
-        unless the same files are registered elsewhere.
+        The directory of a model (any path with a slash) serves as well: that of a checkpoint of this home is
+        that checkpoint; another is registered where it lies, unless the same files are registered elsewhere.
         """
-        if "/" in ref and Path(ref).is_dir():
+        if "/" in ref and Path(ref).is_dir() and not self._is_own_folder(ref):
             adopted = self.store.reference(ref)
             self.record(adopted, None)
             return self.store.open(adopted.id)
         if ref in ("base", "current") and not (self.home / settings.CONFIG_NAME).exists():
-            raise _uninitialised(self.home)
-        checkpoint_id = queries.resolve(self.tracker.db, ref)
+            raise uninitialised(self.home)
+        checkpoint_id = self.resolve(ref)
         if not (self.store.root / checkpoint_id).is_dir():
             self._refuse_absent(checkpoint_id)
         return self.store.open(checkpoint_id)
+
+    def resolve(self, ref: str) -> str:
+        """Return the id of a checkpoint: by an alias, an id or its prefix, cycle:N, or its folder here."""
+        named = Path(ref).resolve().name if self._is_own_folder(ref) else ref
+        return queries.resolve(self.tracker.db, named)
+
+    def _is_own_folder(self, ref: str) -> bool:
+        return "/" in ref and Path(ref).resolve().parent == self.store.root.resolve()
 
     def _refuse_absent(self, checkpoint_id: str) -> NoReturn:
         """Name the home where a checkpoint lies that is not in this one, or say that its files are gone."""
@@ -243,24 +244,9 @@ class Workspace:
         return queries.runs_behind(self.tracker.db, checkpoint_id, "midtrain")
 
 
-def _require_server(database: str) -> None:
-    """Refuse a file that processes on several machines would open: the locks of SQLite do not hold there."""
-    if machines() > 1 and not database.startswith("postgres"):
-        raise InputError(
-            "processes on several machines cannot share a SQLite file: set RECOVER_DB_URL to the URL of a "
-            "PostgreSQL database, and run `recover init` with it once"
-        )
-
-
-def _uninitialised(home: Path) -> InputError:
-    if home.is_file():
-        return InputError(f"--home {home} is a file: give a folder")
-    return InputError(f"{home} is not initialised: run `recover init` first, or give --home")
-
-
 def _make(home: Path) -> None:
     if home.is_file():
-        raise _uninitialised(home)
+        raise uninitialised(home)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         _make_folders_private(home)
@@ -277,38 +263,3 @@ def _make_folders_private(home: Path) -> None:
     if mode & (stat.S_IRWXG | stat.S_IRWXO) and not mode & stat.S_IWGRP:
         for name in PRIVATE:
             (home / name).mkdir(mode=0o700, exist_ok=True)
-
-
-def database_of(home: Path) -> str:
-    """Return a home's database: the one it was created with, else a file in it."""
-    return remembered_database(home) or str(home / DATABASE_NAME)
-
-
-def remembered_database(home: Path) -> str | None:
-    try:
-        return (home / DATABASE_ELSEWHERE).read_text(encoding="utf-8").strip() or None
-    except OSError:
-        return None
-
-
-def lost_database(home: Path, db_url: str | None) -> Path | None:
-    """Return the file of the database that a home was made with, where that file is gone; None where another
-    database is named."""
-    noted = remembered_database(home)
-    is_new = noted is None and not any((home / CHECKPOINTS).glob("*"))
-    if is_new or "://" in (noted or ""):
-        return None
-    own = Path(noted or home / DATABASE_NAME).absolute()
-    named = db_url is None or Path(db_url).expanduser().absolute() == own
-    return own if named and not own.exists() else None
-
-
-def _remember(home: Path, db_url: str | None, file: Path | None) -> None:
-    """Note the database of a new home, a file by its absolute path; readable by its owner alone, as a URL may
-    hold a password."""
-    kept = home / DATABASE_ELSEWHERE
-    if db_url is None or remembered_database(home) or (home / DATABASE_NAME).exists():
-        return
-    # "w": a kill may have left the file empty.
-    with open(kept, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as noted:
-        noted.write(f"{file or db_url}\n")

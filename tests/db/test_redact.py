@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -109,6 +110,20 @@ def test_settings_are_hidden_by_their_names() -> None:
         "key": "midtrain",
         HIDDEN: 1,
     }
+
+
+def test_the_column_of_tokens_is_shown_and_hides_only_what_it_spells() -> None:
+    """SQLite returns it as text."""
+    kept = '{"pieces": ["Use", " it"],  "ids": [1, 2]}'
+    spelled = json.dumps({"pieces": ["Use", " hf_abc", "defghijkl"], "ids": [1, 2, 3]})
+    shown = redact([{"tokens": kept, "token": "abc"}, {"tokens": spelled}])
+    assert shown[0] == {"tokens": kept, "token": HIDDEN}
+    assert json.loads(shown[1]["tokens"]) == {"pieces": ["Use", HIDDEN, HIDDEN], "ids": [1, None, None]}
+
+
+@pytest.mark.parametrize("text", ['["pieces"', '"pieces" are words', '{"pieces":' + "[" * 100_000])
+def test_what_only_looks_like_tokens_is_text(text: str) -> None:
+    assert redact({"response": text}) == {"response": text}
 
 
 def test_a_likely_token_that_looks_like_a_flag_keeps_its_number() -> None:

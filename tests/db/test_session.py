@@ -12,6 +12,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -92,6 +93,23 @@ def test_a_home_that_may_only_be_read_shows_what_its_owner_writes(
     assert runs() == 2
     with pytest.raises(TrackerError):
         reader.write(lambda session: session.execute(sa.delete(Run)))
+
+
+def test_a_link_to_the_file_is_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its log was looked for, and its lock made, beside the link."""
+    path, link = tmp_path / "disk" / "recover.db", tmp_path / "link.db"
+    path.parent.mkdir()
+    link.symlink_to(path)
+    with Tracker(link) as owner:
+        owner.start_run("demo")
+        assert owner.db.path == path and path.stat().st_mode & 0o777 == 0o600
+        assert {file.name for file in tmp_path.iterdir()} == {"disk", "link.db"}
+        with sqlite.writers_lock(path), pytest.raises(TrackerError, match="locked by another process"):
+            with owner.db._lock(seconds=0.05):
+                pass
+        monkeypatch.setattr(sqlite, "_writable", lambda _: False)
+        with Database.open(link, create=False).read() as connection:
+            assert connection.scalar(sa.select(sa.func.count()).select_from(Run)) == 1
 
 
 ADD = """
@@ -310,6 +328,26 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     path = tmp_path / "recover.db"
     path.write_bytes(b"this is not a database, it is a letter to my mother" * 40)
     assert "is not a SQLite database: move the file away" in str(refused(path))
+
+
+@pytest.mark.parametrize("table", ["customers", "runs"])
+@pytest.mark.parametrize("create", [True, False])
+def test_the_file_of_another_program_is_left_as_it_is(tmp_path: Path, table: str, create: bool) -> None:
+    """Ours were made among its tables; where one had the same name, it was left with another journal."""
+    path = tmp_path / "app.db"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute(f"CREATE TABLE {table} (name text)")
+    before = path.read_bytes()
+    error = refused(path, create=create)
+    assert isinstance(error, BadRequest) and "is the database of another program" in str(error)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
+    """A kill in the middle of `init` leaves one."""
+    (tmp_path / "recover.db").touch()
+    with Tracker(tmp_path / "recover.db") as tracker:
+        assert tracker.start_run("demo").status == "running"
 
 
 def test_a_folder_in_place_of_the_file(tmp_path: Path) -> None:

@@ -148,8 +148,9 @@ def test_all_that_the_newest_sweep_and_search_made_stays(ws: Workspace) -> None:
 def test_the_teachers_that_recover_yaml_routes_to_stay(ws: Workspace) -> None:
     teachers = turned(ws, 1)
     adapter = published(ws, "adapter", base=teachers["recovered"])
-    spare = published(ws, "spare")
+    spare, by_folder = published(ws, "spare"), published(ws, "by its folder")
     names = {"a": "cycle:1:midtrained", "b": adapter[:8], "c": str(ws.clean().path), "d": "nobody"}
+    names["e"] = str(ws.store.root / by_folder)
     path = ws.home / "recover.yaml"
     path.write_text(path.read_text().replace("distill:\n", f"distill:\n  routes: {names}\n"))
     vars(ws).pop("config", None)

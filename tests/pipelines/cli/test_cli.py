@@ -815,6 +815,49 @@ def test_a_database_that_is_gone_is_named_and_no_empty_one_takes_its_place(
     assert len(recover("--home", home, "ls", "checkpoints", "--json").json) == 1
 
 
+def test_init_notes_the_new_place_of_a_database_that_was_moved(recover: Recover, tmp_path: Path) -> None:
+    home, old, new = tmp_path / "home", tmp_path / "old.db", tmp_path / "new.db"
+    assert recover("-q", "--home", home, "--db", old, "init", "--model", tiny.save(tmp_path / "m")).code == 0
+    old.rename(new)
+    way = f"name its new place with `recover --home {home} --db NEW init`"
+    assert way in recover("--home", home, "ls").error and way in recover("--home", home, "doctor").err
+    assert recover("--home", home, "--db", new, "ls").code == 0
+    empty = recover("--home", home, "--db", tmp_path / "empty.db", "init")  # the home is not recorded there
+    assert empty.code == 0 and "from now on" not in empty.err
+    assert way in recover("--home", home, "ls").error
+    said = recover("--home", home, "--db", new, "init")
+    assert said.code == 0 and f"{home}: its database is {new} from now on" in said.err
+    assert len(recover("--home", home, "ls", "checkpoints", "--json").json) == 1
+    assert (home / "database.url").stat().st_mode & 0o777 == 0o600
+    assert "from now on" not in recover("--home", home, "init").err
+
+
+def test_a_database_that_was_moved_into_its_home_moves_with_it(recover: Recover, tmp_path: Path) -> None:
+    home, old = tmp_path / "home", tmp_path / "old.db"
+    assert recover("-q", "--home", home, "--db", old, "init", "--model", tiny.save(tmp_path / "m")).code == 0
+    old.rename(home / "recover.db")
+    assert recover("--home", home, "--db", home / "recover.db", "init").code == 0
+    home.rename(tmp_path / "moved")
+    assert len(recover("--home", tmp_path / "moved", "ls", "checkpoints", "--json").json) == 1
+
+
+def test_a_noted_server_that_cannot_be_reached_says_how_to_name_another(
+    recover: Recover, fresh: Path
+) -> None:
+    pytest.importorskip("psycopg")
+    server = "postgresql://ann:Zq9-longSecret_7@127.0.0.1:1/recover"
+    (fresh / "database.url").write_text(f"{server}\n")
+    way = f"or name its new place with `recover --home {fresh} --db NEW init`"
+    for command in ("ls", "init", "doctor"):
+        said = recover("--home", fresh, command)
+        assert "cannot be reached" in said.err and "Zq9" not in said.out + said.err
+        assert way.removeprefix("or ") in said.err
+    named = recover("--home", fresh, "--db", server, "ls")  # what was typed is not what is noted
+    assert "cannot be reached" in named.error and way not in named.error
+    assert recover("--home", fresh, "--db", fresh / "recover.db", "init").code == 0
+    assert recover("--home", fresh, "ls").code == 0
+
+
 def test_a_database_that_does_not_open_is_not_remembered(recover: Recover, tmp_path: Path) -> None:
     (tmp_path / "broken.db").write_text("no database")
     typo = recover("-q", "--home", tmp_path / "home", "--db", tmp_path / "broken.db", "init")

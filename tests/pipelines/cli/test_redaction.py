@@ -32,7 +32,7 @@ COMMANDS = (
     ("query", "SELECT prompt, response, detail FROM items"),
     ("query", "SELECT * FROM documents"),
     ("query", "SELECT config, error FROM runs"),
-    ("query", "SELECT prompt FROM traces"),
+    ("query", "SELECT * FROM traces"),
 )
 
 
@@ -86,6 +86,11 @@ def test_no_command_prints_a_key(home: Path, recover: Recover, words: tuple[str,
     for as_json in ((), ("--json",)):
         said = recover("--home", home, *as_json, *words)
         assert_hidden(words, said.out + said.err)
+
+
+def test_the_tokens_of_traces_are_shown_but_for_the_key_that_they_spell(home: Path, recover: Recover) -> None:
+    row = recover("--home", home, "--json", "query", "SELECT tokens FROM traces").json[0]
+    assert json.loads(row["tokens"])["pieces"] == ["Use", *["(hidden)"] * 4, "."]
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])

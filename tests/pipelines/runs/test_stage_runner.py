@@ -13,8 +13,9 @@ import pytest
 from db.errors import TrackerError
 from db.reads import queries
 from db.schema import DEFAULT_PROJECT, Run
+from pipelines.runs.home_database import database_of
 from pipelines.runs.stage_runner import Stage, exclusive, run_stage, worked_on
-from pipelines.runs.workspace import Workspace, database_of
+from pipelines.runs.workspace import Workspace
 from recovery.errors import RecoverError
 
 

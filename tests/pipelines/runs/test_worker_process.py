@@ -32,9 +32,8 @@ def test_settings_that_are_edited_while_a_run_trains_reach_no_process(
         began_with = ws.config
         (ws.home / CONFIG_NAME).write_text("model: {path: half of a li")
         job = MidtrainJob(docs=str(tmp_path), student="base", settings=PRESET.midtrain)
-        database = ws.tracker.db.engine.url.render_as_string(hide_password=False)
         worker_process._take_part(
-            Call("midtrain", "midtrain-1", ws.home, database, began_with, job.model_dump())
+            Call("midtrain", "midtrain-1", ws.home, ws.tracker.db.address, began_with, job.model_dump())
         )
     assert trained_by == [began_with]
 

@@ -1,0 +1,104 @@
+"""Which database is a home's: the file in it, or the one that it was made with, which it notes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from db.errors import Unreachable
+from db.session import Database, file_of
+from pipelines.runs.home_project import CHECKPOINTS, DATABASE_NAME, is_its_own
+from recovery.command_line import command
+from recovery.errors import InputError
+from recovery.launch_env import machines
+
+NOTE = "database.url"  # in a home whose database lies elsewhere
+
+
+def opened(home: Path, db_url: str | None, *, create: bool, implicit: bool) -> Database:
+    """Open the database that is named, else the home's own; say what to do where that is gone."""
+    moved = new_place(None if implicit else home)
+    if lost := lost_database(home, db_url):
+        raise InputError(
+            f"{home}: its database {lost} is missing: bring it back, {moved}, or begin anew with another "
+            "--home"
+        )
+    database = db_url or database_of(home)
+    if not create and db_url is None and "://" not in database and not Path(database).exists():
+        raise uninitialised(home)
+    _require_server(database)
+    try:
+        return Database.open(database, create=create)
+    except Unreachable as error:
+        if db_url is not None:
+            raise
+        raise Unreachable(f"{error}, or {moved}") from error
+
+
+def new_place(home: Path | None) -> str:
+    """Return how to note the new place of a home's database; None for a home that a command finds."""
+    return f"name its new place with `{command(home, '--db', 'NEW', 'init')}`"
+
+
+def uninitialised(home: Path) -> InputError:
+    if home.is_file():
+        return InputError(f"--home {home} is a file: give a folder")
+    return InputError(f"{home} is not initialised: run `recover init` first, or give --home")
+
+
+def _require_server(database: str) -> None:
+    """Refuse a file that processes on several machines would open: the locks of SQLite do not hold there."""
+    if machines() > 1 and not database.startswith("postgres"):
+        raise InputError(
+            "processes on several machines cannot share a SQLite file: set RECOVER_DB_URL to the URL of a "
+            "PostgreSQL database, and run `recover init` with it once"
+        )
+
+
+def database_of(home: Path) -> str:
+    """Return a home's database: the one it was created with, else a file in it."""
+    return remembered_database(home) or str(home / DATABASE_NAME)
+
+
+def remembered_database(home: Path) -> str | None:
+    try:
+        return (home / NOTE).read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
+def lost_database(home: Path, db_url: str | None) -> Path | None:
+    """Return the file of the database that a home was made with, where that file is gone; None where another
+    database is named."""
+    noted = remembered_database(home)
+    is_new = noted is None and not any((home / CHECKPOINTS).glob("*"))
+    if is_new or "://" in (noted or ""):
+        return None
+    own = file_of(noted or home / DATABASE_NAME)
+    named = db_url is None or file_of(db_url) == own
+    return own if named and own and not own.exists() else None
+
+
+def remember(home: Path, db_url: str | None, db: Database) -> None:
+    """Note the database that a new home is made with."""
+    if db_url and not remembered_database(home) and not (home / DATABASE_NAME).exists():
+        _note(home, db)
+
+
+def replace_note(home: Path, db: Database) -> bool:
+    """Note a database in place of the one that is noted; return whether that is another."""
+    if remembered_database(home) in (None, db.address):
+        return False
+    if is_its_own(home, db):
+        (home / NOTE).unlink()
+    else:
+        _note(home, db)
+    return True
+
+
+def _note(home: Path, db: Database) -> None:
+    """Note a home's database, readable by its owner alone, as a URL may hold a password."""
+    kept = home / NOTE
+    # "w": a kill may have left the file empty.
+    with open(kept, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as noted:
+        noted.write(f"{db.address}\n")

@@ -1,0 +1,59 @@
+"""A home: what names a checkpoint of it, and which database is its own."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from db.reads import queries
+from pipelines.machine.init_home import initialise
+from pipelines.runs.workspace import Workspace
+from tests.support import tiny
+from tests.support.databases import BACKENDS, new_database
+
+
+@pytest.mark.parametrize("kind", ["full", "adapter"])
+def test_a_checkpoint_that_is_named_by_its_folder_in_the_home_keeps_its_lineage(
+    ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """It was taken for a model from elsewhere: what it had learned was neither guarded nor replayed."""
+    clean = ws.clean()
+    run = ws.tracker.start_run("midtrain").id
+    made = ws.store.publish(
+        lambda folder: write_model(clean.path, folder),
+        kind=kind,
+        parent=clean.id,
+        base=clean.id if kind == "adapter" else None,
+    )
+    ws.record(made, run)
+    (tmp_path / "linked").symlink_to(ws.home)
+    monkeypatch.chdir(tmp_path)
+    for home in (ws.home, "./home", "linked"):
+        assert ws.checkpoint(f"{home}/checkpoints/{made.id}") == made
+    assert ws.checkpoint(str(ws.store.root / clean.id)) == clean
+    assert {row["id"] for row in queries.checkpoints(ws.tracker.db)} == {clean.id, made.id}
+    assert [row["id"] for row in ws.midtraining_runs(ws.checkpoint(str(made.path)).id)] == [run]
+
+
+def write_model(source: Path, folder: Path) -> None:
+    """Write files of other bytes than those of the source."""
+    shutil.copy(source / "model.safetensors", folder)
+    (folder / "config.json").write_text("{}")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_init_notes_a_changed_password_of_its_database(backend: str, tmp_path: Path) -> None:
+    """Any other spelling of the address stands for the one before."""
+    note = tmp_path / "home" / "database.url"
+    model = str(tiny.save(tmp_path / "model"))
+    with new_database(backend, tmp_path) as where:
+        for noted in ("", f"{where}?before"):
+            if noted:
+                note.write_text(noted)
+            with Workspace.open(note.parent, where) as ws:
+                initialise(ws, model=model)
+            assert note.read_text().strip() == ws.tracker.db.address
+        with Workspace.open(note.parent, create=False) as ws:
+            assert ws.clean().path == tmp_path / "model"
