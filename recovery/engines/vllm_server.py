@@ -16,7 +16,8 @@ from recovery.engines import child_process
 from recovery.engines.json_client import JsonClient, NotFound, Refused
 from recovery.engines.key_guard import KEY_VARIABLE, NONCE, PROOF, proof
 from recovery.engines.protocol import EngineSettings
-from recovery.engines.vllm_local import MAX_ENTRIES, QUIET, lora_rank, lora_targets, require_vllm, to_start
+from recovery.engines.vllm_local import MAX_ENTRIES, QUIET, require_vllm, to_start
+from recovery.engines.vllm_lora import lora_rank, lora_targets
 from recovery.errors import EngineLost, RecoverError
 from recovery.printable import one_line
 

@@ -33,10 +33,9 @@ from recovery.engines.vllm_local import (
     VllmEngine,
     WeightUpdateExtension,
     _arguments,
-    lora_rank,
-    lora_targets,
     scores_of_answer,
 )
+from recovery.engines.vllm_lora import lora_rank, lora_targets
 from recovery.engines.vllm_server import Server, _command, _environment
 from recovery.engines.watchdog import EngineThread
 from recovery.errors import EngineLost, InputError, RecoverError
@@ -46,7 +45,7 @@ from recovery.models.chat_model import ChatModel
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import CheckpointTeacher
-from tests.support import tiny
+from tests.support import families, tiny
 from tests.support.engine_fakes import TinyEngine, serving, step
 from tests.support.present import present
 
@@ -480,6 +479,26 @@ def test_an_adapter_is_looked_for_on_every_linear_layer_but_the_head(tmp_path: P
         "up_proj",
         "v_proj",
     ]
+
+
+ATTENTION = "k_proj o_proj q_proj v_proj"
+DENSE = f"down_proj gate_proj {ATTENTION} up_proj"
+
+
+@pytest.mark.parametrize(
+    ("family", "layers"),
+    [
+        ("Qwen 3 MoE", f"experts {ATTENTION}"),
+        ("GLM 4 MoE", f"experts {DENSE}"),  # beside routed experts a shared one
+        ("Qwen 3 VL", DENSE),
+        ("GPT-2", "c_attn c_fc c_proj"),
+    ],
+)
+def test_an_adapter_is_looked_for_where_a_family_can_have_one(
+    family: str, layers: str, tmp_path: Path
+) -> None:
+    """Without routed experts vLLM failed as it started; a model that sees images was refused."""
+    assert lora_targets(families.save(families.named(family), tmp_path / "model")) == sorted(layers.split())
 
 
 @pytest.mark.parametrize("trusted", [True, False])
