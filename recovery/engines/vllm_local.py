@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from recovery.sampling.protocol import SamplingParams
 
 MAX_ENTRIES = 128  # largest top k of a request
+OPTIONS = {  # vLLM's, by the setting that chooses it
+    "tensor_parallel": "tensor_parallel_size",
+    "max_length": "max_model_len",
+    "eager": "enforce_eager",
+}
 NO_WEIGHTS = "No weights found"  # said where a folder with weights is not there
 NO_ROOM = ("KV cache", "cache blocks", "gpu_memory_utilization")  # said where keys and values do not fit
 # Threads bound to cores spin when another process uses those cores. Usage statistics are switched off.
@@ -54,6 +59,13 @@ def to_start(said: str) -> str:
         return "see docs/engines.md"
     memory = "engine.gpu_memory" if torch.cuda.is_available() else "engine.cpu_cache_gib"
     return f"raise {memory}, or lower engine.max_length"
+
+
+def chosen_options(settings: EngineSettings) -> dict[str, Any]:
+    """Return vLLM's options that the settings choose; the others are left to the user's arguments."""
+    default = EngineSettings()
+    chosen = [name for name in OPTIONS if getattr(settings, name) != getattr(default, name)]
+    return {OPTIONS[name]: getattr(settings, name) for name in chosen}
 
 
 class WeightUpdateExtension:
@@ -249,12 +261,9 @@ def _arguments(directory: Path, settings: EngineSettings, dtype: str, rank: int)
     arguments: dict[str, Any] = {
         "trust_remote_code": settings.trust_remote_code,
         **users,
-        "tensor_parallel_size": settings.tensor_parallel,
+        **chosen_options(settings),
         "model": str(directory),
         "dtype": dtype,
-        "enforce_eager": settings.eager,
-        "max_model_len": settings.max_length,
-        "skip_tokenizer_init": True,
         "seed": 0,
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",
