@@ -127,10 +127,13 @@ def preflight_command(session: Session, student: str, teacher: str) -> None:
     from pipelines.distillation.dry_run import preflight_report
     from pipelines.engines.engine_places import require_place
     from pipelines.job_from_options.inputs import recovery_prompts, resolved, taught_folder
+    from pipelines.job_from_options.trained_weights import require_sampled
     from pipelines.prompts.prompt_sources import read_prompts
 
     with session.workspace() as ws:
-        settings = resolved(ws, taught_folder(ws, ws.checkpoint(student).id), session.changes)
+        checked = ws.checkpoint(student)
+        settings = resolved(ws, taught_folder(ws, checked.id), session.changes)
+        require_sampled(ws, checked, settings, [], ["distill"])
         require_place("sampler", settings.distill.sampler, ws.config)
         source = recovery_prompts(ws, settings, session.changes)
         prompts = read_prompts(source, settings.seed, ws.home)

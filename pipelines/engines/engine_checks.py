@@ -38,7 +38,7 @@ def check(settings: DistillConfig, method: Method, *, sharded: bool = False) -> 
 
 def _check_adapter(settings: DistillConfig) -> None:
     """Refuse an adapter of a rank that vLLM does not take."""
-    from recovery.engines.vllm_local import lora_rank
+    from recovery.engines.vllm_lora import lora_rank
 
     if settings.lora is not None and settings.lora != "auto":
         lora_rank(settings.lora.rank)

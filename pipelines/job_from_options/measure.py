@@ -160,10 +160,10 @@ def retrieval_job(
     ws: Workspace, checkpoint: str, docs: Path | None, passages: int, changes: Changes = NONE
 ) -> RetrievalJob:
     """Build a comparison with retrieval; the clean model itself counts as nothing trained yet."""
-    opened = ws.checkpoint(checkpoint)
-    chosen, clean = opened.id, ws.clean().id
-    settings = resolved_for(ws, chosen, docs, changes)
-    require_sampled(ws, opened, settings, [], ["eval"])
+    opened, clean = ws.checkpoint(checkpoint), ws.clean()
+    settings = resolved_for(ws, opened.id, docs, changes)
+    for asked in (clean, opened):
+        require_sampled(ws, asked, settings, [], ["eval"])
     require_place("sampler", settings.eval.sampler, ws.config)
     if settings.eval.probes is None:
         raise InputError(
@@ -171,8 +171,8 @@ def retrieval_job(
         )
     say_kept(ws, settings.eval.probes)
     return RetrievalJob(
-        clean=clean,
-        trained=None if chosen == clean else chosen,
+        clean=clean.id,
+        trained=None if opened.id == clean.id else opened.id,
         settings=settings.eval,
         docs=readable_folder(ws, docs, settings) if docs else None,
         passages=passages,

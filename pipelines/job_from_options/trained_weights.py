@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipelines.config import fitted
 from pipelines.config.jobs import Mixture
@@ -116,41 +116,80 @@ def _distilled(ws: Workspace, student: Checkpoint, settings: Config) -> LoraConf
 def require_sampled(
     ws: Workspace, student: Checkpoint, settings: Config, stages: Sequence[str], samplers: Sequence[str]
 ) -> None:
-    """Refuse an engine to sample an adapter on routed experts: it takes those on linear layers alone."""
+    """Refuse an engine to sample the student, or what these stages make of it, if vLLM does not take that."""
     apart = [name for name in samplers if getattr(settings, name).sampler != INPROCESS]
     if not apart:
         return
-    way = "set lora.targets to [q_proj, k_proj, v_proj, o_proj] in midtrain and distill"
+    lora = None if student.base else _adapter_to_come(ws, student, settings, stages)
+    whole = _sent_whole(ws, student, lora, stages, apart)
+    why = _not_taken(ws, student, lora) or (whole and _not_replaced(whole))
+    if why:
+        names = " and ".join(f"{name}.sampler" for name in apart)
+        raise InputError(f"{apart[0]}.sampler: {why}, or set {names} to {INPROCESS}")
+
+
+def _adapter_to_come(
+    ws: Workspace, student: Checkpoint, settings: Config, stages: Sequence[str]
+) -> LoraConfig | None:
+    """Return the first adapter that these stages make of a whole model: a later stage goes on with it."""
+    made = {"midtrain": _midtrained, "distill": _distilled}
+    adapters = (made[stage](ws, student, settings) for stage in stages)
+    return next((lora for lora in adapters if lora is not None), None)
+
+
+def _sent_whole(
+    ws: Workspace, student: Checkpoint, lora: LoraConfig | None, stages: Sequence[str], apart: Sequence[str]
+) -> Checkpoint | None:
+    """Return the stored weights that an engine starts with and is sent anew, all of them, if there are any.
+
+    Those of midtraining are saved as the trainer has them; before it the clean model is evaluated.
+    """
+    if "midtrain" in stages:
+        return ws.clean() if "eval" in apart else None
+    return student if lora is None and not student.base else None
+
+
+def _not_replaced(checkpoint: Checkpoint) -> str | None:
+    """Return why vLLM does not take the trainer's weights in place of the stored ones, if it does not."""
+    from recovery.models.loading import quantised_as
+
+    method = quantised_as(checkpoint.path)
+    if method is None:
+        return None
+    return (
+        f"vLLM holds {checkpoint.id} in {method.upper()}, as it is stored, and takes none of the trainer's "
+        "weights, which are unpacked: make the home with a copy of the model in bfloat16"
+    )
+
+
+def _not_taken(ws: Workspace, student: Checkpoint, lora: LoraConfig | None) -> str | None:
+    """Return why vLLM does not take the student's adapter, or the one that it will have, if it does not."""
     if student.base:
-        found = _lies_on_experts(student)
-        way = "merge it first (`recover merge --weight 0`)"
+        found, way = _lies_beyond(ws, student), "merge it first (`recover merge --weight 0`)"
     else:
-        made = {"midtrain": _midtrained, "distill": _distilled}
-        found = _would_lie_on_experts(student, [made[stage](ws, student, settings) for stage in stages])
-    if found:
-        raise InputError(
-            f"{apart[0]}.sampler: vLLM does not sample an adapter on routed experts: {way}, or set "
-            f"{' and '.join(f'{name}.sampler' for name in apart)} to {INPROCESS}"
-        )
+        found = lora is not None and _would_lie_beyond(student, lora.targets)
+        way = "set lora.targets to [q_proj, k_proj, v_proj, o_proj] in midtrain and distill"
+    why = "vLLM does not sample an adapter on routed experts, the embeddings or the head"
+    return f"{why}: {way}" if found else None
 
 
-def _lies_on_experts(adapter: Checkpoint) -> bool:
+def _lies_beyond(ws: Workspace, adapter: Checkpoint) -> bool:
+    """Return whether an adapter lies on experts, the embeddings or the head."""
     from recovery.models.adapters import CONFIG
 
     config = json.loads((adapter.path / CONFIG).read_text(encoding="utf-8"))
-    return bool(config.get("target_parameters"))
+    if config.get("target_parameters"):
+        return True
+    return _would_lie_beyond(ws.checkpoint(str(adapter.base)), config["target_modules"])
 
 
-def _would_lie_on_experts(student: Checkpoint, adapters: Sequence[LoraConfig | None]) -> bool:
-    from recovery.models.adapters import ALL_LINEAR
+def _would_lie_beyond(base: Checkpoint, targets: str | Sequence[str]) -> bool:
+    from recovery.models.adapters import changes_vocabulary
 
-    if not any(lora is not None and lora.targets == ALL_LINEAR for lora in adapters):
+    tried = _tried(base, targets)
+    if tried is None:
         return False
-    try:
-        size = model_sizes.read_size(str(student.path))
-    except InputError:  # an unknown family
-        return False
-    return any(matrix.is_routed for matrix in size.matrices)
+    return bool(tried.peft_config["default"].target_parameters) or changes_vocabulary(tried)
 
 
 def require_mixtures(ws: Workspace, student: Checkpoint, settings: Config) -> None:
@@ -217,19 +256,24 @@ def _require_modules(student: Checkpoint, stage: str, lora: LoraConfig | str | N
     """
     if not isinstance(lora, LoraConfig) or student.base:
         return
-    from recovery.models.adapters import ALL_LINEAR, LoraSpec, with_adapter
+    from recovery.models.adapters import ALL_LINEAR
     from recovery.models.hub import explained
 
-    if lora.targets == ALL_LINEAR and not lora.dropout:
-        return
-    try:
-        empty = model_sizes.read_size(str(student.path)).empty
-    except InputError:  # an unknown family
-        return
-    targets = lora.targets if isinstance(lora.targets, str) else tuple(lora.targets)
-    if empty is not None:
+    if lora.targets != ALL_LINEAR or lora.dropout:
         with explained(f"{stage}.lora", "adapter"):
-            with_adapter(empty(), LoraSpec(rank=1, dropout=lora.dropout, targets=targets))
+            _tried(student, lora.targets, lora.dropout)
+
+
+def _tried(base: Checkpoint, targets: str | Sequence[str], dropout: float = 0.0) -> Any:
+    """Return a model without its numbers, with an adapter on these modules; None of an unknown family."""
+    from recovery.models.adapters import LoraSpec, with_adapter
+
+    try:
+        empty = model_sizes.read_size(str(base.path)).empty
+    except InputError:
+        return None
+    names = targets if isinstance(targets, str) else tuple(targets)
+    return with_adapter(empty(), LoraSpec(rank=1, dropout=dropout, targets=names)) if empty else None
 
 
 def _require_whole_numbers(student: Checkpoint, settings: Config, stage: str) -> None:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer, TokenScore
+from recovery.engines.vllm_lora import lora_rank, lora_targets
 from recovery.engines.watchdog import EngineThread
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.extras import to_install
 from recovery.forward.hidden_states import is_adapter
 from recovery.launch_env import launched
-from recovery.models.hub import explained
 from recovery.models.saving import save
 from recovery.sampling.loops import loop_end
 from recovery.seeds import step_seed
@@ -29,8 +29,12 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import SamplingParams
 
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # maximum ranks that vLLM supports
 MAX_ENTRIES = 128  # largest top k of a request
+OPTIONS = {  # vLLM's, by the setting that chooses it
+    "tensor_parallel": "tensor_parallel_size",
+    "max_length": "max_model_len",
+    "eager": "enforce_eager",
+}
 NO_WEIGHTS = "No weights found"  # said where a folder with weights is not there
 NO_ROOM = ("KV cache", "cache blocks", "gpu_memory_utilization")  # said where keys and values do not fit
 # Threads bound to cores spin when another process uses those cores. Usage statistics are switched off.
@@ -57,25 +61,11 @@ def to_start(said: str) -> str:
     return f"raise {memory}, or lower engine.max_length"
 
 
-def lora_rank(rank: int) -> int:
-    """Return the smallest maximum rank of vLLM that fits an adapter of this rank."""
-    if rank > LORA_RANKS[-1]:
-        raise InputError(f"vllm: an adapter of rank {rank}: it takes at most {LORA_RANKS[-1]}")
-    return next(size for size in LORA_RANKS if size >= rank)
-
-
-def lora_targets(directory: Path, trust_remote_code: bool = False) -> list[str]:
-    """Return the names of all linear layers but the head: vLLM gives no prompt log-probs with a LoRA head."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    trust = {"trust_remote_code": trust_remote_code}
-    with torch.device("meta"), explained(str(directory), "model"):
-        config = AutoConfig.from_pretrained(directory, local_files_only=True, **trust)
-        model = AutoModelForCausalLM.from_config(config, **trust)
-    named, head = model.named_modules(), model.get_output_embeddings()
-    linear = {name for name, module in named if isinstance(module, torch.nn.Linear) and module is not head}
-    return sorted({name.rpartition(".")[2] for name in linear})
+def chosen_options(settings: EngineSettings) -> dict[str, Any]:
+    """Return vLLM's options that the settings choose; the others are left to the user's arguments."""
+    default = EngineSettings()
+    chosen = [name for name in OPTIONS if getattr(settings, name) != getattr(default, name)]
+    return {OPTIONS[name]: getattr(settings, name) for name in chosen}
 
 
 class WeightUpdateExtension:
@@ -271,12 +261,9 @@ def _arguments(directory: Path, settings: EngineSettings, dtype: str, rank: int)
     arguments: dict[str, Any] = {
         "trust_remote_code": settings.trust_remote_code,
         **users,
-        "tensor_parallel_size": settings.tensor_parallel,
+        **chosen_options(settings),
         "model": str(directory),
         "dtype": dtype,
-        "enforce_eager": settings.eager,
-        "max_model_len": settings.max_length,
-        "skip_tokenizer_init": True,
         "seed": 0,
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",

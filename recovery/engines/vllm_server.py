@@ -16,7 +16,8 @@ from recovery.engines import child_process
 from recovery.engines.json_client import JsonClient, NotFound, Refused
 from recovery.engines.key_guard import KEY_VARIABLE, NONCE, PROOF, proof
 from recovery.engines.protocol import EngineSettings
-from recovery.engines.vllm_local import MAX_ENTRIES, QUIET, lora_rank, lora_targets, require_vllm, to_start
+from recovery.engines.vllm_local import MAX_ENTRIES, QUIET, chosen_options, require_vllm, to_start
+from recovery.engines.vllm_lora import lora_rank, lora_targets
 from recovery.errors import EngineLost, RecoverError
 from recovery.printable import one_line
 
@@ -131,7 +132,9 @@ def _command(
     """Return vLLM's command line; options for exact log-probabilities come last and override the user's."""
     import torch
 
+    chosen = {name.replace("_", "-"): value for name, value in chosen_options(settings).items()}
     options = {
+        **chosen,
         "model": directory,
         "host": host,
         "port": port,
@@ -144,17 +147,13 @@ def _command(
         "worker-extension-cls": "recovery.engines.vllm_local.WeightUpdateExtension",
         "middleware": "recovery.engines.key_guard.KeyGuard",
     }
-    if settings.tensor_parallel > 1:
-        options["tensor-parallel-size"] = settings.tensor_parallel
-    if settings.max_length:
-        options["max-model-len"] = settings.max_length
     if rank:
         options |= {"max-lora-rank": lora_rank(rank), "max-loras": 1}
     if torch.cuda.is_available():
         options["gpu-memory-utilization"] = settings.gpu_memory
     else:
         options["kv-cache-memory-bytes"] = int(settings.cpu_cache_gib * 2**30)
-    flags = ["--enforce-eager"] * settings.eager + ["--trust-remote-code"] * settings.trust_remote_code
+    flags = ["--trust-remote-code"] * settings.trust_remote_code
     if not torch.cuda.is_available():
         flags.append("--no-enable-chunked-prefill")  # as in vllm_local.py
     if rank:
@@ -164,12 +163,11 @@ def _command(
             *lora_targets(directory, settings.trust_remote_code),
         ]
     users = {"stream-interval": STREAM_TOKENS, **settings.arguments}
-    extra = [_argument(option, value) for option, value in users.items()]
-    named = [f"--{option}={value}" for option, value in options.items()]
-    return [sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server", *extra, *named, *flags]
+    named = [_argument(option, value) for option, value in [*users.items(), *options.items()]]
+    return [sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server", *named, *flags]
 
 
-def _argument(name: str, value: bool | str | int | float) -> str:
+def _argument(name: str, value: bool | str | int | float | Path) -> str:
     """Return an argument as vLLM reads it: a flag has no value, and `no-` before it switches it off."""
     if isinstance(value, bool):
         return f"--{name}" if value else f"--no-{name}"

@@ -228,6 +228,11 @@ def changes_head(model: Any) -> bool:
     return hasattr(head, "disable_adapters") or any(one.requires_grad for one in head.parameters())
 
 
+def changes_vocabulary(model: Any) -> bool:
+    """Return whether a model's adapter also changes its output head or its input embeddings."""
+    return changes_head(model) or hasattr(model.get_input_embeddings(), "disable_adapters")
+
+
 def is_within_layers(directory: Path) -> bool:
     """Return whether a stored adapter, if there is one, lies on numbered layers alone, not on the head."""
     weights = directory / WEIGHTS

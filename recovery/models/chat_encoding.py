@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from recovery.errors import InputError
-from recovery.models.control_tokens import parted, special_tokens, spells_end_of_text
+from recovery.models.control_tokens import parted, special_tokens, spells_end_of_text, turn_markers
 from recovery.models.template_limits import TemplateTooLong, bounded, require_bounded
 from recovery.models.thinking import closing_between, ends_inside, is_mark, split_thinking, written_between
 
@@ -299,17 +299,12 @@ class ChatEncoder:
         return self._twin.token_to_id(self._alias(""))
 
     def _markers(self) -> dict[str, int]:
-        """Return added tokens that end a turn or surround a user turn; they count as control tokens.
-
-        This holds even if the tokenizer does not mark them as special. Tokens of the assistant's turn
-        ("<think>") are excluded, because training answers may contain them.
-        """
-        try:
-            rendered = self._render([{"role": "user", "content": "a"}], opening=False)
-        except InputError:
-            rendered = ""
-        added = {token.content: i for i, token in self.tokenizer.added_tokens_decoder.items()}
-        return {s: i for s, i in added.items() if len(s) > 1 and (s in rendered or i in self.stop_ids)}
+        """Return the tokens by which the template tells turns apart; they count as control tokens."""
+        rendered = {False: "", True: ""}
+        for opening in rendered:
+            with suppress(InputError):
+                rendered[opening] = self._render([{"role": "user", "content": "a"}], opening=opening)
+        return turn_markers(self.tokenizer, rendered[False], rendered[True], self.stop_ids)
 
     def _cut_at_stop(self, ids: list[int], start: int) -> list[int]:
         """Drop everything after the turn's stop token; add the token if the template writes none."""

@@ -176,10 +176,16 @@ def loader_of(directory: Path) -> Any:
     return AutoModelForImageTextToText if has_vision else AutoModelForCausalLM
 
 
+def quantised_as(directory: Path) -> str | None:
+    """Return how the weights in a folder are quantised, by the name that transformers has for it, if so."""
+    config = read_object(directory / "config.json").get("quantization_config") or {}
+    method = config.get("quant_method")
+    return str(method) if method else None
+
+
 def _unpacking(path: str, directory: Path) -> dict[str, Any]:
     """Return loading arguments that dequantise MXFP4; raise InputError for other quantised weights."""
-    config = read_object(directory / "config.json")
-    method = (config.get("quantization_config") or {}).get("quant_method")
+    method = quantised_as(directory)
     if method == "mxfp4":
         from transformers import Mxfp4Config
 
@@ -198,7 +204,7 @@ def _settle_dequantized(model: PreTrainedModel, directory: Path) -> None:
     Otherwise transformers restores the quantised names on saving, but not the quantised values.
     """
     unpacked = not getattr(model, "is_quantized", False) and not hasattr(model, "hf_quantizer")
-    if unpacked and "quantization_config" in read_object(directory / "config.json"):
+    if unpacked and quantised_as(directory):
         model._weight_conversions = None
 
 

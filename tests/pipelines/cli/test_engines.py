@@ -19,6 +19,7 @@ from pipelines.runs.workspace import Workspace
 from recovery.command_line import command
 from recovery.errors import InputError
 from recovery.extras import to_install
+from recovery.models import loading
 from recovery.models.loading import ModelSpec, load
 from recovery.storage.checkpoints import Checkpoint
 from tests.support import tiny
@@ -174,6 +175,15 @@ def test_a_checkpoint_to_serve_is_named_and_whole(recover: Recover, home: Path) 
     way = f"new is an adapter: `{merge}` writes a whole checkpoint"
     with Workspace.open(home) as ws, pytest.raises(InputError, match=re.escape(way)):
         engine_places.require_whole(ws, adapter)
+
+
+def test_preflight_refuses_what_an_engine_does_not_sample(
+    recover: Recover, home: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "quantised_as", lambda _: "mxfp4")
+    said = recover("-q", "--home", home, "preflight", "--student", "base", "--sampler", server.url)
+    assert said.code == 2 and "distill.sampler: vLLM holds" in said.error and "in MXFP4" in said.error
+    assert not server.served
 
 
 @pytest.mark.parametrize(("gpu", "dtype"), [(True, "bfloat16"), (False, "float32")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -15,9 +16,9 @@ from db.reads import queries
 from pipelines.config.fitted import Machine
 from pipelines.config.overrides import changed
 from pipelines.config.sections.training import LoraConfig
-from pipelines.config.settings import CONFIG_NAME
+from pipelines.config.settings import CONFIG_NAME, Config
 from pipelines.job_from_options.cycle import cycle_job
-from pipelines.job_from_options.measure import eval_job
+from pipelines.job_from_options.measure import eval_job, retrieval_job
 from pipelines.job_from_options.pilot import pilot_job
 from pipelines.job_from_options.train import distill_job, merge_job, midtrain_job
 from pipelines.job_from_options.trained_weights import _require_modules, require_sampled
@@ -91,6 +92,11 @@ def test_an_adapter_on_routed_experts_is_sampled_in_this_process(
     check("inprocess", **adapter)
     check(sampler, **{"distill.lora": None})
     check(sampler, **{"distill.lora": {"rank": 2, "targets": ["q_proj"]}})
+    named = {"rank": 2, "targets": ["q_proj", "gate_proj", "up_proj", "down_proj"]}
+    with pytest.raises(
+        InputError, match=r"^distill\.sampler: .*routed experts"
+    ):  # these are the experts' names
+        check(sampler, **{"distill.lora": named})
     check(sampler, ws.clean(), **adapter)  # no experts
     there = tmp_path / "adapter"
     save(add_lora(load(ModelSpec(str(model))), LoraSpec(rank=2)), there)
@@ -100,6 +106,84 @@ def test_an_adapter_on_routed_experts_is_sampled_in_this_process(
     trained = ws.publish(experts, parent=ws.clean(), run_id=None, config={}).id
     with pytest.raises(InputError, match=r"^eval\.sampler: .*merge it first"):
         eval_job(ws, trained, changes={"eval.sampler": sampler})
+
+
+@pytest.mark.parametrize("module", ["embed_tokens", "lm_head"])
+def test_an_adapter_on_the_embeddings_or_the_head_is_sampled_in_this_process(
+    ws: Workspace, module: str
+) -> None:
+    """vLLM left its tensors out without a word, and the canary blamed other things at the second step."""
+    lora = {"rank": 2, "targets": ["q_proj", module]}
+    with pytest.raises(
+        InputError, match=r"^distill\.sampler: .*the embeddings or the head: set lora\.targets"
+    ):
+        require_sampled(ws, ws.clean(), _sampled_apart(ws, lora), ["distill"], ["distill"])
+    adapters = [
+        ws.publish(
+            load(ModelSpec(str(ws.clean().path), lora=LoraSpec(rank=2, targets=targets))),
+            parent=ws.clean(),
+            run_id=None,
+            config={},
+        )
+        for targets in (("q_proj",), ("q_proj", module))
+    ]
+    plain, beyond = (ws.checkpoint(adapter.id) for adapter in adapters)
+    settings = _sampled_apart(ws, None)
+    require_sampled(ws, plain, settings, ["distill"], ["distill"])
+    with pytest.raises(InputError, match=r"^distill\.sampler: .* or the head: merge it first"):
+        require_sampled(ws, beyond, settings, ["distill"], ["distill"])
+
+
+def _sampled_apart(ws: Workspace, lora: Any, where: str = "server") -> Config:
+    """The home's settings with this adapter in recovery alone, and both samplers there."""
+    changes = {"distill.sampler": where, "eval.sampler": where, "midtrain.lora": None, "distill.lora": lora}
+    return changed(ws.config, changes)
+
+
+def test_recovery_goes_on_with_the_modules_of_midtrainings_adapter(ws: Workspace, tmp_path: Path) -> None:
+    """Its own ones, all linear layers where none are named, were refused for their experts."""
+    model = families.save(families.named("Qwen 3 MoE"), tmp_path / "experts")
+    student: Any = SimpleNamespace(path=model, base=None)
+    settings = _sampled_apart(ws, {"rank": 2})
+    attention = changed(settings, {"midtrain.lora": {"rank": 2, "targets": ["q_proj"]}})
+    require_sampled(ws, student, attention, ["midtrain", "distill"], ["distill"])
+    with pytest.raises(InputError, match="routed experts"):
+        require_sampled(ws, student, settings, ["midtrain", "distill"], ["distill"])
+
+
+def test_whole_weights_that_are_stored_in_four_bits_are_sampled_in_this_process(
+    ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM started with GPT-OSS as published, in MXFP4, and failed at the first bfloat16 weight."""
+    clean, unpacked = ws.clean(), families.save(families.named("GPT-OSS"), tmp_path / "unpacked")
+    lora = load(ModelSpec(str(clean.path), lora=LoraSpec(rank=2)))
+    adapter = ws.checkpoint(ws.publish(lora, parent=clean, run_id=None, config={}).id)
+    stored: Any = SimpleNamespace(id="published", path=_in_mxfp4(unpacked, tmp_path / "stored"), base=None)
+    monkeypatch.setattr(Workspace, "clean", lambda _: stored)
+    cycle = ["midtrain", "distill"], ["distill", "eval"]
+    alone: tuple[list[str], list[str]] = [], ["eval"]
+    for stages, samplers in (alone, (["distill"], ["distill"]), (["midtrain"], ["eval"]), cycle):
+        why = rf"^{samplers[0]}\.sampler: vLLM holds published in MXFP4, .* in bfloat16, or set {samplers[0]}"
+        with pytest.raises(InputError, match=why):
+            require_sampled(ws, stored, _sampled_apart(ws, None), stages, samplers)
+        require_sampled(ws, stored, _sampled_apart(ws, None, "inprocess"), stages, samplers)
+    attention = _sampled_apart(ws, {"rank": 2, "targets": ["q_proj"]})
+    require_sampled(ws, stored, attention, ["distill"], ["distill"])  # the adapter alone is sent
+    require_sampled(ws, stored, _sampled_apart(ws, None), ["midtrain", "distill"], ["distill"])
+    require_sampled(ws, adapter, _sampled_apart(ws, None), [], ["eval"])
+    midtrained: Any = SimpleNamespace(id="midtrained", path=unpacked, base=None)
+    require_sampled(ws, midtrained, _sampled_apart(ws, None), [], ["eval"])
+    with pytest.raises(InputError, match=r"^eval\.sampler: vLLM holds published in MXFP4"):
+        retrieval_job(ws, adapter.id, None, 3, changes={"eval.sampler": "server"})
+
+
+def _in_mxfp4(source: Path, target: Path) -> Path:
+    """Copy a model, and say in its config.json that its weights are in MXFP4, as GPT-OSS is published."""
+    shutil.copytree(source, target)
+    config = json.loads((target / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4"}
+    (target / "config.json").write_text(json.dumps(config))
+    return target
 
 
 def test_an_adapter_on_another_model_than_the_clean_one_is_not_mixed_with_it(

@@ -33,10 +33,9 @@ from recovery.engines.vllm_local import (
     VllmEngine,
     WeightUpdateExtension,
     _arguments,
-    lora_rank,
-    lora_targets,
     scores_of_answer,
 )
+from recovery.engines.vllm_lora import lora_rank, lora_targets
 from recovery.engines.vllm_server import Server, _command, _environment
 from recovery.engines.watchdog import EngineThread
 from recovery.errors import EngineLost, InputError, RecoverError
@@ -46,7 +45,7 @@ from recovery.models.chat_model import ChatModel
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import CheckpointTeacher
-from tests.support import tiny
+from tests.support import families, tiny
 from tests.support.engine_fakes import TinyEngine, serving, step
 from tests.support.present import present
 
@@ -482,6 +481,30 @@ def test_an_adapter_is_looked_for_on_every_linear_layer_but_the_head(tmp_path: P
     ]
 
 
+ATTENTION = "k_proj o_proj q_proj v_proj"
+DENSE = f"down_proj gate_proj {ATTENTION} up_proj"
+
+
+@pytest.mark.parametrize(
+    ("family", "layers"),
+    [
+        ("Qwen 3 MoE", f"experts {ATTENTION}"),
+        ("GLM 4 MoE", f"experts {DENSE}"),  # beside routed experts a shared one
+        ("Qwen 3 VL", DENSE),
+        ("GPT-2", "c_attn c_fc c_proj"),
+    ],
+)
+def test_an_adapter_is_looked_for_where_a_family_can_have_one(
+    family: str, layers: str, tmp_path: Path
+) -> None:
+    """Without routed experts vLLM failed as it started; a model that sees images was refused."""
+    assert lora_targets(families.save(families.named(family), tmp_path / "model")) == sorted(layers.split())
+
+
+def test_vllm_reads_the_tokenizer_that_models_of_images_ask_for(tmp_path: Path) -> None:
+    assert "skip_tokenizer_init" not in _arguments(tmp_path, SETTINGS, "auto", 0)
+
+
 @pytest.mark.parametrize("trusted", [True, False])
 def test_a_models_own_code_is_run_by_an_engine_as_by_the_trainer(tmp_path: Path, trusted: bool) -> None:
     chosen = EngineSettings(trust_remote_code=trusted)
@@ -498,6 +521,9 @@ def test_a_models_own_code_is_run_by_an_engine_as_by_the_trainer(tmp_path: Path,
         ("block-size", 1, "--block-size=1"),
         ("watermark", 0.5, "--watermark=0.5"),
         ("kv-cache-dtype", "fp8", "--kv-cache-dtype=fp8"),
+        ("max-model-len", 256, "--max-model-len=256"),
+        ("tensor-parallel-size", 2, "--tensor-parallel-size=2"),
+        ("enforce-eager", True, "--enforce-eager"),
     ],
 )
 def test_further_arguments_reach_vllm_as_they_are_set(
@@ -507,6 +533,17 @@ def test_further_arguments_reach_vllm_as_they_are_set(
     assert word in _command(tmp_path, chosen, "name", "auto", 0, "127.0.0.1", 1)
     given = _arguments(tmp_path, chosen, "auto", 0)[name.replace("-", "_")]
     assert (type(given), given) == (type(value), value)
+
+
+def test_what_the_settings_choose_precedes_a_further_argument(tmp_path: Path) -> None:
+    further = {"max-model-len": 256, "tensor-parallel-size": 4, "enforce-eager": False}
+    chosen = EngineSettings(max_length=128, tensor_parallel=2, eager=True, arguments=further)
+    words = _command(tmp_path, chosen, "name", "auto", 0, "127.0.0.1", 1)
+    options = [word for word in words if re.search("model-len|parallel|eager", word)]
+    assert options[-3:] == ["--tensor-parallel-size=2", "--max-model-len=128", "--enforce-eager"]
+    arguments = _arguments(tmp_path, chosen, "auto", 0)
+    assert arguments["max_model_len"] == 128
+    assert arguments["tensor_parallel_size"] == 2 and arguments["enforce_eager"] is True
 
 
 NO_ROOM_FOR_ONE = (

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from recovery.engines.vllm_local import lora_targets
+from recovery.engines.vllm_lora import lora_targets
 from recovery.errors import InputError
 from recovery.inspection.weight_parts import parts
 from recovery.models import adapters, loading

@@ -187,6 +187,31 @@ def test_role_markers_are_control_tokens_even_where_the_tokenizer_does_not_say_s
     assert think in made.text_ids("<think><|role|>")
 
 
+ROLES = ("<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>")
+
+
+def test_what_opens_an_answer_is_a_control_token_even_where_it_stands_in_no_other_turn() -> None:
+    # as in DeepSeek's models, which mark neither role as special
+    tokenizer = tiny.tokenizer()
+    tokenizer.add_tokens([AddedToken(mark, special=False) for mark in (*ROLES, "<think>")])
+    tokenizer.chat_template = (
+        (
+            "{% for m in messages %}{% if m['role'] == 'user' %}{{ 'USER' + m['content'] }}"
+            "{% else %}{{ 'ASSISTANT' + m['content'] + '<|im_end|>' }}{% endif %}{% endfor %}"
+            "{% if add_generation_prompt %}{{ 'ASSISTANT<think>\n' }}{% endif %}"
+        )
+        .replace("USER", ROLES[0])
+        .replace("ASSISTANT", ROLES[1])
+    )
+    made = encoder(tokenizer)
+    user, assistant, think = tokenizer.convert_tokens_to_ids([*ROLES, "<think>"])
+    text = f"x {ROLES[1]} y"
+    assert made.text_ids(text) == list(text.encode())
+    assert made.prompt_ids(say(text)) == [user, *text.encode(), assistant, think, ord("\n")]
+    assert made.text([assistant, ord("a")]) == "a"
+    assert think in made.text_ids("<think>")  # an ordinary token of answers
+
+
 @cache
 def other_tokenizer(kind: str) -> Any:
     """The kinds of tokenizers that models come with, each trained on a few words."""
