@@ -95,7 +95,7 @@ def require_stage(
     """
     require_registered(ws)
     require_trainable(ws, student, settings, stage, changes)
-    require_space(ws, student, settings, (stage,), further)
+    require_space(ws, student, settings, (stage,), further=further)
     require_memory(ws, student, settings, (stage,), ws.checkpoint(teacher))
     require_probes(settings)
 

@@ -209,9 +209,8 @@ def _questions(
 
 def _longest_document(settings: DistillConfig, student: ChatModel, *, sharded: bool) -> int:
     """Return the tokens after which a document is cut: those of a full answer."""
-    return min(
-        settings.max_new_tokens, longest_row(student.model, sharded=sharded) or settings.max_new_tokens
-    )
+    longest = settings.max_new_tokens
+    return min(longest, longest_row(student.model, sharded=sharded) or longest)
 
 
 def _longest_chat(settings: DistillConfig, student: ChatModel, *, sharded: bool) -> int:
