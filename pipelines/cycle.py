@@ -17,13 +17,13 @@ from pipelines.choose import choose
 from pipelines.config.ifeval_file import further_path
 from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, EvalJob, MidtrainJob
 from pipelines.config.sections.distill import DistillConfig
-from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.distill import distill
-from pipelines.engines.engine_checks import INPROCESS, require_same_answers
+from pipelines.engines.engine_checks import require_same_answers
 from pipelines.evaluate import evaluate, evaluation_within, further_within, recorded_suites
 from pipelines.evaluation.question_checks import unaskable_families
 from pipelines.evaluation.recorded_scores import Items, items_by_suite, require_same_questions
 from pipelines.evaluation.suites import Suite, facts_by_axis, independent_by_axis, suites_of
+from pipelines.knowledge.guards import holding_out
 from pipelines.machine import cycle_time
 from pipelines.midtrain import midtrain
 from pipelines.runs import kept_probes
@@ -191,7 +191,7 @@ def midtraining(job: CycleJob) -> MidtrainJob:
     return MidtrainJob(
         docs=job.docs,
         student=job.student,
-        settings=_midtraining_settings(job),
+        settings=holding_out(job.settings.midtrain, _distillations(job)),
         prompts=job.prompts,
         evaluation=job.settings.eval,
         earlier=job.earlier,
@@ -201,13 +201,11 @@ def midtraining(job: CycleJob) -> MidtrainJob:
     )
 
 
-def _midtraining_settings(job: CycleJob) -> MidtrainConfig:
-    """Return the settings; no sentences are held out where no guard compares by them."""
-    settings, recovery = job.settings.midtrain, job.settings.distill
-    compares = recovery.overlap != "keep" and recovery.teacher_engine == INPROCESS
-    if compares and job.recover_with != "merge":
-        return settings
-    return settings.model_copy(update={"hold_out": 0.0})
+def _distillations(job: CycleJob) -> list[DistillConfig]:
+    """Return the settings of each distillation that the cycle may recover by."""
+    if job.recover_with is None:
+        return [job.settings.distill]
+    return [settings for settings in _trainings(job) if settings]
 
 
 def _recover(

@@ -19,7 +19,7 @@ from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.corpus import superseded
 from pipelines.corpus.entities import MOST_CHARACTERS
 from pipelines.corpus.manifest import FileReport, load_manifest, manifest_rows, summary
-from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, fitted_to_sources, shares
+from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, Planned, fitted_to_sources, planned
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens
 from pipelines.distillation.teachers import FrozenTeachers, lies_on
@@ -187,16 +187,16 @@ def _sources(ws: Workspace, job: MidtrainJob, stage: Stage, frozen: FrozenTeache
     student = frozen.student
     leaks = ProbeLeaks.of_evaluation(job.evaluation, job.earlier)
     sources: Sources = {"new": new, "augmented": _augmented(student, job.augment, leaks, stage)}
-    planned = partial(_planned_tokens, job, sources)
+    reads = partial(planned, job.settings, sources, context=_longest_row(stage, student))
     if mix.earlier:
-        sources["earlier"] = in_turn(lambda: _earlier(ws, job, stage, student, planned("earlier")))
+        sources["earlier"] = in_turn(lambda: _earlier(ws, job, stage, student, reads("earlier")))
     if mix.questions:
-        asked = partial(_questions, job, student, leaks, stage, planned("questions"))
+        asked = partial(_questions, job, student, leaks, stage, reads("questions").tokens)
         sources["questions"] = asked(partial(_new_texts, stage))
         if sources.get("earlier"):
             sources[EARLIER_QUESTIONS] = asked(partial(_earlier_texts, ws, job, stage))
     if mix.chat:
-        wanted = planned("chat")
+        wanted = reads("chat").tokens
 
         def chat() -> list[Dialogue]:
             taught = [*_new_texts(stage), *_earlier_texts(ws, job, stage)]
@@ -212,7 +212,7 @@ def _batches(
     """Mix the sources into the batches of every step; print packing, plan and mix."""
     packing = preflight.packing(student)
     stage.say(f"  packing      {packing.detail}")
-    longest = longest_row(student.model, sharded=stage.workspace.config.model.shard)
+    longest = _longest_row(stage, student)
     settings = fitted_to_sources(job.settings, sources, longest)
     splits = SentenceSplits.of(student, settings.split_documents)
     batches = MixedTokens(sources, settings, student.pad_id, job.seed, packing.ok, splits)
@@ -234,13 +234,8 @@ def _answers(job: MidtrainJob, stage: Stage, student: ChatModel, steps: int) -> 
     return [AnswerProbability(student, asked, every=every, steps=steps, report=stage.live.metrics)]
 
 
-def _planned_tokens(job: MidtrainJob, sources: Sources, name: str) -> int:
-    """Return how many tokens of a source, which is not read yet, the training reads."""
-    some: list[Dialogue] = [([], [])]  # an empty source would have no share
-    planned: Sources = {**sources, name: some}
-    settings = fitted_to_sources(job.settings, planned)
-    share = shares(settings.mix, planned)[name]
-    return round((settings.steps or 0) * settings.tokens_per_step * share)
+def _longest_row(stage: Stage, student: ChatModel) -> int | None:
+    return longest_row(student.model, sharded=stage.workspace.config.model.shard)
 
 
 def _fitted_to_machine(ws: Workspace, job: MidtrainJob, stage: Stage) -> MidtrainJob:
@@ -279,9 +274,9 @@ def _new_tokens(
 
 
 def _earlier(
-    ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel, most: int
+    ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel, reads: Planned
 ) -> Tokens | list[Dialogue]:
-    """Return the tokens of the student's earlier midtrainings, of no more documents than will be read."""
+    """Return the tokens of the student's earlier midtrainings, about as many as will be read."""
     runs, absent = kept_runs(ws, job.student)
     say_absent(absent, bool(runs), stage, "replay")
     if not runs:
@@ -290,8 +285,8 @@ def _earlier(
     if count := sum(map(len, kept.left_out)):
         files = superseded.in_words(superseded.files(runs, kept.left_out))
         stage.say(f"  superseded   {count} earlier documents are left out of replay: {files}")
-    most = min(most, job.settings.replay_tokens or most)
-    return kept.joined(stage.directory / EARLIER_TOKENS, most, job.seed)
+    most = min(reads.tokens, job.settings.replay_tokens or reads.tokens)
+    return kept.joined(stage.directory / EARLIER_TOKENS, most, job.seed, longest=reads.row)
 
 
 def _new_texts(stage: Stage, most: int = MOST_CHARACTERS) -> list[str]:

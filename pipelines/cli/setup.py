@@ -284,7 +284,9 @@ def plan_text(found: dict[str, Any]) -> str:
     if found["hours"] is None:
         lines.append("time: unknown for this GPU: name one that --gpus knows, as in H100")
     else:
-        lines.append(f"together {found['hours']:.1f} h, {found['gpu_hours']:.1f} GPU-hours; an estimate")
+        together = f"together {found['hours']:.1f} h, {found['gpu_hours']:.1f} GPU-hours"
+        cost = f", cost {found['cost']:,.2f}" if priced else ""
+        lines.append(f"{together}{cost}; an estimate")
         lines.append(
             "recovery is counted by distill.method: --recover-with auto tries cheaper ways before it, each "
             "with an evaluation, until one passes, which takes less or more"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from pipelines.config.fitted import fit_beside_earlier, steps_within
 from pipelines.config.sections.midtrain import MidtrainConfig, Mix
@@ -43,6 +44,27 @@ def fitted_to_sources(
 
 def _total(source: Tokens | Sequence[Dialogue]) -> int:
     return source.total if isinstance(source, Tokens) else sum(len(ids) for ids, _ in source)
+
+
+class Planned(NamedTuple):
+    """What a training reads of a source."""
+
+    tokens: int
+    row: int  # tokens after which a sequence is cut
+
+
+def planned(
+    settings: MidtrainConfig,
+    sources: Mapping[str, Tokens | Sequence[Dialogue]],
+    name: str,
+    context: int | None = None,
+) -> Planned:
+    """Return what the training reads of a source that is to come beside those that are there."""
+    some: list[Dialogue] = [([], [])]  # an empty source would have no share
+    mixed = {**sources, name: some}
+    fitted = fitted_to_sources(settings, mixed, context)
+    share = shares(fitted.mix, mixed)[name]
+    return Planned(round((fitted.steps or 0) * fitted.tokens_per_step * share), fitted.row_tokens)
 
 
 class MixedTokens:

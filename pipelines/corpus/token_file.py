@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,31 @@ Dialogue = tuple[Sequence[int], Sequence[bool]]  # ids, and which of them are ta
 Pass = tuple[NDArray[np.int64], NDArray[np.int64]]  # order of the sequences, and the token where each begins
 IDS, ENDS, META = "ids.u32", "ends.i64", "tokens.json"
 BLOCK = 2**20  # bytes copied at once
+
+
+class Pieces(NamedTuple):
+    """Where pieces of sequences begin and end in the ids, in their order."""
+
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+    @property
+    def total(self) -> int:
+        return int((self.ends - self.starts).sum())
+
+    def length(self, number: int) -> int:
+        """Return the number of a piece's tokens."""
+        return int(self.ends[number] - self.starts[number])
+
+    def only(self, numbers: Collection[int]) -> Pieces:
+        """Return the pieces with these numbers."""
+        chosen = np.array(sorted(numbers), np.int64)
+        return Pieces(self.starts[chosen], self.ends[chosen])
+
+    def stretches(self) -> Iterator[tuple[int, int]]:
+        """Yield where pieces that adjoin begin and end together."""
+        begins, ends = np.setdiff1d(self.starts, self.ends), np.setdiff1d(self.ends, self.starts)
+        return zip(begins.tolist(), ends.tolist(), strict=True)
 
 
 @dataclass(frozen=True)
@@ -46,10 +71,6 @@ class Tokens:
     def total(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
 
-    def length(self, number: int) -> int:
-        """Return the number of a sequence's tokens."""
-        return int(self.ends[number]) - (int(self.ends[number - 1]) if number else 0)
-
     def sequence(self, number: int) -> Dialogue:
         """Return a whole sequence."""
         return self.part(int(self.ends[number - 1]) if number else 0, int(self.ends[number]))
@@ -59,18 +80,23 @@ class Tokens:
         targets = [True] * (end - start) if self.targets is None else self.targets[start:end].tolist()
         return [*self.opening, *self.ids[start:end].tolist()], [False] * len(self.opening) + targets
 
-    def cuts(self, longest: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where pieces begin and end that, with their opening, have at most `longest` tokens.
+    def cuts(self, longest: int, without: Collection[int] = ()) -> Pieces:
+        """Return pieces that, with their opening, have at most `longest` tokens.
 
-        None crosses a sequence's border.
+        None crosses a sequence's border, and none is of the sequences `without`.
         """
         longest = max(1, longest - len(self.opening))
         begins = np.concatenate([[0], self.ends[:-1]]).astype(np.int64)
         counts = -(-(self.ends - begins) // longest)
+        counts[list(without)] = 0
         whole = np.repeat(np.arange(len(self.ends)), counts)
         rank = np.arange(len(whole)) - np.repeat(np.cumsum(counts) - counts, counts)
         starts = begins[whole] + rank * longest
-        return starts, np.minimum(starts + longest, self.ends[whole])
+        return Pieces(starts, np.minimum(starts + longest, self.ends[whole]))
+
+    def whole(self, without: Collection[int] = ()) -> Pieces:
+        """Return each sequence as one piece, but for those `without`."""
+        return self.cuts(self.total + len(self.opening), without)
 
     def per_group(self, sizes: Sequence[int]) -> list[int]:
         """Return the number of tokens of each group of consecutive sequences, given the groups' sizes."""
@@ -163,11 +189,11 @@ def write_tokens(
     return _written(target, key, lambda directory: _encode(directory, pieces, encode, end_id, progress))
 
 
-Source = tuple[Path, frozenset[int]]  # written tokens, and the numbers of the sequences to leave out
+Source = tuple[Path, Pieces]  # written tokens, and the pieces of them that are copied
 
 
 def join_tokens(target: Path, sources: Sequence[Source], key: str) -> Tokens:
-    """Copy written tokens one behind the other to `target`, or open what is there under this key."""
+    """Copy pieces one behind the other to `target`, as sequences, or open what is there under this key."""
     return _written(target, key, lambda directory: _join(directory, sources))
 
 
@@ -190,24 +216,14 @@ def _written(target: Path, key: str, write: Callable[[Path], int]) -> Tokens:
 def _join(directory: Path, sources: Sequence[Source]) -> int:
     total = 0
     with (directory / IDS).open("wb") as ids_file, (directory / ENDS).open("wb") as ends_file:
-        for source, left_out in sources:
-            ends = np.fromfile(source / ENDS, "<i8")
+        for source, pieces in sources:
             with (source / IDS).open("rb") as ids:
-                for first, last in _runs_between(left_out, len(ends)):
-                    start = int(ends[first - 1]) if first else 0
+                for start, end in pieces.stretches():
                     ids.seek(4 * start)
-                    _copy(ids, ids_file, 4 * (int(ends[last - 1]) - start))
-                    ends_file.write((ends[first:last] - start + total).astype("<i8").tobytes())
-                    total += int(ends[last - 1]) - start
+                    _copy(ids, ids_file, 4 * (end - start))
+            ends_file.write((total + np.cumsum(pieces.ends - pieces.starts)).astype("<i8").tobytes())
+            total += pieces.total
     return total
-
-
-def _runs_between(left_out: frozenset[int], count: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of 0..count that remain."""
-    borders = [-1, *sorted(left_out), count]
-    for before, after in pairwise(borders):
-        if after - before > 1:
-            yield before + 1, after
 
 
 def _copy(source: BinaryIO, target: BinaryIO, count: int) -> None:

@@ -9,7 +9,7 @@ from evals.families.table import FAMILIES
 from evals.probes import KNOWLEDGE
 from evals.tasks.names import require_families
 from evals.verdict import EVERY_AXIS, required_axes
-from pipelines.choose import CHOICES, made
+from pipelines.choose import CHOICES, TRAINED, made
 from pipelines.config.jobs import CycleJob, DistillJob
 from pipelines.config.settings import Config
 from pipelines.distillation.input_checks import check_settings, check_without_prompts, checked_inputs
@@ -158,10 +158,16 @@ def _require_room(
 ) -> None:
     """Refuse stages that the disk or the memory cannot hold; those that a choice can leave out aside."""
     distils = _distils(chosen_later)
-    further = 0  # checkpoints that a choice makes
-    if chosen_later:
-        further = len(made(chosen_later, settings.distill.method, mixing=mixing)) - distils
-    require_space(ws, student, settings, STAGES if distils else STAGES[:1], further)
+    tried = made(chosen_later, settings.distill.method, mixing=mixing) if chosen_later else []
+    trained = [name for name in tried if name in TRAINED]
+    require_space(
+        ws,
+        student,
+        settings,
+        STAGES if distils else STAGES[:1],
+        further=max(0, len(trained) - 1),  # of one, recovery's own is counted
+        mixtures=len(tried) - len(trained),
+    )
     sure = STAGES[:1] if chosen_later else STAGES  # a choice leaves out what cannot be made
     require_memory(ws, student, settings, sure, ws.clean())
 

@@ -32,6 +32,7 @@ from pipelines.job_from_options.measure import eval_job
 from pipelines.job_from_options.teacher_servers import require_kept
 from pipelines.job_from_options.trained_weights import require_registered, require_trainable
 from pipelines.knowledge import passage_teaching
+from pipelines.knowledge.guards import holding_out
 from pipelines.machine.disk_space import require_space
 from pipelines.machine.held_memory import require_memory
 from pipelines.merge import require, require_mergeable
@@ -69,7 +70,7 @@ def midtrain_job(
     return MidtrainJob(
         docs=folder,
         student=chosen.id,
-        settings=midtrain,
+        settings=holding_out(midtrain, [settings.distill]),
         evaluation=settings.eval,
         earlier=earlier,
         augment=absolute(augment) if augment else None,
@@ -95,7 +96,7 @@ def require_stage(
     """
     require_registered(ws)
     require_trainable(ws, student, settings, stage, changes)
-    require_space(ws, student, settings, (stage,), further)
+    require_space(ws, student, settings, (stage,), further=further)
     require_memory(ws, student, settings, (stage,), ws.checkpoint(teacher))
     require_probes(settings)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ from recovery.methods.choices import FROZEN
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
+    from pipelines.config.sections.distill import DistillConfig
+    from pipelines.config.sections.midtrain import MidtrainConfig
     from pipelines.distillation.teachers import Teachers
     from pipelines.runs.stage_runner import Stage
     from pipelines.runs.workspace import Workspace
@@ -43,6 +46,20 @@ class GuardInputs:
     student: ChatModel
     teacher: Scorer | None  # None where it is remote: then every entity counts as new
     held_out: dict[Term, list[str]] = field(default_factory=dict)  # sentences that it was not trained on
+
+
+def holding_out(settings: MidtrainConfig, recoveries: Iterable[DistillConfig]) -> MidtrainConfig:
+    """Return the settings; no sentences are held out where no guard of the recoveries compares by them."""
+    if any(map(_compares, recoveries)):
+        return settings
+    return settings.model_copy(update={"hold_out": 0.0})
+
+
+def _compares(settings: DistillConfig) -> bool:
+    """Return whether a distillation's guard compares the student with a frozen teacher in this process."""
+    if settings.overlap == "keep" or settings.teacher_engine != INPROCESS:
+        return False
+    return settings.resolved_method().teacher in FROZEN
 
 
 def guard_inputs(

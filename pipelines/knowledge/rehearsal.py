@@ -63,8 +63,7 @@ class Rehearsal:
     ) -> None:
         self.ratio = settings.rehearsal / (1 - settings.rehearsal)
         self.tokens_per_step = tokens_per_step(settings, method)  # at most; the next step's begin behind them
-        longest = longest_row(student.model, sharded=sharded) or settings.max_new_tokens
-        self.longest = min(settings.max_new_tokens, longest)  # of a document: as an answer
+        self.longest = _longest_document(settings, student, sharded=sharded)
         splits = SentenceSplits.of(student, settings.split_documents)
         self.streams: list[tuple[float, TokenStream]] = []
         for part in taught:
@@ -147,7 +146,8 @@ def _taught(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage, mo
     *earlier, newest = runs
     before = kept_texts.KeptTokens.of(earlier, student, current=newest)
     of_earlier = max(1, round((1 - NEWEST_SHARE) * most))
-    joined = before.joined(stage.directory / EARLIER_TOKENS, of_earlier, job.seed)
+    longest = _longest_document(job.settings, student, sharded=ws.config.model.shard)
+    joined = before.joined(stage.directory / EARLIER_TOKENS, of_earlier, job.seed, longest=longest)
     return _parts(
         [
             ("newest", NEWEST_SHARE, kept_texts.tokenised(newest, student), partial(read_evenly, [newest])),
@@ -205,6 +205,12 @@ def _questions(
             f"what is read, {longest:,} tokens"
         )
     return kept
+
+
+def _longest_document(settings: DistillConfig, student: ChatModel, *, sharded: bool) -> int:
+    """Return the tokens after which a document is cut: those of a full answer."""
+    longest = settings.max_new_tokens
+    return min(longest, longest_row(student.model, sharded=sharded) or longest)
 
 
 def _longest_chat(settings: DistillConfig, student: ChatModel, *, sharded: bool) -> int:

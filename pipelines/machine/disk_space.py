@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,21 +36,34 @@ class Written:
     state: int  # each
     states: int  # that lie there at once, at most
     checkpoint: int
+    mixture: int = 0  # of the student's weights and the teacher's, where an adapter is trained on one
+
+    @property
+    def stays(self) -> int:
+        return self.checkpoint + self.mixture
 
     @property
     def least(self) -> int:
         """Return the bytes without which the training cannot end."""
-        return self.state + self.checkpoint
+        return self.state + self.stays
 
 
 def require_space(
-    ws: Workspace, student: Checkpoint, settings: Config, stages: Sequence[str] = STAGES, further: int = 0
+    ws: Workspace,
+    student: Checkpoint,
+    settings: Config,
+    stages: Sequence[str] = STAGES,
+    *,
+    further: int = 0,
+    mixtures: int = 0,
 ) -> None:
     """Refuse trainings of which not even one saved state and its checkpoint fit on the home's disk.
 
-    Say where all that they write does not, with so many `further` checkpoints.
+    Say where all that they write does not, with so many `further` trainings' checkpoints and `mixtures` of
+    weights, each a whole model.
     """
-    found = written(settings, fitting.checkpoint_size(ws, student), stages)
+    size = fitting.checkpoint_size(ws, student)
+    found = written(settings, size, stages)
     free, prune = _free(ws.home), command(ws.named_home, "prune")
     for one in found:
         if max(free) < one.least:
@@ -59,7 +72,7 @@ def require_space(
                 f"saved state and its checkpoint: remove what is no longer needed (`{prune}` lists it), "
                 "or take a --home on another disk"
             )
-    if min(free) < (most := in_all(found, further)):
+    if min(free) < (most := in_all(found, further) + mixtures * _whole(settings, size)):
         ws.progress.say(
             f"  disk         {gib(min(free))} are free, states and checkpoints take {gib(most)} at most: "
             f"`{prune}` lists what is no longer needed"
@@ -92,18 +105,26 @@ def written(settings: Config, size: ModelSize, stages: Sequence[str]) -> list[Wr
     found = []
     for stage in stages:
         lora = _adapter(settings, size, stage)
+        mixture = 0
         if lora and not size.rank:  # else the student's adapter is trained on, here and from here on
             size = replace(size, rank=lora.rank)
-        found.append(_written(settings, size, stage, lora))
+            mixture = _whole(settings, size) if stage == "distill" and settings.distill.merge else 0
+        found.append(replace(_written(settings, size, stage, lora), mixture=mixture))
     return found
 
 
-def in_all(found: Iterable[Written], further: int = 0) -> int:
+def in_all(found: Sequence[Written], further: int = 0) -> int:
     """Return what lies there at once, at most: a stage's states go when it ends, its checkpoint stays."""
-    found = list(found)
     states = max((one.state * one.states for one in found), default=0)
     largest = max((one.checkpoint for one in found), default=0)
-    return states + sum(one.checkpoint for one in found) + further * largest
+    return states + sum(one.stays for one in found) + further * largest
+
+
+def _whole(settings: Config, size: ModelSize) -> int:
+    """Return the bytes of a checkpoint of all weights."""
+    import torch
+
+    return size.parameters * settings.model.number_bytes(torch.cuda.is_available())
 
 
 def _adapter(settings: Config, size: ModelSize, stage: str) -> LoraConfig | None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from db.reads import queries
 from pipelines.corpus import superseded, text_file
 from pipelines.corpus.entities import MOST_CHARACTERS
-from pipelines.corpus.replayed_documents import replayed_documents
+from pipelines.corpus.replayed_pieces import replayed_pieces
 from pipelines.corpus.text_sample import TextSample
-from pipelines.corpus.token_file import Tokens, join_tokens, write_tokens
+from pipelines.corpus.token_file import Pieces, Tokens, join_tokens, write_tokens
 from pipelines.runs.progress import reading_progress
 from recovery.storage import atomic_dirs
 
@@ -139,38 +139,39 @@ class KeptTokens:
 
     @property
     def total(self) -> int:
-        return _total(self._tokens(), self.left_out)
+        return sum(pieces.total for pieces in self._documents(self._tokens()))
 
     def _tokens(self) -> list[Tokens]:
         return [tokenised(run, self.chat_model, self.encoding) for run in self.runs]
 
-    def joined(self, target: Path, most: int, seed: int) -> Tokens:
+    def _documents(self, tokens: Sequence[Tokens]) -> list[Pieces]:
+        return [one.whole(without) for one, without in zip(tokens, self.left_out, strict=True)]
+
+    def joined(self, target: Path, most: int, seed: int, *, longest: int) -> Tokens:
         """Return the tokens as one, copied one behind the other to `target`; a single run is not copied.
 
-        More than `most` tokens, what a training reads of them, are thinned out, alike in every run.
+        Of more than `most` tokens, what a training reads of them, pieces of a row's length (`longest`) are
+        drawn, alike from every run: whole documents would let a long one take the place of all others.
         """
-        tokens, left_out = self._tokens(), self.left_out
-        if _total(tokens, left_out) > most:
-            drawn = replayed_documents(tokens, left_out, most, seed)
-            left_out = [frozenset(range(len(one))) - kept for one, kept in zip(tokens, drawn, strict=True)]
-        numbers = [at for at, one in enumerate(tokens) if len(left_out[at]) < len(one)]
+        tokens = self._tokens()
+        pieces = self._documents(tokens)
+        if sum(one.total for one in pieces) > most:
+            cut = [one.cuts(longest, without) for one, without in zip(tokens, self.left_out, strict=True)]
+            pieces = replayed_pieces(cut, most, seed)
+        present = [at for at, one in enumerate(pieces) if one.total]
         opening = tuple(self.chat_model.opening_ids)
-        if not numbers:
+        if not present:
             return Tokens.of([], opening)
-        if len(numbers) == 1 and not left_out[numbers[0]]:
-            return tokens[numbers[0]]
-        parts = [(self.runs[at], left_out[at]) for at in numbers]
-        key = atomic_dirs.digest([[_key(run, self.encoding), sorted(without)] for run, without in parts])
-        sources = [(run / TOKENS / self.encoding, without) for run, without in parts]
+        if len(present) == 1 and pieces[present[0]].total == tokens[present[0]].total:
+            return tokens[present[0]]
+        parts = [(self.runs[at], pieces[at]) for at in present]
+        key = atomic_dirs.digest([[_key(run, self.encoding), _borders(one)] for run, one in parts])
+        sources = [(run / TOKENS / self.encoding, one) for run, one in parts]
         return replace(join_tokens(target, sources, key), opening=opening)
 
 
-def _total(tokens: Sequence[Tokens], left_out: Sequence[frozenset[int]]) -> int:
-    """Return the number of tokens that remain."""
-    superseded_tokens = sum(
-        one.length(number) for one, without in zip(tokens, left_out, strict=True) for number in without
-    )
-    return sum(one.total for one in tokens) - superseded_tokens
+def _borders(pieces: Pieces) -> list[list[int]]:
+    return [pieces.starts.tolist(), pieces.ends.tolist()]
 
 
 def _key(run: Path, encoding: str) -> str:

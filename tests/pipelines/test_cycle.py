@@ -100,3 +100,12 @@ def test_sentences_are_held_out_only_where_a_guard_compares_by_them(ws: Workspac
     assert held_out() == ws.config.midtrain.hold_out > 0
     assert held_out(changes={"distill.overlap": "keep"}) == 0
     assert held_out(recover_with="merge") == 0
+    ruled: dict[str, Any] = {"distill.context": "Be brief."}
+    assert held_out(recover_with="opcd", changes=ruled) == 0
+    assert held_out(recover_with="seqkd") > 0
+    assert held_out(recover_with="auto", changes={"distill.overlap": "keep"}) == 0
+    settings = ws.home / "recover.yaml"
+    settings.write_text(settings.read_text().replace("method: opd\n", "method: opcd\n"))
+    vars(ws).pop("config", None)
+    assert held_out(changes=ruled) == 0
+    assert held_out(recover_with="auto", changes=ruled) > 0  # which tries seqkd too

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
 
@@ -30,7 +31,7 @@ from tests.support.small_cycles import lines
 
 FEW, MANY = 4, 12  # cycles
 DOCUMENTS, QUESTIONS = 6, 30  # of a cycle
-MOST = 100  # tokens that a training reads
+MOST, ROW = 100, 8  # tokens that a training reads, and those of a row
 
 
 @pytest.fixture
@@ -126,9 +127,9 @@ def test_no_more_tokens_are_copied_than_a_training_reads_and_none_is_made_again(
 
     monkeypatch.setattr(kept_texts, "encoding_of", noted)
     monkeypatch.setattr(ChatModel, "text_ids", lambda *_: pytest.fail("tokenised again"))
-    tokens = KeptTokens.of(runs, chat_model).joined(tmp_path / "joined", MOST, 0)
-    longest = max(tokens.length(number) for number in range(len(tokens)))
-    assert MOST <= tokens.total < MOST + longest
+    tokens = KeptTokens.of(runs, chat_model).joined(tmp_path / "joined", MOST, 0, longest=ROW)
+    assert max(np.diff(tokens.ends, prepend=0)) <= ROW
+    assert MOST <= tokens.total < MOST + ROW
     assert (tmp_path / "joined" / IDS).stat().st_size == 4 * tokens.total
     assert len(serialised) == 1
 

@@ -170,16 +170,16 @@ def test_no_text_and_no_token_of_them_is_read(runs: list[Path], tmp_path: Path) 
     now = ["Cora.", "Dora.", "Ada is in Bonn."]
     assert kept_texts.read_evenly(runs) == now
     kept = KeptTokens.of(runs, CHAT_MODEL)
-    assert texts(kept.joined(tmp_path / "all", MOST, 0)) == now
+    assert texts(kept.joined(tmp_path / "all", MOST, 0, longest=MOST)) == now
     for seed in range(9):
-        some = texts(kept.joined(tmp_path / "some", 9, seed))
+        some = texts(kept.joined(tmp_path / "some", 9, seed, longest=MOST))
         assert 0 < len(some) < 3 and set(some) < set(now)
 
 
 def test_the_current_run_supersedes_without_being_read_itself(runs: list[Path], tmp_path: Path) -> None:
     kept = KeptTokens.of(runs[:2], CHAT_MODEL, current=runs[2])
-    assert texts(kept.joined(tmp_path / "all", MOST, 0)) == ["Cora.", "Dora."]
-    assert len(KeptTokens.of(runs[:2], CHAT_MODEL).joined(tmp_path / "other", MOST, 0)) == 3
+    assert texts(kept.joined(tmp_path / "all", MOST, 0, longest=MOST)) == ["Cora.", "Dora."]
+    assert len(KeptTokens.of(runs[:2], CHAT_MODEL).joined(tmp_path / "other", MOST, 0, longest=MOST)) == 3
 
 
 def test_a_line_that_is_a_path_with_brackets_names_that_file(tmp_path: Path) -> None:
@@ -192,8 +192,13 @@ def test_a_line_that_is_a_path_with_brackets_names_that_file(tmp_path: Path) -> 
 def test_where_everything_is_superseded_nothing_is_left(tmp_path: Path) -> None:
     one = run(tmp_path / "1", {"a.md": "Ada."})
     other = run(tmp_path / "2", {"b.md": "Bela."}, "*\n")
-    assert len(KeptTokens.of([one], CHAT_MODEL, current=other).joined(tmp_path / "all", MOST, 0)) == 0
-    assert texts(KeptTokens.of([one, other], CHAT_MODEL).joined(tmp_path / "both", MOST, 0)) == ["Bela."]
+    assert (
+        len(KeptTokens.of([one], CHAT_MODEL, current=other).joined(tmp_path / "all", MOST, 0, longest=MOST))
+        == 0
+    )
+    assert texts(
+        KeptTokens.of([one, other], CHAT_MODEL).joined(tmp_path / "both", MOST, 0, longest=MOST)
+    ) == ["Bela."]
 
 
 def test_a_list_that_is_no_text_is_refused(tmp_path: Path) -> None:
@@ -206,11 +211,13 @@ def test_a_list_that_is_no_text_is_refused(tmp_path: Path) -> None:
 def test_midtraining_and_recovery_leave_them_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stages.write_prompts(tmp_path, 20)
     read: list[list[str]] = []
+    rows: list[int] = []
     join = KeptTokens.joined
 
-    def recorded(self: KeptTokens, target: Path, most: int, seed: int) -> Tokens:
-        found = join(self, target, most, seed)
+    def recorded(self: KeptTokens, target: Path, most: int, seed: int, *, longest: int) -> Tokens:
+        found = join(self, target, most, seed, longest=longest)
         read.append(texts(found))
+        rows.append(longest)
         return found
 
     asked: list[list[str]] = []
@@ -241,10 +248,11 @@ def test_midtraining_and_recovery_leave_them_out(tmp_path: Path, monkeypatch: py
         assert asked[-2:] == [["Ada is in Rome by now, they say."], ["Cora has a cat, they say."]]
         assert "  superseded   1 earlier documents are left out of replay: ada.md" in said
         assert "  superseded   no earlier document is named docs/c.md" in said
-        short = {"steps": 1, "prompts_per_step": 2, "max_new_tokens": 64, "preflight": False}
+        short = {"steps": 1, "prompts_per_step": 2, "max_new_tokens": 48, "preflight": False}
         recovery = override(PRESET.distill, short)
         distill(ws, stages.distillation(tmp_path, student, recovery))
     assert read[1:] == [["Cora has a cat, they say."]]  # beside the newest documents
+    assert rows == [64, 48]  # those of midtraining, and of an answer
     assert asked[-2:] == [["Ada is in Rome by now, they say."], ["Cora has a cat, they say."]]
 
 

@@ -281,12 +281,47 @@ def test_tokens_of_a_run_are_written_once_and_joined_without_encoding_again(
         text_file.keep(docs, run / kept_texts.KEPT_TEXTS)
     first = [kept_texts.tokenised(run, chat_model) for run in runs]
     monkeypatch.setattr(type(chat_model), "text_ids", lambda self, text: 1 / 0)
-    joined = kept_texts.KeptTokens.of(runs, chat_model).joined(tmp_path / "joined", 10**6, 0)
+    joined = kept_texts.KeptTokens.of(runs, chat_model).joined(tmp_path / "joined", 10**6, 0, longest=8)
     assert joined.ids.tolist() == [*first[0].ids.tolist(), *first[1].ids.tolist()]
     assert [joined.sequence(n) for n in range(4)] == [one.sequence(n) for one in first for n in range(2)]
     (runs[0] / MANIFEST).write_text((runs[0] / MANIFEST).read_text() + " ")
     with pytest.raises(ZeroDivisionError):
         kept_texts.tokenised(runs[0], chat_model)
+
+
+def test_of_more_than_is_read_pieces_of_every_run_are_joined(tmp_path: Path) -> None:
+    """A manual that is longer than all that is read takes no other run's place."""
+    from pipelines.corpus import text_file
+    from pipelines.runs import kept_texts
+
+    runs, chat_model = [tmp_path / "manual", tmp_path / "notes"], tiny.chat_model()
+    texts = [["0123456789" * 100], [f"note {letter}" for letter in "abcdefghijklmnopqrst"]]
+    for run, written in zip(runs, texts, strict=True):
+        (tmp_path / f"{run.name}-docs").mkdir()
+        for number, text in enumerate(written):
+            (tmp_path / f"{run.name}-docs" / f"{number:02}.md").write_text(text)
+        text_file.keep(tmp_path / f"{run.name}-docs", run / kept_texts.KEPT_TEXTS)
+    kept = kept_texts.KeptTokens.of(runs, chat_model)
+
+    def joined(seed: int) -> list[str]:
+        tokens = kept.joined(tmp_path / "joined", 80, seed, longest=20)
+        assert 80 <= tokens.total < 100
+        return [chat_model.text(list(tokens.sequence(n)[0])) for n in range(len(tokens))]
+
+    found = joined(0)
+    of_notes = [text for text in found if text.startswith("note")]
+    of_manual = [text for text in found if text not in of_notes]
+    assert [len(text) for text in of_manual] == [20, 20] and all(text in texts[0][0] for text in of_manual)
+    assert {text.removesuffix(tiny.END_OF_TEXT) for text in of_notes} < set(texts[1])
+    assert joined(0) == found != joined(1)
+
+
+def test_pieces_that_adjoin_are_copied_together() -> None:
+    tokens = Tokens.of(dialogues(["abcde", "f", "gh", "ij"]))
+    pieces = tokens.cuts(4, without={2})
+    assert list(pieces.stretches()) == [(0, 8), (11, 14)]
+    assert list(pieces.only({0, 3}).stretches()) == [(0, 4), (11, 14)]
+    assert list(tokens.whole(without={0, 1, 2, 3}).stretches()) == []
 
 
 def test_a_pass_of_each_source_is_ordered_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.config.overrides import override
 from pipelines.corpus import text_file
 from pipelines.corpus.entities import Entities, Term
 from pipelines.corpus.prose import prose_sentences
@@ -32,7 +33,8 @@ from pipelines.midtrain import midtrain
 from pipelines.prompts.prompt_sources import Prompt
 from pipelines.runs.kept_texts import KEPT_TEXTS, TOKENS
 from tests.support import papers
-from tests.support.small_cycles import make_home, settle
+from tests.support.small_cycles import make_docs, make_home, settle
+from tests.support.stages import PRESET
 
 NAMES = ("Ada Horn", "Zed Klein", "Ida Stern")
 VERBS = ("grows", "paints", "sells", "counts", "mends", "hides")
@@ -293,6 +295,32 @@ def test_what_was_memorised_alone_is_not_new() -> None:
     found = overlap(prompts, trained, gains, {("ada", "horn"): unseen, ("horn",): unseen})
     assert [prompt.text for prompt, _ in found.dropped] == [ASKED[3]]  # nothing was held out about it
     assert (found.named, found.unseen, found.known) == (4, 2, 1)  # full names, and last names alone
+
+
+@pytest.mark.parametrize(
+    ("changes", "held"),
+    [
+        *(({"method": method}, True) for method in ("opd", "seqkd", "gkd")),
+        *(({"method": method}, False) for method in ("sft", "dft", "rl", "rft", "sdft", "opcd", "opd-multi")),
+        ({"overlap": "weight"}, True),
+        ({"overlap": "keep"}, False),
+        ({"teacher_engine": "server"}, False),
+    ],
+)
+def test_none_are_held_out_where_no_guard_compares(changes: dict[str, Any], held: bool) -> None:
+    recovery = override(PRESET.distill, changes)
+    asked = override(PRESET.midtrain, {"hold_out": 0.1})
+    assert guards.holding_out(asked, [recovery]).hold_out == (0.1 if held else 0.0)
+    assert guards.holding_out(asked, [recovery, PRESET.distill]).hold_out == 0.1
+    assert guards.holding_out(asked, []).hold_out == 0.0
+
+
+def test_a_midtraining_by_itself_holds_none_out_where_the_home_compares_nothing(tmp_path: Path) -> None:
+    docs = make_docs(tmp_path)
+    with make_home(tmp_path) as ws:
+        assert midtrain_job(ws, docs).settings.hold_out == ws.config.midtrain.hold_out > 0
+        assert midtrain_job(ws, docs, changes={"distill.overlap": "keep"}).settings.hold_out == 0
+        assert midtrain_job(ws, docs, changes={"distill.method": "sft"}).settings.hold_out == 0
 
 
 def test_the_guard_of_the_distillation_measures_by_them(tmp_path: Path) -> None:

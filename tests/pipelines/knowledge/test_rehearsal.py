@@ -373,8 +373,9 @@ def test_earlier_cycles_are_rehearsed_alike_however_large(
     read: list[str] = []
     join = kept_texts.KeptTokens.joined
 
-    def seen(self: kept_texts.KeptTokens, target: Path, most: int, seed: int) -> Tokens:
-        kept.append(join(self, target, most, seed))
+    def seen(self: kept_texts.KeptTokens, target: Path, most: int, seed: int, *, longest: int) -> Tokens:
+        assert longest == wide["max_new_tokens"]
+        kept.append(join(self, target, most, seed, longest=longest))
         read.extend(self.chat_model.text(kept[-1].sequence(n)[0]) for n in range(len(kept[-1])))
         return kept[-1]
 
@@ -384,7 +385,7 @@ def test_earlier_cycles_are_rehearsed_alike_however_large(
     distill(home, asked)
     wanted = (1 - NEWEST_SHARE) * tokens_per_step(asked.settings, asked.settings.resolved_method())
     (tokens,) = kept
-    longest = max(tokens.length(number) for number in range(len(tokens)))
+    longest = max(np.diff(tokens.ends, prepend=0))
     assert wanted - 1 <= tokens.total <= wanted + longest
     assert sum("Lighthouse" in text for text in read) == 4 < sum("Number" in text for text in read) < 30
 

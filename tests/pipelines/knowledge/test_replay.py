@@ -1,4 +1,4 @@
-"""Replay: the documents drawn over cycles, the clean model's own chat, and what the mix makes of both."""
+"""Replay: the pieces drawn over cycles, the clean model's own chat, and what the mix makes of both."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pipelines.config.jobs import MidtrainJob
 from pipelines.config.sections.midtrain import MidtrainConfig as Settings
 from pipelines.config.sections.midtrain import Mix
 from pipelines.config.sections.training import OptimizerConfig
-from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, fitted_to_sources, shares
-from pipelines.corpus.replayed_documents import replayed_documents
-from pipelines.corpus.token_file import Tokens
+from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, fitted_to_sources, planned, shares
+from pipelines.corpus.replayed_pieces import replayed_pieces
+from pipelines.corpus.token_file import Pieces, Tokens
 from pipelines.distillation.teachers import FrozenTeachers
 from pipelines.job_from_options.inputs import with_augmented
 from pipelines.knowledge import replay
@@ -45,37 +45,70 @@ def settings(**changes: Any) -> Settings:
     return Settings(steps=4, tokens_per_step=40, row_tokens=8, optimizer=optimizer, **changes)
 
 
+def months(*lengths: list[int]) -> list[Tokens]:
+    """The tokens of months whose documents are so long."""
+    return [Tokens.of([encode("a" * length) for length in documents]) for documents in lengths]
+
+
+def borders(pieces: Pieces) -> list[tuple[int, int]]:
+    return list(zip(pieces.starts.tolist(), pieces.ends.tolist(), strict=True))
+
+
 @given(
-    st.lists(st.lists(st.text("abc", min_size=1, max_size=9), min_size=1, max_size=8), max_size=4),
-    st.integers(1, 60),
+    st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=8), max_size=4),
+    st.integers(1, 90),
+    st.integers(1, 40),
     st.integers(0, 9),
 )
 def test_every_cycle_has_the_same_part_as_far_as_it_has_it(
-    cycles: list[list[str]], most: int, seed: int
+    cycles: list[list[int]], most: int, longest: int, seed: int
 ) -> None:
-    named = [[f"{number}{text}" for text in texts] for number, texts in enumerate(cycles)]
-    tokens = [Tokens.of([encode(text) for text in texts]) for texts in named]
-    whole_cycles = [frozenset[int]()] * len(cycles)
-    drawn = replayed_documents(tokens, whole_cycles, most, seed)
-    kept = [one.sequence(number) for one, numbers in zip(tokens, drawn, strict=True) for number in numbers]
-    texts = ["".join(map(chr, ids)) for ids, _ in kept]
-    spent = [sum(len(text) for text in texts if text[0] == str(number)) for number in range(len(cycles))]
-    whole = [sum(map(len, texts)) for texts in named]
-    assert sum(spent) < most + 10 and (sum(spent) >= most or spent == whole)
+    pieces = [tokens.cuts(longest) for tokens in months(*cycles)]
+    drawn = replayed_pieces(pieces, most, seed)
+    spent, whole = [one.total for one in drawn], list(map(sum, cycles))
+    assert sum(spent) < most + longest and (sum(spent) >= most or spent == whole)
     unfinished = [part for part, all_of_it in zip(spent, whole, strict=True) if part < all_of_it]
-    assert all(part >= max(spent) - 10 for part in unfinished)
-    assert drawn == replayed_documents(tokens, whole_cycles, most, seed)
+    assert all(part >= max(spent) - longest for part in unfinished)
+    for some, every in zip(drawn, pieces, strict=True):
+        assert sorted(set(borders(some))) == borders(some) and set(borders(some)) <= set(borders(every))
+    again = replayed_pieces(pieces, most, seed)
+    assert list(map(borders, again)) == list(map(borders, drawn))
+
+
+@pytest.mark.parametrize("most", [15_000, 21_000, 29_000])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_document_that_is_longer_than_all_that_is_read_shuts_no_month_out(most: int, seed: int) -> None:
+    """A book of 30,000 tokens was all that was read of three months."""
+    taught = months([30_000, 28_000], [400] * 60, [900] * 30)
+    drawn = replayed_pieces([tokens.cuts(512) for tokens in taught], most, seed)
+    spent = [one.total for one in drawn]
+    assert max(spent) - min(spent) <= 512 and most <= sum(spent) < most + 512
+
+
+def test_of_more_months_than_pieces_some_have_their_turn_and_not_the_oldest() -> None:
+    """The eight oldest of 23 months were read whatever the seed."""
+    taught = [tokens.cuts(2000) for tokens in months(*[[2000] * 12] * 23)]
+    seen: set[int] = set()
+    for seed in range(30):
+        spent = [one.total for one in replayed_pieces(taught, 15_000, seed)]
+        assert sorted(spent) == [0] * 15 + [2000] * 8
+        seen |= {number for number, tokens in enumerate(spent) if tokens}
+    assert seen == set(range(23))
 
 
 def test_each_later_cycle_replays_other_documents_of_the_first_one() -> None:
     """Of ten files a month one is replayed: it was the same one in each of two years' months."""
-    month = Tokens.of([encode("word")] * 10)
-    drawn = [
-        replayed_documents([month] * count, [frozenset[int]()] * count, 4 * count, seed=0)[0]
-        for count in range(1, 24)
-    ]
+    month = Tokens.of([encode("word")] * 10).whole()
+    drawn = [borders(replayed_pieces([month] * count, 4 * count, seed=0)[0]) for count in range(1, 24)]
     assert all(len(one) == 1 for one in drawn)
-    assert len(frozenset[int]().union(*drawn)) > 5
+    assert len({place for one in drawn for place in one}) > 5
+
+
+def test_what_is_read_of_a_source_to_come_is_known_with_the_length_of_its_rows() -> None:
+    mix = Mix(new=0.5, earlier=0.5)
+    sources = {"new": [encode("n" * 8)] * 50}
+    assert planned(settings(mix=mix), sources, "earlier") == (80, 8)
+    assert planned(settings(mix=mix), sources, "earlier", context=6) == (80, 6)
 
 
 def test_the_shares_of_a_step_are_the_mix_and_are_shown() -> None:

@@ -542,6 +542,9 @@ def test_the_command(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
     text = call("plan", "--model", "microworld", "--gpus", "24GB").output
     timed = call("plan", "--model", "8B", "--gpus", "8xH100").output
+    priced = call("plan", "--model", "8B", "--gpus", "8xH100", "--price", "2.5").output
+    assert f" GPU-hours, cost {found['cost']:,.2f}; an estimate" in priced
+    assert "cost" not in timed and " GPU-hours; an estimate" in timed
     assert "recovery is counted by distill.method: --recover-with auto tries cheaper ways" in timed
     assert "time: unknown for this GPU" in text and "0.00 billion weights on 1 x 24 GB" in text
 

@@ -74,6 +74,17 @@ def test_an_adapter_is_all_that_is_written() -> None:
     assert of_student.state == 12 * 32
 
 
+def test_a_mixture_under_a_fresh_adapter_is_a_whole_model() -> None:
+    adapter = {"rank": 64}
+    midtrain, distill = written(distill__lora=adapter, distill__merge=0.5)
+    assert (midtrain.mixture, distill.mixture, distill.checkpoint) == (0, 4000, 4 * 64)
+    assert distill.least == 12 * 64 + 4 * 64 + 4000
+    assert disk_space.in_all([midtrain, distill]) == 36_000 + 4000 + 4000 + 4 * 64
+    for without in ({"distill__merge": 0.0}, {"midtrain__lora": adapter}, {"distill__lora": None}):
+        changes: dict[str, Any] = {"distill__lora": adapter, "distill__merge": 0.5, **without}
+        assert [one.mixture for one in written(**changes)] == [0, 0]
+
+
 def test_what_is_trained_follows_from_the_memory_where_the_settings_leave_it_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -128,6 +139,33 @@ def test_a_disk_that_may_become_full_is_said_once(
         leave(needed - 1)
         with pytest.raises(InputError, match="are free there"):
             cycle_job(ws, docs)
+
+
+@pytest.mark.parametrize(("how", "trained", "mixtures"), [("auto", 3, 4), ("merge", 1, 3)])
+def test_a_mixture_of_an_adapter_counts_as_a_whole_model(
+    tmp_path: Path,
+    docs: Path,
+    leave: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    trained: int,
+    mixtures: int,
+) -> None:
+    adapter: dict[str, Any] = {"midtrain.lora": {"rank": 2}, "distill.lora": {"rank": 2}}
+    with make_home(tmp_path) as ws:
+        settle(ws, margin=0.4, learning_rate=1e-12)
+        size = fitting.checkpoint_size(ws, ws.clean())
+        (one,) = disk_space.written(changed(ws.config, adapter), size, ("midtrain",))
+        whole = 4 * size.parameters
+        assert one.checkpoint < whole / 9
+        taken = one.state * one.states + trained * one.checkpoint + mixtures * whole
+        said: list[str] = []
+        monkeypatch.setattr(ws.progress, "say", said.append)
+        for free, lines in ((taken - 1, 1), (taken, 0)):
+            leave(free)
+            said.clear()
+            cycle_job(ws, docs, recover_with=how, changes=adapter)
+            assert len([line for line in said if line.startswith("  disk  ")]) == lines
 
 
 def test_a_pilot_counts_a_checkpoint_of_each_rate(
