@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from evals import dialogues
 from pipelines.distillation import early_stop, inputs
 from pipelines.distillation.pool import require_unasked
 from pipelines.distillation.teachers import require_routes, require_teachers, scoring
@@ -13,6 +12,7 @@ from pipelines.engines import engine_checks, engine_places
 from pipelines.prompts import lengths
 from pipelines.prompts.leaks import AskedPrompts, asked_prompts
 from pipelines.prompts.prompt_sources import Prompt
+from pipelines.prompts.unaskable import first_refusal
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -83,17 +83,15 @@ def _trained_on(data: inputs.PromptData, asked: AskedPrompts) -> inputs.PromptDa
 
 
 def require_askable(ws: Workspace, student: str, prompts: Sequence[Prompt], *, name: str = "prompts") -> None:
-    """Refuse prompts that the chat template rejects, tried on one of each order of turns, and prompts of
-    which none leaves room for an answer."""
+    """Refuse prompts that the chat template rejects, and prompts of which none leaves room for an answer."""
     if not prompts:
         return
     checkpoint = ws.checkpoint(student)
     encoder = ws.encoder(checkpoint)
-    for prompt in {dialogues.order(prompt.messages): prompt for prompt in reversed(prompts)}.values():
-        try:
-            encoder.check(prompt.messages)
-        except InputError as error:
-            raise InputError(f"{name}: {prompt.text[:60]!r}: {error}: change or drop such rows") from error
+    if refusal := first_refusal(encoder, [prompt.messages for prompt in prompts], tools=False):
+        row = prompts[refusal.place]
+        place = f" ({row.where})" if row.where else ""
+        raise InputError(f"{name}: {row.text[:60]!r}{place}: {refusal.why}: change or drop such rows")
     limit = lengths.checkpoint_limit(ws, checkpoint)
     if limit is None:
         return
