@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pipelines.distillation import early_stop, inputs
+from pipelines.distillation.length_checks import PROBE, require_short
 from pipelines.distillation.pool import require_unasked
 from pipelines.distillation.teachers import require_routes, require_teachers, scoring
 from pipelines.engines import engine_checks, engine_places
@@ -52,11 +53,12 @@ def checked_inputs(ws: Workspace, job: DistillJob, *, midtrains: bool = False) -
         _require_teachers_room(ws, job, scoring(ws, job, method, trained.rows, midtrains=midtrains))
     trained, probe = early_stop.hold_out(job, trained, asked, ws.home)
     early_stop.require_enough(job.settings.stop, probe)
-    require_askable(ws, job.student, probe, name="rows of distill.stop.probe")
+    require_askable(ws, job.student, probe, name=PROBE)
     _, trained = inputs.read_reward(job, method, trained)
     context = inputs.read_context(job, method, trained.pairs)
     if context is not None:
         context.check(trained.rows)
+    require_short(ws, job, trained, probe, context, midtrains=midtrains)
     return data
 
 
@@ -92,12 +94,5 @@ def require_askable(ws: Workspace, student: str, prompts: Sequence[Prompt], *, n
         row = prompts[refusal.place]
         place = f" ({row.where})" if row.where else ""
         raise InputError(f"{name}: {row.text[:60]!r}{place}: {refusal.why}: change or drop such rows")
-    limit = lengths.checkpoint_limit(ws, checkpoint)
-    if limit is None:
-        return
-    counts = (lengths.tokens_if_long(encoder.prompt_ids, prompt.messages, limit) for prompt in prompts)
-    if all(count >= limit for count in counts):
-        raise InputError(
-            f"all {name} leave no room for an answer: the limit is {limit:,} tokens; shorten them, such as "
-            f"{prompts[0].text[:60]!r}"
-        )
+    limit = lengths.smallest(lengths.checkpoint_limit(ws, checkpoint))
+    lengths.require_fitting(prompts, [lengths.of_reader(encoder, limit)], name)
