@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from pipelines.distillation import early_stop, inputs
 from pipelines.distillation.length_checks import PROBE, require_short
-from pipelines.distillation.pool import require_unasked
+from pipelines.distillation.pool import require_unasked, unasked
 from pipelines.distillation.teachers import require_routes, require_teachers, scoring
 from pipelines.engines import engine_checks, engine_places
 from pipelines.prompts import lengths
-from pipelines.prompts.leaks import AskedPrompts, asked_prompts
+from pipelines.prompts.leaks import asked_prompts
 from pipelines.prompts.prompt_sources import Prompt
 from pipelines.prompts.unaskable import first_refusal
 from recovery.errors import InputError
@@ -46,7 +46,7 @@ def checked_inputs(ws: Workspace, job: DistillJob, *, midtrains: bool = False) -
     asked = asked_prompts(job.evaluation, job.earlier)
     require_unasked(data, asked)
     by_row = method.needs_rewards or method.context != "none" or method.teacher == "routed"
-    trained = _trained_on(data, asked) if by_row or job.settings.stop else data
+    trained = unasked(data, asked) if by_row or job.settings.stop else data
     require_routes(job, method, trained.rows)
     require_teachers(ws, job, method, trained.rows, midtrains=midtrains)
     if trained.prompts and job.settings.teacher_engine != engine_checks.INPROCESS:
@@ -77,11 +77,6 @@ def _require_teachers_room(ws: Workspace, job: DistillJob, teachers: Sequence[st
             f"{named} {limit:,.0f} leaves no room for a prompt before answers of "
             f"{settings.max_new_tokens:,} tokens: raise it, or lower distill.max_new_tokens"
         )
-
-
-def _trained_on(data: inputs.PromptData, asked: AskedPrompts) -> inputs.PromptData:
-    """Return the rows without those that the evaluation asks."""
-    return inputs.PromptData(*map(asked.kept_out_of, (data.prompts, data.pairs)))
 
 
 def require_askable(ws: Workspace, student: str, prompts: Sequence[Prompt], *, name: str = "prompts") -> None:

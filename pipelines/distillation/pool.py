@@ -39,6 +39,11 @@ def read_without_leaks(job: DistillJob, method: Method, stage: Stage, asked: Ask
     return PromptData(**kept)
 
 
+def unasked(data: PromptData, asked: AskedPrompts) -> PromptData:
+    """Return the rows without those that the evaluation asks."""
+    return PromptData(*map(asked.kept_out_of, (data.prompts, data.pairs)))
+
+
 def require_unasked(data: PromptData, asked: AskedPrompts) -> None:
     """Refuse prompts or pairs of which the evaluation asks every one."""
     for name, rows in (("prompts", data.prompts), ("pairs", data.pairs)):

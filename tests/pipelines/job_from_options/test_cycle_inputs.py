@@ -283,7 +283,7 @@ def test_prompts_that_are_all_about_the_documents_are_refused_before_the_first_s
     for build in (cycle_job, midtrain_job):
         with pytest.raises(InputError, match="every prompt mentions what the documents are about"):
             build(ws, docs, changes=with_chat)
-    monkeypatch.setattr("pipelines.job_from_options.inputs.SMALL", 10)
+    monkeypatch.setattr("pipelines.job_from_options.document_checks.SMALL", 10)
     assert cycle_job(ws, docs, changes=with_chat)  # of a large folder, midtraining tells
     lines(docs.parent / "prompts.jsonl", [{"prompt": "Where does Ada Horn live?"}, {"prompt": "Say hello."}])
     monkeypatch.undo()
