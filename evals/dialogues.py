@@ -71,17 +71,6 @@ def shown(messages: Sequence[Mapping[str, Any]]) -> str:
     return "\n\n".join(parts)
 
 
-def order(messages: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], ...]:
-    """Return the roles of the turns with what each holds, and how many calls: by these a template takes or
-    rejects them."""
-    return tuple((str(turn.get("role")), *sorted(turn), str(_calls(turn))) for turn in messages)
-
-
-def _calls(turn: Mapping[str, Any]) -> int:
-    calls = turn.get("tool_calls")
-    return len(calls) if isinstance(calls, list) else 0
-
-
 def _name(tool: Any) -> str:
     """Return the function's name in a tool's schema or call."""
     function = tool.get("function", tool) if isinstance(tool, dict) else {}

@@ -28,7 +28,7 @@ from pipelines.knowledge.answer_probability import AnswerProbability
 from pipelines.knowledge.forecast import forecast
 from pipelines.knowledge.guards import say_absent
 from pipelines.machine.fitting import fitted_once
-from pipelines.prompts.lengths import answerable
+from pipelines.prompts.lengths import answerable, model_limit
 from pipelines.runs import kept_texts, training_run
 from pipelines.runs.kept_texts import (
     EARLIER_TOKENS,
@@ -166,8 +166,11 @@ def _asked(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel) ->
     """Return the questions about new and earlier documents, and the prompts of the chat share."""
     most = passage_teaching.CHARACTERS
     texts = read_evenly([stage.directory], most)
-    fitting = partial(passage_teaching.with_room, student=student, stage=stage)
-    parts = {"new": fitting(passage_teaching.questions(texts, job.seed))}
+    room = passage_teaching.room_of(student.encoder, model_limit(student))
+    fitting = partial(passage_teaching.with_room, room=room, stage=stage)
+    new = passage_teaching.questions(texts, job.seed)
+    passage_teaching.require_room(new, room)
+    parts = {"new": fitting(new)}
     if job.settings.mix.earlier:
         earlier = _earlier_texts(ws, job, stage, most)
         parts["earlier"] = fitting(passage_teaching.questions(earlier, job.seed))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -295,14 +295,19 @@ def texts_up_to(directory: Path, most: int, limits: Limits | None = None) -> lis
     """Return a folder's texts if they have at most so many characters, else None: no more are read."""
     texts: list[str] = []
     total = 0
-    with closing(read_folder(directory, limits)) as items:  # type: ignore[type-var]
-        for item in items:
-            if isinstance(item, TextPiece):
-                texts.append(item.text)
-                total += len(item.text)
+    with closing(texts_of(directory, limits)) as found:
+        for text in found:
+            texts.append(text)
+            total += len(text)
             if total > most:
                 return None
     return texts
+
+
+def texts_of(directory: Path, limits: Limits | None = None) -> Generator[str]:
+    """Yield a folder's texts while they are read, also those of files that turn out to be skipped."""
+    with closing(read_folder(directory, limits)) as items:  # type: ignore[type-var]
+        yield from (item.text for item in items if isinstance(item, TextPiece))
 
 
 def require(directory: Path, limits: Limits | None = None, *, strict: bool = False) -> None:

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from evals import dialogues
 from pipelines.distillation import early_stop, inputs
-from pipelines.distillation.pool import require_unasked
+from pipelines.distillation.length_checks import PROBE, require_short
+from pipelines.distillation.pool import require_unasked, unasked
 from pipelines.distillation.teachers import require_routes, require_teachers, scoring
 from pipelines.engines import engine_checks, engine_places
 from pipelines.prompts import lengths
-from pipelines.prompts.leaks import AskedPrompts, asked_prompts
+from pipelines.prompts.leaks import asked_prompts
 from pipelines.prompts.prompt_sources import Prompt
+from pipelines.prompts.unaskable import first_refusal
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
     from pipelines.config.sections.distill import DistillConfig
     from pipelines.config.settings import Config
+    from pipelines.prompts.leaks import AskedPrompts
     from pipelines.runs.workspace import Workspace
     from recovery.methods.method import Method
 
@@ -58,14 +60,15 @@ def checked_inputs(ws: Workspace, job: DistillJob, *, midtrains: bool = False) -
     asked = asked_prompts(job.evaluation, job.earlier)
     _check_rows(ws, job, data, asked)
     by_row = method.needs_rewards or method.context != "none" or method.teacher == "routed"
-    trained = _trained_on(data, asked) if by_row or job.settings.stop else data
+    trained = unasked(data, asked) if by_row or job.settings.stop else data
     require_routes(job, method, trained.rows)
     _check_teachers(ws, job, method, trained.rows, midtrains=midtrains)
-    trained = _without_probe(ws, job, trained, asked)
+    trained, probe = _without_probe(ws, job, trained, asked)
     _, trained = inputs.read_reward(job, method, trained)
     context = inputs.read_context(job, method, trained.pairs)
     if context is not None:
         context.check(trained.rows)
+    require_short(ws, job, trained, probe, context, midtrains=midtrains)
     return data
 
 
@@ -87,12 +90,12 @@ def _check_teachers(
 
 def _without_probe(
     ws: Workspace, job: DistillJob, data: inputs.PromptData, asked: AskedPrompts
-) -> inputs.PromptData:
-    """Return the rows without the probe of an early stop; refuse one that is too small or cannot be asked."""
+) -> tuple[inputs.PromptData, list[Prompt]]:
+    """Return the rows without an early stop's probe, and the probe; refuse one too small or unaskable."""
     kept, probe = early_stop.hold_out(job, data, asked, ws.home)
     early_stop.require_enough(job.settings.stop, probe)
-    require_askable(ws, job.student, probe, name="rows of distill.stop.probe")
-    return kept
+    require_askable(ws, job.student, probe, name=PROBE)
+    return kept, probe
 
 
 def _require_teachers_room(ws: Workspace, job: DistillJob, teachers: Sequence[str]) -> None:
@@ -112,29 +115,15 @@ def _require_teachers_room(ws: Workspace, job: DistillJob, teachers: Sequence[st
         )
 
 
-def _trained_on(data: inputs.PromptData, asked: AskedPrompts) -> inputs.PromptData:
-    """Return the rows without those that the evaluation asks."""
-    return inputs.PromptData(*map(asked.kept_out_of, (data.prompts, data.pairs)))
-
-
 def require_askable(ws: Workspace, student: str, prompts: Sequence[Prompt], *, name: str = "prompts") -> None:
-    """Refuse prompts that the chat template rejects, tried on one of each order of turns, and prompts of
-    which none leaves room for an answer."""
+    """Refuse prompts that the chat template rejects, and prompts of which none leaves room for an answer."""
     if not prompts:
         return
     checkpoint = ws.checkpoint(student)
     encoder = ws.encoder(checkpoint)
-    for prompt in {dialogues.order(prompt.messages): prompt for prompt in reversed(prompts)}.values():
-        try:
-            encoder.check(prompt.messages)
-        except InputError as error:
-            raise InputError(f"{name}: {prompt.text[:60]!r}: {error}: change or drop such rows") from error
-    limit = lengths.checkpoint_limit(ws, checkpoint)
-    if limit is None:
-        return
-    counts = (lengths.tokens_if_long(encoder.prompt_ids, prompt.messages, limit) for prompt in prompts)
-    if all(count >= limit for count in counts):
-        raise InputError(
-            f"all {name} leave no room for an answer: the limit is {limit:,} tokens; shorten them, such as "
-            f"{prompts[0].text[:60]!r}"
-        )
+    if refusal := first_refusal(encoder, [prompt.messages for prompt in prompts], tools=False):
+        row = prompts[refusal.place]
+        place = f" ({row.where})" if row.where else ""
+        raise InputError(f"{name}: {row.text[:60]!r}{place}: {refusal.why}: change or drop such rows")
+    limit = lengths.smallest(lengths.checkpoint_limit(ws, checkpoint))
+    lengths.require_fitting(prompts, [lengths.of_reader(encoder, limit)], name)

@@ -7,18 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pipelines.distillation.inputs import PromptData, read_data
+from pipelines.distillation.row_limits import Readers, limit_of_pairs, limits_of_prompts
 from pipelines.distillation.teachers import Teachers
 from pipelines.engines.engine_checks import INPROCESS
 from pipelines.prompts.leaks import AskedPrompts
-from pipelines.prompts.lengths import (
-    answerable,
-    model_limit,
-    most_tokens,
-    readable_pairs,
-    warn_of_context,
-    within_memory,
-    within_teacher,
-)
+from pipelines.prompts.lengths import fitting, model_limit, most_tokens, smallest, warn_of_context
 from pipelines.prompts.prompt_sources import Prompt
 from recovery.distributed import in_turn
 from recovery.errors import InputError
@@ -46,6 +39,11 @@ def read_without_leaks(job: DistillJob, method: Method, stage: Stage, asked: Ask
     return PromptData(**kept)
 
 
+def unasked(data: PromptData, asked: AskedPrompts) -> PromptData:
+    """Return the rows without those that the evaluation asks."""
+    return PromptData(*map(asked.kept_out_of, (data.prompts, data.pairs)))
+
+
 def require_unasked(data: PromptData, asked: AskedPrompts) -> None:
     """Refuse prompts or pairs of which the evaluation asks every one."""
     for name, rows in (("prompts", data.prompts), ("pairs", data.pairs)):
@@ -63,26 +61,22 @@ def with_room(
     """Drop rows that student, teacher or memory cannot hold to the end of an answer; say how many.
 
     `length` is what the sampler's engine reads: it refuses a longer prompt, in the middle of a training.
-    A context that is too long for the student's own length is only said, as answers may be short; but a
-    teacher on an engine, or one that goes on with an answer, refuses one that fills its length, in the middle
-    of a training.
     """
     settings, student, engine = teachers.job.settings, teachers.student, stage.workspace.config.engine
     most = None if settings.sampler == INPROCESS else engine.max_length
-    prompts = answerable(data.prompts, student, stage, context=context, most=most)
-    if length is not None:
-        prompts = answerable(prompts, student, stage, most=length)
-    prompts = within_memory(prompts, student, stage, settings.longest_row, settings.max_new_tokens)
-    own, limit = model_limit(student), teachers.limit(data.rows)
-    read, new_tokens = min(own, limit), settings.max_new_tokens
-    continued = teachers.method.state_kind == "student-continued"
-    if limit < own or (context and (continued or settings.teacher_engine != INPROCESS)):
-        prompts = within_teacher(prompts, student, context, stage, read if continued else limit, new_tokens)
-    if context:
-        warn_of_context(prompts, student, context, stage, read, new_tokens)
-    return PromptData(
-        prompts, readable_pairs(data.pairs, student, stage, min(read, settings.longest_row or read))
+    readers = Readers(
+        student.encoder,
+        student=model_limit(student),
+        sampler=smallest(most, length),
+        teacher=teachers.limit(data.rows),
     )
+    prompts = data.prompts
+    for limit in limits_of_prompts(settings, teachers.method, context, readers):
+        prompts = fitting(prompts, limit, stage, "prompts")
+    if context:
+        read = min(readers.student, readers.teacher)
+        warn_of_context(prompts, student, context, stage, read, settings.max_new_tokens)
+    return PromptData(prompts, fitting(data.pairs, limit_of_pairs(settings, readers), stage, "pairs"))
 
 
 def require_room(data: PromptData, teachers: Teachers, context: Context | None, length: int | None) -> None:

@@ -79,19 +79,11 @@ class Teachers:
         return self.named(self.place, kind) if self.method.teacher in FROZEN else None
 
     def limit(self, items: list[Prompt]) -> float:
-        """Return the fewest tokens that a frozen teacher, or the anchor, of these rows reads.
-
-        An engine reads one token fewer than its length: it is asked to write one behind what it scores.
-        """
+        """Return the fewest tokens that a frozen teacher, or the anchor, of these rows reads."""
         refs = scoring(self.ws, self.job, self.method, items)
-        limit = self._made_for(refs)
-        if self.job.settings.teacher_engine != INPROCESS:
-            stated = [length for ref in refs for length in self._on_engine(ref).engine.lengths]
-            limit = smallest(limit, self.ws.config.engine.max_length, *stated) - 1
-        return smallest(limit, self._made_for([self.job.teacher])) if self.method.anchor_beta else limit
-
-    def _made_for(self, refs: Iterable[str]) -> float:
-        return smallest(*(checkpoint_limit(self.ws, self.ws.checkpoint(ref)) for ref in refs))
+        engines = map(self._on_engine, refs if self.job.settings.teacher_engine != INPROCESS else [])
+        stated = [length for teacher in engines for length in teacher.engine.lengths]
+        return read_by(self.ws, self.job, refs, stated)
 
     @cached_property
     def place(self) -> str:
@@ -213,6 +205,23 @@ def scoring(
     if method.teacher == "previous":
         return [job.student if midtrains else before_midtraining(ws, job.student)]
     return [job.teacher] if method.teacher in FROZEN else []
+
+
+def read_by(ws: Workspace, job: DistillJob, refs: Sequence[str], stated: Iterable[int | None]) -> float:
+    """Return the fewest tokens that these teachers, or the anchor, read.
+
+    An engine reads one token fewer than the length that it has `stated`, or that is configured: it is asked
+    to write one behind what it scores.
+    """
+    limit = _made_for(ws, refs)
+    if job.settings.teacher_engine != INPROCESS:
+        limit = smallest(limit, ws.config.engine.max_length, *stated) - 1
+    anchored = job.settings.resolved_method().anchor_beta > 0
+    return smallest(limit, _made_for(ws, [job.teacher])) if anchored else limit
+
+
+def _made_for(ws: Workspace, refs: Iterable[str]) -> float:
+    return smallest(*(checkpoint_limit(ws, ws.checkpoint(ref)) for ref in refs))
 
 
 def require_routes(job: DistillJob, method: Method, rows: list[Prompt]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -14,8 +14,8 @@ from evals.probes import EARLIER
 from pipelines.engines.engine_checks import INPROCESS
 from pipelines.engines.engine_places import engine_lengths
 from pipelines.evaluation.suites import Suite
-from pipelines.evaluation.unaskable import first_refusal
 from pipelines.prompts.lengths import checkpoint_limit, smallest, tokens_if_long
+from pipelines.prompts.unaskable import first_refusal, is_plain
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def unaskable_families(ws: Workspace, checkpoint: Checkpoint, suites: Iterable[S
         return {}
     encoder = ws.encoder(checkpoint)
     refusals = {suite.name: first_refusal(encoder, _chats(suite)) for suite in families}
-    return {name: why for name, why in refusals.items() if why}
+    return {name: refusal.why for name, refusal in refusals.items() if refusal}
 
 
 @dataclass(frozen=True)
@@ -80,25 +80,20 @@ def _has_retrieved(suite: Suite, prompt: Asked) -> bool:
 
 
 def _require_turns(suite: Suite, encoder: Callable[[], ChatEncoder]) -> None:
-    """Refuse questions that the template rejects or whose tools it drops, by one of each order of turns.
+    """Refuse questions that the template rejects or whose tools it drops; plain ones every template takes.
 
     What an earlier cycle asked without its tools is asked so again.
     """
     again = suite.name.startswith(EARLIER)
-    chats = (messages for messages in _chats(suite) if not _is_plain(messages))
-    for messages in {dialogues.order(messages): messages for messages in chats}.values():
-        if why := first_refusal(encoder(), [messages], tools=not again):
-            raise InputError(f"suite {suite.name}: {_shown(messages)[:60]!r}: {why}")
+    chats = [messages for messages in _chats(suite) if not is_plain(messages)]
+    if chats and (refusal := first_refusal(encoder(), chats, tools=not again)):
+        asked = dialogues.shown(chats[refusal.place])
+        raise InputError(f"suite {suite.name}: {asked[:60]!r}: {refusal.why}")
 
 
 def _chats(suite: Suite) -> list[list[Message]]:
     """Return what a suite asks in chat; the rest are texts to go on with."""
     return [asked for asked in suite.prompts if not isinstance(asked, str)]
-
-
-def _is_plain(messages: Sequence[Message]) -> bool:
-    """Return whether it is one user turn without tools, which every template takes."""
-    return len(messages) == 1 and messages[0]["role"] == "user" and not messages[0].get("tools")
 
 
 def _ids(encoder: ChatEncoder, asked: Asked) -> list[int]:

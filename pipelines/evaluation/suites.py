@@ -29,7 +29,7 @@ from evals.verdict import EVERY_AXIS
 from pipelines.config.ifeval_file import MICROWORLD, further_path, ifeval_path
 from pipelines.config.jobs import EvalJob
 from pipelines.config.sections.eval import EvalConfig
-from pipelines.evaluation.unaskable import first_refusal
+from pipelines.prompts.unaskable import first_refusal
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -135,13 +135,14 @@ def _family(settings: EvalConfig, name: str) -> Suite:
             f"suite {name}: the probes have too few questions of one kind to choose answers from"
         )
 
+    prompts = [question.messages for question in questions]
+
     def score(answers: ModelAnswers) -> Iterator[Score | families.Unmeasured]:
-        if why := first_refusal(answers.chat_model.encoder, [one.messages for one in questions]):
-            yield families.Unmeasured(name, why)
+        if refusal := first_refusal(answers.chat_model.encoder, prompts):
+            yield families.Unmeasured(name, refusal.why)
         else:
             yield measures.evaluate(family, answers.whole_calls(), questions, settings.max_new_tokens)
 
-    prompts = [question.messages for question in questions]
     independent = len({question.cluster or question.key for question in questions})
     return Suite(name, questions, score, prompts, independent, len(questions), settings.max_new_tokens)
 

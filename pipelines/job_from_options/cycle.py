@@ -13,19 +13,24 @@ from pipelines.choose import CHOICES, TRAINED, made
 from pipelines.config.jobs import CycleJob, DistillJob
 from pipelines.config.settings import Config
 from pipelines.distillation.input_checks import check_settings, check_without_prompts, checked_inputs
-from pipelines.distillation.inputs import reads_prompts, refuse_ignored, wanted_of_rows
+from pipelines.distillation.inputs import PromptData, reads_prompts, refuse_ignored, wanted_of_rows
+from pipelines.distillation.pool import unasked
 from pipelines.engines.engine_places import require_place
 from pipelines.evaluate import evaluation_within, further_within
 from pipelines.evaluation.question_checks import require_answerable
 from pipelines.evaluation.suites import answerable_suites, suites_of
 from pipelines.job_from_options import ifeval_prompts
+from pipelines.job_from_options.document_checks import (
+    require_chat_apart,
+    require_questions,
+    require_recovery_apart,
+)
 from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
     absolute,
     guard_typed,
     recovery_prompts,
-    require_apart,
     require_chat,
     resolved,
     say_beside,
@@ -46,6 +51,7 @@ from pipelines.job_from_options.trained_weights import (
 from pipelines.knowledge import passage_teaching
 from pipelines.machine.disk_space import STAGES, require_space
 from pipelines.machine.held_memory import require_memory
+from pipelines.prompts.leaks import asked_prompts
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -185,6 +191,7 @@ def _with_files(ws: Workspace, settings: Config, augment: Path | None, changes: 
 def _checked(ws: Workspace, job: CycleJob, docs: Path, changes: Changes) -> CycleJob:
     """Return the job with the prompts that its stages read; refuse what they cannot ask or train on."""
     _require_answerable(ws, job)
+    require_questions(ws, docs, job.student, job.settings, job.earlier)
     if _distils(job.recover_with):
         check_without_prompts(ws, _recovering(job), midtrains=True)
     job = _with_prompts(ws, job, docs, changes)
@@ -211,17 +218,25 @@ def _with_prompts(ws: Workspace, job: CycleJob, docs: Path, changes: Changes) ->
         wanted = wanted_of_rows(settings.distill) if distils else None
         prompts = recovery_prompts(ws, settings, changes, wanted=wanted)
         job = job.model_copy(update={"prompts": prompts})
-    checked = checked_inputs(ws, _recovering(job), midtrains=True).prompts if distils else []
-    if answered_by_clean and not checked:
-        checked = require_chat(ws, job.prompts, settings, job.earlier)
-    if settings.midtrain.mix.chat:
-        require_apart(checked, docs, settings)
+    data = checked_inputs(ws, _recovering(job), midtrains=True) if distils else PromptData([], [])
+    if answered_by_clean and not data.prompts:
+        data = PromptData(require_chat(ws, job.prompts, settings, job.earlier), data.pairs)
+    _require_apart(ws, job, data, docs)
     return job
 
 
 def _recovering(job: CycleJob) -> DistillJob:
     """Return the distillation of the cycle, of a student that is still to be midtrained."""
     return DistillJob.of(job, job.student, job.settings.distill)
+
+
+def _require_apart(ws: Workspace, job: CycleJob, data: PromptData, docs: Path) -> None:
+    """Refuse prompts that, but for those that the evaluation asks, are all about the documents."""
+    data = unasked(data, asked_prompts(job.settings.eval, job.earlier))
+    if job.settings.midtrain.mix.chat:
+        require_chat_apart(ws, data.prompts, docs, job.student, job.settings)
+    elif job.recover_with is None:  # a choice leaves out the ways that cannot be gone
+        require_recovery_apart(ws, data, docs, job.student, job.settings)
 
 
 def _reads_prompts(job: CycleJob) -> bool:

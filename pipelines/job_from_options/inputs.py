@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from pipelines.distillation.input_checks import require_askable
 from pipelines.distillation.inputs import PromptData
 from pipelines.distillation.pool import require_unasked
 from pipelines.job_from_options import ifeval_prompts
-from pipelines.knowledge.overlap import overlap
+from pipelines.job_from_options.document_checks import require_chat_apart
 from pipelines.prompts.leaks import asked_prompts
 from pipelines.prompts.prompt_sources import Prompt, read_prompts
 from pipelines.runs.kept_probes import earlier_probes
@@ -34,8 +34,6 @@ Changes = Mapping[str, Any]  # settings by their key in recover.yaml: {"distill.
 NONE: Changes = {}
 BESIDE = {"probes": "eval.probes", "ifeval": "eval.ifeval", "prompts": "distill.prompts"}
 ASKS = {"probes": "about the documents", "ifeval": "IFEval", "prompts": "recovery prompts"}
-FEW_PROMPTS = 1000
-SMALL = 300_000  # characters of a folder that is read in a few seconds
 LATEST = 1000  # midtrainings among which the newest that is no pilot's is looked for
 
 
@@ -218,38 +216,25 @@ def recovery_prompts(ws: Workspace, settings: Config, changes: Changes, *, wante
 
 
 def midtraining_prompts(
-    ws: Workspace, docs: Path, settings: Config, changes: Changes, earlier: Mapping[int, str]
+    ws: Workspace, docs: Path, student: str, settings: Config, changes: Changes, earlier: Mapping[int, str]
 ) -> str:
     """Return the source of the prompts for midtraining's chat share, which the clean model can be asked; as
     configured if it has none. `earlier` are the probes of cycles before."""
     if not settings.midtrain.mix.chat:
         return settings.distill.prompts
     prompts = recovery_prompts(ws, settings, changes)
-    require_apart(require_chat(ws, prompts, settings, earlier), docs, settings)
+    require_chat_apart(ws, require_chat(ws, prompts, settings, earlier), docs, student, settings)
     return prompts
 
 
-def require_apart(prompts: Sequence[Prompt], docs: Path, settings: Config) -> None:
-    """Refuse prompts that are all about the documents: midtraining leaves those out of its chat share.
-
-    Told of few prompts and a small folder, which are read in a moment.
-    """
-    if len(prompts) > FEW_PROMPTS:
-        return
-    texts = documents.texts_up_to(docs, SMALL, settings.midtrain.reading.limits)
-    if texts and not overlap(prompts, texts).kept:
-        raise InputError(
-            "mix.chat: every prompt mentions what the documents are about, so none is left to answer: give "
-            "other --prompts, or a midtrain.mix without chat"
-        )
-
-
 def require_chat(ws: Workspace, prompts: str, settings: Config, earlier: Mapping[int, str]) -> list[Prompt]:
-    """Refuse prompts of which the clean model can answer none for midtraining's chat share."""
+    """Return the prompts that the evaluation does not ask; refuse those of which the clean model can answer
+    none for midtraining's chat share."""
     read = read_prompts(prompts, settings.seed, ws.home)
     require_askable(ws, ws.clean().id, read)
-    require_unasked(PromptData(read, []), asked_prompts(settings.eval, earlier))
-    return read
+    asked = asked_prompts(settings.eval, earlier)
+    require_unasked(PromptData(read, []), asked)
+    return asked.kept_out_of(read)
 
 
 def _most_prompts(settings: Config) -> int:

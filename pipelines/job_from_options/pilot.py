@@ -63,7 +63,7 @@ def pilot_job(
         student_name=student,
         clean=ws.clean().id,
         settings=settings,
-        prompts=midtraining_prompts(ws, docs, settings, changes, earlier),
+        prompts=midtraining_prompts(ws, docs, chosen.id, settings, changes, earlier),
         earlier=earlier,
         rates=tried,
         share=share,

@@ -17,7 +17,8 @@ from evals.probes import KNOWLEDGE, UPDATES, Probe, load_probes
 from pipelines.config.jobs import DOCUMENTS_INPUT
 from pipelines.config.settings import Config
 from pipelines.corpus import documents
-from pipelines.job_from_options.inputs import SMALL, absolute
+from pipelines.job_from_options.document_checks import SMALL
+from pipelines.job_from_options.inputs import absolute
 from pipelines.runs.kept_probes import INPUT
 from pipelines.runs.pinned_inputs import hashes, kept_questions
 from pipelines.runs.workspace import Workspace

@@ -10,6 +10,7 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.settings import Config
 from pipelines.distillation.input_checks import check_settings, check_without_prompts, checked_inputs
 from pipelines.distillation.inputs import reads_prompts, refuse_ignored, wanted_of_rows
+from pipelines.job_from_options.document_checks import require_questions
 from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
@@ -67,6 +68,7 @@ def midtrain_job(
     passage_teaching.check(midtrain, augment)
     settings = with_ifeval_left_out(ws, settings, changes)
     earlier = earlier_probes(ws, chosen.id)
+    require_questions(ws, docs, chosen.id, settings, earlier)
     return MidtrainJob(
         docs=folder,
         student=chosen.id,
@@ -75,7 +77,7 @@ def midtrain_job(
         earlier=earlier,
         augment=absolute(augment) if augment else None,
         answer_tokens=settings.distill.max_new_tokens,
-        prompts=midtraining_prompts(ws, docs, settings, changes, earlier),
+        prompts=midtraining_prompts(ws, docs, chosen.id, settings, changes, earlier),
         seed=settings.seed,
     )
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
 from pipelines.corpus.passages import passages
-from pipelines.prompts.lengths import model_limit, tokens_if_long
+from pipelines.prompts.lengths import Limit, of_reader
 from pipelines.prompts.prompt_sources import Prompt
 from pipelines.writing import gap_questions
 from recovery.errors import InputError
@@ -38,10 +38,12 @@ if TYPE_CHECKING:
     from pipelines.writing.filters import ProbeLeaks
     from recovery.batches.rollouts import Dialogue
     from recovery.methods.method import Method
+    from recovery.models.chat_encoding import ChatEncoder
     from recovery.models.chat_model import ChatModel
     from recovery.training.step_data import Episodes
 
 ROW = "passage"
+UNUSABLE = "midtrain.method: passage:"  # begins what is said of documents that it cannot teach
 CHARACTERS = 50_000_000  # of documents read for questions, evenly taken
 MOST_QUESTIONS = 200_000  # held in memory
 MEASURED = 256  # questions whose length is measured
@@ -128,18 +130,40 @@ def _asked(row: Mapping[str, str], passage: str) -> Prompt:
     return Prompt([{"role": "user", "content": row["prompt"]}], fields)
 
 
-def with_room(rows: Sequence[Prompt], student: ChatModel, stage: Stage) -> list[Prompt]:
-    """Return the questions that leave room for an answer behind their passage; say how many do not."""
+def room_of(encoder: ChatEncoder, limit: float) -> Limit:
+    """Return how long a question with its passage may be, for a model that reads so many tokens."""
     from recovery.teachers.contexts import Context
 
-    context, limit = Context(ROW), model_limit(student)
-    kept = [row for row in rows if tokens_if_long(student.prompt_ids, context(row), limit) < limit]
+    return of_reader(encoder, limit, Context(ROW))
+
+
+def with_room(rows: Sequence[Prompt], room: Limit, stage: Stage) -> list[Prompt]:
+    """Return the questions that leave room for an answer behind their passage; say how many do not."""
+    kept = [row for row in rows if room.admits(row)]
     if left_out := len(rows) - len(kept):
-        stage.say(
-            f"  questions    {left_out:,} of {len(rows):,} are left out, as with their passage they leave no "
-            f"room for an answer: the limit is {limit:,.0f} tokens"
-        )
+        count = f"{left_out:,} of {len(rows):,}"
+        stage.say(f"  questions    {count} are left out, as with their passage they {room.why}")
     return kept
+
+
+def require_questions(asked: Sequence[Prompt], room: Limit, leaks: ProbeLeaks) -> None:
+    """Refuse documents of whose questions none can be trained on."""
+    require_room(asked, room)
+    require_clear([row for row in asked if room.admits(row)], leaks)
+
+
+def require_room(asked: Sequence[Prompt], room: Limit) -> None:
+    """Refuse questions of which none leaves room for an answer behind its passage."""
+    if asked and not any(map(room.admits, asked)):
+        raise InputError(f"{UNUSABLE} all questions with their passage {room.why}: use text")
+
+
+def require_clear(new: Sequence[Prompt], leaks: ProbeLeaks) -> None:
+    """Refuse documents about which nothing can be asked, or nothing that gives away no probe."""
+    if not new:
+        raise InputError(f"{UNUSABLE} the documents have no sentence that can be asked about: use text")
+    if all(gives_away(row, leaks) for row in new):
+        raise InputError(f"{UNUSABLE} every question about the documents gives away a probe: use text")
 
 
 def plan(
@@ -148,14 +172,11 @@ def plan(
     """Choose the rows of all steps; none that gives away a probe. Few questions about earlier documents get
     less than their share, as those documents do in training on text."""
     new = parts["new"]
-    if not new:
-        raise InputError(
-            "midtrain.method: passage: the documents have no sentence that can be asked about: use text"
-        )
+    require_clear(new, leaks)
     method = method_of(job.settings)
     measured = [_dialogue(student, row) for row in new[:MEASURED]]
     each = _cost(student, new[:MEASURED], measured, method)
-    earlier = [row for row in parts.get("earlier", ()) if not _leaks(row, leaks)]
+    earlier = [row for row in parts.get("earlier", ()) if not gives_away(row, leaks)]
     parts = {**parts, "earlier": earlier}
     settings = fitted.fit_beside_earlier(
         job.settings, round(each * len(new)), each * len(earlier), partial(shares, parts=parts)
@@ -163,10 +184,6 @@ def plan(
     mixed = shares(settings, parts)
     per_step = max(1, round(settings.tokens_per_step / each))
     rows = _rows(parts, mixed, (settings.steps or 0) * per_step, leaks)
-    if not any("passage" in row.fields for row in rows):
-        raise InputError(
-            "midtrain.method: passage: every question about the documents gives away a probe: use text"
-        )
     return PassageTeaching(method, settings, mixed, per_step, rows, measured)
 
 
@@ -176,12 +193,13 @@ def _rows(
     """Return about so many rows, every part in its share but at least one, repeated where it has too few."""
     rows: list[Prompt] = []
     for name, share in mixed.items():
-        clear = (row for row in parts[name] if not _leaks(row, leaks))
+        clear = (row for row in parts[name] if not gives_away(row, leaks))
         rows += islice(cycle(clear), max(1, round(share * total)))
     return rows
 
 
-def _leaks(row: Prompt, leaks: ProbeLeaks) -> bool:
+def gives_away(row: Prompt, leaks: ProbeLeaks) -> bool:
+    """Return whether a row with its answer gives away a probe."""
     return "response" in row.fields and leaks.of(row.text, row.fields["response"])
 
 

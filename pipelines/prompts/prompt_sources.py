@@ -48,6 +48,7 @@ class Prompt:
     messages: Messages
     fields: dict[str, Any] = field(default_factory=dict)  # other fields of the row: answer, route, kind
     weight: float = 1.0  # loss weight of each of its tokens
+    where: str = field(default="", compare=False)  # the file and the line that it was read from
 
     @property
     def text(self) -> str:
@@ -207,7 +208,7 @@ def _prompt(row: Any, where: str) -> Prompt:
     asked = _dialogue_of_prompt(row, where) or dialogues.find(row, where)
     if asked is None:
         raise InputError(f"{where}: expected {EXPECTED}, with a user turn")
-    return Prompt(asked.messages, _answer(row, asked.response) | rest)
+    return Prompt(asked.messages, _answer(row, asked.response) | rest, where=where)
 
 
 def _dialogue_of_prompt(row: dict[str, Any], where: str) -> dialogues.Dialogue | None:

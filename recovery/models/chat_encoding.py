@@ -55,7 +55,11 @@ class ChatEncoder:
 
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
         """Encode the dialogue and the opening of the assistant's turn."""
-        return self._ids(self._render(self._guarded(messages), opening=True))
+        return self._ids(self.prompt_text(messages))
+
+    def prompt_text(self, messages: Sequence[Message]) -> str:
+        """Render what `prompt_ids` encodes; InputError if the template rejects the dialogue."""
+        return self._render(self._guarded(messages), opening=True)
 
     @cached_property
     def before_answer(self) -> list[int]:
@@ -65,10 +69,6 @@ class ChatEncoder:
             prompt, whole = self._render(turns[:1], opening=True), self._render(turns, opening=False)
             return self._ids(written_between(prompt, whole, self._nonce))
         return []
-
-    def check(self, messages: Sequence[Message]) -> None:
-        """Raise InputError if the template rejects the dialogue."""
-        self._render(self._guarded(messages), opening=messages[-1].get("role") != "assistant")
 
     @cached_property
     def takes_system_turn(self) -> bool:

@@ -183,7 +183,7 @@ class RowEncoder:
                 seen.append(self.context(item))
             try:
                 for messages in seen:
-                    self.chat_model.encoder.check(messages)
+                    self.chat_model.encoder.prompt_text(messages)
             except InputError as error:
                 refused.append(str(error))
         if refused:

@@ -168,6 +168,19 @@ def test_what_the_server_of_a_sampler_does_not_read_is_left_out(
     assert said.count(line) == 1
 
 
+def test_a_context_counts_for_the_teacher_and_not_for_the_engine_that_samples(
+    ws: Workspace, tmp_path: Path, said: list[str]
+) -> None:
+    path = ws.home / "recover.yaml"
+    path.write_text(path.read_text() + "\nengine: {max_length: 64}\n")
+    vars(ws).pop("config", None)
+    context = {"method": "opcd", "context": "Be brief. " * 20}
+    with serving(TinyEngine(tiny.chat_model())) as server:
+        asked = job(tmp_path, "Say one word.", "Say two words.", sampler=server.url, **context)
+        assert distill(ws, asked)["tokens"] > 0
+    assert not [line for line in said if "are left out" in line]
+
+
 @pytest.mark.parametrize(("stated", "length"), [((), None), ((None,), None), ((None, 128, 64), 64)])
 def test_an_engine_reads_the_smallest_length_that_it_states(
     stated: tuple[int | None, ...], length: int | None

@@ -119,6 +119,30 @@ def test_a_cycle_refuses_it_before_anything_is_recorded(ws: Workspace, tmp_path:
     assert queries.runs(ws.tracker.db) == []
 
 
+def test_each_question_is_tried_with_what_its_calls_hold(tmp_path: Path) -> None:
+    """One stood for all of the same roles and fields: the evaluation ended at another."""
+    model = tiny.save(tmp_path / "model")
+    nine = "{{ raise_exception('ids have nine letters') if c.id | length != 9 }}"
+    template = (
+        f"{{% for m in messages %}}{{% for c in m.tool_calls or [] %}}{nine}{{% endfor %}}{{% endfor %}}"
+    )
+    tiny.tokenizer(chat_template=template + tiny.TEMPLATE).save_pretrained(model)
+
+    def calling(call: str) -> dict[str, object]:
+        calls = {"role": "assistant", "content": "", "tool_calls": [{"id": call, "name": "look_up"}]}
+        return {
+            "messages": [{"role": "user", "content": f"Who? {call}"}, calls, {"role": "tool", "content": "A"}]
+        }
+
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(model), preset="microworld")
+        good = probes(tmp_path, calling("abcdefghi"), calling("bcdefghij"))
+        evaluate(ws, eval_job(ws, "base", "knowledge", changes=good), key=ws.new_key())
+        bad = probes(tmp_path, calling("abcdefghi"), calling("call_1"))
+        with pytest.raises(InputError, match=r"suite knowledge: .*Who\? call_1.*ids have nine letters"):
+            evaluate(ws, eval_job(ws, "base", "knowledge", changes=bad), key=ws.new_key())
+
+
 def test_tools_that_the_template_drops_are_refused(ws: Workspace, tmp_path: Path) -> None:
     tool = {"type": "function", "function": {"name": "look_up", "parameters": {}}}
     changes = probes(tmp_path, {"prompt": "Who?"}, {"prompt": "Look up who.", "tools": [tool]})

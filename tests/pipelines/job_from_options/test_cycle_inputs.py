@@ -283,7 +283,7 @@ def test_prompts_that_are_all_about_the_documents_are_refused_before_the_first_s
     for build in (cycle_job, midtrain_job):
         with pytest.raises(InputError, match="every prompt mentions what the documents are about"):
             build(ws, docs, changes=with_chat)
-    monkeypatch.setattr("pipelines.job_from_options.inputs.SMALL", 10)
+    monkeypatch.setattr("pipelines.job_from_options.document_checks.SMALL", 10)
     assert cycle_job(ws, docs, changes=with_chat)  # of a large folder, midtraining tells
     lines(docs.parent / "prompts.jsonl", [{"prompt": "Where does Ada Horn live?"}, {"prompt": "Say hello."}])
     monkeypatch.undo()
@@ -425,7 +425,12 @@ def test_an_engine_of_a_teacher_has_room_for_an_answer(
         cycle_job(ws, docs, changes=changes)
     pairs = lines(docs.parent / "pairs.jsonl", [{"prompt": "Say.", "response": "Said."}])
     data = {"distill.dials": {"states": "data"}, "distill.pairs": str(pairs)}
-    cycle_job(ws, docs, changes=changes | data)  # writes no answers
+    with pytest.raises(InputError, match="all pairs are longer than what is read, 3 tokens"):
+        cycle_job(ws, docs, changes=changes | data)
+    path.write_text(path.read_text().replace("max_length: 4", "max_length: 40"))
+    vars(ws).pop("config", None)
+    # Writes no answers: beside 40 new tokens there would be no room for a prompt.
+    cycle_job(ws, docs, changes=changes | data | {"distill.max_new_tokens": 40})
 
 
 def test_a_server_that_teaches_has_room_for_an_answer(
@@ -439,6 +444,10 @@ def test_a_server_that_teaches_has_room_for_an_answer(
         with pytest.raises(InputError, match=f"length of the teacher {length} leaves no room .* 4 tokens"):
             cycle_job(ws, docs, changes=changes)
     monkeypatch.setattr(described, lambda engine, url: ("clean", 6))
+    with pytest.raises(InputError, match=r"all prompts leave no room .* of 4 tokens: the teacher reads 5"):
+        cycle_job(ws, docs, changes=changes)
+    longest = len(tiny.chat_model().prompt_ids([{"role": "user", "content": "Say 0 words."}]))
+    monkeypatch.setattr(described, lambda engine, url: ("clean", longest + 5))
     cycle_job(ws, docs, changes=changes)
 
 

@@ -128,6 +128,16 @@ def test_a_question_without_room_behind_its_passage_is_left_out(
     assert f"  questions    {left_out} they leave no room for an answer: {limit}" in said
 
 
+def test_documents_whose_passages_leave_no_room_are_not_said_to_have_no_sentence(
+    home: Workspace, tmp_path: Path
+) -> None:
+    for path in (tmp_path / "docs").iterdir():
+        path.write_text(GREEK, encoding="utf-8")
+    said = "all questions with their passage leave no room for an answer: the limit is 2,048 tokens: use text"
+    with pytest.raises(InputError, match=said):
+        midtrain(home, job(tmp_path))
+
+
 # What both read -----------------------------------------------------------------------------------------
 
 
@@ -297,6 +307,13 @@ def test_documents_of_which_every_question_gives_away_a_probe_are_refused() -> N
     ]
     with pytest.raises(InputError, match="every question about the documents gives away a probe: use text"):
         plan(job(Path()), tiny.chat_model(), {"new": new}, ProbeLeaks(probes))
+    # Questions about earlier documents alone would teach nothing of these.
+    parts = {
+        "new": new,
+        "earlier": questions(["Mia Gold teaches botany in a greenhouse near Lisbon."], seed=0),
+    }
+    with pytest.raises(InputError, match="every question about the documents gives away a probe: use text"):
+        plan(job(Path(), mix={"new": 0.5, "earlier": 0.5}), tiny.chat_model(), parts, ProbeLeaks(probes))
 
 
 # What does not fit --------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ def test_json_lines_keep_every_other_field(tmp_path: Path) -> None:
         {"answer": "3", "route": "math"},
     )
     assert second == prompt("Only a text")
+    assert (first.where, second.where) == (f"{path}:1", f"{path}:3")
 
 
 def test_a_json_list_is_read_as_a_whole(tmp_path: Path) -> None:
