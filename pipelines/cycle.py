@@ -170,7 +170,7 @@ def _say_duration(
 ) -> None:
     """Say how long a cycle of more than some minutes takes on this machine, and why it has no kernels."""
     recorded = recorded_suites(ws, asked, stage, [*suites, *further])
-    found = cycle_time.forecast(ws, job, [*suites, *further], recorded, _trainings(job))
+    found = cycle_time.estimate(ws, job, [*suites, *further], recorded, _trainings(job))
     takes_long = found is not None and found.seconds >= cycle_time.WORTH_SAYING
     if takes_long:
         stage.say(f"  time         {found}")

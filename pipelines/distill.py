@@ -167,17 +167,9 @@ def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places
         sampler=sampler,
         teachers=teachers,
         taught=taught,
-        episodes=_episodes(stage, job, pool, teachers, sampler, MethodInputs(reward, context)),
+        episodes=_episodes(stage, job, pool, teachers, sampler, reward, context),
         recorded=recorded,
     )
-
-
-@dataclass(frozen=True)
-class MethodInputs:
-    """Inputs that only some methods have."""
-
-    reward: Reward | None
-    context: Context | None
 
 
 def _episodes(
@@ -186,7 +178,8 @@ def _episodes(
     data: inputs.PromptData,
     teachers: Teachers,
     sampler: Sampler,
-    extras: MethodInputs,
+    reward: Reward | None,
+    context: Context | None,
 ) -> Episodes:
     from pipelines.knowledge.rehearsal import rehearsal
     from recovery.engines.lookahead import Lookahead
@@ -208,8 +201,8 @@ def _episodes(
             data.pairs,
             teacher=teachers.teacher(data.rows),
             anchor=teachers.anchor(),
-            context=extras.context,
-            reward=extras.reward,
+            context=context,
+            reward=reward,
             weights=[row.weight for row in data.rows],
         ),
         StepConfig(seed=job.seed, **sizes),

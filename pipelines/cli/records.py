@@ -284,8 +284,18 @@ def methods_command(session: Session) -> None:
     from recovery.methods.table import METHODS
 
     rows = [method.row() for method in METHODS.values()]
-    columns = ["name", "states", "signal", "teacher", "context", "rails", "source"]
-    session.show(rows, lambda: table(rows, columns))
+    session.show(rows, lambda: _methods_text(rows))
+
+
+def _methods_text(rows: list[dict[str, Any]]) -> str:
+    """Format the methods, each with the dials that it sets, above the table of all dials."""
+    from recovery.methods.method import MAIN, dial_rows, in_words
+
+    shown = []
+    for row in rows:
+        dials = [f"{name}={in_words(value)}" for name, value in row["dials"].items()]
+        shown.append(row | {"dials": " ".join(dials) or "-"})
+    return f"{table(shown, ['name', *MAIN, 'dials', 'source'])}\n\n{table(dial_rows())}"
 
 
 @click.command("dashboard")

@@ -17,6 +17,13 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.sections.training import LoraConfig
+from pipelines.config.training_weights import (
+    averaged_bytes,
+    copied_bytes,
+    second_model,
+    staying_bytes,
+    trained,
+)
 from recovery.training.config import warmup_within
 
 UPDATES = 200  # aimed at, and the least unless a document would be seen more than MOST_PASSES times
@@ -29,7 +36,6 @@ CPU_MICROBATCH = 1024  # longer rows made SmolLM2 slower there, of 4,096 tokens 
 LARGEST_BATCH, PROMPT_TOKENS = 256, 512  # rows sampled at once, and the prompt of each
 TRAINED_PROMPT = 200  # tokens of a usual prompt in distillation
 MASTER_BYTES = 16  # fp32 weight, gradient and two moments of AdamW
-AVERAGE_BYTES = 4  # of a trained weight, in a teacher that is its moving average: fp32 too
 
 Shares = Callable[[MidtrainConfig], Mapping[str, float]]  # of what is there of the mix
 
@@ -47,6 +53,11 @@ class ModelSize:
     embeddings: int = 0  # among the parameters, the head included; 0 where that is not known
     unused: int = 0  # among the parameters: never trained, as of a vision tower
     four_bits: float = 0.0  # bytes of the weights if they were quantised; 0 where that is not known
+    layers: int = 0  # of the decoder; 0 where that is not known
+
+    def adapter_weights(self, rank: int) -> int:
+        """Return the weights of a LoRA adapter of that rank on all layers."""
+        return self.adapter * rank // LoraConfig().rank
 
 
 @dataclass(frozen=True)
@@ -58,49 +69,38 @@ class Machine:
     parts: int = 1  # processes over which weights, gradients and optimizer are sharded
     pass_tokens: int = LARGEST_MICROBATCH  # of a training pass at most; more would not make it faster
     whole_bytes: float = math.inf  # of the memory, of which only a part is usable
+    has_host: bool = True  # memory beside it, in which an offloaded teacher rests
 
 
 def fit_midtraining(
     settings: MidtrainConfig, model: ModelSize, machine: Machine, *, on_teacher: bool = False
 ) -> MidtrainConfig:
-    """Set adapter and microbatch by model and memory, beside a teacher if there is one.
+    """Set adapter and microbatch by model and memory, beside a second model if there is one.
 
     None is loaded for an adapter trained `on_teacher` itself, as in distillation. `fit_to_corpus` sets the
     rest.
     """
-    lora = _lora(settings.lora, model, machine)
-    free = machine.usable_bytes - _held(lora is not None, model, machine)
-    if settings.method == "passage" and not (on_teacher and _leaves_head(lora)):
-        free -= whole_weights(model, machine)
+    settings = settings.model_copy(update={"lora": _lora(settings.lora, model, machine)})
+    free = _free(settings, model, machine, on_teacher)
     microbatch = settings.microbatch_tokens or _microbatch(free, model, machine)
-    return settings.model_copy(update={"lora": lora, "microbatch_tokens": microbatch})
+    return settings.model_copy(update={"microbatch_tokens": microbatch})
 
 
 def fit_distillation(
     settings: DistillConfig, model: ModelSize, machine: Machine, *, on_teacher: bool = False
 ) -> DistillConfig:
-    """Set adapter, microbatch and longest row by model and memory, beside a teacher of the same size.
+    """Set adapter, microbatch and longest row by model and memory, beside a second model if there is one.
 
-    No teacher is loaded where an adapter is trained `on_teacher` itself: that is the student without it.
+    None is loaded where an adapter is trained `on_teacher` itself: that is the student without it.
     A microbatch holds the longest answer at least: one pass takes that much memory whatever the others hold.
     A longer row is a pass of its own, which may take all that is free.
     """
-    lora = _lora(settings.lora, model, machine)
-    free = machine.usable_bytes - _held(lora is not None, model, machine)
-    teaches_alone = settings.resolved_method().teacher == "base"
-    if not (on_teacher and teaches_alone and _leaves_head(lora)):
-        free -= whole_weights(model, machine)
-    free -= averaged_bytes(settings) * (model.adapter if lora else model.parameters)
+    settings = settings.model_copy(update={"lora": _lora(settings.lora, model, machine)})
+    free = _free(settings, model, machine, on_teacher)
     fitting = tokens_of_a_pass(_microbatch(free, model, machine), settings.max_new_tokens)
     microbatch = settings.microbatch_tokens or fitting
     longest = settings.longest_row or max(2 * fitting, int(free / model.activation_bytes))
-    sizes = {"lora": lora, "microbatch_tokens": microbatch, "longest_row": longest}
-    return settings.model_copy(update=sizes)
-
-
-def _leaves_head(lora: LoraConfig | None) -> bool:
-    """Return whether there is an adapter and the model below can teach it: the head is alike in both."""
-    return lora is not None and lora.targets == LoraConfig().targets
+    return settings.model_copy(update={"microbatch_tokens": microbatch, "longest_row": longest})
 
 
 def tokens_of_a_pass(microbatch: int, new_tokens: int, prompt_tokens: int = TRAINED_PROMPT) -> int:
@@ -214,8 +214,9 @@ def _pass_in_words(settings: MidtrainConfig | DistillConfig) -> str:
 def _lora(asked: LoraConfig | str | None, model: ModelSize, machine: Machine) -> LoraConfig | None:
     """Take the adapter that is asked for, or the student's own; else all weights.
 
-    With `auto` these are trained only where half of the memory holds them and what recovery has beside them,
-    in midtraining too: an adapter on a midtrained model would have the clean one as a second model beside it.
+    With `auto` these are trained only where half of the memory holds them and what recovery may have beside
+    them, whatever its method and with nothing frozen, in midtraining too: an adapter on a midtrained model
+    would have the clean one as a second model beside it.
     """
     if isinstance(asked, LoraConfig):
         return asked
@@ -225,18 +226,44 @@ def _lora(asked: LoraConfig | str | None, model: ModelSize, machine: Machine) ->
         return None
     if model.quantized_bytes:
         return LoraConfig()
-    held = _held(False, model, machine) + _beside(model, machine)
+    held = _held(trained(model, None, False), None, model, machine) + _beside(model, machine)
     return None if held <= machine.usable_bytes / 2 else LoraConfig()
 
 
-def _held(adapter: bool, model: ModelSize, machine: Machine) -> float:
+def _free(
+    settings: MidtrainConfig | DistillConfig, model: ModelSize, machine: Machine, on_teacher: bool
+) -> float:
+    """Return the bytes that weights, optimizer and teacher leave for what a pass computes."""
+    count = trained(model, settings.adapter, settings.freeze_embeddings)
+    free = machine.usable_bytes - _held(count, settings.adapter, model, machine)
+    free -= (copied_bytes(settings, machine.weight_bytes) + averaged_bytes(settings)) * count
+    if second_model(settings, on_teacher=on_teacher, sharded=machine.parts > 1):
+        free -= _second_bytes(settings, model, machine)
+    return free
+
+
+def _second_bytes(settings: MidtrainConfig | DistillConfig, model: ModelSize, machine: Machine) -> float:
+    """Return the bytes of a second model, of whose layers one is there at a time if they are offloaded."""
+    weights = whole_weights(model, machine)
+    if not (is_offloaded(settings, machine) and model.layers):
+        return weights
+    return staying_bytes(weights, (model.embeddings + model.unused) * machine.weight_bytes, model.layers)
+
+
+def is_offloaded(settings: MidtrainConfig | DistillConfig, machine: Machine) -> bool:
+    """Return whether a second model's layers rest in memory beside this one."""
+    return isinstance(settings, DistillConfig) and settings.offload_teacher and machine.has_host
+
+
+def _held(count: int, lora: LoraConfig | None, model: ModelSize, machine: Machine) -> float:
     """Return the bytes of this process's part of the weights and of all that training keeps for them."""
-    if adapter:
-        whole = whole_weights(model, machine) + model.adapter * MASTER_BYTES
-    else:
-        copy = machine.weight_bytes if machine.weight_bytes < 4 else 0
-        whole = model.parameters * (MASTER_BYTES + copy)
-    return whole / machine.parts
+    return (whole_weights(model, machine) + kept_bytes(count, lora, machine)) / machine.parts
+
+
+def kept_bytes(count: int, lora: LoraConfig | None, machine: Machine) -> int:
+    """Return what training keeps of so many trained weights, beside the weights of the model."""
+    is_master = lora is None and machine.weight_bytes == 4  # the weight itself
+    return count * (MASTER_BYTES - (4 if is_master else 0))
 
 
 def _beside(model: ModelSize, machine: Machine) -> float:
@@ -248,11 +275,6 @@ def _beside(model: ModelSize, machine: Machine) -> float:
 def whole_weights(model: ModelSize, machine: Machine) -> float:
     """Return the bytes of a loaded model's weights."""
     return model.quantized_bytes or model.parameters * machine.weight_bytes
-
-
-def averaged_bytes(settings: DistillConfig) -> int:
-    """Return what a teacher that is the student's moving average holds of a trained weight; else 0."""
-    return AVERAGE_BYTES if settings.resolved_method().teacher == "self-ema" else 0
 
 
 def _microbatch(free: float, model: ModelSize, machine: Machine) -> int:

@@ -13,7 +13,7 @@ from pipelines.engines.engine_places import require_whole_teacher
 from pipelines.prompts.lengths import checkpoint_limit, smallest
 from pipelines.prompts.prompt_sources import Prompt
 from recovery.errors import InputError
-from recovery.methods.choices import FROZEN
+from recovery.methods.choices import FROZEN, ITSELF
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
@@ -70,7 +70,7 @@ class Teachers:
         from recovery.teachers.teachers import RoutedTeacher, SelfTeacher
 
         kind, limit = self._kind, self.job.settings.microbatch_tokens
-        if self.method.teacher in ("self", "self-ema"):
+        if self.method.teacher in ITSELF:
             decay = self.method.ema if self.method.teacher == "self-ema" else None
             return SelfTeacher(self.student, kind, self.method.k, limit, decay)
         if self.method.teacher == "routed":

@@ -155,6 +155,15 @@ def check_offload(settings: DistillConfig, method: Method) -> None:
         raise InputError("offload_teacher: the teacher is not in this process: leave out teacher_engine")
 
 
+def may_offload(settings: DistillConfig) -> bool:
+    """Return whether a run would take distill.offload_teacher."""
+    try:
+        check_offload(settings, settings.resolved_method())
+    except InputError:
+        return False
+    return True
+
+
 def student_writes(method: Method) -> bool:
     """Return whether the method trains on prefixes that the student samples."""
     return method.state_kind in STUDENT_BEGINS

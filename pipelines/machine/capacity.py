@@ -18,7 +18,8 @@ from pipelines.config.fitted import (
 from pipelines.config.home_settings import of_home_or_preset
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
-from pipelines.engines.engine_checks import check_offload
+from pipelines.config.training_weights import second_model
+from pipelines.engines.engine_checks import may_offload
 from pipelines.machine.gpus import USABLE, Gpu, parse_gpus
 from pipelines.machine.model_sizes import model_size, read_size
 from pipelines.machine.stage_estimates import Estimate, estimates
@@ -27,7 +28,6 @@ from recovery.errors import InputError
 from recovery.memory import GIB
 
 if TYPE_CHECKING:
-    from pipelines.config.sections.distill import DistillConfig
     from recovery.models.size import Size
 
 WORTH = 0.99  # ignore a setting that saves less than 1 %
@@ -169,7 +169,8 @@ def remedies(config: Config, processes: int) -> Iterator[tuple[str, dict[str, Se
         yield f"distill.max_new_tokens: {SHORT_ANSWER}", shorter
     if max(midtrain.microbatch_tokens, distill.microbatch_tokens) > SMALL_MICROBATCH:
         yield f"microbatch_tokens: {SMALL_MICROBATCH}", _both(microbatch_tokens=SMALL_MICROBATCH)
-    if not (distill.offload_teacher or (midtrain.lora and distill.lora)) and _may_offload(distill):
+    is_loaded = second_model(distill, on_teacher=midtrain.lora is not None)
+    if is_loaded and not distill.offload_teacher and may_offload(distill):
         yield "distill.offload_teacher: true", {"distill": {"offload_teacher": True}}
     if midtrain.lora is None or distill.lora is None:
         yield "lora: {rank: 128} in midtrain and distill", _both(lora=LoraConfig(rank=128))
@@ -179,15 +180,6 @@ def remedies(config: Config, processes: int) -> Iterator[tuple[str, dict[str, Se
 def _may_shard(config: Config) -> bool:
     """Return whether a run would take model.shard."""
     return config.model.quantize is None and config.distill.resolved_method().teacher != "self-ema"
-
-
-def _may_offload(distill: DistillConfig) -> bool:
-    """Return whether a run would take distill.offload_teacher."""
-    try:
-        check_offload(distill, distill.resolved_method())
-    except InputError:
-        return False
-    return True
 
 
 def _both(**values: Any) -> dict[str, Settings]:

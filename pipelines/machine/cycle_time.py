@@ -1,4 +1,4 @@
-"""Forecast how long a cycle takes here, by the measured speed of a product of the model's shape.
+"""Estimate how long a cycle takes here, by the measured speed of a product of the model's shape.
 
 Answers are counted at a typical length, and other work on the machine slows a cycle down. Each stage shows
 its own remaining time once it runs.
@@ -56,7 +56,7 @@ READING_SHARE, WRITING_SHARE = 0.8, 0.6
 
 
 @dataclass(frozen=True)
-class Forecast:
+class CycleTime:
     """Seconds of a cycle's stages; `further`: of a second look at behaviour, if there is one.
 
     Where a choice tries up to so many `ways`, recovery is what all of them take, each with its evaluation.
@@ -97,13 +97,13 @@ class Forecast:
         return f"; {_in_words(self.further)} more if IFEval's prompts leave behaviour open"
 
 
-def forecast(
+def estimate(
     ws: Workspace,
     job: CycleJob,
     suites: Sequence[Suite],
     recorded: Container[str] = (),
     ways: Sequence[DistillConfig | None] = (),
-) -> Forecast | None:
+) -> CycleTime | None:
     """Return how long a cycle that asks these suites takes; None where that cannot be told, as of a server
     elsewhere. The clean model's answers to `recorded` ones are taken again; further prompts may be asked.
 
@@ -130,7 +130,7 @@ def forecast(
     further = times.pop(FURTHER, 0.0)
     midtraining = timed.midtraining(job, mix, _earlier_tokens(ws, job))
     recovery = 0.0 if ways else timed.recovery(job, settings.distill)
-    found = Forecast(sum(times.values()), midtraining, recovery, further)
+    found = CycleTime(sum(times.values()), midtraining, recovery, further)
     return timed.choice(found, job, suites, ways) if ways else found
 
 
@@ -182,12 +182,12 @@ class _Timed:
 
     def choice(
         self,
-        others: Forecast,
+        others: CycleTime,
         job: CycleJob,
         suites: Sequence[Suite],
         ways: Sequence[DistillConfig | None],
-    ) -> Forecast:
-        """Return the forecast of a cycle that tries these ways, from that of its other stages.
+    ) -> CycleTime:
+        """Return the time of a cycle that tries these ways, from that of its other stages.
 
         The scores of the way that is taken are those of the recovered model. Of earlier
         documents the midtrained model is asked as well. Writing mixtures counts nothing.

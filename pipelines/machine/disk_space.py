@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.config import fitted
 from pipelines.config.fitted import ModelSize
-from pipelines.config.sections.training import LoraConfig
+from pipelines.config.training_weights import ADAPTER_BYTES, averaged_bytes, surely_trained
 from pipelines.machine import fitting, model_sizes
 from pipelines.machine.stage_memory import LASTING_BYTES
 from recovery.command_line import command
@@ -19,13 +18,15 @@ from recovery.errors import InputError
 from recovery.memory import GIB
 
 if TYPE_CHECKING:
+    from pipelines.config.sections.distill import DistillConfig
+    from pipelines.config.sections.midtrain import MidtrainConfig
+    from pipelines.config.sections.model import ModelConfig
     from pipelines.config.settings import Config
     from pipelines.runs.workspace import Workspace
     from recovery.storage.checkpoints import Checkpoint
 
 STAGES = ("midtrain", "distill")
 AT_ONCE = 3  # states: the newest two, and one that is being written
-ADAPTER_BYTES = 4  # of an adapter's weight, stored or loaded
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def require_space(
                 f"saved state and its checkpoint: remove what is no longer needed (`{prune}` lists it), "
                 "or take a --home on another disk"
             )
-    if min(free) < (most := in_all(found, further) + mixtures * _whole(settings, size)):
+    if min(free) < (most := in_all(found, further) + mixtures * _whole(size, settings.model)):
         ws.progress.say(
             f"  disk         {gib(min(free))} are free, states and checkpoints take {gib(most)} at most: "
             f"`{prune}` lists what is no longer needed"
@@ -104,12 +105,12 @@ def written(settings: Config, size: ModelSize, stages: Sequence[str]) -> list[Wr
     """Return what each of the stages writes, one after the other, from a student of that size."""
     found = []
     for stage in stages:
-        lora = _adapter(settings, size, stage)
+        training = fitting.fitted_stage(settings, size, fitting.this_machine(settings.model), stage)
         mixture = 0
-        if lora and not size.rank:  # else the student's adapter is trained on, here and from here on
-            size = replace(size, rank=lora.rank)
-            mixture = _whole(settings, size) if stage == "distill" and settings.distill.merge else 0
-        found.append(replace(_written(settings, size, stage, lora), mixture=mixture))
+        if training.adapter and not size.rank:  # else the student's adapter is trained on
+            size = replace(size, rank=training.adapter.rank)
+            mixture = _whole(size, settings.model) if stage == "distill" and settings.distill.merge else 0
+        found.append(replace(_written(stage, training, size, settings.model), mixture=mixture))
     return found
 
 
@@ -120,42 +121,23 @@ def in_all(found: Sequence[Written], further: int = 0) -> int:
     return states + sum(one.stays for one in found) + further * largest
 
 
-def _whole(settings: Config, size: ModelSize) -> int:
+def _whole(size: ModelSize, model: ModelConfig) -> int:
     """Return the bytes of a checkpoint of all weights."""
     import torch
 
-    return size.parameters * settings.model.number_bytes(torch.cuda.is_available())
+    return size.parameters * model.number_bytes(torch.cuda.is_available())
 
 
-def _adapter(settings: Config, size: ModelSize, stage: str) -> LoraConfig | None:
-    """Return the adapter that a stage's settings ask for, by the memory where they leave it open."""
-    lora = settings.midtrain.lora if stage == "midtrain" else settings.distill.lora
-    if not isinstance(lora, str):
-        return lora
-    return fitting.fitted_stage(settings, size, fitting.this_machine(settings.model), stage).adapter
-
-
-def _written(settings: Config, size: ModelSize, stage: str, lora: LoraConfig | None) -> Written:
-    import torch
-
-    training = settings.midtrain if stage == "midtrain" else settings.distill
-    if size.rank:
-        trained = adapter_weights(size, size.rank, lora)
+def _written(
+    stage: str, training: MidtrainConfig | DistillConfig, size: ModelSize, model: ModelConfig
+) -> Written:
+    trained = surely_trained(size, training.adapter, training.freeze_embeddings)
+    if training.adapter:
         checkpoint = ADAPTER_BYTES * trained
     else:
-        trained = size.parameters - (size.embeddings if training.freeze_embeddings else 0)
-        checkpoint = size.parameters * settings.model.number_bytes(torch.cuda.is_available())
-    averaged = fitted.averaged_bytes(settings.distill) if stage == "distill" else 0
-    state = (LASTING_BYTES + averaged) * trained
+        checkpoint = _whole(size, model)
+    state = (LASTING_BYTES + averaged_bytes(training)) * trained
     return Written(stage, state, _states(training.save_every, training.steps), checkpoint)
-
-
-def adapter_weights(size: ModelSize, rank: int, lora: LoraConfig | None) -> int:
-    """Return the weights of an adapter of a rank; 0 on modules of its own, whose sizes are not known."""
-    usual = LoraConfig()
-    if lora and lora.targets != usual.targets:
-        return 0
-    return size.adapter * rank // usual.rank
 
 
 def _states(save_every: int, steps: int | None) -> int:

@@ -139,4 +139,11 @@ def this_machine(model: ModelConfig) -> Machine:
         total = torch.cuda.get_device_properties(0).total_memory
         return Machine(gpus.USABLE * total, weight_bytes, parts, whole_bytes=total)
     whole = main_memory() / launched_here()
-    return Machine(USABLE_CPU * whole, weight_bytes, parts, pass_tokens=CPU_MICROBATCH, whole_bytes=whole)
+    return Machine(
+        USABLE_CPU * whole,
+        weight_bytes,
+        parts,
+        pass_tokens=CPU_MICROBATCH,
+        whole_bytes=whole,
+        has_host=False,
+    )

@@ -9,13 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
-from pipelines.config.fitted import Machine, ModelSize
+from pipelines.config.fitted import Machine, ModelSize, is_offloaded, kept_bytes
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.sections.training import LoraConfig
-from pipelines.engines.engine_checks import INPROCESS
+from pipelines.config.training_weights import (
+    ADAPTER_BYTES,
+    averaged_bytes,
+    copied_bytes,
+    has_other_teachers,
+    second_model,
+    surely_trained,
+)
+from pipelines.engines.engine_checks import may_offload
 from pipelines.machine import fitting
-from pipelines.machine.disk_space import ADAPTER_BYTES, adapter_weights, gib
+from pipelines.machine.disk_space import gib
 from recovery.errors import InputError
 from recovery.launch_env import launched
 
@@ -47,7 +55,8 @@ class Held:
     shortest_pass: float
     lora: LoraConfig | None
     fresh: bool = True  # the adapter is not the one that the first student has
-    taught: bool = False  # by a second model
+    taught: bool = False  # by a second model, or a copy of the student
+    may_offload: bool = False  # the second model's layers
     beside_clean: bool = False  # while that one answers or is compared with, before there is an optimizer
     undivided: bool = False  # the student alone, before it is sharded
     rank_bytes: float = 0.0  # of an adapter and its optimizer, for each rank
@@ -135,40 +144,38 @@ def _during(
 ) -> Held:
     """Return what is held while a stage trains."""
     lora, size = training.adapter, student.size
-    taught = _is_taught(training) and not (lora and student.below == teacher)
-    weights = _weights(size, machine)
-    master = fitted.MASTER_BYTES
-    if lora is None and machine.weight_bytes == 4:
-        master -= 4  # the weight itself
+    second = second_model(training, on_teacher=False, sharded=machine.parts > 1)
+    second = second and not (_may_stand_in(training, student, teacher) or is_offloaded(training, machine))
+    weights, trained = _weights(size, machine), _trained(training, student)
+    itself = (copied_bytes(training, machine.weight_bytes) + averaged_bytes(training)) * trained
+    one_rank = (lora or LoraConfig()).model_copy(update={"rank": 1})
     return Held(
         stage,
-        models=weights * (1 + taught),
-        lasting=(weights + master * _trained(training, student)) / machine.parts + weights * taught,
+        models=weights * (1 + second),
+        lasting=(weights + kept_bytes(trained, lora, machine)) / machine.parts + weights * second + itself,
         shortest_pass=_shortest(training) * size.activation_bytes,
         lora=lora,
-        taught=taught,
-        rank_bytes=fitted.MASTER_BYTES * adapter_weights(size, 1, lora) / machine.parts,
+        taught=second or itself > 0,
+        may_offload=isinstance(training, DistillConfig) and second and may_offload(training),
+        rank_bytes=fitted.MASTER_BYTES * surely_trained(size, one_rank, False) / machine.parts,
         four_bits=size.four_bits / weights,
     )
 
 
 def _trained(training: MidtrainConfig | DistillConfig, student: Student) -> int:
     """Return the weights that are trained; 0 for an adapter on modules whose sizes are not known."""
-    size, lora = student.size, training.adapter
-    if lora is None:
-        return size.parameters - size.unused - (size.embeddings if training.freeze_embeddings else 0)
-    if size.rank:
+    if training.adapter and student.size.rank:
         return student.adapter
-    return adapter_weights(size, lora.rank, lora)
+    return surely_trained(student.size, training.adapter, training.freeze_embeddings)
 
 
-def _is_taught(training: MidtrainConfig | DistillConfig) -> bool:
-    """Return whether a checkpoint is sure to teach out of this process's memory."""
-    if isinstance(training, MidtrainConfig):
-        return training.method == "passage"
-    method = training.resolved_method()
-    teaches = method.teacher == "base" and training.teacher_engine == INPROCESS
-    return (teaches or method.anchor_beta > 0) and not training.offload_teacher
+def _may_stand_in(training: MidtrainConfig | DistillConfig, student: Student, clean: str) -> bool:
+    """Return whether a student may be its teacher when its adapter is off: other teachers are not known."""
+    if not training.adapter:
+        return False
+    if isinstance(training, MidtrainConfig) or training.resolved_method().anchor_beta:
+        return student.below == clean
+    return student.below == clean or has_other_teachers(training)
 
 
 def _before(
@@ -185,6 +192,7 @@ def _before(
         lasting=models + adapter,
         shortest_pass=0.0,
         taught=False,
+        may_offload=False,
         beside_clean=loads,
         undivided=not loads,
     )
@@ -221,7 +229,7 @@ def ways_out(one: Held, model: ModelConfig, machine: Machine, gpus: int) -> list
     ways = (
         (adapter, f"an adapter ({one.stage}.lora: {{rank: {rank}}})"),
         (rank > 0 and not adapter, f"a lower rank (lora: {{rank: {rank}}} in midtrain and distill)"),
-        (one.taught and one.stage == "distill" and gpus > 0, "distill.offload_teacher: true"),
+        (one.may_offload and gpus > 0, "distill.offload_teacher: true"),
         (one.beside_clean, "a mix without chat (midtrain.mix), with midtrain.forecast_every: 0"),
         (whole and not adapter and _fits_in_four_bits(one, machine), "model.quantize: nf4"),
         (fits and not model.quantize and gpus > launched(), "model.shard: true with more processes"),

@@ -98,11 +98,12 @@ def model_size(size: Size, settings: ModelConfig, gpu: bool = True) -> ModelSize
     four_bits = size.weight_bytes(True, number_bytes)
     return ModelSize(
         parameters=size.parameters,
-        adapter=size.adapter(LoraConfig().rank),
+        adapter=size.adapter_weights(LoraConfig().rank),
         activation_bytes=round(number_bytes * activations),
         cache_bytes=max(1, round(number_bytes * cache)),
         quantized_bytes=four_bits if settings.quantize else 0.0,
         embeddings=size.embeddings,
         unused=size.unused,
         four_bits=four_bits,
+        layers=size.layers,
     )

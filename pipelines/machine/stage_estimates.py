@@ -9,8 +9,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipelines.config import fitted
-from pipelines.machine.disk_space import ADAPTER_BYTES
+from pipelines.config.training_weights import (
+    ADAPTER_BYTES,
+    averaged_bytes,
+    copied_bytes,
+    second_model,
+    staying_bytes,
+)
 from pipelines.machine.gpus import Gpu
 from pipelines.machine.stage_memory import (
     LASTING_BYTES,
@@ -70,7 +75,7 @@ def estimates(size: Size, gpu: Gpu, job: PlannedWork) -> list[Estimate]:
 def _midtrain(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     settings = job.config.midtrain
     memory = training_memory(size, job, "midtrain")
-    if settings.method == "passage" and not job.lora("midtrain"):
+    if second_model(settings, on_teacher=True):
         memory["teacher"] = job.weights(size)
     longest = job.config.distill.max_new_tokens
     tokens = midtraining_tokens(settings, settings.mix.at_first, job.document_tokens, _usual(job), longest)
@@ -130,25 +135,27 @@ def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
 
 def _teacher_memory(size: Size, job: PlannedWork) -> dict[str, float]:
     """Return what is there of a teacher all the time: its weights, and a moving average in fp32."""
-    memory = {"teacher": _teacher_bytes(size, job)}
-    if averaged := fitted.averaged_bytes(job.config.distill):
-        memory["the teacher's average"] = float(averaged * trained_weights(size, job, "distill"))
+    settings, trained = job.config.distill, trained_weights(size, job, "distill")
+    memory = {"teacher": _second_bytes(size, job) + copied_bytes(settings, 2) * trained}
+    if averaged := averaged_bytes(settings):
+        memory["the teacher's average"] = float(averaged * trained)
     return memory
 
 
-def _teacher_bytes(size: Size, job: PlannedWork) -> float:
-    """Return the teacher's weights: none if it is the student without its adapter, one layer if offloaded."""
-    if job.lora("midtrain") and job.lora("distill"):
+def _second_bytes(size: Size, job: PlannedWork) -> float:
+    """Return the weights of a second model: none if there is none, those of one layer if it is offloaded."""
+    settings, on_clean = job.config.distill, job.lora("midtrain") is not None
+    if not second_model(settings, on_teacher=on_clean, sharded=job.parts > 1):
         return 0.0
-    layers = job.weights(size) - 2.0 * size.embeddings
-    resting = layers - layers / size.layers if job.config.distill.offload_teacher else 0.0
-    return job.weights(size) - resting
+    weights = job.weights(size)
+    if not settings.offload_teacher:
+        return weights
+    return staying_bytes(weights, 2.0 * (size.embeddings + size.unused), size.layers)
 
 
 def _lasting_bytes(size: Size, job: PlannedWork) -> float:
     """Return what the distillation's optimizer holds between updates."""
-    parts = job.processes if job.config.model.shard else 1
-    return LASTING_BYTES * trained_weights(size, job, "distill") / parts
+    return LASTING_BYTES * trained_weights(size, job, "distill") / job.parts
 
 
 def _distilling_seconds(size: Size, gpu: Gpu, job: PlannedWork, at_once: float) -> float | None:

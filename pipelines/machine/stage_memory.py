@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pipelines.config import fitted
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
+from pipelines.config.training_weights import trained
 
 if TYPE_CHECKING:
     from recovery.methods.method import Method
@@ -41,6 +42,11 @@ class PlannedWork:
     prompt_tokens: int = fitted.TRAINED_PROMPT
     answer_tokens: int = 400
 
+    @property
+    def parts(self) -> int:
+        """The processes over which weights, gradients and optimizer are sharded."""
+        return self.processes if self.config.model.shard else 1
+
     def lora(self, stage: str) -> LoraConfig | None:
         found: LoraConfig | None = getattr(self.config, stage).lora
         return found
@@ -54,8 +60,7 @@ def training_memory(size: Size, job: PlannedWork, stage: str) -> dict[str, float
     """Return the memory of a training, independent of its data."""
     lora = job.lora(stage)
     checkpointing = job.config.model.checkpoints_gradients(gpu=True)
-    trained = trained_weights(size, job, stage)
-    parts = job.processes if job.config.model.shard else 1
+    count = trained_weights(size, job, stage)
     tokens = tokens_of_a_pass(job, stage)
     plain = training_bytes(size, checkpointing)
     adapted = _with_adapter(size, checkpointing, lora)
@@ -64,8 +69,8 @@ def training_memory(size: Size, job: PlannedWork, stage: str) -> dict[str, float
     head = _head(size, job, stage)
     loss = _loss_bytes(size, job, stage) + LOSS_HEAD_BYTES * head
     memory = {
-        "weights": job.weights(size) / parts,
-        "gradients and optimizer": trained * (LASTING_BYTES + GRADIENT_BYTES) / parts,
+        "weights": job.weights(size) / job.parts,
+        "gradients and optimizer": count * (LASTING_BYTES + GRADIENT_BYTES) / job.parts,
         # Frozen weights need no inputs for their gradients: an adapted model may keep less than a plain one.
         "activations": tokens * min(plain.kept, adapted.kept),
         "the adapter's activations": tokens * max(0.0, adapted.kept - plain.kept)
@@ -74,7 +79,7 @@ def training_memory(size: Size, job: PlannedWork, stage: str) -> dict[str, float
         "going back through the layers, beyond the loss": max(0.0, going_back + 2.0 * head - loss),
     }
     # bf16 gradients are complete only when a pass's activations are gone; adapters have fp32 ones alone.
-    gradients = 0.0 if lora else 2.0 * trained / parts + going_back
+    gradients = 0.0 if lora else 2.0 * count / job.parts + going_back
     busy = sum(memory[name] for name in BUSY)
     memory["gradients of a pass, beyond activations"] = max(0.0, gradients - busy)
     return memory
@@ -89,11 +94,7 @@ def tokens_of_a_pass(job: PlannedWork, stage: str) -> int:
 
 
 def trained_weights(size: Size, job: PlannedWork, stage: str) -> int:
-    lora = job.lora(stage)
-    settings = getattr(job.config, stage)
-    if lora:
-        return size.adapter(lora.rank)
-    return size.parameters - (size.embeddings if settings.freeze_embeddings else 0)
+    return trained(size, job.lora(stage), getattr(job.config, stage).freeze_embeddings)
 
 
 def _head(size: Size, job: PlannedWork, stage: str) -> int:

@@ -14,6 +14,7 @@ from recovery.methods.dials import Dials
 from recovery.methods.rules import check, refuse, suggest
 
 OFF = ("none", "off", "false")  # YAML reads `off` as false
+MAIN = ("states", "signal", "teacher", "context")  # the dials that each row of the table sets
 
 
 @dataclass(frozen=True)
@@ -27,28 +28,48 @@ class Method(Dials):
         """Return the answers to each prompt of a step: as many as asked for, but a whole group."""
         return max(asked, self.group_size)
 
-    def row(self) -> dict[str, str]:
+    def row(self) -> dict[str, Any]:
         """Return the row of `recover methods`."""
-        names = ("name", "states", "signal", "teacher", "context", "rails", "source", "summary", "keeps")
-        return {name: getattr(self, name) for name in names}
+        names = ("name", *MAIN, "rails", "source", "summary", "keeps")
+        return {name: getattr(self, name) for name in names} | {"dials": self.further_dials()}
+
+    def further_dials(self) -> dict[str, Any]:
+        """Return the dials that differ from their default, beside the main ones."""
+        return {
+            name: getattr(self, name)
+            for name, dial in dials().items()
+            if name not in MAIN and getattr(self, name) != dial.default
+        }
 
 
-def dials() -> dict[str, str]:
-    """Return every dial with its one-line documentation."""
-    return {name: dial.metadata["doc"] for name, dial in _dials().items()}
+def dials() -> dict[str, Field[Any]]:
+    """Return every dial by its name; the metadata hold its one-line documentation and its limits."""
+    return {dial.name: dial for dial in fields(Method) if dial.metadata}
+
+
+def dial_rows() -> list[dict[str, str]]:
+    """Return every dial as text: its default, and what it does, with the names that it may have, if any."""
+    rows = []
+    for name, dial in dials().items():
+        default = "by row" if name in MAIN else in_words(dial.default)
+        choices = ", ".join(dial.metadata.get("choices", ()))
+        what = f"{dial.metadata['doc']} ({choices})" if choices else dial.metadata["doc"]
+        rows.append({"dial": name, "default": default, "what": what})
+    return rows
+
+
+def in_words(value: Any) -> str:
+    """Format a dial's value as it is set."""
+    return f"{value:g}" if isinstance(value, float) else str(value).lower()
 
 
 def set_dials(method: Method, values: dict[str, Any]) -> Method:
     """Return the method with some dials changed; text is parsed ('none' or 'off' clears a clip)."""
-    known = _dials()
+    known = dials()
     for name in values:
         if name not in known:
             raise InputError(f"no dial is called {name!r}{suggest(name, known)}: use {', '.join(known)}")
     return replace(method, **{name: _parse(method, known[name], value) for name, value in values.items()})
-
-
-def _dials() -> dict[str, Field[Any]]:
-    return {dial.name: dial for dial in fields(Method) if dial.metadata}
 
 
 def _parse(method: Method, dial: Field[Any], value: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from recovery.errors import InputError
 from recovery.methods.choices import (
     EXACT,
+    ITSELF,
     LABELS,
     STATES,
     STUDENT_STATES,
@@ -90,9 +91,7 @@ _RULES: dict[str, Test] = {
         m.state_kind in TEACHER_WRITES and m.teacher == "none"
     ),
     "a model that teaches itself without a context agrees with itself (the loss is 0): "
-    "set context": lambda m: (
-        m.teacher in ("self", "self-ema") and m.context == "none" and m.signal in TEACHER_SIGNALS
-    ),
+    "set context": lambda m: m.teacher in ITSELF and m.context == "none" and m.signal in TEACHER_SIGNALS,
     "an advantage is unbiased only on tokens that the student sampled, and states={states} holds "
     "others: use states=student, or an exact signal (reverse_kl, forward_kl, jsd)": lambda m: (
         m.has_policy_gradient and m.state_kind not in ("student", "teacher-mix")

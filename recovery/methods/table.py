@@ -16,7 +16,7 @@ context  what only the teacher sees:  demonstrations | rules | system | answer |
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -77,7 +77,14 @@ ROWS = (
            "Kujanpää 2025, prompt distillation", "answer questions about a document as with it in view"),
 )
 # fmt: on
-METHODS: dict[str, Method] = {row.name: replace(row, keeps=KEEPS[row.name]) for row in ROWS}
+
+
+def by_name(rows: Sequence[Method]) -> dict[str, Method]:
+    """Return the rows by name, each with what it keeps of its source where that is written."""
+    return {row.name: replace(row, keeps=KEEPS.get(row.name, "")) for row in rows}
+
+
+METHODS = by_name(ROWS)
 
 
 def get(name: str) -> Method:

@@ -81,7 +81,7 @@ class Size:
         """Count what decoding holds for a row of so many tokens; by the widths where that fails."""
         return decoding_of(self.empty, tokens) or _by_widths(self.cache_numbers, self.layers, tokens)
 
-    def adapter(self, rank: int) -> int:
+    def adapter_weights(self, rank: int) -> int:
         """Return the number of weights of a LoRA adapter on every matrix of the decoder's layers."""
         return sum(matrix.copies * rank * (matrix.inputs + matrix.outputs) for matrix in self.matrices)
 

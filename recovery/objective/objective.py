@@ -179,24 +179,28 @@ class Objective:
     def _direct(self, view: ChunkLogprobs) -> Tensor:
         """Return the part of the loss that is differentiated directly: a label loss or a divergence."""
         method = self.method
-        student_NV = view.student_NV
-        teacher_NV = view.teacher_NV
         if view.loss_N is not None:
             return method.lam * view.loss_N
         if method.signal in LABELS:
             return divergences.label_loss(view.student_N, reweighted=method.signal == "label_dft")
         if method.signal in ("reward", "sampled_reverse_kl"):
             return torch.zeros_like(view.student_N)
+        return method.lam * self._divergence(view)
+
+    def _divergence(self, view: ChunkLogprobs) -> Tensor:
+        """Return the divergence between student and teacher at each token that the signal names."""
+        method = self.method
+        student_NV, teacher_NV = view.student_NV, view.teacher_NV
         if method.signal == "topk_reverse_kl":
             ids_NK, teacher_NK = _topk(view, method.k)
-            value_N = divergences.topk_reverse_kl(student_NV, ids_NK, teacher_NK, method.tail)
-        elif method.signal == "jsd":
-            value_N = divergences.exact_jsd(student_NV, teacher_NV, method.beta, method.entry_clip)
-        elif method.signal == "forward_kl":
-            value_N = divergences.exact_forward_kl(student_NV, teacher_NV, method.entry_clip)
-        else:
-            value_N = divergences.exact_reverse_kl(student_NV, teacher_NV, method.entry_clip)
-        return method.lam * value_N
+            return divergences.topk_reverse_kl(student_NV, ids_NK, teacher_NK, method.tail)
+        if method.signal == "jsd":
+            return divergences.exact_jsd(student_NV, teacher_NV, method.beta, method.entry_clip)
+        if method.signal == "forward_kl":
+            return divergences.exact_forward_kl(student_NV, teacher_NV, method.entry_clip)
+        if method.signal == "reverse_kl":
+            return divergences.exact_reverse_kl(student_NV, teacher_NV, method.entry_clip)
+        raise NotImplementedError(f"signal={method.signal}: the objective has no loss for it")
 
     def _advantage(self, view: ChunkLogprobs, stats: dict[str, Tensor]) -> Tensor:
         """Return lam * [log q - log p (+ KL)] + (1 - lam) * the reward's advantage, detached."""

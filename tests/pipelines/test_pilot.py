@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from db.reads import queries
+from evals import jsonl
 from pipelines.cli.pilot import pilot_text
 from pipelines.config.jobs import PilotJob
 from pipelines.config.narrow_midtraining import effective_passes, narrowed
 from pipelines.config.sections.midtrain import MidtrainConfig, Mix
 from pipelines.config.sections.training import OptimizerConfig
+from pipelines.corpus import documents
 from pipelines.corpus.reading.superseded_list import SUPERSEDED, patterns
 from pipelines.job_from_options.inputs import newest_midtrained
 from pipelines.job_from_options.pilot import parse_rates, pilot_job
@@ -210,6 +213,16 @@ def test_a_share_of_the_documents_is_seen_as_often_in_as_many_steps() -> None:
 
 def test_a_pattern_of_what_is_left_out_of_the_folder_does_not_leave_out_the_sample() -> None:
     assert narrowed(config(reading={"leave_out": ["*.jsonl"]}), 0.25).reading.leave_out == []
+
+
+def test_the_sample_is_read_whatever_limits_its_documents_had(tmp_path: Path) -> None:
+    """It is one file: of small documents larger than each may be."""
+    sample = [{"text": f"{number} " + 1000 * "many words "} for number in range(200)]
+    jsonl.write(tmp_path / "documents.jsonl", sample)
+    planned = config(reading={"largest_text_mib": 1, "near_duplicates": "skip"})
+    with pytest.raises(InputError, match="larger than 1 MiB"):
+        documents.read_corpus(tmp_path, planned.reading.limits)
+    assert len(documents.read_corpus(tmp_path, narrowed(planned, 0.25).reading.limits).texts) == 200
 
 
 def test_few_earlier_documents_are_mixed_in_as_the_whole_midtraining_does(

@@ -151,6 +151,11 @@ class DistillConfig(Section):
     def adapter(self) -> LoraConfig | None:
         return fitted_adapter(self.lora)
 
+    @property
+    def teaches_in_process(self) -> bool:
+        """Whether the teacher is a model of this process, not an engine's."""
+        return self.teacher_engine == "inprocess"
+
     def resolved_method(self) -> Method:
         """Return the row of the table of methods, with the dials that are set."""
         return with_dials(self.method, self.dials)

@@ -66,20 +66,22 @@ class ReadingConfig(Section):
 
     strict: bool = Field(default=False, description="stop at the first file that cannot be read")
     largest_text_mib: int = Field(
-        default=4096, ge=1, description="largest text, jsonl or csv file, unpacked; they are streamed"
+        default=Limits.largest_text_mib,
+        ge=1,
+        description="largest text, jsonl or csv file, unpacked; they are streamed",
     )
     largest_file_mib: int = Field(
-        default=256,
+        default=Limits.largest_file_mib,
         ge=1,
         description="largest html, man, latex, ipynb, pdf, docx or pptx file, and the most text it may give",
     )
     seconds_per_file: int = Field(
-        default=60,
+        default=Limits.seconds_per_file,
         ge=1,
         description="processor time for 64 MiB of such a file's text, parsed by a limited process",
     )
-    memory_mib: int = Field(default=1024, ge=256, description="memory of that process")
-    workers: int = Field(default=0, ge=0, description="such processes; 0: one a core, at most 4")
+    memory_mib: int = Field(default=Limits.memory_mib, ge=256, description="memory of that process")
+    workers: int = Field(default=Limits.workers, ge=0, description="such processes; 0: one a core, at most 4")
     near_duplicates: Literal["keep", "skip"] = Field(
         default="keep", description="files nearly equal to an earlier one; reported in either case"
     )

@@ -27,6 +27,7 @@ from pipelines.cli.setting_options import SettingOption
 from pipelines.config import settings
 from pipelines.runs.workspace import Workspace
 from pipelines.writing.self_prompts import GOES_ON
+from recovery.methods import method
 from tests.support import tiny
 from tests.support.commands import (
     QUESTION,
@@ -165,7 +166,22 @@ def test_methods_are_a_list_of_rows(recover: Recover) -> None:
     rows = {row["name"]: row for row in said.json}
     assert {"opd", "opd-sampled", "sft"} <= set(rows)
     assert {"name", "states", "signal", "teacher", "context", "rails", "source"} <= set(rows["opd"])
-    assert "opd-sampled" in recover("methods").out
+    assert rows["opd"]["dials"] == {} and rows["asft"]["dials"] == {
+        "anchor_beta": 0.1,
+        "anchor_kl": "forward",
+    }
+    lines = recover("methods").out.splitlines()
+    (row,) = (line.split() for line in lines if line.startswith("opd-sampled "))
+    assert row[1:7] == ["student", "sampled_reverse_kl", "base", "none", "ratio_clip=0.2", "epochs=2"]
+
+
+def test_methods_end_with_every_dial_and_what_it_does(recover: Recover) -> None:
+    _, dials = recover("methods").out.split("\n\n")
+    found = {line.split()[0]: " ".join(line.split()[1:]) for line in dials.splitlines()[1:]}
+    assert found["ema"] == "0.95 decay of the moving-average teacher at each step"
+    assert found["ratio_clip"].startswith("none PPO: ") and found["signal"].startswith("by row training")
+    assert found["tail"] == "bucket topk: mass outside the k entries (bucket, renormalise)"
+    assert set(found) == set(method.dials())
 
 
 def test_the_evaluated_checkpoint_is_named_with_its_aliases(

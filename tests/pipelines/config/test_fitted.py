@@ -163,7 +163,8 @@ def test_a_microbatch_holds_the_longest_answer_which_a_pass_holds_anyway(
 
 
 def test_a_teacher_that_is_a_moving_average_takes_four_bytes_of_a_trained_weight_more() -> None:
-    """1,000 million weights: 18 bytes each in training, 2 and 4 in the teacher; 30 million in an adapter."""
+    """1,000 million weights: 18 bytes each in training, 2 and 4 in the teacher; 30 million in an adapter, of
+    which alone the teacher has a copy, of 4 bytes each, and the average."""
     model = ModelSize(10**9, 30 * 10**6, activation_bytes=10**6, cache_bytes=1)
     plain, averaged = (
         DistillConfig(prompts="p", optimizer=OPTIMIZER, method=method, lora="auto", max_new_tokens=16)
@@ -177,7 +178,7 @@ def test_a_teacher_that_is_a_moving_average_takes_four_bytes_of_a_trained_weight
     assert rows == [40_000, 36_000]
     adapted = averaged.model_copy(update={"lora": LoraConfig()})
     row = fitted.fit_distillation(adapted, model, Machine(60e9)).longest_row
-    assert row == 60_000 - 2_000 - 480 - 2_000 - 120
+    assert row == 60_000 - 2_000 - 480 - 120 - 120
 
 
 def test_an_adapter_on_its_teacher_leaves_the_memory_of_a_second_model() -> None:
@@ -195,6 +196,30 @@ def test_an_adapter_on_its_teacher_leaves_the_memory_of_a_second_model() -> None
     beside = [row("opd", usual, on_teacher=False), row("opd", head), row("opd-multi", usual)]
     assert beside == [60_000 - 2_000 - 480 - 2_000] * 3
     assert row("opd", None) == 60_000 - 18_000 - 2_000
+
+
+def test_rows_are_as_long_as_the_memory_holds_beside_what_a_method_loads() -> None:
+    """1,000 million weights, 18 bytes each in training; a vision tower of 100 million of them is not trained,
+    nor are 200 million of frozen embeddings. Of an offloaded teacher one of 4 layers is there."""
+    model = ModelSize(
+        10**9, 30 * 10**6, activation_bytes=10**6, cache_bytes=1, embeddings=2 * 10**8, unused=10**8, layers=4
+    )
+
+    def row(method: str = "opd", has_host: bool = True, **values: Any) -> int:
+        settings = DistillConfig(prompts="p", optimizer=OPTIMIZER, method=method, max_new_tokens=16, **values)
+        machine = Machine(60e9, has_host=has_host)
+        return fitted.fit_distillation(settings, model, machine).longest_row
+
+    alone = 60_000 - 2_000 - 16 * 900
+    assert row("sft") == row("rl") == alone
+    assert row() == row("asft") == alone - 2_000
+    assert row(teacher_engine="server") == alone
+    assert row(freeze_embeddings=True) == 60_000 - 2_000 - 16 * 700 - 2_000
+    assert row(offload_teacher=True) == alone - (2 * 300 + 1_400 // 4)
+    assert row(has_host=False, offload_teacher=True) == row()  # no other memory to rest in
+    adapter = 60_000 - 2_000 - 16 * 15
+    assert row("sft", lora=LoraConfig(rank=64)) == adapter
+    assert row("opcd", lora=LoraConfig(rank=64)) == adapter - 4 * 15  # its copy shares what is frozen
 
 
 def test_an_adapter_on_the_clean_model_reads_passages_without_a_second_model() -> None:
@@ -241,7 +266,7 @@ def test_shards_leave_the_memory_of_what_the_other_processes_hold() -> None:
     """8.19 billion weights, 18 bytes each in training: 147 GB on one GPU of 80, 18 GB on each of eight."""
     size = model_size(read_size("8B"), RECOMPUTING)
     alone, eight = (Machine(0.92 * 80 * 2**30, parts=parts) for parts in (1, 8))
-    assert fitted._held(False, size, eight) == 18 * 8_190_735_360 / 8
+    assert fitted._held(size.parameters, None, size, eight) == 18 * 8_190_735_360 / 8
     for machine, row in ((alone, 256), (eight, 4096)):
         found = fit_to_corpus(fitted.fit_midtraining(midtraining(), size, machine), 2_000_000, 0.7)
         assert found.row_tokens == row <= found.microbatch_tokens

@@ -12,8 +12,11 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from evals import verdict
 from pipelines.config import settings
-from pipelines.config.sections.midtrain import Mix
+from pipelines.config.sections.eval import EvalConfig
+from pipelines.config.sections.midtrain import Mix, ReadingConfig
+from pipelines.corpus.reading.formats import Limits
 from recovery.errors import InputError
 
 TEXT = settings.preset_text("microworld")
@@ -34,6 +37,11 @@ def test_every_shipped_preset_parses_and_names_a_method_that_exists(name: str) -
     assert found.distill.resolved_method().name == found.distill.method
     assert found.model.path
     assert found.midtrain.mix.new > 0
+
+
+def test_margins_and_limits_that_no_settings_name_are_those_of_what_uses_them() -> None:
+    assert EvalConfig().margins() == verdict.margins_by_axis(None)
+    assert ReadingConfig().limits == Limits()
 
 
 def test_the_presets_of_a_real_model_and_of_the_microworld_are_shipped() -> None:

@@ -287,7 +287,7 @@ def test_a_cycle_reads_the_same_from_what_another_cycle_recorded(
         monkeypatch.setattr(ws.progress, "say", said.append)
         foreseen: list[set[str]] = []
         monkeypatch.setattr(
-            cycle_time, "forecast", lambda ws, job, suites, recorded, ways: foreseen.append(set(recorded))
+            cycle_time, "estimate", lambda ws, job, suites, recorded, ways: foreseen.append(set(recorded))
         )
         rows, texts = [], []
         for changes in ({}, {}, {"eval.reuse": False}):

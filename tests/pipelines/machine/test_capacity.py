@@ -97,7 +97,7 @@ def test_adapter_weights_are_those_that_peft_makes(tmp_path: Path, family: str) 
     chat = load(ModelSpec(str(families.save(families.named(family), tmp_path / "m"))))
     size = size_of(chat.model)
     add_lora(chat, LoraSpec(rank=4))
-    assert size.adapter(4) == sum(p.numel() for p in chat.model.parameters() if p.requires_grad)
+    assert size.adapter_weights(4) == sum(p.numel() for p in chat.model.parameters() if p.requires_grad)
     assert size_of(chat.model) == size
 
 
@@ -168,7 +168,7 @@ def test_the_shipped_preset_fits_the_gpu_that_it_names() -> None:
 def test_the_untrained_student_alone_answers_the_chat(shard: bool, processes: int) -> None:
     """Whole, with its adapter, as it is not sharded yet: no second model lies beside it."""
     job = stage_memory.PlannedWork(settings(shard=shard), processes)
-    whole = 2 * EIGHT.parameters + 4 * EIGHT.adapter(128)
+    whole = 2 * EIGHT.parameters + 4 * EIGHT.adapter_weights(128)
     chats = stage_memory.Sampled(REAL.midtrain.chat_prompts, REAL.midtrain.chat_prompts, 2048)
     room = GPUS["H100"].usable_bytes - whole
     sampling = stage_memory.sampling_memory(EIGHT, chats, room, job)
@@ -363,6 +363,39 @@ def test_an_adapter_needs_no_second_teacher() -> None:
     assert full.memory["teacher"] == 2 * 8_190_735_360
 
 
+@pytest.mark.parametrize(
+    ("changes", "layers"),
+    [
+        ({"distill.method": "sft"}, 0),
+        ({"distill.method": "rl"}, 0),
+        ({"distill.method": "opd-topk", "distill.teacher_engine": "server"}, 0),
+        ({"distill.method": "asft"}, 36),
+        ({"distill.offload_teacher": True}, 1),
+    ],
+)
+def test_a_teacher_is_planned_where_one_is_loaded(changes: dict[str, Any], layers: int) -> None:
+    """8B has 36 layers, and 151,936 rows of 4,096 twice, which are not offloaded."""
+    whole = capacity.both_trainings(changed(REAL, changes), lora=None)
+    found = estimates(EIGHT, GPUS["H100"], stage_memory.PlannedWork(whole))[1].memory["teacher"]
+    ends = 2 * EIGHT.embeddings
+    expected = ends + (2 * EIGHT.parameters - ends) * layers / 36 if layers else 0
+    assert found == pytest.approx(expected)
+
+
+def test_a_student_that_teaches_itself_copies_its_adapter_alone() -> None:
+    config = changed(REAL, {"distill.method": "opcd", "midtrain.lora": None})
+    found = estimates(EIGHT, GPUS["H100"], stage_memory.PlannedWork(config))[1].memory["teacher"]
+    assert found == 4 * EIGHT.adapter_weights(128)
+
+
+def test_no_training_of_a_vision_tower_is_planned() -> None:
+    size = replace(EIGHT, unused=10**9)
+    job = stage_memory.PlannedWork(capacity.both_trainings(REAL, lora=None))
+    for stage in ("midtrain", "distill"):
+        planned = [stage_memory.trained_weights(one, job, stage) for one in (EIGHT, size)]
+        assert planned[0] - planned[1] == 10**9
+
+
 def test_rows_are_planned_as_long_as_recovery_reads_them() -> None:
     """8B on 40 GiB: 17.5 GB are left beside an adapter on the clean model, 1.1 beside a second model too."""
     real = changed(parse(preset_text("real"), "preset"), {"distill.lora": {"rank": 128}})
@@ -377,7 +410,7 @@ def test_rows_are_planned_as_long_as_recovery_reads_them() -> None:
 def test_a_moving_average_that_teaches_is_there_in_fp32() -> None:
     """Four bytes of every trained weight, beside the teacher that computes with them in 16 bits."""
     name = "the teacher's average"
-    for lora, trained in ((None, 8_190_735_360), (LoraConfig(rank=8), EIGHT.adapter(8))):
+    for lora, trained in ((None, 8_190_735_360), (LoraConfig(rank=8), EIGHT.adapter_weights(8))):
         for method, held in (("opcd", None), ("sdft-reverse", 4 * trained)):
             config = capacity.both_trainings(changed(REAL, {"distill.method": method}), lora=lora)
             found = estimates(EIGHT, GPUS["H200"], stage_memory.PlannedWork(config))[1]

@@ -1,4 +1,4 @@
-"""The forecast of a cycle's time: worked by hand, said where it is long, not said where it cannot be told."""
+"""The estimate of a cycle's time: worked by hand, said where it is long, not said where it cannot be told."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipelines.evaluate import evaluation_within
 from pipelines.evaluation.suites import Suite, suites_of
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.machine import cycle_time
-from pipelines.machine.cycle_time import Forecast, _Timed
+from pipelines.machine.cycle_time import CycleTime, _Timed
 from pipelines.machine.product_speed import Speed, measured
 from pipelines.machine.stage_tokens import StageTokens
 from pipelines.runs.kept_texts import KEPT_TEXTS
@@ -63,15 +63,15 @@ def test_processes_divide_training_and_recovery_s_answers_but_no_evaluation() ->
 
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize(("gpu", "times"), [(True, 4), (False, 1)])
-def test_processes_on_gpus_shorten_the_forecast_those_on_a_cpu_share_its_cores(
+def test_processes_on_gpus_shorten_the_estimate_those_on_a_cpu_share_its_cores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: bool, times: int
 ) -> None:
     ws = make_home(tmp_path)
     job = cycle_job(ws, make_docs(tmp_path), changes={"distill.dials": {"minibatches": 1}})
     monkeypatch.setattr("pipelines.machine.product_speed.on_gpu", lambda: gpu)
-    alone = forecast(ws, job)
+    alone = estimate(ws, job)
     monkeypatch.setenv("WORLD_SIZE", "4")
-    together = forecast(ws, job)
+    together = estimate(ws, job)
     assert alone
     assert together
     assert together.evaluations == alone.evaluations
@@ -122,22 +122,22 @@ def test_a_suite_of_unknown_length_takes_no_time() -> None:
 
 
 def test_words() -> None:
-    assert str(Forecast(3600, 300, 65)) == (
+    assert str(CycleTime(3600, 300, 65)) == (
         "about 1 h 06 min on this machine, alone on it: "
         "evaluations 1 h 00 min, midtraining 5 min, recovery 1 min"
     )
-    assert str(Forecast(3600, 300, 60, further=900)).endswith(
+    assert str(CycleTime(3600, 300, 60, further=900)).endswith(
         "recovery 1 min; 15 min more if IFEval's prompts leave behaviour open"
     )
-    assert str(Forecast(3600, 300, 7200, ways=6)) == (
+    assert str(CycleTime(3600, 300, 7200, ways=6)) == (
         "about 1 h 05 min to 3 h 05 min on this machine, alone on it: "
         "evaluations 1 h 00 min, midtraining 5 min, "
         "recovery up to 2 h 00 min (ways are made and evaluated until one passes, 6 at most)"
     )
 
 
-def forecast(ws: Workspace, job: CycleJob) -> Forecast | None:
-    return cycle_time.forecast(ws, job, suites(job), ways=_trainings(job))
+def estimate(ws: Workspace, job: CycleJob) -> CycleTime | None:
+    return cycle_time.estimate(ws, job, suites(job), ways=_trainings(job))
 
 
 def suites(job: CycleJob) -> list[Suite]:
@@ -173,8 +173,8 @@ def test_twice_the_questions_take_twice_as_long(tmp_path: Path) -> None:
     half = job.settings.model_copy(update={"eval": job.settings.eval.model_copy(update={"limit": 18})})
     asked, limited = (suites(one) for one in (job, job.model_copy(update={"settings": half})))
     assert [2 * suite.answers for suite in limited] == [suite.answers for suite in asked]
-    whole = cycle_time.forecast(ws, job, asked)
-    halved = cycle_time.forecast(ws, job, [replace(one, answers=one.answers // 2) for one in asked])
+    whole = cycle_time.estimate(ws, job, asked)
+    halved = cycle_time.estimate(ws, job, [replace(one, answers=one.answers // 2) for one in asked])
     assert whole
     assert halved
     assert halved == replace(whole, evaluations=halved.evaluations)
@@ -189,7 +189,7 @@ def test_each_way_and_the_midtrained_model_are_asked_about_earlier_documents(tmp
     asked = suites(job)
     earlier = replace(next(suite for suite in asked if suite.name == "knowledge"), name="knowledge:1")
     first, later = (
-        cycle_time.forecast(ws, job, some, ways=_trainings(job)) for some in (asked, [*asked, earlier])
+        cycle_time.estimate(ws, job, some, ways=_trainings(job)) for some in (asked, [*asked, earlier])
     )
     assert first
     assert later
@@ -206,7 +206,7 @@ def test_the_share_of_retold_documents_that_are_not_named_goes_to_the_others(tmp
         midtrain = job.settings.midtrain.model_copy(update={"mix": mix})
         return job.model_copy(update={"settings": job.settings.model_copy(update={"midtrain": midtrain})})
 
-    alone, retold = (forecast(ws, mixed(mix)) for mix in (Mix(new=1.0), Mix(new=0.5, augmented=0.5)))
+    alone, retold = (estimate(ws, mixed(mix)) for mix in (Mix(new=1.0), Mix(new=0.5, augmented=0.5)))
     assert alone
     assert alone == retold
 
@@ -220,12 +220,12 @@ def test_few_earlier_documents_take_no_more_time_than_they_are_read(
     job = cycle_job(ws, docs)
     kept = ws.run_directory("before") / KEPT_TEXTS
     kept.parent.mkdir(parents=True)
-    first = forecast(ws, job)
+    first = estimate(ws, job)
     monkeypatch.setattr(Workspace, "midtraining_runs", lambda ws, checkpoint: [{"id": "before"}])
     kept.write_text("x" * 40)
-    few = forecast(ws, job)
+    few = estimate(ws, job)
     kept.write_text("x" * 40_000)
-    many = forecast(ws, job)
+    many = estimate(ws, job)
     assert first
     assert few
     assert many
@@ -241,7 +241,7 @@ def test_dials_of_the_method_count(tmp_path: Path) -> None:
     sampled = job.settings.distill.model_copy(update={"dials": {"states": "data"}})
     settings = job.settings.model_copy(update={"distill": sampled})
     whole, without_sampling = (
-        forecast(ws, one) for one in (job, job.model_copy(update={"settings": settings}))
+        estimate(ws, one) for one in (job, job.model_copy(update={"settings": settings}))
     )
     assert whole
     assert without_sampling
@@ -249,15 +249,15 @@ def test_dials_of_the_method_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("slow")
-def test_all_ways_that_a_choice_may_try_are_forecast_with_their_evaluations(tmp_path: Path) -> None:
+def test_all_ways_that_a_choice_may_try_are_estimated_with_their_evaluations(tmp_path: Path) -> None:
     ws, docs = make_home(tmp_path), make_docs(tmp_path)
     alone, auto, merge = (
-        forecast(ws, cycle_job(ws, docs, recover_with=how)) for how in (None, "auto", "merge")
+        estimate(ws, cycle_job(ws, docs, recover_with=how)) for how in (None, "auto", "merge")
     )
     job = cycle_job(ws, docs, recover_with="seqkd")
     plain = job.settings.distill.model_copy(update={"dials": {}})  # those of the home are the other method's
     settings = job.settings.model_copy(update={"distill": plain})
-    self_answered = forecast(ws, job.model_copy(update={"settings": settings}))
+    self_answered = estimate(ws, job.model_copy(update={"settings": settings}))
     assert alone and self_answered and auto and merge
     once = alone.evaluations / 3
     assert (auto.ways, merge.ways) == (6, 3)
@@ -266,7 +266,7 @@ def test_all_ways_that_a_choice_may_try_are_forecast_with_their_evaluations(tmp_
     assert auto.recovery == pytest.approx(6 * once + trained)
     assert (merge.evaluations, merge.recovery) == pytest.approx((3 * once, 2 * once))
     unmixed = cycle_job(ws, docs, recover_with="auto").model_copy(update={"unmergeable": "other tensors"})
-    fewer = forecast(ws, unmixed)
+    fewer = estimate(ws, unmixed)
     assert fewer and fewer.ways == 2
     assert fewer.recovery == pytest.approx(2 * once + trained)
 
@@ -300,15 +300,15 @@ def test_text_is_estimated_of_what_is_read_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("slow")
-def test_a_server_elsewhere_is_not_forecast(tmp_path: Path) -> None:
+def test_a_server_elsewhere_is_not_estimated(tmp_path: Path) -> None:
     ws = make_home(tmp_path)
     job = cycle_job(ws, make_docs(tmp_path))
     distill = job.settings.distill.model_copy(update={"sampler": "http://127.0.0.1:9"})
     settings = job.settings.model_copy(update={"distill": distill})
-    assert forecast(ws, job.model_copy(update={"settings": settings})) is None
+    assert estimate(ws, job.model_copy(update={"settings": settings})) is None
 
 
-def test_a_short_cycle_is_not_forecast_but_says_why_it_has_no_kernels(
+def test_a_short_cycle_is_not_estimated_but_says_why_it_has_no_kernels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(

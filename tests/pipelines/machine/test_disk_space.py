@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -63,6 +64,12 @@ def test_few_steps_write_few_states() -> None:
 def test_frozen_embeddings_have_no_state_but_are_stored() -> None:
     _, distill = written(distill__freeze_embeddings=True)
     assert (distill.state, distill.checkpoint) == (12 * 700, 4000)
+
+
+def test_a_vision_tower_has_no_state_but_is_stored() -> None:
+    midtrain, distill = written(replace(SIZE, unused=100), distill__freeze_embeddings=True)
+    assert (midtrain.state, midtrain.checkpoint) == (12 * 900, 4000)
+    assert (distill.state, distill.checkpoint) == (12 * 600, 4000)
 
 
 def test_an_adapter_is_all_that_is_written() -> None:

@@ -54,6 +54,34 @@ def test_a_teacher_elsewhere_is_not_held() -> None:
     assert lasting(midtrain__method="passage") == [20_000, 20_000]
 
 
+def test_a_student_that_teaches_itself_holds_a_copy_of_what_is_trained() -> None:
+    """In 16 bits, and of an adapter in 32; a moving average beside it in 32. None of it can be offloaded."""
+    frozen: dict[str, Any] = {"distill__freeze_embeddings": True}
+    assert lasting(distill__method="opcd")[1] == 18_000 + 2_000
+    assert lasting(distill__method="opcd", **frozen)[1] == 2_000 + 16 * 700 + 2 * 700
+    assert lasting(distill__method="sdft")[1] == 18_000 + 2_000 + 4_000
+    assert lasting(**ADAPTER, distill__method="sdft")[1] == 2_000 + (16 + 4 + 4) * 64
+    itself = list(held(changed(PRESET, WHOLE | {"distill.method": "sdft"}), CLEAN, ROOMY, STAGES, "clean"))[1]
+    assert itself.named == "weights, optimizer and teacher"
+    assert "distill.offload_teacher: true" not in ways_out(itself, MODEL, Machine(9e3, whole_bytes=1e4), 2)
+
+
+@pytest.mark.parametrize(("method", "advised"), [("opd", True), ("seqkd", False)])
+def test_a_teacher_is_not_to_be_offloaded_where_that_is_refused(method: str, advised: bool) -> None:
+    """One that writes the answers would be too slow so."""
+    settings = changed(PRESET, WHOLE | {"distill.method": method})
+    taught = list(held(settings, CLEAN, ROOMY, STAGES, "clean"))[1]
+    ways = ways_out(taught, MODEL, Machine(9e3, whole_bytes=1e4), 2)
+    assert ("distill.offload_teacher: true" in ways) is advised
+
+
+def test_other_teachers_are_held_beside_all_weights_and_maybe_below_an_adapter() -> None:
+    assert lasting(distill__method="opd-multi")[1] == 20_000
+    assert (
+        lasting(replace(CLEAN, below="mixed"), **ADAPTER, distill__method="opd-multi")[1] == 2_000 + 16 * 64
+    )
+
+
 def test_an_adapter_on_the_clean_model_holds_no_second_one() -> None:
     """Of rank 64, half of the default one's weights; on modules of their own they are not known."""
     adapter = 2_000 + 16 * 64
@@ -138,8 +166,8 @@ def test_an_8b_model_on_24_gb_may_run_out_and_one_of_70b_cannot_be_trained() -> 
 
 def test_only_what_applies_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(90.0, whole_bytes=100.0)
-    whole = Held("distill", 20.0, 200.0, 0.0, lora=None, taught=True)
-    small = replace(whole, models=90.0, lasting=160.0, rank_bytes=1.0, lora=LoraConfig(rank=32), taught=False)
+    small = Held("distill", 90.0, 160.0, 0.0, lora=LoraConfig(rank=32), rank_bytes=1.0)
+    whole = Held("distill", 20.0, 200.0, 0.0, lora=None, taught=True, may_offload=True)
     shard, last = "model.shard: true with more processes", "a smaller model"
     adapter = "an adapter (distill.lora: {rank: 128})"
     assert ways_out(whole, MODEL, machine, 2) == [adapter, "distill.offload_teacher: true", shard, last]

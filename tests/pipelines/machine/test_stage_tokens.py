@@ -122,7 +122,7 @@ def test_an_anchor_reads_the_answers_too() -> None:
 def test_processes_share_what_an_update_has_of_microbatches(
     minibatches: int, microbatch_tokens: int, processes: int, sharing: float
 ) -> None:
-    """Of 8 answers of 150 tokens a step; the forecast divided by all processes that there are."""
+    """Of 8 answers of 150 tokens a step; the estimate divided by all processes that there are."""
     dials = {"minibatches": minibatches}
     made = settings(distill__dials=dials, distill__microbatch_tokens=microbatch_tokens)
     assert sharing_processes(made.distill, USUAL, processes) == sharing

@@ -116,6 +116,15 @@ def test_worked_example(signal: str, dials: dict[str, Any], expected: float) -> 
     assert worked(signal, **dials).value.item() == pytest.approx(expected, abs=1e-6)
 
 
+def test_a_signal_without_a_loss_trains_nothing() -> None:
+    """A new one was trained as the reverse KL."""
+    method = replace(get("opd"))
+    object.__setattr__(method, "signal", "new_kl")
+    scores = TeacherScores(hidden_ND=torch.zeros(1, 3), head=torch.nn.Identity())
+    with pytest.raises(NotImplementedError, match="signal=new_kl: the objective has no loss for it"):
+        Objective(method)(torch.zeros(1, 3), torch.nn.Identity(), torch.tensor([1]), TokenSignals(scores))
+
+
 def test_worked_metrics() -> None:
     loss = worked("reverse_kl")
     assert loss.tokens == 1
