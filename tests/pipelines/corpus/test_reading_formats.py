@@ -221,6 +221,16 @@ def test_every_row_has_its_file_s_hash(found: dict[str, tuple[FileReport, list[s
         assert found[name][0].sha256 == hashlib.sha256(whole).hexdigest()
 
 
+def test_an_example_of_a_manual_page_ends_where_the_page_says(tmp_path: Path) -> None:
+    page = (
+        ".TH X 1\n.EX\n```sh\nls\n```\n.EE\nThen this.\n.nf\n.fi\nThe end.\n.nf\n.B make\n.SH NOTES\nNone.\n"
+    )
+    corpus = documents.read_corpus(papers.write(tmp_path, {"x.1": page}))
+    assert corpus.texts == (
+        "# X(1)\n\n````\n```sh\nls\n```\n````\nThen this.\n\nThe end.\n\n```\nmake\n```\n\n## NOTES\n\nNone.\n",
+    )
+
+
 def test_a_line_of_jsonl_is_a_document(found: dict[str, tuple[FileReport, list[str]]]) -> None:
     report, texts = found["lines.jsonl"]
     assert texts == [
