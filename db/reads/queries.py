@@ -28,7 +28,6 @@ from db.reads.cycles import cycle, cycle_models, cycles
 from db.reads.flips import (
     compared,
     compared_scores,
-    flips,
     flips_of_scores,
     ledger,
     ledger_items,
@@ -57,7 +56,6 @@ __all__ = [
     "document_totals",
     "documents",
     "flip_counts",
-    "flips",
     "flips_of_scores",
     "item_prompts",
     "items",

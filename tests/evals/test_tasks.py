@@ -626,7 +626,7 @@ def test_sampled_answers_count_together_by_prompt(tmp_path: Path) -> None:
     def answer(chats: list[Any]) -> list[str]:
         return ["fine" if chat[-1]["content"] == "P0" else "a, b" for chat in chats]
 
-    once, thrice = ifeval.evaluate(answer, path), ifeval.evaluate([answer] * 3, path)
+    once, thrice = (ifeval.evaluate(asked, path)[0] for asked in (answer, [answer] * 3))
     assert (thrice.value, thrice.n, thrice.details["prompts"], thrice.details["samples"]) == (0.5, 6, 2, 3)
     assert thrice.items[0].detail["cluster"] == thrice.items[2].detail["cluster"] == "0"
     assert len({item.key for item in thrice.items}) == 6

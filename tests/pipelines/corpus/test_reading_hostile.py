@@ -348,13 +348,14 @@ def test_a_lower_hard_limit_of_the_machine_holds(monkeypatch: pytest.MonkeyPatch
 
 def test_strict_stops_at_the_first_file_that_is_skipped(folder: Path) -> None:
     with pytest.raises(InputError, match=r"docs: binary\.txt: binary data, not text: remove") as refused:
-        documents.read_corpus(folder, LIMITS, strict=True)
+        documents.require(folder, LIMITS, strict=True)
     assert "\n" not in str(refused.value)
 
 
 def test_strict_leaves_hidden_files_alone(tmp_path: Path) -> None:
     root = papers.write(tmp_path, {".hidden": b"\0", "a.md": "a"})
-    assert documents.read_corpus(root, strict=True).texts == ("a",)
+    documents.require(root, strict=True)
+    assert documents.read_corpus(root).texts == ("a",)
 
 
 def test_a_folder_that_becomes_a_link_while_it_is_read_is_not_followed(
