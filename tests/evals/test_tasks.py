@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,11 @@ from pipelines.config.jobs import EvalJob
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.evaluate import evaluate
 from pipelines.evaluation.model_answers import ModelAnswers
-from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError, RecoverError
 from tests.support import tiny
 
+pytestmark = pytest.mark.new_home
 CHOICE = """
 task: colours
 dataset_path: json
@@ -66,13 +65,6 @@ def folder(tmp_path: Path) -> Path:
         json.dumps([{"question": f"{i}+{i}=", "answer": "4"} for i in range(4)])
     )
     return place
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    with Workspace.open(tmp_path / "home") as workspace:
-        initialise(workspace, model=str(tiny.save(tmp_path / "model")), preset="microworld")
-        yield workspace
 
 
 def job(ws: Workspace, folder: Path, *suites: str, **changes: Any) -> EvalJob:
