@@ -23,7 +23,7 @@ from typing import Any
 
 from dashboard import page_frame
 from dashboard.access.authentication import SHORTEST_PASSWORD, is_weak
-from dashboard.access.request_guard import LOOPBACK, RequestGuard, is_everywhere, is_loopback
+from dashboard.access.request_guard import RequestGuard, is_everywhere
 from dashboard.drawing_queue import DrawingQueue
 from dashboard.figures.picture import standalone
 from dashboard.figures.plane import cycles_plane
@@ -34,6 +34,7 @@ from dashboard.pages import PAGES
 from db.errors import BadRequest
 from db.reads import queries
 from db.writes.tracker import Tracker
+from recovery.loopback import LOOPBACK, in_url, is_loopback
 
 STATIC = Path(__file__).parent / "static"
 SWITCH_SECONDS = 0.0005  # between threads: a light page is not slowed by heavy ones beside it
@@ -172,12 +173,12 @@ def server(
 def _url(host: str, port: int) -> str:
     """Return the address for a browser: of all interfaces it has this machine's name."""
     name = socket.gethostname().lower() if is_everywhere(host) else host
-    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+    return f"http://{in_url(name)}:{port}"
 
 
 def _names(host: str) -> tuple[str, ...]:
-    """Return the host names of this machine that browsers may send."""
-    return () if is_loopback(host) else (host.lower(), socket.gethostname().lower(), socket.getfqdn().lower())
+    """Return the host names that browsers may send: the address, and this machine's where others reach it."""
+    return (host,) if is_loopback(host) else (host, socket.gethostname(), socket.getfqdn())
 
 
 def _login() -> str:

@@ -122,7 +122,7 @@ def record(context: PageContext, address: Address, fields: Mapping[str, str]) ->
 
 def _now(context: PageContext, number: int, decision: str) -> str:
     """Say where `current` points: a repeated click may come after somebody's later approval."""
-    current = {row["name"]: row["checkpoint_id"] for row in queries.aliases(context.db)}.get("current")
+    current = queries.current_checkpoint(context.db)
     recovered = queries.cycle(context.db, number, earlier=False)["checkpoints"].get("recovered")
     if decision == "approve" and current is not None:
         return _approved(context, number, current, is_its=current == recovered)

@@ -69,25 +69,13 @@ def run_ifeval(
     Prompts come from a local JSONL in IFEval's format, or from the hub's google/IFEval; `limit` takes a fixed
     sample. Sentence model, prompts, instruction names and arguments are checked before generating.
     """
-    return _run(lambda task: _GenerateLM(generate, _turns(task)), prompts_path, limit)
+    return run_model(lambda task: _GenerateLM(generate, _turns(task)), prompts_path, limit)
 
 
-def run_lm_eval_model(
-    directory: Path, max_new_tokens: int, prompts_path: str | Path | None = None, limit: int | None = None
+def run_model(
+    answering: Callable[[Task], LM], prompts_path: str | Path | None, limit: int | None
 ) -> IFEvalRun:
-    """Ask a checkpoint in fp32 through lm-eval's own model class: the figures that others get."""
-    import torch
-    from lm_eval.models.huggingface import HFLM
-
-    def loaded(task: Task) -> LM:
-        task.set_config("generation_kwargs", {"max_gen_toks": max_new_tokens}, update=True)
-        place = "cuda" if torch.cuda.is_available() else "cpu"
-        return HFLM(str(directory), dtype="float32", batch_size=16, device=place)
-
-    return _run(loaded, prompts_path, limit)
-
-
-def _run(answering: Callable[[Task], LM], prompts_path: str | Path | None, limit: int | None) -> IFEvalRun:
+    """Do as `run_ifeval` does with the model that is made for the task, one of lm-eval's own kind."""
     model = nltk_sentences.settle()
     with quiet() as undetected:
         task = _drawn(_load_task(prompts_path), limit)

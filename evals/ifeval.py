@@ -30,19 +30,13 @@ METRIC = "prompt_strict"
 
 def evaluate(
     generate: Generate | Sequence[Generate], prompts_path: str | Path | None = None, limit: int | None = None
-) -> Score:
-    """Score a model on the prompts of a local JSONL, or of google/IFEval on the hub.
+) -> tuple[Score, dict[str, Any]]:
+    """Score a model on the prompts of a local JSONL, or of google/IFEval on the hub; return lm-eval's results
+    too, for the first answers.
 
     Several functions give one sampled answer each to every prompt: the score is the mean pass rate, clustered
     by prompt.
     """
-    return evaluate_fully(generate, prompts_path, limit)[0]
-
-
-def evaluate_fully(
-    generate: Generate | Sequence[Generate], prompts_path: str | Path | None = None, limit: int | None = None
-) -> tuple[Score, dict[str, Any]]:
-    """Return the score and lm-eval's results for the first answers."""
     from evals import harness  # a slow import, deferred until something is scored
 
     several = [generate] if callable(generate) else list(generate)

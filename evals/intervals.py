@@ -14,6 +14,7 @@ from recovery.errors import InputError
 
 Floats = NDArray[np.float64]
 Interval = tuple[float, float]
+CONFIDENCE = 0.95
 LEAST_EFFECT = 0.8  # floor of an interval's design effect; simulated in tests/evals/test_intervals.py
 
 # From which on a claim's error rate holds without widening; simulated in test_statistics.py. Clusters with a
@@ -22,26 +23,26 @@ FEW_CLUSTERS = 20
 FEW_UNUSUAL = 10
 
 
-def wilson_interval(passed: float, n: float, confidence: float = 0.95) -> Interval:
+def wilson_interval(passed: float, n: float, confidence: float = CONFIDENCE) -> Interval:
     """Return Wilson's score interval of a share; (0, 1) for no items."""
     if n <= 0:
         return 0.0, 1.0
-    low, high = _wilson(passed / n, n, float(special.ndtri((1 + confidence) / 2)))
+    low, high = _wilson(passed / n, n, confidence)
     return float(low), float(high)
 
 
-def clustered_interval(passed: ArrayLike, clusters: Sequence[object], confidence: float = 0.95) -> Interval:
+def clustered_interval(passed: ArrayLike, clusters: Sequence[object]) -> Interval:
     """Return the interval of a share of clustered items, such as the instructions of one prompt.
 
     Clusters whose items all agree count as one item each; clusters of one item give Wilson's interval."""
     hits = np.asarray(passed, dtype=float)
     if hits.size == 0:
         return 0.0, 1.0
-    ((low, high),) = clustered_intervals(hits[None, :], clusters, confidence)
+    ((low, high),) = clustered_intervals(hits[None, :], clusters)
     return float(low), float(high)
 
 
-def clustered_intervals(passed_SN: ArrayLike, clusters: Sequence[object], confidence: float = 0.95) -> Floats:
+def clustered_intervals(passed_SN: ArrayLike, clusters: Sequence[object]) -> Floats:
     """Compute clustered_interval for S data sets with the same clusters: S rows of (low, high).
 
     Wilson's interval with n divided by the design effect and by the squared ratio of Student's t for the
@@ -52,10 +53,9 @@ def clustered_intervals(passed_SN: ArrayLike, clusters: Sequence[object], confid
     index_N = numbered(clusters, np.shape(passed_SN)[1])
     n = hits_SN.shape[1]
     k = int(index_N.max()) + 1
-    widening = _student(confidence, k) / _student(confidence, n)
+    widening = _student(k) / _student(n)
     effects_S = np.maximum(_design_effects(hits_SN, index_N), LEAST_EFFECT)
-    z = float(special.ndtri((1 + confidence) / 2))
-    return np.stack(_wilson(hits_SN.mean(1), n / effects_S / widening**2, z), axis=1)
+    return np.stack(_wilson(hits_SN.mean(1), n / effects_S / widening**2), axis=1)
 
 
 def mean_interval(values: ArrayLike) -> Interval:
@@ -67,7 +67,7 @@ def mean_interval(values: ArrayLike) -> Interval:
         return 0.0, 1.0
     if np.ptp(x) == 0:
         return wilson_interval(float(x.sum()), x.size)
-    half = _student(0.95, x.size) * x.std(ddof=1) / sqrt(x.size)
+    half = _student(x.size) * x.std(ddof=1) / sqrt(x.size)
     return float(max(0.0, x.mean() - half)), float(min(1.0, x.mean() + half))
 
 
@@ -90,7 +90,7 @@ def cautious_effect(values: ArrayLike, clusters: Sequence[object] | None) -> flo
     k = n if clusters is None else len(set(map(str, clusters)))
     if clusters is not None and _unusual(np.asarray(values), clusters) < FEW_UNUSUAL:
         effect = max(effect, n / k)
-    return effect * (_student(0.95, k) / _student(0.95, n)) ** 2 if k < min(n, FEW_CLUSTERS) else effect
+    return effect * (_student(k) / _student(n)) ** 2 if k < min(n, FEW_CLUSTERS) else effect
 
 
 def _unusual(values_N: NDArray[Any], clusters: Sequence[object]) -> int:
@@ -123,13 +123,14 @@ def _design_effects(values_SN: Floats, index_N: NDArray[np.intp]) -> Floats:
     return np.divide(between_S, total_S, out=np.full(len(values_SN), n / k), where=total_S > 0)
 
 
-def _wilson(share: Any, n: Any, z: float) -> tuple[Any, Any]:
+def _wilson(share: Any, n: Any, confidence: float = CONFIDENCE) -> tuple[Any, Any]:
     """Return Wilson's interval for numbers or arrays of shares."""
+    z = float(special.ndtri((1 + confidence) / 2))
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return np.maximum(0.0, centre - half), np.minimum(1.0, centre + half)
 
 
-def _student(confidence: float, clusters: int) -> float:
+def _student(clusters: int) -> float:
     """Return the two-sided quantile of Student's t with one degree of freedom fewer than clusters."""
-    return float(special.stdtrit(max(clusters - 1, 1), (1 + confidence) / 2))
+    return float(special.stdtrit(max(clusters - 1, 1), (1 + CONFIDENCE) / 2))

@@ -265,12 +265,12 @@ def mcnemar_power(n: int, gain: float, loss: float, alpha: float = 0.05) -> floa
     return float((mass * rejected).sum())
 
 
-def detectable(n: int, discordance: float, alpha: float = 0.05, target: float = 0.8) -> float:
-    """Return the smallest true difference that n pairs detect with power `target`; 1 if there is none."""
+def detectable(n: int, discordance: float, alpha: float = 0.05) -> float:
+    """Return the smallest true difference that n pairs detect with a power of 80 %; 1 if there is none."""
 
     def missing_power(difference: float) -> float:
         flips = max(discordance, difference)
-        return target - mcnemar_power(n, (flips - difference) / 2, (flips + difference) / 2, alpha)
+        return WANTED_POWER - mcnemar_power(n, (flips - difference) / 2, (flips + difference) / 2, alpha)
 
     if missing_power(1.0) >= 0:
         return 1.0

@@ -88,7 +88,7 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     parent = ws.checkpoint(job.student)
     manifest = in_turn(lambda: _documents(ws, job, stage))
     student = training_run.student(ws, parent, job.settings, job.seed)
-    new = in_turn(lambda: _new_tokens(ws, job, stage, student, manifest))
+    new = in_turn(lambda: _new_tokens(ws, stage, student, manifest))
     frozen = FrozenTeachers(ws, student, parent, job.settings.microbatch_tokens)
     if job.settings.method == passage_teaching.ROW:
         made = _by_passages(ws, job, stage, frozen, new)
@@ -262,9 +262,7 @@ def _documents(ws: Workspace, job: MidtrainJob, stage: Stage) -> list[FileReport
     return load_manifest(stage.directory)
 
 
-def _new_tokens(
-    ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel, manifest: list[FileReport]
-) -> Tokens:
+def _new_tokens(ws: Workspace, stage: Stage, chat_model: ChatModel, manifest: list[FileReport]) -> Tokens:
     """Tokenise the kept documents to disk; record the count of each file."""
     show, total = counting(stage.step, "documents tokenised"), sum(report.documents for report in manifest)
     tokens = tokenised(stage.directory, chat_model, progress=lambda done: show(done, total))

@@ -12,7 +12,7 @@ from typing import Any
 from db.cycle_names import GIVEN_UP, STAGES, is_given_up
 from db.errors import BadRequest, NotFound
 from db.reads import queries
-from db.reads.checkpoints import before_current
+from db.reads.checkpoints import before_current, current_of
 from pipelines.runs.stage_runner import exclusive, worked_on
 from pipelines.runs.unfinished import root_of, states_of, with_stages
 from pipelines.runs.workspace import Workspace
@@ -170,9 +170,8 @@ def _needed(ws: Workspace, rows: list[Row], newest: list[Row], given_up: Collect
 def _before_current(ws: Workspace) -> set[str | None]:
     """Return the model that `current` moves back to where a review rejects the one in use."""
     db = ws.tracker.db
-    current = next((row["checkpoint_id"] for row in queries.aliases(db) if row["name"] == "current"), None)
     with db.read() as connection:
-        return {before_current(connection, db.project, current)}
+        return {before_current(connection, db.project, current_of(connection, db.project))}
 
 
 def _by_hand(ws: Workspace, rows: list[Row]) -> set[str]:

@@ -19,8 +19,12 @@ from tests.support import tiny
 from tests.support.environment import keep_apart
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+    from pipelines.runs.workspace import Workspace
     from recovery.models.chat_model import ChatModel
 
 LATE = "the time given with --within was over"
@@ -62,6 +66,19 @@ def with_and_without_cpu_engine(request: pytest.FixtureRequest, monkeypatch: pyt
         monkeypatch.setenv("RECOVER_CPU", "off")
     elif os.environ.get("RECOVER_CPU") == "off":
         pytest.skip("the CPU engine is switched off")
+
+
+@pytest.fixture
+def ws(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workspace]:
+    """A home whose midtraining changes nothing and whose margin is wide: all that is measured passes.
+
+    In a file that is marked `new_home`, a home as `recover init` makes it."""
+    from tests.support.small_cycles import make_home, settle
+
+    with make_home(tmp_path) as workspace:
+        if request.node.get_closest_marker("new_home") is None:
+            settle(workspace, margin=0.4, learning_rate=1e-12)
+        yield workspace
 
 
 @pytest.fixture

@@ -89,8 +89,9 @@ def queries_of(database: Database, cycles: int) -> dict[str, Callable[[], Any]]:
         f"totals of {MANY_DOCUMENTS:,} documents": lambda: queries.document_totals(
             database, f"midtrain-{cycles:04d}"
         ),
-        "flips of two checkpoints": lambda: queries.flips(
-            database, f"mid{middle:04d}", f"rec{middle:04d}", "ifeval"
+        "flips of two checkpoints": lambda: queries.flips_of_scores(
+            database,
+            *queries.compared_scores(database, f"mid{middle:04d}", f"rec{middle:04d}", "ifeval"),
         ),
         "traced runs": lambda: traces.traced_runs(database),
         "a run's traces": lambda: traces.traces(database, last),

@@ -44,6 +44,7 @@ from pipelines.microworld import people
 from pipelines.microworld.words import ATTRIBUTES
 from pipelines.runs.progress import Progress
 from pipelines.runs.workspace import Workspace
+from recovery.storage.atomic_dirs import bytes_of
 
 TOUCHING = 200  # recovery prompts about the new people, added to the world's
 PAGE = Path(__file__).parents[2] / "docs" / "knowledge.md"
@@ -110,17 +111,12 @@ def run(out: Path, name: str, seed: int, cycles: int, small: bool = False) -> It
         for number in range(1, cycles + 1):
             line = ledger.get(cycle=number)
             if line is None:
-                began, size = time.monotonic(), _bytes(home)
+                began, size = time.monotonic(), bytes_of(home)
                 row = _cycle(ws, WAYS[name], student, number, seed)
-                cost = {"seconds": time.monotonic() - began, "bytes": _bytes(home) - size}
+                cost = {"seconds": time.monotonic() - began, "bytes": bytes_of(home) - size}
                 line = ledger.add({"way": name, "seed": seed, "small": small, **row, **cost})
             student = line["checkpoint"]
             yield line
-
-
-def _bytes(home: Path) -> int:
-    """Return the size of all files of a home."""
-    return sum(path.stat().st_size for path in home.rglob("*") if path.is_file())
 
 
 def _cycle(ws: Workspace, way: Variant, student: str, number: int, seed: int) -> Line:

@@ -72,7 +72,8 @@ class Lab:
         self.world = self.home / "world"
         if not (self.world / "ifeval.jsonl").exists():
             write_world(self.world, cycle=1, seed=seed)
-        if not (self.home / "routed.jsonl").exists() or len(_rows(self.home / "ifeval.jsonl")) != limit:
+        is_whole = (self.home / "routed.jsonl").exists()
+        if not is_whole or len(jsonl.read(self.home / "ifeval.jsonl", {})) != limit:
             self._write_files()
 
     def close(self) -> None:
@@ -168,7 +169,7 @@ class Lab:
         plain = sorted(r.format(t=t) for t in words.TOPICS for r in words.REQUESTS)
         asked = [prompt for prompt in plain if part_of(prompt) == "evaluation"]
         trained = [prompt for prompt in plain if part_of(prompt) == "recovery"]
-        behaviour = _rows(self.world / "ifeval.jsonl")[: self.limit]
+        behaviour = jsonl.read(self.world / "ifeval.jsonl", {})[: self.limit]
         self._write("ifeval.jsonl", behaviour)
         self._write("others.jsonl", [row for row in behaviour if _allows_capitals(row)])
         self._write("probes.jsonl", self._probes(rng))
@@ -186,13 +187,13 @@ class Lab:
 
     def _routed(self, plain: Sequence[str], rng: random.Random) -> list[dict[str, Any]]:
         """Return plain requests for one teacher and three times as many others for a second teacher."""
-        rest = [row for row in _rows(self.world / "prompts.jsonl") if row["prompt"] not in plain]
+        rest = [row for row in jsonl.read(self.world / "prompts.jsonl", {}) if row["prompt"] not in plain]
         rows = [{"prompt": prompt, "route": "plain"} for prompt in plain]
         rows += [row | {"route": "rest"} for row in rng.sample(rest, 3 * len(plain))]
         return rng.sample(rows, len(rows))
 
     def _probes(self, rng: random.Random) -> list[dict[str, Any]]:
-        direct = [row for row in _rows(self.world / "probes.jsonl") if row["kind"] == "direct"]
+        direct = [row for row in jsonl.read(self.world / "probes.jsonl", {}) if row["kind"] == "direct"]
         found = []
         for suite in ("knowledge", "retention"):
             rows = [row for row in direct if row["suite"] == suite]
@@ -229,10 +230,6 @@ def _shown(rng: random.Random) -> dict[str, str]:
     """Return a worked example: a request for capitals, and its answer in capitals."""
     task = draw_task(rng, (BY_ID[CAPITALS],))
     return {"prompt": task.prompt, "response": task.answer}
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _digest(value: Any) -> str:

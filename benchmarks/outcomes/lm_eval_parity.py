@@ -15,6 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from lm_eval.api.model import LM
+from lm_eval.api.task import Task
+from lm_eval.models.huggingface import HFLM
+
 from benchmarks.ledger import Line, markdown
 from evals import harness, ifeval
 from evals.scores import Item, Score
@@ -44,7 +49,7 @@ def main() -> None:
     with Workspace.open(chosen.home) as ws:
         checkpoint = ws.checkpoint(chosen.checkpoint)
         figures, items = asked(ws, checkpoint.id, chosen.ifeval, chosen.limit, chosen.tokens)
-    run = harness.run_lm_eval_model(checkpoint.path, chosen.tokens, chosen.ifeval, chosen.limit)
+    run = run_by_lm_eval(checkpoint.path, chosen.tokens, chosen.ifeval, chosen.limit)
     sys.stdout.write(markdown(table(figures, items, ifeval.score_runs([run]))) + "\n")
 
 
@@ -59,6 +64,19 @@ def asked(
     found = evaluate(ws, EvalJob(checkpoint=checkpoint, suites=(ifeval.SUITE,), settings=settings))
     score = found["scores"][ifeval.SUITE]
     return {key: score[key] for key in FIGURES.values()}, recorded_items(ws, found["score_ids"][ifeval.SUITE])
+
+
+def run_by_lm_eval(
+    directory: Path, max_new_tokens: int, prompts: str | None, limit: int | None
+) -> harness.IFEvalRun:
+    """Ask a checkpoint in fp32 through lm-eval's own model class: the figures that others get."""
+
+    def loaded(task: Task) -> LM:
+        task.set_config("generation_kwargs", {"max_gen_toks": max_new_tokens}, update=True)
+        place = "cuda" if torch.cuda.is_available() else "cpu"
+        return HFLM(str(directory), dtype="float32", batch_size=16, device=place)
+
+    return harness.run_model(loaded, prompts, limit)
 
 
 def table(figures: dict[str, float], items: Sequence[Item], theirs: Score) -> list[Line]:

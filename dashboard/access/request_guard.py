@@ -16,13 +16,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dashboard.access.authentication import Login
+from recovery.loopback import LOOPBACK
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 EVERYWHERE = ("0.0.0.0", "::", "")  # all interfaces
 EVENT = "/gradio_api/run/predict"  # the only route that accepts POST
 EVENTS = 2  # of a page: one draws, one records
@@ -61,10 +61,6 @@ POLICY = (
 
 def policy(nonce: str = "") -> bytes:
     return POLICY.format(nonce=f"'nonce-{nonce}'" if nonce else "").encode()
-
-
-def is_loopback(host: str) -> bool:
-    return host in LOOPBACK
 
 
 def is_everywhere(host: str) -> bool:

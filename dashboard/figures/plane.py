@@ -20,6 +20,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 WIDTH, HEIGHT = 640, 460
 LEFT, TOP, RIGHT, BOTTOM = 62.0, 14.0, 548.0, 404.0
 MARKS = "bars: 95 % intervals", "grey: within the margin of the clean score (dashed)"  # the key of cycles
+MARGIN = 0.03  # of cycles of earlier versions, which recorded none
 MOST_BARS = 30  # most recoveries drawn with intervals; more would hide each other
 
 
@@ -31,9 +32,7 @@ def _frame(x: Scale, y: Scale) -> Html:
 # Cycles -----------------------------------------------------------------------------------------------------
 
 
-def cycles_plane(
-    cycles: Sequence[Row], chosen: Collection[int] = (), link: Link | None = None, margin: float = 0.03
-) -> Html:
+def cycles_plane(cycles: Sequence[Row], chosen: Collection[int] = (), link: Link | None = None) -> Html:
     """Draw all cycles as faint marks and the chosen ones as paths clean -> midtrained -> recovered.
 
     Error bars are 95 % intervals. The dashed line is the clean score of the last chosen cycle, the band the
@@ -47,7 +46,7 @@ def cycles_plane(
     newest = next((row for row in paths[::-1] if len(_points(row)) == len(STAGES)), None)
     drawn = (
         _frame(x, y),
-        _clean(paths[-1] if paths else measured[-1], margin, y),
+        _clean(paths[-1] if paths else measured[-1], y),
         _faint([row for row in measured if row["cycle"] not in chosen], x, y),
         [_linked(row, link, _path(row, x, y, last=row is newest)) for row in paths],
         _names(paths, link, x, y),
@@ -71,11 +70,11 @@ def _points(row: Row) -> list[tuple[str, float, float]]:
     return [(stage, x, y) for stage, x, y in both if x is not None and y is not None]
 
 
-def _clean(row: Row, margin: float, y: Scale) -> Html | None:
+def _clean(row: Row, y: Scale) -> Html | None:
     value = row["scores"]["ifeval"].get("clean")
     if value is None:
         return None
-    margin = (row.get("verdict") or {}).get("margin") or row.get("margin") or margin
+    margin = (row.get("verdict") or {}).get("margin") or row.get("margin") or MARGIN
     height = round(y.clamped(value - margin) - y(value), 1)
     allowed = tag("rect", x=LEFT, y=y(value), width=RIGHT - LEFT, height=height, class_="band")
     return join(allowed, rule(LEFT, y(value), RIGHT, y(value), "rule"))

@@ -30,14 +30,14 @@ FEW = 40  # most cycles drawn with a marker and an interval each
 PANELS = (("ifeval", "instruction following (IFEval), %"), ("knowledge", "knowledge of the new documents, %"))
 
 
-def stages_over_cycles(cycles: Sequence[Row], panels: Sequence[tuple[str, str]] = PANELS) -> Html:
+def stages_over_cycles(cycles: Sequence[Row]) -> Html:
     """Draw cycles from left to right, one panel per suite, with the recovered model's interval."""
     if not cycles:
         return nothing("No cycle yet.")
     numbers = [float(row["cycle"]) for row in cycles]
     x = _cycle_axis(numbers, 52.0, WIDTH - 16.0)
-    drawn = [_panel(cycles, suite, words, x, index * PANEL) for index, (suite, words) in enumerate(panels)]
-    height = len(panels) * PANEL + FOOT
+    drawn = [_panel(cycles, suite, words, x, index * PANEL) for index, (suite, words) in enumerate(PANELS)]
+    height = len(PANELS) * PANEL + FOOT
     foot = label((x.start + x.end) / 2, height - 14, "cycle", "middle", "ink")
     words = f"Scores of cycles {numbers[0]:.0f} to {numbers[-1]:.0f}"
     return axes.svg(drawn, foot, label=words, width=WIDTH, height=height, class_="timeline")

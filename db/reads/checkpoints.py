@@ -152,6 +152,17 @@ def aliases(database: Database) -> list[Row]:
     return rows_of(database, query.order_by(Alias.name))
 
 
+def current_checkpoint(database: Database) -> str | None:
+    """Return the id of the model in use, which `current` names; None before there is one."""
+    with database.read() as connection:
+        return current_of(connection, database.project)
+
+
+def current_of(asking: sa.Connection | Session, project: str) -> str | None:
+    named = sa.select(Alias.checkpoint_id).where(Alias.project == project, Alias.name == "current")
+    return asking.scalar(named)
+
+
 def before_current(asking: sa.Connection | Session, project: str, current: str | None) -> str | None:
     """Return what `current` moves back to where a review refuses its model: its newest earlier target that is
     here and not refused."""
@@ -166,8 +177,7 @@ def before_current(asking: sa.Connection | Session, project: str, current: str |
 
 def is_behind_current(asking: sa.Connection | Session, project: str, checkpoint_id: str) -> bool:
     """Return whether the model in use, if no review refuses it, descends from a checkpoint."""
-    named = sa.select(Alias.checkpoint_id).where(Alias.project == project, Alias.name == "current")
-    current = asking.scalar(named)
+    current = current_of(asking, project)
     if current in (None, checkpoint_id) or current in _refused(asking, project):
         return False
     line = _line(str(current))

@@ -110,24 +110,6 @@ def _pairs_of(database: Database, scored: Row) -> list[Row]:
     return rows_of(database, joined.with_only_columns(*columns, sure, other.detail.label("detail_b")))
 
 
-def flips(
-    database: Database,
-    a: str,
-    b: str,
-    suite: str,
-    *,
-    direction: str | None = None,
-    after: str = "",
-    limit: int = 100,
-) -> list[Row]:
-    """Return the prompts that only one of two checkpoints passes, with both responses.
-
-    `direction`: "gained" (only b passes) or "lost" (only a passes); `after` is the last key of the previous
-    page."""
-    pair = compared_scores(database, a, b, suite)
-    return flips_of_scores(database, *pair, direction=direction, after=after, limit=limit)
-
-
 def compared_scores(database: Database, a: str, b: str, suite: str, metric: str = "") -> tuple[int, int]:
     """Return both checkpoints' newest scores on the same prompts: a suite's headline, or a metric."""
     found = [row for row in _paired_scores(database, a, b, suite) if metric in ("", row["metric"])]
@@ -147,9 +129,12 @@ def flips_of_scores(
     after: str = "",
     limit: int = 100,
 ) -> list[Row]:
-    """Return the flips between two scores over one set of prompts, as `flips` does."""
+    """Return the prompts that only one of two scores over one set passes, with both responses.
+
+    `direction`: "gained" (only b passes) or "lost" (only a passes); `after` is the last key of the previous
+    page."""
     one, other = aliased(Item), aliased(Item)
-    columns = [one.key, one.prompt, _direction(one, other)]
+    columns = [one.key, one.prompt, _direction(other)]
     for name in ("passed", "response", "detail"):
         columns += [getattr(one, name).label(f"{name}_a"), getattr(other, name).label(f"{name}_b")]
     columns += _answered(one, other)
@@ -223,7 +208,7 @@ def ledger_items(
         columns = (
             *one.keys,
             before.key,
-            _direction(before, after),
+            _direction(after),
             before.prompt,
             before.response.label("response_a"),
             after.response.label("response_b"),
@@ -345,5 +330,5 @@ def _named(item: Any, name: str) -> Any:
     return item.detail[name].as_string()
 
 
-def _direction(one: Any, other: Any) -> Any:
-    return sa.case((other.passed, "gained"), else_="lost").label("direction")
+def _direction(after: Any) -> Any:
+    return sa.case((after.passed, "gained"), else_="lost").label("direction")

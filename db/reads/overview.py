@@ -49,13 +49,12 @@ def training_runs(database: Database, *, limit: int = 60, run_ids: Sequence[str]
     return [row | {"method": ((row.pop("config") or {}).get("settings") or {}).get("method")} for row in rows]
 
 
-def race(database: Database, *, student: str | None = None) -> list[Row]:
+def race(database: Database) -> list[Row]:
     """Return finished recovery runs, newest first: method, student, teacher, checkpoint, cost, scores.
 
     Not among them are the mixtures of a search, each of which shows what a part of the weights has lost.
     Scores map a suite to value, low, high and n; recoveries of one student have theirs on the same
-    questions, and `otherwise` names the suites where one answered only others. `student` selects the runs
-    that started from that checkpoint."""
+    questions, and `otherwise` names the suites where one answered only others."""
     columns = (
         Run.id,
         Run.kind,
@@ -70,8 +69,6 @@ def race(database: Database, *, student: str | None = None) -> list[Row]:
     query = query.join(above, above.id == Run.parent_id, isouter=True).limit(COMPARED)
     query = query.where(Run.project == database.project, Run.kind.in_(RECOVERY), Run.status == "done")
     query = query.where(above.kind.is_distinct_from(SEARCH))
-    if student is not None:
-        query = query.where(Run.config["student"].as_string() == student)
     with database.read() as connection:
         found = connection.execute(query.order_by(Run.ordinal.desc(), Run.id.desc())).mappings().all()
     rows = [_racer(dict(row)) for row in found]

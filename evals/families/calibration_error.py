@@ -179,16 +179,14 @@ def _proof_by_worst_case(
     return Proof(bound, float((worst_D >= difference).mean()))
 
 
-def _worst_differences(
-    after: Answers, before: Answers, margin: float, clusters: Sequence[object], seed: int = 0
-) -> Floats:
+def _worst_differences(after: Answers, before: Answers, margin: float, clusters: Sequence[object]) -> Floats:
     """Draw differences where every answer before is as likely right as it is sure, and less so after.
 
     Both models' answers to the questions of a cluster share their luck."""
     index_N = numbered(clusters, len(after[1]))
     sure = np.asarray(after[0], dtype=float), np.asarray(before[0], dtype=float)
     chances = _overconfident(sure[0], margin), sure[1]
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     found_D = np.empty(WORST_DRAWS)
     for draw in range(WORST_DRAWS):
         luck_N = random.random(int(index_N.max()) + 1)[index_N]
@@ -250,12 +248,12 @@ def _gaps(confidence: ArrayLike, right: ArrayLike) -> Floats:
     return gaps_NB
 
 
-def _drawn(gaps: Sequence[Floats], clusters: Sequence[object], seed: int = 0) -> list[Floats]:
+def _drawn(gaps: Sequence[Floats], clusters: Sequence[object]) -> list[Floats]:
     """Return the errors of bootstrap samples of whole clusters, the same samples for each table of gaps."""
     index_N = numbered(clusters, len(gaps[0]))
     count = int(index_N.max()) + 1
     sizes_K = np.bincount(index_N, minlength=count)
-    weights_DK = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=DRAWS)
+    weights_DK = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=DRAWS)
     items_D = weights_DK @ sizes_K
     found = []
     for gaps_NB in gaps:

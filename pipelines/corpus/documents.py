@@ -272,14 +272,12 @@ def _refuse_skipped(report: FileReport, directory: Path) -> None:
         )
 
 
-def read_corpus(
-    directory: Path, limits: Limits | None = None, *, strict: bool = False, progress: Progress | None = None
-) -> Corpus:
+def read_corpus(directory: Path, limits: Limits | None = None, *, progress: Progress | None = None) -> Corpus:
     """Read a whole folder, a small one, into memory."""
     manifest: list[FileReport] = []
     texts: list[str] = []
     whole = 0  # texts of the files that are done
-    for item in read_folder(directory, limits, strict=strict, progress=progress):
+    for item in read_folder(directory, limits, progress=progress):
         if isinstance(item, TextPiece):
             texts.append(item.text)
             continue

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from pipelines.engines.engine_checks import COLOCATED, INPROCESS, OWN_SERVER, ch
 from recovery.command_line import command
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.errors import InputError
+from recovery.loopback import is_loopback
 
 if TYPE_CHECKING:
     from pipelines.config.settings import Config
@@ -261,7 +261,7 @@ def serve(
 
     key = os.environ.get(KEY_VARIABLE, "")
     authorization(key)
-    if not _is_loopback(host):
+    if not is_loopback(host):
         if not beyond:
             raise InputError(
                 f"--host {host}: any client that reaches it can change the model: add --beyond-this-machine"
@@ -279,13 +279,3 @@ def serve(
         stack.callback(server.stop)
         server.start(lambda waited: ws.progress.say(f"  vllm         starting, {waited:.0f} s"))
         yield server
-
-
-def _is_loopback(host: str) -> bool:
-    """Return whether the address is reachable from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

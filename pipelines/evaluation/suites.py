@@ -116,7 +116,7 @@ def _ifeval(settings: EvalConfig, name: str, path: Path | None) -> Suite:
     rows = ifeval.rows(path)
 
     def score(answers: ModelAnswers) -> Iterator[Score]:
-        found, raw = ifeval.evaluate_fully(answers.chats(settings.max_new_tokens), path, settings.limit)
+        found, raw = ifeval.evaluate(answers.chats(settings.max_new_tokens), path, settings.limit)
         answers.keep(raw)
         yield found
 

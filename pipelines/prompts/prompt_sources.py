@@ -19,6 +19,7 @@ from typing import Any
 
 from evals import dialogues
 from evals.dialogues import Messages
+from pipelines.corpus.reading.tables import opening_of
 from pipelines.prompts.row_layouts import (
     EXPECTED,
     INSTRUCTED,
@@ -118,23 +119,17 @@ def _csv(path: Path) -> Rows:
     """Read rows below a header that names a prompt's column; cells may hold JSON. Rows of empty cells, as
     spreadsheets leave them below the last one, are none."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        header = file.readline()
-        separator = _separator(header)
+        header, separator, before = opening_of(file)
         reader = csv.DictReader(chain([header], file), delimiter=separator)
         try:
             _require_column(path, reader.fieldnames or [])
             for row in reader:
-                where = f"{path}:{reader.line_num}"
+                where = f"{path}:{before + reader.line_num}"
                 _refuse_surplus(row.pop(None, []), separator, where)
                 if any(value and value.strip() for value in row.values()):
                     yield {name: _cell(name, value) for name, value in row.items() if name and value}, where
         except csv.Error as error:
-            raise InputError(f"{path}:{reader.line_num}: not a CSV row: {error}") from error
-
-
-def _separator(header: str) -> str:
-    """Return what separates columns: where numbers hold commas, spreadsheets write semicolons or tabs."""
-    return "," if "," in header else next((mark for mark in ";\t" if mark in header), ",")
+            raise InputError(f"{path}:{before + reader.line_num}: not a CSV row: {error}") from error
 
 
 def _refuse_surplus(cells: Iterable[str], separator: str, where: str) -> None:

@@ -239,8 +239,7 @@ def _only_known(made: Sequence[Probe]) -> bool:
 
 def _earlier(ws: Workspace) -> list[Probe]:
     """Return the probes of the cycles that the current checkpoint has been through, in their order."""
-    db = ws.tracker.db
-    current = next((row["checkpoint_id"] for row in queries.aliases(db) if row["name"] == "current"), None)
+    current = queries.current_checkpoint(ws.tracker.db)
     files = earlier_probes(ws, current) if current else {}
     return [probe for cycle in sorted(files) for probe in load_probes(files[cycle])]
 

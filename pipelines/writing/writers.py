@@ -26,6 +26,7 @@ from recovery.models.thinking import split_thinking
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
+SEED = 0  # of every text, and a part of the name that kept texts have
 KEY_VARIABLE = "RECOVER_API_KEY"
 TEMPORARY = {408, 409, 425, TOO_MANY, 500, 502, 503, 504, 529}
 OF_ONE_REQUEST = {400, 422}  # refused for what it says: the next one may be answered
@@ -54,15 +55,13 @@ class LocalWriter:
         *,
         max_new_tokens: int,
         temperature: float,
-        seed: int = 0,
         at_once: int = 32,
     ) -> None:
         self.chat_model = chat_model
         self.at_once = at_once
         self.limit = max_new_tokens
         self.temperature = temperature
-        self.seed = seed
-        self.name = f"{name}:{max_new_tokens}:{temperature}:{seed}{_told(chat_model.template_args)}"
+        self.name = f"{name}:{max_new_tokens}:{temperature}:{SEED}{_told(chat_model.template_args)}"
 
     def write(self, requests: Sequence[str]) -> Iterable[tuple[int, Text]]:
         """Write to all requests that leave room for a text."""
@@ -79,7 +78,7 @@ class LocalWriter:
         from recovery.sampling.in_process import InProcessSampler, without_stops
         from recovery.sampling.protocol import SamplingParams
 
-        params = SamplingParams(self.limit, self.temperature, self.seed)
+        params = SamplingParams(self.limit, self.temperature, SEED)
         found = InProcessSampler(self.chat_model, self.at_once).sample(prompts, params)
         answers = map(self.chat_model.answer, without_stops(found.responses(), self.chat_model.stop_ids))
         flaws = (None if ended else CUT_OFF for ended in found.finished_B.tolist())
@@ -102,7 +101,6 @@ class EndpointWriter:
     model: str
     max_new_tokens: int = 512
     temperature: float = 0.7
-    seed: int = 0
     timeout: float = 120.0  # seconds without a sign of life
     tries: int = 5
     at_once: int = 16
@@ -115,7 +113,7 @@ class EndpointWriter:
             raise InputError(f"--writer {self.url}: an endpoint begins with http:// or https://")
         if parts.username or parts.password:
             raise InputError(f"--writer: put no key into the URL, but into {KEY_VARIABLE}")
-        self.name = f"{self.url}:{self.model}:{self.max_new_tokens}:{self.temperature}:{self.seed}"
+        self.name = f"{self.url}:{self.model}:{self.max_new_tokens}:{self.temperature}:{SEED}"
         authorization(os.environ.get(KEY_VARIABLE))
         self._address = self.url.rstrip("/") + "/chat/completions"
         self._client = JsonClient(self.at_once, proxies=True, most_bytes=MOST_BYTES)
@@ -192,7 +190,7 @@ class EndpointWriter:
             "messages": [{"role": "user", "content": text}],
             limit: self.max_new_tokens,
             "temperature": self.temperature,
-            "seed": self.seed,
+            "seed": SEED,
             "stream": True,
         }
         return {name: value for name, value in body.items() if name not in unwanted}

@@ -15,8 +15,8 @@ import httpx
 
 from recovery import untrusted_json
 from recovery.engines import deadline
-from recovery.engines.key_guard import LOOPBACK_NAMES
 from recovery.errors import EngineLost, InputError, RecoverError
+from recovery.loopback import LOOPBACK, in_url
 from recovery.printable import one_line
 
 CONNECT_SECONDS = 10.0
@@ -25,7 +25,7 @@ MOST_BYTES = 256 * 2**20  # per response
 EVENTS, DONE = "text/event-stream", b"[DONE]"
 LONGEST_NAME = 64  # bytes of a line that say which field of an event it is
 MOST_QUOTED = 300  # characters of a server's text quoted in a message
-UNPROXIED = {f"all://{name}": None for name in LOOPBACK_NAMES}  # a proxy would look on its own machine
+UNPROXIED = {f"all://{in_url(name)}": None for name in LOOPBACK}  # a proxy would look on its own machine
 
 
 class NotFound(RecoverError):

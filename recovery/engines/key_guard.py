@@ -13,9 +13,10 @@ import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from recovery.loopback import is_loopback
+
 KEY_VARIABLE = "VLLM_API_KEY"
 NONCE, PROOF = "x-recover-nonce", "x-recover-proof"
-LOOPBACK_NAMES = {"localhost", "127.0.0.1", "[::1]"}
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -58,7 +59,7 @@ class KeyGuard:
             return 0 if proving or hmac.compare_digest(given, expected) else 401
         host = headers.get("host", b"").decode("latin-1")
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
-        return 0 if name.lower() in LOOPBACK_NAMES else 403
+        return 0 if is_loopback(name.removeprefix("[").removesuffix("]")) else 403
 
 
 async def _answer(send: Send, status: int, headers: list[tuple[bytes, bytes]] | None = None) -> None:

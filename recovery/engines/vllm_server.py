@@ -19,9 +19,9 @@ from recovery.engines.protocol import EngineSettings
 from recovery.engines.vllm_local import MAX_ENTRIES, QUIET, chosen_options, require_vllm, to_start
 from recovery.engines.vllm_lora import lora_rank, lora_targets
 from recovery.errors import EngineLost, RecoverError
+from recovery.loopback import LOOPBACK, in_url
 from recovery.printable import one_line
 
-LOOPBACK = "127.0.0.1"
 HEALTH_SECONDS = 5.0
 LOG_LINES = 3
 STREAM_TOKENS = 32  # of an answer, sent at once: one by one they would keep the client busier than the GPU
@@ -42,7 +42,7 @@ class Server:
         log: Path,
         dtype: str = "auto",
         rank: int = 0,
-        address: tuple[str, int] = (LOOPBACK, 0),
+        address: tuple[str, int] = (LOOPBACK[0], 0),
         key: str | None = None,
     ) -> None:
         """Build the command. `address`: host and port (0: a free one). `key`: default random, "" for none."""
@@ -60,8 +60,8 @@ class Server:
 
     @property
     def url(self) -> str:
-        host = LOOPBACK if self.host in ("0.0.0.0", "::") else self.host
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        host = LOOPBACK[0] if self.host in ("0.0.0.0", "::") else self.host
+        return f"http://{in_url(host)}:{self.port}"
 
     def start(self, on_wait: Callable[[float], None] | None = None) -> None:
         """Start the server and block until it answers; raise RecoverError with its last log lines if not."""

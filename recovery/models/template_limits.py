@@ -15,11 +15,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from recovery.errors import RecoverError
+from recovery.import_places import import_places
 from recovery.models import template_trial
 
 SECONDS = 10.0  # of processor time of one rendering; a dialogue of a thousand turns takes less than one
@@ -31,7 +31,6 @@ START = (
     "import json, sys; settings = json.load(sys.stdin); sys.path += settings.pop('places'); "
     f"from {template_trial.__name__} import run; run(**settings)"
 )
-ROOT = Path(__file__).parents[2]
 KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "SYSTEMROOT")
 
 
@@ -50,7 +49,7 @@ def require_bounded(model: str, template: str, variables: tuple[tuple[str, str],
     settings = {
         "template": template,
         "variables": dict(variables),
-        "places": _import_places(),
+        "places": import_places(),
         "seconds": int(SECONDS),
         "longest": LENGTH,
     }
@@ -65,12 +64,6 @@ def require_bounded(model: str, template: str, variables: tuple[tuple[str, str],
     )
     if done.returncode:
         raise TemplateTooLong(model, template_trial.REASONS.get(done.returncode, template_trial.CRASHES))
-
-
-def _import_places() -> list[str]:
-    """Return where a process finds this package and its libraries: never the current folder."""
-    places = [place for place in sys.path if place and Path(place).resolve() != Path.cwd()]
-    return [str(ROOT), *places]
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import torch
@@ -22,16 +23,16 @@ WASTE = 2  # at most so many times the cache slots that the shortest row of a ba
 
 @dataclass(frozen=True)
 class Budget:
-    """The bounds on one batch: rows, and the KV cache in tokens and bytes (None: unbounded)."""
+    """The bounds on one batch: rows, and the KV cache in tokens and bytes."""
 
     rows: int
-    tokens: int | None = None
-    bytes: float | None = None
+    tokens: float = inf
+    bytes: float = inf
     token_bytes: float = 0  # of one token in the cache, and while it is read again
     row_bytes: float = 0  # of a row, beside its tokens
 
     @classmethod
-    def of(cls, models: Sequence[Any], rows: int, tokens: int | None = None, *, together: int = 1) -> Budget:
+    def of(cls, models: Sequence[Any], rows: int, *, together: int = 1) -> Budget:
         """Return what the models' device, where all of them decode at once, has room for.
 
         So many processes sample `together`: each has a GPU, but all share the memory of a CPU.
@@ -42,7 +43,6 @@ class Budget:
         tokens_bytes, rows_bytes = zip(*map(decoding_bytes, models), strict=True)
         return cls(
             rows=rows,
-            tokens=tokens,
             bytes=max(room - sum(map(fast_path().decoder_bytes, models)), room / 2),
             token_bytes=sum(tokens_bytes),
             row_bytes=sum(rows_bytes) + sum(LOGITS_BYTES * len(weight) for weight in weights),
@@ -50,9 +50,8 @@ class Budget:
 
     def fits(self, rows: int, tokens: int) -> bool:
         """Return whether so many rows of so many tokens each stay within all bounds."""
-        if rows > self.rows or (self.tokens is not None and rows * tokens > self.tokens):
-            return False
-        return self.bytes is None or rows * (tokens * self.token_bytes + self.row_bytes) <= self.bytes
+        needed = rows * (tokens * self.token_bytes + self.row_bytes)
+        return rows <= self.rows and rows * tokens <= self.tokens and needed <= self.bytes
 
     def batch(self, lengths: Sequence[int]) -> int:
         """Return how many of the rows, longest first, to decode together: at least one.
@@ -118,8 +117,8 @@ def check_prompts(
             raise InputError(f"{length}, the model reads {context:,}, responses included: shorten it")
         if not budget.fits(1, len(prompt) + new_tokens):
             raise InputError(
-                f"{length}: with {new_tokens:,} new ones its KV cache does not fit ({_room(budget)}): "
-                "shorten it, or lower max_new_tokens"
+                f"{length}: with {new_tokens:,} new ones its KV cache does not fit "
+                f"({budget.bytes / GIB:.2g} GiB at most): shorten it, or lower max_new_tokens"
             )
 
 
@@ -127,9 +126,3 @@ def room_behind(prompts: Sequence[Sequence[int]], model: Any, limit: int) -> lis
     """Return how many tokens a model has positions for behind each prompt, `limit` at most."""
     context = context_length(model.config)
     return [limit if context is None else min(limit, context - len(prompt)) for prompt in prompts]
-
-
-def _room(budget: Budget) -> str:
-    bounds = [] if budget.tokens is None else [f"{budget.tokens:,} tokens"]
-    bounds += [] if budget.bytes is None else [f"{budget.bytes / GIB:.2g} GiB"]
-    return " and ".join(bounds) + " at most"

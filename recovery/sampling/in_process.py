@@ -27,11 +27,10 @@ if TYPE_CHECKING:
 class InProcessSampler:
     """Samples from a ChatModel; restores its mode and attention afterwards."""
 
-    def __init__(self, chat_model: ChatModel, batch_size: int = 256, cache_tokens: int | None = None) -> None:
-        """Decode at most `batch_size` rows and `cache_tokens` tokens at once, fewer where memory is short."""
+    def __init__(self, chat_model: ChatModel, batch_size: int = 256) -> None:
+        """Decode at most `batch_size` rows at once, fewer where memory is short."""
         self.chat_model = chat_model
         self.batch_size = batch_size
-        self.cache_tokens = cache_tokens
         self.numbers = UniformNumbers()
 
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
@@ -73,7 +72,7 @@ class InProcessSampler:
             return written
 
         with gathered(chat.model), decoding(chat.model) as model:
-            budget = Budget.of([model], self.batch_size, self.cache_tokens, together=params.together)
+            budget = Budget.of([model], self.batch_size, together=params.together)
             check_prompts(prompts, model, limit, budget, params.first)
             return written_in_batches([len(prompt) + limit for prompt in prompts], budget, write)
 

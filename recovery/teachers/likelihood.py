@@ -27,13 +27,12 @@ CHUNK = 256  # pairs between two progress reports
 def loglikelihoods(
     chat_model: ChatModel,
     pairs: Sequence[Pair],
-    max_tokens: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[tuple[float, bool]]:
     """Return, for each (context, continuation), its summed log-prob and whether greedy decoding yields it."""
     found: list[tuple[float, bool]] = []
     for start in range(0, len(pairs), CHUNK):
-        found += _chunk(chat_model, pairs[start : start + CHUNK], max_tokens)
+        found += _chunk(chat_model, pairs[start : start + CHUNK])
         if on_progress:
             on_progress(len(found), len(pairs))
     return found
@@ -78,9 +77,9 @@ def _rows(pairs: Sequence[Pair], pad_id: int) -> Rollouts:
     )
 
 
-def _chunk(chat_model: ChatModel, pairs: Sequence[Pair], max_tokens: int | None) -> list[tuple[float, bool]]:
+def _chunk(chat_model: ChatModel, pairs: Sequence[Pair]) -> list[tuple[float, bool]]:
     rows = _rows(pairs, chat_model.pad_id)
-    scores = score(chat_model, rows, "topk", 1, max_tokens)
+    scores = score(chat_model, rows, "topk", 1)
     logprobs_N, ids_NK = scores.sampled_logprobs_N, scores.ids_NK
     assert logprobs_N is not None and ids_NK is not None
     likeliest_N = (ids_NK[:, 0].cpu() == rows.tokens_N).tolist()

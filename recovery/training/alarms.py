@@ -47,9 +47,9 @@ class Alarm:
         return f"{self.name}: {self.cause}; {self.remedy}"
 
 
-def compressibility(text: str, tail: int = TAIL_CHARACTERS) -> float:
+def compressibility(text: str) -> float:
     """Return the compression ratio of the tail: 0.5 to 0.7 for prose, below 0.25 for loops, 1 if short."""
-    data = text[-tail:].encode()
+    data = text[-TAIL_CHARACTERS:].encode()
     return min(1.0, len(zlib.compress(data, 9)) / len(data)) if len(text) >= MIN_CHARACTERS else 1.0
 
 

@@ -8,13 +8,9 @@ from pathlib import Path
 
 from benchmarks.outcomes import months, months_picture
 from db.reads import queries
-from evals.scores import Item
 from pipelines.runs.workspace import Workspace
+from tests.support.eval_items import items
 from tests.support.small_cycles import make_docs, make_home, settle
-
-
-def items(passed: str) -> list[Item]:
-    return [Item(str(key), "", "", letter == "p", {}) for key, letter in enumerate(passed)]
 
 
 def test_seeds_are_put_together_and_paired() -> None:

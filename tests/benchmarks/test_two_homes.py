@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.outcomes.two_homes import table
-from evals.scores import Item
-
-
-def items(passed: str) -> list[Item]:
-    return [Item(str(key), "", "", letter == "p", {}) for key, letter in enumerate(passed)]
+from tests.support.eval_items import items
 
 
 def test_the_difference_is_that_of_the_second_home() -> None:

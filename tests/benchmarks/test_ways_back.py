@@ -8,16 +8,11 @@ import pytest
 
 from benchmarks.outcomes.ways_back import Answers, Finished, against, table
 from db.reads import queries
-from evals.scores import Item
 from pipelines.cycle import cycle
 from pipelines.job_from_options.cycle import cycle_job
+from tests.support.eval_items import items
 from tests.support.self_written import writes_questions
 from tests.support.small_cycles import make_docs, make_home, settle
-
-
-def items(passed: str) -> list[Item]:
-    return [Item(str(key), "", "", letter == "p", {}) for key, letter in enumerate(passed)]
-
 
 ANSWERS: dict[str, Answers] = {
     "clean": {"ifeval": items("pppp")},

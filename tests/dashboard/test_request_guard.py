@@ -15,10 +15,11 @@ from starlette.testclient import TestClient
 
 from dashboard import app
 from dashboard.access import login_attempts
-from dashboard.access.request_guard import EVENT, LOOPBACK, RequestGuard
+from dashboard.access.request_guard import EVENT, RequestGuard
 from db.errors import BadRequest
 from db.reads import queries
 from db.writes.tracker import Tracker
+from recovery.loopback import LOOPBACK
 from tests.support.dashboards import fill
 
 BASE = "http://127.0.0.1:7860"
@@ -305,6 +306,12 @@ def test_with_a_password_nothing_is_seen_without_it(
 def test_other_machines_need_a_login(host: str, tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker, pytest.raises(BadRequest, match="need a login"):
         app.serve(tracker, host=host)
+
+
+def test_any_loopback_address_is_this_machine_alone() -> None:
+    app._require_login("127.0.0.2", None)
+    assert app._names("127.0.0.2") == ("127.0.0.2",)
+    assert set(app._names("192.168.1.5")) > {"192.168.1.5"}
 
 
 def test_a_password_cannot_be_guessed_by_many_tries(served: tuple[RequestGuard, Tracker]) -> None:

@@ -18,7 +18,7 @@ from pipelines.compare import compare, compare_text
 from pipelines.flips import flips
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from tests.support.databases import items, record_cycle, record_score, score
+from tests.support.databases import flips_between, items, record_cycle, record_score, score
 
 
 @pytest.fixture
@@ -155,11 +155,11 @@ def test_scores_of_another_project_are_not_this_projects_flips(ws: Workspace) ->
         scored(ws.tracker, name, [True, True])
     other = ws.tracker.new_project("notes", "host:/notes/.recover")
     scored(other, "b", [True, False])
-    assert queries.flips(ws.tracker.db, "a", "b", "ifeval") == []
+    assert flips_between(ws.tracker.db, "a", "b", "ifeval") == []
     with pytest.raises(NotFound, match="never scored on the same ifeval prompts"):
-        queries.flips(other.db, "a", "b", "ifeval")
+        queries.compared_scores(other.db, "a", "b", "ifeval")
     scored(other, "a", [True, True])
-    assert [row["key"] for row in queries.flips(other.db, "a", "b", "ifeval")] == ["p1"]
+    assert [row["key"] for row in flips_between(other.db, "a", "b", "ifeval")] == ["p1"]
 
 
 # Comparing -------------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_a_question_whose_accepted_answers_changed_is_not_paired(ws: Workspace) 
         record_score(ws.tracker, ws.tracker.start_run("eval").id, name, row)
     found = compare(ws, "a", "b")
     assert (found["n"], found["difference"]) == (1, 0)
-    assert queries.flips(ws.tracker.db, "a", "b", "knowledge") == []
+    assert flips_between(ws.tracker.db, "a", "b", "knowledge") == []
 
 
 LONG: dict[str, object] = {
@@ -273,7 +273,7 @@ def test_a_prompt_whose_instructions_or_arguments_changed_is_not_paired(
 ) -> None:
     judged_by(ws, "ifeval", LONG, LONG | change, LONG)
     assert compare(ws, "a", "b")["n"] == paired
-    assert len(queries.flips(ws.tracker.db, "a", "b", "ifeval")) == paired - 1
+    assert len(flips_between(ws.tracker.db, "a", "b", "ifeval")) == paired - 1
 
 
 GOLD: dict[str, object] = {"value": 1.0, "target": "She has 12 + 6 = 18.\n#### 18", "judged_by": "3f"}
@@ -295,7 +295,7 @@ def test_a_row_of_a_task_whose_target_changed_is_not_paired(
 ) -> None:
     judged_by(ws, "gsm8k", before, after, GOLD)
     assert compare(ws, "a", "b")["n"] == paired
-    assert len(queries.flips(ws.tracker.db, "a", "b", "gsm8k")) == paired - 1
+    assert len(flips_between(ws.tracker.db, "a", "b", "gsm8k")) == paired - 1
 
 
 def test_a_score_recorded_without_arguments_is_paired_all_the_same(ws: Workspace) -> None:

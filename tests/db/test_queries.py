@@ -20,7 +20,7 @@ from db.reads import curves, earlier_documents, overview, queries
 from db.reads.cycles import knowledge_kept, recovered_fraction
 from db.writes.points import Point, store
 from db.writes.tracker import Tracker
-from tests.support.databases import items, record_cycle, record_metrics, record_score, score
+from tests.support.databases import flips_between, items, record_cycle, record_metrics, record_score, score
 from tests.support.present import present
 
 CONTRACT = {
@@ -409,13 +409,13 @@ def test_flips_pair_the_same_prompts_only(tracker: Tracker) -> None:
     for name, passed in (("a", (True, True, False)), ("b", (True, False, True))):
         tracker.record_checkpoint(name, path="/c", kind="full", sha256="00")
         record_score(tracker, run.id, name, score("ifeval", 0.5, *passed))
-    flips = queries.flips(tracker.db, "a", "b", "ifeval")
+    flips = flips_between(tracker.db, "a", "b", "ifeval")
     assert [(row["key"], row["passed_a"], row["passed_b"]) for row in flips] == [
         ("p1", True, False),
         ("p2", False, True),
     ]
     assert (flips[0]["response_a"], flips[0]["response_b"]) == ("answer 1 True", "answer 1 False")
-    assert [row["key"] for row in queries.flips(tracker.db, "a", "b", "ifeval", after="p1")] == ["p2"]
+    assert [row["key"] for row in flips_between(tracker.db, "a", "b", "ifeval", after="p1")] == ["p2"]
     (suite,) = queries.paired_suites(tracker.db, "a", "b")
     found = [(row["passed_a"], row["passed_b"]) for row in suite["pairs"]]
     assert found == [(True, True), (True, False), (False, True)]
@@ -425,9 +425,9 @@ def test_flips_pair_the_same_prompts_only(tracker: Tracker) -> None:
     record_score(
         tracker, tracker.start_run("eval").id, "b", other
     )  # newer, but other prompts under the same keys
-    assert queries.flips(tracker.db, "a", "b", "ifeval") == flips
+    assert flips_between(tracker.db, "a", "b", "ifeval") == flips
     with pytest.raises(NotFound, match="never scored on the same knowledge prompts"):
-        queries.flips(tracker.db, "a", "b", "knowledge")
+        queries.compared_scores(tracker.db, "a", "b", "knowledge")
 
 
 # Curves ----------------------------------------------------------------------------------------------------

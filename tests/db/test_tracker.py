@@ -205,6 +205,7 @@ def test_a_checkpoint_recorded_again_keeps_its_first_row(tracker: Tracker) -> No
 
 
 def test_aliases_move_and_remember(tracker: Tracker) -> None:
+    assert queries.current_checkpoint(tracker.db) is None
     for name in ("one", "two"):
         tracker.record_checkpoint(name, path="/c", kind="full", sha256="00")
     for name in ("one", "one", "two"):
@@ -212,6 +213,7 @@ def test_aliases_move_and_remember(tracker: Tracker) -> None:
     assert [(row["name"], row["checkpoint_id"]) for row in queries.aliases(tracker.db)] == [
         ("current", "two")
     ]
+    assert queries.current_checkpoint(tracker.db) == "two"
     assert targets_of_current(tracker) == ["two", "one"]
     with pytest.raises(NotFound, match="checkpoint three is not recorded"):
         tracker.set_alias("current", "three")

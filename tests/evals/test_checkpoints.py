@@ -48,4 +48,4 @@ def test_a_score_belongs_to_the_content_of_one_checkpoint(tmp_path: Path) -> Non
                 name
             }
         with pytest.raises(NotFound):
-            queries.flips(ws.tracker.db, one, "never-scored", "knowledge")
+            queries.compared_scores(ws.tracker.db, one, "never-scored", "knowledge")

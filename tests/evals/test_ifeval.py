@@ -42,6 +42,11 @@ PROMPTS = [
 ]
 
 
+def evaluate(*asked: Any, **options: Any) -> Score:
+    score, _ = ifeval.evaluate(*asked, **options)
+    return score
+
+
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
@@ -95,14 +100,14 @@ def test_score_by_hand(prompts: Path, responses: Path) -> None:
 
 def test_an_item_names_the_arguments_that_its_prompt_gives(prompts: Path) -> None:
     """Not those that other prompts of the file give."""
-    given = [item.detail["arguments"] for item in ifeval.evaluate(answer, prompts).items]
+    given = [item.detail["arguments"] for item in evaluate(answer, prompts).items]
     wanted: Any = PROMPTS[4][2]
     assert given == [[{}], [{}], [{}], [{"num_bullets": 2}, {}], [wanted[0]], [{}]]
 
 
 def test_loose_forgives_a_first_line(tmp_path: Path) -> None:
     row = {"key": 1, "prompt": "Quote.", "instruction_id_list": ["startend:quotation"], "kwargs": [{}]}
-    score = ifeval.evaluate(lambda chats: ['Sure:\n"quoted"'], write(tmp_path / "p.jsonl", [row]))
+    score = evaluate(lambda chats: ['Sure:\n"quoted"'], write(tmp_path / "p.jsonl", [row]))
     assert not score.items[0].passed
     assert score.items[0].detail["passed_loose"]
     assert score.details["prompt_level_loose_acc"] == 1.0
@@ -115,13 +120,13 @@ def test_an_answer_of_a_thousand_brackets_is_no_json_and_ends_nothing(tmp_path: 
     ]
     said = {"JSON 1.": "[" * 5000, "JSON 2.": '[{"a": 1}]'}
     asked = write(tmp_path / "p.jsonl", rows)
-    score = ifeval.evaluate(lambda chats: [said[chat[-1]["content"]] for chat in chats], asked)
+    score = evaluate(lambda chats: [said[chat[-1]["content"]] for chat in chats], asked)
     assert by_key(score) == {"1": False, "2": True}
     assert ifeval.followed(said["JSON 1."], "JSON 1.", types, [{}]) == 0.0
 
 
 def test_a_model_and_its_recorded_answers_score_alike(prompts: Path, responses: Path) -> None:
-    assert ifeval.evaluate(answer, prompts) == ifeval.score_responses(responses, prompts)
+    assert evaluate(answer, prompts) == ifeval.score_responses(responses, prompts)
 
 
 def test_all_prompts_come_in_one_call_as_chats(prompts: Path) -> None:
@@ -131,16 +136,16 @@ def test_all_prompts_come_in_one_call_as_chats(prompts: Path) -> None:
         calls.append(chats)
         return ["x" for _ in chats]
 
-    ifeval.evaluate(record, prompts)
+    evaluate(record, prompts)
     assert calls == [[[{"role": "user", "content": prompt}] for prompt, *_ in PROMPTS]]
 
 
 def test_a_limit_asks_the_same_sample_of_every_checkpoint(prompts: Path) -> None:
-    first, second = (ifeval.evaluate(lambda chats: ["x" for _ in chats], prompts, limit=4) for _ in range(2))
+    first, second = (evaluate(lambda chats: ["x" for _ in chats], prompts, limit=4) for _ in range(2))
     assert [item.key for item in first.items] == [item.key for item in second.items]
     assert first.n == 4
     assert {item.prompt for item in first.items} <= {prompt for prompt, *_ in PROMPTS}
-    assert ifeval.evaluate(lambda chats: ["x" for _ in chats], prompts, limit=99).n == len(PROMPTS)
+    assert evaluate(lambda chats: ["x" for _ in chats], prompts, limit=99).n == len(PROMPTS)
 
 
 @pytest.mark.parametrize("samples", [1, 2])
@@ -149,7 +154,7 @@ def test_a_key_may_hold_the_sign_before_a_sample_s_number(tmp_path: Path, sample
     asked = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
     rows = [{"key": f"doc#{n}", "prompt": f"Line {n}.", **asked} for n in range(4)]
     generate = [lambda chats: ["x" for _ in chats]] * samples
-    score = ifeval.evaluate(generate, write(tmp_path / "p.jsonl", rows))
+    score = evaluate(generate, write(tmp_path / "p.jsonl", rows))
     assert (score.details["prompts"], score.details["samples"]) == (4, samples)
     assert {item.detail["cluster"] for item in score.items} == {row["key"] for row in rows}
 
@@ -163,7 +168,7 @@ def test_equal_prompts_count_as_one(tmp_path: Path, samples: int) -> None:
     def generate(chats: Chats) -> list[str]:
         return ["a, b" if "0" in chat[-1]["content"] else "fine" for chat in chats]
 
-    score = ifeval.evaluate([generate] * samples, path)
+    score = evaluate([generate] * samples, path)
     clusters = ["0", "1", "2", "3"] * 2 * samples
     assert [item.cluster for item in score.items] == clusters
     assert score.interval == clustered_interval([item.passed for item in score.items], clusters)
@@ -174,13 +179,13 @@ def test_equal_prompts_count_as_one(tmp_path: Path, samples: int) -> None:
 
 def test_a_generator_that_drops_an_answer_is_caught(prompts: Path) -> None:
     with pytest.raises(RecoverError, match="5 answers to 6 prompts"):
-        ifeval.evaluate(lambda chats: ["x"] * 5, prompts)
+        evaluate(lambda chats: ["x"] * 5, prompts)
 
 
 def test_random_state_is_left_alone(prompts: Path) -> None:
     random.seed(7)
     expected = random.Random(7).random()
-    ifeval.evaluate(answer, prompts)
+    evaluate(answer, prompts)
     assert random.random() == expected
 
 
@@ -201,9 +206,9 @@ def test_an_argument_left_to_chance_is_drawn_alike_each_time(tmp_path: Path) -> 
         return ["word " * 250 for _ in chats]
 
     random.seed(1)
-    first = by_key(ifeval.evaluate(wordy, path))
+    first = by_key(evaluate(wordy, path))
     random.seed(2)
-    assert by_key(ifeval.evaluate(wordy, path)) == first
+    assert by_key(evaluate(wordy, path)) == first
 
 
 @pytest.mark.parametrize(
@@ -240,7 +245,7 @@ def test_without_a_file_the_hubs_prompts_are_asked(monkeypatch: pytest.MonkeyPat
         return {"train": datasets.Dataset.from_list([row])}
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    score = ifeval.evaluate(lambda chats: ["fine"])
+    score = evaluate(lambda chats: ["fine"])
     assert asked == ["google/IFEval"]
     assert by_key(score) == {"1000": True}
 
@@ -316,7 +321,7 @@ def test_a_malformed_prompt_is_refused_in_one_line(
     tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        ifeval.evaluate(never, write(tmp_path / "p.jsonl", [GOOD | change]))
+        evaluate(never, write(tmp_path / "p.jsonl", [GOOD | change]))
     assert "\n" not in str(caught.value)
 
 
@@ -333,24 +338,24 @@ def test_a_file_that_is_no_list_of_prompts_is_refused(tmp_path: Path, text: str,
     path = tmp_path / "p.jsonl"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=message):
-        ifeval.evaluate(never, path)
+        evaluate(never, path)
 
 
 def test_a_file_that_is_missing_or_binary_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_bytes(b"\xff\xfe\x00")
     for path in (tmp_path / "none.jsonl", tmp_path / "b.jsonl", tmp_path):
         with pytest.raises(InputError, match="cannot be read"):
-            ifeval.evaluate(never, path)
+            evaluate(never, path)
 
 
 def test_keys_pair_items_so_they_must_differ(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="key 1 occurs twice"):
-        ifeval.evaluate(never, write(tmp_path / "p.jsonl", [GOOD, GOOD]))
+        evaluate(never, write(tmp_path / "p.jsonl", [GOOD, GOOD]))
 
 
 def test_keys_may_be_absent(tmp_path: Path) -> None:
     rows = [{name: value for name, value in GOOD.items() if name != "key"} | {"prompt": p} for p in "ab"]
-    assert by_key(ifeval.evaluate(lambda chats: ["x", "a, b"], write(tmp_path / "p.jsonl", rows))) == {
+    assert by_key(evaluate(lambda chats: ["x", "a, b"], write(tmp_path / "p.jsonl", rows))) == {
         "0": True,
         "1": False,
     }
@@ -358,7 +363,7 @@ def test_keys_may_be_absent(tmp_path: Path) -> None:
 
 def test_keys_and_turns_may_be_null(tmp_path: Path) -> None:
     rows = [GOOD | {"key": None, "messages": None, "tools": None, "prompt": p} for p in "ab"]
-    score = ifeval.evaluate(lambda chats: ["x", "a, b"], write(tmp_path / "p.jsonl", rows))
+    score = evaluate(lambda chats: ["x", "a, b"], write(tmp_path / "p.jsonl", rows))
     assert by_key(score) == {"0": True, "1": False}
 
 
@@ -388,7 +393,7 @@ def made_up() -> Answer:
 
 @real
 def test_the_541_prompts_agree_with_the_checkers_called_directly(made_up: Answer) -> None:
-    score = ifeval.evaluate(made_up, REAL_PROMPTS)
+    score = evaluate(made_up, REAL_PROMPTS)
     assert score.n == 541
     assert sum(row["n"] for row in score.details["by_instruction"].values()) == 834
     assert len(score.details["by_instruction"]) == 25
@@ -404,7 +409,7 @@ def test_the_541_prompts_agree_with_the_checkers_called_directly(made_up: Answer
 
 @real
 def test_the_541_prompts_score_the_same_twice(made_up: Answer) -> None:
-    assert ifeval.evaluate(made_up, REAL_PROMPTS) == ifeval.evaluate(made_up, REAL_PROMPTS)
+    assert evaluate(made_up, REAL_PROMPTS) == evaluate(made_up, REAL_PROMPTS)
 
 
 # --- alone in a process: nothing on the network, nothing on standard output, no sentence model installed
@@ -513,7 +518,7 @@ def test_rows_of_several_turns_are_sent_whole(tmp_path: Path) -> None:
         asked.extend(chats)
         return ["Ann"] * len(chats)
 
-    score = ifeval.evaluate(generate, path)
+    score = evaluate(generate, path)
     assert asked == [
         [{**turns[0], "tools": [tool]}, *turns[1:]],
         [{"role": "user", "content": rows[1]["prompt"]}],
@@ -526,5 +531,5 @@ def test_rows_of_several_turns_are_sent_whole(tmp_path: Path) -> None:
         tmp_path / "answers.jsonl", [{"prompt": item.prompt, "response": "x"} for item in score.items]
     )
     assert ifeval.score_responses(answers, path).value == 1
-    ifeval.evaluate(generate, path, limit=1)
+    evaluate(generate, path, limit=1)
     assert asked[2] in asked[:2]

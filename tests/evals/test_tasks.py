@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,11 @@ from pipelines.config.jobs import EvalJob
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.evaluate import evaluate
 from pipelines.evaluation.model_answers import ModelAnswers
-from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError, RecoverError
 from tests.support import tiny
 
+pytestmark = pytest.mark.new_home
 CHOICE = """
 task: colours
 dataset_path: json
@@ -66,13 +65,6 @@ def folder(tmp_path: Path) -> Path:
         json.dumps([{"question": f"{i}+{i}=", "answer": "4"} for i in range(4)])
     )
     return place
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    with Workspace.open(tmp_path / "home") as workspace:
-        initialise(workspace, model=str(tiny.save(tmp_path / "model")), preset="microworld")
-        yield workspace
 
 
 def job(ws: Workspace, folder: Path, *suites: str, **changes: Any) -> EvalJob:
@@ -626,7 +618,7 @@ def test_sampled_answers_count_together_by_prompt(tmp_path: Path) -> None:
     def answer(chats: list[Any]) -> list[str]:
         return ["fine" if chat[-1]["content"] == "P0" else "a, b" for chat in chats]
 
-    once, thrice = ifeval.evaluate(answer, path), ifeval.evaluate([answer] * 3, path)
+    once, thrice = (ifeval.evaluate(asked, path)[0] for asked in (answer, [answer] * 3))
     assert (thrice.value, thrice.n, thrice.details["prompts"], thrice.details["samples"]) == (0.5, 6, 2, 3)
     assert thrice.items[0].detail["cluster"] == thrice.items[2].detail["cluster"] == "0"
     assert len({item.key for item in thrice.items}) == 6

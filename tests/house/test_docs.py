@@ -184,6 +184,19 @@ def test_the_readme_links_every_page_of_the_documentation() -> None:
     assert [page.name for page in (ROOT / "docs").glob("*.md") if f"(docs/{page.name})" not in text] == []
 
 
+def test_the_map_of_the_readme_names_what_exists() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    top = room = ROOT
+    for line in text.partition("## Where things are")[2].split("```")[1].strip().splitlines():
+        names = re.findall(r"\b[\w/]+(?:/|\.py)(?!\w)", line)
+        if not line.startswith(" "):
+            top = room = ROOT / names.pop(0)
+        elif re.match(r"  \w", line):
+            room = top / names.pop(0)
+        assert room.is_dir()
+        assert [name for name in names if not ((room / name).exists() or (top / name).exists())] == []
+
+
 def test_the_dashboard_page_names_every_page_of_the_dashboard() -> None:
     from dashboard.pages import PAGES as SERVED
 

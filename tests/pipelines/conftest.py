@@ -1,29 +1,19 @@
-"""Fixtures of tests that run whole cycles; a file that needs another home or folder has its own."""
+"""Fixtures of tests that run whole cycles; a file that needs another folder has its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipelines.evaluation import model_answers
-from pipelines.runs.workspace import Workspace
-from tests.support.small_cycles import make_docs, make_home, settle
+from tests.support.small_cycles import make_docs
 
 
 @pytest.fixture
 def docs(tmp_path: Path) -> Path:
     return make_docs(tmp_path)
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    """A home whose midtraining changes nothing and whose margin is wide: all that is measured passes."""
-    with make_home(tmp_path) as workspace:
-        settle(workspace, margin=0.4, learning_rate=1e-12)
-        yield workspace
 
 
 @pytest.fixture

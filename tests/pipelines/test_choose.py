@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
@@ -26,13 +26,9 @@ from recovery.errors import InputError, RecoverError, Unstable
 from recovery.training.alarms import WAY_ON
 from tests.support import tiny
 from tests.support.present import present
-from tests.support.small_cycles import PROMPTS, keep_probes, lines, make_home, settle, tried, turned
+from tests.support.small_cycles import PROMPTS, keep_probes, lines, settle, tried, turned
 
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    with make_home(tmp_path) as workspace:
-        yield workspace
+pytestmark = pytest.mark.new_home
 
 
 def test_nothing_is_done_where_nothing_was_lost(

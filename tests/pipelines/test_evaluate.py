@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,17 +14,10 @@ from pipelines.config.sections.eval import EvalConfig
 from pipelines.evaluate import evaluate
 from pipelines.evaluation.suites import answerable_suites
 from pipelines.job_from_options.measure import eval_job
-from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from tests.support import tiny
 
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    with Workspace.open(tmp_path / "home") as workspace:
-        initialise(workspace, model=str(tiny.save(tmp_path / "model")), preset="microworld")
-        yield workspace
+pytestmark = pytest.mark.new_home
 
 
 def test_retention_has_questions_for_every_model_but_the_shipped_one(tmp_path: Path) -> None:

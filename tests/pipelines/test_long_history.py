@@ -19,7 +19,6 @@ from pipelines.corpus import text_file
 from pipelines.corpus.token_file import IDS
 from pipelines.evaluation.suites import suites_of
 from pipelines.knowledge.forecast import METRIC, learned_law
-from pipelines.machine.init_home import initialise
 from pipelines.runs import kept_texts
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.kept_texts import KEPT_TEXTS, KeptTokens
@@ -29,16 +28,10 @@ from tests.support import tiny
 from tests.support.databases import record_metrics, record_score
 from tests.support.small_cycles import lines
 
+pytestmark = pytest.mark.new_home
 FEW, MANY = 4, 12  # cycles
 DOCUMENTS, QUESTIONS = 6, 30  # of a cycle
 MOST, ROW = 100, 8  # tokens that a training reads, and those of a row
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    with Workspace.open(tmp_path / "home") as workspace:
-        initialise(workspace, model=str(tiny.save(tmp_path / "model")), preset="microworld")
-        yield workspace
 
 
 def pass_through(ws: Workspace, folder: Path, cycles: int) -> str:

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from db.reads import queries
+from db.reads.rows import Row
+from db.session import Database
 from db.writes.points import Point, store
 from db.writes.tracker import Tracker
 
@@ -53,6 +56,11 @@ def items(*passed: bool) -> list[dict[str, Any]]:
         }
         for i, ok in enumerate(passed)
     ]
+
+
+def flips_between(database: Database, a: str, b: str, suite: str, **options: Any) -> list[Row]:
+    """The flips between the newest scores of two checkpoints on the same prompts."""
+    return queries.flips_of_scores(database, *queries.compared_scores(database, a, b, suite), **options)
 
 
 def score(suite: str, value: float, *passed: bool, n: int = 100, metric: str = "") -> dict[str, Any]:

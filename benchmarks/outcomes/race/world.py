@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -199,12 +198,12 @@ class Race:
     def _answer(self, stage: Stage, prompts: str) -> Result:
         from recovery.sampling.in_process import InProcessSampler
 
-        model, rows = self.ws.load(self.ws.clean()), read(Path(prompts))
+        model, rows = self.ws.load(self.ws.clean()), jsonl.read(prompts, {})
         job = EvalJob(checkpoint=self.clean, suites=(), settings=self._config.eval)
         answers = ModelAnswers(model, InProcessSampler(model), job, stage, "answers")
         texts = answers.greedy(self._config.distill.max_new_tokens)([chat(row["prompt"]) for row in rows])
         path = stage.directory / "answered.jsonl"
-        write(path, [row | {"response": text} for row, text in zip(rows, texts, strict=True) if text])
+        jsonl.write(path, [row | {"response": text} for row, text in zip(rows, texts, strict=True) if text])
         return {"pairs": str(path.absolute())}
 
     # Evaluation files ----------------------------------------------------------------------------------
@@ -228,8 +227,9 @@ class Race:
         path = self.folder / f"{name}-half-{wanted}.jsonl"
         if not path.is_file():
             half = halves(self.seed)[wanted]
-            rows = [(row, set(row.get("instruction_id_list") or [])) for row in read(Path(self._file(name)))]
-            write(path, [row for row, types in rows if types <= half and (types or wanted == 0)])
+            read = jsonl.read(self._file(name), {})
+            rows = [(row, set(row.get("instruction_id_list") or [])) for row in read]
+            jsonl.write(path, [row for row, types in rows if types <= half and (types or wanted == 0)])
         return str(path.absolute())
 
     def _file(self, name: str) -> str:
@@ -240,9 +240,9 @@ class Race:
             return str(path.absolute())
         short = self.folder / f"{name}-short.jsonl"
         if not short.is_file():
-            rows = read(path)
+            rows = jsonl.read(path, {})
             step = max(1, len(rows) // limit)
-            write(short, rows[::step] if name == "probes" else rows[: limit * 4])
+            jsonl.write(short, rows[::step] if name == "probes" else rows[: limit * 4])
         return str(short.absolute())
 
     @property
@@ -260,13 +260,3 @@ def halves(seed: int) -> tuple[set[str], set[str]]:
     names = sorted(instruction.id for instruction in INSTRUCTIONS)
     random.Random(f"race:{seed}").shuffle(names)
     return set(names[: len(names) // 2]), set(names[len(names) // 2 :])
-
-
-def read(path: Path) -> list[Row]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def write(path: Path, rows: Sequence[Row]) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(jsonl.lines(rows), encoding="utf-8")
-    partial.replace(path)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from pipelines.corpus.as_markdown.parts import fenced
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source, characters
 
@@ -131,18 +132,18 @@ class _Page:
     lines: list[str] = field(default_factory=list)
     open: str = ""  # a line that is being filled
     awaited: str = ""  # what the next line of text is: a heading ("## ") or what a definition defines ("tag")
-    literal: bool = False
+    example: int | None = None  # where one begins that is being read as it stands
 
     def text(self) -> str:
         self._close()
-        self._fence(False)
+        self._end_example()
         return re.sub(r"\n{3,}", "\n\n", "\n".join(self.lines)).strip() + "\n"
 
     def add(self, line: str) -> None:
         name, rest = _request(line)
         if name:
             self._macro(name, rest)
-        elif self.literal:
+        elif self.example is not None:
             self.lines.append(_said(line))
         elif not _COMMENT.match(line):
             self._text(_said(line))
@@ -178,18 +179,18 @@ class _Page:
         elif name in ("TH", "SH", "SS"):
             self._heading(name, said)
         elif name in ("nf", "fi", "EX", "EE"):
-            self._fence(name in ("nf", "EX"))
+            self._begin_example() if name in ("nf", "EX") else self._end_example()
         elif name in _PARAGRAPH or name in ("TP", "TQ", "IP", "br"):
             self._new_line(name, said)
 
     def _styled(self, said: str) -> None:
-        if self.literal:
+        if self.example is not None:
             self.lines.append(said)
         elif said:
             self._text(said)
 
     def _heading(self, name: str, said: list[str]) -> None:
-        self._fence(False)
+        self._end_example()
         self._new_line("PP", [])
         if name == "TH":
             self.lines += [f"# {said[0]}" + (f"({said[1]})" if len(said) > 1 else ""), ""] if said else []
@@ -198,11 +199,16 @@ class _Page:
         else:
             self.awaited = "## " if name == "SH" else "### "
 
-    def _fence(self, begins: bool) -> None:
-        if begins != self.literal:
-            self._new_line("PP" if begins else "br", [])
-            self.lines.append("```")
-            self.literal = begins
+    def _begin_example(self) -> None:
+        if self.example is None:
+            self._new_line("PP", [])
+            self.example = len(self.lines)
+
+    def _end_example(self) -> None:
+        if self.example is not None:
+            self._new_line("br", [])
+            self.lines[self.example :] = [fenced("\n".join(self.lines[self.example :]))]
+            self.example = None
 
     def _new_line(self, name: str, said: list[str]) -> None:
         self._close()

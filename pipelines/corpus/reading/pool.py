@@ -22,16 +22,15 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from pipelines.corpus.reading import worker
 from pipelines.corpus.reading.formats import MIB, Format, Limits, Unreadable
 from pipelines.corpus.reading.plain import PIECE, FileFacts, Source, TextPiece
+from recovery.import_places import import_places
 from recovery.printable import one_line
 from recovery.usable_cpus import usable_cpus
 
-ROOT = Path(worker.__file__).parents[3]  # the folder of the package `pipelines`
 # -I: neither the current folder nor PYTHONPATH is searched; -S: no site hooks, as slow as all the rest.
 START = (
     "import json, sys; descriptor, limits, places = map(json.loads, sys.argv[1:]); sys.path += places; "
@@ -333,13 +332,6 @@ class _Worker:
         self.process.kill()
         self.process.wait()
         self._socket.close()
-
-
-def import_places() -> list[str]:
-    """Return where a process finds this package and its libraries: never the current folder."""
-    here = Path.cwd()
-    libraries = [place for place in sys.path if place and Path(place).resolve() != here]
-    return list(dict.fromkeys([str(ROOT), *libraries]))
 
 
 def _quoted(value: Any) -> str:

@@ -9,7 +9,7 @@ import csv
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source, TextPiece, characters, pieces
@@ -130,28 +130,38 @@ def read_csv(source: Source, facts: FileFacts) -> Iterator[TextPiece]:
     yield from pieces(_rows(_Rows(lines(characters(source, facts)))))
 
 
+class Opening(NamedTuple):
+    """How a table begins."""
+
+    header: str  # its line
+    delimiter: str  # separates the columns
+    before: int  # lines above the header
+
+
+def opening_of(text_lines: Iterator[str]) -> Opening:
+    """Read a table up to its header, past blank lines and the one that names what separates columns."""
+    before = 0
+    delimiter = ""
+    for line in text_lines:
+        named = None if delimiter else SEPARATOR.fullmatch(line)
+        if named:
+            delimiter = named[1]
+        elif line.strip():
+            return Opening(line, delimiter or _delimiter(line), before)
+        before += 1
+    return Opening("", delimiter or DELIMITERS[0], before)
+
+
 class _Rows:
     """The rows of a table; ends with Unreadable at a row that is too long."""
 
     def __init__(self, text_lines: Iterator[str]) -> None:
         self._lines = text_lines
         self._characters = 0  # of the row that is being read
-        self._before = 0  # lines that are no rows, at the beginning
-        first = self._opening()
-        named = SEPARATOR.fullmatch(first)
-        if named:
-            self._before += 1
-            first = self._opening()
+        self._opening = opening_of(text_lines)
         csv.field_size_limit(LONGEST_ROW)
-        self._reader = csv.reader(self._bounded(first), delimiter=named[1] if named else _delimiter(first))
-
-    def _opening(self) -> str:
-        """Return the next line that is not blank."""
-        for line in self._lines:
-            if line.strip():
-                return line
-            self._before += 1
-        return ""
+        bounded = self._bounded(self._opening.header)
+        self._reader = csv.reader(bounded, delimiter=self._opening.delimiter)
 
     def _bounded(self, first: str) -> Iterator[str]:
         line: str | None = first
@@ -170,7 +180,7 @@ class _Rows:
                     raise csv.Error(f"more than {MOST_CELLS:,} cells")
                 yield row
         except csv.Error as error:
-            number = self._before + self._reader.line_num
+            number = self._opening.before + self._reader.line_num
             raise Unreadable(f"line {number} is no row of a table: {error}") from error
 
 

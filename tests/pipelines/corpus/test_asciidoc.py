@@ -108,6 +108,7 @@ def test_lists(asciidoc: str, said: str) -> None:
         ("----\n```\nx\n```\n----", "````\n```\nx\n```\n````"),
         ("[,sh]\nls\ncd ..\n\nText.", "```sh\nls\ncd ..\n```\n\nText."),
         ("Type:\n\n  ls *a*\n   -l\n\nText.", "Type:\n\n```\nls *a*\n -l\n```\n\nText."),
+        ("Type:\n\n  ls\n\tcd\n\nText.", "Type:\n\n```\n  ls\n\tcd\n```\n\nText."),
         (
             "NOTE: Be *here*.\n\n[TIP]\n====\nTwo.\n\nThree.\n====",
             "**Note**: Be **here**.\n\n**Tip**\n\nTwo.\n\nThree.",

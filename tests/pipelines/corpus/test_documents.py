@@ -140,7 +140,8 @@ def test_what_is_left_out_by_the_settings_is_named_and_not_read(tmp_path: Path) 
     others = ("node_modules/x/b.md", "sub/node_modules/c.md", "docs/old/d.md", "e.gen.md")
     root = folder(tmp_path, {**kept, **dict.fromkeys(others, b"other")})
     limits = Limits(leave_out=("node_modules", "docs/old/", "*.gen.md"))
-    corpus = documents.read_corpus(root, limits, strict=True)
+    documents.require(root, limits, strict=True)
+    corpus = documents.read_corpus(root, limits)
     assert corpus.texts == ("a", "new", "f")
     left_out = [path for path, row in rows(corpus).items() if row.reason == tree.LEFT_OUT]
     assert left_out == ["e.gen.md", "node_modules", "docs/old", "sub/node_modules"]
@@ -179,7 +180,8 @@ def test_questions_at_the_top_of_the_folder_are_no_documents(tmp_path: Path) -> 
     asked = b'{"question": "Where does Ada live?", "answer": "Oslo"}\n'
     names = ("qa.jsonl", "probes.jsonl", "below/qa.jsonl")
     folder(tmp_path, {"a.md": b"a", **dict.fromkeys(names, asked)})
-    corpus = documents.read_corpus(tmp_path, strict=True)
+    documents.require(tmp_path, strict=True)
+    corpus = documents.read_corpus(tmp_path)
     assert corpus.texts == ("a", "question: Where does Ada live?\nanswer: Oslo")
     skipped = [name for name, row in rows(corpus).items() if row.reason == tree.QUESTIONS]
     assert skipped == ["probes.jsonl", "qa.jsonl"]

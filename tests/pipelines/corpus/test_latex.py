@@ -229,6 +229,11 @@ def test_a_document_is_written_as_markdown(latex: str, markdown: str) -> None:
     assert as_markdown(latex) == markdown
 
 
+def test_a_formula_in_a_fence_does_not_end_it() -> None:
+    said = r"\text{$x$ ```b}"
+    assert as_markdown(f"It is so: \\[{said}\\]") == f"It is so:\n\n````latex\n{said}\n````"
+
+
 def test_only_the_body_is_read_below_its_title() -> None:
     text = (
         "\\documentclass{article}\n\\usepackage{x}\n\\title{On \\emph{Oslo}}\n\\newcommand{\\a}[1]{not #1}\n"

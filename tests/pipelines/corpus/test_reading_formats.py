@@ -221,6 +221,14 @@ def test_every_row_has_its_file_s_hash(found: dict[str, tuple[FileReport, list[s
         assert found[name][0].sha256 == hashlib.sha256(whole).hexdigest()
 
 
+def test_an_example_of_a_manual_page_ends_where_the_page_says(tmp_path: Path) -> None:
+    page = ".TH X 1\n.EX\n```sh\nls\n```\n.EE\nThen this.\n.nf\n.fi\nThe end.\n.nf\n.B make\n.SH SEE\nAll.\n"
+    (text,) = documents.read_corpus(papers.write(tmp_path, {"x.1": page})).texts
+    assert text.partition("\n\n")[2] == (
+        "````\n```sh\nls\n```\n````\nThen this.\n\nThe end.\n\n```\nmake\n```\n\n## SEE\n\nAll.\n"
+    )
+
+
 def test_a_line_of_jsonl_is_a_document(found: dict[str, tuple[FileReport, list[str]]]) -> None:
     report, texts = found["lines.jsonl"]
     assert texts == [
@@ -244,7 +252,8 @@ def test_a_pdf_says_how_many_pages_hold_no_text_where_these_are_more_than_blank_
         "book.pdf": papers.pdf(*["A page of it."] * 19, ""),
         "contract.pdf": papers.pdf("Cover.", *[""] * 9),
     }
-    corpus = documents.read_corpus(papers.write(tmp_path, files), strict=True)
+    documents.require(papers.write(tmp_path, files), strict=True)
+    corpus = documents.read_corpus(tmp_path)
     assert [row.reason for row in corpus.manifest] == [None, "9 of 10 pages hold no text"]
 
 
@@ -688,7 +697,9 @@ def test_near_duplicates_are_named_and_may_be_skipped(tmp_path: Path) -> None:
     corpus = documents.read_corpus(root)
     assert [row.near_duplicate_of for row in corpus.manifest] == [None, "a.md", None]
     assert str(manifest_rows(corpus.manifest)[1]["reason"]).startswith("near-duplicate of a.md (0.")
-    fewer = documents.read_corpus(root, Limits(keep_near_duplicates=False), strict=True)  # as asked
+    limits = Limits(keep_near_duplicates=False)
+    documents.require(root, limits, strict=True)  # they are left out as asked
+    fewer = documents.read_corpus(root, limits)
     assert [row.status for row in fewer.manifest] == ["read", "skipped", "read"]
     assert len(fewer.texts) == 2
 

@@ -21,10 +21,11 @@ from pipelines.corpus import documents
 from pipelines.corpus.documents import Corpus
 from pipelines.corpus.reading import pool, worker
 from pipelines.corpus.reading.formats import BY_SUFFIX, Limits
-from pipelines.corpus.reading.pool import ROOT, Pool, import_places
+from pipelines.corpus.reading.pool import Pool
 from pipelines.corpus.reading.tree import OPEN_FOLDERS, shown
 from recovery import landlock
 from recovery.errors import InputError
+from recovery.import_places import ROOT
 from tests.support import papers
 
 CANARY = "canary-7f3a"
@@ -232,7 +233,6 @@ def test_a_parsing_process_knows_no_keys_and_no_current_folder_and_is_confined(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend("")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert not {"", str(tmp_path)} & set(import_places())
     with Pool(Limits(workers=1)) as limited:
         (tmp_path / "a.html").write_text("<p>a page</p>")
         with (tmp_path / "a.html").open("rb") as file:
@@ -348,13 +348,14 @@ def test_a_lower_hard_limit_of_the_machine_holds(monkeypatch: pytest.MonkeyPatch
 
 def test_strict_stops_at_the_first_file_that_is_skipped(folder: Path) -> None:
     with pytest.raises(InputError, match=r"docs: binary\.txt: binary data, not text: remove") as refused:
-        documents.read_corpus(folder, LIMITS, strict=True)
+        documents.require(folder, LIMITS, strict=True)
     assert "\n" not in str(refused.value)
 
 
 def test_strict_leaves_hidden_files_alone(tmp_path: Path) -> None:
     root = papers.write(tmp_path, {".hidden": b"\0", "a.md": "a"})
-    assert documents.read_corpus(root, strict=True).texts == ("a",)
+    documents.require(root, strict=True)
+    assert documents.read_corpus(root).texts == ("a",)
 
 
 def test_a_folder_that_becomes_a_link_while_it_is_read_is_not_followed(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,16 +27,11 @@ from recovery.errors import InputError
 from recovery.sampling.in_process import InProcessSampler
 from tests.support import tiny
 from tests.support.engine_fakes import TinyEngine, serving
-from tests.support.small_cycles import ASKED, lines, make_home
+from tests.support.small_cycles import ASKED, lines
 from tests.support.stages import PRESET
 
+pytestmark = pytest.mark.new_home
 LONG = "long " * 600  # bytes are the tiny model's tokens, and it reads 2,048
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    with make_home(tmp_path) as workspace:
-        yield workspace
 
 
 @pytest.fixture

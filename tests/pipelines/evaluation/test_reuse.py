@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,8 @@ from recovery.errors import RecoverError
 from tests.support import tiny
 from tests.support.small_cycles import lines, make_docs, make_home, settle
 
+pytestmark = pytest.mark.new_home
 BOTH = ["knowledge", "retention"]
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    with make_home(tmp_path) as workspace:
-        yield workspace
 
 
 def probes(folder: Path, name: str = "probes.jsonl", **changes: Any) -> Path:

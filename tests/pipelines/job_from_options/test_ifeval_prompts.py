@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,9 @@ from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from tests.support.self_written import writes_questions
-from tests.support.small_cycles import ONLY_NEW, lines, make_docs, make_home
+from tests.support.small_cycles import ONLY_NEW, lines, make_docs
 
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    with make_home(tmp_path) as workspace:
-        yield workspace
+pytestmark = pytest.mark.new_home
 
 
 @pytest.fixture

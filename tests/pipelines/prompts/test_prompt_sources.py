@@ -256,6 +256,22 @@ def test_tables_are_read_as_spreadsheets_write_them(tmp_path: Path, separator: s
     assert read_prompts(str(path)) == [prompt_with("Who; where, when?", "Ada\tHorn")]
 
 
+@pytest.mark.parametrize(
+    ("above", "separator", "line"), [("", ";", 3), ("sep=;\n", ";", 4), ("\nsep=|\n", "|", 5)]
+)
+def test_a_header_with_a_comma_is_split_where_its_columns_end(
+    tmp_path: Path, above: str, separator: str, line: int
+) -> None:
+    path = tmp_path / "prompts.csv"
+    table = above + "prompt;answer, if one is known\nSay, please;3\n".replace(";", separator)
+    path.write_text(table)
+    (found,) = read_prompts(str(path))
+    assert (found.text, found.fields) == ("Say, please", {"answer, if one is known": "3"})
+    path.write_text(table + "a;b;c\n".replace(";", separator))
+    with pytest.raises(InputError, match=rf"csv:{line}: more cells"):
+        read_prompts(str(path))
+
+
 def test_parquet_rows_are_read_without_their_nulls(tmp_path: Path) -> None:
     rows = [{"messages": [HI, CALL, RESULT, HELLO], "tools": [ADD], "n": 1}, {"messages": [HI], "n": None}]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "prompts.parquet")

@@ -149,5 +149,5 @@ def test_a_written_file_is_read_as_an_evaluation(tmp_path: Path) -> None:
     assert fingerprint(excluded) not in {fingerprint(row["prompt"]) for row in rows}
     assert len({row["key"] for row in rows}) == 60
     answers = {prompt.text: prompt.answer for prompt in [*generate(60, 9), *generate(60, 9, [excluded])]}
-    score = ifeval.evaluate(lambda chats: [answers.get(chat[-1]["content"], "no") for chat in chats], out)
+    score, _ = ifeval.evaluate(lambda chats: [answers.get(chat[-1]["content"], "no") for chat in chats], out)
     assert (score.n, score.value) == (60, 1.0)

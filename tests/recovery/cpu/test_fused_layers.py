@@ -147,12 +147,16 @@ def test_it_leaves_the_global_random_numbers_alone() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    class MadeHereRMSNorm(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight, self.eps = torch.nn.Parameter(torch.ones(8)), 1e-6
+class Normalisation(torch.nn.Module):
+    """What the normalisations of a test are made of: each test has its own, as what is fused is the class."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.eps = torch.nn.Parameter(torch.ones(8)), 1e-6
+
+
+def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    class MadeHereRMSNorm(Normalisation):
         def forward(self, x: Tensor) -> Tensor:
             return x * (x.pow(2).mean(-1, keepdim=True) + self.eps).rsqrt() * self.weight
 
@@ -165,11 +169,7 @@ def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_that_does_something_else_is_left_alone() -> None:
-    class CenteringRMSNorm(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight, self.eps = torch.nn.Parameter(torch.ones(8)), 1e-6
-
+    class CenteringRMSNorm(Normalisation):
         def forward(self, x: Tensor) -> Tensor:
             x = x - x.mean(-1, keepdim=True)
             return x * (x.pow(2).mean(-1, keepdim=True) + self.eps).rsqrt() * self.weight

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from recovery.objective import divergences as dv
 from tests.support.present import present
+from tests.support.tensors import cosine
 
 # The worked example of "On-Policy Distillation": a student and a teacher over the tokens A, B, C.
 STUDENT, TEACHER = [0.5, 0.4, 0.1], [0.7, 0.2, 0.1]
@@ -54,10 +55,6 @@ def pair(vocabulary: int = 8, rows: int = 1, seed: int = 0, scale: float = 1.5) 
     generator = torch.Generator().manual_seed(seed)
     student, teacher = torch.randn(2, rows, vocabulary, generator=generator, dtype=torch.float64) * scale
     return student, teacher.log_softmax(-1)
-
-
-def cosine(a: Tensor, b: Tensor) -> float:
-    return float(torch.nn.functional.cosine_similarity(a.flatten(), b.flatten(), dim=0))
 
 
 # ---- numbers worked by hand

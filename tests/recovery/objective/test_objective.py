@@ -19,6 +19,7 @@ from recovery.objective import signal_geometry
 from recovery.objective.objective import Loss, Objective
 from recovery.objective.token_signals import TokenSignals
 from tests.support.present import present
+from tests.support.tensors import cosine
 
 pytestmark = pytest.mark.usefixtures("with_and_without_cpu_engine")
 N, D, V, STOP = 23, 6, 32, (3, 5)
@@ -273,11 +274,7 @@ def test_bf16_is_close(world: World, name: str) -> None:
     assert loss.value.dtype == torch.float32
     assert loss.value.item() == pytest.approx(whole.value.item(), rel=0.05, abs=0.3)
     for ours, theirs in zip(half_gradients, gradients, strict=True):
-        assert _cosine(ours.float(), theirs) > 0.98
-
-
-def _cosine(one: Tensor, other: Tensor) -> float:
-    return float(torch.nn.functional.cosine_similarity(one.flatten(), other.flatten(), dim=0))
+        assert cosine(ours.float(), theirs) > 0.98
 
 
 def test_a_row_of_ones_own_needs_no_other_change(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +311,7 @@ def test_sampled_gradient_is_the_exact_one_on_average(dials: dict[str, Any]) -> 
     world, exact = states(20_000)
     _, (gradient, _) = world.run(with_dials("opd-sampled", dials))
     mean = gradient.view(4, -1, D).mean(1)
-    assert _cosine(mean, exact) > 0.99
+    assert cosine(mean, exact) > 0.99
     assert float(mean.norm() / exact.norm()) == pytest.approx(1, abs=0.1)
 
 
@@ -322,7 +319,7 @@ def test_topk_gradient_is_close_to_the_exact_one() -> None:
     world = World(n=200)
     _, (exact, _) = world.run("opd")
     _, (gradient, _) = world.run("opd-topk")
-    assert _cosine(gradient, exact) > 0.95
+    assert cosine(gradient, exact) > 0.95
     _, (remote, _) = world.run("opd-topk", scores=world.topk())
     torch.testing.assert_close(remote, gradient)
 
@@ -334,7 +331,7 @@ def test_reward_gradient_raises_what_was_rewarded() -> None:
     _, (gradient, _) = world.run("rl", advantages_N=rewarded)
     hidden_ND = world.hidden_ND[::20_000].clone().requires_grad_(True)
     (-world.head(hidden_ND).softmax(-1)[:, 2]).sum().backward()
-    assert _cosine(gradient.view(4, -1, D).mean(1), present(hidden_ND.grad)) > 0.99
+    assert cosine(gradient.view(4, -1, D).mean(1), present(hidden_ND.grad)) > 0.99
 
 
 def test_lam_mixes_teacher_and_reward(world: World) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any
@@ -15,8 +17,10 @@ from hypothesis import strategies as st
 from recovery.batches.length_groups import PASS, length_groups
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError, RecoverError
+from recovery.memory import GIB
 from recovery.models.chat_model import ChatModel
 from recovery.sampling import decode_batch
+from recovery.sampling.budget import Budget
 from recovery.sampling.draw import draw_tokens
 from recovery.sampling.in_process import InProcessSampler, UniformNumbers
 from recovery.sampling.protocol import SamplingParams
@@ -32,6 +36,14 @@ def with_stops(*stops: int, **overrides: Any) -> ChatModel:
     made = tiny.chat_model(**overrides)
     made.stop_ids = stops
     return made
+
+
+@contextmanager
+def within(budget: Budget) -> Iterator[None]:
+    """Sample as if the machine had room for no more."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Budget, "of", lambda *_, **__: budget)
+        yield
 
 
 HOST_ERROR = "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"
@@ -97,7 +109,8 @@ def test_responses_do_not_depend_on_the_budget(rows: int, tokens: int, seed: int
     prompts = prompts_of(5, seed=seed) + prompts_of(1, 50, 51, seed) + [[1, 2, 3]] * 3
     params = SamplingParams(max_new_tokens=9, seed=seed)
     expected = InProcessSampler(chat_model).sample(prompts, params)
-    found = InProcessSampler(chat_model, rows, tokens).sample(prompts, params)
+    with within(Budget(rows, tokens)):
+        found = InProcessSampler(chat_model).sample(prompts, params)
     assert found.responses() == expected.responses()
     torch.testing.assert_close(found.logprobs_BT, expected.logprobs_BT, atol=1e-4, rtol=0)
 
@@ -146,8 +159,9 @@ def test_prompts_without_room_are_named() -> None:
     params = SamplingParams(max_new_tokens=8)
     with pytest.raises(InputError, match=r"prompt 2 has 32 tokens, the model reads 32"):
         InProcessSampler(chat_model).sample([[1], [1] * 32], params)
-    with pytest.raises(InputError, match=r"prompt 12 has 20 tokens.*\(25 tokens.* at most\)"):
-        InProcessSampler(chat_model, cache_tokens=25).sample([[1], [1] * 20], replace(params, first=10))
+    full = r"prompt 12 has 20 tokens.*does not fit \(25 GiB at most\)"
+    with within(Budget(rows=2, bytes=25 * GIB, token_bytes=GIB)), pytest.raises(InputError, match=full):
+        InProcessSampler(chat_model).sample([[1], [1] * 20], replace(params, first=10))
 
 
 def test_a_response_ends_where_the_model_s_context_does() -> None:

@@ -11,6 +11,7 @@ from bisect import bisect
 from collections import defaultdict
 from dataclasses import dataclass
 from html import unescape
+from textwrap import dedent
 
 from pipelines.corpus.as_markdown.asciidoc import tables
 from pipelines.corpus.as_markdown.asciidoc.conditions import Attributes, shown_lines
@@ -256,7 +257,7 @@ class Page:
         if self._defines and not (style.is_code or style.kind):
             self._define(self._inline.written(_joined(lines)).replace("\n", " ").strip())
         elif style.is_code or is_literal:
-            self._put("" if style.is_picture else fenced(_set_out(lines), style.language))
+            self._put("" if style.is_picture else fenced(dedent("\n".join(lines)), style.language))
         elif lines and style.name != "comment":
             self._put(self._prose(_joined(lines), style))
         return max(following, at + 1)
@@ -292,9 +293,3 @@ def _joined(lines: list[str]) -> str:
 
 def _bold(said: str) -> str:
     return said if "**" in said else f"**{said}**"
-
-
-def _set_out(lines: list[str]) -> str:
-    """Return lines without the spaces that all of them begin with."""
-    least = min((len(line) - len(line.lstrip()) for line in lines if line), default=0)
-    return "\n".join(line[least:] for line in lines)

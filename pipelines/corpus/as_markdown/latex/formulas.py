@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from pipelines.corpus.as_markdown.latex.words import FORMULA_SIGNS
+from pipelines.corpus.as_markdown.parts import fenced
 
 LONGEST = 4000  # characters of a formula between $$, which is how far those who read Markdown look
 LONGEST_TEXT = 60  # characters of a formula that may be text
@@ -62,5 +63,5 @@ def shown(source: str) -> str:
     if not said:
         return ""
     if "$" in said or len(said) > LONGEST:
-        return f"```latex\n{said}\n```"
+        return fenced(said, "latex")
     return f"$$\n{said}\n$$"

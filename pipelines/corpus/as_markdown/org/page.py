@@ -7,14 +7,16 @@ that say so. A mark that nothing closes stays.
 from __future__ import annotations
 
 import re
+from textwrap import dedent
 
 from pipelines.corpus.as_markdown.org.inline import in_line
-from pipelines.corpus.as_markdown.org.listings import fenced, listing
+from pipelines.corpus.as_markdown.org.listings import listing
 from pipelines.corpus.as_markdown.org.settings import KEYWORD, heading, settings_of
 from pipelines.corpus.as_markdown.org.shown import Shown
 from pipelines.corpus.as_markdown.org.spans import CODE, ENVIRONMENT, HEADING, UNSEEN, Span, spans
 from pipelines.corpus.as_markdown.org.tables import rows
 from pipelines.corpus.as_markdown.org.written import Written
+from pipelines.corpus.as_markdown.parts import fenced
 
 DEEPEST = 6  # headings
 _REMARK = re.compile(r"#(?:[ \t]|$)|#\+(?:begin|end)_\S", re.I)
@@ -243,7 +245,8 @@ class _Page:
             self._as_it_stands(rows(lines, self._in_line))
             self._out.gap()
         else:
-            self._as_it_stands(fenced([line.lstrip()[1:].removeprefix(" ") for line in lines]))
+            text = "\n".join(line.lstrip()[1:].removeprefix(" ") for line in lines)
+            self._as_it_stands(fenced(dedent(text)).split("\n"))
         return at
 
 
