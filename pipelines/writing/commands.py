@@ -132,6 +132,8 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
     for file in [out] if options.writer in (None, GAPS) else [out, _answers_beside(out)]:
         documents.refuse_among(docs, file, "--out")
     _refuse_unread(docs, out)
+    if options.qa:
+        documents.refuse_among(docs, options.qa, "--qa")
     count = options.count or items_to_pass(margins[KNOWLEDGE])
     rows, source, refused = _rows_of(ws, docs, out, options, count)
     earlier = _earlier(ws)

@@ -80,6 +80,16 @@ def test_probes_are_not_written_among_the_documents(ws: Workspace, docs: Path) -
     assert [path.name for path in docs.iterdir()] == ["ada.md"]
 
 
+def test_questions_of_ones_own_are_not_taken_from_among_the_documents(ws: Workspace, docs: Path) -> None:
+    """They would be trained on with their answers; qa.jsonl at the top is no document."""
+    out, own = docs.parent / "mine.jsonl", {"question": "Where does Ada live?", "answer": "Oslo"}
+    document, at_the_top = lines(docs / "questions.jsonl", [own]), lines(docs / "qa.jsonl", [own])
+    with pytest.raises(InputError, match=r"--qa: .*questions\.jsonl lies in the folder of documents"):
+        make_probes(ws, docs, out, ProbeOptions(qa=document))
+    assert not out.exists()
+    assert make_probes(ws, docs, out, ProbeOptions(qa=at_the_top))["by_kind"] == {"direct": 1}
+
+
 def test_questions_are_not_written_where_no_cycle_looks_and_such_a_file_is_named(
     ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
