@@ -161,17 +161,20 @@ def shared(command: F) -> F:
 
 
 class Place(click.Path[Path]):
-    """A path that is named: a blank one, as of a variable that is not set, would be the current folder."""
+    """A path that is named: a blank one, as of a variable that is not set, would be the current folder.
 
-    def __init__(self, *, dir_okay: bool = True) -> None:
-        super().__init__(path_type=Path, dir_okay=dir_okay)
+    `~` is the user's own folder also where the shell leaves it, as in --out=~/probes.jsonl.
+    """
+
+    def __init__(self, *, exists: bool = False, dir_okay: bool = True) -> None:
+        super().__init__(path_type=Path, exists=exists, dir_okay=dir_okay)
 
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
     ) -> Path:
         if not os.fspath(value).strip():
             self.fail("it is blank: name a folder or a file", param, ctx)
-        return super().convert(value, param, ctx)
+        return super().convert(os.path.expanduser(value), param, ctx)
 
 
 def documents(text: str, *, required: bool = False) -> Callable[[F], F]:

@@ -43,7 +43,7 @@ def eval_job(
     checkpoint: str | None = None,
     suites: str | None = None,
     *,
-    output: str | None = None,
+    output: Path | None = None,
     changes: Changes = NONE,
     narrow: bool = True,
 ) -> EvalJob:
@@ -69,7 +69,7 @@ def eval_job(
         checkpoint=chosen,
         suites=asked,
         settings=settings.eval,
-        output=_writable_folder(Path(output)) if output else None,
+        output=_writable_folder(output) if output else None,
         seed=settings.seed,
     )
     say_about(ws, chosen, taught)

@@ -86,6 +86,6 @@ def test_a_folder_for_lm_evals_files_that_cannot_be_made_is_refused(
     (tmp_path / "file").touch()
     changes = {"eval.ifeval": str(docs.parent / "ifeval.jsonl")}
     with pytest.raises(InputError, match=r"--output .*file/out: "):
-        eval_job(ws, "base", "ifeval", output=str(tmp_path / "file" / "out"), changes=changes)
-    made = eval_job(ws, "base", "ifeval", output=str(tmp_path / "new" / "out"), changes=changes)
+        eval_job(ws, "base", "ifeval", output=tmp_path / "file" / "out", changes=changes)
+    made = eval_job(ws, "base", "ifeval", output=tmp_path / "new" / "out", changes=changes)
     assert made.output == str(tmp_path / "new" / "out") and Path(made.output).is_dir()

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from pipelines.cli import setting_options
+from pipelines.cli.commands import cli
+from pipelines.cli.options import SHARED, Place
+from pipelines.cli.setting_options import SettingOption
 from recovery.errors import InputError
 from tests.support.commands import Recover
+from tests.support.present import present
 
 
 def test_a_typed_reward_is_seen_from_the_current_folder(
@@ -46,6 +53,11 @@ def test_an_option_that_takes_a_file_is_not_left_empty(recover: Recover, tmp_pat
         ("midtrain", "--docs", "docs", "--augment", ""),
         ("eval", "base", "--tasks", ""),
         ("augment", "--docs", "docs", "--out", ""),
+        ("augment", "--docs", "docs", "--out", "out", "--probes", ""),
+        ("eval", "base", "--output", ""),
+        ("eval", "--responses", ""),
+        ("dashboard", "--picture", ""),
+        ("prompts", "json", "--avoid", ""),
     ],
 )
 def test_a_folder_that_is_left_blank_is_not_the_current_one(
@@ -53,6 +65,40 @@ def test_a_folder_that_is_left_blank_is_not_the_current_one(
 ) -> None:
     said = recover("--home", tmp_path, *words)
     assert said.code == 2 and "it is blank: name a folder or a file" in said.error
+
+
+def parameters(command: click.Command) -> Iterator[click.Parameter]:
+    """Those of a command, or of all commands of a group."""
+    yield from command.params
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context := click.Context(command)):
+            yield from parameters(present(command.get_command(context, name)))
+
+
+def test_a_tilde_that_the_shell_leaves_is_the_users_own_folder(
+    recover: Recover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in --out=~/more.jsonl, which made a folder called ~ in the current one."""
+    own, here = tmp_path / "own", tmp_path / "here"
+    own.mkdir()
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("HOME", str(own))
+    drawn = ("prompts", "json", "--count", "3")
+    assert recover(*drawn, "--out=~/first.jsonl").code == 0
+    assert recover(*drawn, "--avoid=~/first.jsonl", "--out=~/more.jsonl").code == 0
+    first, more = ((own / name).read_text() for name in ("first.jsonl", "more.jsonl"))
+    assert first != more and not list(here.iterdir())
+
+
+def test_every_option_that_takes_a_file_or_a_folder_reads_it_as_a_place() -> None:
+    of_settings = (setting_options.file, setting_options.path)
+    for option in parameters(cli):
+        named = {"DIR", "FILE"} & set(re.split(r"\W", str(getattr(option, "metavar", ""))))
+        if not named or option.name in SHARED:
+            continue
+        read = option.read in of_settings if isinstance(option, SettingOption) else None
+        assert read or isinstance(option.type, Place), option.opts
 
 
 @pytest.mark.parametrize("command", ["cycle", "midtrain", "distill", "corpus", "retrieval"])

@@ -41,7 +41,7 @@ def test_probes_that_cannot_be_read_are_refused_before_documents_are(
     with pytest.raises(InputError, match=r"broken\.jsonl"):
         distill_job(ws, student="base", changes=changes)
     with pytest.raises(InputError, match=r"broken\.jsonl"):
-        augment_documents(ws, docs, docs.parent / "aug", AugmentOptions(writer=GAPS, probes=str(broken)))
+        augment_documents(ws, docs, docs.parent / "aug", AugmentOptions(writer=GAPS, probes=broken))
 
 
 @pytest.mark.parametrize(
