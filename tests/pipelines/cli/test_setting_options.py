@@ -40,7 +40,46 @@ def test_a_built_in_name_is_no_file_of_that_name(tmp_path: Path, monkeypatch: py
 def test_an_option_that_takes_a_file_is_not_left_empty(recover: Recover, tmp_path: Path, typed: str) -> None:
     """As by a variable that is not set: it named the current folder."""
     said = recover("--home", tmp_path, "eval", "base", "--probes", typed)
-    assert (said.code, said.error) == (2, "Error: --probes is empty: give it a value, or leave it out")
+    blank = "'--probes': it is blank: give it a value, or leave it out: see `recover eval --help`"
+    assert (said.code, said.error) == (2, f"Error: Invalid value for {blank}")
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("eval", " "), "[CHECKPOINT]"),
+        (("resume", ""), "[RUN]"),
+        (("distill", "--student", ""), "--student"),
+        (("midtrain", "--docs", "docs", "--student", ""), "--student"),
+        (("pilot", "--docs", "docs", "--budget", "3", "--rates", ""), "--rates"),
+        (("augment", "--docs", "docs", "--out", "out", "--writer", ""), "--writer"),
+        (("init", "--model", ""), "--model"),
+        (("cycle", "--docs", "docs", "--method", ""), "--method"),
+        (("distill", "--set", ""), "--set"),
+        (("dashboard", "--allow-host", ""), "--allow-host"),
+        (("flips", "base", ""), "[cycle:N | A B]"),
+        (("review", "1", "--approve", "--reviewer", ""), "--reviewer"),
+    ],
+)
+def test_a_text_that_is_left_blank_does_not_count_as_left_out(
+    recover: Recover, tmp_path: Path, words: tuple[str, ...], named: str
+) -> None:
+    """The newest or current model was trained or measured, a method or a writer chosen, in its place."""
+    said = recover("--home", tmp_path, *words)
+    blank = f"'{named}': it is blank: give it a value, or leave it out"
+    assert (said.code, said.error) == (2, f"Error: Invalid value for {blank}: see `recover {words[0]} --help`")
+
+
+def test_a_blank_value_that_has_to_be_given_is_not_left_out(recover: Recover, tmp_path: Path) -> None:
+    said = recover("--home", tmp_path, "show", "")
+    assert said.error == "Error: Invalid value for 'ID': it is blank: give it a value: see `recover show --help`"
+
+
+@pytest.mark.parametrize("words", [("review", "1", "--note", ""), ("cycle", "--docs", "none", "--behaviours", "")])
+def test_what_may_be_blank_is_taken(recover: Recover, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """A decision without a reason, and no further behaviour."""
+    said = recover("--home", tmp_path, *words)
+    assert said.code == 2 and words[-2] not in said.error
 
 
 @pytest.mark.parametrize(
