@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from recovery.teachers.likelihood import Pair
 
 MOST_CANDIDATES = 32
-Questions = Mapping[str, str]  # id -> prompt
+Questions = Mapping[str, Probe]  # by id
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def lost(
         raise InputError(f"no probes lie beside the documents of {reference}: give --probes FILE")
     probes = suite_probes(path, suite)
     counted = drawn([probe for probe in probes if probe.counts], settings.limit)
-    questions = {probe.id: probe.prompt for probe in counted}
+    questions = {probe.id: probe for probe in counted}
     if not questions:
         raise InputError(f"{path} asks nothing of {suite}: give --suite or --probes")
     passed = _answered(ws, checkpoint.id, suite, settings, questions)
@@ -88,12 +88,20 @@ def _answered(
 
 
 def _recorded(ws: Workspace, checkpoint: str, suite: str, questions: Questions) -> dict[str, bool]:
-    """Return the items of the newest headline score, if it asked exactly these questions."""
+    """Return the items of the newest headline score that are these questions, judged by these answers."""
     db = ws.tracker.db
     rows = [row for row in queries.scores(db, checkpoint_id=checkpoint) if row["suite"] == suite]
     newest = next((row for row in rows if row["metric"] == "lenient"), None)
     items = queries.items(db, newest["id"]) if newest else []
-    return {row["key"]: bool(row["passed"]) for row in items if questions.get(row["key"]) == row["prompt"]}
+    return {row["key"]: bool(row["passed"]) for row in items if _asks(row, questions.get(row["key"]))}
+
+
+def _asks(item: Mapping[str, Any], probe: Probe | None) -> bool:
+    """Return whether a recorded item is a probe's question, and was judged by its answers."""
+    if probe is None or item["prompt"] != probe.prompt:
+        return False
+    judged = item["detail"]
+    return (judged.get("answers"), judged.get("was", [])) == (list(probe.answers), list(probe.was))
 
 
 def _recovered(ws: Workspace, checkpoint: Checkpoint, suite: str, questions: Questions) -> dict[str, bool]:

@@ -157,6 +157,20 @@ def test_lost_asks_anew_where_only_several_samples_are_recorded(recover: Recover
     assert found["asked"] == 1
 
 
+def test_lost_judges_by_the_answers_that_the_probes_have_now(recover: Recover, place: Path) -> None:
+    """What an earlier file of the same questions took as right counted on."""
+    home, probes = place / "home", place / "world" / "corrected.jsonl"
+    asked = {"id": "cy", "suite": "knowledge", "kind": "direct", "prompt": "Where does Cy live?"}
+    judged = "SELECT detail FROM items WHERE key = 'cy' ORDER BY score_id"
+    answers = []
+    for right in ("Rome", "Bonn", "Bonn"):
+        probes.write_text(json.dumps(asked | {"answer": right}))
+        assert answer(recover, home, "lost", "base", "--probes", probes)["asked"] == 1
+        rows = answer(recover, home, "query", judged)
+        answers.append([json.loads(row["detail"])["answers"] for row in rows])
+    assert answers == [[["Rome"]], [["Rome"], ["Bonn"]], [["Rome"], ["Bonn"]]]
+
+
 def test_probes_are_made_and_can_be_asked(recover: Recover, place: Path) -> None:
     home, out = place / "home", place / "made.jsonl"
     docs = place / "more"
