@@ -22,7 +22,7 @@ from evals.scores import drawn
 from pipelines.config.jobs import EvalJob
 from pipelines.corpus.segments import space_behind
 from pipelines.evaluate import evaluate
-from pipelines.job_from_options.inputs import resolved_for, say_kept
+from pipelines.job_from_options.inputs import resolved_for, say_about, say_kept, teaching
 from pipelines.runs.progress import counting
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -50,7 +50,9 @@ def lost(
 ) -> dict[str, Any]:
     """Sort every failed question of a suite into unreachable and lost."""
     checkpoint = ws.checkpoint(reference)
-    settings = resolved_for(ws, checkpoint.id, changes=changes or {}).eval
+    taught = teaching(ws, checkpoint.id)
+    say_about(ws, checkpoint.id, taught)
+    settings = resolved_for(ws, taught, changes=changes or {}).eval
     path = settings.probes
     say_kept(ws, path)
     if path is None and suite != "retention":  # of which general questions ship

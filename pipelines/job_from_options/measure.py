@@ -159,10 +159,14 @@ def locate_job(
 def retrieval_job(
     ws: Workspace, checkpoint: str, docs: Path | None, passages: int, changes: Changes = NONE
 ) -> RetrievalJob:
-    """Build a comparison with retrieval; the clean model itself counts as nothing trained yet."""
+    """Build a comparison with retrieval, of the clean model alone if the checkpoint is that."""
     opened = ws.checkpoint(checkpoint)
     chosen, clean = opened.id, ws.clean().id
-    settings = resolved_for(ws, chosen, docs, changes)
+    taught = chosen if docs else teaching(ws, chosen)
+    if taught != chosen:
+        docs = taught_folder(ws, taught)
+        say_about(ws, chosen, taught)
+    settings = resolved_for(ws, taught, docs, changes)
     require_sampled(ws, opened, settings, [], ["eval"])
     require_place("sampler", settings.eval.sampler, ws.config)
     if settings.eval.probes is None:

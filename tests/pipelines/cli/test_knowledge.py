@@ -136,13 +136,27 @@ def test_lost_refuses_a_suite_that_has_no_question(recover: Recover, place: Path
 
 
 def test_lost_sorts_the_shipped_general_questions_where_no_file_has_any(
-    recover: Recover, place: Path
+    recover: Recover, place: Path, tmp_path: Path
 ) -> None:
-    with Workspace.open(place / "home") as ws:
-        found = lost(ws, "base", "retention", {"eval.limit": 3})
+    run("--home", tmp_path, "init", "--model", place / "model", "--preset", "microworld")
+    with Workspace.open(tmp_path) as ws:
+        found = lost(ws, "base", "retention", {"eval.limit": 3, "eval.probe_max_new_tokens": 4})
     assert found["asked"] == 3 and len(found["items"]) == found["failed"]
-    said = recover("--home", place / "home", "lost", "base", "--suite", "updates")
+    said = recover("--home", tmp_path, "lost", "base", "--suite", "updates")
     assert said.code == 2 and "no probes lie beside the documents of base" in said.err
+
+
+def test_lost_asks_the_clean_model_about_what_was_midtrained_last(
+    recover: Recover, place: Path, tmp_path: Path
+) -> None:
+    """As after a rejected first cycle, whose `current` is the clean model: no probes lay beside its documents."""
+    run("--home", tmp_path, "init", "--model", place / "model", "--preset", "microworld")
+    make_small(tmp_path / "recover.yaml")
+    docs = place / "world" / "docs"
+    run("--home", tmp_path, "midtrain", "--docs", docs, "--mix", "new=1")
+    said = recover("--home", tmp_path, "--json", "lost")
+    assert said.code == 0 and said.json["asked"] == 1
+    assert f"about        {docs}, which" in said.err
 
 
 def test_lost_asks_anew_where_only_several_samples_are_recorded(recover: Recover, place: Path) -> None:
