@@ -22,7 +22,8 @@ from recovery.errors import InputError
     metavar="NAMES",
     help="ifeval, knowledge, retention, updates, json, tools, refusals, multi-turn, calibration, or any task "
     "of lm-eval such as gsm8k; several with commas (default: all that have questions; with --ifeval, "
-    "--further or --probes those of that file)",
+    "--further or --probes those of that file, and with --probes the general questions where it asks none "
+    "about retention)",
 )
 @setting_options.ifeval
 @setting_options.further

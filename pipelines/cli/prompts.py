@@ -57,7 +57,9 @@ def drawing(command: F) -> F:
 @drawing
 @shared
 @click.pass_obj
-def ifeval_command(session: Session, count: int, seed: int, out: Path | None, avoid: tuple[Path, ...]) -> None:
+def ifeval_command(
+    session: Session, count: int, seed: int, out: Path | None, avoid: tuple[Path, ...]
+) -> None:
     """Write prompts over all 25 instruction types of IFEval, at most 40,000.
 
     Each is different, and can be answered as it asks.

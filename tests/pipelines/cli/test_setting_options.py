@@ -67,15 +67,22 @@ def test_a_text_that_is_left_blank_does_not_count_as_left_out(
     """The newest or current model was trained or measured, a method or a writer chosen, in its place."""
     said = recover("--home", tmp_path, *words)
     blank = f"'{named}': it is blank: give it a value, or leave it out"
-    assert (said.code, said.error) == (2, f"Error: Invalid value for {blank}: see `recover {words[0]} --help`")
+    assert (said.code, said.error) == (
+        2,
+        f"Error: Invalid value for {blank}: see `recover {words[0]} --help`",
+    )
 
 
 def test_a_blank_value_that_has_to_be_given_is_not_left_out(recover: Recover, tmp_path: Path) -> None:
     said = recover("--home", tmp_path, "show", "")
-    assert said.error == "Error: Invalid value for 'ID': it is blank: give it a value: see `recover show --help`"
+    assert (
+        said.error == "Error: Invalid value for 'ID': it is blank: give it a value: see `recover show --help`"
+    )
 
 
-@pytest.mark.parametrize("words", [("review", "1", "--note", ""), ("cycle", "--docs", "none", "--behaviours", "")])
+@pytest.mark.parametrize(
+    "words", [("review", "1", "--note", ""), ("cycle", "--docs", "none", "--behaviours", "")]
+)
 def test_what_may_be_blank_is_taken(recover: Recover, tmp_path: Path, words: tuple[str, ...]) -> None:
     """A decision without a reason, and no further behaviour."""
     said = recover("--home", tmp_path, *words)
