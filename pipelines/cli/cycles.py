@@ -218,7 +218,8 @@ def require_accepted(ws: Workspace, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def _why(ws: Workspace, row: dict[str, Any]) -> str:
-    """Return for which axes a recorded cycle was rejected, those with one word together, and what to do."""
+    """Return for which axes a recorded cycle was rejected, those with one word together, and what to do, or
+    that a review has approved it all the same."""
     from db.reads import queries
     from evals.verdict import UNDERPOWERED, blocking
 
@@ -229,6 +230,8 @@ def _why(ws: Workspace, row: dict[str, Any]) -> str:
     for axis, word in blocking(row["verdict"], required).items():
         axes.setdefault(word, []).append(axis)
     found = "; ".join(f"{', '.join(names)} {word}" for word, names in axes.items())
+    if (row["review"] or {}).get("decision") == "approve":
+        return f"{found}: a review has approved it all the same"
     then = MORE_QUESTIONS if set(axes) == {UNDERPOWERED} else WHAT_TO_DO
     approve = command(ws.named_home, "review", f"cycle:{row['cycle']}", "--approve")
     return f"{found}: {then}; `{approve}` takes its model all the same"
