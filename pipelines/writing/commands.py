@@ -176,8 +176,8 @@ def _rows_of(
     refused = Counter[str]()
     questions_file = options.qa or probes.own_questions(docs)
     if questions_file is not None:
-        if options.writer and not options.qa:
-            raise InputError(f"{questions_file} takes the place of --writer: move it away, or leave that out")
+        if not options.qa:
+            _refuse_beside_found(questions_file, options)
         return probes.from_file(questions_file), f"your questions in {questions_file}", refused
     if options.writer == TEMPLATE:
         raise InputError(
@@ -198,6 +198,13 @@ def _rows_of(
     if not rows:
         raise _unusable(docs, "question", refused)
     return rows, f"written by {options.writer}", refused
+
+
+def _refuse_beside_found(questions_file: Path, options: ProbeOptions) -> None:
+    """Refuse options that have no effect on questions of the user's own, which were found and not named."""
+    for name in ("writer", "count", "seed"):
+        if getattr(options, name) is not None:
+            raise InputError(f"{questions_file} takes the place of --{name}: move it away, or leave that out")
 
 
 def _texts(ws: Workspace, docs: Path) -> Sequence[str]:

@@ -230,8 +230,10 @@ def test_own_questions_and_a_writer_are_not_both_taken(recover: Recover, tmp_pat
     (docs / "ada.md").write_text("Ada lives in Oslo.")
     (tmp_path / "qa.jsonl").write_text('{"question": "Where does Ada live?", "answer": "Oslo"}')
     asked = ("--home", place / "home", "probes", "--docs", docs, "--out", tmp_path / "probes.jsonl")
-    said = recover(*asked, "--writer", "gaps")
-    assert said.code == 2 and "takes the place of --writer" in said.error
+    for words in (("--writer", "gaps"), ("--count", "5"), ("--seed", "0")):
+        said = recover(*asked, *words)
+        assert said.code == 2 and f"qa.jsonl takes the place of {words[0]}" in said.error
+    assert not (tmp_path / "probes.jsonl").exists()
     assert recover(*asked).code == 0
 
 
