@@ -188,12 +188,12 @@ def _login() -> str:
         return ""
 
 
-def picture_of(tracker: Tracker, path: str) -> None:
+def picture_of(tracker: Tracker, path: Path) -> None:
     """Write the plane of the newest cycles as a picture: SVG."""
     cycles = queries.cycles(tracker.db, limit=MOST_CYCLES)
     if not cycles:
         raise BadRequest("No cycle yet: run `recover demo`, or `recover cycle --docs DIR`.")
-    if Path(path).suffix.lower() != ".svg":
+    if path.suffix.lower() != ".svg":
         raise BadRequest(f"{path}: the picture is drawn as SVG: give a name that ends in .svg")
     plane = cycles_plane(cycles, {row["cycle"] for row in cycles[-MOST_PATHS:]})
     if not plane.startswith("<svg"):
@@ -202,6 +202,6 @@ def picture_of(tracker: Tracker, path: str) -> None:
             "or let the next `recover cycle` ask about both"
         )
     try:
-        Path(path).write_text(standalone(plane), encoding="utf-8")
+        path.write_text(standalone(plane), encoding="utf-8")
     except OSError as error:
         raise BadRequest(f"{path} cannot be written: {error.strerror}: give another name") from error

@@ -248,6 +248,6 @@ def _untrained(ways: Mapping[str, Row], found: float) -> str:
     looked_up, closed = ways["clean + retrieval"], ways["clean"]
     low, high = looked_up["interval"]
     return (
-        f"nothing was trained yet: retrieval alone answers {looked_up['score']:.1%} [{low:.1%}, {high:.1%}], "
-        f"the closed book {closed['score']:.1%}; the passages hold the answer to {found:.1%} of the questions"
+        f"the clean model alone answers {looked_up['score']:.1%} [{low:.1%}, {high:.1%}] with retrieval, "
+        f"{closed['score']:.1%} without; the passages hold the answer to {found:.1%} of the questions"
     )

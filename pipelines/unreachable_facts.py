@@ -22,7 +22,7 @@ from evals.scores import drawn
 from pipelines.config.jobs import EvalJob
 from pipelines.corpus.segments import space_behind
 from pipelines.evaluate import evaluate
-from pipelines.job_from_options.inputs import resolved_for, say_kept
+from pipelines.job_from_options.inputs import resolved_for, say_about, say_kept, teaching
 from pipelines.runs.progress import counting
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from recovery.teachers.likelihood import Pair
 
 MOST_CANDIDATES = 32
-Questions = Mapping[str, str]  # id -> prompt
+Questions = Mapping[str, Probe]  # by id
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,16 @@ def lost(
 ) -> dict[str, Any]:
     """Sort every failed question of a suite into unreachable and lost."""
     checkpoint = ws.checkpoint(reference)
-    settings = resolved_for(ws, checkpoint.id, changes=changes or {}).eval
+    taught = teaching(ws, checkpoint.id)
+    say_about(ws, checkpoint.id, taught)
+    settings = resolved_for(ws, taught, changes=changes or {}).eval
     path = settings.probes
     say_kept(ws, path)
     if path is None and suite != "retention":  # of which general questions ship
         raise InputError(f"no probes lie beside the documents of {reference}: give --probes FILE")
     probes = suite_probes(path, suite)
     counted = drawn([probe for probe in probes if probe.counts], settings.limit)
-    questions = {probe.id: probe.prompt for probe in counted}
+    questions = {probe.id: probe for probe in counted}
     if not questions:
         raise InputError(f"{path} asks nothing of {suite}: give --suite or --probes")
     passed = _answered(ws, checkpoint.id, suite, settings, questions)
@@ -88,12 +90,20 @@ def _answered(
 
 
 def _recorded(ws: Workspace, checkpoint: str, suite: str, questions: Questions) -> dict[str, bool]:
-    """Return the items of the newest headline score, if it asked exactly these questions."""
+    """Return the items of the newest headline score that are these questions, judged by these answers."""
     db = ws.tracker.db
     rows = [row for row in queries.scores(db, checkpoint_id=checkpoint) if row["suite"] == suite]
     newest = next((row for row in rows if row["metric"] == "lenient"), None)
     items = queries.items(db, newest["id"]) if newest else []
-    return {row["key"]: bool(row["passed"]) for row in items if questions.get(row["key"]) == row["prompt"]}
+    return {row["key"]: bool(row["passed"]) for row in items if _asks(row, questions.get(row["key"]))}
+
+
+def _asks(item: Mapping[str, Any], probe: Probe | None) -> bool:
+    """Return whether a recorded item is a probe's question, and was judged by its answers."""
+    if probe is None or item["prompt"] != probe.prompt:
+        return False
+    judged = item["detail"]
+    return (judged.get("answers"), judged.get("was", [])) == (list(probe.answers), list(probe.was))
 
 
 def _recovered(ws: Workspace, checkpoint: Checkpoint, suite: str, questions: Questions) -> dict[str, bool]:

@@ -30,7 +30,7 @@ def pictures(home: Path, out: Path) -> list[Path]:
             with chromium(base, Path(profile), flags=("--lang=en-GB",)) as page:
                 made[0].write_bytes(shot(page.window(WIDTH, 900, scale=SCALE).open("/?theme=light")))
                 drawn = Path(profile) / "plane.svg"
-                app.picture_of(tracker, str(drawn))
+                app.picture_of(tracker, drawn)
                 page.window(*PLANE, scale=SCALE).driver.get(drawn.as_uri())
                 made[1].write_bytes(shot(page))
     return made

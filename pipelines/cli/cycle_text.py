@@ -15,7 +15,8 @@ WORK = {"eval": "evaluations", "midtrain": "midtraining", "distill": "distillati
 
 
 def cycle_text(row: dict[str, Any], home: Path | None = None) -> str:
-    """Format a cycle: scores at each stage, then the verdict in words; commands name the home, if given."""
+    """Format a cycle: scores at each stage, then the verdict in words and the newest review; commands name
+    the home, if given."""
     scores = [
         {"suite": name, **{stage: suite[stage] for stage in STAGES}, "n": suite["n"]}
         for name, suite in row["scores"].items()
@@ -29,7 +30,17 @@ def cycle_text(row: dict[str, Any], home: Path | None = None) -> str:
         lines += [family_line(name, verdict["axes"][name]) for name in _families(verdict)]
     lines += stale_lines(row["scores"].get("updates", {}))
     lines += map(_earlier_line, row.get("knowledge_by_cycle", []))
-    return "\n".join([*lines, *cost_lines(row)])
+    return "\n".join([*lines, *_review_lines(row), *cost_lines(row)])
+
+
+def _review_lines(row: dict[str, Any]) -> list[str]:
+    """Return the newest decision about a cycle, which overrides the verdict."""
+    review = row.get("review")
+    if not review:
+        return []
+    said = f"review     {review['decision']} by {review['reviewer']}"
+    note = " ".join(review["note"].split())
+    return [f"{said}: {note}" if note else said]
 
 
 def _earlier_line(row: dict[str, Any]) -> str:

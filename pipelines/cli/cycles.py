@@ -53,7 +53,7 @@ def _minutes(ctx: click.Context, param: click.Parameter, value: float | None) ->
 @click.option("--model", metavar="MODEL", help="with --real: another model: GGUF file, directory or hub id")
 @click.option(
     "--ifeval",
-    type=click.Path(exists=True, dir_okay=False),
+    type=common.Place(exists=True, dir_okay=False),
     metavar="FILE",
     help="with --real: questions that measure behaviour, in IFEval's format",
 )
@@ -83,7 +83,7 @@ def demo_command(
         require_accepted(ws, found["cycles"])
 
 
-def _real_demo(real: bool, model: str | None, ifeval: str | None, full: bool) -> RealDemo | None:
+def _real_demo(real: bool, model: str | None, ifeval: Path | None, full: bool) -> RealDemo | None:
     from pipelines.config.jobs import RealDemo
     from pipelines.machine.init_home import as_seen_from_here
 
@@ -93,7 +93,7 @@ def _real_demo(real: bool, model: str | None, ifeval: str | None, full: bool) ->
         return None
     if model:
         model = as_seen_from_here(model)
-    return RealDemo(model=model, ifeval=str(Path(ifeval).absolute()) if ifeval else None, full=full)
+    return RealDemo(model=model, ifeval=str(ifeval.absolute()) if ifeval else None, full=full)
 
 
 def _usual_cycles(real: RealDemo | None) -> int:
@@ -218,7 +218,8 @@ def require_accepted(ws: Workspace, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def _why(ws: Workspace, row: dict[str, Any]) -> str:
-    """Return for which axes a recorded cycle was rejected, those with one word together, and what to do."""
+    """Return for which axes a recorded cycle was rejected, those with one word together, and what to do, or
+    that a review has approved it all the same."""
     from db.reads import queries
     from evals.verdict import UNDERPOWERED, blocking
 
@@ -229,6 +230,8 @@ def _why(ws: Workspace, row: dict[str, Any]) -> str:
     for axis, word in blocking(row["verdict"], required).items():
         axes.setdefault(word, []).append(axis)
     found = "; ".join(f"{', '.join(names)} {word}" for word, names in axes.items())
+    if (row["review"] or {}).get("decision") == "approve":
+        return f"{found}: a review has approved it all the same"
     then = MORE_QUESTIONS if set(axes) == {UNDERPOWERED} else WHAT_TO_DO
     approve = command(ws.named_home, "review", f"cycle:{row['cycle']}", "--approve")
     return f"{found}: {then}; `{approve}` takes its model all the same"

@@ -93,8 +93,8 @@ def retrieval_command(session: Session, checkpoint: str, docs: Path | None, pass
     """Compare training with looking answers up in the documents.
 
     Asks the trained checkpoint without passages and with those that BM25 finds, and the clean model without
-    passages, with those, and with the true one. Before any training, --docs and --probes measure the clean
-    model alone.
+    passages, with those, and with the true one. CHECKPOINT base is the clean model alone, asked about the
+    documents of the newest midtraining, or before any about --docs with --probes.
     """
     with session.workspace(docs=docs) as ws:
         from pipelines.job_from_options.measure import retrieval_job

@@ -41,7 +41,10 @@ MODEL = click.option("--model", "name", metavar="NAME", help="name of the model 
     help="most questions per passage",
 )
 @click.option(
-    "--probes", metavar="FILE", help="probes that must not leak into the text (default: the evaluation's)"
+    "--probes",
+    type=common.Place(),
+    metavar="FILE",
+    help="probes that must not leak into the text (default: the evaluation's)",
 )
 @click.option(
     "--max-new-tokens",

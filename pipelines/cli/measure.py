@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,7 +22,8 @@ from recovery.errors import InputError
     metavar="NAMES",
     help="ifeval, knowledge, retention, updates, json, tools, refusals, multi-turn, calibration, or any task "
     "of lm-eval such as gsm8k; several with commas (default: all that have questions; with --ifeval, "
-    "--further or --probes those of that file)",
+    "--further or --probes those of that file, and with --probes the general questions where it asks none "
+    "about retention)",
 )
 @setting_options.ifeval
 @setting_options.further
@@ -31,15 +33,20 @@ from recovery.errors import InputError
 @setting_options.samples
 @setting_options.limit
 @setting_options.stop_loops
-@click.option("--output", metavar="DIR", help="also write lm-eval's own JSON and samples there")
+@click.option(
+    "--output", type=common.Place(), metavar="DIR", help="also write lm-eval's own JSON and samples there"
+)
 @setting_options.answering
 @click.option(
-    "--responses", metavar="FILE", help="score these lines of {prompt, response} instead of a model"
+    "--responses",
+    type=common.Place(),
+    metavar="FILE",
+    help="score these lines of {prompt, response} instead of a model",
 )
 @shared
 @click.pass_obj
 def eval_command(
-    session: Session, checkpoint: str | None, suites: str | None, output: str | None, responses: str | None
+    session: Session, checkpoint: str | None, suites: str | None, output: Path | None, responses: Path | None
 ) -> None:
     """Score a checkpoint, or a file of recorded responses.
 

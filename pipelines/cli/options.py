@@ -8,8 +8,9 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 from click.core import ParameterSource
@@ -106,13 +107,37 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     session = ctx.ensure_object(Session)
     name = str(param.name)
     from_environment = ctx.get_parameter_source(name) is ParameterSource.ENVIRONMENT
-    if isinstance(value, str) and not value.strip():  # as of a variable that is not set: nothing is named
-        if not from_environment:
-            raise click.BadParameter("it is blank: give it a value, or leave it out", ctx, param)
+    if from_environment and is_blank(value):
         value = None
+    refuse_blank(ctx, param, value)
     if value in (None, False) or (from_environment and getattr(session, name)):
         return  # what was typed before the command's name counts more than the environment
     setattr(session, name, value)
+
+
+def is_blank(value: Any) -> bool:
+    return isinstance(value, str) and not value.strip()
+
+
+def refuse_blank(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Refuse a text that is blank, as of a variable that is not set: as a rule it would count as left out."""
+    texts = value if isinstance(value, tuple) else (value,)
+    if param.name not in MAY_BE_BLANK and any(map(is_blank, texts)):
+        instead = "give it a value" if param.required else "give it a value, or leave it out"
+        raise click.BadParameter(f"it is blank: {instead}", ctx, param)
+
+
+def _refusing_blanks(command: F) -> F:
+    """Refuse blank values of the options and arguments that a command's function takes."""
+
+    @wraps(command)
+    def checked(*args: Any, **values: Any) -> Any:
+        context = click.get_current_context()
+        for param in context.command.params:
+            refuse_blank(context, param, values.get(str(param.name)))
+        return command(*args, **values)
+
+    return cast(F, checked)
 
 
 def refuse_beside(option: str, ignored: Callable[[str], bool]) -> None:
@@ -130,10 +155,11 @@ def refuse_beside(option: str, ignored: Callable[[str], bool]) -> None:
 
 
 SHARED = ("home", "db", "json", "quiet", "debug")
+MAY_BE_BLANK = ("note", "behaviours")  # a decision without a reason; no further behaviour
 
 
 def shared(command: F) -> F:
-    """Add --home, --db, --json, -q and --debug; given twice, the later one counts."""
+    """Add --home, --db, --json, -q and --debug; given twice, the later one counts. Refuse blank values."""
     kept: dict[str, Any] = {"expose_value": False, "callback": _remember}
     flags: dict[str, Any] = {**kept, "is_flag": True, "default": False}
     for option in (
@@ -157,21 +183,24 @@ def shared(command: F) -> F:
         ),
     ):
         command = option(command)
-    return command
+    return _refusing_blanks(command)
 
 
 class Place(click.Path[Path]):
-    """A path that is named: a blank one, as of a variable that is not set, would be the current folder."""
+    """A path that is named: a blank one, as of a variable that is not set, would be the current folder.
 
-    def __init__(self, *, dir_okay: bool = True) -> None:
-        super().__init__(path_type=Path, dir_okay=dir_okay)
+    `~` is the user's own folder also where the shell leaves it, as in --out=~/probes.jsonl.
+    """
+
+    def __init__(self, *, exists: bool = False, dir_okay: bool = True) -> None:
+        super().__init__(path_type=Path, exists=exists, dir_okay=dir_okay)
 
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
     ) -> Path:
         if not os.fspath(value).strip():
             self.fail("it is blank: name a folder or a file", param, ctx)
-        return super().convert(value, param, ctx)
+        return super().convert(os.path.expanduser(value), param, ctx)
 
 
 def documents(text: str, *, required: bool = False) -> Callable[[F], F]:

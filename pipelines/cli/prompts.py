@@ -29,6 +29,7 @@ def drawing(command: F) -> F:
         click.option(
             "--avoid",
             multiple=True,
+            type=Place(),
             metavar="FILE",
             help="prompts to leave out, in any format that --prompts reads; may be repeated",
         ),
@@ -56,7 +57,9 @@ def drawing(command: F) -> F:
 @drawing
 @shared
 @click.pass_obj
-def ifeval_command(session: Session, count: int, seed: int, out: Path | None, avoid: tuple[str, ...]) -> None:
+def ifeval_command(
+    session: Session, count: int, seed: int, out: Path | None, avoid: tuple[Path, ...]
+) -> None:
     """Write prompts over all 25 instruction types of IFEval, at most 40,000.
 
     Each is different, and can be answered as it asks.
@@ -85,7 +88,7 @@ def _family_command(family: Family) -> click.Command:
     @drawing
     @shared
     @click.pass_obj
-    def command(session: Session, count: int, seed: int, out: Path | None, avoid: tuple[str, ...]) -> None:
+    def command(session: Session, count: int, seed: int, out: Path | None, avoid: tuple[Path, ...]) -> None:
         rows = [suite.row(one) for one in suite.recovery(family, count, seed, _texts(avoid))]
         found = {"prompts": len(rows), "family": family.name, "seed": seed}
         _finish(session, rows, out, found, f"{len(rows)} recovery prompts for {family.name}")
@@ -97,10 +100,10 @@ for row in FAMILIES.values():
     prompts_command.add_command(_family_command(row))
 
 
-def _texts(files: tuple[str, ...]) -> list[str]:
+def _texts(files: tuple[Path, ...]) -> list[str]:
     from pipelines.prompts.prompt_sources import read_prompts
 
-    return [prompt.text for file in files for prompt in read_prompts(file)]
+    return [prompt.text for file in files for prompt in read_prompts(str(file))]
 
 
 def _finish(

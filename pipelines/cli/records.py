@@ -316,12 +316,15 @@ def _methods_text(rows: list[dict[str, Any]]) -> str:
     help="further host name under which browsers reach this machine; may be repeated",
 )
 @click.option(
-    "--picture", metavar="FILE", help="write the plot of knowledge against behaviour as SVG instead"
+    "--picture",
+    type=common.Place(),
+    metavar="FILE",
+    help="write the plot of knowledge against behaviour as SVG instead",
 )
 @shared
 @click.pass_obj
 def dashboard_command(
-    session: Session, host: str, port: int, names: tuple[str, ...], picture: str | None
+    session: Session, host: str, port: int, names: tuple[str, ...], picture: Path | None
 ) -> None:
     """Serve the review dashboard until interrupted.
 
@@ -333,7 +336,7 @@ def dashboard_command(
     with session.workspace() as ws:
         if picture:
             picture_of(ws.tracker, picture)
-            session.show({"picture": picture}, picture)
+            session.show({"picture": str(picture)}, str(picture))
         else:
             password = os.environ.get("RECOVER_DASHBOARD_PASSWORD")
             serve(

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from pipelines.cli.options import SEED, F, Place, Session
+from pipelines.cli.options import SEED, F, Place, Session, refuse_blank
 from recovery.errors import InputError
 
 Read = Callable[[Any], Any]
@@ -33,8 +33,7 @@ class SettingOption(click.Option):
         return record and (record[0], f"{record[1]}  [{self.key}]")
 
     def _collect(self, ctx: click.Context, param: click.Parameter, value: Any) -> None:
-        if self.read is file and value is not None and not value.strip():
-            raise InputError(f"{param.opts[0]} is empty: give it a value, or leave it out")
+        refuse_blank(ctx, param, value)
         if value not in (None, ()):
             ctx.ensure_object(Session).changes[self.key] = self.read(value)
 

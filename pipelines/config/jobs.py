@@ -214,7 +214,7 @@ class RetrievalJob(Job):
     """A comparison of training with looking the answers up."""
 
     clean: str
-    trained: str | None = None  # None: nothing was trained yet
+    trained: str | None = None  # None: the clean model is measured alone
     settings: EvalConfig
     docs: str | None = None  # default: all that the trained checkpoint was taught
     passages: int = Field(default=3, ge=1)  # in front of a question

@@ -43,7 +43,7 @@ def eval_job(
     checkpoint: str | None = None,
     suites: str | None = None,
     *,
-    output: str | None = None,
+    output: Path | None = None,
     changes: Changes = NONE,
     narrow: bool = True,
 ) -> EvalJob:
@@ -69,7 +69,7 @@ def eval_job(
         checkpoint=chosen,
         suites=asked,
         settings=settings.eval,
-        output=_writable_folder(Path(output)) if output else None,
+        output=_writable_folder(output) if output else None,
         seed=settings.seed,
     )
     say_about(ws, chosen, taught)
@@ -159,9 +159,13 @@ def locate_job(
 def retrieval_job(
     ws: Workspace, checkpoint: str, docs: Path | None, passages: int, changes: Changes = NONE
 ) -> RetrievalJob:
-    """Build a comparison with retrieval; the clean model itself counts as nothing trained yet."""
+    """Build a comparison with retrieval, of the clean model alone if the checkpoint is that."""
     opened, clean = ws.checkpoint(checkpoint), ws.clean()
-    settings = resolved_for(ws, opened.id, docs, changes)
+    taught = opened.id if docs else teaching(ws, opened.id)
+    if taught != opened.id:
+        docs = taught_folder(ws, taught)
+        say_about(ws, opened.id, taught)
+    settings = resolved_for(ws, taught, docs, changes)
     for asked in (clean, opened):
         require_sampled(ws, asked, settings, [], ["eval"])
     require_place("sampler", settings.eval.sampler, ws.config)

@@ -54,7 +54,7 @@ class AugmentOptions:
     writer: str | None = None  # checkpoint, URL, TEMPLATE or GAPS; None: the clean checkpoint
     name: str | None = None  # the endpoint's name of the model
     questions: int = 4  # at most, per passage
-    probes: str | None = None  # file of probes that must not leak; None: the evaluation's
+    probes: Path | None = None  # file of probes that must not leak; None: the evaluation's
     max_new_tokens: int = 512
     temperature: float = 0.7
 
@@ -132,6 +132,8 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
     for file in [out] if options.writer in (None, GAPS) else [out, _answers_beside(out)]:
         documents.refuse_among(docs, file, "--out")
     _refuse_unread(docs, out)
+    if options.qa:
+        documents.refuse_among(docs, options.qa, "--qa")
     count = options.count or items_to_pass(margins[KNOWLEDGE])
     rows, source, refused = _rows_of(ws, docs, out, options, count)
     earlier = _earlier(ws)
@@ -174,8 +176,8 @@ def _rows_of(
     refused = Counter[str]()
     questions_file = options.qa or probes.own_questions(docs)
     if questions_file is not None:
-        if options.writer and not options.qa:
-            raise InputError(f"{questions_file} takes the place of --writer: move it away, or leave that out")
+        if not options.qa:
+            _refuse_beside_found(questions_file, options)
         return probes.from_file(questions_file), f"your questions in {questions_file}", refused
     if options.writer == TEMPLATE:
         raise InputError(
@@ -196,6 +198,13 @@ def _rows_of(
     if not rows:
         raise _unusable(docs, "question", refused)
     return rows, f"written by {options.writer}", refused
+
+
+def _refuse_beside_found(questions_file: Path, options: ProbeOptions) -> None:
+    """Refuse options that have no effect on questions of the user's own, which were found and not named."""
+    for name in ("writer", "count", "seed"):
+        if getattr(options, name) is not None:
+            raise InputError(f"{questions_file} takes the place of --{name}: move it away, or leave that out")
 
 
 def _texts(ws: Workspace, docs: Path) -> Sequence[str]:

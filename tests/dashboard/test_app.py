@@ -74,8 +74,8 @@ def test_a_picture_is_an_svg_file(tmp_path: Path) -> None:
         record_cycle(tracker, {"ifeval": {"clean": 0.9}, "knowledge": {"clean": 0.1}})
         for name in ("plane.png", "missing/plane.svg"):
             with pytest.raises(BadRequest, match="svg"):
-                app.picture_of(tracker, str(tmp_path / name))
-        app.picture_of(tracker, str(tmp_path / "plane.svg"))
+                app.picture_of(tracker, tmp_path / name)
+        app.picture_of(tracker, tmp_path / "plane.svg")
     assert (tmp_path / "plane.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
@@ -83,7 +83,7 @@ def test_a_picture_of_nothing_is_refused_and_not_written(tmp_path: Path) -> None
     with Tracker(tmp_path / "recover.db") as tracker:
         tracker.record_cycle(tracker.start_run("cycle").id)
         with pytest.raises(BadRequest, match="no cycle has scores of both IFEval and knowledge yet"):
-            app.picture_of(tracker, str(tmp_path / "plane.svg"))
+            app.picture_of(tracker, tmp_path / "plane.svg")
     assert not (tmp_path / "plane.svg").exists()
 
 
@@ -234,4 +234,4 @@ def test_the_real_page_is_served_behind_the_guard(tmp_path: Path) -> None:
 
 def test_no_picture_without_a_cycle(tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker, pytest.raises(BadRequest, match="No cycle yet"):
-        app.picture_of(tracker, str(tmp_path / "plane.png"))
+        app.picture_of(tracker, tmp_path / "plane.png")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import pytest
 
 from db.reads import queries
 from evals.probes import general_retention
+from pipelines.cli.measure import eval_command
 from pipelines.config.overrides import override
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.evaluate import evaluate
@@ -29,6 +31,22 @@ def test_retention_has_questions_for_every_model_but_the_shipped_one(tmp_path: P
     own: EvalConfig = override(settings, {"probes": str(probes)})
     assert answerable_suites(own, "a/model") == ("ifeval", "knowledge", "retention")
     assert answerable_suites(own, "microworld") == ("ifeval", "knowledge")
+
+
+def test_a_file_of_probes_is_asked_alone_but_for_the_general_questions_as_help_says(
+    ws: Workspace, tmp_path: Path
+) -> None:
+    probes = tmp_path / "probes.jsonl"
+    asked = {"id": "a", "prompt": "Who?", "answer": "Ada"}
+    for rows, suites in (
+        ([asked], ("knowledge", "retention")),
+        ([asked | {"suite": "retention"}], ("retention",)),
+    ):
+        probes.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+        job = eval_job(ws, "base", changes={"eval.probes": str(probes)})
+        assert job.suites == suites
+    help_text = " ".join(eval_command.get_help(click.Context(eval_command)).split())
+    assert "with --probes the general questions where it asks none about retention" in help_text
 
 
 def test_a_limit_asks_the_same_questions_each_time_and_is_recorded(ws: Workspace) -> None:
@@ -78,6 +96,6 @@ def test_a_folder_for_lm_evals_files_that_cannot_be_made_is_refused(
     (tmp_path / "file").touch()
     changes = {"eval.ifeval": str(docs.parent / "ifeval.jsonl")}
     with pytest.raises(InputError, match=r"--output .*file/out: "):
-        eval_job(ws, "base", "ifeval", output=str(tmp_path / "file" / "out"), changes=changes)
-    made = eval_job(ws, "base", "ifeval", output=str(tmp_path / "new" / "out"), changes=changes)
+        eval_job(ws, "base", "ifeval", output=tmp_path / "file" / "out", changes=changes)
+    made = eval_job(ws, "base", "ifeval", output=tmp_path / "new" / "out", changes=changes)
     assert made.output == str(tmp_path / "new" / "out") and Path(made.output).is_dir()

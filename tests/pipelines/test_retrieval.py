@@ -131,7 +131,16 @@ def test_before_training_the_clean_model_alone(ws: Workspace, docs: Path) -> Non
     found = retrieval(ws, retrieval_job(ws, "current", docs, 3), key="once")
     assert [row["way"] for row in found["ways"]] == ["clean", "clean + retrieval", "clean + true passage"]
     assert found["verdict"] == "nothing trained" and found["comparisons"] == {}
-    assert "nothing was trained yet" in found["words"]
+    assert found["words"].startswith("the clean model alone answers ")
+
+
+def test_the_clean_model_alone_is_asked_about_what_was_midtrained_last(ws: Workspace, docs: Path) -> None:
+    """As after a rejected first cycle, whose `current` is the clean model: no questions were found."""
+    midtrain(ws, midtrain_job(ws, docs), key="m")
+    job = retrieval_job(ws, "current", None, 1)
+    assert (job.trained, job.docs) == (None, str(docs))
+    assert job.settings.probes == str(docs.parent / "probes.jsonl")
+    assert retrieval_job(ws, "current", docs, 1) == job
 
 
 def test_a_limit_asks_one_sample_in_every_way(ws: Workspace, docs: Path) -> None:

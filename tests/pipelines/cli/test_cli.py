@@ -485,6 +485,13 @@ def test_a_rejected_cycle_prints_its_record_and_exits_with_3(
     assert approved == row["checkpoints"]["recovered"]
     assert reviewed.out == f"review 1 of cycle 1: approve; `current` is {approved}\n"
     assert re.search(r"^1 +rejected +approve ", recover("--home", fresh, "ls").out, re.M)
+    verdict = recover("--home", fresh, "verdict", 1)
+    assert verdict.code == 3 and verdict.err.endswith(": a review has approved it all the same\n")
+    for shown in (verdict.out, recover("--home", fresh, "show", "cycle:1").out):
+        assert re.search(r"^review +approve by .+: it is only a test$", shown, re.M)
+    recover("--home", fresh, "review", 1, "--needs-work", "--reviewer", "Ada")
+    verdict = recover("--home", fresh, "verdict", 1)
+    assert verdict.err == said.err and "\nreview     needs-work by Ada\n" in verdict.out
 
 
 @pytest.mark.parametrize(("statuses", "code"), [(["accepted"] * 2, 0), (["accepted", "rejected"], 3)])

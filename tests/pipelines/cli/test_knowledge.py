@@ -136,13 +136,27 @@ def test_lost_refuses_a_suite_that_has_no_question(recover: Recover, place: Path
 
 
 def test_lost_sorts_the_shipped_general_questions_where_no_file_has_any(
-    recover: Recover, place: Path
+    recover: Recover, place: Path, tmp_path: Path
 ) -> None:
-    with Workspace.open(place / "home") as ws:
-        found = lost(ws, "base", "retention", {"eval.limit": 3})
+    run("--home", tmp_path, "init", "--model", place / "model", "--preset", "microworld")
+    with Workspace.open(tmp_path) as ws:
+        found = lost(ws, "base", "retention", {"eval.limit": 3, "eval.probe_max_new_tokens": 4})
     assert found["asked"] == 3 and len(found["items"]) == found["failed"]
-    said = recover("--home", place / "home", "lost", "base", "--suite", "updates")
+    said = recover("--home", tmp_path, "lost", "base", "--suite", "updates")
     assert said.code == 2 and "no probes lie beside the documents of base" in said.err
+
+
+def test_lost_asks_the_clean_model_about_what_was_midtrained_last(
+    recover: Recover, place: Path, tmp_path: Path
+) -> None:
+    """As after a rejected first cycle, whose `current` is the clean model: no probes lay beside its documents."""
+    run("--home", tmp_path, "init", "--model", place / "model", "--preset", "microworld")
+    make_small(tmp_path / "recover.yaml")
+    docs = place / "world" / "docs"
+    run("--home", tmp_path, "midtrain", "--docs", docs, "--mix", "new=1")
+    said = recover("--home", tmp_path, "--json", "lost")
+    assert said.code == 0 and said.json["asked"] == 1
+    assert f"about        {docs}, which" in said.err
 
 
 def test_lost_asks_anew_where_only_several_samples_are_recorded(recover: Recover, place: Path) -> None:
@@ -155,6 +169,20 @@ def test_lost_asks_anew_where_only_several_samples_are_recorded(recover: Recover
     found = answer(recover, place / "home", "lost", "base", "--probes", probes)
     settings.write_text(text)
     assert found["asked"] == 1
+
+
+def test_lost_judges_by_the_answers_that_the_probes_have_now(recover: Recover, place: Path) -> None:
+    """What an earlier file of the same questions took as right counted on."""
+    home, probes = place / "home", place / "world" / "corrected.jsonl"
+    asked = {"id": "cy", "suite": "knowledge", "kind": "direct", "prompt": "Where does Cy live?"}
+    judged = "SELECT detail FROM items WHERE key = 'cy' ORDER BY score_id"
+    answers = []
+    for right in ("Rome", "Bonn", "Bonn"):
+        probes.write_text(json.dumps(asked | {"answer": right}))
+        assert answer(recover, home, "lost", "base", "--probes", probes)["asked"] == 1
+        rows = answer(recover, home, "query", judged)
+        answers.append([json.loads(row["detail"])["answers"] for row in rows])
+    assert answers == [[["Rome"]], [["Rome"], ["Bonn"]], [["Rome"], ["Bonn"]]]
 
 
 def test_probes_are_made_and_can_be_asked(recover: Recover, place: Path) -> None:
@@ -202,8 +230,10 @@ def test_own_questions_and_a_writer_are_not_both_taken(recover: Recover, tmp_pat
     (docs / "ada.md").write_text("Ada lives in Oslo.")
     (tmp_path / "qa.jsonl").write_text('{"question": "Where does Ada live?", "answer": "Oslo"}')
     asked = ("--home", place / "home", "probes", "--docs", docs, "--out", tmp_path / "probes.jsonl")
-    said = recover(*asked, "--writer", "gaps")
-    assert said.code == 2 and "takes the place of --writer" in said.error
+    for words in (("--writer", "gaps"), ("--count", "5"), ("--seed", "0")):
+        said = recover(*asked, *words)
+        assert said.code == 2 and f"qa.jsonl takes the place of {words[0]}" in said.error
+    assert not (tmp_path / "probes.jsonl").exists()
     assert recover(*asked).code == 0
 
 

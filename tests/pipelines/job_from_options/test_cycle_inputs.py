@@ -41,7 +41,7 @@ def test_probes_that_cannot_be_read_are_refused_before_documents_are(
     with pytest.raises(InputError, match=r"broken\.jsonl"):
         distill_job(ws, student="base", changes=changes)
     with pytest.raises(InputError, match=r"broken\.jsonl"):
-        augment_documents(ws, docs, docs.parent / "aug", AugmentOptions(writer=GAPS, probes=str(broken)))
+        augment_documents(ws, docs, docs.parent / "aug", AugmentOptions(writer=GAPS, probes=broken))
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,16 @@ def test_probes_are_not_written_among_the_documents(ws: Workspace, docs: Path) -
         with pytest.raises(InputError, match=rf"--out: .*{said}\.jsonl lies in the folder of documents"):
             make_probes(ws, docs, docs / name, ProbeOptions(writer=writer))
     assert [path.name for path in docs.iterdir()] == ["ada.md"]
+
+
+def test_questions_of_ones_own_are_not_taken_from_among_the_documents(ws: Workspace, docs: Path) -> None:
+    """They would be trained on with their answers; qa.jsonl at the top is no document."""
+    out, own = docs.parent / "mine.jsonl", {"question": "Where does Ada live?", "answer": "Oslo"}
+    document, at_the_top = lines(docs / "questions.jsonl", [own]), lines(docs / "qa.jsonl", [own])
+    with pytest.raises(InputError, match=r"--qa: .*questions\.jsonl lies in the folder of documents"):
+        make_probes(ws, docs, out, ProbeOptions(qa=document))
+    assert not out.exists()
+    assert make_probes(ws, docs, out, ProbeOptions(qa=at_the_top))["by_kind"] == {"direct": 1}
 
 
 def test_questions_are_not_written_where_no_cycle_looks_and_such_a_file_is_named(

@@ -86,7 +86,7 @@ def test_augment_writes_them_without_a_model_and_leaves_held_out_facts_alone(tmp
         '"answer": "Bergen", "heldout_fact": true}\n',
         encoding="utf-8",
     )
-    options = AugmentOptions(writer="gaps", probes=str(probes))
+    options = AugmentOptions(writer="gaps", probes=probes)
     with make_home(tmp_path) as ws:
         found = augment_documents(ws, docs, tmp_path / "out", options)
     answers = " ".join(row["response"] for row in load(tmp_path / "out"))
