@@ -200,7 +200,8 @@ class Place(click.Path[Path]):
     ) -> Path:
         if not os.fspath(value).strip():
             self.fail("it is blank: name a folder or a file", param, ctx)
-        return super().convert(os.path.expanduser(value), param, ctx)
+        written = os.path.expanduser(value)  # noqa: PTH111 - Path's refuses the name of an unknown user
+        return super().convert(written, param, ctx)
 
 
 def documents(text: str, *, required: bool = False) -> Callable[[F], F]:
