@@ -50,10 +50,13 @@ def check_without_prompts(ws: Workspace, job: DistillJob, *, midtrains: bool = F
         _without_probe(ws, job, data, asked)
 
 
-def checked_inputs(ws: Workspace, job: DistillJob, *, midtrains: bool = False) -> inputs.PromptData:
+def checked_inputs(
+    ws: Workspace, job: DistillJob, *, midtrains: bool = False, only_way: bool = True
+) -> inputs.PromptData:
     """Read all inputs of a distillation and return its rows; the home keeps the sample of a hub data set.
 
-    With `midtrains`, the job's student is still to be midtrained.
+    With `midtrains`, the job's student is still to be midtrained. Unless the distillation is the `only_way`
+    to recover it, rows that are all too long are let pass: a choice leaves out what cannot be made.
     """
     method = job.settings.resolved_method()
     data = inputs.read_data(job, method, ws.home)
@@ -68,7 +71,8 @@ def checked_inputs(ws: Workspace, job: DistillJob, *, midtrains: bool = False) -
     context = inputs.read_context(job, method, trained.pairs)
     if context is not None:
         context.check(trained.rows)
-    require_short(ws, job, trained, probe, context, midtrains=midtrains)
+    if only_way:
+        require_short(ws, job, trained, probe, context, midtrains=midtrains)
     return data
 
 

@@ -36,7 +36,7 @@ def require_short(
     *,
     midtrains: bool,
 ) -> None:
-    """Refuse rows of which student, engines, teachers or memory hold none to the end of an answer.
+    """Refuse rows that are all too long for student, engines, teachers or memory to hold with an answer.
 
     With `midtrains`, the student is still to be midtrained.
     """
@@ -61,9 +61,11 @@ def _readers(ws: Workspace, job: DistillJob, teachers: Sequence[str]) -> Readers
 
 
 def _with_longest_row(ws: Workspace, job: DistillJob, *, midtrains: bool) -> DistillConfig:
-    """Return the settings with the longest row that the memory holds, as the distillation will fit it; before
-    a midtraining, at most: it may leave an adapter on the teacher itself, beside which there is most room."""
-    settings = job.settings.model_copy(update={"lora": LoraConfig()}) if midtrains else job.settings
+    """Return the settings with the longest row that the memory holds, as the distillation will fit it.
+
+    Before a midtraining that is the most it may hold: beside a small adapter on the teacher itself.
+    """
+    settings = job.settings.model_copy(update={"lora": LoraConfig(rank=1)}) if midtrains else job.settings
     fit = partial(fitted.fit_distillation, on_teacher=midtrains or trains_on_teacher(ws, job))
     longest = fitted_here(ws, ws.checkpoint(job.student), settings, fit).longest_row
     return job.settings.model_copy(update={"longest_row": longest})

@@ -47,5 +47,6 @@ def limits_of_prompts(
 
 
 def limit_of_pairs(settings: DistillConfig, readers: Readers) -> Limit:
+    """Return what a pair may not exceed, answer included."""
     read = min(readers.student, readers.teacher)
     return of_pairs(readers.encoder, min(read, settings.longest_row or read))

@@ -218,7 +218,9 @@ def _with_prompts(ws: Workspace, job: CycleJob, docs: Path, changes: Changes) ->
         wanted = wanted_of_rows(settings.distill) if distils else None
         prompts = recovery_prompts(ws, settings, changes, wanted=wanted)
         job = job.model_copy(update={"prompts": prompts})
-    data = checked_inputs(ws, _recovering(job), midtrains=True) if distils else PromptData([], [])
+    data = PromptData([], [])
+    if distils:
+        data = checked_inputs(ws, _recovering(job), midtrains=True, only_way=job.recover_with != "auto")
     if answered_by_clean and not data.prompts:
         data = PromptData(require_chat(ws, job.prompts, settings, job.earlier), data.pairs)
     _require_apart(ws, job, data, docs)

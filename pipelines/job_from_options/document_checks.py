@@ -71,8 +71,8 @@ def require_recovery_apart(
 ) -> None:
     """Refuse prompts or pairs that are all about the documents where distillation drops those.
 
-    Without a chat share no sentence is held out of midtraining, and by those that the student was trained on
-    all that the documents name is new to the teacher.
+    Without a chat share no sentence is held out of midtraining; measured by sentences that the student was
+    trained on, nearly all that the documents name counts as new.
     """
     teacher = settings.distill.resolved_method().teacher
     if teacher not in FROZEN or settings.distill.overlap != "drop":

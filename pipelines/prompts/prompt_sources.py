@@ -19,7 +19,7 @@ from typing import Any
 
 from evals import dialogues
 from evals.dialogues import Messages
-from pipelines.corpus.reading.tables import opening_of
+from pipelines.corpus.reading.tables import DELIMITERS, opening_of
 from pipelines.prompts.row_layouts import (
     EXPECTED,
     INSTRUCTED,
@@ -119,7 +119,8 @@ def _csv(path: Path) -> Rows:
     """Read rows below a header that names a prompt's column; cells may hold JSON. Rows of empty cells, as
     spreadsheets leave them below the last one, are none."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        header, separator, before = opening_of(file)
+        header, guessed, before = opening_of(file)
+        separator = next((mark for mark in (guessed, *DELIMITERS) if _names_prompts(header, mark)), guessed)
         reader = csv.DictReader(chain([header], file), delimiter=separator)
         try:
             _require_column(path, reader.fieldnames or [])
@@ -130,6 +131,10 @@ def _csv(path: Path) -> Rows:
                     yield {name: _cell(name, value) for name, value in row.items() if name and value}, where
         except csv.Error as error:
             raise InputError(f"{path}:{before + reader.line_num}: not a CSV row: {error}") from error
+
+
+def _names_prompts(header: str, separator: str) -> bool:
+    return bool(set(NAMES) & set(next(csv.reader([header], delimiter=separator), [])))
 
 
 def _refuse_surplus(cells: Iterable[str], separator: str, where: str) -> None:

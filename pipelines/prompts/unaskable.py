@@ -1,8 +1,8 @@
 """Tell why a chat template cannot ask a dialogue: it rejects the turns, or drops the tools.
 
-Every dialogue is rendered, which takes a fraction of a millisecond: a template may reject one for what its
-calls hold (arguments that are no object, an id of another length), and take another of the same roles. Plain
-questions alone are all alike to it.
+Every dialogue but plain questions is rendered, which takes a fraction of a millisecond: a template may reject
+one for what its calls hold (arguments that are no object, an id of another length), and take another of the
+same roles. Plain questions are all alike to it: one stands for all.
 """
 
 from __future__ import annotations

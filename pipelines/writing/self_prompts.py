@@ -224,7 +224,7 @@ def _key(seed: int, number: int) -> str:
 
 
 def require_enough(found: Filtered, count: int) -> None:
-    """Refuse so few usable turns that generated instructions would be most of the prompts."""
+    """Refuse so few usable turns that generated instructions would be more than two thirds of the prompts."""
     if len(found.kept) >= LEAST_SHARE * count:
         return
     written = len(found.kept) + found.dropped.total()

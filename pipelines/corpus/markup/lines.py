@@ -39,7 +39,7 @@ _DELETED = re.compile(
 )
 _APART = re.compile(r"(?<!`)<su([pb])(?:\s[^<>]*)?>(?!`)([^<>]*)(?<!`)</su\1>", re.I)
 _LINK = r"(?:\[(?:[^\[\]]|\[[^\[\]]*\])*\]\([^()\s]*\)|<a\s[^<>]*>[^<>]*</a>)[\s,]*"
-# reStructuredText's and MyST's roles, which an escaped space may set apart: 10\\ :sup:`6`
+# reStructuredText's and MyST's roles, which an escaped space may set apart: 10\ :sup:`6`
 _APART_ROLE = re.compile(r"(?:\\ )?(?:\{(su[bp])\}|(?<!\w):(su[bp])(?:script|erscript)?:)`([^`<>]+)`(?:\\ )?")
 _NOTE_MARK = re.compile(rf"(?<!`)<sup(?:\s[^<>]*)?>\s*(?:{_LINK})+</sup>", re.I)
 # Of Markdown and of Org: =verbatim= and ~code~ stand between spaces or punctuation.

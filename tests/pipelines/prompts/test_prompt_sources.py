@@ -272,6 +272,14 @@ def test_a_header_with_a_comma_is_split_where_its_columns_end(
         read_prompts(str(path))
 
 
+@pytest.mark.parametrize("header", ["prompt,tags(a|b|c|d)", "prompt,my; own; note"])
+def test_the_separator_is_one_that_sets_a_column_of_prompts_apart(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "prompts.csv"
+    path.write_text(f"{header}\nSay hello,1\n")
+    (found,) = read_prompts(str(path))
+    assert found.text == "Say hello"
+
+
 def test_parquet_rows_are_read_without_their_nulls(tmp_path: Path) -> None:
     rows = [{"messages": [HI, CALL, RESULT, HELLO], "tools": [ADD], "n": 1}, {"messages": [HI], "n": None}]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "prompts.parquet")
