@@ -118,7 +118,7 @@ def demo_story(cycles: list[dict[str, Any]], home: Path) -> str:
     help="auto: try cheap ways of recovery first; merge: mix clean weights in; with both, half of the "
     "evaluation selects and the other half decides; METHOD: as --method",
 )
-@setting_options.prompts
+@setting_options.prompts()
 @setting_options.probes
 @setting_options.ifeval
 @setting_options.further

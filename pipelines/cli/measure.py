@@ -173,7 +173,7 @@ def _short(text: str) -> str:
 @click.command("drift")
 @click.argument("a")
 @click.argument("b")
-@setting_options.prompts
+@setting_options.prompts()
 @click.option(
     "--count", default=64, show_default=True, type=click.IntRange(2), metavar="N", help="number of prompts"
 )

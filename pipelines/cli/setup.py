@@ -115,7 +115,7 @@ def _written(value: Any) -> str:
 @click.option(
     "--teacher", default="base", show_default=True, metavar="CHECKPOINT", help="checkpoint that teaches"
 )
-@setting_options.prompts
+@setting_options.prompts()
 @setting_options.sampler
 @shared
 @click.pass_obj
