@@ -175,7 +175,7 @@ def _outcome(row: dict[str, Any]) -> str:
     "--changed",
     default=0.0,
     show_default=True,
-    type=click.FloatRange(0, 0.5),
+    type=common.Number(0, 0.5),
     metavar="SHARE",
     help="share of the known people who change city and job in each cycle",
 )
@@ -237,7 +237,7 @@ def microworld_command(session: Session, directory: Path, cycle: int, seed: int,
     help="tokens of a typical answer",
 )
 @click.option(
-    "--price", type=click.FloatRange(0), metavar="PRICE", help="price of one GPU hour, in any currency"
+    "--price", type=common.Number(0), metavar="PRICE", help="price of one GPU hour, in any currency"
 )
 @shared
 @click.pass_obj

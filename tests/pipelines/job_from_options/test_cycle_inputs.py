@@ -351,7 +351,7 @@ def test_prompts_are_refused_where_nothing_would_read_them(ws: Workspace, docs: 
     builds = (midtrain_job, partial(cycle_job, recover_with="merge"))
     for build in builds:
         with pytest.raises(
-            InputError, match="--prompts has no effect (in a|with --recover-with merge and a) mid"
+            InputError, match=r"--prompts has no effect (in a|with --recover-with merge and a) mid"
         ):
             build(ws, docs, changes=typed)
         with pytest.raises(InputError, match=r"typo\.jsonl: prompts cannot be read"):
