@@ -350,7 +350,7 @@ def test_query_and_export_give_rows(recover: Recover, home: Path, tmp_path: Path
     assert len(lines) == 4
     assert recover("--home", home, "export", "runs", "--format", "json").json
     assert recover("--home", home, "export", "runs", "--json").json
-    assert recover("--home", home, "export", "aliases", "--format", "csv", "--json").out.startswith('"')
+    assert recover("--home", home, "export", "aliases", "--format", "csv").out.startswith('"')
     table = tmp_path / "aliases.csv"
     assert recover("--home", home, "export", "aliases", "--out", table, "--json").json == {"file": str(table)}
     assert table.read_text().startswith('"')
@@ -941,6 +941,9 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("query INSERT", 2, "the query .*: give one SELECT"),
         ("query nonsense", 2, "syntax error"),
         ("export runs --out runs.jsonl", 2, r"--out runs\.jsonl: \.jsonl names no format: end it in \.csv"),
+        ("--json export --format csv", 2, "--json prints a JSON document, no csv: leave it or --format out"),
+        ("export --json --format parquet", 2, "--json prints a JSON document, no parquet"),
+        ("flips base current --lost --gained", 2, "--gained and --lost: give one of them"),
         ("export nonsense", 2, "no table is called 'nonsense': choose one of cycles, "),
         ("locate cycle:99", 2, "cycle 99 is not recorded: `recover ls` lists those that are"),
         ("eval base --responses answers.jsonl", 2, "CHECKPOINT has no effect with --responses"),
