@@ -165,7 +165,7 @@ def measured(ws: Workspace, material: Material, row: Row) -> Line:
     """Midtrain a row, and measure what it knows and what it cost."""
     augment = _retold(ws, material) if row.text == RETOLD else None
     changes = {**row.changes(), "eval.probes": str(material.probes)}
-    if material.chat:
+    if material.chat and row.text == MIX:  # the others have no chat
         changes["distill.prompts"] = str(material.chat)
     job = midtrain_job(ws, material.docs, "base", augment=augment, changes=changes)
     done = midtrain(ws, job, key=f"midtrain:{row.name}")

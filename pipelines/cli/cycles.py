@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,12 +25,6 @@ WHAT_TO_DO = "docs/evaluation.md says what to do with a rejected cycle"
 NOTHING_MEASURED = "no axis was judged, as the half of the questions that decides holds none: ask more"
 
 
-def _minutes(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is no number of minutes: give one, as in 30", ctx, param)
-    return value
-
-
 @click.command("demo")
 @click.option(
     "--cycles",
@@ -42,10 +35,9 @@ def _minutes(ctx: click.Context, param: click.Parameter, value: float | None) ->
 @common.seed("draws the people, the facts and the prompts")
 @click.option(
     "--minutes-budget",
-    type=float,
-    callback=_minutes,
+    type=common.Number(0, min_open=True),
     metavar="N",
-    help="do not start a cycle that would run past N minutes",
+    help="after the first, start no cycle that would run past N minutes",
 )
 @click.option(
     "--real", is_flag=True, help="use SmolLM2 and the repository's pages; the same command again resumes"
@@ -118,7 +110,7 @@ def demo_story(cycles: list[dict[str, Any]], home: Path) -> str:
     help="auto: try cheap ways of recovery first; merge: mix clean weights in; with both, half of the "
     "evaluation selects and the other half decides; METHOD: as --method",
 )
-@setting_options.prompts
+@setting_options.prompts()
 @setting_options.probes
 @setting_options.ifeval
 @setting_options.further

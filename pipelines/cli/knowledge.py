@@ -58,7 +58,7 @@ MODEL = click.option("--model", "name", metavar="NAME", help="name of the model 
     "--temperature",
     default=0.7,
     show_default=True,
-    type=click.FloatRange(0),
+    type=common.Number(0),
     metavar="T",
     help="sampling temperature of the writer",
 )

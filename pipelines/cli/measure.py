@@ -119,12 +119,14 @@ def compare_command(session: Session, a: str, b: str, suite: str | None) -> None
 @click.command("flips")
 @click.argument("references", nargs=-1, metavar="[cycle:N | A B]")
 @click.option("--suite", metavar="NAME", help="list only this suite")
-@click.option("--gained", "direction", flag_value="gained", help="list only items that pass now")
-@click.option("--lost", "direction", flag_value="lost", help="list only items that fail now")
+@click.option("--gained", is_flag=True, help="list only items that pass now")
+@click.option("--lost", is_flag=True, help="list only items that fail now")
 @common.limit(20, "list at most N items")
 @shared
 @click.pass_obj
-def flips_command(session: Session, /, references: tuple[str, ...], **options: Any) -> None:
+def flips_command(
+    session: Session, /, references: tuple[str, ...], gained: bool, lost: bool, **options: Any
+) -> None:
     """List items that flip between pass and fail.
 
     Without arguments: counts for all cycles.
@@ -135,13 +137,23 @@ def flips_command(session: Session, /, references: tuple[str, ...], **options: A
     """
     from pipelines.flips import flips
 
+    direction = _direction(gained, lost)
     if not references:
-        if options["direction"]:
-            raise InputError(f"--{options['direction']} lists items: name cycle:N, or two checkpoints")
+        if direction:
+            raise InputError(f"--{direction} lists items: name cycle:N, or two checkpoints")
         refuse_beside("all cycles, which are only counted", lambda name: name == "limit")
     with session.workspace() as ws:
-        found = flips(ws, references, **options)
+        found = flips(ws, references, direction=direction, **options)
         session.show(found, lambda: flips_text(found))
+
+
+def _direction(gained: bool, lost: bool) -> str | None:
+    """Return the only direction to list, if there is one."""
+    if gained and lost:
+        raise InputError("--gained and --lost: give one of them, or neither to list both")
+    if gained:
+        return "gained"
+    return "lost" if lost else None
 
 
 def flips_text(found: dict[str, Any]) -> str:
@@ -173,7 +185,7 @@ def _short(text: str) -> str:
 @click.command("drift")
 @click.argument("a")
 @click.argument("b")
-@setting_options.prompts
+@setting_options.prompts()
 @click.option(
     "--count", default=64, show_default=True, type=click.IntRange(2), metavar="N", help="number of prompts"
 )

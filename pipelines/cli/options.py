@@ -200,8 +200,8 @@ class Place(click.Path[Path]):
     ) -> Path:
         if not os.fspath(value).strip():
             self.fail("it is blank: name a folder or a file", param, ctx)
-        written = os.path.expanduser(value)  # noqa: PTH111 - Path's refuses the name of an unknown user
-        return super().convert(written, param, ctx)
+        place = os.path.expanduser(value)  # noqa: PTH111 - Path's own fails where it does not know the user
+        return super().convert(place, param, ctx)
 
 
 def documents(text: str, *, required: bool = False) -> Callable[[F], F]:
@@ -241,6 +241,16 @@ def seed(text: str) -> Callable[[F], F]:
 student = click.option(
     "--student", default="current", show_default=True, metavar="CHECKPOINT", help="checkpoint to train"
 )
+
+
+class Number(click.FloatRange):
+    """A number in a range, which NaN and infinity are not."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{number} is no finite number: give one, as in 30", param, ctx)
+        return number
 
 
 class CycleNumber(click.ParamType[int]):

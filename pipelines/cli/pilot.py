@@ -40,7 +40,7 @@ Row = dict[str, Any]
 )
 @setting_options.mix
 @setting_options.freeze_embeddings
-@setting_options.prompts
+@setting_options.prompts()
 @setting_options.probes
 @setting_options.ifeval
 @setting_options.ask_anew

@@ -137,6 +137,10 @@ def export_command(session: Session, what: str, kind: str | None, out: Path | No
             f"--out {out}: .{ending} names no format: end it in .csv, .json or .parquet, or give --format"
         )
     chosen = kind or ending or ("json" if session.json else "csv")
+    if session.json and out is None and chosen in FORMATS and chosen != "json":
+        raise InputError(
+            f"--json prints a JSON document, no {chosen}: leave it or --format out, or give --out"
+        )
     if chosen == "parquet" and out is None and sys.stdout.isatty():
         raise click.UsageError("parquet is not text: give --out FILE")
     with session.workspace() as ws:

@@ -91,13 +91,14 @@ def enabled(flag: bool) -> dict[str, Any] | None:
 OVERLAP = click.Choice(["drop", "weight", "keep"])
 
 seed = setting("--seed", "seed", type=SEED, metavar="N", help="seed of sampling and training")
-prompts = setting(
-    "--prompts",
-    "distill.prompts",
-    file,
-    metavar="SOURCE",
-    help="recovery prompts: a file, hub:NAME:SPLIT:FIELD, self (the clean model writes them), or microworld",
-)
+
+
+def prompts(text: str = "recovery prompts") -> Callable[[F], F]:
+    """Return the option --prompts; the text says what they are for."""
+    where = "a file, hub:NAME:SPLIT:FIELD, self (the clean model writes them), or microworld"
+    return setting("--prompts", "distill.prompts", file, metavar="SOURCE", help=f"{text}: {where}")
+
+
 ifeval = setting(
     "--ifeval",
     "eval.ifeval",

@@ -115,7 +115,7 @@ def _written(value: Any) -> str:
 @click.option(
     "--teacher", default="base", show_default=True, metavar="CHECKPOINT", help="checkpoint that teaches"
 )
-@setting_options.prompts
+@setting_options.prompts()
 @setting_options.sampler
 @shared
 @click.pass_obj
@@ -178,7 +178,7 @@ def _outcome(row: dict[str, Any]) -> str:
     "--changed",
     default=0.0,
     show_default=True,
-    type=click.FloatRange(0, 0.5),
+    type=common.Number(0, 0.5),
     metavar="SHARE",
     help="share of the known people who change city and job in each cycle",
 )
@@ -240,7 +240,7 @@ def microworld_command(session: Session, directory: Path, cycle: int, seed: int,
     help="tokens of a typical answer",
 )
 @click.option(
-    "--price", type=click.FloatRange(0), metavar="PRICE", help="price of one GPU hour, in any currency"
+    "--price", type=common.Number(0), metavar="PRICE", help="price of one GPU hour, in any currency"
 )
 @shared
 @click.pass_obj

@@ -24,7 +24,7 @@ from recovery.errors import InputError
 @common.augment
 @setting_options.lora("midtrain")
 @setting_options.freeze_embeddings
-@setting_options.prompts
+@setting_options.prompts("prompts that the clean model answers for the mix's chat")
 @setting_options.strict
 @setting_options.seed
 @several
@@ -57,7 +57,7 @@ def midtrain_command(session: Session, docs: Path, student: str, augment: Path |
 )
 @setting_options.method
 @setting_options.dials
-@setting_options.prompts
+@setting_options.prompts()
 @setting_options.response_pairs
 @setting_options.context
 @setting_options.reward

@@ -31,6 +31,7 @@ from pipelines.job_from_options.inputs import (
     absolute,
     guard_typed,
     recovery_prompts,
+    refuse_prompts,
     require_chat,
     resolved,
     say_beside,
@@ -108,11 +109,12 @@ def cycle_job(
 
 def _recovery(recover_with: str | None, changes: Changes) -> tuple[str | None, Changes]:
     """Return the choice that is left to the cycle, if any, and the changes, with a method that is named."""
-    if recover_with and "distill.method" in changes:
+    named = recover_with not in (None, *CHOICES)
+    if "distill.method" in changes and named:
         raise InputError("--method and --recover-with say the same thing: give one of them")
-    if recover_with is None or recover_with in CHOICES:
-        return recover_with, changes
-    return None, {**changes, "distill.method": recover_with}
+    if "distill.method" in changes and not _distils(recover_with):
+        raise InputError("--method has no effect with --recover-with merge: leave one of them out")
+    return (None, {**changes, "distill.method": recover_with}) if named else (recover_with, changes)
 
 
 def _distils(chosen_later: str | None) -> bool:
@@ -126,6 +128,8 @@ def _with_recovery(ws: Workspace, settings: Config, chosen_later: str | None, ch
     if _distils(chosen_later):
         check_settings(settings.distill, ws.config)
         settings = settings.model_copy(update={"distill": with_routes(ws, settings.distill)})
+    elif not settings.midtrain.mix.chat:
+        refuse_prompts(changes, "with --recover-with merge and a midtraining without chat")
     if chosen_later is None:  # auto always tries a method with a frozen teacher
         method = settings.distill.resolved_method()
         refuse_ignored(method, overlap=guard_typed(changes))

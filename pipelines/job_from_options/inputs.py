@@ -215,6 +215,12 @@ def recovery_prompts(ws: Workspace, settings: Config, changes: Changes, *, wante
     return self_prompts.resolved(ws, source, settings.seed, asked=most, typed=typed, wanted=wanted)
 
 
+def refuse_prompts(changes: Changes, why: str) -> None:
+    """Refuse prompts that were typed where none are read."""
+    if "distill.prompts" in changes:
+        raise InputError(f"--prompts has no effect {why}: leave it out, or give midtrain.mix a share of chat")
+
+
 def midtraining_prompts(
     ws: Workspace, docs: Path, student: str, settings: Config, changes: Changes, earlier: Mapping[int, str]
 ) -> str:

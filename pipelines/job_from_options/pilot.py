@@ -22,8 +22,10 @@ from pipelines.job_from_options.inputs import (
 from pipelines.job_from_options.train import require_stage
 from pipelines.job_from_options.trained_weights import require_sampled
 from pipelines.piloting.narrow_runs import known_law
+from pipelines.prompts.prompt_sources import HUB, read_prompts
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
+from pipelines.writing.self_prompts import SELF
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -57,6 +59,8 @@ def pilot_job(
     if known_law(ws) is None:
         _require_behaviour(ws, chosen, settings)
     earlier = earlier_probes(ws, chosen.id)
+    if "distill.prompts" in changes and not settings.midtrain.mix.chat:
+        _require_prompts(settings.distill.prompts)
     return PilotJob(
         docs=folder,
         student=chosen.id,
@@ -79,6 +83,12 @@ def _require_shares(budget: float, share: float) -> None:
         raise InputError(f"--budget {budget:g}: give points of behaviour, above 0 and up to 100")
     if not 0 < share <= 1:
         raise InputError(f"--share {share:g}: give a share of the documents, above 0 and up to 1")
+
+
+def _require_prompts(source: str) -> None:
+    """Refuse a file of prompts that the proposed cycle could not read, for which alone it was typed."""
+    if source != SELF and not source.startswith(HUB):
+        read_prompts(source)
 
 
 def _without_retold(settings: Config, changes: Changes) -> Config:

@@ -21,6 +21,7 @@ from pipelines.job_from_options.inputs import (
     newest_midtrained,
     readable_folder,
     recovery_prompts,
+    refuse_prompts,
     require_probes,
     resolved,
     taught_folder,
@@ -65,6 +66,8 @@ def midtrain_job(
     require_stage(ws, chosen, settings, "midtrain", changes)
     folder = training_folder(ws, docs, settings)
     midtrain = with_augmented(settings.midtrain, augment, changes)
+    if not midtrain.mix.chat:
+        refuse_prompts(changes, "in a midtraining without chat, which they are for")
     passage_teaching.check(midtrain, augment)
     settings = with_ifeval_left_out(ws, settings, changes)
     earlier = earlier_probes(ws, chosen.id)

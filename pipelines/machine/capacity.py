@@ -49,8 +49,6 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
     price: float | None = None,
 ) -> dict[str, Any]:
     """Plan a home's settings, or those of the preset for real models if the home has none."""
-    if price is not None and not math.isfinite(price):
-        raise InputError(f"--price {price} is no price: give a number, as in 3")
     whose, config = of_home_or_preset(home)
     if shard and config.model.quantize:
         raise InputError(

@@ -83,6 +83,7 @@ def job_of(ws: Workspace, **options: Any) -> PilotJob:
         ({"rates": "-1,1e-4"}, "two different learning rates above 0"),
         ({"rates": "nan,1e-4"}, "two different learning rates above 0"),
         ({"changes": {"midtrain.method": "passage"}}, "a pilot predicts training on text"),
+        ({"changes": {"distill.prompts": "typo.jsonl"}}, r"typo\.jsonl: prompts cannot be read"),
     ],
 )
 def test_bad_input_is_refused_before_anything_runs(ws: Workspace, options: dict[str, Any], said: str) -> None:

@@ -368,7 +368,7 @@ def test_query_and_export_give_rows(recover: Recover, home: Path, tmp_path: Path
     assert len(lines) == 4
     assert recover("--home", home, "export", "runs", "--format", "json").json
     assert recover("--home", home, "export", "runs", "--json").json
-    assert recover("--home", home, "export", "aliases", "--format", "csv", "--json").out.startswith('"')
+    assert recover("--home", home, "export", "aliases", "--format", "csv").out.startswith('"')
     table = tmp_path / "aliases.csv"
     assert recover("--home", home, "export", "aliases", "--out", table, "--json").json == {"file": str(table)}
     assert table.read_text().startswith('"')
@@ -1011,6 +1011,9 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("query INSERT", 2, "the query .*: give one SELECT"),
         ("query nonsense", 2, "syntax error"),
         ("export runs --out runs.jsonl", 2, r"--out runs\.jsonl: \.jsonl names no format: end it in \.csv"),
+        ("--json export --format csv", 2, "--json prints a JSON document, no csv: leave it or --format out"),
+        ("export --json --format parquet", 2, "--json prints a JSON document, no parquet"),
+        ("flips base current --lost --gained", 2, "--gained and --lost: give one of them"),
         ("export nonsense", 2, "no table is called 'nonsense': choose one of cycles, "),
         ("locate cycle:99", 2, "cycle 99 is not recorded: `recover ls` lists those that are"),
         ("eval base --responses answers.jsonl", 2, "CHECKPOINT has no effect with --responses"),
@@ -1021,13 +1024,16 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("init --model OTHER", 2, "already names the model"),
         ("init --preset nope", 2, "no preset 'nope': choose one of"),
         ("microworld MISSING --cycle 0", 2, "outside 1"),
-        ("demo --minutes-budget nan", 2, "Invalid value for '--minutes-budget': nan is no number of minutes"),
-        ("demo --minutes-budget inf", 2, "Invalid value for '--minutes-budget': inf is no number of minutes"),
+        ("demo --minutes-budget nan", 2, "Invalid value for '--minutes-budget': nan is no finite number"),
+        ("demo --minutes-budget inf", 2, "Invalid value for '--minutes-budget': inf is no finite number"),
+        ("demo --minutes-budget 0", 2, "Invalid value for '--minutes-budget': 0.0 is not in the range x>0"),
+        ("demo --minutes-budget -5", 2, "Invalid value for '--minutes-budget': -5.0 is not in the range x>0"),
+        ("microworld MISSING --changed nan", 2, "Invalid value for '--changed': nan is no finite number"),
         ("lost base --suite ifeval", 2, "'ifeval' is not one of"),
         ("plan --tokens -5", 2, "Invalid value for '--tokens'"),
         ("plan --answer-tokens 0", 2, "Invalid value for '--answer-tokens'"),
         ("plan --price -1", 2, "Invalid value for '--price'"),
-        ("plan --price nan", 2, "--price nan is no price"),
+        ("plan --price nan", 2, "Invalid value for '--price': nan is no finite number"),
         ("dashboard --port 99999", 2, "Invalid value for '--port'"),
         ("nonsense", 2, "No such command 'nonsense'"),
         ("evaluate", 2, r"'evaluate' \(did you mean 'eval'\?\): see"),

@@ -149,7 +149,7 @@ def test_lost_sorts_the_shipped_general_questions_where_no_file_has_any(
 def test_lost_asks_the_clean_model_about_what_was_midtrained_last(
     recover: Recover, place: Path, tmp_path: Path
 ) -> None:
-    """As after a rejected first cycle, whose `current` is the clean model: no probes lay beside its."""
+    """As after a rejected first cycle, whose `current` is the clean model: no probes were found."""
     run("--home", tmp_path, "init", "--model", place / "model", "--preset", "microworld")
     make_small(tmp_path / "recover.yaml")
     docs = place / "world" / "docs"

@@ -355,8 +355,37 @@ def test_what_needs_no_prompts_is_refused_before_a_model_writes_them(
 
 
 def test_mixtures_alone_need_no_input_of_a_distillation(ws: Workspace, docs: Path) -> None:
-    unread = {"distill.prompts": "typo.jsonl", "distill.routes": {"code": "gone"}}
+    (docs.parent / "prompts.jsonl").unlink()
+    ws.config = overrides.changed(ws.config, {"distill.prompts": "typo.jsonl"})
+    unread = {"distill.routes": {"code": "gone"}}
     assert cycle_job(ws, docs, recover_with="merge", changes=unread).recover_with == "merge"
+
+
+def test_prompts_are_refused_where_nothing_would_read_them(ws: Workspace, docs: Path) -> None:
+    """As of a mistyped file, which was not even looked for."""
+    typed = {"distill.prompts": "typo.jsonl"}
+    builds = (midtrain_job, partial(cycle_job, recover_with="merge"))
+    for build in builds:
+        with pytest.raises(
+            InputError, match=r"--prompts has no effect (in a|with --recover-with merge and a) mid"
+        ):
+            build(ws, docs, changes=typed)
+        with pytest.raises(InputError, match=r"typo\.jsonl: prompts cannot be read"):
+            build(ws, docs, changes={**typed, "midtrain.mix": WITH_CHAT})
+
+
+def test_a_method_is_named_once_and_beside_auto_is_the_one_that_is_tried_last(
+    ws: Workspace, docs: Path
+) -> None:
+    typed = {"distill.method": "opd-sampled"}
+    job = cycle_job(ws, docs, recover_with="auto", changes=typed)
+    assert (job.recover_with, job.settings.distill.method) == ("auto", "opd-sampled")
+    for choice, said in (
+        ("opd", "say the same thing"),
+        ("merge", "--method has no effect with --recover-with"),
+    ):
+        with pytest.raises(InputError, match=said):
+            cycle_job(ws, docs, recover_with=choice, changes=typed)
 
 
 def test_a_student_that_cannot_be_merged_is_refused_where_nothing_else_is_tried(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.config import overrides
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.job_from_options.train import distill_job
 from pipelines.runs.workspace import Workspace
@@ -62,10 +63,11 @@ def test_a_guard_of_the_documents_wants_a_frozen_teacher(ws: Workspace, docs: Pa
 
 @pytest.mark.usefixtures("unwritten")
 def test_merging_alone_asks_for_no_prompts_but_those_of_the_chat_share(ws: Workspace, docs: Path) -> None:
-    changes = {"distill.prompts": "self"}
-    assert cycle_job(ws, docs, recover_with="merge", changes={**changes, "midtrain.mix": ONLY_NEW})
+    (docs.parent / "prompts.jsonl").unlink()
+    ws.config = overrides.changed(ws.config, {"distill.prompts": "self"})
+    assert cycle_job(ws, docs, recover_with="merge", changes={"midtrain.mix": ONLY_NEW})
     with pytest.raises(AssertionError, match="asked for"):
-        cycle_job(ws, docs, recover_with="merge", changes={**changes, "midtrain.mix": WITH_CHAT})
+        cycle_job(ws, docs, recover_with="merge", changes={"midtrain.mix": WITH_CHAT})
 
 
 @pytest.mark.parametrize(
