@@ -65,7 +65,6 @@ ALSO_A_WORD = {
     "signature",
     "signatures",
     "token",
-    "tokens",
 }
 BEARER = re.compile(r"(\bBearer\s+)(?=\S{6})(?:\S+(?:\r?\n\S+)?)|(\b(?i:bearer)\s+)(?=\S*\d|\S{16})\S+")
 BASIC = re.compile(r"(?i)(\bauthorization[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?)[^\s\"']+")

@@ -139,6 +139,11 @@ def file_of(where: str | os.PathLike[str]) -> Path | None:
     return Path(url.database or "") if url.drivername == "sqlite" else None
 
 
+def name_the_same(one: str, other: str) -> bool:
+    """Return whether two paths or URLs name the same database, with the same user and password."""
+    return _url(one) == _url(other)
+
+
 def _url(where: str | os.PathLike[str]) -> URL:
     text = os.fspath(where)
     if "://" not in text:

@@ -52,6 +52,7 @@ class Home:
                 preset=preset,
                 trust_remote_code=trust_remote_code,
             )
+            home.workspace.note_database(db)
         except BaseException:
             home.close()
             raise

@@ -199,7 +199,7 @@ def _verdict(result: Result) -> Row:
     ways = {row["way"]: row for row in result["ways"]}
     looked_up = ways["clean + retrieval"]
     if "trained" not in ways:
-        return {"verdict": "nothing trained", "words": _untrained(ways, result["found"])}
+        return {"verdict": "clean alone", "words": _untrained(ways, result["found"])}
     found = result["comparisons"]["retrieval_instead"]
     trained = ways["trained"]
     gained = trained["score"] - ways["clean"]["score"]

@@ -38,7 +38,7 @@ def _review_lines(row: dict[str, Any]) -> list[str]:
     review = row.get("review")
     if not review:
         return []
-    said = f"review     {review['decision']} by {review['reviewer']}"
+    said = f"review     {review['decision']}, by {review['reviewer']}"
     note = " ".join(review["note"].split())
     return [f"{said}: {note}" if note else said]
 

@@ -215,14 +215,15 @@ def _why(ws: Workspace, row: dict[str, Any]) -> str:
     from db.reads import queries
     from evals.verdict import UNDERPOWERED, blocking
 
+    approved = (row["review"] or {}).get("decision") == "approve"
     if not row["verdict"]:
-        return NOTHING_MEASURED
+        return "nothing was measured: a review has approved it all the same" if approved else NOTHING_MEASURED
     required = queries.run(ws.tracker.db, row["run"])["config"].get("required")
     axes: dict[str, list[str]] = {}
     for axis, word in blocking(row["verdict"], required).items():
         axes.setdefault(word, []).append(axis)
     found = "; ".join(f"{', '.join(names)} {word}" for word, names in axes.items())
-    if (row["review"] or {}).get("decision") == "approve":
+    if approved:
         return f"{found}: a review has approved it all the same"
     then = MORE_QUESTIONS if set(axes) == {UNDERPOWERED} else WHAT_TO_DO
     approve = command(ws.named_home, "review", f"cycle:{row['cycle']}", "--approve")

@@ -249,7 +249,7 @@ class Number(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
-            self.fail(f"{number} is no finite number: give one, as in 30", param, ctx)
+            self.fail(f"{number} is no finite number: give one", param, ctx)
         return number
 
 

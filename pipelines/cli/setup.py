@@ -53,6 +53,7 @@ def init_command(
         found = initialise(
             ws, model=model, revision=revision, preset=preset, trust_remote_code=trust_remote_code
         )
+        ws.note_database(session.db)
         session.show(found, f"base is {found['base']} ({found['model']}); settings are in {found['config']}")
 
 

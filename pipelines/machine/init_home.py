@@ -51,10 +51,7 @@ def initialise(
     if path.exists():
         _keep_settings(ws, model, revision, preset)
         ws.settle_project()
-        recorded = _is_registered(ws)
         checkpoint = _clean(ws)
-        if recorded:
-            ws.note_database()
     else:
         checkpoint = _new_home(ws, model or MICROWORLD, revision, preset, trust_remote_code)
     if converted:

@@ -12,6 +12,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -134,7 +135,9 @@ def _csv(path: Path) -> Rows:
 
 
 def _names_prompts(header: str, separator: str) -> bool:
-    return bool(set(NAMES) & set(next(csv.reader([header], delimiter=separator), [])))
+    with suppress(csv.Error):  # who reads the rows says what is wrong with the first
+        return bool(set(NAMES) & set(next(csv.reader([header], delimiter=separator), [])))
+    return False
 
 
 def _refuse_surplus(cells: Iterable[str], separator: str, where: str) -> None:

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from db.errors import Unreachable
-from db.session import Database, file_of
-from pipelines.runs.home_project import CHECKPOINTS, DATABASE_NAME, is_its_own
+from db.session import Database, file_of, name_the_same
+from pipelines.runs.home_project import CHECKPOINTS, DATABASE_NAME, is_its_own, works_in
 from recovery.command_line import command
 from recovery.errors import InputError
 from recovery.launch_env import machines
@@ -79,26 +79,32 @@ def lost_database(home: Path, db_url: str | None) -> Path | None:
     return own if named and own and not own.exists() else None
 
 
-def remember(home: Path, db_url: str | None, db: Database) -> None:
+def remember(home: Path, db_url: str | None) -> None:
     """Note the database that a new home is made with."""
     if db_url and not remembered_database(home) and not (home / DATABASE_NAME).exists():
-        _note(home, db)
+        _note(home, db_url)
 
 
-def replace_note(home: Path, db: Database) -> bool:
-    """Note a database in place of the one that is noted; return whether that is another."""
-    if remembered_database(home) in (None, db.address):
+def replace_note(home: Path, db_url: str, db: Database) -> bool:
+    """Note the database that is named in place of the one that is noted; return whether that is another.
+
+    One in which none of the home's runs is recorded is not where its own has moved.
+    """
+    noted = remembered_database(home)
+    if noted is None or name_the_same(noted, db_url) or not works_in(home, db):
         return False
     if is_its_own(home, db):
         (home / NOTE).unlink()
     else:
-        _note(home, db)
+        _note(home, db_url)
     return True
 
 
-def _note(home: Path, db: Database) -> None:
-    """Note a home's database, readable by its owner alone, as a URL may hold a password."""
+def _note(home: Path, db_url: str) -> None:
+    """Note a home's database as it was named, readable by its owner alone, as a URL may hold a password."""
+    # A path stays one through a link, as that may point to another disk later.
+    place = file_of(db_url) or db_url if "://" in db_url else Path(db_url).expanduser().absolute()
     kept = home / NOTE
     # "w": a kill may have left the file empty.
     with open(kept, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as noted:
-        noted.write(f"{db.address}\n")
+        noted.write(f"{place}\n")

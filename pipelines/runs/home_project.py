@@ -122,6 +122,13 @@ def _place(home: Path) -> str:
     return storable(f"{socket.gethostname()}:{home.absolute()}")
 
 
+def works_in(home: Path, db: Database) -> bool:
+    """Return whether a database records one of the home's runs, if it has any."""
+    folder = home / RUNS
+    has_runs = folder.is_dir() and any(folder.iterdir())
+    return not has_runs or _holds_one_of(home, queries.run_ids(db))
+
+
 def _holds_one_of(home: Path, runs: set[str]) -> bool:
     """Return whether the folder of one of these runs is in the home."""
     folder = home / RUNS

@@ -55,7 +55,7 @@ class Workspace:
         shown = progress or Progress(quiet=True)
         ws = cls(home, Tracker(there, project=home_project.project_of(home, there)), shown, implicit)
         if create:
-            home_database.remember(home, db_url, there)
+            home_database.remember(home, db_url)
         else:
             ws._require_project()
         return ws
@@ -81,9 +81,9 @@ class Workspace:
                 f"`{command(self.named_home, 'init')}` with this database gives this home its own"
             )
 
-    def note_database(self) -> None:
-        """Note the database that this home works in as its own, where another one is noted."""
-        if home_database.replace_note(self.home, self.tracker.db):
+    def note_database(self, db_url: str | None) -> None:
+        """Note the database that this home was opened with as its own, where another one is noted."""
+        if db_url and home_database.replace_note(self.home, db_url, self.tracker.db):
             self.progress.say(f"{self.home}: its database is {self.tracker.db.where} from now on")
 
     def settle_project(self) -> None:

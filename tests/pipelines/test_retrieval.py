@@ -130,7 +130,7 @@ def test_the_recorded_prompt_is_the_question_itself(ws: Workspace, docs: Path) -
 def test_before_training_the_clean_model_alone(ws: Workspace, docs: Path) -> None:
     found = retrieval(ws, retrieval_job(ws, "current", docs, 3), key="once")
     assert [row["way"] for row in found["ways"]] == ["clean", "clean + retrieval", "clean + true passage"]
-    assert found["verdict"] == "nothing trained" and found["comparisons"] == {}
+    assert found["verdict"] == "clean alone" and found["comparisons"] == {}
     assert found["words"].startswith("the clean model alone answers ")
 
 

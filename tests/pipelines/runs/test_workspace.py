@@ -43,6 +43,21 @@ def write_model(source: Path, folder: Path) -> None:
     (folder / "config.json").write_text("{}")
 
 
+def test_a_database_behind_a_link_is_noted_by_the_link(tmp_path: Path) -> None:
+    """It may point to another disk later."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    link, home = tmp_path / "disk", tmp_path / "home"
+    link.symlink_to("one")
+    with Workspace.open(home, str(link / "x.db")) as ws:
+        initialise(ws, model=str(tiny.save(tmp_path / "model")))
+    shutil.move(tmp_path / "one" / "x.db", tmp_path / "two" / "x.db")
+    link.unlink()
+    link.symlink_to("two")
+    with Workspace.open(home, create=False) as ws:
+        assert ws.clean().path == tmp_path / "model"
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_init_notes_a_changed_password_of_its_database(backend: str, tmp_path: Path) -> None:
     """Any other spelling of the address stands for the one before."""
@@ -54,6 +69,7 @@ def test_init_notes_a_changed_password_of_its_database(backend: str, tmp_path: P
                 note.write_text(noted)
             with Workspace.open(note.parent, where) as ws:
                 initialise(ws, model=model)
-            assert note.read_text().strip() == ws.tracker.db.address
+                ws.note_database(where)
+            assert note.read_text().strip() == where
         with Workspace.open(note.parent, create=False) as ws:
             assert ws.clean().path == tmp_path / "model"
