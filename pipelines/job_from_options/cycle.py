@@ -196,8 +196,6 @@ def _checked(ws: Workspace, job: CycleJob, docs: Path, changes: Changes) -> Cycl
     """Return the job with the prompts that its stages read; refuse what they cannot ask or train on."""
     _require_answerable(ws, job)
     require_questions(ws, docs, job.student, job.settings, job.earlier)
-    if _distils(job.recover_with):
-        check_without_prompts(ws, _recovering(job), midtrains=True)
     job = _with_prompts(ws, job, docs, changes)
     say_beside(ws, docs, changes, _asked_or_read(job))
     return job
@@ -219,6 +217,8 @@ def _with_prompts(ws: Workspace, job: CycleJob, docs: Path, changes: Changes) ->
     distils = _distils(job.recover_with)
     answered_by_clean = _answered_by_clean(job)
     if _reads_prompts(job):
+        if distils:
+            check_without_prompts(ws, _recovering(job), midtrains=True)
         wanted = wanted_of_rows(settings.distill) if distils else None
         prompts = recovery_prompts(ws, settings, changes, wanted=wanted)
         job = job.model_copy(update={"prompts": prompts})

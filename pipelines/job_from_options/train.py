@@ -132,8 +132,8 @@ def distill_job(
         docs=folder,
         seed=settings.seed,
     )
-    check_without_prompts(ws, job)
     if reads_prompts(distill):
+        check_without_prompts(ws, job)
         prompts = recovery_prompts(ws, settings, changes, wanted=wanted_of_rows(distill))
         job = job.model_copy(update={"prompts": prompts})
     checked_inputs(ws, job)

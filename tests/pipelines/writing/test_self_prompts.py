@@ -203,17 +203,22 @@ def homes(tmp_path: Path) -> Iterator[tuple[Workspace, Workspace]]:
         yield one, other
 
 
+def kept_after(monkeypatch: pytest.MonkeyPatch, ws: Workspace, batches: int) -> Path:
+    """Return the turns that are kept of a writing that is interrupted after so many batches."""
+    monkeypatch.setattr(self_prompts, "BATCH", 16)
+    writes_questions(monkeypatch, batches=batches)
+    with pytest.raises(KeyboardInterrupt) as cut_off:
+        self_prompts.resolved(ws, "self", 0, asked=10)
+    assert cut_off.value.__notes__ == [self_prompts.GOES_ON]
+    [turns] = (ws.home / "prompts").iterdir()
+    return turns
+
+
 def test_an_interrupted_writing_goes_on_with_the_batches_that_are_kept(
     homes: tuple[Workspace, Workspace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupted, whole = homes
-    monkeypatch.setattr(self_prompts, "BATCH", 16)
-    writes_questions(monkeypatch, batches=2)
-    with pytest.raises(KeyboardInterrupt) as cut_off:
-        self_prompts.resolved(interrupted, "self", 0, asked=10)
-    assert cut_off.value.__notes__ == [self_prompts.GOES_ON]
-    [turns] = (interrupted.home / "prompts").iterdir()
-    with turns.open("ab") as file:
+    with kept_after(monkeypatch, interrupted, batches=2).open("ab") as file:
         file.write(b'{"key": "torn by a ki')
     begun = writes_questions(monkeypatch)
     resumed = Path(self_prompts.resolved(interrupted, "self", 0, asked=10))
@@ -232,11 +237,7 @@ def test_a_batch_that_is_not_whole_is_sampled_again_as_a_whole(
     homes: tuple[Workspace, Workspace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ws, _ = homes
-    monkeypatch.setattr(self_prompts, "BATCH", 16)
-    writes_questions(monkeypatch, batches=1)
-    with pytest.raises(KeyboardInterrupt):
-        self_prompts.resolved(ws, "self", 0, asked=10)
-    [turns] = (ws.home / "prompts").iterdir()
+    turns = kept_after(monkeypatch, ws, batches=1)
     turns.write_bytes(b"".join(turns.read_bytes().splitlines(keepends=True)[:-1]))
     begun = writes_questions(monkeypatch)
     assert len(read_prompts(self_prompts.resolved(ws, "self", 0, asked=10))) == 96
