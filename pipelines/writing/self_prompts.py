@@ -42,6 +42,7 @@ MOST_BATCHES = 16  # stop sampling here however few turns are usable
 # Of the wanted turns: with fewer, instructions would be two thirds of the prompts, not one. Three turns in
 # four of SmolLM2-135M are usable, nine in ten of the shipped model: both write all that are wanted.
 LEAST_SHARE = 0.25
+JUDGED_BATCHES = 2  # sampled before the rest is judged: one batch may be unlucky
 MAX_NEW_TOKENS = 96
 OPENINGS = (  # left to itself a model asks for plans, stories and advice, and hardly ever for a fact
     *("What is", "Who", "Where", "When", "Which", "How many", "How do", "Why", "Is", "Can"),
@@ -183,8 +184,8 @@ def write(
     kept: Cache,
     on_progress: Callable[[int, int, int], None] | None = None,
 ) -> Filtered:
-    """Sample turns until `count` are usable, or MOST_BATCHES batches have been sampled; those that are kept
-    from an interrupted attempt count.
+    """Sample turns until `count` are usable, MOST_BATCHES batches have been sampled, or the rest is hopeless;
+    those that are kept from an interrupted attempt count.
 
     Report the usable turns, the wanted ones and the tokens of the current batch as it is sampled.
     """
@@ -195,7 +196,7 @@ def write(
             on_progress(min(len(found.kept), count), count, tokens)
 
     for batch in range(MOST_BATCHES):
-        if len(found.kept) >= count:
+        if len(found.kept) >= count or _is_hopeless(found, batch, count):
             break
         turns = _batch(chat_model, seed, batch * BATCH, kept, report)
         new = usable(turns, kept=found.kept)
@@ -204,6 +205,14 @@ def write(
         report(0)
     del found.kept[count:]
     return found
+
+
+def _is_hopeless(found: Filtered, batches: int, count: int) -> bool:
+    """Return whether the batches that are left would give too few, were twice as many of them usable."""
+    if batches < JUDGED_BATCHES:
+        return False
+    most = len(found.kept) * (1 + 2 * (MOST_BATCHES - batches) / batches)
+    return most < LEAST_SHARE * count
 
 
 def _batch(

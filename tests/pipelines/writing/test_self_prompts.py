@@ -99,8 +99,11 @@ def test_writing_stops_at_the_count_or_at_the_most_batches(
     chat = tiny.chat_model()
     assert len(self_prompts.write(chat, 3, 0, Cache(tmp_path / "few.jsonl")).kept) == 3
     assert len(batches) == 3
-    found = self_prompts.write(chat, 100, 0, Cache(tmp_path / "many.jsonl"))
+    found = self_prompts.write(chat, 32, 0, Cache(tmp_path / "many.jsonl"))
     assert (len(found.kept), found.dropped["length"]) == (8, 8)
+    batches.clear()
+    found = self_prompts.write(chat, 200, 0, Cache(tmp_path / "hopeless.jsonl"))
+    assert len(found.kept) == len(batches) == self_prompts.JUDGED_BATCHES
 
 
 def test_turns_are_mixed_with_instructions_that_have_their_types(tmp_path: Path) -> None:
