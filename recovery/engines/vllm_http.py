@@ -172,6 +172,10 @@ class ServerEngine:
                 choice = choice_of(self._post(url, request))
         except NotFound as error:  # it was started again: it knows no adapter, or serves another checkpoint
             raise EngineLost(f"it no longer has the model {self.models[place]} ({error})") from error
+        except Refused as error:
+            if about_key := _about_key(error.status):
+                raise InputError(f"{error}{about_key}") from error
+            raise
         if choice.get("prompt_token_ids") != body["prompt"]:
             raise RecoverError(f"{url}: it changed or hides the prompt's token ids: take vLLM 0.32 or newer")
         return read(row, choice)
@@ -239,11 +243,12 @@ class ServerEngine:
                     f"{url}: it does not see the folder with the weights: set engine.exchange to one that "
                     "trainer and servers share"
                 ) from error
-            if not isinstance(error, NotFound):
+            if not isinstance(error, NotFound) and error.status not in OUT_OF_REACH:
                 raise
             raise InputError(
-                f"{url}: this server takes no weights ({path} is not there): start it with "
-                "`recover serve CHECKPOINT` (for an adapter with --lora RANK)"
+                f"{url}: this server takes no weights (no {path} at this address): start it with "
+                "`recover serve CHECKPOINT` (for an adapter with --lora RANK), and give its own address, not "
+                "a proxy's"
             ) from error
 
     def require_own_weights(self) -> None:

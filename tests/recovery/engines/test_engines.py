@@ -361,11 +361,16 @@ def test_a_server_behind_a_proxy_that_serves_only_v1_teaches_and_comes_back(
         if status != 501:  # a server that fails is waited for
             engine.restart()
         assert engine.sample(PROMPTS, PARAMS, student.stop_ids)
+        with pytest.raises(InputError, match=r"takes no weights.*its own address, not a proxy's"):
+            engine.update_weights(student)
 
 
 def test_a_server_that_asks_for_a_key_says_what_to_set(student: ChatModel) -> None:
     with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
         server.fault = "wants a key"
+        with pytest.raises(InputError, match=r"HTTP 401.*set VLLM_API_KEY to the key of this server"):
+            engine.sample(PROMPTS, PARAMS, student.stop_ids)
         with pytest.raises(InputError, match=r"HTTP 401.*set VLLM_API_KEY to the key of this server"):
             ServerEngine([server.url], SETTINGS)
 
