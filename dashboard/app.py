@@ -128,7 +128,7 @@ def serve(
 
     Any address except loopback requires a password."""
     _require_login(host, password)
-    from dashboard.access.listening import listening
+    from recovery.listening import listening
 
     with listening(host, port) as sockets, suppress(KeyboardInterrupt):
         app = make(

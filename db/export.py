@@ -30,6 +30,7 @@ FORMATS = {
 }
 AT_ONCE = 2000  # rows per batch
 FEWER_AT_ONCE = {"cycles": 50, "items": 1000, "traces": 100}  # of tables whose rows are large
+NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")  # which runs nothing, signed or not
 # Start of a cell that a spreadsheet would run: a sign, also full-width, after ignored characters.
 FORMULA = re.compile(
     "[\t\r\n]|[\\s\x00-\x20\x7f-\xa0\xad\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]*[=+@|%＝＋＠｜％−－-]"
@@ -113,7 +114,7 @@ def as_json(source: Source) -> Iterator[bytes]:
 
 
 def as_csv(source: Source, at_once: int = AT_ONCE) -> Iterator[bytes]:
-    """Quote every cell, and prefix an apostrophe to text that a spreadsheet would run as a formula."""
+    """Quote every cell; prefix an apostrophe to text that a spreadsheet would run as a formula."""
     names = list(columns(source()))
     out = io.StringIO()
     if not names:
@@ -180,7 +181,7 @@ def flatten(row: Row, prefix: str = "") -> Row:
 def _cell(value: Any) -> Any:
     if isinstance(value, list | dict):
         return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, str) and FORMULA.match(value):
+    if isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value):
         return "'" + value
     return value
 

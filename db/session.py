@@ -27,6 +27,7 @@ RETRY_PAUSES = (0.05, 0.2, 0.8, 2.0)  # seconds; a server that is away is asked 
 # Busy; serialization failure; deadlock; two writers created the same row or table at once: a retry sees it.
 TRANSIENT = ("SQLITE_BUSY", "SQLITE_LOCKED", "40001", "40P01", "23505", "42P07")
 SERVER_LOCK_LIMIT = f"SET LOCAL lock_timeout = '{sqlite.BUSY_SECONDS:.0f}s'"
+REACHED_BY = ("host", "hostaddr", "service")  # what a URL may name behind its question mark
 SERVER_READING = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
 
@@ -137,6 +138,17 @@ def file_of(where: str | os.PathLike[str]) -> Path | None:
     """Return the file that a path or URL names; None for a database on a server."""
     url = _url(where)
     return Path(url.database or "") if url.drivername == "sqlite" else None
+
+
+def hosts_of(where: str | os.PathLike[str]) -> list[str]:
+    """Return the hosts and services by which a URL reaches a server; none for a file or a local socket."""
+    url = _url(where)
+    named = [url.host or ""]
+    for key in REACHED_BY:
+        values = url.query.get(key, ())
+        named += [values] if isinstance(values, str) else values
+    hosts = [host for value in named for host in value.split(",")]
+    return [host for host in hosts if host and not host.startswith(("/", "@"))]
 
 
 def name_the_same(one: str, other: str) -> bool:

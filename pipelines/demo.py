@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from db.reads import queries
-from pipelines.config.home_settings import refuse_code
+from pipelines.config.home_settings import refuse_unnamed
 from pipelines.config.jobs import CycleJob, DemoJob
 from pipelines.cycle import cycle
 from pipelines.demo_real import HandbookWorld
@@ -112,7 +112,7 @@ def _begun(ws: Workspace, stage: Stage, key: str) -> CycleJob | None:
         return None
     job = CycleJob(**run["config"])
     if ws.implicit:
-        refuse_code(job, f"run {run['id']}", ws.home)
+        refuse_unnamed(job, f"run {run['id']}", ws.home)
     return job
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from db.reads import queries
-from pipelines.config.home_settings import refuse_code
+from pipelines.config.home_settings import refuse_unnamed
 from pipelines.config.jobs import (
     CycleJob,
     DemoJob,
@@ -67,7 +67,7 @@ def resume(ws: Workspace, run_id: str | None = None) -> dict[str, Any]:
     job_of, work = AGAIN[run["kind"]]
     job = job_of(**run["config"])
     if ws.implicit:
-        refuse_code(job, f"run {run['id']}", ws.home)
+        refuse_unnamed(job, f"run {run['id']}", ws.home)
     why = f"{run['status']}: {run['error']}" if run["error"] else run["status"]
     ws.progress.say(f"going on with {run['id']} ({why}), with the settings that it began with")
     return {"run": run["id"], **work(ws, job, key=run["key"])}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
+import httpx
+
 LOOPBACK = ("127.0.0.1", "localhost", "::1")  # the usual ones
 
 
@@ -14,6 +16,14 @@ def is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:
+        return False
+
+
+def is_loopback_url(url: str) -> bool:
+    """Return whether a URL leads to this machine, as the client that opens it reads it."""
+    try:
+        return is_loopback(httpx.URL(url).host)
+    except httpx.InvalidURL:
         return False
 
 

@@ -13,10 +13,10 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from dashboard.access.authentication import Login
 from recovery.loopback import LOOPBACK
+from recovery.same_site import host_name, is_own_origin, is_same_site
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -118,7 +118,7 @@ class RequestGuard:
     def _refusal(self, scope: Scope, headers: MutableMapping[str, str]) -> tuple[int, str] | None:
         if scope["type"] != "http":
             return 404, "no websockets here"
-        if not self._is_own(_name(f"//{headers.get('host', '')}")):
+        if not self._is_own(host_name(headers)):
             return 400, "unknown host: start the dashboard with --allow-host NAME"
         if not _same_site(scope["method"], headers):
             return 403, "a request from another site"
@@ -205,25 +205,14 @@ def _with_headers(send: Send) -> Send:
 
 def _same_site(method: str, headers: MutableMapping[str, str]) -> bool:
     """Check Origin and Sec-Fetch-Site; a POST must carry this site's Origin."""
-    origin = headers.get("origin")
-    site = headers.get("sec-fetch-site", "none")
-    if origin is not None and urlsplit_netloc(origin) != headers.get("host", "").lower():
-        return False
-    if method == "POST" and origin is None:
+    if not is_own_origin(headers) or (method == "POST" and "origin" not in headers):
         return False
     typed_or_followed = (
         method == "GET"
         and headers.get("sec-fetch-mode") == "navigate"
         and headers.get("sec-fetch-dest") == "document"
     )
-    return site in ("same-origin", "none") or typed_or_followed
-
-
-def urlsplit_netloc(url: str) -> str | None:
-    try:
-        return urlsplit(url).netloc.lower() or None
-    except ValueError:
-        return None
+    return is_same_site(headers) or typed_or_followed
 
 
 def _is_address(name: str) -> bool:
@@ -232,13 +221,6 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _name(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None
 
 
 async def _refuse(scope: Scope, send: Any, status: int, why: str, html: str = "") -> None:

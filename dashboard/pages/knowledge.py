@@ -41,10 +41,11 @@ Row = dict[str, Any]
 
 
 def build(context: PageContext, address: Address) -> Html:
-    before = address.number("before")
-    rows = context.cached(
-        ("knowledge", before), lambda: overview.knowledge(context.db, before=before, limit=PAGE)
-    )
+    wanted = _wanted(context, address)
+    rows = _rows(context, address.number("before"))
+    if rows and wanted is not None and wanted < min(row["cycle"] for row in rows):
+        address = Address(address.path, address.given | {"before": str(wanted + 1)})
+        rows = _rows(context, wanted + 1) or rows
     if not rows:
         return empty(
             "No midtrained model was asked what it knows yet",
@@ -54,14 +55,26 @@ def build(context: PageContext, address: Address) -> Html:
     kinds = list(dict.fromkeys(kind for row in rows for kind in sorted(row["kinds"])))
     kind = address.choice("kind", kinds, ALL)
     cycles = sorted({row["cycle"] for row in rows})
-    wanted = address.number("n")
-    chosen = wanted if wanted is not None and wanted in cycles else cycles[-1]
+    chosen = cycles[-1] if wanted is None else wanted
     return tag(
         "div",
         _kept(address, rows, cycles, kinds, kind, chosen),
         _chosen(rows, kind, chosen, _then(context, chosen) if kind == ALL else {}),
         _kinds(rows, kinds),
         class_="stack",
+    )
+
+
+def _wanted(context: PageContext, address: Address) -> int | None:
+    """Return the cycle that the address names, if there is such a cycle."""
+    numbers = context.cached("numbers", lambda: queries.cycle_numbers(context.db))
+    number = address.number("n")
+    return number if number in numbers else None
+
+
+def _rows(context: PageContext, before: int | None) -> list[Row]:
+    return context.cached(
+        ("knowledge", before), lambda: overview.knowledge(context.db, before=before, limit=PAGE)
     )
 
 

@@ -1,4 +1,7 @@
-"""Read a home's settings: paths start from its folder, and what runs code needs a home that was named."""
+"""Read a home's settings: paths start from its folder.
+
+What runs code, or sends texts to another machine, needs a home that was named.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,13 @@ from pipelines.config import settings
 from pipelines.config.anchored_paths import anchored
 from pipelines.config.sections.base import Section
 from pipelines.config.sections.distill import DistillConfig
-from pipelines.config.sections.engine import EngineConfig
+from pipelines.config.sections.engine import EngineConfig, full_name
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.config.sections.model import ModelConfig
 from recovery.errors import InputError
+from recovery.loopback import is_loopback_url
 
+WITHIN = ("inprocess", "vllm", "server")  # engines that a run has to itself
 PRESET = "real"  # of a home without settings
 
 
@@ -32,20 +37,26 @@ def of_home(home: Path, *, implicit: bool) -> settings.Config:
     """Return recover.yaml; its relative paths start from the folder that the home lies in.
 
     An implicit home was found in the current folder, not named: it may have come with other people's files,
-    so it is refused if it asks to run code.
+    so it is refused if it asks to run code, or to send texts to another machine.
     """
     path = home / settings.CONFIG_NAME
     found = anchored(settings.read(path), home.absolute().parent)
     if implicit:
-        refuse_code(found, str(path), home)
+        refuse_unnamed(found, str(path), home)
     return found
 
 
-def refuse_code(asking: Section, source: str, home: Path) -> None:
-    """Refuse settings, or a recorded job, of a home that was not named if they ask to run code."""
+def refuse_unnamed(asking: Section, source: str, home: Path) -> None:
+    """Refuse settings, or a recorded job, of a home that was not named if they ask to run code, or to send
+    texts to another machine."""
+    asked = None
     if code := code_of(asking):
+        asked = f"run {code}"
+    elif server := server_elsewhere(asking):
+        asked = f"send texts, and the key that is set, to {server}"
+    if asked:
         raise InputError(
-            f"{source} asks to run {code}, and this home was not named: check it, then give --home {home}"
+            f"{source} asks to {asked}, and this home was not named: check it, then give --home {home}"
         )
 
 
@@ -63,11 +74,24 @@ def code_of(section: Section) -> str | None:
     return next(filter(None, within), None)
 
 
+def server_elsewhere(section: Section) -> str | None:
+    """Return the first engine on another machine that a section, or one within it, names."""
+    engines: dict[str, str] = {}
+    if isinstance(section, DistillConfig):
+        engines = {"distill.sampler": section.sampler, "distill.teacher_engine": section.teacher_engine}
+    elif isinstance(section, EvalConfig):
+        engines = {"eval.sampler": section.sampler}
+    for name, where in engines.items():
+        if where not in WITHIN and not all(map(is_loopback_url, where.split(","))):
+            return f"{where} ({name})"
+    within = (server_elsewhere(value) for _, value in section if isinstance(value, Section))
+    return next(filter(None, within), None)
+
+
 def _naming_code(arguments: Mapping[str, bool | str | int | float]) -> str | None:
     """Return an argument of vLLM that may name code: any that is no number or flag, and the flag that trusts
     what comes with a model."""
     for name, value in arguments.items():
-        trusting = name.strip("-").replace("_", "-") == "trust-remote-code"
-        if trusting or isinstance(value, str):
+        if full_name(name) == "trust-remote-code" or isinstance(value, str):
             return name
     return None

@@ -16,6 +16,7 @@ from pipelines.engines.engine_checks import COLOCATED, INPROCESS, OWN_SERVER, ch
 from recovery.command_line import command
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.errors import InputError
+from recovery.listening import require_free
 from recovery.loopback import is_loopback
 
 if TYPE_CHECKING:
@@ -268,6 +269,7 @@ def serve(
             )
         if not key:
             raise InputError(f"--host {host}: set {KEY_VARIABLE} to a long random key, on both sides")
+    require_free(host, port)
     checkpoint = ws.checkpoint(ref)
     require_whole(ws, checkpoint)
     settings = engine_settings(ws.config)

@@ -6,11 +6,12 @@ import os
 from pathlib import Path
 
 from db.errors import Unreachable
-from db.session import Database, file_of, name_the_same
+from db.session import Database, file_of, hosts_of, name_the_same
 from pipelines.runs.home_project import CHECKPOINTS, DATABASE_NAME, is_its_own, works_in
 from recovery.command_line import command
 from recovery.errors import InputError
 from recovery.launch_env import machines
+from recovery.loopback import is_loopback
 
 NOTE = "database.url"  # in a home whose database lies elsewhere
 
@@ -23,6 +24,8 @@ def opened(home: Path, db_url: str | None, *, create: bool, implicit: bool) -> D
             f"{home}: its database {lost} is missing: bring it back, {moved}, or begin anew with another "
             "--home"
         )
+    if implicit and db_url is None:
+        refuse_elsewhere(home)
     database = db_url or database_of(home)
     if not create and db_url is None and "://" not in database and not Path(database).exists():
         raise uninitialised(home)
@@ -33,6 +36,17 @@ def opened(home: Path, db_url: str | None, *, create: bool, implicit: bool) -> D
         if db_url is not None:
             raise
         raise Unreachable(f"{error}, or {moved}") from error
+
+
+def refuse_elsewhere(home: Path) -> None:
+    """Refuse a database on another machine for a home that was not named: a password may be sent there."""
+    noted = remembered_database(home)
+    elsewhere = [host for host in hosts_of(noted) if not is_loopback(host)] if noted else []
+    if elsewhere:
+        raise InputError(
+            f"{home / NOTE} names a database on {elsewhere[0]}, and this home was not named: check it, then "
+            f"give --home {home}"
+        )
 
 
 def new_place(home: Path | None) -> str:

@@ -48,8 +48,9 @@ class TimedOut(EngineLost):
 class ServerFailed(EngineLost):
     """The server failed (HTTP 5xx); `retry_after` is its Retry-After header, if sent."""
 
-    def __init__(self, message: str, retry_after: str | None = None) -> None:
+    def __init__(self, message: str, status: int, retry_after: str | None = None) -> None:
         super().__init__(message)
+        self.status = status
         self.retry_after = retry_after
 
 
@@ -291,7 +292,7 @@ def _raise_for_status(url: str, response: httpx.Response, body: bytes) -> NoRetu
     if code == 404:
         raise NotFound(f"{url}: not there: {said}")
     if code >= 500:
-        raise ServerFailed(f"it failed (HTTP {code}: {said})", retry_after)
+        raise ServerFailed(f"it failed (HTTP {code}: {said})", code, retry_after)
     raise Refused(f"{url}: refused (HTTP {code}): {said}", code, retry_after)
 
 

@@ -1,7 +1,8 @@
 """Authenticate every request to a vLLM server with an ASGI middleware, weight updates included.
 
-vLLM's `--api-key` protects only the paths below /v1. Without a key, only requests with a loopback Host header
-are answered, which prevents DNS rebinding by web pages. The answer to a nonce is its HMAC under
+vLLM's `--api-key` protects only the paths below /v1. Without a key, only requests that a web page cannot send
+are answered: with a loopback Host header, which prevents DNS rebinding, of no other origin, and with JSON as
+their body, which no form sends. The answer to a nonce is its HMAC under
 the key, so that the process that started the server can tell it from another one on the same port.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from recovery.loopback import is_loopback
+from recovery.same_site import host_name, is_same_site
 
 KEY_VARIABLE = "VLLM_API_KEY"
 NONCE, PROOF = "x-recover-nonce", "x-recover-proof"
@@ -29,7 +31,7 @@ def proof(key: str, nonce: str) -> str:
 
 
 class KeyGuard:
-    """Answer 401 to requests without the key; if no key is set, 403 to requests for a non-loopback host."""
+    """Answer 401 to requests without the key; if no key is set, refuse those that a web page may send."""
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self.app = app
@@ -40,7 +42,7 @@ class KeyGuard:
             await self.app(scope, receive, send)
             return
         headers = {name.decode("latin-1").lower(): value for name, value in scope.get("headers", [])}
-        status = self._status(headers)
+        status = self._status(scope.get("method", "GET"), headers)
         if scope["type"] != "http" and status:
             await send({"type": "websocket.close", "code": 1008})
         elif status:
@@ -50,16 +52,22 @@ class KeyGuard:
         else:
             await self.app(scope, receive, send)
 
-    def _status(self, headers: dict[str, bytes]) -> int:
+    def _status(self, method: str, headers: dict[str, bytes]) -> int:
         """Return the HTTP status of a refusal, or 0 to accept the request."""
         if self.key:
             given = headers.get("authorization", b"")
             expected = f"Bearer {self.key}".encode()
             proving = NONCE in headers and not given
             return 0 if proving or hmac.compare_digest(given, expected) else 401
-        host = headers.get("host", b"").decode("latin-1")
-        name = host if host.endswith("]") else host.rpartition(":")[0] or host
-        return 0 if is_loopback(name.removeprefix("[").removesuffix("]")) else 403
+        return _status_without_key(method, {name: value.decode("latin-1") for name, value in headers.items()})
+
+
+def _status_without_key(method: str, headers: dict[str, str]) -> int:
+    """Return the status of a refusal: of another host's name, of another site's page, of a form."""
+    if not is_loopback(host_name(headers) or "") or not is_same_site(headers):
+        return 403
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    return 0 if method in ("GET", "HEAD") or kind == "application/json" else 415
 
 
 async def _answer(send: Send, status: int, headers: list[tuple[bytes, bytes]] | None = None) -> None:

@@ -22,11 +22,11 @@ from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer, TokenScore
 from recovery.engines.vllm_answers import choice_of, joined, prompt_logprobs, sampled_answer
 from recovery.engines.vllm_local import NO_WEIGHTS, scores_of_answer
+from recovery.engines.vllm_requests import sampling_request, scoring_request
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.forward.hidden_states import is_adapter, unwrap
 from recovery.models.hub import quiet
 from recovery.models.saving import save
-from recovery.seeds import step_seed
 from recovery.storage import atomic_dirs
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ Read = Callable[[int, dict[str, Any]], T]
 
 COMPLETIONS = "/v1/completions"
 MOST_REQUESTS = 256  # requests in flight to one server, of all processes that ask it
-OUT_OF_REACH = (403, 405, 501)  # what a proxy answers that lets only /v1 through
+OUT_OF_REACH = (401, 403, 405, 501)  # what a proxy answers that lets only /v1 through
 UNSEEN = ("No adapter found", NO_WEIGHTS)  # vLLM and its worker say so of a folder that they do not see
 SENT = "recover-student-"  # before the name of a folder of weights
 RESTART_SECONDS = 60.0  # longest wait for an external server to come back
@@ -82,6 +82,8 @@ class ServerEngine:
         try:
             entry = self._get(url, "/v1/models")["data"][0]
             model, length = str(entry["id"]), entry.get("max_model_len")
+        except Refused as error:
+            raise InputError(f"{error}{_about_key(error.status)}") from error
         except (EngineLost, NotFound, KeyError, IndexError, TypeError) as error:
             raise InputError(
                 f"{url}: no vLLM server answers there ({error}): start one with `recover serve CHECKPOINT`"
@@ -107,24 +109,7 @@ class ServerEngine:
         on_progress: OnProgress | None = None,
     ) -> list[SampledAnswer]:
         bodies = [
-            {
-                "prompt": list(prompt),
-                "max_tokens": self._room_behind(prompt, params.max_new_tokens),
-                "temperature": params.temperature,
-                "top_p": 1.0,
-                "top_k": -1,
-                "min_p": 0.0,
-                "repetition_penalty": 1.0,
-                "presence_penalty": 0.0,
-                "frequency_penalty": 0.0,
-                "seed": step_seed(params.seed, row),
-                "logprobs": 0,
-                "stop_token_ids": list(stop_ids),
-                "ignore_eos": True,
-                "return_token_ids": True,
-                "return_tokens_as_token_ids": True,
-                "stream": True,
-            }
+            sampling_request(prompt, row, self._room_behind(prompt, params.max_new_tokens), params, stop_ids)
             for row, prompt in enumerate(prompts, params.first)
         ]
         return self._complete(
@@ -134,16 +119,7 @@ class ServerEngine:
     def score(
         self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int
     ) -> list[list[TokenScore]]:
-        bodies = [
-            {
-                "prompt": list(tokens),
-                "max_tokens": 1,
-                "temperature": 1.0,
-                "prompt_logprobs": k,
-                "return_token_ids": True,
-            }
-            for tokens in sequences
-        ]
+        bodies = [scoring_request(tokens, k) for tokens in sequences]
 
         def read(row: int, choice: dict[str, Any]) -> list[TokenScore]:
             tokens = sequences[row]
@@ -196,6 +172,10 @@ class ServerEngine:
                 choice = choice_of(self._post(url, request))
         except NotFound as error:  # it was started again: it knows no adapter, or serves another checkpoint
             raise EngineLost(f"it no longer has the model {self.models[place]} ({error})") from error
+        except Refused as error:
+            if about_key := _about_key(error.status):
+                raise InputError(f"{error}{about_key}") from error
+            raise
         if choice.get("prompt_token_ids") != body["prompt"]:
             raise RecoverError(f"{url}: it changed or hides the prompt's token ids: take vLLM 0.32 or newer")
         return read(row, choice)
@@ -263,11 +243,12 @@ class ServerEngine:
                     f"{url}: it does not see the folder with the weights: set engine.exchange to one that "
                     "trainer and servers share"
                 ) from error
-            if not isinstance(error, NotFound):
+            if not isinstance(error, NotFound) and error.status not in OUT_OF_REACH:
                 raise
             raise InputError(
-                f"{url}: this server takes no weights ({path} is not there): start it with "
-                "`recover serve CHECKPOINT` (for an adapter with --lora RANK)"
+                f"{url}: this server takes no weights (no {path} at this address): start it with "
+                "`recover serve CHECKPOINT` (for an adapter with --lora RANK), and give its own address, not "
+                "a proxy's"
             ) from error
 
     def require_own_weights(self) -> None:
@@ -289,9 +270,11 @@ class ServerEngine:
         try:
             answer = self.client.post(url + "/collective_rpc", request, seconds, self._key(url))
             return any(worker["overwritten"] for worker in answer["results"])
-        except (Refused, KeyError, TypeError) as error:
-            if isinstance(error, Refused) and error.status in OUT_OF_REACH:
+        except (Refused, ServerFailed, KeyError, TypeError) as error:
+            if isinstance(error, Refused | ServerFailed) and error.status in OUT_OF_REACH:
                 return False
+            if isinstance(error, ServerFailed):
+                raise
             raise InputError(
                 f"{url}: it does not say whether it was sent weights ({error}): start it with "
                 "`recover serve CHECKPOINT`"
@@ -329,8 +312,12 @@ class ServerEngine:
             raise EngineLost("it was closed")
 
     def _healthy(self, url: str) -> bool:
+        """Return whether a server is ready; behind a proxy that lets only /v1 through, whether it answers."""
         try:
-            self._get(url, "/health")
+            try:
+                self._fetch(url, "/health")
+            except (NotFound, Refused):
+                self._get(url, "/v1/models")
         except (EngineLost, NotFound):
             return False
         return True
@@ -339,11 +326,19 @@ class ServerEngine:
         return self.keys.get(url) or os.environ.get(KEY_VARIABLE)
 
     def _get(self, url: str, path: str) -> Any:
+        return parsed(url, self._fetch(url, path))
+
+    def _fetch(self, url: str, path: str) -> bytes:
         seconds = min(10.0, self.settings.timeout_seconds)
-        return parsed(url, self.client.get(url + path, seconds, self._key(url)).content)
+        return self.client.get(url + path, seconds, self._key(url)).content
 
     def _post(self, url: str, body: dict[str, Any]) -> Any:
         return self.client.post(url + COMPLETIONS, body, self.settings.timeout_seconds, self._key(url))
 
     def _command(self, url: str, path: str, body: dict[str, Any]) -> None:
         self.client.command(url + path, body, self.settings.timeout_seconds, self._key(url))
+
+
+def _about_key(status: int) -> str:
+    """Return what to set where a server asks for a key, or refuses the one that it got."""
+    return f": set {KEY_VARIABLE} to the key of this server" if status in (401, 403) else ""

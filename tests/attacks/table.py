@@ -150,7 +150,7 @@ LISTED = (
     by_tests(
         "foreign-homes",
         "a home that lies among the documents or is another's is not obeyed, and one that was only found "
-        "runs no code",
+        "runs no code and sends nothing to another machine",
         "test_a_home_that_lies_inside_the_documents_is_used_only_by_name",
         "test_a_home_of_another_user_is_used_only_by_name",
         "pipelines/config/test_home_settings.py",

@@ -23,7 +23,6 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from dashboard import app
-from dashboard.access.listening import listening
 from dashboard.access.request_guard import RequestGuard
 from dashboard.figures.picture import standalone
 from dashboard.figures.plane import cycles_plane
@@ -32,6 +31,7 @@ from db.errors import BadRequest
 from db.writes.tracker import Tracker
 from pipelines.cli.commands import cli
 from recovery.errors import InputError
+from recovery.listening import listening
 from tests.attacks.load import free_port
 from tests.support.browser import until
 from tests.support.databases import record_cycle
@@ -139,6 +139,12 @@ def test_an_address_of_another_machine_is_refused_in_one_line() -> None:
     ):
         with listening("192.0.2.1", 7860):
             pass
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IPv6")
+def test_all_interfaces_are_those_of_both_stacks() -> None:
+    with listening("::", free_port()) as sockets:
+        assert {one.family for one in sockets} == {socket.AF_INET6, socket.AF_INET}
 
 
 def test_the_address_of_all_interfaces_is_the_machines_name() -> None:

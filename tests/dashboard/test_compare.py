@@ -445,3 +445,28 @@ def test_the_export_page_gives_files_only_with_its_own_token(home: Home) -> None
     assert client.get(address).status_code == 403 and client.get(f"{address}&token=x").status_code == 403
     assert client.get(links["runs.json"].replace("table=runs", "table=../etc/passwd")).status_code == 404
     assert client.get(links["runs.json"], headers={"host": "evil.example"}).status_code == 400
+
+
+def test_the_page_knowledge_of_a_cycle_before_the_newest_ones_shows_that_cycle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(knowledge, "PAGE", 2)
+    with Tracker(tmp_path / "recover.db") as tracker:
+        for number in range(1, 6):
+            run = tracker.start_run("cycle")
+            tracker.record_cycle(run.id)
+            if number == 2:
+                continue  # its knowledge was never measured
+            tracker.record_checkpoint(f"recovered{number}", path="/c", kind="full", sha256=str(number))
+            tracker.record_cycle(run.id, recovered_id=f"recovered{number}")
+            asked = tracker.start_run("eval", parent=run.id)
+            found = databases.score("knowledge", number / 10, True, n=40)
+            databases.record_score(tracker, asked.id, f"recovered{number}", found)
+        context = views.context(tracker)
+        oldest = views.look(context, "/knowledge?n=1").text
+        unmeasured = views.look(context, "/knowledge?n=2").text
+        newest = views.look(context, "/knowledge").text
+        unknown = views.look(context, "/knowledge?n=99").text
+    assert "After cycle 1: all questions" in oldest and "10.0" in oldest and "After cycle 5" not in oldest
+    assert "After cycle 2: all questions" in unmeasured and "was not asked yet" in unmeasured
+    assert "After cycle 5: all questions" in newest and "After cycle 5: all questions" in unknown

@@ -220,3 +220,12 @@ def test_the_command_writes_a_file_by_its_ending_or_nothing(home: Path, tmp_path
     assert recover("export", "nonsense").exit_code != 0
     assert recover("export", "nonsense", "--out", str(target)).exit_code != 0
     assert target.read_bytes()[:4] == b"PAR1" and list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [("-5", "-5"), ("+1.5e-3", "+1.5e-3"), ("-2+3", "'-2+3"), ("-5\n=1", "'-5\n=1"), ("-", "'-")],
+)
+def test_a_number_with_a_sign_is_shown_as_it_is(text: str, cell: str) -> None:
+    rows = b"".join(as_csv(lambda: iter([{"response": text}]))).decode()
+    assert list(csv.reader(io.StringIO(rows)))[1] == [cell]

@@ -105,7 +105,7 @@ class FakeServer(ThreadingHTTPServer):
     """vLLM's paths over a TinyEngine.
 
     `fault`: hangs, fails, loses a row, retokenises, takes no weights, stops in the middle, lost its model,
-    sees another disk.
+    sees another disk, wants a key, lets only /v1 through: STATUS (of a proxy, for other paths).
     """
 
     daemon_threads = True
@@ -128,11 +128,22 @@ class FakeServer(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
+    def _refused(self, path: str) -> tuple[int, Any] | None:
+        """Return how the server fails, or what stands before it refuses a path; None if neither does."""
+        if self.fault == "fails":
+            return 500, {"error": "EngineCore encountered an issue"}
+        if self.fault == "wants a key":
+            return 401, {"error": "Unauthorized"}
+        before, _, status = self.fault.partition(": ")
+        if before == "lets only /v1 through" and not path.startswith("/v1/"):
+            return int(status), {"error": "no route"}
+        return None
+
     def answer(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         if self.fault == "hangs":
             time.sleep(30)
-        if self.fault == "fails":
-            return 500, {"error": "EngineCore encountered an issue"}
+        if refused := self._refused(path):
+            return refused
         if path == "/v1/models":
             said = {} if self.length is None else {"max_model_len": self.length}
             return 200, {"data": [{"id": self.name, **said}]}

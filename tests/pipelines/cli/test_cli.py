@@ -777,6 +777,15 @@ def test_code_of_a_model_is_run_only_for_a_home_that_was_named(
     assert "knowledge needs probes" in named.error
 
 
+def test_a_home_that_was_only_found_is_not_asked_about_a_database_elsewhere(
+    recover: Recover, found_home: Path
+) -> None:
+    (found_home / "database.url").write_text("postgresql://me@db.invalid/recover\n")
+    for words in (("ls",), ("doctor",), ("dashboard",), ("resume",)):
+        said = recover(*words)
+        assert said.code == 2 and "names a database on db.invalid, and this home was not named" in said.error
+
+
 def test_counting_tokens_and_planning_find_a_model_named_from_the_homes_folder(
     recover: Recover, found_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from pipelines.config.settings import CONFIG_NAME, parse, preset_text
 from pipelines.machine.fitting import fitted_once
 from pipelines.machine.init_home import initialise
 from pipelines.resume import resume
+from pipelines.runs.home_database import refuse_elsewhere
 from pipelines.runs.stage_runner import run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -31,6 +33,7 @@ ASKS = (
     ("distill.reward", "mine.py:score"),
     ("eval.tasks", "tasks"),
     ("engine.arguments", {"trust-remote-code": True}),
+    ("engine.arguments", {"trust_remote_code": True}),
     ("engine.arguments", {"block-size": 32, "tool-parser-plugin": "mine.py"}),
     ("engine.arguments", {"hf-overrides": '{"auto_map": {"AutoConfig": "mine.C"}}'}),
 )
@@ -70,6 +73,68 @@ def test_what_runs_no_code_needs_no_named_home(tmp_path: Path, key: str, value: 
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "gsm8k.jsonl").write_text('{"question": "1 + 1?", "answer": "2"}\n')
     assert of_home(home_with(tmp_path, key, value), implicit=True)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "trust-remote",
+        "trust_rem",
+        "hos",
+        "no-trust-remote",
+        "middlewar",
+        "middleware=mine.Code",
+        "--host",
+        "a b",
+    ],
+)
+def test_an_argument_is_given_by_its_full_name(tmp_path: Path, name: str) -> None:
+    """vLLM completes a shortened name, and takes what follows an equals sign as a value."""
+    with pytest.raises(InputError, match=r"engine.arguments.*(is short for|is no argument's name)"):
+        of_home(home_with(tmp_path, "engine.arguments", {name: True}), implicit=False)
+
+
+@pytest.mark.parametrize("key", ["distill.sampler", "distill.teacher_engine", "eval.sampler"])
+def test_a_home_that_was_only_found_sends_nothing_to_another_machine(tmp_path: Path, key: str) -> None:
+    here, there = "http://127.0.0.1:8000", "http://127.0.0.1@gpu.example:8000"
+    home = home_with(tmp_path, key, f"{here},{there}")
+    assert of_home(home, implicit=False)
+    with pytest.raises(
+        InputError, match=r"asks to send texts, and the key .*, and this home was not named"
+    ) as refused:
+        of_home(home, implicit=True)
+    assert str(refused.value).startswith(str(home / CONFIG_NAME)) and f"give --home {home}" in str(
+        refused.value
+    )
+    path = home / CONFIG_NAME
+    path.write_text(path.read_text().replace(f",{there}", ",http://[::1]:8001,http://localhost:8002"))
+    assert of_home(home, implicit=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "server"),
+    [
+        ("postgresql://me@db.example/recover", "db.example"),
+        ("postgresql://127.0.0.1/recover?host=db.example", "db.example"),
+        ("postgresql:///recover?hostaddr=192.0.2.1", "192.0.2.1"),
+        ("postgresql:///recover?service=theirs", "theirs"),
+    ],
+)
+def test_a_home_that_was_only_found_opens_no_database_of_another_machine(
+    tmp_path: Path, url: str, server: str
+) -> None:
+    (tmp_path / "database.url").write_text(f"{url}\n")
+    said = f"names a database on {server}, and this home was not named: check it, then give --home {tmp_path}"
+    with pytest.raises(InputError, match=re.escape(said)):
+        Workspace.open(tmp_path, create=False, implicit=True)
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql:///recover", "postgresql://localhost/r?host=/run/postgresql", "own.db"]
+)
+def test_a_database_of_this_machine_needs_no_named_home(tmp_path: Path, url: str) -> None:
+    (tmp_path / "database.url").write_text(f"{url}\n")
+    refuse_elsewhere(tmp_path)
 
 
 def test_a_recorded_run_of_a_home_that_was_only_found_runs_no_code(tmp_path: Path) -> None:
@@ -121,6 +186,14 @@ def test_fitted_settings_that_were_kept_run_no_other_code_than_the_run_s_own(tmp
     with pytest.raises(InputError, match="asks to run other code than its run does"):
         fitted_once(stage, "base", mine, fit)
     assert fitted_once(stage, "base", changed(PRESET, {"distill.reward": REWARD}).distill, fit)
+
+
+def test_fitted_settings_that_were_kept_name_no_other_server_than_the_run_s_own(tmp_path: Path) -> None:
+    mine = PRESET.distill
+    kept = {**mine.model_dump(mode="json"), "sampler": "http://gpu.example:8000"}
+    stage: Any = SimpleNamespace(workspace=None, directory=tmp_path, once=lambda *_: kept)
+    with pytest.raises(InputError, match="names another server than its run does"):
+        fitted_once(stage, "base", mine, lambda settings, *_: settings)
 
 
 def test_a_resumed_run_takes_its_files_as_they_are_named_now(

@@ -350,6 +350,31 @@ def test_a_server_that_was_killed_and_came_back_gets_the_weights_again(student: 
     assert torch.allclose(trainer_logprobs(student, rollouts), rollouts.logprobs_N, atol=1e-5)
 
 
+@pytest.mark.parametrize("status", [401, 403, 404, 501])
+def test_a_server_behind_a_proxy_that_serves_only_v1_teaches_and_comes_back(
+    student: ChatModel, status: int
+) -> None:
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        server.fault = f"lets only /v1 through: {status}"
+        engine.require_own_weights()
+        if status != 501:  # a server that fails is waited for
+            engine.restart()
+        assert engine.sample(PROMPTS, PARAMS, student.stop_ids)
+        with pytest.raises(InputError, match=r"takes no weights.*its own address, not a proxy's"):
+            engine.update_weights(student)
+
+
+def test_a_server_that_asks_for_a_key_says_what_to_set(student: ChatModel) -> None:
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        server.fault = "wants a key"
+        with pytest.raises(InputError, match=r"HTTP 401.*set VLLM_API_KEY to the key of this server"):
+            engine.sample(PROMPTS, PARAMS, student.stop_ids)
+        with pytest.raises(InputError, match=r"HTTP 401.*set VLLM_API_KEY to the key of this server"):
+            ServerEngine([server.url], SETTINGS)
+
+
 def test_what_asking_again_cannot_mend_is_said_at_once(student: ChatModel) -> None:
     with pytest.raises(InputError, match=r"no vLLM server answers there.*recover serve"):
         ServerEngine(["http://127.0.0.1:9"], SETTINGS)

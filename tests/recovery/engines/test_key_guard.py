@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,13 @@ async def answered(request: Any) -> PlainTextResponse:
     return PlainTextResponse("done")
 
 
-def ask(path: str, **headers: str) -> httpx.Response:
-    app = KeyGuard(Starlette(routes=[Route(path, answered)]))
+def ask(path: str, method: str = "GET", **headers: str) -> httpx.Response:
+    app = KeyGuard(Starlette(routes=[Route(path, answered, methods=["GET", "POST"])]))
 
     async def send() -> httpx.Response:
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client:
-            return await client.get(path, headers=headers)
+            return await client.request(method, path, headers=headers)
 
     return asyncio.run(send())
 
@@ -52,6 +53,38 @@ def test_without_a_key_another_host_name_is_refused(monkeypatch: pytest.MonkeyPa
         assert ask("/health", Host=own).text == "done"
     for other in ("evil.example:8000", "127.0.0.1.evil.example", "[::2]:8000", ""):
         assert ask("/health", Host=other).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "application/json"}, 200),
+        ({"Content-Type": "application/json", "Origin": "http://127.0.0.1:8000"}, 200),
+        ({"Content-Type": "application/json", "Origin": "https://evil.example"}, 403),
+        ({"Content-Type": "application/json", "Origin": "http://127.0.0.1:9000"}, 403),
+        ({"Content-Type": "application/json", "Origin": "null"}, 403),
+        ({"Content-Type": "application/json", "Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Content-Type": "text/plain"}, 415),
+        ({}, 415),
+    ],
+)
+def test_without_a_key_a_web_page_cannot_post(
+    headers: dict[str, str], status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    assert ask("/collective_rpc", "POST", **headers).status_code == status
+
+
+def test_a_port_that_is_taken_is_refused_before_the_checkpoint_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    nowhere: Any = None  # refused before the workspace is looked at
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(InputError, match=f"^port {port} is taken: give another with --port$"):
+            with serve(nowhere, "base", host="127.0.0.1", port=port, rank=0):
+                pass
 
 
 def test_a_nonce_is_answered_with_a_proof_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,46 @@
+"""Build the requests to a vLLM server: token ids alone, and the whole distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from recovery.seeds import step_seed
+
+if TYPE_CHECKING:
+    from recovery.sampling.protocol import SamplingParams
+
+
+def sampling_request(
+    prompt: Sequence[int], row: int, most: int, params: SamplingParams, stop_ids: Sequence[int]
+) -> dict[str, Any]:
+    """Return the body that samples an answer of `most` tokens, streamed, with the row's own seed."""
+    return {
+        "prompt": list(prompt),
+        "max_tokens": most,
+        "temperature": params.temperature,
+        "top_p": 1.0,
+        "top_k": -1,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "seed": step_seed(params.seed, row),
+        "logprobs": 0,
+        "stop_token_ids": list(stop_ids),
+        "ignore_eos": True,
+        "return_token_ids": True,
+        "return_tokens_as_token_ids": True,
+        "stream": True,
+    }
+
+
+def scoring_request(tokens: Sequence[int], k: int) -> dict[str, Any]:
+    """Return the body that scores a sequence's tokens and the `k` likeliest at each place."""
+    return {
+        "prompt": list(tokens),
+        "max_tokens": 1,
+        "temperature": 1.0,
+        "prompt_logprobs": k,
+        "return_token_ids": True,
+    }
