@@ -98,7 +98,8 @@ def split_ids(chat_model: ChatModel, context: str | Sequence[Any], continuation:
     chat the continuation is encoded as the model would write it as its answer.
     """
     if not isinstance(context, str):
-        return _cut(chat_model, *chat_model.answer_pair(context, continuation))
+        chat: list[Any] = list(context)
+        return _cut(chat_model, *chat_model.answer_pair(chat, continuation))
     kept = context.rstrip()
     continuation = context[len(kept) :] + continuation
     opening = chat_model.opening_ids
