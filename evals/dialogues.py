@@ -1,13 +1,14 @@
 """Read what a row asks: a "prompt" text, or chat "messages" with earlier turns, a system turn and tools.
 
-The last turn needs an answer. If the last turns are the assistant's, the last of them is the row's response
-and the turns before it are asked. Tool schemas in "tools" are attached to the first message, where the chat
-encoder reads them.
+The last turn needs an answer. If the last turns are the assistant's, the last of them is the row's response,
+unless it calls tools, and the turns before all of them are asked. Tool schemas in "tools" are attached to the
+first message, where the chat encoder reads them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +42,7 @@ def find(row: Mapping[str, Any], where: str) -> Dialogue | None:
     text = row.get("prompt")
     if isinstance(text, str) and text.strip():
         return Dialogue(_with_tools([{"role": "user", "content": text}], tools))
-    found = _dialogue(row.get("messages"))
+    found = _dialogue(row.get("messages"), where)
     return found and Dialogue(_with_tools(found.messages, tools), found.response)
 
 
@@ -77,45 +78,64 @@ def _name(tool: Any) -> str:
     return str(function.get("name", "?")) if isinstance(function, dict) else "?"
 
 
-def _dialogue(value: Any) -> Dialogue | None:
+def _dialogue(value: Any, where: str) -> Dialogue | None:
     """Return the turns up to the last one that needs an answer, and the answer; None if invalid."""
-    turns = [_turn(entry) for entry in value] if isinstance(value, list) else []
+    turns = [_turn(entry, where) for entry in value] if isinstance(value, list) else []
     if not turns or any(turn is None for turn in turns):
         return None
     messages: Messages = [turn for turn in turns if turn is not None]
-    response = ""
+    answers: Messages = []  # the last of them first
     while messages and messages[-1]["role"] not in ANSWERABLE:
         dropped = messages.pop()
-        if dropped["role"] == "assistant" and dropped["content"]:
-            response = dropped["content"]
+        answers += [dropped] if dropped["role"] == "assistant" else []
     asks = any(turn["role"] == "user" and turn["content"].strip() for turn in messages)
-    return Dialogue(messages, response) if asks else None
+    return Dialogue(messages, _text_response(answers[:1])) if asks else None
 
 
-def _turn(entry: Any) -> dict[str, Any] | None:
+def _text_response(answers: Messages) -> str:
+    """Return the text of a row's last answer; none where the answer is, in part at least, a tool call."""
+    return "".join(turn["content"] for turn in answers if not turn.get("tool_calls"))
+
+
+def _turn(entry: Any, where: str) -> dict[str, Any] | None:
     """Return a message with the fields that chat templates read; None without text and tool calls."""
     if not isinstance(entry, dict) or not isinstance(entry.get("role"), str):
         return None
     turn = {name: entry[name] for name in TURN_FIELDS if entry.get(name) is not None}
     if isinstance(turn.get("content"), list):
         turn["content"] = _joined_parts(turn["content"])
-    if isinstance(turn.get("tool_calls"), list):
-        turn["tool_calls"] = [_with_arguments(call) for call in turn["tool_calls"]]
+    if turn.get("tool_calls"):
+        turn["tool_calls"] = _calls(turn["tool_calls"], where)
+    if turn.get("tools"):
+        turn["tools"] = _tools(turn["tools"], where)
     if turn.get("content") is None and turn.get("tool_calls"):
         turn["content"] = ""
     return turn if isinstance(turn.get("content"), str) else None
 
 
-def _with_arguments(call: Any) -> Any:
-    """Return a tool call with its arguments as an object, which templates write as JSON: logs of OpenAI's API
-    hold them as JSON already."""
-    if not isinstance(call, dict):
-        return call
+def _calls(value: Any, where: str) -> list[Any]:
+    """Return tool calls with their arguments as objects; refuse, with the place, what names no function."""
+    calls = value if isinstance(value, list) else [value]
+    for call in calls:
+        function = call.get("function", call) if isinstance(call, dict) else None
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(value, list) or not isinstance(name, str) or not name.strip():
+            raise InputError(
+                f"{where}: `tool_calls` must be a list of calls, each with the `name` of a function and its "
+                f"`arguments`: {call!r:.80}"
+            )
+    return [_with_arguments(call) for call in calls]
+
+
+def _with_arguments(call: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool call with its arguments as an object: logs of OpenAI's API hold them as JSON. Arguments
+    that are missing or blank are none; those that are no JSON object stay, for the template to judge."""
     function = call.get("function", call)
-    try:
-        arguments = untrusted_json.parse_object(function["arguments"])
-    except (KeyError, TypeError, ValueError):
-        return call
+    arguments = function.get("arguments")
+    if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
+        arguments = {}
+    with suppress(TypeError, ValueError):
+        arguments = untrusted_json.parse_object(arguments)
     named = {**function, "arguments": arguments}
     return {**call, "function": named} if "function" in call else named
 

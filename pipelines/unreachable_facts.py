@@ -145,8 +145,7 @@ def _ways(
     """Return the candidates after the question in chat and, where there is one, after the cloze as text."""
     from recovery.teachers.likelihood import split_ids
 
-    prompt = chat_model.before_answer(probe.chat, probe.answers[0])
-    in_chat = [(prompt, chat_model.text_ids(answer)) for answer in candidates]
+    in_chat = chat_model.answer_pairs(probe.chat, candidates)
     if cloze is None:
         return [in_chat]
     before = cloze.prompt.rstrip()

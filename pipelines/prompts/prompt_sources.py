@@ -21,14 +21,7 @@ from typing import Any
 from evals import dialogues
 from evals.dialogues import Messages
 from pipelines.corpus.reading.tables import DELIMITERS, opening_of
-from pipelines.prompts.row_layouts import (
-    EXPECTED,
-    INSTRUCTED,
-    NAMES,
-    TEXTS,
-    as_text,
-    in_one_layout,
-)
+from pipelines.prompts.row_layouts import EXPECTED, INSTRUCTED, NAMES, SYSTEM, TEXTS, as_text, in_one_layout
 from recovery import untrusted_json
 from recovery.errors import InputError, first_line
 from recovery.hub_data import one_try, undelivered
@@ -305,7 +298,7 @@ def _stream(name: str, split: str, column: str, revision: str) -> Iterator[Promp
     import datasets
 
     rows = datasets.load_dataset(name, split=split, revision=revision, streaming=True)
-    read = INSTRUCTED if column == "instruction" else (column, "tools")
+    read = (*(INSTRUCTED if column == "instruction" else (column, "tools")), SYSTEM)
     if rows.column_names:
         rows = rows.select_columns([one for one in rows.column_names if one in read])
     for row in rows:
@@ -320,8 +313,9 @@ def _hub_row(row: dict[str, Any], column: str) -> dict[str, Any]:
     if column == "instruction":
         return row
     value = row.get(column)
-    kind = "prompt" if isinstance(value, str) else "messages"
-    return {kind: value, "tools": row.get("tools")}
+    if column == "conversations" and not isinstance(value, str):
+        return {column: value, "tools": row.get("tools"), SYSTEM: row.get(SYSTEM)}
+    return {"prompt" if isinstance(value, str) else "messages": value, "tools": row.get("tools")}
 
 
 def _reservoir(prompts: Iterable[Prompt], random_: random.Random) -> list[Prompt]:

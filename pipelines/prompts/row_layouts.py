@@ -2,7 +2,8 @@
 
 Beside these two, rows may be laid out as in Alpaca ("instruction", "input", "output"), as in Self-Instruct
 ("instruction", and "instances" of inputs and outputs, of which the first counts) or as in ShareGPT
-("conversations" of turns with "from" and "value"). Of rows with both a prompt and messages, prompt_sources
+("conversations" of turns with "from" and "value"). A "system" prompt beside an instruction or a
+conversation is its first turn. Of rows with both a prompt and messages, prompt_sources
 reads the messages where they repeat the prompt.
 """
 
@@ -17,8 +18,9 @@ EXPECTED = (
 )
 ALPACA = ("instruction", "input", "output")
 SELF_INSTRUCT = "instances"
+SYSTEM = "system"
 INSTRUCTED = (*ALPACA, SELF_INSTRUCT)  # what a row with an instruction may hold
-TEXTS = ("prompt", "response", *ALPACA)  # fields that hold text, whatever it looks like
+TEXTS = ("prompt", "response", SYSTEM, *ALPACA)  # fields that hold text, whatever it looks like
 ROLES = {
     "human": "user",
     "user": "user",
@@ -37,15 +39,30 @@ def in_one_layout(row: Mapping[str, Any]) -> dict[str, Any]:
     layout = next((name for name in NAMES if row.get(name)), "")
     if layout in ("messages", "conversations"):
         rest = {name: value for name, value in row.items() if name != layout}
-        return {**rest, "messages": _turns(row[layout])}
+        found = {**rest, "messages": _turns(row[layout])}
+        return _led(found) if layout == "conversations" else found
     if layout == "instruction":
         rest = {name: value for name, value in row.items() if name not in INSTRUCTED}
         row = {**_first_instance(row), **row}
         asked = [_text(row, name) for name in ("instruction", "input")]
         answer = _text(row, "output")
         given = {"response": answer} if answer.strip() else {}
-        return {**given, **rest, "prompt": "\n\n".join(filter(str.strip, asked))}
+        return _led({**given, **rest, "prompt": "\n\n".join(filter(str.strip, asked))})
     return dict(row)
+
+
+def _led(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row whose system prompt, if it has one, is its first turn, unless its turns have their own."""
+    system = row.get(SYSTEM)
+    if not isinstance(system, str) or not system.strip():
+        return row
+    rest = {name: value for name, value in row.items() if name not in (SYSTEM, "prompt", "messages")}
+    turns = row["messages"] if "messages" in row else [{"role": "user", "content": row["prompt"]}]
+    if not isinstance(turns, list):
+        return row
+    roles = [turn.get("role") for turn in turns if isinstance(turn, dict)]
+    lead = [] if SYSTEM in roles[:1] else [{"role": SYSTEM, "content": system}]
+    return {**rest, "messages": [*lead, *turns]}
 
 
 def _first_instance(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ ids equal those of `apply_chat_template`.
 
 from __future__ import annotations
 
-import datetime
 import json
 import re
 import secrets
@@ -18,7 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from recovery.errors import InputError
 from recovery.models.control_tokens import parted, special_tokens, spells_end_of_text, turn_markers
-from recovery.models.template_limits import TemplateTooLong, bounded, require_bounded
+from recovery.models.template_limits import TemplateTooLong, bounded, require_bounded_templates
+from recovery.models.templates.continuation import continued
+from recovery.models.templates.fixed_day import with_fixed_day
+from recovery.models.templates.system_turn import folded
+from recovery.models.templates.tool_calls import CallForm, form_of
 from recovery.models.thinking import closing_between, ends_inside, is_mark, split_thinking, written_between
 
 if TYPE_CHECKING:
@@ -43,9 +46,9 @@ class ChatEncoder:
         stop_ids: Iterable[int] = (),
     ) -> None:
         self.tokenizer = tokenizer
-        self._require_bounded_templates()
+        require_bounded_templates(tokenizer)
         self.date = str(template_args["today"]) if template_args and "today" in template_args else None
-        self.template_args = _with_fixed_day(dict(template_args or {}))
+        self.template_args = with_fixed_day(dict(template_args or {}))
         self.stop_ids = tuple(stop_ids)
         self.control = special_tokens(tokenizer) | self._markers()
         self.control_ids = frozenset(self.control.values())
@@ -61,14 +64,34 @@ class ChatEncoder:
         """Render what `prompt_ids` encodes; InputError if the template rejects the dialogue."""
         return self._render(self._guarded(messages), opening=True)
 
+    def answer_pairs(
+        self, messages: Sequence[Message], answers: Iterable[str]
+    ) -> list[tuple[list[int], list[int]]]:
+        """Encode a prompt and answers that are given to it, each as the model would write it there.
+
+        What the template writes before an answer, such as the mark of a channel, belongs to the prompt, but a
+        blank to the answer's first word. A thinking block that only the prompt opens is closed.
+        """
+        prompt = self.prompt_text(messages)
+        opened = self._ids(prompt)
+        return [self._answer_pair(prompt, opened, answer) for answer in answers]
+
+    def _answer_pair(self, prompt: str, opened: list[int], answer: str) -> tuple[list[int], list[int]]:
+        between = closing_between(prompt, answer) if self.opens_thinking else self._before_answer
+        marks = between.rstrip(" ")
+        blank = "" if answer[:1].isspace() else between[len(marks) :]
+        before = continued(self._ids, prompt, opened, marks)
+        whole = continued(self._ids, prompt + marks, before, blank + self._guard(answer))
+        return before, whole[len(before) :]
+
     @cached_property
-    def before_answer(self) -> list[int]:
-        """Encode what the template writes between a prompt and its answer, but for thinking."""
+    def _before_answer(self) -> str:
+        """Return what the template writes between a prompt and its answer, but for thinking."""
         turns = [{"role": role, "content": self._nonce} for role in ("user", "assistant")]
         with suppress(InputError):
             prompt, whole = self._render(turns[:1], opening=True), self._render(turns, opening=False)
-            return self._ids(written_between(prompt, whole, self._nonce))
-        return []
+            return written_between(prompt, whole, self._nonce)
+        return ""
 
     @cached_property
     def takes_system_turn(self) -> bool:
@@ -105,10 +128,10 @@ class ChatEncoder:
         if not whole.startswith(prompt):  # the template renders past turns differently from the current one
             answer = guarded[-1].get("content") or ""
             whole = prompt + (closing_between(prompt, answer) if self.opens_thinking else "") + answer
-        prompt_ids, ids = self._ids(prompt), self._ids(whole)
-        if ids[: len(prompt_ids)] != prompt_ids:  # a token would straddle the border
-            ids = prompt_ids + self._ids(whole[len(prompt) :])
-        ids = self._cut_at_stop(ids, len(prompt_ids))
+        prompt_ids = self._ids(prompt)
+        ids = self._cut_at_stop(
+            continued(self._ids, prompt, prompt_ids, whole[len(prompt) :]), len(prompt_ids)
+        )
         return ids, [position >= len(prompt_ids) for position in range(len(ids))]
 
     def text_ids(self, text: str) -> list[int]:
@@ -179,14 +202,18 @@ class ChatEncoder:
                 return self.control[found.group()]
         return None
 
-    def _require_bounded_templates(self) -> None:
-        """Raise TemplateTooLong if a chat template loops, fills the memory or writes too much."""
-        templates = self.tokenizer.chat_template or {}
-        variables = tuple((name, str(token)) for name, token in self.tokenizer.special_tokens_map.items())
-        for template in templates.values() if isinstance(templates, dict) else [templates]:
-            require_bounded(self.tokenizer.name_or_path, template, variables)
+    @cached_property
+    def _call_form(self) -> CallForm:
+        """Return the form in which the template writes tool calls."""
+        return form_of(lambda turns: self._rendered(turns, opening=True))
 
     def _render(self, messages: Sequence[Message], *, opening: bool, **changes: Any) -> str:
+        """Render messages with the template, their tool calls in the form that it takes."""
+        calls = any(turn.get("tool_calls") for turn in messages)
+        turns = self._call_form.applied(messages) if calls else messages
+        return self._rendered(turns, opening=opening, **changes)
+
+    def _rendered(self, messages: Sequence[Message], *, opening: bool, **changes: Any) -> str:
         """Render messages with the template; take tool schemas from the `tools` of any message."""
         turns = [{key: value for key, value in turn.items() if key != "tools"} for turn in messages]
         tools = [tool for turn in messages for tool in turn.get("tools") or ()]
@@ -214,7 +241,7 @@ class ChatEncoder:
                 )
         guarded: list[Message] = [self._guard_all(message) for message in messages]
         folds = bool(guarded) and guarded[0]["role"] == "system" and not self.takes_system_turn
-        return _folded(guarded) if folds else guarded
+        return folded(guarded) if folds else guarded
 
     def _guard_all(self, value: Any) -> Any:
         """Mark spellings in every string of a message; tool calls and tool schemas are nested."""
@@ -314,28 +341,6 @@ class ChatEncoder:
         next_turn = self._control_after_answer([{"role": "user", "content": "a"}])
         ends = [i for i in (self.turn_end_id, next_turn, self.tokenizer.eos_token_id) if i in self.stop_ids]
         return ids + [*ends, *self.stop_ids][:1]
-
-
-def _folded(messages: list[Message]) -> list[Message]:
-    """Prepend the system turn to the first user turn."""
-    system, *turns = messages
-    for index, turn in enumerate(turns):
-        if turn["role"] == "user":
-            tools = [*(system.get("tools") or ()), *(turn.get("tools") or ())]
-            turns[index] = {**turn, "content": f"{system['content']}\n\n{turn['content']}", "tools": tools}
-            return turns
-    return messages
-
-
-def _with_fixed_day(args: dict[str, Any]) -> dict[str, Any]:
-    """Turn `today: 2026-01-31` into a fixed clock for templates that write the date (reproducible runs)."""
-    if "today" not in args:
-        return args
-    try:
-        day = datetime.date.fromisoformat(str(args.pop("today")))
-    except ValueError as error:
-        raise InputError("template argument today: expected a date such as 2026-01-31") from error
-    return {**args, "strftime_now": day.strftime}
 
 
 def stop_tokens(eos: int | Sequence[int] | None, encoder: ChatEncoder) -> tuple[int, ...]:

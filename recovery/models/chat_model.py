@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,6 @@ import torch
 
 from recovery.forward.hidden_states import unwrap
 from recovery.models.chat_encoding import ChatEncoder, Message, stop_tokens
-from recovery.models.thinking import closing_between
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -78,15 +77,15 @@ class ChatModel:
         """Encode the dialogue and the opening of the assistant's turn with the chat template."""
         return self.encoder.prompt_ids(messages)
 
-    def before_answer(self, messages: Sequence[Message], answer: str) -> list[int]:
-        """Encode the prompt of an answer that is given, and the marks that the template writes behind it.
+    def answer_pair(self, messages: Sequence[Message], answer: str) -> tuple[list[int], list[int]]:
+        """Encode a prompt, with the marks before its answer, and an answer as the model would write it."""
+        return self.answer_pairs(messages, [answer])[0]
 
-        A thinking block that only the prompt opens is closed."""
-        if not self.encoder.opens_thinking:
-            return [*self.prompt_ids(messages), *self.encoder.before_answer]
-        prompt = self.prompt_ids(messages)
-        closing = closing_between(self.text(prompt), answer)
-        return [*prompt, *self.tokenizer(closing, add_special_tokens=False, verbose=False)["input_ids"]]
+    def answer_pairs(
+        self, messages: Sequence[Message], answers: Iterable[str]
+    ) -> list[tuple[list[int], list[int]]]:
+        """Do as `answer_pair` does for several answers to one prompt."""
+        return self.encoder.answer_pairs(messages, answers)
 
     def dialogue_ids(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
         """Encode a dialogue up to its stop token; return a mask that is True on the last assistant turn."""

@@ -16,11 +16,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recovery.errors import RecoverError
 from recovery.import_places import import_places
 from recovery.models import template_trial
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 SECONDS = 10.0  # of processor time of one rendering; a dialogue of a thousand turns takes less than one
 LENGTH = 1_000_000  # characters that a rendering may have beyond GROWTH times those of the dialogue
@@ -41,6 +44,14 @@ class TemplateTooLong(RecoverError):
         super().__init__(
             f"{model or 'this model'}: its chat template {why}: read it, or take another copy of the model"
         )
+
+
+def require_bounded_templates(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise TemplateTooLong if a chat template loops, fills the memory or writes too much."""
+    templates = tokenizer.chat_template or {}
+    variables = tuple((name, str(token)) for name, token in tokenizer.special_tokens_map.items())
+    for template in templates.values() if isinstance(templates, dict) else [templates]:
+        require_bounded(tokenizer.name_or_path, template, variables)
 
 
 @lru_cache(maxsize=64)

@@ -65,10 +65,10 @@ def closing_between(prompt: str, answer: str) -> str:
 def written_between(prompt: str, whole: str, answer: str) -> str:
     """Return what a template writes between a prompt and an answer, such as the mark of a final channel.
 
-    A thinking block there counts as nothing, and a blank as the beginning of the answer's first word."""
+    A thinking block there counts as nothing."""
     between, found, _ = whole.removeprefix(prompt).partition(answer)
     thinks = _OPENING.search(between) or _CLOSING.search(between)
-    return between.rstrip(" ") if found and whole.startswith(prompt) and not thinks else ""
+    return between if found and whole.startswith(prompt) and not thinks else ""
 
 
 def _closing_of(opening: str) -> str:

@@ -94,15 +94,12 @@ def split_ids(chat_model: ChatModel, context: str | Sequence[Any], continuation:
     """Encode a context (a text or a chat) and its continuation; truncate on the left to the model's length.
 
     A text is encoded together with its continuation and split at the end of the context; trailing spaces
-    move to the continuation. lm-eval does the same, so that its published numbers can be reproduced. A
-    thinking block that a chat template opens is closed before the continuation, which stands behind the marks
-    that the template writes before answers.
+    move to the continuation. lm-eval does the same, so that its published numbers can be reproduced. Behind a
+    chat the continuation is encoded as the model would write it as its answer.
     """
     if not isinstance(context, str):
         chat: list[Any] = list(context)
-        return _cut(
-            chat_model, chat_model.before_answer(chat, continuation), chat_model.text_ids(continuation)
-        )
+        return _cut(chat_model, *chat_model.answer_pair(chat, continuation))
     kept = context.rstrip()
     continuation = context[len(kept) :] + continuation
     opening = chat_model.opening_ids

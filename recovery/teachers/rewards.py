@@ -14,7 +14,6 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,12 +24,10 @@ from torch import Tensor
 from recovery.errors import InputError, RecoverError
 from recovery.teachers.contexts import has
 from recovery.teachers.same_answer import same_answer
+from recovery.teachers.stated_number import last, plain, stated, value
 
 Reward = Callable[[str, Mapping[str, Any]], float]
 
-_NUMBER = re.compile(  # not inside a word of Latin letters: other scripts write numbers without spaces
-    r"(?<![A-Za-z0-9_.])-?[$€£]?-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\d])|(?<![A-Za-z0-9_.])-?\.\d+"
-)
 _COMMA = r"((?:\d{1,3}(?:\.\d{3})+|\d+)),"  # a decimal one behind digits, with or without thousands
 _DECIMAL_COMMA = re.compile(rf"[-+\s$€£]*{_COMMA}(?!\d{{3}}(?!\d))\d+[\s$€£%.]*")
 _AROUND_COMMA = re.compile(rf"(?<![\d.,]){_COMMA}(\d+)(?![.,]?\d)")
@@ -46,38 +43,31 @@ _MARK = re.compile(  # what introduces a final answer; no number may stand betwe
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
 _CONTENT = re.compile(r"[^\s:*]")
-_HEDGES = re.compile(
-    r"(?:[\W_]|\b(?:about|approximately|roughly|exactly|only|just|simply|then|thus)\b)*", re.I
-)
 
 
 def exact_answer(response: str, item: Mapping[str, Any]) -> float:
     """Return 1 if the response's final answer is the item's `answer`, else 0 (GSM8K).
 
-    Numbers compare by value, other answers by their words, operators, signs and brackets. Where `answer` has
-    a decimal comma (3,5), those of the response are read so too. The final answer follows "####", "\\boxed{"
-    or "the answer is"; without such a mark it is the last number, or line.
+    Numbers and fractions compare by value, other answers by their words, operators, signs and brackets. Where
+    `answer` has a decimal comma (3,5), those of the response are read so too. The final answer follows
+    "####", "\\boxed{" or "the answer is"; without such a mark it is the last number, or line. One that holds
+    several numbers (2, 3), or a formula, is not the number.
     """
     if item.get("answer") is None:
         raise InputError(
             f"reward exact: the prompt {str(item.get('prompt', item))[:60]!r} has no 'answer': add the "
             f"field to every row of the prompts file"
         )
-    wanted = _plain(str(item["answer"]))
+    wanted = plain(str(item["answer"]))
     wanted = wanted.rpartition("####")[2].strip()  # the form of GSM8K's references
-    response = _plain(response)
+    response = plain(response)
     if _DECIMAL_COMMA.fullmatch(wanted):
         wanted, response = _with_point(wanted), _with_point(response)
-    number = _number(wanted)
+    number = value(wanted)
     given = final_answer(response, numeric=number is not None)
     if given is None:
         return 0.0
-    return float(_number(given) == number if number is not None else same_answer(given, wanted))
-
-
-def _plain(text: str) -> str:
-    """Write minus signs and LaTeX's thousands as in plain text."""
-    return text.replace("−", "-").replace("{,}", ",")
+    return float(value(given) == number if number is not None else same_answer(given, wanted))
 
 
 def _with_point(text: str) -> str:
@@ -93,11 +83,10 @@ def final_answer(response: str, numeric: bool = True) -> str | None:
         lines = marked or response.strip().splitlines()
         return lines[-1] if lines else None
     for text in reversed(marked):
-        number = _stated_number(text)
+        number = stated(text)
         if number is not None:
-            return number
-    numbers = _NUMBER.findall(response)
-    return numbers[-1] if numbers else None
+            return number or None
+    return last(response)
 
 
 def _marked_text(response: str, mark: re.Match[str], numeric: bool) -> str:
@@ -120,27 +109,6 @@ def _braced(text: str) -> str:
         if not open_braces:
             return text[:place]
     return text
-
-
-def _stated_number(text: str) -> str | None:
-    """Return the number stated by a marked sentence: the result of an equation, else a leading number
-    ("10 apples, not 12"), else the last one ("the sum of 5 and 3, which is 8")."""
-    sentence = re.split(r"[.!?](?:\s|$)", text, maxsplit=1)[0]
-    numbers = list(_NUMBER.finditer(sentence.rpartition("=")[2])) or list(_NUMBER.finditer(sentence))
-    if not numbers:
-        return None
-    first = numbers[0]
-    stated_first = _HEDGES.fullmatch(first.string[: first.start()])
-    return first.group() if stated_first else numbers[-1].group()
-
-
-def _number(text: str) -> Decimal | None:
-    """Parse '$1,200.50' as 1200.50; return None if the text is not a number."""
-    try:
-        number = Decimal(re.sub(r"[\s,$€£%]", "", text).rstrip("."))
-    except InvalidOperation:
-        return None
-    return number if number.is_finite() else None
 
 
 def resolve(name: str, known: Mapping[str, Reward] | None = None) -> Reward:

@@ -1,6 +1,7 @@
 r"""Compare two answers that are no numbers: by words, operators, signs, and the brackets around formulas.
 
-**Paris!** is paris, (B) is B., x^{2} + 3 is x^2+3; x-1 is not x+1, C is not C++, (2,3) is not [2,3).
+**Paris!** is paris, (B) is B., x^{2} + 3 is x^2+3 and y = x^2+3, 5cm is 5.0 cm; x-1 is not x+1, C is not C++,
+(2,3) is not [2,3), 3, 5 cm is not 3.5 cm.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from fractions import Fraction
 from itertools import accumulate
 
 _DASHES = str.maketrans("−–‐‑", "----")
@@ -19,15 +19,22 @@ _BEFORE = re.compile(r"\A\s*(?:#{1,6}\s|[-*•]\s|>\s(?=\s*[^\W\d_]{2}))")  # a 
 _POWER = re.compile(r"(?<=[\w)\]}])(\s?)\*\*\1(?=[\w(\[{])")  # emphasis has a space on one side alone
 _TIMES = re.compile(r"(?<=[\w)\]}])(\s?)\*\1(?=[\w(\[{])")
 _PROSE = re.compile(r"[^\W\d_]{2}|\b[A-Z]\b")  # behind a word or an option, "!" is no factorial
-_TOKEN = re.compile(r"[^\W_]+|[^\w\s]")
+_TOKEN = re.compile(r"(?<![^\W_.])(?:\d+(?:\.\d+)?|\.\d+)|[^\W_]+|[^\w\s]")  # a number, a word, a sign
+_THOUSANDS = re.compile(r"(?<![\d.,(\[{])\d{1,3}(?:,\d{3})+(?![\d,])")
 _NO_OPERATORS = "~|"  # roughly, or the edge of a table
-_VALUE = re.compile(r"(-?)\s?(\d{0,20}\.?\d{1,20})(?:\s?/\s?(\d{1,20}))?")
 
 
 def same_answer(given: str, wanted: str) -> bool:
-    """Return whether two answers say the same; fractions compare by value, and nothing is no answer."""
-    theirs, value = _symbols(wanted), _value(wanted)
-    return bool(theirs) and (_symbols(given) == theirs or (value is not None and _value(given) == value))
+    """Return whether two answers say the same; nothing is no answer."""
+    ours, theirs = _symbols(given), _symbols(wanted)
+    if _is_named(ours) != _is_named(theirs):
+        ours, theirs = (side[2:] if _is_named(side) else side for side in (ours, theirs))
+    return bool(theirs) and ours == theirs
+
+
+def _is_named(symbols: Sequence[str]) -> bool:
+    """Return whether an answer is one equation that begins with a letter: y = 2x + 1."""
+    return symbols[1:2] == ["="] and len(symbols[0]) == 1 and symbols[0].isalpha() and symbols.count("=") == 1
 
 
 def _symbols(text: str) -> list[str]:
@@ -36,15 +43,25 @@ def _symbols(text: str) -> list[str]:
     Case, white space, punctuation, emphasis and LaTeX's layout are left out.
     """
     plain = _undressed(text)
-    tokens = _TOKEN.findall(plain.lower())
+    tokens = [_as_written_shortest(token) for token in _TOKEN.findall(plain.lower())]
     factorials = not _PROSE.search(plain)
     operators = [_operates(tokens, at, factorials) for at in range(len(tokens))]
     grouping = _grouping(tokens, operators)
     return [t for at, t in enumerate(tokens) if _is_word(t) or operators[at] or at in grouping]
 
 
+def _as_written_shortest(token: str) -> str:
+    """Write a decimal without zeros that say nothing: 5 for 5.0, 0.5 for .50."""
+    if "." not in token[:-1] or not token[-1].isdigit():
+        return token
+    whole, _, decimals = token.partition(".")
+    kept = decimals.rstrip("0")
+    return f"{whole or '0'}.{kept}" if kept else whole or "0"
+
+
 def _undressed(text: str) -> str:
     text = unicodedata.normalize("NFC", text).translate(_DASHES)
+    text = _THOUSANDS.sub(lambda found: found[0].replace(",", ""), text)
     text = _FRACTION.sub(r"\1/\2", _LAYOUT.sub(" ", _BEFORE.sub("", text, count=1)))
     return _TIMES.sub("×", _POWER.sub("^", _EXPONENT.sub(r"\1", text)))
 
@@ -94,10 +111,3 @@ def _grouping(tokens: Sequence[str], operators: Sequence[bool]) -> set[int]:
             if commas[at] > commas[first] or (inner[at] > inner[first] and not whole):
                 found |= {first, at}
     return found
-
-
-def _value(text: str) -> Fraction | None:
-    """Return the value of a number or a fraction of two."""
-    found = _VALUE.fullmatch(_undressed(text).strip(" \t.,;:!*_`\"'"))
-    divisor = int(found[3] or 1) if found else 0
-    return Fraction(found[1] + found[2]) / divisor if found and divisor else None

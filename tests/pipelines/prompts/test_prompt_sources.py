@@ -156,6 +156,10 @@ ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "o
         ([HI, CALL, RESULT, HELLO], [HI, {**CALL, "content": ""}, RESULT], "Hello"),
         ([{**HI, "content": [{"type": "text", "text": "Hi"}]}], [HI], None),
         ([{**HI, "id": 3}, HELLO], [HI], "Hello"),
+        ([HI, HELLO, {**HELLO, "content": "Hey"}], [HI], "Hey"),
+        ([HI, CALL], [HI], None),
+        ([HI, HELLO, CALL], [HI], None),
+        ([HI, {**CALL, "content": "Let me see."}], [HI], None),
     ],
 )
 def test_a_dialogue_is_kept_up_to_its_last_answer(
@@ -208,6 +212,8 @@ def test_tool_schemas_travel_on_the_first_message(tmp_path: Path, tools: object)
         ('{"a": 1}', {"a": 1}),
         ({"a": 1}, {"a": 1}),
         ("{}", {}),
+        ("", {}),
+        (None, {}),
         ("one", "one"),
         ("[1]", "[1]"),
     ],
@@ -217,11 +223,58 @@ def test_arguments_of_calls_are_read_as_objects(tmp_path: Path, logged: object, 
 
     def calls(arguments: object) -> list[Any]:
         named = {"name": "add", "arguments": arguments}
-        return [{"id": "x", "type": "function", "function": named}, named, {"function": "add"}, "add"]
+        return [{"id": "x", "type": "function", "function": named}, named]
 
     called = {"role": "assistant", "content": "", "tool_calls": calls(logged)}
     (found,) = read_prompts(written(tmp_path / "prompts.jsonl", [{"messages": [HI, called, RESULT]}]))
     assert found.messages == [HI, {**called, "tool_calls": calls(read)}, RESULT]
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        3,
+        "add",
+        {"name": "add"},
+        ["add"],
+        [None],
+        [{"function": "add"}],
+        [{"arguments": {}}],
+        [{"name": " "}],
+        [{"function": {"name": 3}}],
+    ],
+)
+def test_calls_that_name_no_function_are_refused_by_line(tmp_path: Path, calls: object) -> None:
+    row = {"messages": [HI, {"role": "assistant", "content": "", "tool_calls": calls}, RESULT]}
+    path = written(tmp_path / "prompts.jsonl", [{"prompt": "Hi"}, row])
+    with pytest.raises(InputError, match=r"jsonl:2: `tool_calls` must be a list of calls, each with"):
+        read_prompts(path)
+
+
+def test_tool_schemas_of_a_message_are_read_from_json_too(tmp_path: Path) -> None:
+    row = {"messages": [{**SYSTEM, "tools": json.dumps([ADD])}, HI]}
+    (found,) = read_prompts(written(tmp_path / "prompts.jsonl", [row]))
+    assert found.messages == [{**SYSTEM, "tools": [ADD]}, HI]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
+def test_a_system_prompt_beside_the_turns_is_the_first_of_them(tmp_path: Path, suffix: str) -> None:
+    asked, said = {"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}
+    led = Prompt([SYSTEM, HI], {"response": "Hello"})
+    row = {"system": "Be brief.", "conversations": [asked, said]}
+    assert read_prompts(written(tmp_path / f"a{suffix}", [row])) == [led]
+    alpaca = {"instruction": "Hi", "input": "", "output": "Hello", "system": "Be brief."}
+    assert read_prompts(written(tmp_path / f"b{suffix}", [alpaca])) == [led]
+    own = {"system": "Be long.", "conversations": [{"from": "system", "value": "Be brief."}, asked, said]}
+    assert read_prompts(written(tmp_path / f"c{suffix}", [own])) == [led]
+    blank = {"system": " ", "conversations": [asked, said]}
+    assert read_prompts(written(tmp_path / f"d{suffix}", [blank]))[0].messages == [HI]
+
+
+def test_the_field_that_gives_a_teacher_its_context_stays_one(tmp_path: Path) -> None:
+    for row in ({"prompt": "Hi"}, {"messages": [HI]}):
+        (found,) = read_prompts(written(tmp_path / "p.jsonl", [{**row, "system": "Be brief."}]))
+        assert found == Prompt([HI], {"system": "Be brief."})
 
 
 def test_a_table_is_read_by_its_columns(tmp_path: Path) -> None:
@@ -418,13 +471,18 @@ def test_a_sample_is_kept_in_the_home_and_read_from_there(hub: list[Any], tmp_pa
 
 def test_hub_rows_in_other_layouts_are_read_too(hub: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     told = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
-    rows = Rows([{"instruction": "Sum", "input": "1 2", "output": "3", "conversations": told, "n": 1}])
+    row = {"instruction": "Sum", "input": "1 2", "output": "3", "conversations": told, "n": 1}
+    rows = Rows([row])
     rows.column_names = list(rows[0])
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: rows)
     (alpaca,) = read_prompts("hub:owner/name:train:instruction")
     assert (alpaca.text, alpaca.fields) == ("Sum\n\n1 2", {"response": "3"})
     (shared,) = read_prompts("hub:owner/name:train:conversations")
     assert (shared.text, shared.fields) == ("Hi", {"response": "Hello"})
+    rows[0] = {**row, "system": "Be brief."}
+    rows.column_names = list(rows[0])
+    assert read_prompts("hub:owner/name:train:conversations")[0].messages == [SYSTEM, HI]
+    assert read_prompts("hub:owner/name:train:instruction")[0].messages[0] == SYSTEM
 
 
 @pytest.mark.usefixtures("hub")

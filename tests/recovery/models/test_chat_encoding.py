@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -284,3 +285,33 @@ def test_a_tokenizer_written_in_python() -> None:
     made = encoder(tokenizer)
     assert made.prompt_ids(say("ab")) == [ord("a") + 3, ord("b") + 3, 1]
     assert made.prompt_ids(say("a</s>")) == [byte + 3 for byte in b"a</s>"] + [1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ending", ["\n", " ", ": ", "", "<|im_start|>"])
+@pytest.mark.parametrize("blank", ["", " "])
+def test_an_answer_that_is_given_has_the_ids_of_one_that_is_trained(
+    kind: str, ending: str, blank: str
+) -> None:
+    tokenizer = deepcopy(other_tokenizer(kind))
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% if m['role'] == 'assistant' %}"
+        f"{{{{ 'fox{ending}{blank}' + m['content'] + '<|im_end|>' }}}}"
+        "{% else %}{{ m['content'] + '\n' }}{% endif %}{% endfor %}"
+        f"{{% if add_generation_prompt %}}{{{{ 'fox{ending}' }}}}{{% endif %}}"
+    ).replace("\n'", "\\n'")
+    made = encoder(tokenizer)
+    for said in ("dog", "the quick fox"):
+        ((before, after),) = made.answer_pairs(say("jumps"), [said])
+        ids, mask = made.dialogue_ids(say("jumps", said))
+        assert before == made.prompt_ids(say("jumps"))
+        assert after == [i for i, trained in zip(ids, mask, strict=True) if trained][: len(after)]
+        assert ids[len(before) + len(after) :] == [made.control["<|im_end|>"]]
+
+
+def test_a_word_behind_a_line_break_has_no_blank_that_the_model_would_not_write() -> None:
+    made = encoder(other_tokenizer("llama"))
+    ((before, after),) = made.answer_pairs(say("jumps"), ["dog"])
+    assert made.text_ids("dog") != after
+    assert made.tokenizer.convert_ids_to_tokens(after)[0][0] == "d"
+    assert before == made.prompt_ids(say("jumps"))

@@ -49,8 +49,11 @@ def test_an_answer_that_is_given_stands_where_the_model_writes_its_own(family: F
     if family is FAMILIES["gpt-oss"]:
         channel, message = family.ids(("<|channel|>", "<|message|>"))
         between = [channel, *b"final", message]
-    assert chat.before_answer([USER], "b") == [*chat.prompt_ids([USER]), *between]
-    assert split_ids(chat, [USER], "b") == (chat.before_answer([USER], "b"), [*b"b"])
+    answer = b" b" if family is FAMILIES["mistral"] else b"b"  # its template writes a blank before answers
+    assert chat.answer_pair([USER], "b") == ([*chat.prompt_ids([USER]), *between], [*answer])
+    assert split_ids(chat, [USER], "b") == chat.answer_pair([USER], "b")
+    trained = [token for token, target in zip(*chat.dialogue_ids([USER, ASSISTANT]), strict=True) if target]
+    assert trained[: len(between) + len(answer)] == [*between, *answer]
 
 
 MARKS = ("<|START_RESPONSE|>", "<|END_RESPONSE|>")
@@ -67,19 +70,19 @@ def test_an_answer_that_is_given_stands_behind_the_mark_of_a_response() -> None:
     family = answering(f"'{MARKS[0]}' + m['content'] + '{MARKS[1]}'")
     chat = family.chat_model()
     for asked in (USER, {"role": "user", "content": f"What is {MARKS[0]}?"}):
-        assert chat.before_answer([asked], "b") == [*chat.prompt_ids([asked]), *family.ids(MARKS[:1])]
+        assert chat.answer_pair([asked], "b")[0] == [*chat.prompt_ids([asked]), *family.ids(MARKS[:1])]
 
 
 def test_an_answer_that_is_given_stands_on_the_line_on_which_the_template_writes_it() -> None:
     short = replace(FAMILIES["glm-4"], template=GLM.replace("'<|assistant|>\n'", "'<|assistant|>'"))
     chat = short.chat_model()
-    assert chat.before_answer([USER], "b") == [*chat.prompt_ids([USER]), *b"\n"]
+    assert chat.answer_pair([USER], "b")[0] == [*chat.prompt_ids([USER]), *b"\n"]
 
 
 def test_no_thinking_is_put_before_an_answer_that_is_given() -> None:
     """As templates of Qwen 3 write past answers: the model itself may think first."""
     chat = answering("'<think>\n\n</think>\n\n' + m['content']").chat_model()
-    assert chat.before_answer([USER], "b") == chat.prompt_ids([USER])
+    assert chat.answer_pair([USER], "b")[0] == chat.prompt_ids([USER])
 
 
 def test_likelihoods_and_divergences_read_the_opening_that_training_reads(family: Family) -> None:

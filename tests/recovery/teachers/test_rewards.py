@@ -176,6 +176,75 @@ def test_answers_in_words_and_formulas(response: str, answer: str, earned: int) 
     assert exact_answer(response, {"prompt": "?", "answer": answer}) == earned
 
 
+@pytest.mark.parametrize(
+    ("response", "answer", "earned"),
+    [
+        ("2, 3", "3", 0),
+        ("The answer is 2, 3.", "2", 0),
+        (r"\boxed{2, 3}", "3", 0),
+        (r"\boxed{23}", "2, 3", 0),
+        (r"\boxed{2, 3}", "2, 3", 1),
+        (r"\boxed{2.3}", "2, 3", 0),
+        ("The roots are 2 and 3", "3", 0),
+        ("The answer is 2 or 3.", "2", 0),
+        ("The answer is the point (2, 3).", "3", 0),
+        ("The answer is 5-7.", "5", 0),
+        ("The answer is 3:2.", "3", 0),
+        (r"\boxed{\frac{1}{2}}", "0.5", 1),
+        (r"\boxed{\frac12}", "0.5", 1),
+        ("The answer is 1/2.", ".5", 1),
+        (r"\boxed{0.5}", r"\frac{1}{2}", 1),
+        ("I get 1/2", "0.5", 1),
+        (r"\boxed{1/3}", "1", 0),
+        (r"\boxed{1/3}", "3", 0),
+        (r"\boxed{2\frac{1}{2}}", "2.5", 1),
+        (r"\boxed{-\dfrac{1}{2}}", "-0.5", 1),
+        (r"\boxed{\frac{-1}{2}}", "-0.5", 1),
+        (r"\boxed{x = 5}", "5", 1),
+        ("The answer is x = 5.", "5", 1),
+        ("#### 5", "x = 5", 1),
+        ("The answer is $x = 5$.", "$x=5$", 1),
+        ("#### 6", "x = 5", 0),
+        (r"\boxed{3x+5}", "3", 0),
+        (r"\boxed{3\sqrt{2}}", "3", 0),
+        (r"\boxed{\sqrt{2}}", "2", 0),
+        (r"The answer is $\sqrt{2}$.", "2", 0),
+        (r"\boxed{2^{10}}", "2", 0),
+        (r"\boxed{\dfrac{\pi}{2}}", "2", 0),
+        (r"\boxed{x > 5}", "5", 0),
+        (r"\boxed{x \ge 5}", "5", 0),
+        (r"\boxed{5 + \pi}", "5", 0),
+        (r"\boxed{x+5}", "5", 0),
+        (r"\boxed{3 \times 10^{4}}", "30,000", 1),
+        (r"\boxed{3 \times 10^{4}}", "3", 0),
+        ("#### 1.5e3", "1500", 1),
+        (r"\boxed{10,\!000}", "10000", 1),
+        (r"\boxed{10\,000}", "10000", 1),
+        ("The answer is 10\u202f000.", "10000", 1),
+        ("#### 10000", "10 000", 1),
+        (r"\boxed{50\%}", "50%", 1),
+        ("The answer is 50 percent.", "50%", 1),
+        (r"\boxed{0.5}", "50%", 0),
+        (r"\boxed{90^\circ}", "90", 1),
+        (r"\boxed{5\text{ cm}}", "5", 1),
+        (r"\boxed{5\text{ cm}}", "5 cm", 1),
+        (r"\boxed{5.0cm}", "5 cm", 1),
+        (r"\boxed{5\text{ m}}", "5 cm", 0),
+        ("#### 1,000 m", "1000 m", 1),
+        (r"\boxed{\$18}", "18", 1),
+        ("The answer is <b>8</b>.", "8", 1),
+        ("The answer is *8* apples, I think.", "8", 1),
+        ("The answer is (8).", "8", 1),
+        ("On 3/4/2024", "2024", 1),
+        (r"\boxed{y = 2x + 1}", "2x+1", 1),
+        ("The answer is 2x+1.", "y = 2x + 1", 1),
+        (r"\boxed{z = 2x + 1}", "y = 2x + 1", 0),
+    ],
+)
+def test_one_number_is_read_by_its_value_and_no_other(response: str, answer: str, earned: int) -> None:
+    assert exact_answer(response, {"prompt": "?", "answer": answer}) == earned
+
+
 def test_an_item_without_an_answer_is_named() -> None:
     with pytest.raises(InputError, match="'answer'"):
         exact_answer("42", {"prompt": "How many?"})
@@ -282,6 +351,14 @@ REPEATED = [
     '"a ',
     "x{",
     "(a ",
+    "1 ",
+    "1/",
+    "1",
+    "1,111,",
+    r"\text{",
+    r"\frac{1",
+    "<b",
+    "1 and ",
 ]
 
 
