@@ -387,6 +387,54 @@ def test_a_language_in_latin_letters_is_read_in_its_page(tmp_path: Path, which: 
     assert corpus.texts == (text,)
 
 
+SIGNS = {  # English and others, mostly ASCII: what is not stands alone
+    "a line": "© 2024 Acme",
+    "a price": "The fee is £20 a month – or £18.",
+    "prices": "The Café’s menu costs £4 – £6. “Great” value!",
+    "a pause": "Page 3 … the rest",
+    "an apostrophe": "Don’t panic.",
+    "quotes": "It’s a “test” – really • done.",
+    "items": "• First item\n• Second item",
+    "trademarks": "Registered® Trademark™ of the company",
+    "a range": "Copyright © 2019–2024 Meyer & Söhne.",
+    "capitals": "ÉTÉ À PARIS – 20 €",
+    "French": "L’été à Paris coûte 30 €. Ça va ?",
+}
+MEASURES = (
+    "Temperature: 20 °C ± 2 °C, ½ cup, 10 µm, 5 m², 3 m³, 2 × 4, § 3 and ®"  # no page of Mac OS has them
+)
+
+
+@pytest.mark.parametrize("text", SIGNS.values(), ids=SIGNS)
+@pytest.mark.parametrize("codec", ["cp1252", "mac_roman"])
+@pytest.mark.parametrize("times", [1, 200])
+def test_signs_among_latin_words_are_read_as_signs(tmp_path: Path, text: str, codec: str, times: int) -> None:
+    whole = f"{text}\n" * times
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": whole.encode(codec)}))
+    assert corpus.texts == (whole,)
+
+
+@pytest.mark.parametrize("codec", ["cp1252", "latin-1"])
+def test_measures_are_read_as_such_in_windows_pages(tmp_path: Path, codec: str) -> None:
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": MEASURES.encode(codec)}))
+    assert corpus.texts == (MEASURES,)
+
+
+@pytest.mark.parametrize(
+    ("text", "codec"),
+    [
+        ("データ", "cp932"),
+        ("アクセス 5", "cp932"),
+        ("Cena: 5 zł – tanio", "cp1250"),
+        ("POŁUDNIE, Łódź", "cp1250"),
+        ("20 € und Œuvres", "iso8859-15"),
+    ],
+)
+def test_few_letters_of_another_page_are_not_read_as_signs(tmp_path: Path, text: str, codec: str) -> None:
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode(codec)}))
+    assert corpus.texts == (text,)
+
+
 def test_one_bad_byte_behind_a_long_text_in_utf_8_is_replaced_alone(tmp_path: Path) -> None:
     text = "“Größe” matters. " * 20 + "Plain words. " * 400_000
     corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode() + b"An \xe9t"}))
