@@ -14,7 +14,7 @@ _TO_FILL_IN = r"(?!(?:br|dd|div|dt|h\d|hr|li|p|td|th|tr)\b)\w[\w .:|-]*>(?=[^<]*
 _NO_PROSE_LINE = re.compile(
     rf"""\s*(?:
       \#{{1,6}}\s | ={{1,6}}\s                    # headings
-    | :?-{{3,}} | ([=~^*+])\1{{2,}}\s*$           # rules and underlines
+    | :?-{{3,}} | ([=~^*+`"])\1{{2,}}\s*$           # rules and underlines
     | <(?!<|https?://|[^<>]*>`|{_TO_FILL_IN}) | !\[  # tags, images; no link's target behind a line break
     | :{{3,}} | [!?]{{3}} | \#\+\w | \.\.(?:\s|$) # directives
     | >>>\s | \$\s                            # what is typed into a prompt

@@ -362,6 +362,36 @@ def test_code_ends_at_the_fence_that_closes_it(code: str, behind: str) -> None:
     assert prose_sentences("```json``` is inline.\nIt is read.") == ["json is inline.", "It is read."]
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "- ```sh\n  It shows this.\n  ```",
+        "1. > ~~~~\n   > It shows this.\n   > ~~~\n   > It goes on.\n   > ~~~~",
+        "- - ```\n    It shows this.\n    ```",
+        "> ```\n> It is closed by the end of the quotation.\n",
+    ],
+)
+def test_code_in_lists_and_quotations_is_left_out(code: str) -> None:
+    assert prose_sentences(f"It begins.\n\n{code}\n\nIt ends.") == ["It begins.", "It ends."]
+    assert cleaned(f"{code}\n\n<div>It ends.</div>", "md").endswith("It ends.\n")
+
+
+@pytest.mark.parametrize("mark", ["~", "`", '"', "="])
+def test_the_underline_of_a_title_opens_no_code(mark: str) -> None:
+    title, other = f"Installing\n{mark * 10}", f"FAQ\n{mark * 4}"
+    text = f"{title}\n\nIt needs an engine.\n\n{other}\n\nIt runs.\n\n{title}\n\nIt ends.\n"
+    assert prose_sentences(text) == ["It needs an engine.", "It runs.", "It ends."]
+    assert prose_sentences("Run\n```\nls it all\n```\nIt ends.") == ["Run", "It ends."]
+
+
+@pytest.mark.parametrize("part", ["> ~~~ x\n\n", "- ```\n", "A\n~~~~\n", "~~~~ x\n", "- " * 9 + "\n"])
+def test_many_fences_take_linear_time(part: str) -> None:
+    began = time.process_time()
+    prose_sentences(part * (100_000 // len(part)))
+    cleaned(part * (100_000 // len(part)) + "<b>x</b>", "md")
+    assert time.process_time() - began < 5
+
+
 def test_emphasis_around_code_and_emphasis_is_taken_off_and_code_stays() -> None:
     assert prose_sentences("**Only _once_ use `__init__` of `a`s.**") == ["Only once use __init__ of as."]
 
