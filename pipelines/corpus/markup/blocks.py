@@ -40,7 +40,14 @@ _BARE_TABLE = re.compile(
     re.M,
 )
 _DEFINITION = re.compile(r"^([^\s:|#].*[^\s.:])\n\n?:[ \t]+(?=\S)", re.M)
-_TEMPLATE_TAG = re.compile(r"<%(?:(?!<%).)*?%>|\{%(?:(?!\{%).)*?%\}|\{\{(?:(?!\{\{).)*?\}\}", re.S)
+_INSIDE = r"(?:(?!{}|\n[ \t]*\n).){{0,2000}}?"  # of a tag: an unclosed one ends with its paragraph
+_TEMPLATE_TAG = re.compile(
+    "|".join(
+        f"{opens}{_INSIDE.format(opens)}{closes}"
+        for opens, closes in (("<%", "%>"), (r"\{%", r"%\}"), (r"\{\{", r"\}\}"))
+    ),
+    re.S,
+)
 
 
 def without_blocks(text: str) -> str:

@@ -23,10 +23,15 @@ _NO_PROSE_LINE = re.compile(
     )""",
     re.X,
 )
+_ADDRESS = r"(?:<[^<>\n]*+>|(?:[^()\s]|\((?:[^()\s]|\([^()\s]*+\))*+\))*+)"  # may hold brackets
+_OF_MARKDOWN = re.compile(
+    r"!?\[((?:[^\[\]]|\[[^\[\]]*+\])*+)\]"
+    rf"(?:\({_ADDRESS}(?:\s+(?:\"[^\"]*+\"|'[^']*+'|\([^()]*+\)))?\)|\[[^\[\]]*+\])"
+)
 _LINKS = (  # and roles, by their texts
     re.compile(r"(?:\{[\w:.+-]+\}|(?<!\w):[a-zA-Z][\w:.+-]{0,40}:)`[~!]?([^`]+?)(?:\s?<[^`<>]*>)?`"),
     re.compile(r"(?<![`\w])`([^`<]+?)(?:\s?<[^`<>]+>)?`__?(?!\w)"),
-    re.compile(r"!?\[([^\[\]]*)\](?:\([^()\s]*(?:\s+\"[^\"]*\")?\)|\[[^\[\]]*\])"),
+    *(_OF_MARKDOWN, _OF_MARKDOWN),  # a picture may be a link's text
 )
 _STYLING = "a|abbr|b|big|cite|code|em|i|ins|kbd|mark|q|small|span|strong|u|var"
 _TAG = re.compile(rf"(?<!`)</?(?:{_STYLING})(?:\s[^<>]*)?>(?!`)", re.I)

@@ -23,7 +23,7 @@ _TRIGGER = re.compile(r"\A(?:---|\+\+\+)|<[A-Za-z/!%]|\{[{%#/:]|^(?:im|ex)port\b
 _MARKS = ("---", "+++", "<", "{", "port", ":::", "[!", ")=")  # faster than the pattern, which says for sure
 _RST_TRIGGER = re.compile(r"\A---|^[ \t]*\.\.(?:\s|$)", re.M)
 _DIRECTIVE = re.compile(r"^\.\. [\w-]+::", re.M)  # no plain text has one
-_YAML = re.compile(r"[ \t]*$|[ \t]|#|- |[\]}]|[\"']?[\w.-]+(?: [\w.-]+)*[\"']?[ \t]*:(?:\s|$)")
+_YAML = re.compile(r"[ \t]*$|[ \t]|#|- |[\]}]|[\"']?[\w.-]+(?::[\w.-]+)*(?: [\w.-]+)*[\"']?[ \t]*:(?:\s|$)")
 _TOML = re.compile(r"^[\w.-]+[ \t]*=", re.M)
 _SHOWN = re.compile(r"^(title|description)[ \t]*[:=][ \t]*(.*(?:\n[ \t]+\S.*)*)", re.M)
 _HEADING = re.compile(r"^#[ \t]+\S|^(?=[^\n]*\S)[^\n]*+\n=+[ \t]*$|<h1\b", re.M)

@@ -242,6 +242,31 @@ def test_a_line_of_jsonl_is_a_document(found: dict[str, tuple[FileReport, list[s
     assert report.reason == "1 of 7 lines are no JSON; 1 of 7 lines hold no text"
 
 
+def test_a_line_of_jsonl_that_is_too_long_is_remarked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(text: str) -> list[str]:
+        path = tmp_path / "a.jsonl"
+        path.write_text(text, encoding="utf-8")
+        facts = plain.FileFacts()
+        with path.open("rb") as file:
+            source = plain.Source(file.fileno(), False, Limits())
+            texts = [piece.text for piece in tables.read_jsonl(source, facts)]
+        return [*texts, facts.note or ""]
+
+    monkeypatch.setattr(tables, "LONGEST_LINE", 40)
+    long = json.dumps({"text": "long " * 20})
+    assert read(f'{long}\n"one"\n') == ["one", "1 of 2 lines are longer than 40 characters"]
+    with pytest.raises(Unreadable, match="each of its lines is longer than 40 characters"):
+        read(f"{long}\n")
+
+
+def test_tabs_separate_columns_whose_names_hold_commas(tmp_path: Path) -> None:
+    table = "name,first,last\tcity\nAda\tLondon\n"
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.tsv": table}))
+    assert corpus.texts == ("name,first,last, city\nname,first,last: Ada; city: London\n",)
+
+
 def test_a_scanned_pdf_says_so(found: dict[str, tuple[FileReport, list[str]]]) -> None:
     report, _ = found["scan.pdf"]
     assert report.reason == "a PDF without text: scanned pages need text recognition first"
