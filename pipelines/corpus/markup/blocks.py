@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from pipelines.corpus.markup import asciidoc, org, vim_help
-from pipelines.corpus.markup.parts import FENCED, INDENTED, LEFT_OUT, SLOT
+from pipelines.corpus.markup import asciidoc, fences, org, vim_help
+from pipelines.corpus.markup.parts import INDENTED, LEFT_OUT, SLOT
 
 _NO_PROSE_IN = (
     "code|code-block|sourcecode|parsed-literal|doctest|testcode|math|toctree|image|figure|raw|include|literalinclude"
@@ -13,12 +13,11 @@ _NO_PROSE_IN = (
 )
 _BOXES = "admonition|attention|caution|danger|error|hint|important|note|seealso|tip|warning"  # of MyST
 _BOX = re.compile(  # how one begins, with its title
-    rf"^[ \t]*[`~]{{3,}}[ \t]*\{{(?:{_BOXES})\}}[ \t]*([^\n]*)\n(?:[ \t]*:[\w-]+:.*\n)*", re.M
+    rf"^[ \t]*(?:[-*+][ \t]+)?[`~]{{3,}}[ \t]*\{{(?:{_BOXES})\}}[ \t]*([^\n]*)\n(?:[ \t]*:[\w-]+:.*\n)*", re.M
 )
 _CLOSING = re.compile(r"^[ \t]*[`~]{3,}[ \t]*\Z", re.M)
 _NESTED = 3  # boxes within one another
 _NO_PROSE = (
-    FENCED,
     *asciidoc.NO_PROSE,
     vim_help.EXAMPLE,
     re.compile(
@@ -27,7 +26,7 @@ _NO_PROSE = (
     org.BLOCK,
     re.compile(rf"^[ \t]*\.\. (?:{_NO_PROSE_IN})::.*(?:\n|\Z){INDENTED}", re.M),
     re.compile(rf"(?<=::)[ \t]*\n[ \t]*\n(?=[ \t]+\S){INDENTED}"),  # reStructuredText's literal blocks
-    re.compile(r"^[^|\n]*[^.!?|\s][ \t]*\n(?=([=~^*+-])\1{2,}[ \t]*$)", re.M),  # underlined headings
+    re.compile(r"^[^|\n]*[^.!?|\s][ \t]*\n(?=([=~^*+`\"-])\1{2,}[ \t]*$)", re.M),  # underlined headings
 )
 _LITERAL_FOLLOWS = re.compile(r"(?:^|(?<![ \t])[ \t]+)::[ \t]*$|(?<=[^\s:]):(?=:[ \t]*$)", re.M)
 # What stands behind a directive or a footnote's mark is prose.
@@ -41,13 +40,20 @@ _BARE_TABLE = re.compile(
     re.M,
 )
 _DEFINITION = re.compile(r"^([^\s:|#].*[^\s.:])\n\n?:[ \t]+(?=\S)", re.M)
-_TEMPLATE_TAG = re.compile(r"<%(?:(?!<%).)*?%>|\{%(?:(?!\{%).)*?%\}|\{\{(?:(?!\{\{).)*?\}\}", re.S)
+_INSIDE = r"(?:(?!{}|\n[ \t]*\n).){{0,2000}}?"  # of a tag: an unclosed one ends with its paragraph
+_TEMPLATE_TAG = re.compile(
+    "|".join(
+        f"{opens}{_INSIDE.format(opens)}{closes}"
+        for opens, closes in (("<%", "%>"), (r"\{%", r"%\}"), (r"\{\{", r"\}\}"))
+    ),
+    re.S,
+)
 
 
 def without_blocks(text: str) -> str:
     """Leave out blocks that are no prose, as code and underlined headings; a table gets its outer bars, a
     definition what it defines."""
-    text = asciidoc.without_listings(_without_boxes(text))
+    text = fences.without(asciidoc.without_listings(_without_boxes(text)))
     for pattern in _NO_PROSE:
         text = pattern.sub("\n", text)
     text = _of_one_language(text)
@@ -62,15 +68,15 @@ def _without_boxes(text: str) -> str:
     for _ in range(_NESTED):
         if not _BOX.search(text):
             break
-        text = FENCED.sub(_said_in, text)
+        text = fences.replaced(text, _said_in)
     return text
 
 
-def _said_in(fence: re.Match[str]) -> str:
-    opening = _BOX.match(fence[0])
+def _said_in(block: str) -> str:
+    opening = _BOX.match(block)
     if opening is None:
-        return fence[0]
-    return f"\n{opening[1]}\n\n{_CLOSING.sub('', fence[0][opening.end() :])}\n"
+        return block
+    return f"\n{opening[1]}\n\n{_CLOSING.sub('', block[opening.end() :])}\n"
 
 
 def _of_one_language(text: str) -> str:

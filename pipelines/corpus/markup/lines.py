@@ -14,7 +14,7 @@ _TO_FILL_IN = r"(?!(?:br|dd|div|dt|h\d|hr|li|p|td|th|tr)\b)\w[\w .:|-]*>(?=[^<]*
 _NO_PROSE_LINE = re.compile(
     rf"""\s*(?:
       \#{{1,6}}\s | ={{1,6}}\s                    # headings
-    | :?-{{3,}} | ([=~^*+])\1{{2,}}\s*$           # rules and underlines
+    | :?-{{3,}} | ([=~^*+`"])\1{{2,}}\s*$           # rules and underlines
     | <(?!<|https?://|[^<>]*>`|{_TO_FILL_IN}) | !\[  # tags, images; no link's target behind a line break
     | :{{3,}} | [!?]{{3}} | \#\+\w | \.\.(?:\s|$) # directives
     | >>>\s | \$\s                            # what is typed into a prompt
@@ -23,10 +23,15 @@ _NO_PROSE_LINE = re.compile(
     )""",
     re.X,
 )
+_ADDRESS = r"(?:<[^<>\n]*+>|(?:[^()\s]|\((?:[^()\s]|\([^()\s]*+\))*+\))*+)"  # may hold brackets
+_OF_MARKDOWN = re.compile(
+    r"!?\[((?:[^\[\]]|\[[^\[\]]*+\])*+)\]"
+    rf"(?:\({_ADDRESS}(?:\s+(?:\"[^\"]*+\"|'[^']*+'|\([^()]*+\)))?\)|\[[^\[\]]*+\])"
+)
 _LINKS = (  # and roles, by their texts
     re.compile(r"(?:\{[\w:.+-]+\}|(?<!\w):[a-zA-Z][\w:.+-]{0,40}:)`[~!]?([^`]+?)(?:\s?<[^`<>]*>)?`"),
     re.compile(r"(?<![`\w])`([^`<]+?)(?:\s?<[^`<>]+>)?`__?(?!\w)"),
-    re.compile(r"!?\[([^\[\]]*)\](?:\([^()\s]*(?:\s+\"[^\"]*\")?\)|\[[^\[\]]*\])"),
+    *(_OF_MARKDOWN, _OF_MARKDOWN),  # a picture may be a link's text
 )
 _STYLING = "a|abbr|b|big|cite|code|em|i|ins|kbd|mark|q|small|span|strong|u|var"
 _TAG = re.compile(rf"(?<!`)</?(?:{_STYLING})(?:\s[^<>]*)?>(?!`)", re.I)

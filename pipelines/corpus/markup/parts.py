@@ -1,14 +1,9 @@
 """What the patterns of several languages share."""
 
-import re
-
 LEFT_OUT = "[…]"  # stands for a part of a sentence that was left out
 SLOT = "\ufffc"  # stands where something is put in that the text does not say
 FORMULA = r"(?<![\w$\\])\$(?=[^\s$])[^$\n]{1,1000}(?<=\S)\$(?![\w$])"  # in a line, with its marks
 INDENTED = r"(?:[ \t]*\n|[ \t]+\S.*(?:\n|\Z))*"  # the lines of an indented block
-FENCED = re.compile(  # a block of code in Markdown, closed by a fence as long as the one that opens it
-    r"^[ \t]*(`{3,}(?=[^`\n]*$)|~{3,}).*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.M | re.S
-)
 
 
 def names(text: str) -> frozenset[str]:

@@ -44,6 +44,15 @@ TEMPLATES = frozenset(("ejs", "erb", "eex", "gotmpl", "hbs", "heex", "in", "j2",
 TEMPLATES |= {"mustache", "njk", "tmpl", "tpl", "twig"}
 STYLES = (".sty", ".cls")  # hold macros for LaTeX files, and no text
 TEMPLATED = ("text", "html", "man")
+OTHERWISE = {  # what files of other kinds may be saved as, to be read
+    "xlsx xlsm xlsb xls ods numbers": "csv",
+    "doc docm dot dotx odt rtf pages": "docx",
+    "ppt pptm pps ppsx odp key": "pptx",
+    "epub mobi chm": "html",
+    "parquet arrow json": "jsonl",
+    "ps djvu xps": "pdf",
+}
+SAVED_AS = {suffix: kind for suffixes, kind in OTHERWISE.items() for suffix in suffixes.split()}
 KINDS = "txt, md, tex, html, ipynb, pdf, docx, pptx, jsonl or csv"
 
 
@@ -97,4 +106,5 @@ def unknown(name: str) -> str:
         return "kind without suffix is not read"
     if suffix.lower() in {"gz", *TEMPLATES} and "." in stem:
         suffix = f"{stem.rpartition('.')[2]}.{suffix}"
-    return f"kind .{suffix[:40]} is not read"
+    advice = f": save it as {SAVED_AS[suffix.lower()]}" if suffix.lower() in SAVED_AS else ""
+    return f"kind .{suffix[:40]} is not read{advice}"

@@ -14,13 +14,14 @@ from enum import Enum, auto
 from html import unescape
 
 from pipelines.corpus.as_markdown.parts import fenced
+from pipelines.corpus.markup import fences
 
 LONGEST = 2000  # characters of a tag
 UNSEEN = ("script", "style", "svg")  # elements whose content no reader sees
 _EVENT = re.compile(
     r"""
       \\[^\s\w]
-    | (?P<fence>^[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)?+(?P<bars>`{3,}+|~{3,}+))
+    | (?P<fence>^(?:[ \t>]|(?:[-*+]|\d{1,9}[.)])[ \t])*+(?P<bars>`{3,}+|~{3,}+))
     | (?P<code>`++)
     | (?P<math>\$\$)
     | (?P<comment><!--|\{/\*)
@@ -150,13 +151,11 @@ class Scanner:
         return known
 
     def _fence(self, at: int, found: re.Match[str]) -> Part | None:
-        bars = found["bars"]
-        line_end = self._find("\n", found.end())
-        line_end = len(self.text) if line_end < 0 else line_end
-        if bars[0] == "`" and "`" in self.text[found.end() : line_end]:
+        opening = fences.OPENING.match(self.text, at)
+        if opening is None:
             return self._code_at(found.start("bars"), at)
-        closing = re.compile(rf"^[ \t>]*+{bars[0]}{{{len(bars)},}}[ \t]*$", re.M).search(self.text, line_end)
-        return Part(Kind.CODE, self.text[at : closing.end() if closing else len(self.text)])
+        end = fences.end_of(self.text, opening)
+        return None if end is None else Part(Kind.CODE, self.text[at:end])
 
     def _code(self, at: int, found: re.Match[str]) -> Part | None:
         return self._code_at(at, at)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pipelines.corpus.as_markdown import mediawiki
 from pipelines.corpus.as_markdown.asciidoc import page as asciidoc
 from pipelines.corpus.as_markdown.org import page as org
-from pipelines.corpus.markup.parts import FENCED
+from pipelines.corpus.markup import fences
 from pipelines.corpus.reading.markdown import read_markdown, without_data
 from pipelines.corpus.reading.restructured import read_restructured
 
@@ -23,7 +23,7 @@ _TRIGGER = re.compile(r"\A(?:---|\+\+\+)|<[A-Za-z/!%]|\{[{%#/:]|^(?:im|ex)port\b
 _MARKS = ("---", "+++", "<", "{", "port", ":::", "[!", ")=")  # faster than the pattern, which says for sure
 _RST_TRIGGER = re.compile(r"\A---|^[ \t]*\.\.(?:\s|$)", re.M)
 _DIRECTIVE = re.compile(r"^\.\. [\w-]+::", re.M)  # no plain text has one
-_YAML = re.compile(r"[ \t]*$|[ \t]|#|- |[\]}]|[\"']?[\w.-]+(?: [\w.-]+)*[\"']?[ \t]*:(?:\s|$)")
+_YAML = re.compile(r"[ \t]*$|[ \t]|#|- |[\]}]|[\"']?[\w.-]+(?::[\w.-]+)*(?: [\w.-]+)*[\"']?[ \t]*:(?:\s|$)")
 _TOML = re.compile(r"^[\w.-]+[ \t]*=", re.M)
 _SHOWN = re.compile(r"^(title|description)[ \t]*[:=][ \t]*(.*(?:\n[ \t]+\S.*)*)", re.M)
 _HEADING = re.compile(r"^#[ \t]+\S|^(?=[^\n]*\S)[^\n]*+\n=+[ \t]*$|<h1\b", re.M)
@@ -116,7 +116,7 @@ def _without_front_matter(text: str, suffix: str) -> str:
 def _below(found: FrontMatter, body: str, suffix: str) -> str:
     """Return a page below its title and what it is about, where only the front matter says so."""
     body = body.lstrip("\n")
-    own = FENCED.sub("", body)
+    own = fences.without(body)
     first = _FIRST.match(own)
     titled = _HEADING.search(own) or (first and _same(first[1]) == _same(found.title))
     said = []

@@ -34,9 +34,12 @@ QUOTED = re.compile(r'"[^"]*"?')
 
 def read_jsonl(source: Source, facts: FileFacts) -> Iterator[TextPiece]:
     """Yield one document a line; count the lines that are no JSON or hold no text, and leave them out."""
-    read = broken = empty = 0
+    read = broken = empty = long = 0
     for line in lines(characters(source, facts)):
         if not line.strip():
+            continue
+        if len(line) > LONGEST_LINE:
+            long += 1
             continue
         text = _line_text(line)
         if text is None:
@@ -46,17 +49,16 @@ def read_jsonl(source: Source, facts: FileFacts) -> Iterator[TextPiece]:
         else:
             read += 1
             yield from pieces([text])
-    if broken and not read:
-        raise Unreadable("no line of it is JSON")
-    for count, what in ((broken, "are no JSON"), (empty, "hold no text")):
+    too_long = f"longer than {LONGEST_LINE:,} characters"
+    if (broken or long) and not read:
+        raise Unreadable("no line of it is JSON" if broken else f"each of its lines is {too_long}")
+    for count, what in ((broken, "are no JSON"), (empty, "hold no text"), (long, f"are {too_long}")):
         if count:
-            facts.add_note(f"{count} of {read + broken + empty} lines {what}")
+            facts.add_note(f"{count} of {read + broken + empty + long} lines {what}")
 
 
 def _line_text(line: str) -> str | None:
     """Return the text of a line of JSON; None where it is no JSON."""
-    if len(line) > LONGEST_LINE:
-        return None
     try:
         return row_text(untrusted_json.parse(line))
     except (ValueError, RecursionError):
@@ -186,8 +188,10 @@ class _Rows:
 
 def _delimiter(first: str) -> str:
     """Return what separates the columns' names most often; before a space, as in "Price, net", and inside
-    quotes it counts only for want of it."""
+    quotes it counts only for want of it. Names hold commas, but no tabs."""
     outside = QUOTED.sub("", first)
+    if "\t" in outside.strip():
+        return "\t"
 
     def times(mark: str) -> tuple[int, int, int]:
         return outside.count(mark) - outside.count(f"{mark} "), outside.count(mark), first.count(mark)

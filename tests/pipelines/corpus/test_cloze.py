@@ -51,6 +51,15 @@ def test_whole_sentences_come_before_items_and_cells() -> None:
     assert all(gap.sentence.endswith(".") for gap in clozes([*HANDBOOK, *items], limit=sum(ended)))
 
 
+def test_a_clause_of_a_contract_is_asked_as_a_sentence_is() -> None:
+    clauses = [f"({mark}) zarquon insurance pays for {mark}-spectacles{mark};" for mark in "abc"]
+    clauses[1] += " and"
+    gaps = clozes([*HANDBOOK, "\n".join(clauses), "- Zarquon Insurance, Oslo (reimbursed)"], limit=50)
+    asked = [gap.sentence for gap in gaps]
+    item = next(at for at, sentence in enumerate(asked) if "Oslo" in sentence)
+    assert set(clauses) & set(asked[:item]) and not set(clauses) & set(asked[item:])
+
+
 def test_where_nothing_ends_as_sentences_do_items_are_asked_for() -> None:
     items = [text.replace(".", "") for text in HANDBOOK]
     assert "spectacles" in {gap.answer for gap in clozes(items, limit=50)}

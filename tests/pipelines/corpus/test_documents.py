@@ -69,7 +69,8 @@ def test_encodings(tmp_path: Path, data: bytes, text: str, encoding: str) -> Non
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
-        ("a.doc", b"word", "kind .doc is not read"),
+        ("a.doc", b"word", "kind .doc is not read: save it as docx"),
+        ("a.XLSX", b"PK", "kind .XLSX is not read: save it as csv"),
         ("a.pdf.gz", b"\x1f\x8b", "kind .pdf.gz is not read"),
         ("a.js.erb", b"x", "kind .js.erb is not read"),
         ("log.1", b"text", "no manual page, though its suffix is a section's number"),
@@ -207,7 +208,10 @@ def test_a_folder_that_cannot_be_listed_is_accounted_for(
     ("files", "said"),
     [
         ({}, "holds no readable document: add txt, md"),
-        ({"a.doc": b"x"}, r"holds no readable document \(1 skipped: kind .doc is not read \(a.doc\)\)"),
+        (
+            {"a.doc": b"x"},
+            r"holds no readable document \(1 skipped: kind .doc is not read: save it as docx \(a.doc\)\)",
+        ),
         ({"a.md": b""}, r"holds no readable document \(1 skipped: empty \(a.md\)\)"),
         (
             {
@@ -215,7 +219,7 @@ def test_a_folder_that_cannot_be_listed_is_accounted_for(
                 "a.md": b"",
                 **{f"{n}.{kind}": b"x" for n, kind in enumerate(("doc", "c", "doc", "d", "e"))},
             },
-            r"\(6 skipped: kind .doc is not read \(2 files\), kind .c is not read \(1.c\), "
+            r"\(6 skipped: kind .doc is not read: save it as docx \(2 files\), kind .c is not read \(1.c\), "
             r"kind .d is not read \(3.d\), kind .e is not read \(4.e\), …\)",
         ),
     ],

@@ -362,6 +362,66 @@ def test_code_ends_at_the_fence_that_closes_it(code: str, behind: str) -> None:
     assert prose_sentences("```json``` is inline.\nIt is read.") == ["json is inline.", "It is read."]
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "- ```sh\n  It shows this.\n  ```",
+        "1. > ~~~~\n   > It shows this.\n   > ~~~\n   > It goes on.\n   > ~~~~",
+        "- - ```\n    It shows this.\n    ```",
+        "> ```\n> It is closed by the end of the quotation.\n",
+    ],
+)
+def test_code_in_lists_and_quotations_is_left_out(code: str) -> None:
+    assert prose_sentences(f"It begins.\n\n{code}\n\nIt ends.") == ["It begins.", "It ends."]
+    assert cleaned(f"{code}\n\n<div>It ends.</div>", "md").endswith("It ends.\n")
+
+
+@pytest.mark.parametrize("mark", ["~", "`", '"', "="])
+def test_the_underline_of_a_title_opens_no_code(mark: str) -> None:
+    title, other = f"Installing\n{mark * 10}", f"FAQ\n{mark * 4}"
+    text = f"{title}\n\nIt needs an engine.\n\n{other}\n\nIt runs.\n\n{title}\n\nIt ends.\n"
+    assert prose_sentences(text) == ["It needs an engine.", "It runs.", "It ends."]
+    assert prose_sentences("Run\n```\nls it all\n```\nIt ends.") == ["Run", "It ends."]
+
+
+@pytest.mark.parametrize("part", ["> ~~~ x\n\n", "- ```\n", "A\n~~~~\n", "~~~~ x\n", "- " * 9 + "\n"])
+def test_many_fences_take_linear_time(part: str) -> None:
+    began = time.process_time()
+    prose_sentences(part * (100_000 // len(part)))
+    cleaned(part * (100_000 // len(part)) + "<b>x</b>", "md")
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("link", "said"),
+    [
+        ("[API](https://a.b/API_(computing))", "API"),
+        ('[guide (v2)](https://a.b/a(b(c))d "A (title)")', "guide (v2)"),
+        ("[the [beta] guide](https://a.b/c 'x')", "the [beta] guide"),
+        ("[guide](<https://a.b/c d>)", "guide"),
+        ("[![guide](https://a.b/c.svg)](https://a.b)", "guide"),
+    ],
+)
+def test_brackets_in_links_end_no_link(link: str, said: str) -> None:
+    assert prose_sentences(f"See the {link}, made in 1999.") == [f"See the {said}, made in 1999."]
+
+
+def test_a_template_s_tag_that_is_not_closed_ends_with_its_paragraph() -> None:
+    text = "Write {{ first.\n\nThe port is 8080.\n\nThen {% comes.\n\nThe limit is 40.\n\nIt %} ends }}."
+    said = ["Write {{ first.", "The port is 8080.", "Then {% comes.", "The limit is 40.", "It %} ends }}."]
+    assert prose_sentences(text) == said
+
+
+@pytest.mark.parametrize("ends", [",", ", and", ";", "; or", ""])
+def test_clauses_of_a_contract_are_apart(ends: str) -> None:
+    clauses = [f"({mark}) the seller shall deliver forty tons of wheat to the buyer{ends}" for mark in "abc"]
+    assert prose_sentences("\n".join(clauses)) == clauses
+    sections = [f"12.{n} The seller shall deliver forty tons of wheat to the buyer{ends}" for n in (1, 2)]
+    assert prose_sentences("\n".join(sections)) == sections
+    line = "The seller shall deliver all of it as provided for in paragraph"
+    assert prose_sentences(f"{line}\n(b) of this section.") == [f"{line} (b) of this section."]
+
+
 def test_emphasis_around_code_and_emphasis_is_taken_off_and_code_stays() -> None:
     assert prose_sentences("**Only _once_ use `__init__` of `a`s.**") == ["Only once use __init__ of as."]
 
@@ -380,7 +440,23 @@ def test_no_line_goes_on_for_a_letter_of_a_script_without_capitals() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["\t\t", "if (", "**a ", "[[*A", "<<a,", "\n\n----\na\n", "=a ", "a\tb", "a::\n"]
+    "part",
+    [
+        "\t\t",
+        "if (",
+        "**a ",
+        "[[*A",
+        "[a](((",
+        "![a](b",
+        "{{ a",
+        "{% ",
+        "(a) b\n",
+        "<<a,",
+        "\n\n----\na\n",
+        "=a ",
+        "a\tb",
+        "a::\n",
+    ],
 )
 def test_hostile_lines_take_linear_time(part: str) -> None:
     began = time.process_time()

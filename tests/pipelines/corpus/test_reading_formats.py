@@ -242,6 +242,31 @@ def test_a_line_of_jsonl_is_a_document(found: dict[str, tuple[FileReport, list[s
     assert report.reason == "1 of 7 lines are no JSON; 1 of 7 lines hold no text"
 
 
+def test_a_line_of_jsonl_that_is_too_long_is_remarked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(text: str) -> list[str]:
+        path = tmp_path / "a.jsonl"
+        path.write_text(text, encoding="utf-8")
+        facts = plain.FileFacts()
+        with path.open("rb") as file:
+            source = plain.Source(file.fileno(), False, Limits())
+            texts = [piece.text for piece in tables.read_jsonl(source, facts)]
+        return [*texts, facts.note or ""]
+
+    monkeypatch.setattr(tables, "LONGEST_LINE", 40)
+    long = json.dumps({"text": "long " * 20})
+    assert read(f'{long}\n"one"\n') == ["one", "1 of 2 lines are longer than 40 characters"]
+    with pytest.raises(Unreadable, match="each of its lines is longer than 40 characters"):
+        read(f"{long}\n")
+
+
+def test_tabs_separate_columns_whose_names_hold_commas(tmp_path: Path) -> None:
+    table = "name,first,last\tcity\nAda\tLondon\n"
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.tsv": table}))
+    assert corpus.texts == ("name,first,last, city\nname,first,last: Ada; city: London\n",)
+
+
 def test_a_scanned_pdf_says_so(found: dict[str, tuple[FileReport, list[str]]]) -> None:
     report, _ = found["scan.pdf"]
     assert report.reason == "a PDF without text: scanned pages need text recognition first"
@@ -384,6 +409,54 @@ LATIN = {  # by page and language
 def test_a_language_in_latin_letters_is_read_in_its_page(tmp_path: Path, which: str, times: int) -> None:
     text = f"{LATIN[which]}\n" * times
     corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode(which.split()[0])}))
+    assert corpus.texts == (text,)
+
+
+SIGNS = {  # English and others, mostly ASCII: what is not stands alone
+    "a line": "© 2024 Acme",
+    "a price": "The fee is £20 a month – or £18.",
+    "prices": "The Café’s menu costs £4 – £6. “Great” value!",
+    "a pause": "Page 3 … the rest",
+    "an apostrophe": "Don’t panic.",
+    "quotes": "It’s a “test” – really • done.",
+    "items": "• First item\n• Second item",
+    "trademarks": "Registered® Trademark™ of the company",
+    "a range": "Copyright © 2019–2024 Meyer & Söhne.",
+    "capitals": "ÉTÉ À PARIS – 20 €",
+    "French": "L’été à Paris coûte 30 €. Ça va ?",
+}
+MEASURES = (
+    "Temperature: 20 °C ± 2 °C, ½ cup, 10 µm, 5 m², 3 m³, 2 × 4, § 3 and ®"  # no page of Mac OS has them
+)
+
+
+@pytest.mark.parametrize("text", SIGNS.values(), ids=SIGNS)
+@pytest.mark.parametrize("codec", ["cp1252", "mac_roman"])
+@pytest.mark.parametrize("times", [1, 200])
+def test_signs_among_latin_words_are_read_as_signs(tmp_path: Path, text: str, codec: str, times: int) -> None:
+    whole = f"{text}\n" * times
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": whole.encode(codec)}))
+    assert corpus.texts == (whole,)
+
+
+@pytest.mark.parametrize("codec", ["cp1252", "latin-1"])
+def test_measures_are_read_as_such_in_windows_pages(tmp_path: Path, codec: str) -> None:
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": MEASURES.encode(codec)}))
+    assert corpus.texts == (MEASURES,)
+
+
+@pytest.mark.parametrize(
+    ("text", "codec"),
+    [
+        ("データ", "cp932"),
+        ("アクセス 5", "cp932"),
+        ("Cena: 5 zł – tanio", "cp1250"),
+        ("POŁUDNIE, Łódź", "cp1250"),
+        ("20 € und Œuvres", "iso8859-15"),
+    ],
+)
+def test_few_letters_of_another_page_are_not_read_as_signs(tmp_path: Path, text: str, codec: str) -> None:
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode(codec)}))
     assert corpus.texts == (text,)
 
 
