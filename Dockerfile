@@ -2,9 +2,13 @@
 #   docker build -t recover .
 #   docker run --rm --gpus all --shm-size 8g -v recover-data:/data recover doctor
 # Without a GPU: docker build --build-arg EXTRAS=postgres -t recover .
+# Packages from elsewhere: --build-arg PIP_INDEX_URL (a mirror), --build-arg PIP_EXTRA_INDEX_URL (one beside it).
 
 FROM python:3.11-slim-bookworm AS dependencies
 ARG EXTRAS=vllm,postgres
+# pip reads them from the environment.
+ARG PIP_INDEX_URL
+ARG PIP_EXTRA_INDEX_URL
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PATH=/opt/recover/bin:$PATH
 RUN python -m venv /opt/recover
 WORKDIR /src

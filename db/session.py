@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -175,7 +177,8 @@ def _url(where: str | os.PathLike[str]) -> URL:
 
 def _file_url(path: str) -> URL:
     """Return a file's URL, links followed: SQLite keeps its log beside the file itself, and we our lock."""
-    return URL.create("sqlite", database=os.path.realpath(Path(path).expanduser()))
+    named = os.path.expanduser(path)  # noqa: PTH111 - Path's own fails where it does not know the user
+    return URL.create("sqlite", database=os.path.realpath(named))
 
 
 def _sqlite(path: Path, create: bool) -> Database:
@@ -197,7 +200,8 @@ def _postgres(url: URL) -> Database:
             url, json_serializer=_json, pool_pre_ping=True, connect_args={"connect_timeout": 10}
         )
     except ModuleNotFoundError as error:
-        raise TrackerError("PostgreSQL needs the psycopg package: pip install 'psycopg[binary]'") from error
+        install = shlex.join([sys.executable, "-m", "pip", "install", "psycopg[binary]"])
+        raise TrackerError(f"PostgreSQL needs the psycopg package: run `{install}`") from error
     return Database(engine, _shown(url), None)
 
 

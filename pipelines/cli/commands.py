@@ -17,8 +17,10 @@ from db.redact import redact_error
 from pipelines.cli.options import Session, shared
 from pipelines.cli.setting_options import EPILOG, SettingOption
 from pipelines.runs import launch
-from pipelines.runs.progress import write
+from pipelines.runs.progress import take_any_character, write
+from recovery.errors import InputError
 from recovery.launch_env import launch_rank
+from recovery.named_paths import refusal
 from recovery.printable import printable
 
 # The sections of `recover --help`: which module holds which command. A module is imported when its command is
@@ -133,7 +135,7 @@ def cli() -> None:
 def main() -> None:
     """Run a command; print an error as one line (what, where, what to do), a traceback only with --debug."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    _open_standard_error()
+    _prepare_streams()
     session = Session()
     logging.basicConfig(level=logging.WARNING, handlers=[_Warnings(session)])
     logging.captureWarnings(True)
@@ -165,8 +167,12 @@ def main() -> None:
         launch.dismiss()
 
 
-def _open_standard_error() -> None:
-    """Write to nowhere where standard error is closed: the next file that is opened would take its number."""
+def _prepare_streams() -> None:
+    """Let both streams take any character, and standard error be there.
+
+    Where that is closed it writes to nowhere: the next file that is opened would take its number."""
+    for stream in (sys.stdout, sys.stderr):
+        take_any_character(stream)
     if sys.stderr is None:  # after `2>&-`
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process
 
@@ -217,6 +223,9 @@ def _explain(error: Exception) -> int:
     if code is not None:
         _say(f"Error: {error}")
         return int(code)
+    if refused := refusal(error):
+        _say(f"Error: {refused}")
+        return InputError.exit_code
     text = " ".join(str(error).split()) or "no message"
     _say(f"Error: {type(error).__name__}: {text[:300]} (run again with --debug for the traceback)")
     return 1

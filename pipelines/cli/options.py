@@ -17,8 +17,10 @@ from click.core import ParameterSource
 
 from db.redact import redact, redact_text
 from pipelines.runs.launch import launch
+from pipelines.runs.progress import speaks_unicode
 from recovery.errors import InputError
 from recovery.launch_env import launched
+from recovery.named_paths import expanded
 from recovery.printable import printable, printable_json
 from recovery.seeds import MOST_SEED
 
@@ -46,7 +48,7 @@ class Session:
     @property
     def place(self) -> Path:
         """The home: as named, else in the current folder."""
-        return Path(self.home or DEFAULT_HOME).expanduser()  # --home=~/work reaches this unexpanded
+        return expanded(self.home or DEFAULT_HOME)  # --home=~/work reaches this unexpanded
 
     def workspace(self, *, create: bool = False, docs: Path | None = None) -> Workspace:
         """Open the home; make it only for a command that sets one up, so that a mistyped name leaves nothing.
@@ -81,7 +83,8 @@ class Session:
         """Print one JSON document, or text for a person, without secrets."""
         self.end_line()
         if self.json:
-            document = json.dumps(finite(redact(data)), indent=2, ensure_ascii=False, default=str)
+            shown = finite(redact(data))
+            document = json.dumps(shown, indent=2, ensure_ascii=not speaks_unicode(sys.stdout), default=str)
             click.echo(printable_json(document))
         else:
             click.echo(printable(redact_text(human() if callable(human) else human)))
@@ -200,8 +203,7 @@ class Place(click.Path[Path]):
     ) -> Path:
         if not os.fspath(value).strip():
             self.fail("it is blank: name a folder or a file", param, ctx)
-        place = os.path.expanduser(value)  # noqa: PTH111 - Path's own fails where it does not know the user
-        return super().convert(place, param, ctx)
+        return super().convert(expanded(value), param, ctx)
 
 
 def documents(text: str, *, required: bool = False) -> Callable[[F], F]:

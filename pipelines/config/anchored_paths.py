@@ -9,6 +9,7 @@ from typing import Any
 
 from pipelines.config.overrides import flattened
 from pipelines.config.settings import Config
+from recovery.named_paths import expanded
 
 FILES = (  # settings that may name a file or a folder
     "model.path",
@@ -55,7 +56,7 @@ def anchored_source(value: str, folder: Path) -> str:
     """Make absolute what can only be a path or exists as one; keep a hub id, a text, a built-in name, and a
     blank, which would name the folder."""
     if value.startswith(OF_USER):
-        return str(Path(value).expanduser())
+        return str(expanded(value))
     if value.startswith(("./", "../")):
         return str(folder / value)
     module, colon, function = value.rpartition(":")

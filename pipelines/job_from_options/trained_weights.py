@@ -16,6 +16,7 @@ from pipelines.machine.fitting import fitted_here
 from pipelines.merge import require_mergeable
 from recovery.command_line import command
 from recovery.errors import InputError
+from recovery.named_paths import expanded
 
 if TYPE_CHECKING:
     from pipelines.config.settings import Config
@@ -33,7 +34,7 @@ def require_registered(ws: Workspace) -> None:
     registered = clean.config
     model, asked = registered.get("model", named.path), registered.get("asked", named.revision)
     if named.path != model:
-        if not _holds(Path(named.path).expanduser(), clean):
+        if not _holds(expanded(named.path), clean):
             raise _other(ws, "path", named.path, model)
     elif named.revision not in (asked, registered.get("revision")):
         raise _other(ws, "revision", named.revision, asked)

@@ -12,17 +12,29 @@ from typing import Any
 from pipelines.config.home_settings import of_home
 from pipelines.config.settings import CONFIG_NAME, read
 from pipelines.machine.foreign_packages import shared_names
-from recovery.errors import InputError
+from pipelines.machine.needed_packages import distribution, unfit_versions, wanted
+from recovery.errors import InputError, first_line
+from recovery.extras import pip_install
+from recovery.named_paths import why_closed
 from recovery.storage.atomic_dirs import nearest
 
 FREE_GIB = 2
+UNKNOWN = "not checked: torch is missing or broken"
 
 
 def examine(home: Path, db_url: str | None) -> list[dict[str, Any]]:
     """Return one row per check: name, ok, needed, detail, remedy."""
-    packages = map(_package, ("transformers", "peft", "accelerate", "lm_eval"))
-    of_home = [_disk(home), _settings(home), _database(home, db_url)]
-    return [_torch(), _kernels(), *packages, _names(), _vllm(), *of_home]
+    torch = _torch()
+    packages = [_package(name, torch["ok"]) for name in ("transformers", "peft", "accelerate", "lm_eval")]
+    environment = [torch, _kernels(torch["ok"]), *packages, _versions(), _names(), _vllm()]
+    return [*environment, *_of_home(home, db_url)]
+
+
+def _of_home(home: Path, db_url: str | None) -> list[dict[str, Any]]:
+    if closed := why_closed(home / CONFIG_NAME):
+        remedy = "change its rights or those of the folders above it, or choose another --home"
+        return [_row(name, False, closed, remedy) for name in ("home", "settings", "database")]
+    return [_disk(home), _settings(home), _database(home, db_url)]
 
 
 def _row(name: str, ok: bool, detail: str, remedy: str = "", needed: bool = True) -> dict[str, Any]:
@@ -32,27 +44,49 @@ def _row(name: str, ok: bool, detail: str, remedy: str = "", needed: bool = True
 def _torch() -> dict[str, Any]:
     try:
         import torch
-    except ImportError as error:
-        return _row("torch", False, str(error), "install torch 2.13")
-    where = f"CPU, {torch.get_num_threads()} threads"
-    if torch.cuda.is_available():
-        where = torch.cuda.get_device_name(0)
-    return _row("torch", True, f"{torch.__version__} on {where}")
+
+        where = f"CPU, {torch.get_num_threads()} threads"
+        if torch.cuda.is_available():
+            where = torch.cuda.get_device_name(0)
+        return _row("torch", True, f"{torch.__version__} on {where}")
+    except Exception as error:  # noqa: BLE001 - a broken build raises anything, as where a library is missing
+        return _broken("torch", error)
 
 
-def _kernels() -> dict[str, Any]:
+def _broken(package: str, error: Exception) -> dict[str, Any]:
+    """Return the row of a package that is absent, or is there and cannot be imported."""
+    absent = isinstance(error, ModuleNotFoundError) and error.name == package
+    detail = "not installed" if absent else f"cannot be imported: {first_line(error)[:200]}"
+    again = () if absent else ("--force-reinstall", "--no-deps")
+    remedy = f"run `{pip_install(*again, wanted(distribution(package)))}`"
+    return _row(package, False, detail, remedy)
+
+
+def _kernels(has_torch: bool) -> dict[str, Any]:
+    if not has_torch:
+        return _row("kernels", False, UNKNOWN, needed=False)
     from recovery.forward.fast_path import fast_path
 
     ready, detail = fast_path().status()
     return _row("kernels", ready, detail, needed=False)
 
 
-def _package(name: str) -> dict[str, Any]:
+def _package(name: str, has_torch: bool) -> dict[str, Any]:
+    if not has_torch:  # it imports torch too, and would fail with the same words
+        return _row(name, False, UNKNOWN, needed=False)
     try:
         module = importlib.import_module(name)
-    except ImportError as error:
-        return _row(name, False, str(error), f"install {name.replace('_', '-')}")
+    except Exception as error:  # noqa: BLE001 - as for torch
+        return _broken(name, error)
     return _row(name, True, str(getattr(module, "__version__", "there")))
+
+
+def _versions() -> dict[str, Any]:
+    """Return whether the packages that are needed are installed in versions that this project takes."""
+    wrong = unfit_versions()
+    remedy = f"run `{pip_install(*map(wanted, wrong))}`" if wrong else ""
+    detail = "; ".join(f"{name} {said}" for name, said in wrong.items())
+    return _row("versions", not wrong, detail or "as needed", remedy)
 
 
 def _names() -> dict[str, Any]:
@@ -88,7 +122,9 @@ def _of_cycle(home: Path) -> tuple[int, int]:
         from pipelines.machine import disk_space
 
         return disk_space.of_cycle(of_home(home, implicit=False))
-    except (ImportError, InputError, ValueError):  # no torch, no settings, or a model's name that is none
+    except (InputError, ValueError):  # no settings, or a model's name that is none
+        return 0, 0
+    except (ImportError, OSError):  # no torch, or a broken one: its own row says so
         return 0, 0
 
 

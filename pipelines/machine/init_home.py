@@ -17,6 +17,7 @@ from pipelines.microworld.shipped_model import MICROWORLD, place_of
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.memory import GIB, main_memory
+from recovery.named_paths import expanded
 
 if TYPE_CHECKING:
     from pipelines.config.sections.model import ModelConfig
@@ -119,7 +120,7 @@ def as_seen_from_here(model: str) -> str:
 
     if not model.strip():
         raise InputError("--model: give a model's directory, a GGUF file or a hub id")
-    return str(Path(model).expanduser().absolute()) if names_a_place(model) else model
+    return str(expanded(model).absolute()) if names_a_place(model) else model
 
 
 def _require_model(model: str | None, preset: str | None) -> None:

@@ -12,6 +12,7 @@ from recovery.command_line import command
 from recovery.errors import InputError
 from recovery.launch_env import machines
 from recovery.loopback import is_loopback
+from recovery.named_paths import expanded
 
 NOTE = "database.url"  # in a home whose database lies elsewhere
 
@@ -117,7 +118,7 @@ def replace_note(home: Path, db_url: str, db: Database) -> bool:
 def _note(home: Path, db_url: str) -> None:
     """Note a home's database as it was named, readable by its owner alone, as a URL may hold a password."""
     # A path stays one through a link, as that may point to another disk later.
-    place = file_of(db_url) or db_url if "://" in db_url else Path(db_url).expanduser().absolute()
+    place = file_of(db_url) or db_url if "://" in db_url else expanded(db_url).absolute()
     kept = home / NOTE
     # "w": a kill may have left the file empty.
     with open(kept, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as noted:

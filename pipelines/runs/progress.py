@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
@@ -87,6 +88,17 @@ def write(text: str, stream: TextIO | None) -> bool:
             _discard(stream)
         return False
     return True
+
+
+def speaks_unicode(stream: TextIO | None) -> bool:
+    """Return whether a stream can take every character."""
+    return (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "").startswith("utf")
+
+
+def take_any_character(stream: TextIO | None) -> None:
+    """Let a stream write characters that its encoding lacks as their code points, such as \\u2265."""
+    if isinstance(stream, TextIOWrapper) and not speaks_unicode(stream):
+        stream.reconfigure(errors="backslashreplace")
 
 
 def _discard(stream: TextIO) -> None:

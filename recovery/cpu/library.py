@@ -13,6 +13,7 @@ import logging
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -54,7 +55,7 @@ def _found() -> tuple[Any, str]:
     if openmp is None:
         return None, "PyTorch's OpenMP library is not GNU's, or cannot be told from others in this process"
     try:
-        return _kernels(str(Path(compiler).absolute()), openmp), ""
+        return _kernels(compiler, openmp), ""
     except subprocess.SubprocessError as error:
         log.info("cpu: kernels not compiled, PyTorch computes everything (%s)", error)
         return None, f"`cc` could not compile them: {_short(error)}"
@@ -69,7 +70,7 @@ def _short(error: Exception) -> str:
     return " ".join(said.split())[-200:]  # a compiler's last words tell most
 
 
-def _kernels(compiler: str, openmp: str) -> Any:
+def _kernels(compiler: list[str], openmp: str) -> Any:
     """Load the library, with the types of its functions' parameters as their source declares them."""
     kernels = _loaded(_compiled(compiler, openmp)) or ctypes.CDLL(str(_compiled(compiler, openmp)))
     for name, parameters in EXPORTED.findall("".join(map(_text, SOURCES))):
@@ -107,8 +108,14 @@ def _loaded(path: Path) -> Any:
         return None
 
 
-def _compiler() -> str | None:
-    return shutil.which(os.environ.get("CC", "cc"))
+def _compiler() -> list[str] | None:
+    """Return the command that compiles: `$CC`, which may be several words (`ccache gcc`), else `cc`."""
+    try:
+        program, *options = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    except ValueError:  # a quotation mark without its partner
+        return None
+    found = shutil.which(program)
+    return [str(Path(found).absolute()), *options] if found else None
 
 
 def _argument_types(parameters: str) -> list[Any]:
@@ -130,22 +137,24 @@ def _openmp() -> str | None:
     return candidates.pop() if len(candidates) == 1 else None
 
 
-def _compiled(compiler: str, openmp: str) -> Path:
+def _compiled(compiler: list[str], openmp: str) -> Path:
     """Return the library of this source, compiler and processor; the first process compiles it."""
-    version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=TIMEOUT).stdout
-    key = hashlib.sha256(version + f"{_flags()}{openmp}{processor()}".encode())
+    version = subprocess.run(
+        [*compiler, "--version"], capture_output=True, check=True, timeout=TIMEOUT
+    ).stdout
+    key = hashlib.sha256(version + f"{compiler[1:]}{_flags()}{openmp}{processor()}".encode())
     for source in SOURCES:
         key.update(_text(source).encode())
     ready = _folder() / f"native-{key.hexdigest()[:24]}.so"
     if not ready.exists():
         with tempfile.TemporaryDirectory(dir=ready.parent) as folder:
             made = Path(folder) / "native.so"
-            compiled = [compiler, *_flags(), "-fPIC", "-c"]
+            compiled = [*compiler, *_flags(), "-fPIC", "-c"]
             sources = [source for source in SOURCES if source.suffix == ".c"]
             with ThreadPoolExecutor() as pool:  # a compiler for each file: the first use waits for it
                 list(pool.map(lambda source: _run([*compiled, str(source)], folder), sources))
             objects = map(str, sorted(Path(folder).glob("*.o")))
-            _run([compiler, "-shared", *objects, openmp, "-lm", "-o", str(made)], folder)
+            _run([*compiler, "-shared", *objects, openmp, "-lm", "-o", str(made)], folder)
             made.replace(ready)
     return ready
 
@@ -159,20 +168,28 @@ def _text(source: Path) -> str:
 
 
 def _run(command: list[str], folder: str) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT)
+    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=TIMEOUT)
     if done.returncode:
-        raise subprocess.SubprocessError(f"{command[0]}: {done.stderr.strip()[-300:]}")
+        raise subprocess.SubprocessError(
+            f"{command[0]}: {done.stderr.decode(errors='replace').strip()[-300:]}"
+        )
 
 
 def _folder() -> Path:
     """Return a folder that only this user can write to: code is run from it."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(base) / "recover"
+    folder = _cache() / "recover"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
     if status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise OSError(f"{folder} can be written to by others: let XDG_CACHE_HOME name another folder")
     return folder
+
+
+def _cache() -> Path:
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError as error:  # no HOME, and a user whom the system does not know, as in a container
+        raise OSError("there is no home folder: let XDG_CACHE_HOME name one for what is compiled") from error
 
 
 def processor() -> str:

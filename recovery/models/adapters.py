@@ -14,6 +14,7 @@ import torch
 from recovery.errors import InputError
 from recovery.forward.hidden_states import embedding_weights, is_adapter, unwrap
 from recovery.models.hub import explained
+from recovery.named_paths import expanded
 from recovery.storage.weights_hash import tensor_slots
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def add_lora(chat: ChatModel, spec: LoraSpec) -> ChatModel:
     with torch.random.fork_rng(devices=cuda), explained(chat.path, "lora"):
         torch.manual_seed(spec.seed)
         model = with_adapter(chat.model, spec)
-    local = Path(chat.path).expanduser()
+    local = expanded(chat.path)
     config = model.peft_config["default"]
     config.base_model_name_or_path = str(local.absolute()) if local.exists() else chat.path
     config.revision = chat.revision

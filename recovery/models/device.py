@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Literal
 
 import torch
 
 from recovery.errors import InputError
-from recovery.launch_env import launched_here
+from recovery.launch_env import launched_here, local_rank
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -20,7 +19,7 @@ def pick_device(name: str = "auto") -> torch.device:
     """
     if name == "auto":
         require_gpus()
-        name = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+        name = f"cuda:{local_rank()}" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError as error:

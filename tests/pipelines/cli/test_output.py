@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -108,3 +110,23 @@ def test_a_signal_is_an_error_unless_the_first_process_has_ended_by_itself(
 ) -> None:
     with pytest.raises(RecoverError, match=said):
         launch._outcome(codes, None)
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "ascii"])
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_any_encoding_of_standard_output_takes_any_text(
+    tmp_path: Path, encoding: str, form: list[str]
+) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "a.txt").write_text("Sizes ≥ 3 and a smile 😀 in Łódź.\n" * 9, encoding="utf-8")
+    program = "from pipelines.cli import main; main()"
+    words = ["-q", "--home", str(tmp_path / "home"), *form, "corpus", str(docs)]
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    if form:
+        assert "😀" in json.dumps(json.loads(ran.stdout), ensure_ascii=False)

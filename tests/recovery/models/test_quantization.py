@@ -57,7 +57,7 @@ def test_without_the_package_one_line_says_what_to_install(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
-        InputError, match=r"needs bitsandbytes; in the checkout: \.venv/bin/pip .*'\.\[qlora\]'"
+        InputError, match=r"needs bitsandbytes; in the checkout: .*python\S* -m pip .*'\.\[qlora\]'"
     ):
         loading.load(ModelSpec(str(base), quantize="nf4"))
 
