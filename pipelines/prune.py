@@ -100,22 +100,44 @@ def _is_at_work(ws: Workspace, run: Row) -> bool:
 
 
 def _holding(ws: Workspace, cycles: int) -> list[Row]:
-    """Return the unfinished runs that no process works on, with the bytes that giving each up frees."""
+    """Return the unfinished runs that no process works on, with the bytes that giving each up frees, and
+    those of the further checkpoints that it needs and only unfinished runs do."""
     makers = {row["run_id"] for row in queries.checkpoints(ws.tracker.db, limit=None)}
+    waiting = [run for run in queries.unfinished_runs(ws.tracker.db) if not _is_at_work(ws, run)]
+    theirs = {run["id"]: _own(ws, run) for run in waiting}
+    kept = _only_theirs(ws, [stage for own in theirs.values() for stage in own], cycles)
     found: list[Row] = []
-    for run in queries.unfinished_runs(ws.tracker.db):
-        held = 0 if _is_at_work(ws, run) else _held(ws, _own(ws, run), cycles, makers)
-        if held:
+    for run in waiting:
+        own = theirs[run["id"]]
+        states, its = _held(ws, own, cycles, makers)
+        held = states + sum(row["bytes"] for row in its)
+        further = sum(row["bytes"] for row in _needed_by(own, kept) if row not in its)
+        if held or further:
             named = {name: run[name] for name in ("status", "started_at")}
-            found.append({"run": run["id"], **named, "bytes": held})
+            found.append({"run": run["id"], **named, "bytes": held, "further": further})
     return found
 
 
-def _held(ws: Workspace, own: list[Row], cycles: int, makers: Collection[str]) -> int:
-    """Return the bytes of the states of a run and its stages, and of the checkpoints that only they need."""
+def _only_theirs(ws: Workspace, own: list[Row], cycles: int) -> list[Row]:
+    """Return the checkpoints that nothing would need if all of these unfinished runs were given up."""
+    now = {row["id"] for row in _spare(ws, cycles)[0]}
+    then = _spare(ws, cycles, given_up={stage["id"] for stage in own})[0] if own else []
+    return [row for row in then if row["id"] not in now]
+
+
+def _needed_by(own: list[Row], kept: list[Row]) -> list[Row]:
+    """Return those of some checkpoints that a run or its stages have made or name."""
+    makers = {stage["id"] for stage in own}
+    named = _named_in([[stage["config"], stage["result"]] for stage in own], kept)
+    return [row for row in kept if row["run_id"] in makers or row["id"] in named]
+
+
+def _held(ws: Workspace, own: list[Row], cycles: int, makers: Collection[str]) -> tuple[int, list[Row]]:
+    """Return the bytes of the states of a run and its stages, and the checkpoints of theirs that nothing
+    else needs."""
     made_any = any(stage["id"] in makers for stage in own)  # else there is nothing to look up
     its = _of_its_own(ws, own, cycles)[0] if made_any else []
-    return sum(map(atomic_dirs.bytes_of, states_of(ws, own))) + sum(row["bytes"] for row in its)
+    return sum(map(atomic_dirs.bytes_of, states_of(ws, own))), its
 
 
 def _spare(ws: Workspace, cycles: int, given_up: Collection[str] = ()) -> tuple[list[Row], int]:

@@ -25,6 +25,8 @@ from db.schema import (
 from db.session import Database
 
 LONGEST_LINE = 10_000  # bound on ancestors, should the rows contain a loop
+IN_USE = ("approve", "accepted")  # reviews and verdicts by which a cycle's model is in use
+DECISION = sa.func.coalesce(Review.decision, Cycle.status)  # of a cycle, joined with its newest review
 SHORTEST_BEGINNING = 4  # characters of an id that name it: a shorter one may be the number of a cycle
 
 
@@ -113,14 +115,11 @@ def cycles_behind(database: Database, checkpoint_id: str) -> dict[int, Row]:
 def used_cycles_outside(database: Database, checkpoint_id: str) -> list[int]:
     """Return the accepted or approved cycles whose models a checkpoint neither is nor descends from."""
     ids = sa.select(_line(checkpoint_id).c.id)
-    of_cycle = (Review.project == Cycle.project) & (Review.cycle == Cycle.number)
-    newest = of_cycle & Review.id.in_(_deciding_reviews(database.project))
-    query = sa.select(Cycle.number).join(Review, newest, isouter=True)
-    query = query.where(
-        Cycle.project == database.project,
+    made = _decided(database.project, sa.select(Cycle.number))
+    query = made.where(
         Cycle.recovered_id.not_in(ids),
         Cycle.midtrained_id.not_in(ids),
-        sa.func.coalesce(Review.decision, Cycle.status).in_(("approve", "accepted")),
+        DECISION.in_(IN_USE),
     )
     return [row["number"] for row in rows_of(database, query.order_by(Cycle.number))]
 
@@ -171,25 +170,43 @@ def before_current(asking: sa.Connection | Session, project: str, current: str |
     )
     mine = sa.select(AliasMove.checkpoint_id).join(CheckpointPlace, here).where(AliasMove.project == project)
     targets = asking.scalars(mine.where(AliasMove.name == "current").order_by(AliasMove.id.desc()))
-    refused = {current, *_refused(asking, project)}
+    refused = {current, *refused_models(asking, project)}
     return next((target for target in targets if target not in refused), None)
 
 
 def is_behind_current(asking: sa.Connection | Session, project: str, checkpoint_id: str) -> bool:
     """Return whether the model in use, if no review refuses it, descends from a checkpoint."""
     current = current_of(asking, project)
-    if current in (None, checkpoint_id) or current in _refused(asking, project):
+    if current in (None, checkpoint_id) or current in refused_models(asking, project):
         return False
     line = _line(str(current))
     return asking.scalar(sa.select(line.c.id).where(line.c.id == checkpoint_id)) is not None
 
 
-def _refused(asking: sa.Connection | Session, project: str) -> set[str | None]:
-    """Return the models of the cycles whose newest review that decides refuses them."""
-    of_cycle = (Cycle.project == Review.project) & (Cycle.number == Review.cycle)
-    query = sa.select(Cycle.recovered_id).join(Review, of_cycle)
-    decided = Review.id.in_(_deciding_reviews(project)), Review.decision == "reject"
-    return set(asking.scalars(query.where(*decided)))
+def refused_models(asking: sa.Connection | Session, project: str) -> set[str | None]:
+    """Return the models of the cycles whose newest review that decides refuses them, but none that another
+    cycle, accepted or approved, has made too: equal weights are one checkpoint."""
+    decided = asking.execute(_decided(project, sa.select(Cycle.recovered_id)))
+    rejected: set[str | None] = set()
+    used: set[str | None] = set()
+    for model, decision in decided:
+        if decision == "reject":
+            rejected.add(model)
+        elif decision in IN_USE:
+            used.add(model)
+    return rejected - used
+
+
+def _decided(project: str, query: sa.Select[Any]) -> sa.Select[Any]:
+    """Add to a query of a project's cycles what decides of each: its newest review that decides, or without
+    one its verdict."""
+    of_cycle = (Review.project == Cycle.project) & (Review.cycle == Cycle.number)
+    newest = of_cycle & Review.id.in_(_deciding_reviews(project))
+    return (
+        query.add_columns(DECISION.label("decision"))
+        .join(Review, newest, isouter=True)
+        .where(Cycle.project == project)
+    )
 
 
 def _deciding_reviews(project: str) -> sa.Select[Any]:

@@ -9,7 +9,7 @@ from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from db.errors import BadRequest, NotFound
-from db.reads.checkpoints import before_current, is_behind_current
+from db.reads.checkpoints import before_current, is_behind_current, refused_models
 from db.schema import (
     DECIDING,
     DEFAULT_PROJECT,
@@ -173,9 +173,13 @@ def _lock_decisions(session: Session, project: str) -> None:
 
 
 def _take_out_of_use(session: Session, cycle: Cycle) -> None:
-    """Move `current` from a refused model back to its newest earlier target that is here and not refused."""
+    """Move `current` from a refused model back to its newest earlier target that is here and not refused.
+
+    It stays where another cycle in use has made the same model."""
     current = session.get(Alias, (cycle.project, "current"))
     if current is None or current.checkpoint_id != cycle.recovered_id:
+        return
+    if current.checkpoint_id not in refused_models(session, cycle.project):
         return
     earlier = before_current(session, cycle.project, current.checkpoint_id)
     if earlier is not None:

@@ -70,7 +70,7 @@ SECTIONS = {
         "dashboard": "records",
         "export": "records",
         "query": "records",
-        "prune": "records",
+        "prune": "prune",
         "methods": "records",
     },
 }

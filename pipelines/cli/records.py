@@ -1,4 +1,4 @@
-"""ls, show, export, report, query, methods, dashboard, prune: read what is recorded, drop what is spare."""
+"""ls, show, export, report, query, methods, dashboard: read what is recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import click
 
 from pipelines.cli import options as common
 from pipelines.cli.options import Session, finite, shared, state_words, table
-from recovery.command_line import command
 from recovery.errors import InputError
 from recovery.printable import printable
 
@@ -200,81 +199,6 @@ def query_command(session: Session, sql: str) -> None:
     with session.workspace() as ws:
         rows = redact(queries.select(ws.tracker.db, sql))
         session.show(rows, lambda: table(rows))
-
-
-@click.command("prune")
-@click.option(
-    "--cycles",
-    default=2,
-    show_default=True,
-    type=click.IntRange(0),
-    metavar="N",
-    help="keep the checkpoints of the newest N cycles that have a recovered model",
-)
-@click.option("--run", metavar="RUN", help="give up this unfinished run, its states and what only it needs")
-@click.option("--yes", is_flag=True, help="remove the files; without it they are only listed")
-@shared
-@click.pass_obj
-def prune_command(session: Session, cycles: int, run: str | None, yes: bool) -> None:
-    """List or remove the checkpoints that nothing needs.
-
-    Kept are the checkpoints of the newest cycles, those that an alias such as base or current or a route in
-    recover.yaml names, all in the result of the newest of each stage that was run by itself, and those of
-    runs that may be resumed. What is recorded of the others stays: scores, samples, lineage. Unfinished runs
-    are named with what they alone need; --run gives one up, after which nothing resumes it.
-
-    \b
-    recover prune
-    recover prune --yes
-    """
-    from pipelines.prune import prune
-
-    with session.workspace() as ws:
-        found = prune(ws, cycles=cycles, remove=yes, run=run)
-        session.show(found, lambda: given_up_text(found) if run else prune_text(found, ws.named_home))
-
-
-def prune_text(found: dict[str, Any], home: Path | None = None) -> str:
-    """Format what was or would be removed, with the disk that this frees, and what unfinished runs hold."""
-    return "\n\n".join([_checkpoints_text(found), *_holding_text(found["unfinished"], home)])
-
-
-def _checkpoints_text(found: dict[str, Any]) -> str:
-    count = len(found["checkpoints"])
-    if not count:
-        return f"nothing to remove: all {found['kept']} checkpoints are needed"
-    said = f"{_mib(found)} MiB in {count} of {count + found['kept']} checkpoints"
-    said = f"removed {said}" if found["removed"] else f"{said}; add --yes to remove these files"
-    return f"{_sizes(found['checkpoints'], 'id', 'what')}\n{said}"
-
-
-def _holding_text(unfinished: list[dict[str, Any]], home: Path | None) -> list[str]:
-    """Name the unfinished runs with what each holds, and how to go on with one or to give it up."""
-    if not unfinished:
-        return []
-    onward, away = command(home, "resume", "RUN"), command(home, "prune", "--run", "RUN", "--yes")
-    ways = f"`{onward}` goes on with it, `{away}` gives it up"
-    rows = _sizes(unfinished, "run", "status", "started_at")
-    return [f"held by unfinished runs, as training states and checkpoints of their own ({ways}):\n{rows}"]
-
-
-def given_up_text(found: dict[str, Any]) -> str:
-    """Format what was or would be removed of an unfinished run."""
-    count = len(found["checkpoints"])
-    rows = [_sizes(found["checkpoints"], "id", "what")] if count else []
-    its = f"{found['run']}: {_mib({'bytes': found['states']})} MiB of training states"
-    its += f", and {count} of its checkpoints, {_mib(found)} MiB in all" if count else ""
-    if found["removed"]:
-        return "\n".join([*rows, f"{its}, removed: the run is given up"])
-    return "\n".join([*rows, f"{its}; add --yes to remove them, after which nothing resumes the run"])
-
-
-def _sizes(rows: list[dict[str, Any]], *columns: str) -> str:
-    return table([row | {"MiB": _mib(row)} for row in rows], [*columns, "MiB"])
-
-
-def _mib(row: dict[str, Any]) -> str:
-    return f"{row['bytes'] / 2**20:,.1f}"
 
 
 @click.command("methods")

@@ -393,6 +393,31 @@ def record_line(tracker: Tracker, starts: list[str]) -> None:
         tracker.set_alias("current", made[1])
 
 
+def test_a_model_that_another_cycle_in_use_has_made_too_stays_current(tracker: Tracker) -> None:
+    """Equal weights are one checkpoint: two attempts from the same start may end in one."""
+    record_line(tracker, ["clean0", "rec1"])
+    again = tracker.start_run("cycle", key="again").id
+    tracker.record_cycle(again, midtrained_id="mid2", recovered_id="rec2", status="accepted")
+    later = record_later_cycle(tracker, "rec2")
+    tracker.add_review(2, "reject", "the older attempt", "ada")
+    tracker.add_review(later, "reject", "", "ada")
+    assert queries.resolve(tracker.db, "current") == "rec2"  # falls back to it, as cycle 3 has it in use
+    tracker.add_review(2, "needs-work", "a note", "ada")
+    tracker.add_review(2, "reject", "once more", "ada")
+    assert queries.resolve(tracker.db, "current") == "rec2"
+    tracker.add_review(3, "reject", "the newer attempt as well", "ada")
+    assert queries.resolve(tracker.db, "current") == "rec1"
+
+
+def record_later_cycle(tracker: Tracker, before: str) -> int:
+    """Record an accepted cycle behind a checkpoint, whose model becomes current; return its number."""
+    tracker.record_checkpoint("later", path="/c/later", kind="full", sha256="later", parent=before)
+    run = tracker.start_run("cycle", key="later").id
+    number = tracker.record_cycle(run, midtrained_id="later", recovered_id="later", status="accepted")
+    tracker.set_alias("current", "later")
+    return int(number)
+
+
 def test_an_approval_of_a_cycle_behind_current_only_lifts_its_rejection(tracker: Tracker) -> None:
     record_line(tracker, ["clean0", "rec1", "rec2"])
     tracker.add_review(2, "reject", "by mistake", "ada")
@@ -430,7 +455,7 @@ def test_decisions_at_once_leave_no_refused_model_in_use(
         record_cycle(tracker, {})
         tracker.set_alias("current", f"rec{number}")
     other = threading.Thread(target=tracker.add_review, args=(2, "reject", "", "bob"))
-    refused = checkpoints._refused
+    refused = checkpoints.refused_models
 
     def meanwhile(session: Session, project: str) -> set[str | None]:
         found = refused(session, project)
@@ -439,7 +464,7 @@ def test_decisions_at_once_leave_no_refused_model_in_use(
             other.join(1.0)  # it ends, or waits for this one to end
         return found
 
-    monkeypatch.setattr(checkpoints, "_refused", meanwhile)
+    monkeypatch.setattr(checkpoints, "refused_models", meanwhile)
     tracker.add_review(3, "reject", "", "ada")
     other.join()
     assert queries.resolve(tracker.db, "current") == "rec1"

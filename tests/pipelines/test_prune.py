@@ -11,7 +11,7 @@ import pytest
 from db.errors import BadRequest
 from db.reads import queries
 from pipelines.cli.cycle_text import cycle_text
-from pipelines.cli.records import given_up_text, prune_text
+from pipelines.cli.prune import given_up_text, prune_text
 from pipelines.cycle import cycle
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.prune import prune
@@ -269,6 +269,21 @@ def test_an_unfinished_run_without_a_state_is_named_with_the_checkpoints_that_on
     assert f"{search}  stopped" in prune_text(found)
     prune(ws, run=search, remove=True)
     assert there(ws) == {ws.clean().id, mixtures[0]} and prune(ws)["unfinished"] == []
+
+
+def test_unfinished_runs_that_together_keep_a_model_are_all_named(ws: Workspace) -> None:
+    """None of them alone keeps it, and none has made it."""
+    kept = published(ws, "named by two runs")
+    runs = [ws.tracker.start_run("eval", key=key, config={"checkpoint": kept}).id for key in "ab"]
+    for run in runs:
+        ws.tracker.stop_run(run, "interrupted")
+    size = ws.store.size(kept)
+    named = {row["run"]: (row["bytes"], row["further"]) for row in prune(ws)["unfinished"]}
+    assert named == dict.fromkeys(runs, (0, size))
+    assert all(run in prune_text(prune(ws)) for run in runs)
+    for run in runs:
+        prune(ws, run=run, remove=True)
+    assert [row["id"] for row in prune(ws)["checkpoints"]] == [kept]
 
 
 def test_stages_that_had_ended_before_their_run_is_given_up_keep_when(

@@ -1,0 +1,91 @@
+"""prune: list or remove what nothing needs any more, and give up an unfinished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pipelines.cli.options import Session, shared, table
+from recovery.command_line import command
+
+HOLDING = ["run", "status", "started_at"]
+
+
+@click.command("prune")
+@click.option(
+    "--cycles",
+    default=2,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="keep the checkpoints of the newest N cycles that have a recovered model",
+)
+@click.option("--run", metavar="RUN", help="give up this unfinished run, its states and what only it needs")
+@click.option("--yes", is_flag=True, help="remove the files; without it they are only listed")
+@shared
+@click.pass_obj
+def prune_command(session: Session, cycles: int, run: str | None, yes: bool) -> None:
+    """List or remove the checkpoints that nothing needs.
+
+    Kept are the checkpoints of the newest cycles, those that an alias such as base or current or a route in
+    recover.yaml names, all in the result of the newest of each stage that was run by itself, and those of
+    runs that may be resumed. What is recorded of the others stays: scores, samples, lineage. Unfinished runs
+    are named with what they alone need; --run gives one up, after which nothing resumes it.
+
+    \b
+    recover prune
+    recover prune --yes
+    """
+    from pipelines.prune import prune
+
+    with session.workspace() as ws:
+        found = prune(ws, cycles=cycles, remove=yes, run=run)
+        session.show(found, lambda: given_up_text(found) if run else prune_text(found, ws.named_home))
+
+
+def prune_text(found: dict[str, Any], home: Path | None = None) -> str:
+    """Format what was or would be removed, with the disk that this frees, and what unfinished runs hold."""
+    return "\n\n".join([_checkpoints_text(found), *_holding_text(found["unfinished"], home)])
+
+
+def _checkpoints_text(found: dict[str, Any]) -> str:
+    count = len(found["checkpoints"])
+    if not count:
+        return f"nothing to remove: all {found['kept']} checkpoints are needed"
+    said = f"{_mib(found)} MiB in {count} of {count + found['kept']} checkpoints"
+    said = f"removed {said}" if found["removed"] else f"{said}; add --yes to remove these files"
+    return f"{_sizes(found['checkpoints'], 'id', 'what')}\n{said}"
+
+
+def _holding_text(unfinished: list[dict[str, Any]], home: Path | None) -> list[str]:
+    """Name the unfinished runs with what each holds, and how to go on with one or to give it up."""
+    if not unfinished:
+        return []
+    onward, away = command(home, "resume", "RUN"), command(home, "prune", "--run", "RUN", "--yes")
+    ways = f"`{onward}` goes on with it, `{away}` gives it up"
+    rows = [row | {"further MiB": _mib({"bytes": row["further"]})} for row in unfinished]
+    shown = table([row | {"MiB": _mib(row)} for row in rows], [*HOLDING, "MiB", "further MiB"])
+    held = "held by unfinished runs, as training states and checkpoints of their own"
+    further = "further: others that only unfinished runs need, spare once the last of these has ended"
+    return [f"{held} ({ways}; {further}):\n{shown}"]
+
+
+def given_up_text(found: dict[str, Any]) -> str:
+    """Format what was or would be removed of an unfinished run."""
+    count = len(found["checkpoints"])
+    rows = [_sizes(found["checkpoints"], "id", "what")] if count else []
+    its = f"{found['run']}: {_mib({'bytes': found['states']})} MiB of training states"
+    its += f", and {count} of its checkpoints, {_mib(found)} MiB in all" if count else ""
+    if found["removed"]:
+        return "\n".join([*rows, f"{its}, removed: the run is given up"])
+    return "\n".join([*rows, f"{its}; add --yes to remove them, after which nothing resumes the run"])
+
+
+def _sizes(rows: list[dict[str, Any]], *columns: str) -> str:
+    return table([row | {"MiB": _mib(row)} for row in rows], [*columns, "MiB"])
+
+
+def _mib(row: dict[str, Any]) -> str:
+    return f"{row['bytes'] / 2**20:,.1f}"
