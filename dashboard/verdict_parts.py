@@ -49,8 +49,10 @@ def why_unmeasured(name: str, axis: Row | None, cycle: Row) -> str:
 
 def needed(axis: Row) -> str:
     """Say how many prompts would decide a claim that too few leave open: of all kinds together."""
-    if axis["outcome"] != "underpowered" or not axis.get("needed_n"):
+    if axis["outcome"] != "underpowered":
         return ""
+    if not axis.get("needed_n"):
+        return "No number of prompts decides a difference so near the margin."
     in_all = " in all" if "kind" in _details(axis) else ""
     return f"It would take {axis['needed_n']:,} prompts{in_all} to tell."
 

@@ -14,7 +14,7 @@ from evals.families.measures import SHARE, measure_of
 from evals.families.table import FAMILIES
 from evals.knowledge import BESIDE
 from evals.probes import OLD, UPDATES
-from evals.scores import Item, asked, bound_in_points, prompts_for, samples_of
+from evals.scores import Item, asked, bound_in_points, enough_in_words, prompts_for, samples_of
 from evals.verdict import EVERY_AXIS, margins_of
 
 ALPHA = 0.05
@@ -105,8 +105,8 @@ def claim(row: Row) -> str:
     if result["outcome"] == "failed":
         upper = f"one-sided 95 % upper bound {bound_in_points(result['upper_bound'], result['margin'])}"
         return f"b is more than {margin} worse ({upper})"
-    needed = f"{result['needed_n']:,}" if result["needed_n"] else "more"
-    return f"undecided whether b is at most {margin} worse: that takes about {needed} prompts ({lower})"
+    enough = enough_in_words(result["needed_n"])
+    return f"undecided whether b is at most {margin} worse: {enough} ({lower})"
 
 
 def sentences(row: Row) -> list[str]:

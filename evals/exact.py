@@ -16,14 +16,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-from recovery.errors import InputError
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _NUISANCE_ALPHA = 5e-4
 _TAIL = 1e-10
-MOST_PAIRS = 10_000_000  # search limit of needed_pairs
+MOST_PAIRS = 10_000_000  # no number of pairs decides what takes more
 
 
 def tango_score(gained: ArrayLike, lost: ArrayLike, n: int, difference: float) -> Floats:
@@ -96,14 +94,16 @@ def needed_pairs(
     alpha: float = 0.05,
     target: float = 0.8,
     difference: float = 0.0,
-) -> int:
-    """Return the smallest number of pairs that shows non-inferiority with power `target`."""
+) -> int | None:
+    """Return the smallest number of pairs that shows non-inferiority with power `target`.
+
+    None where that takes more than MOST_PAIRS, as where the difference lies on the margin."""
     low, high = 1, 2
     while power(high, discordance, margin, difference, alpha) < target:
         low = high
         high = high * 2
         if high > MOST_PAIRS:
-            raise InputError(f"no number of pairs shows {difference} within a margin of {margin}")
+            return None
     while high - low > 1:
         middle = (low + high) // 2
         enough = power(middle, discordance, margin, difference, alpha) >= target

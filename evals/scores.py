@@ -79,9 +79,18 @@ def samples_of(items: Iterable[tuple[str, str]]) -> int:
     return samples if sampled else 1
 
 
-def prompts_for(answers: int, items: Sequence[Item]) -> int:
+def prompts_for(answers: int | None, items: Sequence[Item]) -> int | None:
     """Return how many prompts give so many answers, where each is answered as often as in these items."""
+    if answers is None:
+        return None
     return ceil(answers / samples_of((item.key, item.prompt) for item in items))
+
+
+def enough_in_words(needed: int | None, what: str = "prompts") -> str:
+    """Say how many prompts or questions would decide an open claim; None: no number would."""
+    if needed is None:
+        return f"no number of {what} decides a difference so near the margin"
+    return f"about {needed:,} {what} would decide"
 
 
 def bound_in_points(bound: float, margin: float) -> str:

@@ -30,7 +30,8 @@ class Claim:
 
     outcome: "passed" (lower bound above -margin), "failed" (upper bound below -margin) or "underpowered".
     `lower_bound` and `upper_bound` are one-sided at level alpha; `p_value` tests difference <= -margin;
-    `gained` and `lost` count items that flipped; `needed_n` pairs decide with a power of 80 %."""
+    `gained` and `lost` count items that flipped; `needed_n` pairs decide with a power of 80 %, None where no
+    number does."""
 
     outcome: str
     difference: float
@@ -41,7 +42,7 @@ class Claim:
     lost: int
     n: int
     p_value: float
-    needed_n: int
+    needed_n: int | None
     alpha: float
 
 
@@ -130,7 +131,7 @@ def _claim(
         n=n,
         p_value=p_value,
         p_mcnemar=_clustered_mcnemar(gained, lost, n, effect),
-        needed_n=max(needed, n + 1) if decided == "underpowered" else needed,
+        needed_n=max(needed, n + 1) if needed and decided == "underpowered" else needed,
         design_effect=effect,
         alpha=alpha,
     )
@@ -160,23 +161,21 @@ def _upper_bound(
     return -paired_lower_bound(*_shrink(lost, gained, n, effect), alpha, split)
 
 
-def _needed_items(gained: int, lost: int, n: int, effect: float, margin: float, alpha: float) -> int:
-    """Return the number of items that decides with a power of 80 %.
+def _needed_items(gained: int, lost: int, n: int, effect: float, margin: float, alpha: float) -> int | None:
+    """Return the number of items that decides with a power of 80 %; None where no number does.
 
     Assume the planned difference while there are fewer items than that needs, then the observed one. One
     answer lost is a larger share of few clusters, by which the claim is judged, than of all items."""
     fewer_gained, more_lost, effective_n = _shrink(gained, lost, n, effect)
     discordance = max((gained + lost) / n, (fewer_gained + more_lost) / effective_n)
-    planned = ceil(_planned_pairs(discordance, margin, alpha) * effect)
-    if planned > n:
-        return planned
+    planned = _planned_pairs(discordance, margin, alpha)
+    if planned is None or planned * effect > n:
+        return planned and ceil(planned * effect)
     difference = (gained - lost) / n
     if difference < -margin:  # "failed" is "passed" with the checkpoints exchanged
         margin, difference = -margin, -difference
-    try:
-        return ceil(needed_pairs(discordance, margin, alpha=alpha, difference=difference) * effect)
-    except InputError:
-        return MOST_PAIRS
+    needed = needed_pairs(discordance, margin, alpha=alpha, difference=difference)
+    return needed and ceil(needed * effect)
 
 
 def _planned_power(n: int, discordance: float, margin: float, alpha: float) -> float:
@@ -186,7 +185,7 @@ def _planned_power(n: int, discordance: float, margin: float, alpha: float) -> f
     return float(exact_p(n, 0, n, -margin) <= alpha)
 
 
-def _planned_pairs(discordance: float, margin: float, alpha: float) -> int:
+def _planned_pairs(discordance: float, margin: float, alpha: float) -> int | None:
     """Return the number of pairs that passes with a power of 80 % at the difference of _planned_power."""
     if margin > 0:
         return needed_pairs(discordance, margin, alpha=alpha, target=WANTED_POWER)
@@ -200,7 +199,8 @@ def chance_to_pass(items: float, margin: float = 0.03, alpha: float = 0.05) -> f
 
 def items_to_pass(margin: float = 0.03, alpha: float = 0.05) -> int:
     """Return on how many independent items a checkpoint that lost nothing passes with a power of 80 %."""
-    return _planned_pairs(PLANNED_DISCORDANCE, margin, alpha)
+    found = _planned_pairs(PLANNED_DISCORDANCE, margin, alpha)
+    return MOST_PAIRS if found is None else found
 
 
 def compare(

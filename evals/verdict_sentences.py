@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evals import learned, looks
-from evals.scores import bound_in_points
+from evals.scores import bound_in_points, enough_in_words
 from evals.verdict import NOT_MEASURED, OLD_ANSWERS, UNDERPOWERED, Axis, axes_of, is_refuted
 
 
@@ -55,7 +55,12 @@ def _lead_sentence(row: Mapping[str, Any]) -> str:
         f"of {row['n']}: lead {100 * row['difference']:+.1f} points, {deciding_bound(row)}, "
         f"at least {-100 * row['margin']:+g})"
     )
-    return line + (f"; it would take {row['needed_n']} probes" if row["outcome"] == UNDERPOWERED else "")
+    return line + (f"; {_needed(row, 'probes')}" if row["outcome"] == UNDERPOWERED else "")
+
+
+def _needed(row: Mapping[str, Any], what: str) -> str:
+    needed = row["needed_n"]
+    return enough_in_words(None, what) if needed is None else f"it would take {needed} {what}"
 
 
 def _paired_sentence(row: Mapping[str, Any]) -> str:
@@ -69,7 +74,7 @@ def _paired_sentence(row: Mapping[str, Any]) -> str:
     )
     beside = [
         looks.in_words(row, row),
-        f"it would take {row['needed_n']} prompts" if row["outcome"] == UNDERPOWERED else "",
+        _needed(row, "prompts") if row["outcome"] == UNDERPOWERED else "",
         nothing_to_lose(row),
         learned.sentence(row["learned"]) if "learned" in row else "",
     ]

@@ -200,6 +200,6 @@ def in_words(result: Result) -> str:
     axis = nearest["axes"]["behaviour"]
     return (
         f"no part and no set of parts was shown to be enough; {', '.join(nearest['parts'])} came nearest in "
-        f"behaviour ({axis['difference']:+.1%} against the clean model, bounds {axis['lower_bound']:+.1%} to "
-        f"{axis['upper_bound']:+.1%} on {axis['n']} prompts)"
+        f"behaviour ({100 * axis['difference']:+.1f} points against the clean model, bounds "
+        f"{100 * axis['lower_bound']:+.1f} to {100 * axis['upper_bound']:+.1f}, on {axis['n']} prompts)"
     )

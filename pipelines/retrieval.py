@@ -26,7 +26,7 @@ from evals import jsonl, statistics
 from evals.answer_matching import matches
 from evals.knowledge import LENIENT, OF_MULTIHOP, OPEN_BOOK, RETRIEVAL
 from evals.probes import KNOWLEDGE, MULTIHOP, Probe, load_probes
-from evals.scores import Item, drawn, share
+from evals.scores import Item, drawn, enough_in_words, share
 from pipelines.config.jobs import EvalJob, RetrievalJob
 from pipelines.config.overrides import override
 from pipelines.corpus import documents
@@ -227,20 +227,22 @@ def _unlearned(gained: float, found: Row) -> str:
 
 def _decided(found: Row) -> str:
     margin = f"{100 * found['margin']:g} points"
+    difference, low, high = (
+        f"{100 * found[name]:+.1f}" for name in ("difference", "lower_bound", "upper_bound")
+    )
     if found["outcome"] == "passed":
         return (
             f"retrieval alone would have done: at most {margin} worse than training (one-sided 95 % lower "
-            f"bound {found['lower_bound']:+.1%})"
+            f"bound {low} points)"
         )
     if found["outcome"] == "failed":
         return (
             f"training was needed: retrieval alone is more than {margin} worse (one-sided 95 % upper bound "
-            f"{found['upper_bound']:+.1%})"
+            f"{high} points)"
         )
     return (
-        f"undecided: retrieval alone differs by {found['difference']:+.1%}, bounds "
-        f"{found['lower_bound']:+.1%} to {found['upper_bound']:+.1%}; about {found['needed_n']} questions "
-        f"would decide"
+        f"undecided: retrieval alone differs by {difference} points, bounds {low} to {high}; "
+        f"{enough_in_words(found['needed_n'], 'questions')}"
     )
 
 

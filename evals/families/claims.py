@@ -40,8 +40,10 @@ def judged_apart(family: Family, items: Sequence[T], kind: Callable[[T], str]) -
     return {name: found for name, found in kinds.items() if found}
 
 
-def of_family(needed: int, of_kind: Sequence[object], items: Sequence[object]) -> int:
+def of_family(needed: int | None, of_kind: Sequence[object], items: Sequence[object]) -> int | None:
     """Scale the items needed of one kind up to the whole family: its kinds are asked together."""
+    if needed is None:
+        return None
     return ceil(needed * len(items) / len(of_kind))
 
 

@@ -109,8 +109,9 @@ def family_line(name: str, axis: dict[str, Any]) -> str:
 
 def _needed(outcome: str, axis: dict[str, Any]) -> str:
     """Return how many prompts would decide a claim that too few leave open."""
-    needed = axis.get("needed_n") if outcome == "underpowered" else None
-    return f", about {needed:,} prompts would decide" if needed else ""
+    from evals.scores import enough_in_words
+
+    return f", {enough_in_words(axis.get('needed_n'))}" if outcome == "underpowered" else ""
 
 
 def stale_lines(updates: dict[str, Any]) -> list[str]:

@@ -58,19 +58,21 @@ def locate_command(session: Session, checkpoint: str, groups: int, suites: str |
 def locate_text(found: Row) -> str:
     """Format all that was tried, and the conclusion."""
     rows = [_mixture(row) for row in [*found["parts"], *found["sets"]]]
-    return f"{table(rows)}\n\n{found['words']}"
+    said = "behaviour, knowledge, retention: points against what sets each standard, with both bounds"
+    return f"{table(rows)}\n{said}\n\n{found['words']}"
 
 
 def _mixture(row: Row) -> Row:
     shown: Row = {"put back": ", ".join(row["parts"]), "moved": row["moved"]}
     for axis in ("behaviour", "knowledge", "retention"):
         bounds = row["axes"].get(axis)
-        shown[axis] = (
-            f"{bounds['difference']:+.3f} [{bounds['lower_bound']:+.3f}, {bounds['upper_bound']:+.3f}]"
-            if bounds
-            else None
-        )
+        shown[axis] = _in_points(bounds) if bounds else None
     return shown | {"enough": "yes" if row["passed"] else "no"}
+
+
+def _in_points(bounds: Row) -> str:
+    difference, low, high = (100 * bounds[name] for name in ("difference", "lower_bound", "upper_bound"))
+    return f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
 @click.command("retrieval")

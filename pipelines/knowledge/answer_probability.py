@@ -40,6 +40,7 @@ class Question:
     in_chat: bool
     between: str = " "  # stands between a text to go on with and its answer
     messages: tuple[Message, ...] = ()  # of several turns, with their tools; `prompt` is then their text
+    fact: str = ""  # questions about one fact, or gaps of one sentence, share it
 
     def pair(self, chat_model: ChatModel) -> Pair:
         from recovery.teachers.likelihood import split_ids
@@ -66,7 +67,14 @@ def _of_probes(texts: Sequence[str], probes: Sequence[Probe]) -> list[Question]:
     """Return the probes whose passages stand in the texts, but for kinds apart from the verdict."""
     everything = "\n".join(map(squeezed, texts))
     return [
-        Question(probe.prompt, probe.answers[0], probe.in_chat, space_behind(probe.prompt), probe.messages)
+        Question(
+            probe.prompt,
+            probe.answers[0],
+            probe.in_chat,
+            space_behind(probe.prompt),
+            probe.messages,
+            probe.fact,
+        )
         for probe in probes
         if probe.kind not in APART
         and probe.passages
@@ -76,7 +84,7 @@ def _of_probes(texts: Sequence[str], probes: Sequence[Probe]) -> list[Question]:
 
 def _of_gaps(texts: Sequence[str], seed: int) -> list[Question]:
     return [
-        Question(gap.before, gap.answer, False, gap.between)
+        Question(gap.before, gap.answer, False, gap.between, fact=gap.sentence)
         for gap in clozes(texts, limit=CANDIDATES, seed=seed)
     ]
 
@@ -97,9 +105,10 @@ def read(path: Path) -> list[Question]:
 
 
 def _question(row: Mapping[str, Any]) -> Question:
-    """Return the question of a row; those that an earlier version wrote lack the last two fields."""
+    """Return the question of a row; those that an earlier version wrote lack the last three fields."""
     between, messages = row.get("between", " "), row.get("messages", ())
-    return Question(row["prompt"], row["answer"], row["in_chat"], between, tuple(messages))
+    fact = row.get("fact", "")
+    return Question(row["prompt"], row["answer"], row["in_chat"], between, tuple(messages), fact)
 
 
 class AnswerProbability:
@@ -113,6 +122,8 @@ class AnswerProbability:
         self.steps = steps
         self.report = report
         self.pairs = [question.pair(student) for question in questions]
+        self.facts = [question.fact or f"question {place}" for place, question in enumerate(questions)]
+        self.before: list[float] = []
         self.measure(0)
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -120,8 +131,18 @@ class AnswerProbability:
             self.measure(step)
 
     def measure(self, step: int) -> None:
-        """Report the mean probability and its standard error over the questions."""
+        """Report the mean probability, and the standard error of its change since step 0."""
         found = probabilities(self.student, self.pairs)
-        mean = sum(found) / len(found)
-        variance = sum((p - mean) ** 2 for p in found) / max(len(found) - 1, 1)
-        self.report(step, {METRIC: mean, ERROR: math.sqrt(variance / len(found))})
+        self.before = self.before or found
+        error = change_error(self.before, found, self.facts)
+        self.report(step, {METRIC: sum(found) / len(found), ERROR: error})
+
+
+def change_error(before: Sequence[float], after: Sequence[float], facts: Sequence[str]) -> float:
+    """Return the standard error of a mean change, paired by question and clustered by fact."""
+    from evals.intervals import cautious_effect
+
+    changes = [now - then for now, then in zip(after, before, strict=True)]
+    mean = sum(changes) / len(changes)
+    variance = sum((change - mean) ** 2 for change in changes) / max(len(changes) - 1, 1)
+    return math.sqrt(variance * cautious_effect(changes, facts) / len(changes))

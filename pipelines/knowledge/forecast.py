@@ -36,6 +36,7 @@ ROWS, ROW_TOKENS = 8, 64
 LATEST = 25  # cycles that the law is fitted to
 SPOKEN = 4  # lines of the log in a training
 FEWEST_CYCLES = 2  # from which on their slope has an interval
+SAME_KL = 0.01  # relative difference of KLs that are one place: they show nothing of a slope
 CONFIDENCE = 0.95
 
 
@@ -47,10 +48,11 @@ class LossPerKL:
 
     @cached_property
     def slopes(self) -> tuple[float, float, float] | None:
-        """The slope and its 95 % interval, by Student's t; None where there are too few cycles for one."""
-        squares = sum(kl * kl for kl, _ in self.points)
-        if len(self.points) < FEWEST_CYCLES or not squares:
+        """The slope and its 95 % interval, by Student's t; None for too few cycles, or all at one KL."""
+        distances = [kl for kl, _ in self.points]
+        if len(distances) < FEWEST_CYCLES or math.isclose(min(distances), max(distances), rel_tol=SAME_KL):
             return None
+        squares = sum(kl * kl for kl in distances)
         slope = sum(kl * loss for kl, loss in self.points) / squares
         freedom = len(self.points) - 1
         variance = sum((loss - slope * kl) ** 2 for kl, loss in self.points) / freedom
@@ -76,17 +78,24 @@ class LossPerKL:
 
 
 def learned_law(database: Database) -> LossPerKL:
-    """Fit the law to the latest cycles of this home, in a number of queries that does not grow with them."""
-    lost = {}
+    """Fit the law to the latest cycles of this home, in a number of queries that does not grow with them.
+
+    Cycles that recovered the same midtrained model in several ways are one point, of the newest of them."""
+    lost, models = {}, {}
     for cycle in queries.cycles(database, limit=LATEST):
         ifeval = cycle["scores"].get("ifeval", {})
         clean, midtrained = ifeval.get("clean"), ifeval.get("midtrained")
         if clean is not None and midtrained is not None:
             lost[cycle["run"]] = clean - midtrained
+            models[cycle["run"]] = cycle["checkpoints"]["midtrained"]
     runs = queries.runs(database, kind="midtrain", parents=list(lost), status="done", limit=2 * LATEST)
     distances = curves.last_values(database, [run["id"] for run in runs], METRIC)
-    found = ((distances.get(run["id"]), lost[run["parent_id"]]) for run in reversed(runs))
-    return LossPerKL(tuple((kl, loss) for kl, loss in found if kl is not None))
+    points = {}
+    for run in reversed(runs):
+        cycle, kl = run["parent_id"], distances.get(run["id"])
+        if kl is not None:
+            points[models[cycle]] = (kl, lost[cycle])
+    return LossPerKL(tuple(points.values()))
 
 
 @dataclass

@@ -8,6 +8,7 @@ from typing import Any
 
 from db.reads import curves, queries
 from evals import statistics
+from evals.scores import Item, pairs
 from pipelines.config.jobs import EvalJob, MidtrainJob, PilotJob
 from pipelines.config.narrow_midtraining import effective_passes
 from pipelines.config.overrides import override
@@ -125,20 +126,29 @@ def behaviour_law(
     losses: list[Estimate | None] = []
     measured: list[tuple[float, Estimate]] = []
     for one in trained:
-        found = statistics.compare(clean, _followed(ws, job, stage, one.checkpoint, repr(one.rate)))
-        loss = Estimate(found.difference, *found.interval)
-        losses.append(loss)
-        measured.append((one.kl, loss))
+        found = _lost(clean, _followed(ws, job, stage, one.checkpoint, repr(one.rate)))
+        losses.append(found)
+        measured.append((one.kl, found))
     return proposal.of_checkpoints(measured, len(clean)), losses
 
 
-def _followed(ws: Workspace, job: PilotJob, stage: Stage, checkpoint: str, label: str) -> list[float]:
-    """Return which prompts of the sample a checkpoint follows."""
+def _lost(clean: Sequence[Item], after: Sequence[Item]) -> Estimate:
+    """Return the share of prompts lost against the clean model, paired by prompt and by its cluster."""
+    both = pairs(clean, after, "ifeval")
+    found = statistics.compare(
+        [before.passed for before, _ in both],
+        [now.passed for _, now in both],
+        clusters=[before.cluster for before, _ in both],
+    )
+    return Estimate(found.difference, *found.interval)
+
+
+def _followed(ws: Workspace, job: PilotJob, stage: Stage, checkpoint: str, label: str) -> list[Item]:
+    """Return a checkpoint's answers to the sample of prompts."""
     limit = min(PROMPTS, job.settings.eval.limit or PROMPTS)
     settings = override(job.settings.eval, {"limit": limit, "samples": 1, "open_book": False})
     asked = EvalJob(
         checkpoint=checkpoint, suites=("ifeval",), settings=settings, label=label, reuse=settings.reuse
     )
     found = evaluate(ws, inherited(asked, job), parent=stage.id, key=f"eval:{label}")
-    items = sorted(recorded_items(ws, found["score_ids"]["ifeval"]), key=lambda item: item.key)
-    return [float(item.passed) for item in items]
+    return recorded_items(ws, found["score_ids"]["ifeval"])

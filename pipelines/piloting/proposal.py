@@ -27,11 +27,14 @@ class BehaviourLaw:
     source: str
 
     def loss(self, kl: Estimate) -> Estimate:
-        """Return the loss at a KL; both intervals count in full."""
+        """Return the loss at a KL; both intervals count in full.
+
+        The lines need not rise throughout: the least and the most may lie at a knot within the interval."""
+        within = [kl.low, *(knot for knot, _ in self.knots if kl.low < knot < kl.high), kl.high]
         return Estimate(
             self._read(kl.value, lambda loss: loss.value),
-            min(self._read(bound, lambda loss: loss.low) for bound in (kl.low, kl.high)),
-            max(self._read(bound, lambda loss: loss.high) for bound in (kl.low, kl.high)),
+            min(self._read(place, lambda loss: loss.low) for place in within),
+            max(self._read(place, lambda loss: loss.high) for place in within),
         )
 
     def _read(self, kl: float, bound: Callable[[Estimate], float]) -> float:

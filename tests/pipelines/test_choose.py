@@ -82,7 +82,7 @@ def test_where_nothing_cheaper_is_shown_to_do_it_distillation_is_tried_last(
     gained, lost, n = axis["gained"], axis["lost"], axis["n"]
     same = [False] * (n - gained - lost)
     now, before = [True] * gained + [False] * lost + same, [False] * gained + [True] * lost + same
-    needed = non_inferiority(now, before, margin=0.001).needed_n
+    needed = present(non_inferiority(now, before, margin=0.001).needed_n)
     assert axis["needed_n"] == ceil(needed * PROMPTS / n) > needed  # half of the prompts decide
     assert {"merge", "distill"} <= set(found["cycle"]["cost_by_stage"])
     methods = [run["result"]["method"] for run in queries.runs(ws.tracker.db, kind="distill")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -98,6 +99,7 @@ def test_the_part_that_forgot_is_found(ws: Workspace, tmp_path: Path) -> None:
     assert found["alpha"] == pytest.approx(0.05 / 2)
     assert found["words"].startswith("put back head: behaviour at most")
     assert "norms" in locate_text(found) and found["words"] in locate_text(found)
+    assert re.search(r"[+-]\d+\.\d \[[+-]\d+\.\d, [+-]\d+\.\d\]", locate_text(found))  # in points
 
 
 @pytest.mark.parametrize(("required", "passed"), [(("ifeval",), True), (("ifeval", "tools"), False)])

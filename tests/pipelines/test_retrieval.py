@@ -223,6 +223,7 @@ def test_what_was_not_learned_is_no_success_of_retrieval() -> None:
 def test_six_questions_leave_it_undecided() -> None:
     found = judged([True] * 5 + [False], [True] * 6)
     assert found["verdict"] == "undecided" and "questions would decide" in found["words"]
+    assert "retrieval alone differs by -16.7 points, bounds -" in found["words"]
 
 
 def test_training_that_answers_far_more_was_needed() -> None:

@@ -76,21 +76,42 @@ def test_it_looks_at_the_same_rows_and_draws_nothing() -> None:
     assert "forward KL" in said[-1]
 
 
+def test_cycles_at_one_kl_show_no_slope() -> None:
+    """Neither a loss that they repeat exactly, which had an interval of no width, nor one that scatters."""
+    for points in (((0.5, 0.3),) * 4, ((0.5, 0.3), (0.502, 0.31), (0.499, 0.29)), ((0.0, 0.0), (0.0, 0.1))):
+        assert LossPerKL(points).slopes is None and LossPerKL(points).expected(2.0) is None
+    assert LossPerKL(((0.5, 0.3), (0.502, 0.31), (0.6, 0.36))).expected(0.5) is not None
+
+
+def record_cycle(tracker: Tracker, folder: Path, number: int, mid: str, kl: float, loss: float) -> None:
+    """Record a cycle whose midtraining ended with the model `mid`."""
+    clean = "c" * 12
+    for name in (clean, mid):
+        tracker.record_checkpoint(name, path=folder, kind="full", sha256=name)
+    run = tracker.start_run("cycle", key=f"cycle {number}")
+    taught = tracker.start_run("midtrain", parent=run.id, key="midtrain")
+    for step, value in ((10, 0.1), (20, kl)):
+        record_metrics(tracker, taught.id, step, {METRIC: value})
+    tracker.finish_run(taught.id, {"checkpoint": mid})
+    tracker.record_cycle(run.id, clean_id=clean, midtrained_id=mid)
+    for name, value in ((clean, 0.9), (mid, 0.9 - loss)):
+        evaluation = tracker.start_run("eval", parent=run.id, key=f"eval:{name}")
+        score = {"suite": "ifeval", "metric": "prompt_strict", "value": value, "n": 10}
+        record_score(tracker, evaluation.id, name, score)
+
+
 def test_the_slope_is_this_homes_own(tmp_path: Path) -> None:
     with Tracker(tmp_path / "t.db") as tracker:
         assert learned_law(tracker.db) == LossPerKL()
-        clean, mid = "c" * 12, "d" * 12
-        for name in (clean, mid):
-            tracker.record_checkpoint(name, path=tmp_path, kind="full", sha256=name)
-        run = tracker.start_run("cycle", key="a")
-        taught = tracker.start_run("midtrain", parent=run.id, key="midtrain")
-        for step, value in ((10, 0.1), (20, 0.5)):
-            record_metrics(tracker, taught.id, step, {METRIC: value})
-        tracker.finish_run(taught.id, {"checkpoint": mid})
-        tracker.record_cycle(run.id, clean_id=clean, midtrained_id=mid)
-        for name, value in ((clean, 0.9), (mid, 0.3)):
-            evaluation = tracker.start_run("eval", parent=run.id, key=f"eval:{name}")
-            score = {"suite": "ifeval", "metric": "prompt_strict", "value": value, "n": 10}
-            record_score(tracker, evaluation.id, name, score)
+        record_cycle(tracker, tmp_path, 1, "d" * 12, kl=0.5, loss=0.6)
         (point,) = learned_law(tracker.db).points
         assert point == pytest.approx((0.5, 0.6))
+
+
+def test_a_midtraining_that_was_recovered_several_times_is_one_observation(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "t.db") as tracker:
+        for number in (1, 2, 3):
+            record_cycle(tracker, tmp_path, number, "d" * 12, kl=0.5, loss=0.6)
+        assert len(learned_law(tracker.db).points) == 1 and learned_law(tracker.db).slopes is None
+        record_cycle(tracker, tmp_path, 4, "e" * 12, kl=0.8, loss=0.7)
+        assert len(learned_law(tracker.db).points) == 2

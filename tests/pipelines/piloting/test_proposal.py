@@ -81,6 +81,16 @@ def test_measured_checkpoints_are_joined_by_lines() -> None:
     assert of_checkpoints([(0.0, exactly(0.1))], 64) is None
 
 
+def test_the_most_may_be_lost_at_a_knot_within_the_interval() -> None:
+    """The gentler checkpoint lost more than the other: prompts are few, and a line may fall."""
+    law = of_checkpoints([(0.8, Estimate(0.3, 0.2, 0.4)), (1.2, Estimate(0.1, 0.0, 0.2))], 64)
+    assert law is not None
+    found = law.loss(Estimate(0.9, 0.4, 1.2))
+    assert (found.low, found.high) == pytest.approx((0.0, 0.4))  # at its ends no more than 0.2
+    valley = of_checkpoints([(0.5, Estimate(0.0, -0.1, 0.1)), (1.0, Estimate(0.5, 0.4, 0.6))], 64)
+    assert valley is not None and valley.loss(Estimate(0.6, 0.25, 0.9)).low == pytest.approx(-0.1)
+
+
 def test_the_best_learns_most_within_the_budget() -> None:
     lengths = [Length(100, 1.0), Length(200, 2.0)]
     found = candidates(forecasts(HALF), (1e-4, 4e-4), lengths)
