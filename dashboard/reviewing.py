@@ -9,7 +9,7 @@ from dashboard.address import Address
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import moment
 from dashboard.page_context import PageContext
-from dashboard.status_chips import chip
+from dashboard.status_chips import LABELS, chip
 from db.cycle_names import without
 from db.errors import BadRequest
 from db.reads import queries
@@ -23,7 +23,6 @@ MEANS = {
     "reject": "current, if it is this cycle's model, moves back to the one before it",
     "needs-work": "not yet; say what is missing",
 }
-SAID = {"approve": "approved", "reject": "rejected", "needs-work": "needs work"}
 
 
 def box(cycle: Row, reviews: Sequence[Row], reviewer: str) -> Html:
@@ -117,7 +116,7 @@ def record(context: PageContext, address: Address, fields: Mapping[str, str]) ->
     if len(reviewer) > MOST_NAME or len(note) > MOST_NOTE:
         raise BadRequest(f"a name has at most {MOST_NAME} characters and a note {MOST_NOTE}: say it shorter")
     context.tracker.add_review(number, decision, note, reviewer, token=fields.get("click") or None)
-    return f"Recorded: cycle {number} {SAID[decision]}{_now(context, number, decision)}."
+    return f"Recorded: cycle {number} {LABELS[decision]}{_now(context, number, decision)}."
 
 
 def _now(context: PageContext, number: int, decision: str) -> str:

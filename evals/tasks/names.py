@@ -17,10 +17,11 @@ from pathlib import Path
 from evals import ifbench
 from evals.families.table import FAMILIES
 from evals.ifeval import FURTHER
+from evals.ifeval import SUITE as IFEVAL
 from recovery.errors import InputError
 
-OURS = ("ifeval", "knowledge", "retention", "updates", *FAMILIES)
-IFBENCH = "ifbench"
+OURS = (IFEVAL, "knowledge", "retention", "updates", *FAMILIES)
+IFBENCH = ifbench.SUITE
 PRESETS = ("truthfulqa_mc2", "mmlu", "gsm8k")
 _KEYS = re.compile(
     rb"""^['"]?(?:task|group|tag)['"]?[ \t]*:(.*(?:\n[ \t]*-.*|\n[ \t]+\S.*|\n[ \t]*#.*)*)""", re.MULTILINE

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evals.families.table import FAMILIES
+from evals.ifeval import SUITE as IFEVAL
 from evals.probes import KNOWLEDGE
 from evals.tasks.names import require_families
 from evals.verdict import EVERY_AXIS, required_axes
@@ -59,8 +60,6 @@ from recovery.errors import InputError
 
 if TYPE_CHECKING:
     from recovery.storage.checkpoints import Checkpoint
-
-BEHAVIOUR = "ifeval"  # the suite without which no cycle is accepted
 
 
 def cycle_job(
@@ -270,10 +269,10 @@ def _judged_suites(settings: Config, suites: str | None, *, typed: bool) -> tupl
     named = suites_of_verdict(suites)
     if not named:
         return answerable_suites(settings.eval, settings.model.path)
-    if BEHAVIOUR not in named:
+    if IFEVAL not in named:
         raise InputError(
-            f"--suite {','.join(named)}: no cycle is accepted without behaviour, which {BEHAVIOUR} measures: "
-            f"name it too, as in --suite {','.join((BEHAVIOUR, *named))}"
+            f"--suite {','.join(named)}: no cycle is accepted without behaviour, which {IFEVAL} measures: "
+            f"name it too, as in --suite {','.join((IFEVAL, *named))}"
         )
     families = settings.eval.behaviours if typed else ()
     return tuple(dict.fromkeys([*named, *families]))

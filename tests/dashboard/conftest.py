@@ -1,14 +1,22 @@
-"""A home with three recovered cycles and their training runs, one for all tests of a file."""
+"""An empty database for each test, and a home with three recovered cycles, one for all tests of a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from dashboard.page_context import PageContext
 from db.writes.tracker import Tracker
 from tests.support import views
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Iterator[PageContext]:
+    """Pages of an empty database."""
+    with Tracker(tmp_path / "recover.db") as tracker:
+        yield views.context(tracker)
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,12 +15,6 @@ from pipelines.cli.cycle_text import cycle_text
 from tests.support import databases, views
 
 PASSES = {"clean": (True, True, False), "midtrained": (True, False, True)}
-
-
-@pytest.fixture
-def context(tmp_path: Path) -> Iterator[PageContext]:
-    with Tracker(tmp_path / "recover.db") as tracker:
-        yield views.context(tracker)
 
 
 def unrecovered(tracker: Tracker, *, accepted: bool) -> int:

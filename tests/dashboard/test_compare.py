@@ -321,6 +321,7 @@ def test_bars_and_signs_do_not_strike_through_a_name(tmp_path: Path) -> None:
     bars = [
         [float(end) for end in re.findall(r'[xy][12]="([-.0-9]+)"', line)] for line in BARS.findall(drawn)
     ]
+    assert bars
     left, base = map(float, re.findall(r'<text x="([.0-9]+)" y="([.0-9]+)"[^>]*>clean', drawn)[0])
     for x1, y1, x2, y2 in bars:
         assert (

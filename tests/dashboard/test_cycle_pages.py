@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,17 +12,10 @@ from dashboard.page_context import PageContext
 from dashboard.pages import cycle, cycles, samples
 from dashboard.report import report
 from db.reads import queries
-from db.writes.tracker import Tracker
 from pipelines.cli.cycle_text import axis_line, cycle_text
 from tests.support import databases, views
 
 SCORES = {"ifeval": {"clean": 1.0, "midtrained": 0.5, "recovered": 1.0}, "knowledge": {"recovered": 0.7}}
-
-
-@pytest.fixture
-def context(tmp_path: Path) -> Iterator[PageContext]:
-    with Tracker(tmp_path / "recover.db") as tracker:
-        yield views.context(tracker)
 
 
 def form_element(context: PageContext, url: str) -> str:

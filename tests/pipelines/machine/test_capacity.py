@@ -422,7 +422,9 @@ def test_a_moving_average_that_teaches_is_there_in_fp32() -> None:
 def test_no_part_of_the_memory_is_negative(size: str, checkpointing: bool) -> None:
     """Without checkpointing an adapted model keeps less than a plain one: frozen weights need no inputs."""
     job = stage_memory.PlannedWork(settings(gradient_checkpointing=checkpointing))
-    for one in estimates(read_size(size), GPUS["H100"], job):
+    stages = estimates(read_size(size), GPUS["H100"], job)
+    assert all(one.memory for one in stages) and len(stages) == len(plan_memory.STAGES)
+    for one in stages:
         assert not {name: part for name, part in one.memory.items() if part < 0}, one.stage
 
 

@@ -264,6 +264,7 @@ def test_a_row_that_grows_beyond_the_boundary_is_read_again(name: str) -> None:
     written = InProcessSampler(chat).generate(asked, SamplingParams(NEW_TOKENS, temperature=0))
     for prompt, response in zip(asked, written, strict=True):
         tokens = list(prompt)
+        assert len(response) == NEW_TOKENS
         for token in response:  # without a cache: each token from a pass over all before it
             with torch.no_grad():
                 logits_V = chat.model(torch.tensor([tokens]), use_cache=False).logits[0, -1]

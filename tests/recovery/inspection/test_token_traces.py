@@ -106,7 +106,9 @@ def test_a_student_that_is_its_teacher_differs_nowhere() -> None:
 def test_a_method_with_fewer_scores_shows_what_it_has(
     name: str, estimator: str, teacher: bool, top: bool
 ) -> None:
-    for trace in looked_at(name)[0]:
+    traces, *_ = looked_at(name)
+    assert traces
+    for trace in traces:
         assert trace.estimator == estimator and len(trace.student_top) == len(trace.ids) == len(trace.pieces)
         assert (trace.teacher is not None, trace.teacher_top is not None) == (teacher, top)
         assert (trace.divergence is None) == (estimator == "none")

@@ -127,7 +127,9 @@ def test_remedies_are_dials_that_the_method_accepts(name: str, collapse: str) ->
     alarm = check(COLLAPSES[collapse], get(name))
     if alarm is None:
         return
-    for dial, value in re.findall(r"--set (\w+)=([\d.]+)", alarm.remedy):
+    offered = re.findall(r"--set (\w+)=([\d.]+)", alarm.remedy)
+    assert len(offered) == alarm.remedy.count("--set")
+    for dial, value in offered:
         changed = with_dials(name, {dial: value})
         assert changed != get(name)
 

@@ -268,7 +268,9 @@ def test_weights_reach_the_objective_whatever_the_method(name: str) -> None:
     """Every counted token of a row has the row's weight, wherever its microbatch put it."""
     weights = [1.0, 0.2, 0.5, 0.25, 0.75] * 2
     made = episodes(METHODS[name], tiny.chat_model(seed=1), weights=weights)
-    for part in (part for step in (1, 2) for part in parts(made, step)):
+    found = [part for step in (1, 2) for part in parts(made, step)]
+    assert found
+    for part in found:
         rows = part.rollouts.index_B[part.rollouts.rows_N].tolist()
         assert present(part.signals.weights_N).tolist() == pytest.approx([weights[row] for row in rows])
 
@@ -326,7 +328,9 @@ def test_each_microbatch_has_what_its_method_asks() -> None:
         "opd-reward": {"scores", "behaviour_N", "advantages_N"},
     }
     for name, signals in wanted.items():
-        for part in parts(episodes(METHODS[name], tiny.chat_model(seed=1))):
+        found = parts(episodes(METHODS[name], tiny.chat_model(seed=1)))
+        assert found
+        for part in found:
             assert {key for key, value in vars(part.signals).items() if value is not None} == signals
 
 
