@@ -20,7 +20,7 @@ MOST_NOTE, MOST_NAME = 4000, 80
 WORDS = {"approve": "Approve", "reject": "Reject", "needs-work": "Needs work"}
 MEANS = {
     "approve": "current moves to this cycle's model, unless it descends from that",
-    "reject": "current, if it is this cycle's model, moves back to the one before it",
+    "reject": "current moves back to the model before, if it is this cycle's and of no other in use",
     "needs-work": "not yet; say what is missing",
 }
 
@@ -126,8 +126,11 @@ def _now(context: PageContext, number: int, decision: str) -> str:
     if decision == "approve" and current is not None:
         return _approved(context, number, current, is_its=current == recovered)
     if decision == "reject" and current is not None:
-        stays = "; current stays its model, as no other is here: approve another cycle"
-        return stays if current == recovered else f"; current is {current}"
+        if current != recovered:
+            return f"; current is {current}"
+        refused = queries.is_refused(context.db, current)
+        why = "no other is here: approve another cycle" if refused else "another cycle in use has made it too"
+        return f"; current stays its model, as {why}"
     return ""
 
 

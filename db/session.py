@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sqlite3
 import sys
@@ -29,7 +30,8 @@ RETRY_PAUSES = (0.05, 0.2, 0.8, 2.0)  # seconds; a server that is away is asked 
 # Busy; serialization failure; deadlock; two writers created the same row or table at once: a retry sees it.
 TRANSIENT = ("SQLITE_BUSY", "SQLITE_LOCKED", "40001", "40P01", "23505", "42P07")
 SERVER_LOCK_LIMIT = f"SET LOCAL lock_timeout = '{sqlite.BUSY_SECONDS:.0f}s'"
-REACHED_BY = ("host", "hostaddr", "service")  # what a URL may name behind its question mark
+REACHED_BY = ("host", "hostaddr")  # what a URL may name after its question mark
+SERVICES = ("service", "servicefile")  # of which a file elsewhere says the host
 SERVER_READING = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
 
@@ -149,8 +151,9 @@ def hosts_of(where: str | os.PathLike[str]) -> list[str]:
     for key in REACHED_BY:
         values = url.query.get(key, ())
         named += [values] if isinstance(values, str) else values
-    hosts = [host for value in named for host in value.split(",")]
-    return [host for host in hosts if host and not host.startswith(("/", "@"))]
+    hosts = [re.sub(r"(?<=[^:]):\d+\Z", "", host) for value in named for host in value.split(",")]
+    services = [f"{key} {url.query[key]}" for key in SERVICES if key in url.query]
+    return [host for host in hosts if host and not host.startswith(("/", "@"))] + services
 
 
 def name_the_same(one: str, other: str) -> bool:

@@ -43,9 +43,9 @@ def local_rank() -> int:
 
 
 def _number(name: str, default: int) -> int:
-    """Return what a launcher has set a variable to; a blank one counts as not set."""
+    """Return what a launcher has set a variable to; a blank one counts as not set, and -1 as none."""
     text = os.environ.get(name, "").strip()
-    if not text:
+    if text in ("", "-1"):
         return default
     if not (text.isascii() and text.isdigit()):
         raise InputError(f"the variable {name} is {text!r}, not a number: unset it, or use torchrun")

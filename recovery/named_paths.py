@@ -18,7 +18,7 @@ def expanded(place: str | os.PathLike[str]) -> Path:
 
 def refusal(error: BaseException) -> str | None:
     """Return what is wrong with the path that an error names, and what to do; None for any other error."""
-    if not isinstance(error, OSError) or error.filename is None:
+    if not isinstance(error, OSError) or not isinstance(error.filename, (str, bytes)):
         return None
     if error.errno not in (*CLOSED, *MISLED):
         return None

@@ -43,9 +43,11 @@ Row = dict[str, Any]
 def build(context: PageContext, address: Address) -> Html:
     wanted = _wanted(context, address)
     rows = _rows(context, address.number("before"))
-    if rows and wanted is not None and wanted < min(row["cycle"] for row in rows):
-        address = Address(address.path, address.given | {"before": str(wanted + 1)})
-        rows = _rows(context, wanted + 1) or rows
+    if wanted is not None and _lies_outside(wanted, rows, address):
+        older = _rows(context, wanted + 1)
+        if older:
+            address = Address(address.path, address.given | {"before": str(wanted + 1)})
+            rows = older
     if not rows:
         return empty(
             "No midtrained model was asked what it knows yet",
@@ -63,6 +65,13 @@ def build(context: PageContext, address: Address) -> Html:
         _kinds(rows, kinds),
         class_="stack",
     )
+
+
+def _lies_outside(wanted: int, rows: list[Row], address: Address) -> bool:
+    """Return whether a cycle comes before those of the page, or after those of a page of older ones."""
+    cycles = [row["cycle"] for row in rows]
+    after = address.number("before") is not None and wanted > max(cycles, default=0)
+    return after or wanted < min(cycles, default=0)
 
 
 def _wanted(context: PageContext, address: Address) -> int | None:

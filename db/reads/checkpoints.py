@@ -183,6 +183,12 @@ def is_behind_current(asking: sa.Connection | Session, project: str, checkpoint_
     return asking.scalar(sa.select(line.c.id).where(line.c.id == checkpoint_id)) is not None
 
 
+def is_refused(database: Database, checkpoint_id: str) -> bool:
+    """Return whether reviews refuse a model: that of a rejected cycle, unless another in use has made it."""
+    with database.read() as connection:
+        return checkpoint_id in refused_models(connection, database.project)
+
+
 def refused_models(asking: sa.Connection | Session, project: str) -> set[str | None]:
     """Return the models of the cycles whose newest review that decides refuses them, but none that another
     cycle, accepted or approved, has made too: equal weights are one checkpoint."""

@@ -264,7 +264,9 @@ def verdict_command(session: Session, cycle: int) -> None:
     help="make the cycle's recovered checkpoint `current`, unless `current` descends from it",
 )
 @click.option(
-    "--reject", is_flag=True, help="refuse the cycle's model; `current`, if it is that model, moves back"
+    "--reject",
+    is_flag=True,
+    help="refuse the cycle's model; `current` moves back, if it is that model and of no other cycle in use",
 )
 @click.option("--needs-work", is_flag=True, help="neither: more work is needed")
 @click.option("--note", default="", metavar="TEXT", help="reason for the decision")

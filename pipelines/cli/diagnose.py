@@ -58,7 +58,9 @@ def locate_command(session: Session, checkpoint: str, groups: int, suites: str |
 def locate_text(found: Row) -> str:
     """Format all that was tried, and the conclusion."""
     rows = [_mixture(row) for row in [*found["parts"], *found["sets"]]]
-    said = "behaviour, knowledge, retention: points against what sets each standard, with both bounds"
+    said = (
+        "behaviour, knowledge, retention: points of difference from what sets the standard, with both bounds"
+    )
     return f"{table(rows)}\n{said}\n\n{found['words']}"
 
 

@@ -66,11 +66,10 @@ def doctor_command(session: Session) -> None:
     Exit code 3: something that is needed is missing.
     """
     from pipelines.machine.doctor import examine
-    from pipelines.runs.home_database import refuse_elsewhere, remembered_database
+    from pipelines.runs.home_database import remembered_database
 
-    if session.home is None and session.db is None:
-        refuse_elsewhere(session.place)
-    rows = examine(session.place, session.db or remembered_database(session.place))
+    named = session.home is not None or session.db is not None
+    rows = examine(session.place, session.db or remembered_database(session.place), named=named)
     session.show(rows, lambda: report(rows))
     _require_passed(row for row in rows if row["needed"])
 

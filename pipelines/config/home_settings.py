@@ -6,6 +6,7 @@ What runs code, or sends texts to another machine, needs a home that was named.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 
 from pipelines.config import settings
@@ -18,7 +19,6 @@ from pipelines.config.sections.model import ModelConfig
 from recovery.errors import InputError
 from recovery.loopback import is_loopback_url
 
-WITHIN = ("inprocess", "vllm", "server")  # engines that a run has to itself
 PRESET = "real"  # of a home without settings
 
 
@@ -52,8 +52,8 @@ def refuse_unnamed(asking: Section, source: str, home: Path) -> None:
     asked = None
     if code := code_of(asking):
         asked = f"run {code}"
-    elif server := server_elsewhere(asking):
-        asked = f"send texts, and the key that is set, to {server}"
+    elif servers := servers_elsewhere(asking):
+        asked = f"send texts, and the key that is set, to {servers[0]}"
     if asked:
         raise InputError(
             f"{source} asks to {asked}, and this home was not named: check it, then give --home {home}"
@@ -74,18 +74,21 @@ def code_of(section: Section) -> str | None:
     return next(filter(None, within), None)
 
 
-def server_elsewhere(section: Section) -> str | None:
-    """Return the first engine on another machine that a section, or one within it, names."""
+def servers_elsewhere(section: Section) -> list[str]:
+    """Return the engines on other machines that a section, or one within it, names."""
     engines: dict[str, str] = {}
     if isinstance(section, DistillConfig):
         engines = {"distill.sampler": section.sampler, "distill.teacher_engine": section.teacher_engine}
     elif isinstance(section, EvalConfig):
         engines = {"eval.sampler": section.sampler}
-    for name, where in engines.items():
-        if where not in WITHIN and not all(map(is_loopback_url, where.split(","))):
-            return f"{where} ({name})"
-    within = (server_elsewhere(value) for _, value in section if isinstance(value, Section))
-    return next(filter(None, within), None)
+    found = [f"{where} ({name})" for name, where in engines.items() if _is_elsewhere(where)]
+    within = [servers_elsewhere(value) for _, value in section if isinstance(value, Section)]
+    return [*found, *chain.from_iterable(within)]
+
+
+def _is_elsewhere(engine: str) -> bool:
+    """Return whether an engine is named by URLs that are not all of this machine."""
+    return "://" in engine and not all(map(is_loopback_url, engine.split(",")))
 
 
 def _naming_code(arguments: Mapping[str, bool | str | int | float]) -> str | None:

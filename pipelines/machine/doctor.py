@@ -22,19 +22,21 @@ FREE_GIB = 2
 UNKNOWN = "not checked: torch is missing or broken"
 
 
-def examine(home: Path, db_url: str | None) -> list[dict[str, Any]]:
+def examine(home: Path, db_url: str | None, *, named: bool = True) -> list[dict[str, Any]]:
     """Return one row per check: name, ok, needed, detail, remedy."""
     torch = _torch()
     packages = [_package(name, torch["ok"]) for name in ("transformers", "peft", "accelerate", "lm_eval")]
     environment = [torch, _kernels(torch["ok"]), *packages, _versions(), _names(), _vllm()]
-    return [*environment, *_of_home(home, db_url)]
+    return [*environment, *_of_home(home, db_url, torch["ok"], named)]
 
 
-def _of_home(home: Path, db_url: str | None) -> list[dict[str, Any]]:
+def _of_home(
+    home: Path, db_url: str | None, has_torch: bool = True, named: bool = True
+) -> list[dict[str, Any]]:
     if closed := why_closed(home / CONFIG_NAME):
         remedy = "change its rights or those of the folders above it, or choose another --home"
         return [_row(name, False, closed, remedy) for name in ("home", "settings", "database")]
-    return [_disk(home), _settings(home), _database(home, db_url)]
+    return [_disk(home, has_torch), _settings(home), _database(home, db_url, named)]
 
 
 def _row(name: str, ok: bool, detail: str, remedy: str = "", needed: bool = True) -> dict[str, Any]:
@@ -44,22 +46,24 @@ def _row(name: str, ok: bool, detail: str, remedy: str = "", needed: bool = True
 def _torch() -> dict[str, Any]:
     try:
         import torch
-
-        where = f"CPU, {torch.get_num_threads()} threads"
-        if torch.cuda.is_available():
-            where = torch.cuda.get_device_name(0)
-        return _row("torch", True, f"{torch.__version__} on {where}")
     except Exception as error:  # noqa: BLE001 - a broken build raises anything, as where a library is missing
         return _broken("torch", error)
+    try:
+        gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
+    except RuntimeError as error:  # busy, or of a driver that does not fit
+        return _row("torch", False, f"{torch.__version__}: no GPU can be used: {first_line(error)[:200]}")
+    return _row("torch", True, f"{torch.__version__} on {gpu or f'CPU, {torch.get_num_threads()} threads'}")
 
 
 def _broken(package: str, error: Exception) -> dict[str, Any]:
     """Return the row of a package that is absent, or is there and cannot be imported."""
-    absent = isinstance(error, ModuleNotFoundError) and error.name == package
-    detail = "not installed" if absent else f"cannot be imported: {first_line(error)[:200]}"
-    again = () if absent else ("--force-reinstall", "--no-deps")
-    remedy = f"run `{pip_install(*again, wanted(distribution(package)))}`"
-    return _row(package, False, detail, remedy)
+    missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    absent = bool(missing) and not importlib.util.find_spec(missing)
+    detail = "not installed" if missing == package else f"cannot be imported: {first_line(error)[:200]}"
+    wants = (
+        [wanted(distribution(missing))] if absent else ["--force-reinstall", wanted(distribution(package))]
+    )
+    return _row(package, False, detail, f"run `{pip_install(*wants)}`")
 
 
 def _kernels(has_torch: bool) -> dict[str, Any]:
@@ -103,10 +107,10 @@ def _vllm() -> dict[str, Any]:
     return _row("vllm", there, detail, needed=False)
 
 
-def _disk(home: Path) -> dict[str, Any]:
+def _disk(home: Path, has_torch: bool = True) -> dict[str, Any]:
     parent = nearest(home.absolute())
     free = shutil.disk_usage(parent).free / 2**30
-    least, most = (size / 2**30 for size in _of_cycle(home))
+    least, most = (size / 2**30 for size in (_of_cycle(home) if has_torch else (0, 0)))
     needed = max(FREE_GIB, least)
     writable = parent.is_dir() and os.access(parent, os.W_OK)
     problem = "a file" if home.is_file() else "not writable"
@@ -122,9 +126,7 @@ def _of_cycle(home: Path) -> tuple[int, int]:
         from pipelines.machine import disk_space
 
         return disk_space.of_cycle(of_home(home, implicit=False))
-    except (InputError, ValueError):  # no settings, or a model's name that is none
-        return 0, 0
-    except (ImportError, OSError):  # no torch, or a broken one: its own row says so
+    except (InputError, ImportError, OSError, ValueError):  # no settings, or a model's name that is none
         return 0, 0
 
 
@@ -139,13 +141,15 @@ def _settings(home: Path) -> dict[str, Any]:
     return _row("settings", True, f"{path} can be read")
 
 
-def _database(home: Path, db_url: str | None) -> dict[str, Any]:
+def _database(home: Path, db_url: str | None, named: bool = True) -> dict[str, Any]:
     from db.errors import NotFound, TrackerError
     from db.session import Database
-    from pipelines.runs.home_database import lost_database, new_place
+    from pipelines.runs.home_database import lost_database, new_place, refuse_elsewhere
     from pipelines.runs.home_project import DATABASE_NAME
 
     try:
+        if not named:
+            refuse_elsewhere(home)
         if lost := lost_database(home, db_url):
             return _row("database", False, f"{lost} is missing", f"bring it back, or {new_place(home)}")
         Database.open(db_url or home / DATABASE_NAME, create=False).close()
@@ -153,4 +157,6 @@ def _database(home: Path, db_url: str | None) -> dict[str, Any]:
         return _row("database", True, "not there yet: `recover init` makes it (SQLite)")
     except TrackerError as error:
         return _row("database", False, str(error), f"repair it, {new_place(home)}, or choose another --home")
+    except InputError as error:  # of a home that was not named, on another machine; or no URL
+        return _row("database", False, str(error))
     return _row("database", True, "opens and is up to date")

@@ -14,7 +14,7 @@ from pipelines.config.fitted import (
     fit_distillation,
     fit_midtraining,
 )
-from pipelines.config.home_settings import code_of, server_elsewhere
+from pipelines.config.home_settings import code_of, servers_elsewhere
 from pipelines.config.sections.base import Section
 from pipelines.machine import gpus, model_sizes
 from recovery.errors import InputError
@@ -54,7 +54,7 @@ def fitted_once(stage: Stage, checkpoint: str, settings: S, fit: Callable[[S, Mo
     kept = type(settings).model_validate(given | stage.once(FITTED, fitted))
     if code_of(kept) != code_of(settings):
         raise InputError(f"{stage.directory / FITTED} asks to run other code than its run does: remove it")
-    if server_elsewhere(kept) != server_elsewhere(settings):
+    if servers_elsewhere(kept) != servers_elsewhere(settings):
         raise InputError(f"{stage.directory / FITTED} names another server than its run does: remove it")
     return kept
 

@@ -37,7 +37,10 @@ def distribution(module: str) -> str:
 def wanted(name: str) -> str:
     """Return a distribution as pip takes it, with the versions that fit."""
     requirement = needed().get(name)
-    return f"{name}{requirement.specifier}" if requirement else name
+    if requirement is None:
+        return name
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    return f"{name}{extras}{requirement.specifier}"
 
 
 def unfit_versions() -> dict[str, str]:

@@ -109,9 +109,10 @@ def _loaded(path: Path) -> Any:
 
 
 def _compiler() -> list[str] | None:
-    """Return the command that compiles: `$CC`, which may be several words (`ccache gcc`), else `cc`."""
+    """Return the command that compiles: `$CC`, a program or several words (`ccache gcc`), else `cc`."""
+    given = os.environ.get("CC", "").strip() or "cc"
     try:
-        program, *options = shlex.split(os.environ.get("CC", "")) or ["cc"]
+        program, *options = [given] if shutil.which(given) else shlex.split(given)
     except ValueError:  # a quotation mark without its partner
         return None
     found = shutil.which(program)

@@ -63,11 +63,15 @@ class KeyGuard:
 
 
 def _status_without_key(method: str, headers: dict[str, str]) -> int:
-    """Return the status of a refusal: of another host's name, of another site's page, of a form."""
+    """Return the status of a refusal: of another host's name, of another site's page, of a form.
+
+    A browser names the origin of every POST, so that one without a body needs no type.
+    """
     if not is_loopback(host_name(headers) or "") or not is_same_site(headers):
         return 403
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    return 0 if method in ("GET", "HEAD") or kind == "application/json" else 415
+    is_empty = not kind and headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
+    return 0 if method in ("GET", "HEAD") or kind == "application/json" or is_empty else 415
 
 
 async def _answer(send: Send, status: int, headers: list[tuple[bytes, bytes]] | None = None) -> None:

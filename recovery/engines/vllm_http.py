@@ -22,7 +22,7 @@ from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer, TokenScore
 from recovery.engines.vllm_answers import choice_of, joined, prompt_logprobs, sampled_answer
 from recovery.engines.vllm_local import NO_WEIGHTS, scores_of_answer
-from recovery.engines.vllm_requests import sampling_request, scoring_request
+from recovery.engines.vllm_requests import about_key, sampling_request, scoring_request
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.forward.hidden_states import is_adapter, unwrap
 from recovery.models.hub import quiet
@@ -83,7 +83,7 @@ class ServerEngine:
             entry = self._get(url, "/v1/models")["data"][0]
             model, length = str(entry["id"]), entry.get("max_model_len")
         except Refused as error:
-            raise InputError(f"{error}{_about_key(error.status)}") from error
+            raise InputError(f"{error}{about_key(error.status)}") from error
         except (EngineLost, NotFound, KeyError, IndexError, TypeError) as error:
             raise InputError(
                 f"{url}: no vLLM server answers there ({error}): start one with `recover serve CHECKPOINT`"
@@ -173,9 +173,7 @@ class ServerEngine:
         except NotFound as error:  # it was started again: it knows no adapter, or serves another checkpoint
             raise EngineLost(f"it no longer has the model {self.models[place]} ({error})") from error
         except Refused as error:
-            if about_key := _about_key(error.status):
-                raise InputError(f"{error}{about_key}") from error
-            raise
+            raise RecoverError(f"{error}{about_key(error.status)}") from error
         if choice.get("prompt_token_ids") != body["prompt"]:
             raise RecoverError(f"{url}: it changed or hides the prompt's token ids: take vLLM 0.32 or newer")
         return read(row, choice)
@@ -248,7 +246,7 @@ class ServerEngine:
             raise InputError(
                 f"{url}: this server takes no weights (no {path} at this address): start it with "
                 "`recover serve CHECKPOINT` (for an adapter with --lora RANK), and give its own address, not "
-                "a proxy's"
+                f"a proxy's{'' if isinstance(error, NotFound) else about_key(error.status)}"
             ) from error
 
     def require_own_weights(self) -> None:
@@ -316,7 +314,9 @@ class ServerEngine:
         try:
             try:
                 self._fetch(url, "/health")
-            except (NotFound, Refused):
+            except (NotFound, Refused, ServerFailed) as error:
+                if isinstance(error, ServerFailed) and error.status not in OUT_OF_REACH:
+                    return False
                 self._get(url, "/v1/models")
         except (EngineLost, NotFound):
             return False
@@ -337,8 +337,3 @@ class ServerEngine:
 
     def _command(self, url: str, path: str, body: dict[str, Any]) -> None:
         self.client.command(url + path, body, self.settings.timeout_seconds, self._key(url))
-
-
-def _about_key(status: int) -> str:
-    """Return what to set where a server asks for a key, or refuses the one that it got."""
-    return f": set {KEY_VARIABLE} to the key of this server" if status in (401, 403) else ""

@@ -1,10 +1,11 @@
-"""Build the requests to a vLLM server: token ids alone, and the whole distribution."""
+"""Build the requests to a vLLM server: token ids alone, and the whole distribution; explain its refusals."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.seeds import step_seed
 
 if TYPE_CHECKING:
@@ -44,3 +45,11 @@ def scoring_request(tokens: Sequence[int], k: int) -> dict[str, Any]:
         "prompt_logprobs": k,
         "return_token_ids": True,
     }
+
+
+def about_key(status: int) -> str:
+    """Return what to set where a server asks for a key, or refuses the one that it got; "" of others."""
+    if status not in (401, 403):
+        return ""
+    nameless = "; one without a key answers only where it is named as this machine, such as 127.0.0.1"
+    return f": set {KEY_VARIABLE} to the key of this server{nameless if status == 403 else ''}"

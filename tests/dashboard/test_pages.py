@@ -487,6 +487,13 @@ def test_a_rejection_says_where_current_points(context: PageContext) -> None:
     context.tracker.set_alias("current", "recovered1")
     context.tracker.set_alias("current", "recovered2")
     assert "rejected; current is recovered1" in review(context, decision="reject", click="again")
+    context.tracker.set_alias("current", "recovered2")
+    run = context.tracker.start_run("cycle", key="equal weights").id
+    context.tracker.record_cycle(
+        run, midtrained_id="recovered1", recovered_id="recovered2", status="accepted"
+    )
+    page = review(context, decision="reject", click="once more")
+    assert "rejected; current stays its model, as another cycle in use has made it too" in page
     assert "needs work." in review(context, decision="needs-work", click="third")
 
 

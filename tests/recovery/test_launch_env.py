@@ -23,3 +23,8 @@ def test_a_variable_that_is_no_number_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("WORLD_SIZE", "two")
     with pytest.raises(InputError, match="the variable WORLD_SIZE is 'two', not a number: unset it"):
         launch_env.launched()
+
+
+def test_minus_one_says_that_nothing_was_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "-1")
+    assert launch_env.local_rank() == 0

@@ -27,4 +27,5 @@ def test_a_path_that_cannot_be_opened_is_named_with_a_remedy(number: int) -> Non
 def test_other_errors_are_not_about_a_path() -> None:
     assert refusal(OSError(errno.EACCES, "Permission denied")) is None
     assert refusal(ValueError("no")) is None
+    assert refusal(OSError(errno.EACCES, "Permission denied", 3)) is None  # of a file that is open
     assert refusal(FileNotFoundError(errno.ENOENT, "No such file or directory", "x")) is None

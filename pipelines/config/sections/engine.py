@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from pipelines.config.sections.base import Named, Section
 
-ARGUMENT = re.compile(r"[a-zA-Z][a-zA-Z0-9]*([-_.][a-zA-Z0-9]+)*")
+ARGUMENT = re.compile(r"[a-zA-Z][a-zA-Z0-9]*([-_.][a-zA-Z0-9]+)*[+]?")
 RULED = (  # arguments of vLLM that recover sets itself, or has a rule about
     "api-key",
     "dtype",

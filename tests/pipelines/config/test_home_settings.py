@@ -117,7 +117,8 @@ def test_a_home_that_was_only_found_sends_nothing_to_another_machine(tmp_path: P
         ("postgresql://me@db.example/recover", "db.example"),
         ("postgresql://127.0.0.1/recover?host=db.example", "db.example"),
         ("postgresql:///recover?hostaddr=192.0.2.1", "192.0.2.1"),
-        ("postgresql:///recover?service=theirs", "theirs"),
+        ("postgresql:///recover?service=theirs", "service theirs"),
+        ("postgresql:///recover?service=localhost&servicefile=/tmp/s", "service localhost"),
     ],
 )
 def test_a_home_that_was_only_found_opens_no_database_of_another_machine(
@@ -130,7 +131,13 @@ def test_a_home_that_was_only_found_opens_no_database_of_another_machine(
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql:///recover", "postgresql://localhost/r?host=/run/postgresql", "own.db"]
+    "url",
+    [
+        "postgresql:///recover",
+        "postgresql:///r?host=localhost:5432",
+        "postgresql://localhost/r?host=/run/postgresql",
+        "own.db",
+    ],
 )
 def test_a_database_of_this_machine_needs_no_named_home(tmp_path: Path, url: str) -> None:
     (tmp_path / "database.url").write_text(f"{url}\n")
@@ -188,9 +195,12 @@ def test_fitted_settings_that_were_kept_run_no_other_code_than_the_run_s_own(tmp
     assert fitted_once(stage, "base", changed(PRESET, {"distill.reward": REWARD}).distill, fit)
 
 
-def test_fitted_settings_that_were_kept_name_no_other_server_than_the_run_s_own(tmp_path: Path) -> None:
-    mine = PRESET.distill
-    kept = {**mine.model_dump(mode="json"), "sampler": "http://gpu.example:8000"}
+@pytest.mark.parametrize("given", ["inprocess", "http://gpu.example:8000"])
+def test_fitted_settings_that_were_kept_name_no_other_server_than_the_run_s_own(
+    tmp_path: Path, given: str
+) -> None:
+    mine = changed(PRESET, {"distill.sampler": given}).distill
+    kept = {**mine.model_dump(mode="json"), "teacher_engine": "http://another.example:8000"}
     stage: Any = SimpleNamespace(workspace=None, directory=tmp_path, once=lambda *_: kept)
     with pytest.raises(InputError, match="names another server than its run does"):
         fitted_once(stage, "base", mine, lambda settings, *_: settings)

@@ -65,7 +65,9 @@ def test_without_a_key_another_host_name_is_refused(monkeypatch: pytest.MonkeyPa
         ({"Content-Type": "application/json", "Origin": "null"}, 403),
         ({"Content-Type": "application/json", "Sec-Fetch-Site": "cross-site"}, 403),
         ({"Content-Type": "text/plain"}, 415),
-        ({}, 415),
+        ({}, 200),
+        ({"Content-Length": "2"}, 415),
+        ({"Origin": "https://evil.example"}, 403),
     ],
 )
 def test_without_a_key_a_web_page_cannot_post(
