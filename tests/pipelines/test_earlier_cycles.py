@@ -62,6 +62,38 @@ def test_a_fact_that_changed_later_is_no_question_about_the_earlier_cycle(ws: Wo
     assert (found["updates"]["n"], found["knowledge:1"]["n"]) == (1, asked - 1)
 
 
+def test_what_only_superseded_documents_answer_is_no_question_about_the_earlier_cycle(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether recovery is set or chosen; the new edition goes on to answer one of three such questions."""
+    (docs / "ada.md").write_text("Ada lives in Oslo. Ada has a cat.\n")
+    (docs / "bo.md").write_text("Bo lives in\nBonn.\n")
+    told = {
+        "moved": ("Where is Ada?", "Oslo", "Ada lives in Oslo. Ada has a cat."),
+        "kept": ("Who is with Ada?", "A cat", "Ada lives in Oslo. Ada has a cat."),
+        "apart": ("Where is Bo?", "Bonn", "Bo lives in Bonn."),
+    }
+    names = ("prompt", "answer", "passage")
+    rows = [{"id": name, **dict(zip(names, row, strict=True))} for name, row in told.items()]
+    lines(docs.parent / "probes.jsonl", [*rows, {"id": "bare", "prompt": "Where is Cy?", "answer": "Rome"}])
+    turned(ws, docs, suites="ifeval")
+    second = docs.parent / "second" / "docs"
+    second.mkdir(parents=True)
+    (second / "ada.md").write_text("Ada has a cat. Her town is small.\n")
+    (second.parent / "superseded.txt").write_text("ada.md\n")
+    for name in ("ifeval", "prompts"):
+        shutil.copy(docs.parent / f"{name}.jsonl", second.parent)
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    for recover_with in ("opd", "auto"):
+        job = cycle_job(ws, second, student="cycle:1", suites="ifeval", recover_with=recover_with)
+        cycle(ws, job, key=ws.new_key())
+    assert said.count("  superseded   not asked, as only superseded documents answer it: 1 of cycle 1") == 2
+    scores = [row["id"] for row in queries.scores(ws.tracker.db) if row["suite"] == "knowledge:1"]
+    asked = [{item["key"] for item in queries.items(ws.tracker.db, score)} for score in scores]
+    assert len(asked) > 2 and all(keys == {"kept", "apart", "bare"} for keys in asked)
+
+
 ASKED = {"id": "asked", "prompt": "Where is Ada?", "answer": "Oslo"}
 
 
