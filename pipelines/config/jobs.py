@@ -16,6 +16,7 @@ from pipelines.corpus.reading.superseded_list import beside
 
 Kind = Literal["linear", "slerp", "residual", "embeddings"]  # of merging
 AUGMENTED = "augmented.jsonl"
+IFEVAL_INPUT = "IFEval prompts"  # among a job's sources: the file, or the name of a data set
 DOCUMENTS_INPUT = "documents"  # among a job's sources: a folder of documents
 SUPERSEDED_INPUT = "superseded"  # among a job's sources: a file that may be missing
 ALONE = "eval"  # label of an evaluation that is a command of its own
@@ -278,7 +279,7 @@ def questions_of(settings: EvalConfig | None, earlier: dict[int, str]) -> dict[s
     named: dict[str, str | None] = {}
     if settings:
         named = {
-            "IFEval prompts": settings.ifeval,
+            IFEVAL_INPUT: settings.ifeval,
             "further prompts": settings.further_file,
             "probes": settings.probes,
         }

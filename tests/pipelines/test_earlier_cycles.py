@@ -195,6 +195,23 @@ def test_a_rejected_cycles_model_is_asked_the_ifeval_file_that_was_typed(
         eval_job(ws, midtrained, "ifeval")
 
 
+def test_the_ifeval_file_that_a_cycle_asked_is_found_in_a_home_that_was_moved(
+    ws: Workspace, docs: Path
+) -> None:
+    """The prompts of recover.yaml were asked instead: those of the hub, for one."""
+    file = (docs.parent / "ifeval.jsonl").rename(ws.home / "typed.jsonl")
+    turned(ws, docs, {"eval.ifeval": str(file)}, suites="ifeval")
+    ws.tracker.close()
+    home = ws.home.rename(ws.home.with_name("moved"))
+    with Workspace.open(home, create=False) as moved:
+        here = str(home / "typed.jsonl")
+        assert eval_job(moved, "cycle:1", "ifeval").settings.ifeval == here
+        assert distill_job(moved, student="cycle:1").evaluation.ifeval == here
+        Path(here).write_text(Path(here).read_text() * 2)
+        with pytest.raises(InputError, match="the microworld has IFEval prompts of its own"):
+            eval_job(moved, "cycle:1", "ifeval")  # the file is another one by now
+
+
 def test_the_clean_model_is_asked_about_what_was_midtrained_last(
     ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
