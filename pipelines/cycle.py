@@ -20,6 +20,7 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.distill import distill
 from pipelines.engines.engine_checks import require_same_answers
 from pipelines.evaluate import evaluate, evaluation_within, further_within, recorded_suites
+from pipelines.evaluation import superseded_questions
 from pipelines.evaluation.question_checks import unaskable_families
 from pipelines.evaluation.recorded_scores import Items, items_by_suite, require_same_questions
 from pipelines.evaluation.suites import Suite, facts_by_axis, independent_by_axis, suites_of
@@ -89,6 +90,7 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
 
     midtrained = midtrain(ws, inherited(midtraining(job), job), parent=stage.id, key=MIDTRAIN)["checkpoint"]
     ws.tracker.record_cycle(stage.id, midtrained_id=midtrained)
+    job = superseded_questions.left_out(ws, job, stage, midtrained)
     scores["midtrained"] = _evaluate(ws, job, stage, "midtrained", midtrained)["score_ids"]
 
     recovered = _recover(ws, job, stage, midtrained, scores)
@@ -225,6 +227,7 @@ def _recover(
         required=job.required,
         scores=scores,
         earlier=job.earlier,
+        outdated=job.outdated,
         unmergeable=job.unmergeable,
         seed=job.seed,
     )

@@ -51,6 +51,7 @@ def evaluation_within(
         suites=job.suites,
         settings=settings,
         earlier=earlier or {},
+        outdated=job.outdated if earlier and isinstance(job, CycleJob | ChooseJob) else {},
         label=label,
         reuse=settings.reuse,
         seed=job.seed,

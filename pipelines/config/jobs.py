@@ -16,6 +16,7 @@ from pipelines.corpus.reading.superseded_list import beside
 
 Kind = Literal["linear", "slerp", "residual", "embeddings"]  # of merging
 AUGMENTED = "augmented.jsonl"
+IFEVAL_INPUT = "IFEval prompts"  # among a job's sources: the file, or the name of a data set
 DOCUMENTS_INPUT = "documents"  # among a job's sources: a folder of documents
 SUPERSEDED_INPUT = "superseded"  # among a job's sources: a file that may be missing
 ALONE = "eval"  # label of an evaluation that is a command of its own
@@ -59,6 +60,7 @@ class CycleJob(Job):
     suites: tuple[str, ...]
     required: tuple[str, ...] = ()  # axes without which the cycle is not accepted
     earlier: dict[int, str] = Field(default_factory=dict)  # probes of earlier cycles
+    outdated: dict[int, tuple[str, ...]] = Field(default_factory=dict)  # of these, ids that are not asked
     recover_with: str | None = None  # auto or merge; None: by distill.method
     unmergeable: str | None = None  # why auto tries no mixture of weights
     augment: str | None = None  # the documents retold
@@ -142,6 +144,7 @@ class ChooseJob(Job):
     scores: dict[str, dict[str, int]]  # stage -> suite -> recorded score, of the clean and midtrained model
     unmergeable: str | None = None  # why no mixture of weights is tried
     earlier: dict[int, str] = Field(default_factory=dict)  # probes of earlier cycles, never trained on
+    outdated: dict[int, tuple[str, ...]] = Field(default_factory=dict)  # of these, ids that are not asked
     seed: int = 0
 
     def sources(self) -> dict[str, str]:
@@ -185,6 +188,7 @@ class EvalJob(Job):
     suites: tuple[str, ...]
     settings: EvalConfig
     earlier: dict[int, str] = Field(default_factory=dict)  # cycle -> probes of what it taught
+    outdated: dict[int, tuple[str, ...]] = Field(default_factory=dict)  # of these, ids that are not asked
     passages: str | None = None  # file of retrieved passages, to ask the questions with them in front too
     output: str | None = None  # folder for lm-eval's own JSON and samples
     reuse: bool = False  # take a suite's recorded scores where all that decides them is the same
@@ -275,7 +279,7 @@ def questions_of(settings: EvalConfig | None, earlier: dict[int, str]) -> dict[s
     named: dict[str, str | None] = {}
     if settings:
         named = {
-            "IFEval prompts": settings.ifeval,
+            IFEVAL_INPUT: settings.ifeval,
             "further prompts": settings.further_file,
             "probes": settings.probes,
         }

@@ -82,14 +82,16 @@ def answerable_suites(settings: EvalConfig, model: str) -> tuple[str, ...]:
 
 
 def _earlier_probes(job: EvalJob) -> dict[int, list[Probe]]:
-    """Return each earlier cycle's probes, without those that a later cycle's changed facts contradict.
+    """Return each earlier cycle's probes, without those that a later cycle's changed facts contradict or that
+    only superseded documents answer.
 
     A cycle of which no question is left is left out."""
     files = {cycle: load_probes(path) for cycle, path in job.earlier.items()}
     later = list(load_probes(job.settings.probes)) if job.settings.probes else []
     found = {}
     for cycle in sorted(files, reverse=True):
-        asked = [probe for probe in files[cycle] if probe.suite == KNOWLEDGE]
+        outdated = set(job.outdated.get(cycle, ()))
+        asked = [probe for probe in files[cycle] if probe.suite == KNOWLEDGE and probe.id not in outdated]
         found[cycle] = without_superseded(asked, later)
         later += files[cycle]
     return {cycle: probes for cycle, probes in sorted(found.items()) if any(one.counts for one in probes)}

@@ -10,6 +10,7 @@ from db.reads import queries
 from evals.probes import load_probes
 from pipelines.config.anchored_paths import is_file
 from pipelines.config.ifeval_file import HUB_IFEVAL, MICROWORLD
+from pipelines.config.jobs import IFEVAL_INPUT
 from pipelines.config.overrides import changed
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
@@ -24,7 +25,7 @@ from pipelines.job_from_options.document_checks import require_chat_apart
 from pipelines.prompts.leaks import asked_prompts
 from pipelines.prompts.prompt_sources import Prompt, read_prompts
 from pipelines.runs.kept_probes import earlier_probes
-from pipelines.runs.pinned_inputs import kept_questions
+from pipelines.runs.pinned_inputs import held_here, kept_questions
 from pipelines.runs.workspace import Workspace
 from pipelines.writing import self_prompts
 from pipelines.writing.augment import load as rows_of
@@ -92,10 +93,14 @@ def _probes_asked(ws: Workspace, checkpoint: str, docs: Path) -> str | None:
 
 def ifeval_asked(ws: Workspace, checkpoint: str, docs: Path | None) -> Changes:
     """Return the setting of the IFEval file that this cycle asked, while the file is there: answers to other
-    prompts could not be compared with those that it recorded."""
+    prompts could not be compared with those that it recorded. One of a home that was moved is found there."""
     jobs = list(_cycles_about(ws, checkpoint, docs).values()) if docs else []
     file = jobs[-1]["settings"]["eval"]["ifeval"] if jobs else ""
-    return {"eval.ifeval": file} if is_file(file) else NONE
+    if is_file(file):
+        return {"eval.ifeval": file}
+    digest = jobs[-1].get("inputs", {}).get(IFEVAL_INPUT) if jobs else None
+    here = held_here(ws, file, digest) if digest else None
+    return {"eval.ifeval": here} if here else NONE
 
 
 def _cycles_about(ws: Workspace, checkpoint: str, docs: Path) -> dict[int, dict[str, Any]]:

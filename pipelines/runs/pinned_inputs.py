@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pipelines.config.anchored_paths import is_file
 from pipelines.config.jobs import DOCUMENTS_INPUT, SUPERSEDED_INPUT, Job
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.settings import Config
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 J = TypeVar("J", bound=Job)
 MODEL = "model section of recover.yaml"
 TAUGHT = (DOCUMENTS_INPUT, SUPERSEDED_INPUT)  # what a training reads once, and keeps
-HELD = ("prompts", "probes")  # folders of a home with files that runs read
 BLOCK = 2**20
 
 
@@ -53,12 +53,24 @@ def _moved_along(ws: Workspace, job: J) -> J:
     """Return the job with the files that the home holds where they lie now: it may have been moved."""
     places, sources = dict[str, str](), job.sources()
     for name in sources.keys() & job.inputs.keys():
-        old = Path(sources[name])
-        here = str(ws.home.absolute() / old.parent.name / old.name)
-        lost = old.parent.name in HELD and not old.exists()
-        if lost and hashes({name: here}) == {name: job.inputs[name]}:
+        if here := held_here(ws, sources[name], job.inputs[name]):
             places[sources[name]] = here
     return type(job)(**_renamed(job.model_dump(), places)) if places else job
+
+
+def held_here(ws: Workspace, source: str, digest: str) -> str | None:
+    """Return where the home holds a file that is gone from where a run has read it: it may have been moved.
+
+    That is the file with the same SHA-256 at the end of the path that it had; None where there is none."""
+    old = Path(source)
+    if not old.is_absolute() or old.exists():
+        return None
+    names = old.parts[1:]
+    for first in range(len(names)):
+        here = str(ws.home.absolute().joinpath(*names[first:]))
+        if is_file(here) and hashes({source: here}) == {source: digest}:
+            return here
+    return None
 
 
 def _renamed(value: Any, places: Mapping[str, str]) -> Any:

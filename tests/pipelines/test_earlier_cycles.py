@@ -62,6 +62,38 @@ def test_a_fact_that_changed_later_is_no_question_about_the_earlier_cycle(ws: Wo
     assert (found["updates"]["n"], found["knowledge:1"]["n"]) == (1, asked - 1)
 
 
+def test_what_only_superseded_documents_answer_is_no_question_about_the_earlier_cycle(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether recovery is set or chosen; the new edition goes on to answer one of three such questions."""
+    (docs / "ada.md").write_text("Ada lives in Oslo. Ada has a cat.\n")
+    (docs / "bo.md").write_text("Bo lives in\nBonn.\n")
+    told = {
+        "moved": ("Where is Ada?", "Oslo", "Ada lives in Oslo. Ada has a cat."),
+        "kept": ("Who is with Ada?", "A cat", "Ada lives in Oslo. Ada has a cat."),
+        "apart": ("Where is Bo?", "Bonn", "Bo lives in Bonn."),
+    }
+    names = ("prompt", "answer", "passage")
+    rows = [{"id": name, **dict(zip(names, row, strict=True))} for name, row in told.items()]
+    lines(docs.parent / "probes.jsonl", [*rows, {"id": "bare", "prompt": "Where is Cy?", "answer": "Rome"}])
+    turned(ws, docs, suites="ifeval")
+    second = docs.parent / "second" / "docs"
+    second.mkdir(parents=True)
+    (second / "ada.md").write_text("Ada has a cat. Her town is small.\n")
+    (second.parent / "superseded.txt").write_text("ada.md\n")
+    for name in ("ifeval", "prompts"):
+        shutil.copy(docs.parent / f"{name}.jsonl", second.parent)
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    for recover_with in ("opd", "auto"):
+        job = cycle_job(ws, second, student="cycle:1", suites="ifeval", recover_with=recover_with)
+        cycle(ws, job, key=ws.new_key())
+    assert said.count("  superseded   not asked, as only superseded documents answer it: 1 of cycle 1") == 2
+    scores = [row["id"] for row in queries.scores(ws.tracker.db) if row["suite"] == "knowledge:1"]
+    asked = [{item["key"] for item in queries.items(ws.tracker.db, score)} for score in scores]
+    assert len(asked) > 2 and all(keys == {"kept", "apart", "bare"} for keys in asked)
+
+
 ASKED = {"id": "asked", "prompt": "Where is Ada?", "answer": "Oslo"}
 
 
@@ -161,6 +193,23 @@ def test_a_rejected_cycles_model_is_asked_the_ifeval_file_that_was_typed(
     file.unlink()
     with pytest.raises(InputError, match="the microworld has IFEval prompts of its own"):
         eval_job(ws, midtrained, "ifeval")
+
+
+def test_the_ifeval_file_that_a_cycle_asked_is_found_in_a_home_that_was_moved(
+    ws: Workspace, docs: Path
+) -> None:
+    """The prompts of recover.yaml were asked instead: those of the hub, for one."""
+    file = (docs.parent / "ifeval.jsonl").rename(ws.home / "typed.jsonl")
+    turned(ws, docs, {"eval.ifeval": str(file)}, suites="ifeval")
+    ws.tracker.close()
+    home = ws.home.rename(ws.home.with_name("moved"))
+    with Workspace.open(home, create=False) as moved:
+        here = str(home / "typed.jsonl")
+        assert eval_job(moved, "cycle:1", "ifeval").settings.ifeval == here
+        assert distill_job(moved, student="cycle:1").evaluation.ifeval == here
+        Path(here).write_text(Path(here).read_text() * 2)
+        with pytest.raises(InputError, match="the microworld has IFEval prompts of its own"):
+            eval_job(moved, "cycle:1", "ifeval")  # the file is another one by now
 
 
 def test_the_clean_model_is_asked_about_what_was_midtrained_last(

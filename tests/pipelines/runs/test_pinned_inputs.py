@@ -131,6 +131,23 @@ def test_files_that_a_home_holds_are_read_where_it_was_moved_to_if_they_are_as_t
     assert pinned(ws, begun).sources() == there
 
 
+@pytest.mark.parametrize("place", ["ifeval.jsonl", "prompts/ifeval.jsonl", "own/deep/ifeval.jsonl"])
+def test_a_file_anywhere_in_a_home_that_was_moved_is_found_there(
+    ws: Workspace, tmp_path: Path, place: str
+) -> None:
+    file = ws.home / place
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("as it was")
+    made = jobs(tmp_path)["cycle"]
+    assert isinstance(made, CycleJob)
+    settings = changed(made.settings, {"eval.ifeval": str(file)})
+    begun = pinned(ws, made.model_copy(update={"settings": settings}))
+    assert isinstance(begun, CycleJob)
+    ws.home = ws.home.rename(tmp_path / "moved")
+    for stage in (begun, inherited(DistillJob.of(begun, "base", begun.settings.distill), begun)):
+        assert pinned(ws, stage).sources()["IFEval prompts"] == str(ws.home / place)
+
+
 @pytest.mark.parametrize("kind", ["midtrain", "distill"])
 def test_no_training_goes_on_without_the_questions_that_it_has_still_to_keep_out(
     ws: Workspace, tmp_path: Path, kind: str
