@@ -68,7 +68,7 @@ def _holding_text(unfinished: list[dict[str, Any]], home: Path | None) -> list[s
     rows = [row | {"further MiB": _mib({"bytes": row["further"]})} for row in unfinished]
     shown = table([row | {"MiB": _mib(row)} for row in rows], [*HOLDING, "MiB", "further MiB"])
     held = "held by unfinished runs, as training states and checkpoints of their own"
-    further = "further: others that only unfinished runs need, spare once the last of these has ended"
+    further = "further: others that only unfinished runs need, spare once all of these are given up"
     return [f"{held} ({ways}; {further}):\n{shown}"]
 
 

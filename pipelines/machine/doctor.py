@@ -57,12 +57,11 @@ def _torch() -> dict[str, Any]:
 
 def _broken(package: str, error: Exception) -> dict[str, Any]:
     """Return the row of a package that is absent, or is there and cannot be imported."""
-    missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-    absent = bool(missing) and not importlib.util.find_spec(missing)
+    missing = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
     detail = "not installed" if missing == package else f"cannot be imported: {first_line(error)[:200]}"
-    wants = (
-        [wanted(distribution(missing))] if absent else ["--force-reinstall", wanted(distribution(package))]
-    )
+    wants = ["--force-reinstall", wanted(distribution(package))]
+    if missing and "." not in missing:  # itself, or what it needs
+        wants = [wanted(distribution(missing))]
     return _row(package, False, detail, f"run `{pip_install(*wants)}`")
 
 
