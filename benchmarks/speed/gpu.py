@@ -214,7 +214,7 @@ class Timer:
 
 def evaluate(model: Path, sizes: Sizes) -> dict[str, dict[str, Any]]:
     """Write answers, with steps replayed and with each launched."""
-    chat = loaded(model)
+    chat = loaded(model, sizes)
     prompts = random_rows(sizes.rows, sizes.prompt)
     tokens = sizes.rows * sizes.answer
     found = {"clean model: written": answered(chat, prompts, sizes.answer).line(WRITTEN, tokens, "evaluate")}
@@ -250,7 +250,7 @@ def launching_each_step() -> Iterator[None]:
 
 def midtrain(model: Path, sizes: Sizes) -> dict[str, dict[str, Any]]:
     """Updates of two microbatches on packed rows."""
-    student = loaded(model, sizes)
+    student = loaded(model, sizes, trained=True)
     timer = Timer()
     train_on(student, "sft", TimedSteps(Batches(sizes, student.pad_id), timer), WARM_UP + 2)
     length = sizes.prompt + sizes.answer
@@ -275,8 +275,8 @@ class TimedSteps:
 
 def distill(model: Path, sizes: Sizes) -> dict[str, dict[str, Any]]:
     """Steps of recovery: sample, score with the clean model, train."""
-    student = loaded(model, sizes)
-    clean = None if sizes.rank else loaded(model)
+    student = loaded(model, sizes, trained=True)
+    clean = None if sizes.rank else loaded(model, sizes)
     episodes = plan_memory.episodes(student, clean, sizes)
     step, sampling, scoring = Timer(), Timer(), Timer()
     sampler: Any = episodes.sampler

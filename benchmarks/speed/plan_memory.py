@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import ascii_letters
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch.profiler import ProfilerActivity
@@ -57,6 +57,7 @@ class Sizes:
     answer: int = 80
     rank: int | None = None
     checkpointing: bool = False
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def settings(sizes: Sizes) -> Config:
             "max_new_tokens": sizes.answer,
         },
         "eval": {"batch_size": sizes.rows, "max_new_tokens": sizes.answer},
-        "model": {"gradient_checkpointing": sizes.checkpointing},
+        "model": {"gradient_checkpointing": sizes.checkpointing, "dtype": sizes.dtype},
     }
     wanted = {f"{name}.{key}": value for name, values in stages.items() for key, value in values.items()}
     return changed(preset, wanted)
@@ -206,8 +207,8 @@ def allocated(model: Path, sizes: Sizes) -> dict[str, float]:
     """Run the stages; return what each holds at its peak: the loaded weights, and all allocated since."""
     found = {}
     for stage, work in (("midtrain", midtrain), ("distill", distill), ("evaluate", evaluate)):
-        clean = loaded(model)
-        student = clean if stage == "evaluate" else loaded(model, sizes)
+        clean = loaded(model, sizes)
+        student = clean if stage == "evaluate" else loaded(model, sizes, trained=True)
         models = [student, clean] if stage == "distill" and not sizes.rank else [student]
         with torch.profiler.profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
             work(student, clean, sizes)
@@ -301,14 +302,14 @@ def evaluate(student: ChatModel, clean: ChatModel, sizes: Sizes) -> None:
     InProcessSampler(student).generate(prompts, SamplingParams(sizes.answer))
 
 
-def loaded(model: Path, trained: Sizes | None = None) -> ChatModel:
-    """Load the model, ready to be trained if sizes are given."""
+def loaded(model: Path, sizes: Sizes, *, trained: bool = False) -> ChatModel:
+    """Load the model as it is, or ready to be trained."""
     from recovery.models.adapters import LoraSpec
     from recovery.models.loading import ModelSpec, load
 
-    lora = LoraSpec(rank=trained.rank) if trained and trained.rank else None
-    recompute = trained is not None and trained.checkpointing
-    return load(ModelSpec(str(model), dtype="bfloat16", lora=lora, gradient_checkpointing=recompute))
+    lora = LoraSpec(rank=sizes.rank) if trained and sizes.rank else None
+    recompute = trained and sizes.checkpointing
+    return load(ModelSpec(str(model), dtype=sizes.dtype, lora=lora, gradient_checkpointing=recompute))
 
 
 def train_on(student: ChatModel, method: str, batches: Any, steps: int = 2) -> None:

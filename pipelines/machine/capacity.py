@@ -69,7 +69,8 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
 def _fitted(config: Config, size: Size, count: int, gpu: Gpu, tokens: int) -> Config:
     """Fill in the settings that recover.yaml derives from documents, model and memory."""
     model = model_size(size, config.model)
-    machine = Machine(gpu.usable_bytes, parts=count if config.model.shard else 1)
+    parts = count if config.model.shard else 1
+    machine = Machine(gpu.usable_bytes, config.model.number_bytes(gpu=True), parts)
     midtrain = fit_midtraining(config.midtrain, model, machine, on_teacher=True)
     fitted = {
         "midtrain": fit_to_corpus(midtrain, tokens, config.midtrain.mix.at_first.new, size.context),
@@ -151,7 +152,7 @@ def changes(size: Size, gpu: Gpu, job: PlannedWork) -> list[str]:
             spread = replace(job, config=sharded, processes=count)
             if _largest(size, gpu, spread) <= gpu.usable_gib:
                 return [*taken, f"{count} GPUs with model.shard: true"]
-    need = 2 * size.parameters / GIB / USABLE
+    need = job.weights(size) / GIB / USABLE
     return [f"a GPU of {need:.0f} GiB or more: sampling and evaluation hold the whole model on each"]
 
 

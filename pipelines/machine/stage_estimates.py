@@ -18,7 +18,6 @@ from pipelines.config.training_weights import (
 )
 from pipelines.machine.gpus import Gpu
 from pipelines.machine.stage_memory import (
-    LASTING_BYTES,
     PlannedWork,
     Sampled,
     method_of,
@@ -114,14 +113,15 @@ def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     prompts = settings.prompts_per_step / job.processes
     answers = prompts * samples
     batch = Sampled(answers, prompts, settings.max_new_tokens)
-    states = 2.0 * size.hidden * answers * job.answer_tokens
+    states = job.number_bytes * size.hidden * answers * job.answer_tokens
     taught = _teacher_memory(size, job)
     memory = {**training_memory(size, job, "distill"), **taught, "teacher's states": states}
 
     # Neither gradients nor activations are there while the student samples and the teacher scores.
     lasting = _lasting_bytes(size, job) + sum(taught.values())
     updating = sum(memory.values()) - memory["weights"] - lasting
-    scoring = reading_bytes(size, answers * (job.prompt_tokens + job.answer_tokens)) + states
+    read = answers * (job.prompt_tokens + job.answer_tokens)
+    scoring = reading_bytes(size, read, job.number_bytes) + states
     memory["scoring, beyond training"] = max(0.0, scoring - updating)
 
     gathered = job.weights(size) - memory["weights"]  # sampling gathers the shards
@@ -136,7 +136,7 @@ def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
 def _teacher_memory(size: Size, job: PlannedWork) -> dict[str, float]:
     """Return what is there of a teacher all the time: its weights, and a moving average in fp32."""
     settings, trained = job.config.distill, trained_weights(size, job, "distill")
-    memory = {"teacher": _second_bytes(size, job) + copied_bytes(settings, 2) * trained}
+    memory = {"teacher": _second_bytes(size, job) + copied_bytes(settings, job.number_bytes) * trained}
     if averaged := averaged_bytes(settings):
         memory["the teacher's average"] = float(averaged * trained)
     return memory
@@ -150,12 +150,12 @@ def _second_bytes(size: Size, job: PlannedWork) -> float:
     weights = job.weights(size)
     if not settings.offload_teacher:
         return weights
-    return staying_bytes(weights, 2.0 * (size.embeddings + size.unused), size.layers)
+    return staying_bytes(weights, job.number_bytes * (size.embeddings + size.unused), size.layers)
 
 
 def _lasting_bytes(size: Size, job: PlannedWork) -> float:
     """Return what the distillation's optimizer holds between updates."""
-    return LASTING_BYTES * trained_weights(size, job, "distill") / job.parts
+    return job.lasting_bytes("distill") * trained_weights(size, job, "distill") / job.parts
 
 
 def _distilling_seconds(size: Size, gpu: Gpu, job: PlannedWork, at_once: float) -> float | None:
@@ -224,12 +224,12 @@ def _decoding_seconds(
     if gpu.bandwidth is None or gpu.flops is None:
         return None
     seen = job.prompt_tokens + job.answer_tokens / 2
-    reading = 2 * (size.parameters / batches.together + seen * size.cache_numbers)
+    reading = job.number_bytes * (size.parameters / batches.together + seen * size.cache_numbers)
     arithmetic = Flops.of_size(size).forward(1, seen) / (gpu.flops * SCORING_SHARE)
     bandwidth = gpu.bandwidth * READING_SHARE
     answer = min(job.answer_tokens, batches.longest)
     steps = batches.count(tokens / answer) * (batches.longest - answer)
-    waiting = steps * 2 * size.parameters / bandwidth
+    waiting = steps * job.number_bytes * size.parameters / bandwidth
     return tokens * max(reading / bandwidth, arithmetic) + waiting
 
 

@@ -1,8 +1,9 @@
 """Count the memory of each stage: what training keeps, what a pass takes, what sampling takes.
 
-It follows this implementation: bf16 weights; per trained parameter an fp32 copy, its gradient and two AdamW
-moments; activations of one microbatch, counted from the model's own code; a chunk of the loss; the sampler's
-KV cache. `python -m benchmarks.speed.plan_memory` compares the sums with what is allocated.
+It follows this implementation: weights in bf16, or in float32 where `model.dtype` says so; per trained
+parameter an fp32 copy (of bf16 alone), its gradient and two AdamW moments; activations of one microbatch,
+counted from the model's own code; a chunk of the loss; the sampler's KV cache.
+`python -m benchmarks.speed.plan_memory` compares the sums with what is allocated.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     from recovery.models.activations import Training
     from recovery.models.size import Size
 
+FP32_BYTES = 4
 LASTING_BYTES = 4 + 8  # of a trained weight, all the time: fp32 copy (or adapter) and two moments
 GRADIENT_BYTES = 4  # of a trained weight, within an update
-LOSS_HEAD_BYTES = 4 + 2  # of a weight of the head: its gradient over all chunks, and that of one
+HEAD_GRADIENT_BYTES = 4  # of a weight of the head: its gradient over all chunks, beside that of one
 BUSY = (  # what training holds only while it computes
     "activations",
     "the adapter's activations",
@@ -47,13 +49,27 @@ class PlannedWork:
         """The processes over which weights, gradients and optimizer are sharded."""
         return self.processes if self.config.model.shard else 1
 
+    @property
+    def number_bytes(self) -> int:
+        """The bytes of a weight as it is loaded on a GPU."""
+        return self.config.model.number_bytes(gpu=True)
+
     def lora(self, stage: str) -> LoraConfig | None:
         found: LoraConfig | None = getattr(self.config, stage).lora
         return found
 
     def weights(self, size: Size) -> float:
         """Return the bytes of a loaded model's weights."""
-        return size.weight_bytes(quantize=self.config.model.quantize is not None)
+        return size.weight_bytes(self.config.model.quantize is not None, self.number_bytes)
+
+    def trains_copies(self, stage: str) -> bool:
+        """Return whether the optimizer holds fp32 copies of weights that are loaded in fewer bits."""
+        return self.lora(stage) is None and self.number_bytes < FP32_BYTES
+
+    def lasting_bytes(self, stage: str) -> int:
+        """Return what training keeps of a trained weight all the time, beside the loaded model."""
+        is_loaded = self.lora(stage) is None and not self.trains_copies(stage)
+        return LASTING_BYTES - (FP32_BYTES if is_loaded else 0)
 
 
 def training_memory(size: Size, job: PlannedWork, stage: str) -> dict[str, float]:
@@ -62,24 +78,26 @@ def training_memory(size: Size, job: PlannedWork, stage: str) -> dict[str, float
     checkpointing = job.config.model.checkpoints_gradients(gpu=True)
     count = trained_weights(size, job, stage)
     tokens = tokens_of_a_pass(job, stage)
-    plain = training_bytes(size, checkpointing)
-    adapted = _with_adapter(size, checkpointing, lora)
+    plain = training_bytes(size, checkpointing, job.number_bytes)
+    adapted = _with_adapter(size, checkpointing, lora, job.number_bytes)
     # Beside what is kept: while the loss is computed its chunk, going back through the layers one of these.
     going_back = tokens * (adapted.peak - adapted.kept)
     head = _head(size, job, stage)
-    loss = _loss_bytes(size, job, stage) + LOSS_HEAD_BYTES * head
+    loss = _loss_bytes(size, job, stage) + (HEAD_GRADIENT_BYTES + job.number_bytes) * head
     memory = {
         "weights": job.weights(size) / job.parts,
-        "gradients and optimizer": count * (LASTING_BYTES + GRADIENT_BYTES) / job.parts,
+        "gradients and optimizer": count * (job.lasting_bytes(stage) + GRADIENT_BYTES) / job.parts,
         # Frozen weights need no inputs for their gradients: an adapted model may keep less than a plain one.
         "activations": tokens * min(plain.kept, adapted.kept),
         "the adapter's activations": tokens * max(0.0, adapted.kept - plain.kept)
-        + _expert_bytes(size, checkpointing, lora),
+        + _expert_bytes(size, checkpointing, lora, job.number_bytes),
         "loss": loss,
-        "going back through the layers, beyond the loss": max(0.0, going_back + 2.0 * head - loss),
+        "going back through the layers, beyond the loss": max(
+            0.0, going_back + job.number_bytes * head - loss
+        ),
     }
-    # bf16 gradients are complete only when a pass's activations are gone; adapters have fp32 ones alone.
-    gradients = 0.0 if lora else 2.0 * count / job.parts + going_back
+    # bf16 gradients are complete only when a pass's activations are gone; fp32 ones are those counted above.
+    gradients = job.number_bytes * count / job.parts + going_back if job.trains_copies(stage) else 0.0
     busy = sum(memory[name] for name in BUSY)
     memory["gradients of a pass, beyond activations"] = max(0.0, gradients - busy)
     return memory
@@ -138,31 +156,31 @@ def logit_bytes(method: Method) -> int:
     return fp32 * tensors
 
 
-def training_bytes(size: Size, checkpointing: bool) -> Training:
-    """Return bf16 activation bytes per token, as the model's own code makes them.
+def training_bytes(size: Size, checkpointing: bool, number_bytes: int = 2) -> Training:
+    """Return activation bytes per token, as the model's own code makes them.
 
     Where that can't be counted: all layers, or with checkpointing one and all inputs."""
     from recovery.models.activations import Training
 
-    counted = size.activations()
+    counted = size.activations(number_bytes=number_bytes)
     if counted:
         return counted.recomputing if checkpointing else counted.training
     outputs = sum(matrix.used * matrix.outputs for matrix in size.matrices)
-    inputs = 2.0 * size.layers * size.hidden
-    layers = 2.0 * (2 * outputs + size.attention_width) + 2 * inputs
+    inputs = float(number_bytes * size.layers * size.hidden)
+    layers = number_bytes * (2.0 * outputs + size.attention_width) + 2 * inputs
     return Training(inputs, inputs + layers / size.layers) if checkpointing else Training(layers, layers)
 
 
-def _with_adapter(size: Size, checkpointing: bool, lora: LoraConfig | None) -> Training:
+def _with_adapter(size: Size, checkpointing: bool, lora: LoraConfig | None, number_bytes: int) -> Training:
     """Return the activation bytes per token of a model with an adapter, if one is trained.
 
     Where that can't be counted: each layer's fp32 input and low-rank projection more."""
     from recovery.models.activations import Training
 
-    plain = training_bytes(size, checkpointing)
+    plain = training_bytes(size, checkpointing, number_bytes)
     if lora is None:
         return plain
-    counted = size.activations(lora.rank)
+    counted = size.activations(lora.rank, number_bytes)
     if counted:
         return counted.recomputing if checkpointing else counted.training
     added = 4.0 * sum(m.inputs + lora.rank for m in size.matrices if not m.is_routed)
@@ -171,10 +189,10 @@ def _with_adapter(size: Size, checkpointing: bool, lora: LoraConfig | None) -> T
     return Training(plain.kept + added, plain.peak + added)
 
 
-def _expert_bytes(size: Size, checkpointing: bool, lora: LoraConfig | None) -> float:
+def _expert_bytes(size: Size, checkpointing: bool, lora: LoraConfig | None, number_bytes: int) -> float:
     """Return the bytes of routed experts' weights that are stored with the adapter merged in."""
     experts = sum(m.copies * m.inputs * m.outputs for m in size.matrices if m.is_routed) if lora else 0
-    return 2 * 2.0 * experts / (size.layers if checkpointing else 1)
+    return 2.0 * number_bytes * experts / (size.layers if checkpointing else 1)
 
 
 @dataclass(frozen=True)
@@ -190,7 +208,7 @@ def rows_at_once(size: Size, batch: Sampled, room: float, job: PlannedWork) -> f
     """Return how many rows are decoded together: all, or as many as fit into `room`, but at least one."""
     from recovery.sampling.budget import FREE_SHARE, LOGITS_BYTES
 
-    held = size.decoding(job.prompt_tokens + batch.new_tokens)
+    held = size.decoding(job.prompt_tokens + batch.new_tokens, job.number_bytes)
     row = held.cache + held.step + LOGITS_BYTES * size.vocabulary
     return max(1.0, min(SAMPLED_ROWS, batch.rows, FREE_SHARE * room // row))
 
@@ -201,19 +219,19 @@ def sampling_memory(size: Size, batch: Sampled, room: float, job: PlannedWork) -
 
     length = job.prompt_tokens + batch.new_tokens
     rows = rows_at_once(size, batch, room, job)
-    held = size.decoding(length)
+    held = size.decoding(length, job.number_bytes)
     cache = rows * held.cache
     logits = LOGITS_BYTES * rows * size.vocabulary
     stepping = max(rows * held.step, cache / size.layers)  # a layer's slots are copied to larger ones
-    reading = reading_bytes(size, min(batch.prompts, rows) * job.prompt_tokens)
-    unused = cache - rows * size.decoding(job.prompt_tokens).cache
+    reading = reading_bytes(size, min(batch.prompts, rows) * job.prompt_tokens, job.number_bytes)
+    unused = cache - rows * size.decoding(job.prompt_tokens, job.number_bytes).cache
     return {"keys and values": cache, "reading and drawing": max(logits, stepping, reading - unused)}
 
 
-def reading_bytes(size: Size, tokens: float) -> float:
+def reading_bytes(size: Size, tokens: float, number_bytes: int) -> float:
     """Return the activation bytes of a pass without gradients."""
     from recovery.forward.hidden_states import READ_TOKENS
 
-    counted = size.activations()
-    each = counted.reading if counted else training_bytes(size, checkpointing=False).kept / size.layers
+    counted = size.activations(number_bytes=number_bytes)
+    each = counted.reading if counted else training_bytes(size, False, number_bytes).kept / size.layers
     return min(tokens, READ_TOKENS["accelerator"]) * each

@@ -53,14 +53,14 @@ class Decoding:
 
 
 def count_activations(model: Any, rank: int | None) -> Activations:
-    """Count the passes of a bf16 model on the meta device, with an adapter of that rank if any."""
+    """Count the passes of a model on the meta device, with an adapter of that rank if any."""
     model.requires_grad_(True)
     found = _over_depths(model, _passes, rank)
     return Activations(Training(*found[:2]), Training(*found[2:4]), reading=found[4])
 
 
 def count_decoding(model: Any, tokens: int) -> Decoding:
-    """Count what decoding holds for a row of so many tokens, of a bf16 model on the meta device."""
+    """Count what decoding holds for a row of so many tokens, of a model on the meta device."""
     return Decoding(*_over_depths(model.eval(), lambda model: _decode(model, tokens)))
 
 

@@ -71,15 +71,17 @@ class Size:
         held = sum(matrix.inputs * matrix.outputs for matrix in self.matrices if not matrix.is_routed)
         return number_bytes * (self.parameters - held) + BYTES * held
 
-    def activations(self, rank: int | None = None) -> Activations | None:
+    def activations(self, rank: int | None = None, number_bytes: int = 2) -> Activations | None:
         """Count the model's passes, with an adapter of that rank if any; None where that fails."""
         if self.empty is None:
             return None
-        return _activations(self.empty, rank)
+        return _activations(replace(self.empty, number_bytes=number_bytes), rank)
 
-    def decoding(self, tokens: int) -> Decoding:
+    def decoding(self, tokens: int, number_bytes: int = 2) -> Decoding:
         """Count what decoding holds for a row of so many tokens; by the widths where that fails."""
-        return decoding_of(self.empty, tokens) or _by_widths(self.cache_numbers, self.layers, tokens)
+        empty = replace(self.empty, number_bytes=number_bytes) if self.empty else None
+        numbers = number_bytes * self.cache_numbers * tokens
+        return decoding_of(empty, tokens) or _by_widths(float(numbers), self.layers)
 
     def adapter_weights(self, rank: int) -> int:
         """Return the number of weights of a LoRA adapter on every matrix of the decoder's layers."""
@@ -111,11 +113,10 @@ def decoding_of(empty: EmptyModel | None, tokens: int) -> Decoding | None:
         return None
 
 
-def _by_widths(cache_numbers: int, layers: int, tokens: int) -> Decoding:
-    """Return the bf16 keys and values of a row, and a copy of a layer's beside them."""
+def _by_widths(cache: float, layers: int) -> Decoding:
+    """Return the bytes of a row's keys and values, and of a copy of a layer's beside them."""
     from recovery.models.activations import Decoding
 
-    cache = 2.0 * cache_numbers * tokens
     return Decoding(cache, cache / layers)
 
 
@@ -192,17 +193,19 @@ def _number(value: dict[str, Any]) -> Any:
 
 @dataclass(frozen=True)
 class EmptyModel:
-    """Builds the bf16 model of a config.json on the meta device: shapes, no numbers."""
+    """Builds the model of a config.json on the meta device: shapes, no numbers."""
 
     config: str  # JSON
+    number_bytes: int = 2  # bfloat16; 4: float32
 
     def __call__(self) -> Any:
         from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
         values = json.loads(self.config)
         loader: Any = AutoModelForImageTextToText if "vision_config" in values else AutoModelForCausalLM
+        dtype = torch.float32 if self.number_bytes == 4 else torch.bfloat16
         with quiet(), torch.device("meta"):
-            model = loader.from_config(AutoConfig.for_model(**values), dtype=torch.bfloat16)
+            model = loader.from_config(AutoConfig.for_model(**values), dtype=dtype)
             settle_architecture(model)
         return model
 
