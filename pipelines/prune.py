@@ -126,12 +126,10 @@ def _only_theirs(ws: Workspace, own: list[Row], cycles: int) -> list[Row]:
 
 
 def _needed_by(own: list[Row], kept: list[Row]) -> list[Row]:
-    """Return those of some checkpoints that a run or its stages have made or name, with the bases of adapters."""
+    """Return those of some checkpoints that a run or its stages have made or name."""
     makers = {stage["id"] for stage in own}
     named = _named_in([[stage["config"], stage["result"]] for stage in own], kept)
-    found = [row for row in kept if row["run_id"] in makers or row["id"] in named]
-    needed = {row["id"] for row in found} | {row["base_id"] for row in found}
-    return [row for row in kept if row["id"] in needed]
+    return [row for row in kept if row["run_id"] in makers or row["id"] in named]
 
 
 def _held(ws: Workspace, own: list[Row], cycles: int, makers: Collection[str]) -> tuple[int, list[Row]]:
