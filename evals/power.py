@@ -70,19 +70,21 @@ def _low_chance(name: str, count: float, margin: float, alpha: float, least: flo
     """Say how likely an equal checkpoint passes; nothing where that is likely enough."""
     if _is_calibration(name):
         enough = calibration_error.items_to_pass(margin, alpha)
-        return f"below {WANTED_POWER:.0%}" if count < enough else ""
+        return f"below {WANTED_POWER:.0%}" if enough is None or count < enough else ""
     rates = _rates(name)
     chance = chance_to_pass(count / rates, margin, alpha / rates)
     return f"of {chance:.0%} only" if chance < least else ""
 
 
 def _enough(name: str, margin: float, alpha: float, judged: float) -> str:
-    """Say how many items an equal checkpoint passes on."""
-    if _is_calibration(name):
-        count = ceil(calibration_error.items_to_pass(margin, alpha) / judged)
+    """Say how many items an equal checkpoint passes on, or that no number of them is enough."""
+    rates, calibrated = _rates(name), _is_calibration(name)
+    least = (calibration_error.items_to_pass if calibrated else items_to_pass)(margin, alpha / rates)
+    if least is None:
+        return f"no number of items gives {WANTED_POWER:.0%} at so small a margin"
+    count, several = ceil(rates * least / judged), ceil(FEW_CLUSTERS / judged)
+    if calibrated:
         return f"about {count} items give {WANTED_POWER:.0%}"
-    rates = _rates(name)
-    count, several = ceil(rates * items_to_pass(margin, alpha / rates) / judged), ceil(FEW_CLUSTERS / judged)
     wider = f", {several} where several questions ask each" if margin < 0 and count < several else ""
     return f"{count} items give {WANTED_POWER:.0%}{wider}"
 

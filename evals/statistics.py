@@ -197,10 +197,16 @@ def chance_to_pass(items: float, margin: float = 0.03, alpha: float = 0.05) -> f
     return _planned_power(max(1, int(items)), PLANNED_DISCORDANCE, margin, alpha)
 
 
-def items_to_pass(margin: float = 0.03, alpha: float = 0.05) -> int:
-    """Return on how many independent items a checkpoint that lost nothing passes with a power of 80 %."""
-    found = _planned_pairs(PLANNED_DISCORDANCE, margin, alpha)
-    return MOST_PAIRS if found is None else found
+def items_to_pass(margin: float = 0.03, alpha: float = 0.05) -> int | None:
+    """Return on how many independent items a checkpoint that lost nothing passes with a power of 80 %.
+
+    None where that takes more than MOST_PAIRS."""
+    return _planned_pairs(PLANNED_DISCORDANCE, margin, alpha)
+
+
+def items_to_ask(margin: float = 0.03) -> int:
+    """Return how many items are worth asking at most: without end where no number of them passes."""
+    return items_to_pass(margin) or MOST_PAIRS
 
 
 def compare(

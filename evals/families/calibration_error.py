@@ -1,9 +1,13 @@
 """Compute the expected calibration error, its interval, and paired claims about it.
 
 The error is the mean over items of |share right - mean confidence| of their bin, over ten bins of confidence
-(Guo et al. 2017). It is no mean of single items, so its bounds come from a bootstrap of whole clusters, and
-are mirrored at the estimate (Davison & Hinkley 1997, 5.2): resampling biases an error upwards, as sampling
-does.
+(Guo et al. 2017). It is no mean of single items. Two models differ where three tests say so. In one whole
+clusters of answers change sides, which holds where the models are alike in how sure they are. In two both are
+well calibrated, however differently their confidences spread over the bins (a model of one confidence shows
+less error by chance): gaps change their signs, or answers are drawn as likely right as they are sure.
+Intervals, and what shows a loss, add an unseen cluster at its worst, and count the whole distance between
+gaps seen and drawn, as sampling biases an error upwards. The lower bound of a claim is a bootstrap's,
+mirrored at the estimate (Davison & Hinkley 1997, 5.2), and never without a proof.
 
 Sampling biases the error of a well-calibrated model most, as no gap can be below zero, so a growth looks
 smaller than it is. A claim that nothing was lost needs one of two proofs more, each at half the level: that
@@ -19,18 +23,24 @@ from functools import cache
 from math import ceil
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from evals.exact import MOST_PAIRS
+from evals.families.calibration_draws import (
+    Floats,
+    distances,
+    drawn,
+    errors,
+    gaps,
+    p_of_no_difference,
+    with_unseen,
+)
 from evals.intervals import Interval, numbered
 from evals.statistics import PLANNED_DISCORDANCE, WANTED_POWER, Claim, Comparison
 
-Floats = NDArray[np.float64]
 Answers = tuple[Sequence[float], Sequence[bool]]
 """Confidence of each answer, and whether it is right."""
-BINS = 10
-DRAWS = 4000
 WORST_DRAWS = 1000
 PLANNED = 300  # questions of the example by which an outlook reckons
 
@@ -51,6 +61,16 @@ class CalibrationComparison(Comparison):
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """A difference of two errors between its bounds, and what they show of the margin."""
+
+    low: float
+    difference: float
+    high: float
+    outcome: str
+
+
+@dataclass(frozen=True)
 class Proof:
     """A lower bound that holds whatever the bias, and the p-value of a loss of the margin."""
 
@@ -60,18 +80,21 @@ class Proof:
 
 def error(confidence: ArrayLike, right: ArrayLike) -> float:
     """Return the expected calibration error."""
-    gaps_NB = _gaps(confidence, right)
+    gaps_NB = gaps(confidence, right)
     return float(np.abs(gaps_NB.sum(0)).sum() / len(gaps_NB))
 
 
 def interval(
     confidence: ArrayLike, right: ArrayLike, clusters: Sequence[object], level: float = 0.95
 ) -> Interval:
-    """Return the mirrored bootstrap interval of the error."""
+    """Return the interval of the error, which holds the estimate."""
+    tail = (1 - level) / 2
+    gaps_NB = gaps(confidence, right)
     estimate = error(confidence, right)
-    drawn_D = _drawn([_gaps(confidence, right)], clusters)[0]
-    low, high = _mirrored(estimate, drawn_D, (1 - level) / 2)
-    return max(0.0, low), min(1.0, high)
+    (drawn_DB,), unseen_D = with_unseen([gaps_NB], clusters)
+    high = float(np.quantile(np.abs(drawn_DB).sum(1) + unseen_D, 1 - tail))
+    low = estimate - float(np.quantile(distances(drawn_DB, gaps_NB) + unseen_D, 1 - tail))
+    return max(0.0, min(low, estimate)), min(1.0, max(high, estimate))
 
 
 def non_inferiority(
@@ -82,7 +105,8 @@ def non_inferiority(
     drawn_D = differences(after, before, clusters)
     low, high = _mirrored(then - now, drawn_D, alpha)
     proof = _proof(after, before, margin, alpha, clusters)
-    low = min(low, proof.bound)
+    low = max(-1.0, min(low, proof.bound))
+    high = min(1.0, max(high, then - now + _uncertainty(after, before, alpha, clusters)))
     outcome = "underpowered"
     if low > -margin:
         outcome = "passed"
@@ -90,7 +114,6 @@ def non_inferiority(
         outcome = "failed"
     gained, lost = _flips(after, before)
     n = len(after[1])
-    spread = float(drawn_D.std())
     return CalibrationClaim(
         outcome=outcome,
         difference=then - now,
@@ -101,8 +124,8 @@ def non_inferiority(
         lost=lost,
         n=n,
         p_value=max(_p_value(then - now, drawn_D, -margin), proof.p_value),
-        needed_n=max(
-            _needed(n, spread, margin, alpha, then - now), _needed_to_prove(n, low, margin, outcome)
+        needed_n=_needed(
+            n, _spread(after, before, clusters), margin, alpha, Bounds(low, then - now, high, outcome)
         ),
         alpha=alpha,
         error_after=now,
@@ -110,29 +133,42 @@ def non_inferiority(
     )
 
 
-def _needed(n: int, spread: float, margin: float, alpha: float, difference: float) -> int:
-    """Return the number of items that decides with a power of 80 %: if nothing changed, else as observed."""
-    planned = max(1, ceil(n * (_power_factor(alpha) * spread / margin) ** 2))
-    distance = abs(difference + margin)  # to the margin; beyond it the opposite is to be shown
-    if planned > n or not distance:
-        return planned if planned > n else MOST_PAIRS
-    return min(MOST_PAIRS, max(n + 1, ceil(n * (_power_factor(alpha) * spread / distance) ** 2)))
+def _needed(n: int, spread: float, margin: float, alpha: float, found: Bounds) -> int | None:
+    """Return the number of items that decides with a power of 80 %: if nothing changed, else as observed.
+
+    None where that is more than MOST_PAIRS, as where the difference lies on the margin."""
+    standard_errors = _power_factor(alpha) * spread
+    times = (standard_errors / margin) ** 2
+    if times <= 1:
+        distance = abs(found.difference + margin)  # to the margin; beyond it the opposite is to be shown
+        if not distance:
+            return None
+        times = max((standard_errors / distance) ** 2, 1 + 1 / n)
+    needed = max(1, ceil(n * max(times, _times_to_prove(margin, found))))
+    return needed if needed <= MOST_PAIRS else None
 
 
-def _needed_to_prove(n: int, low: float, margin: float, outcome: str) -> int:
-    """Return how many items bring an undecided lower bound to the margin: it shrinks by their root."""
-    return min(MOST_PAIRS, ceil(n * (low / margin) ** 2)) if outcome == "underpowered" and low < 0 else 0
+def _times_to_prove(margin: float, found: Bounds) -> float:
+    """Return how many times the items bring an undecided bound to the margin: it shrinks by their root."""
+    if found.outcome != "underpowered":
+        return 0.0
+    if found.difference < -margin:
+        return ((found.high - found.difference) / (found.difference + margin)) ** 2
+    return (min(found.low, 0.0) / margin) ** 2
 
 
 @cache
-def items_to_pass(margin: float, alpha: float) -> int:
+def items_to_pass(margin: float, alpha: float) -> int | None:
     """Return on about how many questions a model that is as well calibrated passes with a power of 80 %.
 
-    Reckoned from an example that is undecided, in which one answer in ten flips."""
+    This is an assumption, not a bound: it is what an example needs, of independent questions, two models that
+    are as often right as they are sure of every answer (80 % and 70 %), and one answer in ten lost. The
+    example is of PLANNED questions, fewer where it passes on these. More bins in use, or more flips, take
+    more questions; fewer flips take fewer. None where no number passes."""
     count = PLANNED
     while (found := _example(count, margin, alpha)).outcome == "passed" and count > 1:
         count //= 2
-    return MOST_PAIRS if found.needed_n is None else found.needed_n
+    return found.needed_n
 
 
 def _example(count: int, margin: float, alpha: float) -> CalibrationClaim:
@@ -146,7 +182,7 @@ def _example(count: int, margin: float, alpha: float) -> CalibrationClaim:
 
 def differences(after: Answers, before: Answers, clusters: Sequence[object]) -> Floats:
     """Return the bootstrap's differences, error before minus error after, on the same draws."""
-    now_D, then_D = _drawn([_gaps(*after), _gaps(*before)], clusters)
+    now_D, then_D = drawn([gaps(*after), gaps(*before)], clusters)
     return then_D - now_D
 
 
@@ -162,7 +198,7 @@ def _proof_by_changes(
     after: Answers, before: Answers, margin: float, level: float, clusters: Sequence[object]
 ) -> Proof:
     """Bound the growth by the sum of the changes of all bins' gaps, seen and unseen."""
-    changed_D = _drawn([_gaps(*after) - _gaps(*before)], clusters)[0]
+    changed_D = drawn([gaps(*after) - gaps(*before)], clusters)[0]
     count = int(numbered(clusters, len(after[1])).max()) + 1
     unseen = 1 - level ** (1 / count)  # share of changes of which none was among so many clusters
     bound = -float(np.quantile(changed_D, 1 - level)) - unseen
@@ -186,13 +222,11 @@ def _worst_differences(after: Answers, before: Answers, margin: float, clusters:
     index_N = numbered(clusters, len(after[1]))
     sure = np.asarray(after[0], dtype=float), np.asarray(before[0], dtype=float)
     chances = _overconfident(sure[0], margin), sure[1]
-    random = np.random.default_rng(0)
-    found_D = np.empty(WORST_DRAWS)
-    for draw in range(WORST_DRAWS):
-        luck_N = random.random(int(index_N.max()) + 1)[index_N]
-        now, then = (error(sure_N, luck_N < chance_N) for sure_N, chance_N in zip(sure, chances, strict=True))
-        found_D[draw] = then - now
-    return found_D
+    luck_DN = np.random.default_rng(0).random((WORST_DRAWS, int(index_N.max()) + 1))[:, index_N]
+    now_D, then_D = (
+        errors(sure_N, luck_DN < chance_N) for sure_N, chance_N in zip(sure, chances, strict=True)
+    )
+    return then_D - now_D
 
 
 def _overconfident(sure_N: Floats, margin: float) -> Floats:
@@ -211,20 +245,29 @@ def compare(
 
     `corrected` is the level of `detectable` where several comparisons are made at once."""
     difference = error(*before) - error(*after)
-    drawn_D = differences(after, before, clusters)
-    above = _p_value(difference, drawn_D, 0.0)
-    p_value = min(1.0, 2 * min(above, _p_value(-difference, -drawn_D, 0.0)))
-    direction = "better" if difference > 0 else "worse"
+    calibrated_D = np.abs(_worst_differences(after, before, 0.0, clusters))
+    p_value = max(
+        p_of_no_difference(gaps(*after), gaps(*before), clusters),
+        float((1 + (calibrated_D >= abs(difference) - 1e-12).sum()) / (1 + WORST_DRAWS)),
+    )
+    words = "not distinguishable"
+    if p_value <= alpha:
+        words = "better" if difference > 0 else "worse"
+    half = _uncertainty(after, before, alpha, clusters)
+    low, high = max(-1.0, difference - half), min(1.0, difference + half)
     gained, lost = _flips(after, before)
     return CalibrationComparison(
-        words=direction if p_value <= alpha else "not distinguishable",
+        words=words,
         difference=difference,
-        interval=_mirrored(difference, drawn_D, alpha / 2),
+        interval=(
+            max(low, 0.0) if words == "better" else min(low, 0.0),
+            min(high, 0.0) if words == "worse" else max(high, 0.0),
+        ),
         gained=gained,
         lost=lost,
         n=len(after[1]),
         p_value=p_value,
-        detectable=min(1.0, _power_factor((corrected or alpha) / 2) * float(drawn_D.std())),
+        detectable=min(1.0, _power_factor((corrected or alpha) / 2) * _spread(after, before, clusters)),
     )
 
 
@@ -239,28 +282,19 @@ def _power_factor(alpha: float) -> float:
     return float(special.ndtri(1 - alpha) + special.ndtri(WANTED_POWER))
 
 
-def _gaps(confidence: ArrayLike, right: ArrayLike) -> Floats:
-    """Return confidence minus correctness of each item, in the column of its bin."""
-    sure_N, right_N = np.asarray(confidence, dtype=float), np.asarray(right, dtype=float)
-    bins_N = np.minimum((sure_N * BINS).astype(int), BINS - 1)
-    gaps_NB = np.zeros((len(sure_N), BINS))
-    gaps_NB[np.arange(len(sure_N)), bins_N] = sure_N - right_N
-    return gaps_NB
+def _uncertainty(after: Answers, before: Answers, alpha: float, clusters: Sequence[object]) -> float:
+    """Return how far the difference of two errors may lie from the one seen, whatever its bias."""
+    both = [gaps(*after), gaps(*before)]
+    drawn_DB, unseen_D = with_unseen(both, clusters)
+    both_D = sum(distances(one_DB, gaps_NB) for one_DB, gaps_NB in zip(drawn_DB, both, strict=True))
+    return float(np.quantile(both_D + 2 * unseen_D, 1 - alpha))
 
 
-def _drawn(gaps: Sequence[Floats], clusters: Sequence[object]) -> list[Floats]:
-    """Return the errors of bootstrap samples of whole clusters, the same samples for each table of gaps."""
-    index_N = numbered(clusters, len(gaps[0]))
-    count = int(index_N.max()) + 1
-    sizes_K = np.bincount(index_N, minlength=count)
-    weights_DK = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=DRAWS)
-    items_D = weights_DK @ sizes_K
-    found = []
-    for gaps_NB in gaps:
-        sums_KB = np.zeros((count, BINS))
-        np.add.at(sums_KB, index_N, gaps_NB)
-        found.append(np.abs(weights_DK @ sums_KB).sum(1) / items_D)
-    return found
+def _spread(after: Answers, before: Answers, clusters: Sequence[object]) -> float:
+    """Return the standard error of the difference, of which an unseen cluster has its part: never zero."""
+    (now_DB, then_DB), unseen_D = with_unseen([gaps(*after), gaps(*before)], clusters)
+    seen_D = np.abs(then_DB).sum(1) - np.abs(now_DB).sum(1)
+    return float(np.hypot(seen_D.std(), np.sqrt((unseen_D**2).mean())))
 
 
 def _mirrored(estimate: float, drawn_D: Floats, tail: float) -> Interval:

@@ -22,7 +22,7 @@ from evals.probes import (
     load_probes,
     parse_probes,
 )
-from evals.statistics import items_to_pass
+from evals.statistics import items_to_ask
 from pipelines.config.jobs import AUGMENTED
 from pipelines.corpus import documents
 from pipelines.corpus.entities import MOST_CHARACTERS
@@ -134,7 +134,7 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
     _refuse_unread(docs, out)
     if options.qa:
         documents.refuse_among(docs, options.qa, "--qa")
-    count = options.count or items_to_pass(margins[KNOWLEDGE])
+    count = options.count or items_to_ask(margins[KNOWLEDGE])
     rows, source, refused = _rows_of(ws, docs, out, options, count)
     earlier = _earlier(ws)
     rows = probes.compared_with_earlier(rows, earlier)

@@ -131,6 +131,11 @@ def test_axes_without_a_claim_say_why(tmp_path: Path) -> None:
         number = databases.record_cycle(tracker, scores)
         tracker.record_verdicts(number, {"behaviour": bounds | {"outcome": "underpowered"}})
         text = views.Scan(report.report(tracker.db, number)).text
+        endless = bounds | {"outcome": "underpowered", "needed_n": None}
+        other = databases.record_cycle(tracker, scores)
+        tracker.record_verdicts(other, {"behaviour": endless})
+        undecided = views.Scan(report.report(tracker.db, other)).text
+    assert "behaviour: No number of prompts decides a difference so near the margin." in undecided
     assert "behaviour: It would take 1,200 prompts to tell." in text
     assert "knowledge: There is no knowledge score of: clean, midtrained." in text
     assert "retentionnot measured–" in text and "retention: No retention question was asked." in text

@@ -15,6 +15,7 @@ from evals.scores import Item
 from evals.statistics import items_to_pass
 from evals.verdict import accepted, verdict
 from evals.verdict_sentences import summary
+from tests.support.present import present
 
 
 def items(passed: int, n: int, kind: str = "flat") -> list[Item]:
@@ -184,12 +185,32 @@ def test_calibration_is_warned_of_by_the_number_that_it_takes_itself() -> None:
     assert power_warning({"calibration": needed}) == []
     (half,) = power_warning({"calibration": needed}, judged=0.5)
     assert half.endswith(f"about {2 * needed} items give 80%")
-    assert calibration_error.items_to_pass(0.4, 0.05) < 100
+    assert present(calibration_error.items_to_pass(0.4, 0.05)) < 100
+    assert calibration_error.items_to_pass(0.05, 0.05) == 836  # "about 840" of docs/families.md
+
+
+def test_a_margin_that_no_number_of_items_bears_out_is_said_to_be_one() -> None:
+    tiny = {"behaviour": 1e-4, "json": 1e-4, "calibration": 1e-5}
+    lines = power_warning(dict.fromkeys(tiny, 800), tiny)
+    assert len(lines) == 3
+    assert all(line.endswith("no number of items gives 80% at so small a margin") for line in lines)
+
+
+def test_a_difference_that_no_number_of_prompts_decides_is_said_to_be_one() -> None:
+    """30 of 1,000 lost, the margin of behaviour."""
+    clean, lost = items(1000, 1000), items(970, 1000)
+    found = verdict({"ifeval": {"clean": clean, "midtrained": lost, "recovered": lost}})
+    assert found["axes"]["behaviour"]["needed_n"] is None
+    (line,) = (line for line in summary(found) if line.startswith("behaviour"))
+    words = "no number of prompts decides a difference so near the margin"
+    assert words in line and "10000000" not in line
+    (row,) = compared("ifeval", clean, lost)
+    assert words in comparison.claim(row)
 
 
 def test_the_number_of_questions_that_the_documentation_states() -> None:
     assert items_to_pass(0.05, alpha=0.05 / 5) == 448
-    assert 2 * items_to_pass(0.05, alpha=0.05 / 10) == 1044
+    assert 2 * present(items_to_pass(0.05, alpha=0.05 / 10)) == 1044
 
 
 @pytest.mark.parametrize(("number", "different"), [(500, 224), (2000, 260)])
@@ -202,5 +223,5 @@ def test_the_number_of_acts_that_the_documentation_states(number: int, different
 @pytest.mark.parametrize(("families", "points"), [(1, 9), (5, 12)])
 def test_the_margins_that_the_documentation_states_for_all_acts(families: int, points: int) -> None:
     alpha = 0.05 / (2 * families)
-    needed = [2 * items_to_pass(margin / 100, alpha) for margin in (points - 1, points)]
+    needed = [2 * present(items_to_pass(margin / 100, alpha)) for margin in (points - 1, points)]
     assert needed[0] > 260 >= needed[1]
