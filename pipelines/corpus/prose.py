@@ -10,6 +10,7 @@ from itertools import chain, zip_longest
 from pipelines.corpus.markup.blocks import without_blocks
 from pipelines.corpus.markup.lines import is_code, is_prose, plain
 from pipelines.corpus.markup.parts import SLOT
+from pipelines.corpus.markup.pictures import is_picture
 from pipelines.corpus.segments import segments
 from pipelines.corpus.sentences import (
     SPACED_STOPS,
@@ -131,7 +132,8 @@ def _lines(text: str) -> Iterator[str]:
     for line, following in zip_longest(lines, lines[1:], fillvalue=""):
         mark = _list_mark(line, open_line)
         starts = bool(mark or _GAP.search(line) or _begins_clause(line, open_line))
-        said = _BREAK.sub("", line[len(mark) :].strip()) if is_prose(line) else ""
+        shown = not is_prose(line) or is_picture(line[len(mark) :])
+        said = "" if shown else _BREAK.sub("", line[len(mark) :].strip())
         if open_line and said and not starts:
             open_line = f"{open_line}{_between(open_line, said)}{said}"
         else:

@@ -1,10 +1,12 @@
 """Take markup off a text as the readers give it: Markdown, MyST, reStructuredText, AsciiDoc, Org, Vim's help.
 
-blocks.py    of a whole text: leave out blocks that are no prose, and write references as they read
-lines.py     of a line: tell prose from headings and code, and take links, emphasis and tags off
-fences.py    of code between fences
-parts.py     what the patterns share
-raised.py    of exponents and indices: figures as Unicode has them
+blocks.py      of a whole text: leave out blocks that are no prose, and write references as they read
+lines.py       of a line: tell prose from headings and code, and take links, emphasis and tags off
+fences.py      of code between fences
+pictures.py    of a line: tell pictures beside a sentence from those that stand for a word
+parts.py       what the patterns share
+permalinks.py  of HTML: how links look that lead to the place where they stand
+raised.py      of exponents and indices: figures as Unicode has them
 asciidoc.py  org.py  vim_help.py    what only these languages mark, where a text is read as it stands
 
 In doubt a text is kept, as a fact that is not asked is worse than a mark that stays.

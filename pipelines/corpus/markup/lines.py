@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from html import unescape
 
-from pipelines.corpus.markup.parts import FORMULA
+from pipelines.corpus.markup.parts import FORMULA, LINK_TEXT, TARGET
+from pipelines.corpus.markup.pictures import is_picture, without_pictures
 from pipelines.corpus.markup.raised import raised
 
 LONGEST = 1000  # characters of a sentence that may be code
@@ -15,7 +16,8 @@ _NO_PROSE_LINE = re.compile(
     rf"""\s*(?:
       \#{{1,6}}\s | ={{1,6}}\s                    # headings
     | :?-{{3,}} | ([=~^*+`"])\1{{2,}}\s*$           # rules and underlines
-    | <(?!<|https?://|[^<>]*>`|{_TO_FILL_IN}) | !\[  # tags, images; no link's target behind a line break
+    | <(?!<|https?://|[^<>]*>`|{_TO_FILL_IN})  # tags; no link's target behind a line break
+    | !\[(?!{LINK_TEXT}\]{TARGET})              # pictures that are not closed
     | :{{3,}} | [!?]{{3}} | \#\+\w | \.\.(?:\s|$) # directives
     | >>>\s | \$\s                            # what is typed into a prompt
     | //(?:\s|$) | \+\s*$ | [a-z][\w-]*::\S*\[[^\[\]\n]*\]\s*$  # AsciiDoc's remarks and block macros
@@ -23,11 +25,7 @@ _NO_PROSE_LINE = re.compile(
     )""",
     re.X,
 )
-_ADDRESS = r"(?:<[^<>\n]*+>|(?:[^()\s]|\((?:[^()\s]|\([^()\s]*+\))*+\))*+)"  # may hold brackets
-_OF_MARKDOWN = re.compile(
-    r"!?\[((?:[^\[\]]|\[[^\[\]]*+\])*+)\]"
-    rf"(?:\({_ADDRESS}(?:\s+(?:\"[^\"]*+\"|'[^']*+'|\([^()]*+\)))?\)|\[[^\[\]]*+\])"
-)
+_OF_MARKDOWN = re.compile(rf"!?\[({LINK_TEXT})\]{TARGET}")
 _LINKS = (  # and roles, by their texts
     re.compile(r"(?:\{[\w:.+-]+\}|(?<!\w):[a-zA-Z][\w:.+-]{0,40}:)`[~!]?([^`]+?)(?:\s?<[^`<>]*>)?`"),
     re.compile(r"(?<![`\w])`([^`<]+?)(?:\s?<[^`<>]+>)?`__?(?!\w)"),
@@ -72,8 +70,8 @@ _CODE = re.compile(
 
 
 def is_prose(line: str) -> bool:
-    """Return whether a line is no heading, rule, tag, image, directive or typed command."""
-    return not _NO_PROSE_LINE.match(line)
+    """Return whether a line is no heading, rule, tag, picture, directive or typed command."""
+    return not _NO_PROSE_LINE.match(line) and not is_picture(line)
 
 
 def is_code(sentence: str) -> bool:
@@ -84,7 +82,7 @@ def is_code(sentence: str) -> bool:
 def plain(line: str) -> str:
     """Return what a line says: links and roles by their texts, without emphasis, tags, escapes and
     what was deleted."""
-    line = _NOTE_MARK.sub("", _BOX.sub("", line))
+    line = _NOTE_MARK.sub("", without_pictures(_BOX.sub("", line)))
     line = _APART_ROLE.sub(r"<\1\2>\3</\1\2>", line)
     for pattern in _LINKS:
         line = pattern.sub(r"\1", line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -35,6 +36,17 @@ LONGEST_CHARACTER = 4  # bytes
 WIDE = ["utf_16", "utf_16_le", "utf_16_be", "utf_32", "utf_32_le", "utf_32_be"]  # no legacy encodings
 ISO_2022 = b"\x1b$"  # switches to two-byte characters, in seven bits
 BINARY = "binary data, not text"
+DECLARED = re.compile(rb"""<(?:meta|\?xml)[^>]{0,200}?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.I)
+# What browsers read for a declared encoding: what pages hold that name it.
+AS_BROWSERS = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+}
 
 
 @dataclass(frozen=True)
@@ -221,3 +233,17 @@ def decoded(blocks: Callable[[], Iterable[bytes]], encoding: Encoding) -> Iterat
             yield text
     except UnicodeError as error:  # a codec that needs a mark raises the base class, without a reason
         raise Unreadable(f"not whole {encoding.name}: {getattr(error, 'reason', error)}") from error
+
+
+def declared(first: bytes) -> str | None:
+    """Return the codec that a page's first bytes name; None for UTF and where there is none of that name."""
+    found = DECLARED.search(first)
+    if found is None:
+        return None
+    try:
+        codec = codecs.lookup(found[1].decode("ascii")).name
+        codec = AS_BROWSERS.get(codec, codec)
+        "".encode(codec)
+    except (LookupError, UnicodeError):
+        return None
+    return None if codec.startswith("utf") else codec

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from pipelines.corpus.as_markdown.parts import fenced
+from pipelines.corpus.markup.permalinks import permalink_sign
 from pipelines.corpus.markup.raised import raised
 from pipelines.corpus.reading import encodings
 from pipelines.corpus.reading.formats import Unreadable
@@ -49,20 +50,10 @@ NAMES = _words(
 HEADED = _words("section h1 h2 h3 h4 h5 h6 span dt")  # their ids are made of what they say
 SECTION = re.compile(r"sect(?:ion|\d)")  # a class of blocks with such ids
 JOINT = re.compile(r"[^a-z]+")  # between the words of a class's name
-LONGEST_MARK = 80  # characters of a note's mark
+LONGEST_MARK = 80  # characters of a mark of a note or of a link to its own place
+HEADINGS = _words("h1 h2 h3 h4 h5 h6 dt")
 BETWEEN_MARKS = re.compile(r"[\s\[\](),;–-]+")
 INVISIBLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden")
-DECLARED = re.compile(rb"""<(?:meta|\?xml)[^>]{0,200}?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.I)
-# What browsers read for a declared encoding: what pages hold that name it.
-AS_BROWSERS = {
-    "ascii": "cp1252",
-    "iso8859-1": "cp1252",
-    "iso8859-9": "cp1254",
-    "gb2312": "gb18030",
-    "gbk": "gb18030",
-    "shift_jis": "cp932",
-    "euc_kr": "cp949",
-}
 TEMPLATE_TAG = re.compile(r"<%.*?%>", re.S)
 LONGEST_ROW = 2000  # characters of a row that is joined: a page laid out as a table keeps its paragraphs
 MENU_RUN, MENU_LINE = 5, 40  # consecutive short lines of links that make a menu
@@ -86,7 +77,7 @@ def read_html(source: Source, facts: FileFacts) -> Iterator[str]:
 def _decoded(source: Source, facts: FileFacts) -> Iterator[str]:
     """Decode by the byte order mark, else as UTF-8 if it is that, else as declared, else as other text."""
     first = next(source.blocks(), b"")[:4096]
-    codec = None if encodings.marked(first) else _declared(first)
+    codec = None if encodings.marked(first) else encodings.declared(first)
     if codec is None or _is_utf8(source):
         yield from characters(source, facts)
         return
@@ -97,20 +88,6 @@ def _decoded(source: Source, facts: FileFacts) -> Iterator[str]:
         yield text
     if replaced:
         facts.add_note(f"{replaced} places that are not {codec} replaced")
-
-
-def _declared(first: bytes) -> str | None:
-    """Return the codec that a page's first bytes name; None for UTF and where there is none of that name."""
-    found = DECLARED.search(first)
-    if found is None:
-        return None
-    try:
-        codec = codecs.lookup(found[1].decode("ascii")).name
-        codec = AS_BROWSERS.get(codec, codec)
-        "".encode(codec)
-    except (LookupError, UnicodeError):
-        return None
-    return None if codec.startswith("utf") else codec
 
 
 def _is_utf8(source: Source) -> bool:
@@ -170,6 +147,8 @@ class _Page:
         self._open: list[str] = []
         self._rows: list[_Row] = []
         self._apart: list[tuple[int, bool, int]] = []  # first part, in a link or not, characters of links
+        # Of each open link the sign it may show, the number of its first block and part, characters of links
+        self._signs: list[tuple[re.Pattern[str] | None, int, int, int, bool]] = []
         self._parts: list[str] = []
         self._skipped_at = 0  # depth of the excluded element, 0: none
         self._main = self._pre = self._links = self._link_characters = 0
@@ -188,14 +167,14 @@ class _Page:
             self._skipped_at = len(self._open)
             return
         self._begin(tag)
+        if tag == "a":
+            self._begin_link(attributes)
         if tag in MAIN or (hinted and attributes.get("role") == "main"):
             self._main += 1
 
     def _begin(self, tag: str) -> None:
         if tag in BLOCKS:
             self._begin_block(tag)
-        elif tag == "a":
-            self._links += 1
         elif tag == "title":
             self._in_title = not self.title
         elif tag == "br":
@@ -204,6 +183,12 @@ class _Page:
             self._begin_cell()
         elif tag in APART:
             self._apart.append((len(self._parts), self._links > 0, self._link_characters))
+
+    def _begin_link(self, attributes: dict[str, str]) -> None:
+        sign = permalink_sign(attributes, in_heading=not HEADINGS.isdisjoint(self._open[-4:]))
+        place = (len(self.blocks), len(self._parts), self._link_characters, self._written)
+        self._signs.append((sign, *place))
+        self._links += 1
 
     def _begin_block(self, tag: str) -> None:
         self._flush()
@@ -260,10 +245,23 @@ class _Page:
                 self.blocks[row.first :] = row.joined(self.blocks[row.first :])
         elif tag == "a":
             self._links -= self._links > 0
+            if self._signs:
+                self._end_link(*self._signs.pop())
         elif tag in APART and self._apart:
             self._set_apart(tag, *self._apart.pop())
         elif tag == "title":
             self._in_title = False
+
+    def _end_link(
+        self, sign: re.Pattern[str] | None, blocks: int, first: int, links: int, written: bool
+    ) -> None:
+        """Leave out a link to the place where it stands: it shows a sign and says nothing."""
+        if sign is None or blocks != len(self.blocks):
+            return
+        said = "".join(self._parts[first:]).strip()
+        if len(said) <= LONGEST_MARK and sign.fullmatch(said):
+            del self._parts[first:]
+            self._link_characters, self._written = links, written
 
     def _set_apart(self, tag: str, first: int, in_link: bool, links: int) -> None:
         """Write what is raised or lowered as such; leave out a raised link, which is the mark of a note."""

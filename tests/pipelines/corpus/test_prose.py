@@ -406,6 +406,28 @@ def test_brackets_in_links_end_no_link(link: str, said: str) -> None:
     assert prose_sentences(f"See the {link}, made in 1999.") == [f"See the {said}, made in 1999."]
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("![A chart](a.png) The port is 8080.", ["The port is 8080."]),
+        ("![](a.png){ align=left } The port\nis 8080.", ["The port is 8080."]),
+        ("1. ![a][x] **The** port is 8080.", ["The port is 8080."]),
+        ("[![build](b.svg)](c.html) ![d](e.svg) The port is 8080.", ["The port is 8080."]),
+        ("One ends. ![a](b.png) Two is here. ![c](d.png)", ["One ends.", "Two is here."]),
+        ("![图](a.png)端口是八千零八十。", ["端口是八千零八十。"]),
+        ("| ![a](b.png) The port of it is 8080. | c |", ["The port of it is 8080."]),
+        ("![Gear](a.png) opens the settings.", ["Gear opens the settings."]),
+        ("Press ![gear](a.png) twice.", ["Press gear twice."]),
+        ("![A chart of it](a.png)", []),
+        ("- ![A chart of it](a.png 'Chart'){width=50%}", []),
+        ("[![A chart of it](a.png)](b.html) ![Another one](c.png).", []),
+        ("![A chart that is not closed](a.png The port is 8080.", []),
+    ],
+)
+def test_a_sentence_beside_a_picture_is_asked_about(line: str, said: list[str]) -> None:
+    assert prose_sentences(f"It begins.\n\n{line}\n\nIt ends.") == ["It begins.", *said, "It ends."]
+
+
 def test_a_template_s_tag_that_is_not_closed_ends_with_its_paragraph() -> None:
     text = "Write {{ first.\n\nThe port is 8080.\n\nThen {% comes.\n\nThe limit is 40.\n\nIt %} ends }}."
     said = ["Write {{ first.", "The port is 8080.", "Then {% comes.", "The limit is 40.", "It %} ends }}."]
@@ -448,6 +470,10 @@ def test_no_line_goes_on_for_a_letter_of_a_script_without_capitals() -> None:
         "[[*A",
         "[a](((",
         "![a](b",
+        ". ![a](b) ",
+        "![a](b)",
+        ". ![a](b 'c",
+        "[![a](b)](c",
         "{{ a",
         "{% ",
         "(a) b\n",

@@ -537,6 +537,45 @@ def test_a_part_whose_heading_is_an_everyday_word_is_no_menu(tmp_path: Path) -> 
     assert text == "Cookies\n\nThey are kept.\n\nWays\n\nIt is shared.\n\nDishes\n\nads()"
 
 
+PERMALINK = '<a class="headerlink" href="#x" title="Link to this heading">¶</a>'
+DEFINITION = PERMALINK.replace("heading", "definition").replace("¶", "\uf0c1")
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (f"<h1>Ports{PERMALINK}</h1><p>It is 8080.</p>", "Ports\n\nIt is 8080."),
+        (
+            f'<dl><dt class="sig" id="x"><code>port()</code>{DEFINITION}</dt><dd>It is 8080.</dd></dl>',
+            "port()\nIt is 8080.",
+        ),
+        (f"<table><caption>Ports{PERMALINK}</caption><tr><td>A{PERMALINK}<td>B</table>", "Ports\n\nA | B"),
+        ('<h2><a href="#x" class="header-anchor" aria-hidden="false">#</a> Ports</h2>', "Ports"),
+        ('<h2>Ports <a href="#x">#</a></h2><p>It<a href="#y"> ¶ </a></p>', "Ports\n\nIt"),
+        (
+            '<h2>Ports<a class="hash-link" href="#x" aria-label="Direct link to Ports">\u200b</a></h2>',
+            "Ports",
+        ),
+        (
+            '<h2>Ports <a class="header-link" href="#x"><span>Permalink</span> <i class="link"></i></a></h2>',
+            "Ports",
+        ),
+        ('<h2><a class="anchor" href="#x">Ports</a></h2>', "Ports"),
+        (
+            '<p>A <a href="/permalink">Permalink</a> stays, <a href="/signs">¶</a> too.',
+            "A Permalink stays, ¶ too.",
+        ),
+        ('<p>Read <a href="#s">§</a> 5, <a href="#p">¶ 7</a>, <a href="#h">#</a>.', "Read § 5, ¶ 7, #."),
+        (f"<p>{PERMALINK}</p><p>It is 8080.</p>", "It is 8080."),
+    ],
+)
+def test_links_of_headings_and_definitions_to_themselves_are_left_out(
+    tmp_path: Path, body: str, text: str
+) -> None:
+    page = f"<meta charset='utf-8'><body>{body}".encode()
+    assert read_pages(tmp_path, {"a": page})["a"][0] == text
+
+
 def row(*cells: str) -> str:
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 

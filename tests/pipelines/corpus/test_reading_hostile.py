@@ -288,7 +288,7 @@ WIDE = "".join(f"{n}," for n in range(200_000))
         (
             "line.jsonl.gz",
             gzip.compress(b"[" * 60_000_000, 1),
-            "each of its lines is longer than 16,777,216 .*",
+            "each of its lines is longer than 16,777,216 characters",
         ),
     ],
 )
