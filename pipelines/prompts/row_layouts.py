@@ -57,7 +57,7 @@ def _led(row: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(system, str) or not system.strip():
         return row
     rest = {name: value for name, value in row.items() if name not in (SYSTEM, "prompt", "messages")}
-    turns = row["messages"] if "messages" in row else [{"role": "user", "content": row["prompt"]}]
+    turns = row.get("messages") or [{"role": "user", "content": row["prompt"]}]
     if not isinstance(turns, list):
         return row
     roles = [turn.get("role") for turn in turns if isinstance(turn, dict)]

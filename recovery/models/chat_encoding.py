@@ -21,7 +21,7 @@ from recovery.models.template_limits import TemplateTooLong, bounded, require_bo
 from recovery.models.templates.continuation import continued
 from recovery.models.templates.fixed_day import with_fixed_day
 from recovery.models.templates.system_turn import folded
-from recovery.models.templates.tool_calls import CallForm, form_of
+from recovery.models.templates.tool_calls import CallForms
 from recovery.models.thinking import closing_between, ends_inside, is_mark, split_thinking, written_between
 
 if TYPE_CHECKING:
@@ -203,15 +203,13 @@ class ChatEncoder:
         return None
 
     @cached_property
-    def _call_form(self) -> CallForm:
-        """Return the form in which the template writes tool calls."""
-        return form_of(lambda turns: self._rendered(turns, opening=True))
+    def _call_forms(self) -> CallForms:
+        """Return the forms in which the template writes tool calls."""
+        return CallForms(lambda turns: self._rendered(turns, opening=True))
 
     def _render(self, messages: Sequence[Message], *, opening: bool, **changes: Any) -> str:
         """Render messages with the template, their tool calls in the form that it takes."""
-        calls = any(turn.get("tool_calls") for turn in messages)
-        turns = self._call_form.applied(messages) if calls else messages
-        return self._rendered(turns, opening=opening, **changes)
+        return self._rendered(self._call_forms.applied(messages), opening=opening, **changes)
 
     def _rendered(self, messages: Sequence[Message], *, opening: bool, **changes: Any) -> str:
         """Render messages with the template; take tool schemas from the `tools` of any message."""

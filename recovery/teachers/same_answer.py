@@ -1,7 +1,7 @@
 r"""Compare two answers that are no numbers: by words, operators, signs, and the brackets around formulas.
 
 **Paris!** is paris, (B) is B., x^{2} + 3 is x^2+3 and y = x^2+3, 5cm is 5.0 cm; x-1 is not x+1, C is not C++,
-(2,3) is not [2,3), 3, 5 cm is not 3.5 cm.
+(2,3) is not [2,3), 3, 5 cm is not 3.5 cm, Python 3.10 is not Python 3.1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _BEFORE = re.compile(r"\A\s*(?:#{1,6}\s|[-*•]\s|>\s(?=\s*[^\W\d_]{2}))")  # a 
 _POWER = re.compile(r"(?<=[\w)\]}])(\s?)\*\*\1(?=[\w(\[{])")  # emphasis has a space on one side alone
 _TIMES = re.compile(r"(?<=[\w)\]}])(\s?)\*\1(?=[\w(\[{])")
 _PROSE = re.compile(r"[^\W\d_]{2}|\b[A-Z]\b")  # behind a word or an option, "!" is no factorial
-_TOKEN = re.compile(r"(?<![^\W_.])(?:\d+(?:\.\d+)?|\.\d+)|[^\W_]+|[^\w\s]")  # a number, a word, a sign
+_TOKEN = re.compile(  # a version or an address, a number, a word, a sign
+    r"(?<![^\W_])(?:\d+(?:\.\d+){2,}|(?<!\.)\d+(?:\.\d+)?|(?<!\.)\.\d+)|[^\W_]+|[^\w\s]"
+)
+_NO_UNITS = ("and", "is", "or", "to")
 _THOUSANDS = re.compile(r"(?<![\d.,(\[{])\d{1,3}(?:,\d{3})+(?![\d,])")
 _NO_OPERATORS = "~|"  # roughly, or the edge of a table
 
@@ -43,20 +46,33 @@ def _symbols(text: str) -> list[str]:
     Case, white space, punctuation, emphasis and LaTeX's layout are left out.
     """
     plain = _undressed(text)
-    tokens = [_as_written_shortest(token) for token in _TOKEN.findall(plain.lower())]
+    found = _TOKEN.findall(plain.lower())
+    tokens = [_as_written_shortest(found, at) for at in range(len(found))]
     factorials = not _PROSE.search(plain)
     operators = [_operates(tokens, at, factorials) for at in range(len(tokens))]
     grouping = _grouping(tokens, operators)
     return [t for at, t in enumerate(tokens) if _is_word(t) or operators[at] or at in grouping]
 
 
-def _as_written_shortest(token: str) -> str:
-    """Write a decimal without zeros that say nothing: 5 for 5.0, 0.5 for .50."""
-    if "." not in token[:-1] or not token[-1].isdigit():
-        return token
-    whole, _, decimals = token.partition(".")
+def _as_written_shortest(tokens: Sequence[str], at: int) -> str:
+    """Write a decimal without zeros that say nothing: 5 for 5.0, 0.5 for .5, 3.5 for the 3.50 of 3.50 cm.
+
+    Without a unit the last zero may be part of a name: Python 3.10, section 2.10.
+    """
+    whole, _, decimals = tokens[at].partition(".")
+    if not decimals.isdigit():
+        return tokens[at]
     kept = decimals.rstrip("0")
+    if kept and not _has_unit(tokens, at):
+        kept = decimals
     return f"{whole or '0'}.{kept}" if kept else whole or "0"
+
+
+def _has_unit(tokens: Sequence[str], at: int) -> bool:
+    """Return whether a unit, and no name before, stands beside a number."""
+    before, behind = ("", *tokens)[at], (*tokens, "")[at + 1]
+    unit = (behind.isalpha() and behind not in _NO_UNITS) or (bool(behind) and behind in "%°$€£")
+    return not before.isalpha() and (unit or (bool(before) and before in "$€£"))
 
 
 def _undressed(text: str) -> str:

@@ -2,7 +2,7 @@
 
 Most templates write an object as JSON themselves. Some join the arguments to a text, as DeepSeek's do: these
 need JSON, and refuse an object or write it as Python does. Some write a call only where the turn's content is
-null, not where it is empty.
+null, not where it is empty; some only beside schemas of tools, or with a template of its own for these.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from recovery.errors import InputError
@@ -27,6 +28,19 @@ CALLING: tuple[Message, ...] = (
     {"role": "assistant", "content": "", "tool_calls": [CALL]},
     {"role": "tool", "name": NAME, "content": "b", "tool_call_id": CALL["id"]},
 )
+SCHEMA = {  # of another tool: what it writes is no sign of the call
+    "type": "function",
+    "function": {
+        "name": "another",
+        "description": "c",
+        "parameters": {
+            "type": "object",
+            "properties": {"d": {"type": "string", "description": "e"}},
+            "required": ["d"],
+        },
+    },
+}
+WITH_TOOLS: tuple[Message, ...] = ({**CALLING[0], "tools": [SCHEMA]}, *CALLING[1:])
 
 
 @dataclass(frozen=True)
@@ -56,13 +70,35 @@ FORMS = (
 )
 
 
-def form_of(render: Callable[[Sequence[Message]], str]) -> CallForm:
-    """Return the first form in which a template writes a call whole; the usual one if it writes none."""
-    for form in FORMS:
-        with suppress(InputError):
-            if _writes_call(render(form.applied(CALLING))):
-                return form
-    return FORMS[0]
+class CallForms:
+    """The forms of tool calls that a template writes, in dialogues with schemas of tools and without."""
+
+    def __init__(self, render: Callable[[Sequence[Message]], str]) -> None:
+        self._render = render
+
+    def applied(self, turns: Sequence[Message]) -> Sequence[Message]:
+        """Return the turns with their calls, if any, in the form that the template writes."""
+        if not any(turn.get("tool_calls") for turn in turns):
+            return turns
+        form = self._beside_tools if any(turn.get("tools") for turn in turns) else self._alone
+        return form.applied(turns)
+
+    @cached_property
+    def _beside_tools(self) -> CallForm:
+        return self._first_written(WITH_TOOLS, CALLING)
+
+    @cached_property
+    def _alone(self) -> CallForm:
+        return self._first_written(CALLING, WITH_TOOLS)
+
+    def _first_written(self, *dialogues: Sequence[Message]) -> CallForm:
+        """Return the first form in which a dialogue's call is written whole; the usual one if none is."""
+        for dialogue in dialogues:
+            for form in FORMS:
+                with suppress(InputError):
+                    if _writes_call(self._render(form.applied(dialogue))):
+                        return form
+        return FORMS[0]
 
 
 def _writes_call(rendered: str) -> bool:

@@ -271,6 +271,17 @@ def test_a_system_prompt_beside_the_turns_is_the_first_of_them(tmp_path: Path, s
     assert read_prompts(written(tmp_path / f"d{suffix}", [blank]))[0].messages == [HI]
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
+@pytest.mark.parametrize("empty", [{"messages": []}, {"conversations": []}, {"messages": [], "prompt": ""}])
+def test_empty_columns_of_merged_sets_leave_an_instruction_as_it_is(
+    tmp_path: Path, suffix: str, empty: dict[str, Any]
+) -> None:
+    row = {"instruction": "Hi", "output": "Hello", **empty}
+    for name, led, turns in (("a", {}, [HI]), ("b", {"system": "Be brief."}, [SYSTEM, HI])):
+        (found,) = read_prompts(written(tmp_path / f"{name}{suffix}", [{**row, **led}]))
+        assert found.messages == turns and found.fields["response"] == "Hello"
+
+
 def test_the_field_that_gives_a_teacher_its_context_stays_one(tmp_path: Path) -> None:
     for row in ({"prompt": "Hi"}, {"messages": [HI]}):
         (found,) = read_prompts(written(tmp_path / "p.jsonl", [{**row, "system": "Be brief."}]))

@@ -41,6 +41,38 @@ def test_a_call_is_written_as_json_once(call: str, where: str) -> None:
     assert name == "add" and json.loads(written) == arguments
 
 
+def tool() -> dict[str, Any]:
+    parameters = {"type": "object", "properties": {"a": {"type": "integer", "description": "A number."}}}
+    named = {"name": "add", "description": "Add numbers.", "parameters": parameters}
+    return {"type": "function", "function": named}
+
+
+REFUSES = "{% if not tools %}{{ raise_exception('no tools') }}{% endif %}"
+SAYS_TOOLS = "{% if tools %}{{ tools | tojson }}{% endif %};"
+BESIDE_TOOLS = (
+    "{% for m in messages %}{% if m['tool_calls'] and tools %}{% for c in m['tool_calls'] %}"
+    "{{ c['function']['name'] + ' ' + c['function']['arguments'] }}{% endfor %}"
+    "{% else %}{{ m['content'] }}{% endif %};{% endfor %}"
+)
+
+
+@pytest.mark.parametrize("where", [WHERE_ANY, WHERE_NULL])
+def test_a_form_that_only_dialogues_with_tools_show_is_found(where: str) -> None:
+    joined = template(JOINED, where)
+    kinds: list[Any] = [BESIDE_TOOLS, REFUSES + joined, {"default": tiny.TEMPLATE, "tool_use": joined}]
+    for kind in (*kinds, {"default": template(OBJECT, where), "tool_use": SAYS_TOOLS + joined}):
+        made = encoder(tiny.tokenizer(chat_template=kind))
+        asked = [{**USER, "tools": [tool()]}, *calling({"a": 1})[1:]]
+        assert 'add {"a": 1};' in made.text(made.prompt_ids(asked))
+
+
+def test_each_of_two_named_templates_is_given_its_own_form() -> None:
+    named = {"default": template(OBJECT, WHERE_ANY), "tool_use": template(JOINED, WHERE_NULL)}
+    made = encoder(tiny.tokenizer(chat_template=named))
+    for turns in (calling({"a": 1}), [{**USER, "tools": [tool()]}, *calling({"a": 1})[1:]]):
+        assert 'add {"a": 1};' in made.text(made.prompt_ids(turns))
+
+
 def test_turns_without_calls_keep_their_content() -> None:
     made = encoder(tiny.tokenizer(chat_template=template(JOINED, WHERE_NULL)))
     turns = [USER, {"role": "assistant", "content": ""}, {"role": "user", "content": "b"}]

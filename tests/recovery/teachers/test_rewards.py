@@ -170,6 +170,20 @@ def test_exact_answer(response: str, answer: str, earned: int) -> None:
         ("Final answer is -1/2", "-1/2", 1),
         ("Final answer is -1/2", "1/2", 0),
         ("Final answer island", "island", 1),
+        ("192.168.1.1", "192.168.1.10", 0),
+        ("192.168.1.10", "192.168.1.10", 1),
+        ("192.168.10.1", "192.168.1.1", 0),
+        ("Python 3.1", "Python 3.10", 0),
+        ("Python 3.10.", "Python 3.10", 1),
+        ("3.1 or newer", "3.10 or newer", 0),
+        ("section 2.1", "section 2.10", 0),
+        ("v1.1.0", "v1.1", 0),
+        ("1.20.0", "1.2.0", 0),
+        ("3.50 cm", "3.5 cm", 1),
+        (".50 cm", "0.5 cm", 1),
+        ("x > 5.0", "x > 5", 1),
+        ("$3.50 each", "$3.5 each", 1),
+        ("about 5.0 cm", "about 5 cm", 1),
     ],
 )
 def test_answers_in_words_and_formulas(response: str, answer: str, earned: int) -> None:
@@ -242,6 +256,90 @@ def test_answers_in_words_and_formulas(response: str, answer: str, earned: int) 
     ],
 )
 def test_one_number_is_read_by_its_value_and_no_other(response: str, answer: str, earned: int) -> None:
+    assert exact_answer(response, {"prompt": "?", "answer": answer}) == earned
+
+
+@pytest.mark.parametrize(
+    ("response", "answer", "earned"),
+    [
+        ("#### +5", "5", 1),
+        (r"\boxed{+5}", "+5", 1),
+        ("The answer is +5.", "5", 1),
+        ("The answer is clearly +5.", "5", 1),
+        (r"\boxed{2x + 5}", "5", 0),
+        ("The answer is (a) + 5.", "5", 0),
+        (r"\boxed{x_1 + 5}", "5", 0),
+        (r"\boxed{\pi + 5}", "5", 0),
+        (r"\boxed{ab+5}", "5", 0),
+        (r"\boxed{8\textrm{ cm}}", "8", 1),
+        (r"\boxed{8\textit{ cm}}", "8", 1),
+        (r"\boxed{\underline{8}}", "8", 1),
+        (r"\fbox{The answer is 8}", "8", 1),
+        (r"The answer is $\displaystyle 8$.", "8", 1),
+        (r"\boxed{\displaystyle\frac{1}{2}}", "0.5", 1),
+        (r"\boxed{8 \pmod{11}}", "8", 1),
+        (r"\boxed{x \equiv 8 \pmod{11}}", "8", 1),
+        (r"\boxed{x \equiv 8 \pmod{11}}", "11", 0),
+        ("The answer is {8}.", "8", 1),
+        ("The answer is clearly {8}.", "8", 1),
+        (r"\boxed{\sqrt {8}}", "8", 0),
+        ("The answer is x^ {8}.", "8", 0),
+        ("The answer is <8>.", "8", 1),
+        ("The answer is < 8.", "8", 0),
+        (r"\boxed{\left(8\right)}", "8", 1),
+        (r"\boxed{\approx 8}", "8", 1),
+        (r"The answer is $\quad 8 \quad$.", "8", 1),
+        (r"The answer is \(8\).", "8", 1),
+        (r"\boxed{x^{8}}", "8", 0),
+        (r"\boxed{\sqrt[3]{8}}", "8", 0),
+        (r"\boxed{\log_2 8}", "8", 0),
+        (r"\boxed{\log_{2} 8}", "8", 0),
+        (r"\boxed{\sin 8}", "8", 0),
+        (r"\boxed{x \ge 8}", "8", 0),
+        (r"\boxed{\pi 8}", "8", 0),
+        (r"\boxed{8 \cdot x}", "8", 0),
+    ],
+)
+def test_signs_and_layout_leave_a_number_and_operators_make_a_formula(
+    response: str, answer: str, earned: int
+) -> None:
+    assert exact_answer(response, {"prompt": "?", "answer": answer}) == earned
+
+
+@pytest.mark.parametrize(
+    ("response", "answer", "earned"),
+    [
+        ("In 2010, 35 students", "35", 1),
+        ("In 2010, 35% of the students", "35", 1),
+        ("Out of 20, 5 are left.", "5", 1),
+        ("On day 3, 12 apples were eaten.", "12", 1),
+        ("Of 1,200, 35 students came.", "35", 1),
+        ("On May 4, 2010, 35 students came.", "35", 1),
+        ("The answer is July 4, 1776.", "1776", 1),
+        ("It was on July 4, 1776.", "1776", 1),
+        ("He earned 40*2, or 80", "80", 1),
+        (r"He earned $40 \times 2$, or 80", "80", 1),
+        ("The answer is 8, and 5 of them are red.", "8", 1),
+        ("The answer is 8, 5 of which are red.", "8", 1),
+        ("2, 3", "3", 0),
+        ("The roots are 2, 3.", "3", 0),
+        ("2 and 3", "3", 0),
+        ("The roots are 2 and 3 respectively", "3", 0),
+        ("The answer is 2 or 3 apples.", "2", 0),
+        ("The answer is 2, 3 and 5.", "2", 0),
+        ("The answer is 2, 3 cm.", "2", 0),
+        ("It holds 2 or 3 apples", "3", 0),
+        ("The sides are 2, 3, and 5 cm", "5", 0),
+        ("The sides are 2, 3 and 5 cm", "5", 0),
+        ("2, 3\nSo there", "3", 0),
+        ("x is -2, or 3", "3", 0),
+        ("x is 1/2, or 3", "3", 0),
+        ("The point is (2, 3), as shown", "3", 0),
+    ],
+)
+def test_a_number_after_another_is_one_of_several_only_in_a_list(
+    response: str, answer: str, earned: int
+) -> None:
     assert exact_answer(response, {"prompt": "?", "answer": answer}) == earned
 
 
