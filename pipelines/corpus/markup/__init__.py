@@ -3,6 +3,7 @@
 blocks.py    of a whole text: leave out blocks that are no prose, and write references as they read
 lines.py     of a line: tell prose from headings and code, and take links, emphasis and tags off
 fences.py    of code between fences
+clauses.py   of the clauses of a law or a contract, by their marks
 parts.py     what the patterns share
 raised.py    of exponents and indices: figures as Unicode has them
 asciidoc.py  org.py  vim_help.py    what only these languages mark, where a text is read as it stands
