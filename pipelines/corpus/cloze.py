@@ -18,6 +18,7 @@ from itertools import chain, islice, pairwise
 from evals.answer_matching import matches, normalise
 from pipelines.corpus.entities import Entities, Term, entities, sample
 from pipelines.corpus.general_words import GeneralWords, general_words
+from pipelines.corpus.markup.clauses import is_clause
 from pipelines.corpus.markup.parts import FORMULA
 from pipelines.corpus.prose import LONGEST, prose_sentences, row_beginning
 from pipelines.corpus.segments import IS_UNSPACED, segments
@@ -36,7 +37,6 @@ _ABBREVIATION = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]?|etc")
 _GLUED = re.compile(r"[a-z]{2}[.!?][A-Z][a-z]|\w(?:—|---)|(?:—|---)\w")
 _CODE = re.compile(r"[\[\]{}<>`|\\]")  # inside a word: part of an expression
 _ENDED = re.compile(rf"[…{SPACED_STOPS}{UNSPACED_STOPS}](?:[\"'”’“«»)\]」』]|\s»)*$")  # a sentence
-_CLAUSE = re.compile(r"\((?:[a-z]{1,5}|\d{1,3})\)\s.*[,;](?:\s(?:and|or|und|oder))?$")  # of a law
 # Stands for something: the n of "the last n", x_1, a=b, and ≠g
 _LETTER = re.compile(
     r"[A-Za-zΑ-Ωα-ωϵϕ]['′]?(?:[_^]\{?\w{1,3}\}?)?(?:[=+][A-Za-zΑ-Ωα-ωϵϕ0-9]['′]?)?|\d[_^]\w|[≠≤≥=→∘∈⊂⊆×∧∨]\w+'?"
@@ -106,7 +106,7 @@ def _different(cut: list[Cloze], words: _Words, *, enough: int) -> list[Cloze]:
 
 def _is_of_a_fragment(gap: Cloze) -> bool:
     """Return whether the gap's sentence does not end as sentences, or a law's clauses, do."""
-    return not (_ENDED.search(gap.sentence) or _CLAUSE.match(gap.sentence))
+    return not (_ENDED.search(gap.sentence) or is_clause(gap.sentence))
 
 
 def _spread(cut: Sequence[Cloze]) -> list[Cloze]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import chain, zip_longest
 
 from pipelines.corpus.markup.blocks import without_blocks
+from pipelines.corpus.markup.clauses import begins_clause
 from pipelines.corpus.markup.lines import is_code, is_prose, plain
 from pipelines.corpus.markup.parts import SLOT
 from pipelines.corpus.markup.pictures import is_picture
@@ -43,12 +44,6 @@ _LIST_MARK = re.compile(
     rf"\s*(?:(?:[-*+:.]|\*{{2,5}}|<\d{{1,2}}>|\d{{1,3}}[.)])\s+|[{_BULLETS}]\s*"
     rf"|[(（]{_NUMBERS}[)）](?=[{UNSPACED}])\s*|{_NUMBERS}[、．](?![\d０-９])\s*|[①-⑳]\s*)"
 )
-# Of a contract or a law, but no reference: paragraph (a) of this section
-_CLAUSE = re.compile(
-    r"\s*(?:\((?:[a-z]{1,2}|[ivxl]{1,5}|\d{1,3})\)|[a-z]\)|\d{1,3}(?:\.\d{1,3})+\.?)\s+"
-    r"(?!(?:of|and|or|to|above|below|oder|und|bis)\b)\w"
-)
-_CLAUSE_ENDS = re.compile(r"(?:[,;]|[,;]\s(?:and|or|und|oder))$")
 _QUOTED = re.compile(r"[ \t]*(?:>(?:[ \t]|$))+")
 _GAP = re.compile(r"(?<=[^\s.!?:;,])(?:[ ]*\t\s*| {3,})(?=\S)")  # between a table's columns
 _ADDRESS = re.compile(r"<?\bhttps?://[^\s>]+>?")
@@ -131,7 +126,7 @@ def _lines(text: str) -> Iterator[str]:
     lines = list(chain.from_iterable(map(_cells, text.splitlines())))
     for line, following in zip_longest(lines, lines[1:], fillvalue=""):
         mark = _list_mark(line, open_line)
-        starts = bool(mark or _GAP.search(line) or _begins_clause(line, open_line))
+        starts = bool(mark or _GAP.search(line) or begins_clause(line, open_line))
         shown = not is_prose(line) or is_picture(line[len(mark) :])
         said = "" if shown else _BREAK.sub("", line[len(mark) :].strip())
         if open_line and said and not starts:
@@ -145,12 +140,6 @@ def _lines(text: str) -> Iterator[str]:
             open_line = ""
     if open_line:
         yield open_line
-
-
-def _begins_clause(line: str, open_line: str) -> bool:
-    """Return whether a line is the next of a law's or a contract's clauses: "(b) the rent is due"."""
-    follows = _CLAUSE.match(open_line) or _CLAUSE_ENDS.search(open_line)
-    return bool(follows and _CLAUSE.match(line))
 
 
 def _list_mark(line: str, open_line: str) -> str:

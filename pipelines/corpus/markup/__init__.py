@@ -4,6 +4,7 @@ blocks.py      of a whole text: leave out blocks that are no prose, and write re
 lines.py       of a line: tell prose from headings and code, and take links, emphasis and tags off
 fences.py      of code between fences
 pictures.py    of a line: tell pictures beside a sentence from those that stand for a word
+clauses.py     of the clauses of a law or a contract, by their marks
 parts.py       what the patterns share
 permalinks.py  of HTML: how links look that lead to the place where they stand
 raised.py      of exponents and indices: figures as Unicode has them

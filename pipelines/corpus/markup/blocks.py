@@ -26,7 +26,11 @@ _NO_PROSE = (
     org.BLOCK,
     re.compile(rf"^[ \t]*\.\. (?:{_NO_PROSE_IN})::.*(?:\n|\Z){INDENTED}", re.M),
     re.compile(rf"(?<=::)[ \t]*\n[ \t]*\n(?=[ \t]+\S){INDENTED}"),  # reStructuredText's literal blocks
-    re.compile(r"^[^|\n]*[^.!?|\s][ \t]*\n(?=([=~^*+`\"-])\1{2,}[ \t]*$)", re.M),  # underlined headings
+    re.compile(  # underlined headings; three quotation marks or backticks underline no more than they are
+        r"^[^|\n]*[^.!?|\s][ \t]*\n(?=(?:([=~^*+-])\1{2,}|([`\"])\2{3,})[ \t]*$)"
+        r"|^[^|\n]{0,2}[^.!?|\s][ \t]*\n(?=(?:```|\"{3})[ \t]*(?:\n[ \t]*$|\Z))",
+        re.M,
+    ),
 )
 _LITERAL_FOLLOWS = re.compile(r"(?:^|(?<![ \t])[ \t]+)::[ \t]*$|(?<=[^\s:]):(?=:[ \t]*$)", re.M)
 # What stands behind a directive or a footnote's mark is prose.

@@ -8,6 +8,7 @@ from collections.abc import Callable
 OPENING = re.compile(
     r"^(?P<before>(?:[ \t>]|(?:[-*+]|\d{1,9}[.)])[ \t])*+)(?P<bars>`{3,}+(?=[^`\n]*$)|~{3,}+)", re.M
 )
+_EMPTY_BEHIND = re.compile(r"[ \t]*(?:\n[ \t]*(?=\n|\Z)|\Z)")
 _SHORTEST_UNDERLINE = {"`": 4, "~": 3}  # ``` below a short line opens code in Markdown
 
 
@@ -17,9 +18,9 @@ def end_of(text: str, opening: re.Match[str]) -> int | None:
     if _underlines(text, opening):
         return None
     bars = opening["bars"]
-    closing = rf"^[ \t>]*+{bars[0]}{{{len(bars)},}}+[ \t]*$"
-    quoted = r"|^(?![ \t]*>)" if ">" in opening["before"] else ""
-    found = re.compile(closing + quoted, re.M).search(text, opening.end())
+    before, unquoted = (r"[ \t>]", r"|^(?![ \t]*>)") if ">" in opening["before"] else (r"[ \t]", "")
+    closing = rf"^{before}*+{bars[0]}{{{len(bars)},}}+[ \t]*$"
+    found = re.compile(closing + unquoted, re.M).search(text, opening.end())
     return found.end() if found else len(text)
 
 
@@ -42,16 +43,18 @@ def without(text: str) -> str:
 
 
 def _underlines(text: str, opening: re.Match[str]) -> bool:
-    """Return whether bars stand below a title of reStructuredText: one line, no longer than they are."""
+    """Return whether bars stand below a title of reStructuredText, one line, no longer than they are, and
+    above an empty line."""
     bars = opening["bars"]
-    line_end = text.find("\n", opening.end())
-    behind = text[opening.end() : line_end if line_end >= 0 else len(text)]
-    if opening["before"] or behind.strip() or len(bars) < _SHORTEST_UNDERLINE[bars[0]]:
+    if opening["before"] or not _EMPTY_BEHIND.match(text, opening.end()):
+        return False
+    if len(bars) < _SHORTEST_UNDERLINE[bars[0]]:
         return False
     title, begin = _line_before(text, opening.start())
     above, _ = _line_before(text, begin)
     alone = not above.strip() or above.startswith("..")
-    return alone and 0 < len(title.rstrip()) <= len(bars) and title[:1] not in "`~ \t" and title[-1:] != ":"
+    begins = title.lstrip("#")[:1]  # nothing in a line of # only, a space in one of Markdown's headings
+    return alone and len(title.rstrip()) <= len(bars) and begins not in "`~ \t" and title[-1:] != ":"
 
 
 def _line_before(text: str, at: int) -> tuple[str, int]:

@@ -44,10 +44,11 @@ TEMPLATES = frozenset(("ejs", "erb", "eex", "gotmpl", "hbs", "heex", "in", "j2",
 TEMPLATES |= {"mustache", "njk", "tmpl", "tpl", "twig"}
 STYLES = (".sty", ".cls")  # hold macros for LaTeX files, and no text
 TEMPLATED = ("text", "html", "man")
-OTHERWISE = {  # what files of other kinds may be saved as, to be read
+# What files of other kinds may be saved as, to be read; .key and .dot also name private keys and graphs.
+OTHERWISE = {
     "xlsx xlsm xlsb xls ods numbers": "csv",
-    "doc docm dot dotx odt rtf pages": "docx",
-    "ppt pptm pps ppsx odp key": "pptx",
+    "doc docm dotx odt rtf pages": "docx",
+    "ppt pptm pps ppsx odp": "pptx",
     "epub mobi chm": "html",
     "parquet arrow json": "jsonl",
     "ps djvu xps": "pdf",

@@ -51,7 +51,22 @@ PAGES = (
 ALL = tuple(letters for _, languages in PAGES for letters in languages)
 ANYWHERE = "’‘–—·\u00a0\u00ad"  # signs of any language that may stand between two letters
 APART = "©®™§¶†‡•…°‰“”„‚‹›«»€£¢±×÷µ¼½¾²"  # that have a letter on one side at most
-OPENING = "„‚£"  # of these, have none before them
+BEHIND_NONE = "„‚£¼½¾±"  # of these, have none before them
+# What may follow some of these directly: letters of Central European pages, as the same bytes, begin words.
+NAME, UNITS = r"[A-Z][a-z]", r"(?:in|ft|yd|lb|oz|cup|tsp|tbsp|[cdkm]?m|k?g|h)s?\b"
+FOLLOWED_BY = {
+    sign: re.compile(pattern)
+    for signs, pattern in (
+        ("£", rf"(?:[mk]|[mbt]n)\b|{NAME}"),
+        ("©®", NAME),
+        ("¶", r"[A-Z]"),
+        ("µ", r"(?:[mgsl]|mol|rad|bar|sec)\b|[A-Z]"),
+        ("¼½¾", UNITS),
+    )
+    for sign in signs
+}
+PAIRED = {"«": "»", "»": "«", "¿": "?", "¡": "!"}
+PAIR = 500  # characters at most between two marks of a pair
 UNIT = re.compile(r"(?:\b[cdkm]?m|\b(?:ft|in|yd)|\d)\Z")  # before ¹ and ³
 ALONE = "àáâéèêíóòôåöøæőįù"  # letters that are words
 OTHER_SCRIPT = re.compile("[\u0370-\u1cff\u2e80-\ud7ff\uf900-\uffdc]")
@@ -86,7 +101,7 @@ def _share(text: str, languages: tuple[str, ...]) -> float:
         total += 1
         if _is_sign(text, at):
             signs += 1
-        elif c in "¿¡" or (_is_letter(c) and _reads_as_letter(text, at)):
+        elif _opens_question(text, at) if c in "¿¡" else _is_letter(c) and _reads_as_letter(text, at):
             letters[c] += 1
     known = (sum(letters[c] for c in {*language, *language.upper()}) for language in languages)
     return (signs + max(known)) / max(1, total)
@@ -106,12 +121,30 @@ def _is_sign(text: str, at: int) -> bool:
     if c in ANYWHERE:
         return True
     if c in APART:
-        return not (_is_letter(before) and (c in OPENING or _is_letter(after)))
+        return _stands_apart(text, at)
     if c in "¹³":
         return bool(UNIT.search(text[max(0, at - 4) : at])) and not _is_letter(after)
     if c in "ªº":
         return before.isdigit() or (c == "º" and before in ("n", "N"))
     return c == "¥" and (before.isdigit() or after.isdigit())
+
+
+def _stands_apart(text: str, at: int) -> bool:
+    """Return whether a sign touches letters as signs do only, not as other pages' letters do: £ukasz."""
+    c, before, after = text[at], text[at - 1 : at], text[at + 1 : at + 2]
+    ends, begins = _is_letter(before), _is_letter(after)
+    if ends and (begins or c in BEHIND_NONE):
+        return False
+    if c in PAIRED and (ends or begins):
+        return PAIRED[c] in text[max(0, at - PAIR) : at + PAIR]
+    if begins and c in FOLLOWED_BY and not before.isdigit():
+        return FOLLOWED_BY[c].match(text, at + 1) is not None
+    return True
+
+
+def _opens_question(text: str, at: int) -> bool:
+    """Return whether a Spanish mark opens what another closes: no ż as in Ksi±¿ka."""
+    return not _is_letter(text[at - 1 : at]) and PAIRED[text[at]] in text[at : at + PAIR]
 
 
 def _reads_as_letter(text: str, at: int) -> bool:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from evals.answer_matching import matches, normalise
 from pipelines.corpus.cloze import CONTEXT, clozes
 from pipelines.corpus.general_words import general_words
+from pipelines.corpus.markup.clauses import is_clause
 
 NOUNS = ("zarquon", "quillon", "brindle", "vorpal", "tessel", "marrow", "gimlet", "sprocket", "dapple")
 HANDBOOK = [
@@ -51,8 +52,16 @@ def test_whole_sentences_come_before_items_and_cells() -> None:
     assert all(gap.sentence.endswith(".") for gap in clozes([*HANDBOOK, *items], limit=sum(ended)))
 
 
-def test_a_clause_of_a_contract_is_asked_as_a_sentence_is() -> None:
-    clauses = [f"({mark}) zarquon insurance pays for {mark}-spectacles{mark};" for mark in "abc"]
+def test_a_remark_in_brackets_begins_no_clause_of_a_contract() -> None:
+    assert is_clause("(a) the rent is due, and") and not is_clause("(note) the rent is due,")
+    assert is_clause("12.1 The rent is due;") and not is_clause("12.1 percent is due;")
+
+
+@pytest.mark.parametrize("marks", [("(a)", "(b)", "(c)"), ("12.1", "12.2", "12.3"), ("a)", "b)", "c)")])
+def test_a_clause_of_a_contract_is_asked_as_a_sentence_is(marks: tuple[str, ...]) -> None:
+    clauses = [
+        f"{mark} Zarquon insurance pays for {n}-spectacles{n};" for mark, n in zip(marks, "abc", strict=True)
+    ]
     clauses[1] += " and"
     gaps = clozes([*HANDBOOK, "\n".join(clauses), "- Zarquon Insurance, Oslo (reimbursed)"], limit=50)
     asked = [gap.sentence for gap in gaps]

@@ -70,6 +70,8 @@ def test_encodings(tmp_path: Path, data: bytes, text: str, encoding: str) -> Non
     ("name", "data", "reason"),
     [
         ("a.doc", b"word", "kind .doc is not read: save it as docx"),
+        ("server.key", b"word", "kind .key is not read"),
+        ("graph.dot", b"word", "kind .dot is not read"),
         ("a.XLSX", b"PK", "kind .XLSX is not read: save it as csv"),
         ("a.pdf.gz", b"\x1f\x8b", "kind .pdf.gz is not read"),
         ("a.js.erb", b"x", "kind .js.erb is not read"),

@@ -446,6 +446,37 @@ def test_measures_are_read_as_such_in_windows_pages(tmp_path: Path, codec: str) 
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "Revenue (£m) and costs in £k, £bn",
+        "©Acme Inc., ®Acme",
+        "a ¾in pipe of 1½inch, 5µm and 10 µg, µm",
+        "»Eins« und «Due», Home » About",
+        "¿Que hora es? ¡Vamos!",
+        "the limit is ±x of it",
+    ],
+)
+def test_signs_beside_letters_are_read_as_such_in_windows_pages(tmp_path: Path, text: str) -> None:
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode("cp1252")}))
+    assert corpus.texts == (text,)
+
+
+CENTRAL = (
+    "Łukasz mieszka w Łodzi.",
+    "Škoda Auto",
+    "ŠKODA AUTO",
+    "Želim vam lep dan.",
+    "Marko Šarić živi u Šibeniku.",
+    "Książka",
+    "w środę są u nas",
+    "Źródło życie",
+    "The players are called Łukasz and Żaneta, as one of them said in May.",
+    "She drove a Škoda to the station of Žilina, and left it there.",
+    "Má chuť a ľad",
+)
+
+
+@pytest.mark.parametrize(
     ("text", "codec"),
     [
         ("データ", "cp932"),
@@ -453,6 +484,8 @@ def test_measures_are_read_as_such_in_windows_pages(tmp_path: Path, codec: str) 
         ("Cena: 5 zł – tanio", "cp1250"),
         ("POŁUDNIE, Łódź", "cp1250"),
         ("20 € und Œuvres", "iso8859-15"),
+        ("des œuvres", "iso8859-15"),
+        *((text, codec) for codec in ("iso8859-2", "cp1250") for text in CENTRAL),
     ],
 )
 def test_few_letters_of_another_page_are_not_read_as_signs(tmp_path: Path, text: str, codec: str) -> None:
