@@ -149,7 +149,7 @@ def _require_passed(rows: Iterable[dict[str, Any]]) -> None:
     """End with exit code 3 at the first check that failed."""
     for row in rows:
         if not row["ok"]:
-            raise GateError(f"{row['name']}: {row['detail']}: {row['remedy']}")
+            raise GateError(": ".join(filter(None, (row["name"], row["detail"], row["remedy"]))))
 
 
 def report(rows: list[dict[str, Any]]) -> str:

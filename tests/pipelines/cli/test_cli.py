@@ -781,9 +781,14 @@ def test_a_home_that_was_only_found_is_not_asked_about_a_database_elsewhere(
     recover: Recover, found_home: Path
 ) -> None:
     (found_home / "database.url").write_text("postgresql://me@db.invalid/recover\n")
-    for words in (("ls",), ("doctor",), ("dashboard",), ("resume",)):
+    refused = "names a database on db.invalid, and this home was not named"
+    for words in (("ls",), ("dashboard",), ("resume",)):
         said = recover(*words)
-        assert said.code == 2 and "names a database on db.invalid, and this home was not named" in said.error
+        assert said.code == 2 and refused in said.error
+    said = recover("doctor")
+    assert said.code == 3 and said.error.startswith("Error: database: .recover/database.url names")
+    assert refused in said.error and said.error.endswith("give --home .recover\n")
+    assert "ok        torch" in said.out  # the other checks are shown
 
 
 def test_counting_tokens_and_planning_find_a_model_named_from_the_homes_folder(
