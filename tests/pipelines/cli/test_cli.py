@@ -787,7 +787,7 @@ def test_a_home_that_was_only_found_is_not_asked_about_a_database_elsewhere(
         assert said.code == 2 and refused in said.error
     said = recover("doctor")
     assert said.code == 3 and said.error.startswith("Error: database: .recover/database.url names")
-    assert refused in said.error and said.error.endswith("give --home .recover\n")
+    assert refused in said.error and said.error.endswith("give --home .recover")
     assert "ok        torch" in said.out  # the other checks are shown
 
 
