@@ -10,6 +10,7 @@ from dashboard.number_format import NONE, bound, points
 from dashboard.page_parts import beside_claim, prompts, samples_of_axis
 from dashboard.status_chips import chip
 from db.cycle_names import AXES, STAGES
+from evals.scores import enough_in_words
 from evals.verdict import NOT_MEASURED
 
 Row = Mapping[str, Any]
@@ -52,7 +53,7 @@ def needed(axis: Row) -> str:
     if axis["outcome"] != "underpowered":
         return ""
     if not axis.get("needed_n"):
-        return "No number of prompts decides a difference so near the margin."
+        return f"{enough_in_words(None).capitalize()}."
     in_all = " in all" if "kind" in _details(axis) else ""
     return f"It would take {axis['needed_n']:,} prompts{in_all} to tell."
 

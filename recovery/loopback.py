@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-import httpx
-
 LOOPBACK = ("127.0.0.1", "localhost", "::1")  # the usual ones
 
 
@@ -21,6 +19,8 @@ def is_loopback(host: str) -> bool:
 
 def is_loopback_url(url: str) -> bool:
     """Return whether a URL leads to this machine, as the client that opens it reads it."""
+    import httpx  # every command reads settings, and few name a URL
+
     try:
         return is_loopback(httpx.URL(url).host)
     except httpx.InvalidURL:

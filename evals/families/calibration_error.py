@@ -106,7 +106,8 @@ def non_inferiority(
     low, high = _mirrored(then - now, drawn_D, alpha)
     proof = _proof(after, before, margin, alpha, clusters)
     low = max(-1.0, min(low, proof.bound))
-    high = min(1.0, max(high, then - now + _uncertainty(after, before, alpha, clusters)))
+    half, spread = _deviations(after, before, alpha, clusters)
+    high = min(1.0, max(high, then - now + half))
     outcome = "underpowered"
     if low > -margin:
         outcome = "passed"
@@ -124,9 +125,7 @@ def non_inferiority(
         lost=lost,
         n=n,
         p_value=max(_p_value(then - now, drawn_D, -margin), proof.p_value),
-        needed_n=_needed(
-            n, _spread(after, before, clusters), margin, alpha, Bounds(low, then - now, high, outcome)
-        ),
+        needed_n=_needed(n, spread, margin, alpha, Bounds(low, then - now, high, outcome)),
         alpha=alpha,
         error_after=now,
         error_before=then,
@@ -253,7 +252,7 @@ def compare(
     words = "not distinguishable"
     if p_value <= alpha:
         words = "better" if difference > 0 else "worse"
-    half = _uncertainty(after, before, alpha, clusters)
+    half, spread = _deviations(after, before, alpha, clusters)
     low, high = max(-1.0, difference - half), min(1.0, difference + half)
     gained, lost = _flips(after, before)
     return CalibrationComparison(
@@ -267,7 +266,7 @@ def compare(
         lost=lost,
         n=len(after[1]),
         p_value=p_value,
-        detectable=min(1.0, _power_factor((corrected or alpha) / 2) * _spread(after, before, clusters)),
+        detectable=min(1.0, _power_factor((corrected or alpha) / 2) * spread),
     )
 
 
@@ -282,19 +281,17 @@ def _power_factor(alpha: float) -> float:
     return float(special.ndtri(1 - alpha) + special.ndtri(WANTED_POWER))
 
 
-def _uncertainty(after: Answers, before: Answers, alpha: float, clusters: Sequence[object]) -> float:
-    """Return how far the difference of two errors may lie from the one seen, whatever its bias."""
+def _deviations(
+    after: Answers, before: Answers, alpha: float, clusters: Sequence[object]
+) -> tuple[float, float]:
+    """Return how far the difference of two errors may lie from the one seen, whatever its bias, and its
+    standard error, of which an unseen cluster has its part: never zero."""
     both = [gaps(*after), gaps(*before)]
     drawn_DB, unseen_D = with_unseen(both, clusters)
     both_D = sum(distances(one_DB, gaps_NB) for one_DB, gaps_NB in zip(drawn_DB, both, strict=True))
-    return float(np.quantile(both_D + 2 * unseen_D, 1 - alpha))
-
-
-def _spread(after: Answers, before: Answers, clusters: Sequence[object]) -> float:
-    """Return the standard error of the difference, of which an unseen cluster has its part: never zero."""
-    (now_DB, then_DB), unseen_D = with_unseen([gaps(*after), gaps(*before)], clusters)
-    seen_D = np.abs(then_DB).sum(1) - np.abs(now_DB).sum(1)
-    return float(np.hypot(seen_D.std(), np.sqrt((unseen_D**2).mean())))
+    now_D, then_D = (np.abs(one_DB).sum(1) for one_DB in drawn_DB)
+    standard_error = np.hypot((then_D - now_D).std(), np.sqrt((unseen_D**2).mean()))
+    return float(np.quantile(both_D + 2 * unseen_D, 1 - alpha)), float(standard_error)
 
 
 def _mirrored(estimate: float, drawn_D: Floats, tail: float) -> Interval:

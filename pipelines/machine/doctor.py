@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ UNKNOWN = "not checked: torch is missing or broken"
 def examine(home: Path, db_url: str | None, *, named: bool = True) -> list[dict[str, Any]]:
     """Return one row per check: name, ok, needed, detail, remedy."""
     torch = _torch()
-    packages = [_package(name, torch["ok"]) for name in ("transformers", "peft", "accelerate", "lm_eval")]
-    environment = [torch, _kernels(torch["ok"]), *packages, _versions(), _names(), _vllm()]
-    return [*environment, *_of_home(home, db_url, torch["ok"], named)]
+    has_torch = "torch" in sys.modules  # also where no GPU can be used; an import that fails leaves none
+    packages = [_package(name, has_torch) for name in ("transformers", "peft", "accelerate", "lm_eval")]
+    environment = [torch, _kernels(has_torch), *packages, _versions(), _names(), _vllm()]
+    return [*environment, *_of_home(home, db_url, has_torch, named)]
 
 
 def _of_home(

@@ -59,3 +59,15 @@ def test_a_closed_home_is_said_in_each_of_its_rows(tmp_path: Path, monkeypatch: 
     monkeypatch.undo()
     assert [row["name"] for row in rows] == ["home", "settings", "database"]
     assert all("cannot be opened (Permission denied)" in row["detail"] for row in rows)
+
+
+def test_a_gpu_that_cannot_be_used_leaves_the_packages_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy() -> bool:
+        raise RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable")
+
+    monkeypatch.setattr("torch.cuda.is_available", busy)
+    rows = {row["name"]: row for row in doctor.examine(tmp_path, None)}
+    assert not rows["torch"]["ok"] and "no GPU can be used: CUDA error" in rows["torch"]["detail"]
+    assert rows["peft"]["ok"] and rows["peft"]["needed"]
