@@ -32,15 +32,12 @@ from recovery.storage.weights_hash import weights_sha256
 from tests.support import families, tiny
 from tests.support.architectures import ARCHITECTURES, TOKENS, architecture
 from tests.support.families import Family
+from tests.support.tiny import load
 
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     return tiny.save(tmp_path / "model")
-
-
-def load(path: Path | str, **settings: Any) -> ChatModel:
-    return loading.load(ModelSpec(str(path), **settings))
 
 
 def logits(chat: ChatModel) -> torch.Tensor:
