@@ -23,11 +23,13 @@ from dashboard.figures.axes import (
 from dashboard.figures.markers import STAGE_STYLES, Style, legend, marker, markers, series
 from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
+from evals.ifeval import IFEVAL
+from evals.probes import KNOWLEDGE
 
 Row = Mapping[str, Any]
 WIDTH, PANEL, FOOT = 640, 236, 22
 FEW = 40  # most cycles drawn with a marker and an interval each
-PANELS = (("ifeval", "instruction following (IFEval), %"), ("knowledge", "knowledge of the new documents, %"))
+PANELS = ((IFEVAL, "instruction following (IFEval), %"), (KNOWLEDGE, "knowledge of the new documents, %"))
 
 
 def stages_over_cycles(cycles: Sequence[Row]) -> Html:

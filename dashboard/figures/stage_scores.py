@@ -11,15 +11,16 @@ from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import bounds, share
 from db.cycle_names import STAGES
-from evals.ifeval import FURTHER
-from evals.scores import asked
+from evals.ifeval import FURTHER, IFEVAL
+from evals.probes import KNOWLEDGE, RETENTION, UPDATES
+from evals.scores import prompts_in_words
 
 NAMES = {
-    "ifeval": "behaviour (IFEval)",
+    IFEVAL: "behaviour (IFEval)",
     FURTHER: "further prompts",
-    "knowledge": "knowledge",
-    "retention": "retention",
-    "updates": "changed facts",
+    KNOWLEDGE: "knowledge",
+    RETENTION: "retention",
+    UPDATES: "changed facts",
 }
 WIDTH, LINE, NAME, PAD = 640, 22, 24, 14
 START, END = 8.0, 462.0  # of the axis
@@ -45,7 +46,7 @@ def stage_scores(scores: Mapping[str, Mapping[str, Any]], samples: Mapping[str, 
 
 
 def _suite(name: str, suite: Mapping[str, Any], samples: int, top: float, x: Scale) -> Html:
-    count = tag("tspan", f" · {asked(suite.get('n') or 0, samples)}")
+    count = tag("tspan", f" · {prompts_in_words(suite.get('n') or 0, samples)}")
     words = tag("text", tag("tspan", NAMES.get(name, name)[:22], class_="strong"), count, x=0, y=top + 14)
     top += NAME
     bottom = top + len(STAGES) * LINE

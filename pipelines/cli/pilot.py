@@ -9,7 +9,7 @@ import click
 
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import Session, several, shared, table
+from pipelines.cli.options import Session, processes, shared, table
 from recovery.errors import GateError
 
 Row = dict[str, Any]
@@ -46,7 +46,7 @@ Row = dict[str, Any]
 @setting_options.ask_anew
 @setting_options.strict
 @setting_options.seed
-@several
+@processes
 @shared
 @click.pass_obj
 def pilot_command(session: Session, /, docs: Path, budget: float, **options: Any) -> None:
