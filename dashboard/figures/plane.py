@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from dashboard.figures.axes import frame, interval, label, nothing, percent, rule, scores_and_bounds, svg
+from dashboard.figures.axes import frame, interval, label, nothing, percent_tick, rule, scores_and_bounds, svg
 from dashboard.figures.markers import STAGE_STYLES, Style, marker, markers, series
 from dashboard.figures.scales import Scale, spread
 from dashboard.markup import Html, join, tag
@@ -28,7 +28,7 @@ MOST_BARS = 30  # most recoveries drawn with intervals; more would hide each oth
 
 def _frame(x: Scale, y: Scale) -> Html:
     across, up = "knowledge of the new documents, %", "instruction following (IFEval), %"
-    return frame(x, y, across, up, x_text=percent, y_text=percent, upright=True)
+    return frame(x, y, across, up, x_text=percent_tick, y_text=percent_tick, upright=True)
 
 
 # Cycles -----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dashboard.figures.axes import interval, label, nothing, percent, rule, scores_and_bounds, svg
+from dashboard.figures.axes import interval, label, nothing, percent_tick, rule, scores_and_bounds, svg
 from dashboard.figures.markers import STAGE_STYLES, marker
 from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
@@ -36,7 +36,7 @@ def stage_scores(scores: Mapping[str, Mapping[str, Any]], samples: Mapping[str, 
     x = Scale.from_zero([one for name in suites for one in scores_and_bounds(scores[name])], START, END)
     block = NAME + len(STAGES) * LINE + PAD
     height = len(suites) * block + 24
-    foot = [label(x(tick), height - 6, f"{percent(tick)} %", "middle") for tick in x.ticks()]
+    foot = [label(x(tick), height - 6, f"{percent_tick(tick)} %", "middle") for tick in x.ticks()]
     blocks = [
         _suite(name, scores[name], samples.get(name, 1), index * block + 6, x)
         for index, name in enumerate(suites)

@@ -13,6 +13,7 @@ from pipelines.cli.options import Session, processes, shared, table
 from recovery.errors import GateError
 
 Row = dict[str, Any]
+COLUMNS = {"KL": "kl", "learned": "learned", "behaviour lost": "behaviour_lost"}
 
 
 @click.command("pilot")
@@ -110,9 +111,6 @@ def pilot_text(found: Row) -> str:
     if rows:
         lines += ["", table(rows)]
     return "\n".join([*lines, "", found["words"], *([found["command"]] if found["command"] else [])])
-
-
-COLUMNS = {"KL": "kl", "learned": "learned", "behaviour lost": "behaviour_lost"}
 
 
 def _interval(estimate: Row | None) -> str | None:
