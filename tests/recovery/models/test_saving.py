@@ -52,7 +52,7 @@ def test_a_save_that_loses_weights_publishes_nothing(
     chat, store = load(tiny.save(tmp_path / "model")), CheckpointStore(tmp_path / "store")
     spoil(monkeypatch, chat, change)
     with pytest.raises(RecoverError, match=r"saved weights are not those in memory: .*nothing was published"):
-        store.publish(lambda directory: save(chat, directory), kind="full", parent=None)
+        store.publish(lambda directory: save(chat, directory), parent=None)
     assert store.list() == []
 
 
