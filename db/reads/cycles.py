@@ -169,15 +169,12 @@ def _stale(
     }
 
 
-def _values(suite: JSONObject | None) -> tuple[float | None, float | None, float | None]:
-    suite = suite or {}
-    return suite.get("clean"), suite.get("midtrained"), suite.get("recovered")
-
-
 def _moved(suite: JSONObject | None) -> tuple[float | None, float | None, float | None]:
     """Return a suite's values if midtraining changed them by more than chance, else None."""
-    clean, midtrained, recovered = _values(suite)
-    if suite is None or clean is None or midtrained is None:
+    if suite is None:
+        return None, None, None
+    clean, midtrained, recovered = (suite[stage] for stage in STAGES)
+    if clean is None or midtrained is None:
         return clean, midtrained, recovered
     before, after = suite["intervals"]["clean"], suite["intervals"]["midtrained"]
     by_chance = _holds(before, midtrained) or _holds(after, clean)
