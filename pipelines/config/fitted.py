@@ -110,7 +110,7 @@ def tokens_of_a_pass(microbatch: int, new_tokens: int, prompt_tokens: int = TRAI
 
 def fit_evaluation(settings: EvalConfig, model: ModelSize, machine: Machine) -> EvalConfig:
     """Set how many prompts are answered at once."""
-    free = machine.usable_bytes - loaded_bytes(model, machine)
+    free = machine.usable_bytes - whole_weights(model, machine)
     row = model.cache_bytes * (PROMPT_TOKENS + settings.max_new_tokens)
     batch = settings.batch_size or _rows(min(free / 2 / row, LARGEST_BATCH))
     return settings.model_copy(update={"batch_size": batch})
@@ -244,7 +244,7 @@ def _free(
 
 def _second_bytes(settings: MidtrainConfig | DistillConfig, model: ModelSize, machine: Machine) -> float:
     """Return the bytes of a second model, of whose layers one is there at a time if they are offloaded."""
-    weights = loaded_bytes(model, machine)
+    weights = whole_weights(model, machine)
     if not (is_offloaded(settings, machine) and model.layers):
         return weights
     return staying_bytes(weights, (model.embeddings + model.unused) * machine.weight_bytes, model.layers)
@@ -257,7 +257,7 @@ def is_offloaded(settings: MidtrainConfig | DistillConfig, machine: Machine) -> 
 
 def _held(count: int, lora: LoraConfig | None, model: ModelSize, machine: Machine) -> float:
     """Return the bytes of this process's part of the weights and of all that training keeps for them."""
-    return (loaded_bytes(model, machine) + kept_bytes(count, lora, machine)) / machine.parts
+    return (whole_weights(model, machine) + kept_bytes(count, lora, machine)) / machine.parts
 
 
 def kept_bytes(count: int, lora: LoraConfig | None, machine: Machine) -> int:
@@ -269,10 +269,10 @@ def kept_bytes(count: int, lora: LoraConfig | None, machine: Machine) -> int:
 def _beside(model: ModelSize, machine: Machine) -> float:
     """Return the bytes of a teacher, and of a sharded student's other parts, gathered while it samples."""
     gathered = 1 - 1 / machine.parts
-    return loaded_bytes(model, machine) * (1 + gathered)
+    return whole_weights(model, machine) * (1 + gathered)
 
 
-def loaded_bytes(model: ModelSize, machine: Machine) -> float:
+def whole_weights(model: ModelSize, machine: Machine) -> float:
     """Return the bytes of a loaded model's weights."""
     return model.quantized_bytes or model.parameters * machine.weight_bytes
 

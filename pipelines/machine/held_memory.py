@@ -208,7 +208,7 @@ def _loads_clean(training: MidtrainConfig | DistillConfig, student: Student, cle
 
 def _weights(size: ModelSize, machine: Machine) -> float:
     """Return the bytes of a loaded model; what no text meets may be in 4 bits too, where others are."""
-    whole = fitted.loaded_bytes(size, machine)
+    whole = fitted.whole_weights(size, machine)
     return whole - size.unused * machine.weight_bytes if size.quantized_bytes else whole
 
 
