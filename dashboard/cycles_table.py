@@ -12,6 +12,8 @@ from dashboard.number_format import bound, bounds, count, duration, moment, perc
 from dashboard.page_parts import sortable, table
 from dashboard.status_chips import chip
 from db.cycle_names import STAGES
+from evals.ifeval import IFEVAL
+from evals.probes import KNOWLEDGE, RETENTION
 
 PATH = "/"
 LINES = 20  # rows per page
@@ -96,8 +98,8 @@ def _score(row: Row, suite: str, stage: str) -> float | None:
 
 def delta(row: Row) -> float | None:
     """Return the recovered model's behaviour score minus the clean model's."""
-    clean = _score(row, "ifeval", "clean")
-    recovered = _score(row, "ifeval", "recovered")
+    clean = _score(row, IFEVAL, "clean")
+    recovered = _score(row, IFEVAL, "recovered")
     return None if clean is None or recovered is None else recovered - clean
 
 
@@ -105,8 +107,8 @@ SORTS: dict[str, tuple[str, Callable[[Row], Any]]] = {
     "cycle": ("cycle", lambda row: row["cycle"]),
     "delta": ("Δ behaviour, points", delta),
     "fraction": ("loss recovered", lambda row: row["recovered_fraction"]),
-    "knowledge": ("knowledge", lambda row: _score(row, "knowledge", "recovered")),
-    "retention": ("retention", lambda row: _score(row, "retention", "recovered")),
+    "knowledge": ("knowledge", lambda row: _score(row, KNOWLEDGE, "recovered")),
+    "retention": ("retention", lambda row: _score(row, RETENTION, "recovered")),
     "cost": ("cost", lambda row: row["cost"]["seconds"]),
     "status": ("verdict", lambda row: row["status"]),
     "review": ("review", lambda row: (row["review"] or {}).get("decision")),
@@ -176,8 +178,8 @@ def _line(row: Row, picked: list[int], address: Address) -> list[Any]:
         join(cycle_link(address, row), _below(moment(row["started_at"]))),
         tag("td", points(delta(row)), _below(worst), class_="n"),
         tag("td", percent(fraction, 0), _below(unlost), class_="n"),
-        _shift(row, "knowledge"),
-        _shift(row, "retention"),
+        _shift(row, KNOWLEDGE),
+        _shift(row, RETENTION),
         tag("td", duration(row["cost"]["seconds"]), _below(f"{count(_tokens(row))} tokens"), class_="n"),
         chip(row["status"]),
         join(chip(review.get("decision")), _below(review.get("reviewer", ""))),

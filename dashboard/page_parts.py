@@ -12,7 +12,7 @@ from db.reads import queries
 from db.session import Database
 from evals import learned, looks, verdict_sentences
 from evals.ifeval import FURTHER
-from evals.scores import asked, halves_counted, noted, samples_of
+from evals.scores import halves_counted, notes_by_suite, prompts_in_words, samples_of
 
 LOOKED_BACK = 5  # newest cycles among which a measured one is looked for
 
@@ -87,7 +87,7 @@ def beside_claim(axis: Mapping[str, Any]) -> list[Html]:
 
 def notes(scores: Mapping[str, Mapping[str, Any]]) -> list[Html]:
     """Show what was noted as each suite was scored."""
-    return [tag("p", with_code(said), class_="soft small") for said in noted(scores)]
+    return [tag("p", with_code(said), class_="soft small") for said in notes_by_suite(scores)]
 
 
 def halves(cycle: Mapping[str, Any]) -> Html | None:
@@ -110,7 +110,7 @@ def prompts(answers: int | None, samples: int) -> str:
     """Say in a column of prompts how many there were, and how many answers where each got several."""
     if answers is None:
         return NONE
-    return f"{answers}" if samples == 1 else asked(answers, samples)
+    return f"{answers}" if samples == 1 else prompts_in_words(answers, samples)
 
 
 def newest_measured(numbers: Sequence[int], measured: Callable[[int], Any]) -> int:

@@ -31,6 +31,7 @@ from db.reads import queries, traces
 from db.redact import redact
 from db.session import Database
 from evals.families.table import FAMILIES
+from evals.ifeval import IFEVAL
 
 STYLE = Path(__file__).parent / "static" / "style.css"
 SHOWN = (("midtrain", "loss"), ("distill", "reverse_kl"), ("distill", "loss"))
@@ -236,7 +237,7 @@ def _flips(database: Database, cycle: Row) -> Html:
     if not cycle["checkpoints"]["clean"] or not cycle["checkpoints"]["recovered"]:
         return _card("Prompts that flipped", tag("p", "There is no recovered model yet."))
     own: dict[str, Row] = {}  # what the cycle measured: its models may have been measured again since
-    for row in queries.stage_scores(database, cycle["cycle"], suite="ifeval"):
+    for row in queries.stage_scores(database, cycle["cycle"], suite=IFEVAL):
         own.setdefault(row["stage"], row)
     sets = {own[stage]["item_set"] if stage in own else None for stage in ("clean", "recovered")}
     if None in sets or len(sets) > 1:

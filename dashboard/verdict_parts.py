@@ -10,8 +10,10 @@ from dashboard.number_format import NONE, bound, points
 from dashboard.page_parts import beside_claim, prompts, samples_of_axis
 from dashboard.status_chips import chip
 from db.cycle_names import AXES, STAGES
+from evals.ifeval import IFEVAL
+from evals.probes import UPDATES
 from evals.scores import enough_in_words
-from evals.verdict import NOT_MEASURED
+from evals.verdict import BEHAVIOUR, NOT_MEASURED, UNDERPOWERED
 
 Row = Mapping[str, Any]
 
@@ -23,7 +25,7 @@ def axes_of(cycle: Row) -> dict[str, Row | None]:
     judged = (cycle["verdict"] or {}).get("axes") or {}
     if not judged:
         return {}
-    asked = [name for name in AXES if name != "updates" or name in judged or name in cycle["scores"]]
+    asked = [name for name in AXES if name != UPDATES or name in judged or name in cycle["scores"]]
     return {name: judged.get(name) for name in (*asked, *judged)}
 
 
@@ -50,7 +52,7 @@ def why_unmeasured(name: str, axis: Row | None, cycle: Row) -> str:
 
 def needed(axis: Row) -> str:
     """Say how many prompts would decide a claim that too few leave open: of all kinds together."""
-    if axis["outcome"] != "underpowered":
+    if axis["outcome"] != UNDERPOWERED:
         return ""
     if not axis.get("needed_n"):
         return f"{enough_in_words(None).capitalize()}."
@@ -83,7 +85,7 @@ def line(name: str, found: Row | None, samples: Mapping[str, int]) -> list[Any]:
 
 
 def _without_scores(name: str, cycle: Row) -> str:
-    suite = "ifeval" if name == "behaviour" else name
+    suite = IFEVAL if name == BEHAVIOUR else name
     scores = cycle["scores"].get(suite)
     if not scores:
         return f"No {suite} question was asked."

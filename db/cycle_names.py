@@ -1,4 +1,4 @@
-"""Name a cycle's stages, axes and broken-off states, in the order shown; imports no SQLAlchemy."""
+"""Name a cycle's stages, suites, axes and broken-off states, in the order shown; imports no SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 STAGES = ("clean", "midtrained", "recovered")
-AXES = ("behaviour", "knowledge", "retention", "updates")
+IFEVAL, KNOWLEDGE, RETENTION, UPDATES = "ifeval", "knowledge", "retention", "updates"  # suites
+AXES = ("behaviour", KNOWLEDGE, RETENTION, UPDATES)
+NOT_MEASURED = "not measured"  # the outcome of an axis without scores
 BROKEN_OFF = ("failed", "stopped")  # states of a run that did not come to its end
 GIVEN_UP = "given up"  # how the reason begins of a run that is never resumed
 
@@ -14,6 +16,13 @@ GIVEN_UP = "given up"  # how the reason begins of a run that is never resumed
 def is_given_up(row: Mapping[str, Any]) -> bool:
     """Return whether a run, or that of a cycle, is never resumed."""
     return str(row.get("error")).startswith(GIVEN_UP)
+
+
+def shown_axes(verdict: Mapping[str, Any]) -> list[str]:
+    """Return the axes of a verdict, updates only if measured, and then its families."""
+    families = [name for name in verdict.get("axes", {}) if name not in AXES]
+    measured = verdict.get(UPDATES, NOT_MEASURED) != NOT_MEASURED
+    return [name for name in (*AXES, *families) if name in verdict and (name != UPDATES or measured)]
 
 
 def without(numbers: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ from evals.families.measures import SHARE, measure_of
 from evals.families.table import FAMILIES
 from evals.knowledge import BESIDE
 from evals.probes import OLD, UPDATES
-from evals.scores import Item, asked, bound_in_points, enough_in_words, prompts_for, samples_of
+from evals.scores import Item, bound_in_points, enough_in_words, prompts_for, prompts_in_words, samples_of
 from evals.verdict import EVERY_AXIS, margins_of
 
 ALPHA = 0.05
@@ -58,12 +58,12 @@ def name(row: Mapping[str, Any]) -> str:
     return f"{row['suite']} ({beside})" if row["metric"] in BESIDE else str(row["suite"])
 
 
-def said(row: Row) -> str:
+def difference_sentence(row: Row) -> str:
     """State the difference of one suite, or the smallest one that would have shown."""
     if row["words"] != SAME:
         return f"b is {row['words']}"
     corrected = " after Holm's correction for all suites" if row["p_value"] <= ALPHA else ""
-    prompts, smallest = asked(row["n"], row["samples"]), row["detectable"]
+    prompts, smallest = prompts_in_words(row["n"], row["samples"]), row["detectable"]
     if smallest >= 1:
         return f"{SAME}{corrected}; {prompts} are too few to show any difference"
     shown = f"show differences of {100 * smallest:.1f} points or more with 80 % power"
@@ -93,7 +93,7 @@ def flattered(name: str) -> str:
     )
 
 
-def claim(row: Row) -> str:
+def claim_sentence(row: Row) -> str:
     """State whether b is at most the margin worse than a."""
     result = row["non_inferior"]
     margin = f"{100 * result['margin']:g} points"
@@ -111,12 +111,13 @@ def claim(row: Row) -> str:
 
 def sentences(row: Row) -> list[str]:
     """State all that may be said of one suite."""
+    settings = [settings_sentence(row)] if row["unlike"] else []
     notes = [f"note: {note}" for note in row["notes"]]
-    return [said(row), claim(row), *([unlike(row)] if row["unlike"] else []), *notes]
+    return [difference_sentence(row), claim_sentence(row), *settings, *notes]
 
 
-def unlike(row: Row) -> str:
-    """State in what way one was asked otherwise than the other."""
+def settings_sentence(row: Row) -> str:
+    """State the settings in which the two evaluations differ."""
     ways = [f"{what} {a} for a, {b} for b" for what, (a, b) in row["unlike"].items()]
     return f"not asked alike: {'; '.join(ways)}; evaluate both in the same way"
 
@@ -159,7 +160,7 @@ def _row(suite: Mapping[str, Any], corrected: float) -> Row:
 
 
 def _differences(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> dict[str, list[Any]]:
-    """Return in what two checkpoints were asked otherwise, in words; nothing where a mode is unknown."""
+    """Return the settings in which two evaluations differ, by their words; none where a mode is unknown."""
     pairs = {what: [(mode or {}).get(name) for mode in (a, b)] for name, what in MODES.items()}
     return {what: pair for what, pair in pairs.items() if None not in pair and pair[0] != pair[1]}
 

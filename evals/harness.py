@@ -26,7 +26,7 @@ from lm_eval.api.model import LM
 from lm_eval.api.task import Task
 
 from evals import dialogues, jsonl, nltk_sentences
-from evals.scores import Generate, Message, chat, drawn
+from evals.scores import Generate, Message, chat, subsample
 from recovery import untrusted_json
 from recovery.errors import InputError, RecoverError, first_line
 from recovery.hub_data import one_try
@@ -217,7 +217,7 @@ def _drawn(task: Task, limit: int | None) -> Task:
     docs = list(task.eval_docs)
     if limit is None or limit >= len(docs):
         return task
-    rows = [{name: doc[name] for name in _COLUMNS if name in doc} for doc in drawn(docs, limit)]
+    rows = [{name: doc[name] for name in _COLUMNS if name in doc} for doc in subsample(docs, limit)]
     return _task_over(rows, HUB_PROMPTS)
 
 

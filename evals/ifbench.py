@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from evals.scores import Generate, Score, chat, drawn
+from evals.scores import Generate, Score, chat, subsample
 from recovery.errors import InputError, RecoverError
 from recovery.extras import pip_install, to_install
 
@@ -74,7 +74,7 @@ def evaluate(generate: Generate | Sequence[Generate], limit: int | None = None) 
     from evals import harness, ifeval
 
     usable, notes = checkable(prompts())
-    rows = drawn(usable, limit)
+    rows = subsample(usable, limit)
     several = [generate] if callable(generate) else list(generate)
     chats = [chat(row["prompt"]) for row in rows]
     failed = Counter[str]()

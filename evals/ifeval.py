@@ -23,7 +23,7 @@ from recovery.models.thinking import split_thinking
 if TYPE_CHECKING:
     from evals.harness import CheckedAnswer, IFEvalRun
 
-SUITE = "ifeval"
+IFEVAL = "ifeval"
 FURTHER = "ifeval:further"  # prompts in the same format, asked where those of the suite leave its claim open
 METRIC = "prompt_strict"
 
@@ -44,7 +44,7 @@ def evaluate(
     return score_runs(runs), runs[0].results
 
 
-def score_runs(runs: Sequence[IFEvalRun], suite: str = SUITE) -> Score:
+def score_runs(runs: Sequence[IFEvalRun], suite: str = IFEVAL) -> Score:
     """Score the checked answers of one run, or of several runs over the same prompts together."""
     if len(runs) == 1:
         return _score(runs[0], suite=suite)
@@ -147,7 +147,7 @@ class _Recorded:
             self.notes.append(f"the response to {near[0][:60]!r}… was paired with a reworded prompt")
 
 
-def _score(run: IFEvalRun, notes: Sequence[str] = (), suite: str = SUITE, *, sampled: bool = False) -> Score:
+def _score(run: IFEvalRun, notes: Sequence[str] = (), suite: str = IFEVAL, *, sampled: bool = False) -> Score:
     """Score checked answers; if `sampled`, keys end with the number of the answer to their prompt."""
     keys = [one.key.rpartition("#")[0] if sampled else one.key for one in run.checked]
     first: dict[str, str] = {}  # key of the first prompt, by its text: equal prompts are a cluster

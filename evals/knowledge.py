@@ -14,7 +14,7 @@ from typing import Any
 
 from evals.answer_matching import matches
 from evals.probes import ANSWERED, APART, CLOZE, MULTIHOP, NEW, OLD, UPDATES, Probe
-from evals.scores import Asked, Item, Message, Score, drawn, repeated, share
+from evals.scores import Asked, Item, Message, Score, repeated, share, subsample
 from recovery.errors import RecoverError
 
 LENIENT = "lenient"  # the headline: asked in chat, closed book
@@ -24,12 +24,12 @@ OF_MULTIHOP = {LENIENT: MULTIHOP, OPEN_BOOK: "multihop_open_book", RETRIEVAL: "m
 BESIDE = (CLOZE, OPEN_BOOK, RETRIEVAL, *APART, *OF_MULTIHOP.values())  # metrics beside a suite's headline
 
 Answer = Callable[[list[Any]], list[str]]
-"""Chats, or texts to go on with, in; answers out."""
+"""Map chats to answer, or texts to continue, to their answers."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """Probes that are asked in one way, and the metric that scores the answers."""
+    """Probes asked by one protocol (chat, cloze, with passages), and the metric of their score."""
 
     metric: str
     probes: Sequence[Probe]
@@ -37,7 +37,7 @@ class Way:
 
     @property
     def prompts(self) -> list[Asked]:
-        """Return what the model reads: chats to answer, or texts to go on with."""
+        """Return what the model reads: chats to answer, or texts to continue."""
         if self.metric == CLOZE:
             return [probe.prompt for probe in self.probes]
         if self.passages is None:
@@ -47,7 +47,7 @@ class Way:
 
 @dataclass(frozen=True)
 class ProbeQuestions:
-    """The probes of a suite, and in which ways they are asked."""
+    """The probes of a suite, and the protocols that they are asked by."""
 
     probes: Sequence[Probe]
     open_book: bool = False
@@ -55,24 +55,24 @@ class ProbeQuestions:
     most: int | None = None  # of an earlier cycle's: bounds the questions in chat and the texts together
 
     def ways(self, limit: int | None = None) -> list[Way]:
-        """Return each way in which some are asked, the headline first; `limit` bounds each by itself.
+        """Return each protocol that asks some probes, the headline first; `limit` bounds each by itself.
 
         An earlier cycle's kinds apart are not asked again. Open-book questions are those of the closed book
         that have passages."""
         in_chat, cloze = self._limits(limit)
-        ways = [Way(LENIENT, drawn(self._counted, in_chat)), Way(CLOZE, drawn(self._texts, cloze))]
+        ways = [Way(LENIENT, subsample(self._counted, in_chat)), Way(CLOZE, subsample(self._texts, cloze))]
         if self.most is None:
-            ways += [Way(kind, drawn(self._of_kind(kind), limit)) for kind in APART]
+            ways += [Way(kind, subsample(self._of_kind(kind), limit)) for kind in APART]
         if self.open_book:
-            asked = [*drawn(self._counted, limit), *drawn(self._of_kind(MULTIHOP), limit)]
+            asked = [*subsample(self._counted, limit), *subsample(self._of_kind(MULTIHOP), limit)]
             ways += _with_passages(OPEN_BOOK, asked, {one.id: one.passages for one in asked if one.passages})
         ways += _with_passages(RETRIEVAL, self.probes, self.retrieved or {})
         return [way for way in ways if way.probes]
 
     def _limits(self, limit: int | None) -> tuple[int | None, int | None]:
-        """Return how many are asked in chat, and how many as texts to go on with.
+        """Return how many to ask in chat, and how many as cloze texts.
 
-        Of `most`, each way gets half, or what the other leaves."""
+        Of `most`, each gets half, or what the other leaves."""
         if self.most is None:
             return limit, limit
         in_chat = max(self.most - len(self._texts), ceil(self.most / 2))

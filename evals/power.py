@@ -9,15 +9,15 @@ from evals.families import calibration_error
 from evals.families.measures import CALIBRATION, measure_of
 from evals.families.table import FAMILIES
 from evals.intervals import FEW_CLUSTERS
-from evals.probes import UPDATES
+from evals.probes import KNOWLEDGE, RETENTION, UPDATES
 from evals.statistics import WANTED_POWER, chance_to_pass, items_to_pass, outcome
-from evals.verdict import ALPHA, margins_by_axis
+from evals.verdict import ALPHA, BEHAVIOUR, margins_by_axis
 
 ROWS_OF_RETENTION = "give more rows of suite retention in the probes file"
 REMEDIES = {  # by axis: where more questions come from
-    "behaviour": "write more prompts (`recover prompts ifeval`) or raise eval.samples",
-    "knowledge": "add documents, or questions of your own in qa.jsonl",
-    "retention": ROWS_OF_RETENTION,
+    BEHAVIOUR: "write more prompts (`recover prompts ifeval`) or raise eval.samples",
+    KNOWLEDGE: "add documents, or questions of your own in qa.jsonl",
+    RETENTION: ROWS_OF_RETENTION,
     UPDATES: "ask about more changed facts, if there are any",
     **dict.fromkeys(FAMILIES, "raise eval.behaviours_items"),
     "refusals": "raise eval.behaviours_items; once all acts are asked, only a wider margin helps",

@@ -27,8 +27,9 @@ from recovery.errors import InputError
 
 KNOWLEDGE = "knowledge"
 EARLIER = f"{KNOWLEDGE}:"  # suite knowledge:2 asks about the documents of cycle 2
+RETENTION = "retention"
 UPDATES = "updates"
-PROBE_SUITES = (KNOWLEDGE, "retention", UPDATES)
+PROBE_SUITES = (KNOWLEDGE, RETENTION, UPDATES)
 NEW, CHANGED, STABLE = FACT_STATUSES = ("new", "changed", "stable")
 OLD, NEITHER = "old", "neither"
 ANSWERED = (NEW, OLD, NEITHER)  # what a response to a changed fact gives
@@ -118,13 +119,13 @@ def _with_shared_facts(probes: Iterable[Probe]) -> Iterator[Probe]:
 @cache
 def general_retention() -> tuple[Probe, ...]:
     """Return the shipped general questions for the retention axis: capitals, arithmetic, science, grammar."""
-    return load_probes(GENERAL_RETENTION, "retention")
+    return load_probes(GENERAL_RETENTION, RETENTION)
 
 
 def suite_probes(path: str | Path | None, suite: str) -> tuple[Probe, ...]:
     """Return a file's probes of one suite; if none of retention counts, the shipped general ones as well."""
     found = load_probes(path, suite) if path else ()
-    own = suite != "retention" or any(probe.counts for probe in found)
+    own = suite != RETENTION or any(probe.counts for probe in found)
     return found if own else (*found, *general_retention())
 
 
@@ -192,13 +193,13 @@ def _passages(row: dict[str, Any], where: str) -> tuple[str, ...]:
 
 def _fact_status(row: dict[str, Any], suite: str, where: str) -> str:
     """Return the status that the row states, or that its suite and an old answer imply."""
-    implied = CHANGED if suite == UPDATES or row.get("was") else STABLE if suite == "retention" else NEW
+    implied = CHANGED if suite == UPDATES or row.get("was") else STABLE if suite == RETENTION else NEW
     status = row.get("fact_status") or implied
     if status not in FACT_STATUSES:
         raise InputError(f"{where}: fact_status {status!r}: one of {', '.join(FACT_STATUSES)} is expected")
     if suite == UPDATES and status != CHANGED:
         raise InputError(f"{where}: suite {UPDATES} asks changed facts only, not {status} ones")
-    if suite == "retention" and status != STABLE:
+    if suite == RETENTION and status != STABLE:
         raise InputError(f"{where}: retention asks stable facts only: give changed ones the suite {UPDATES}")
     return str(status)
 

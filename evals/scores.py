@@ -99,14 +99,14 @@ def bound_in_points(bound: float, margin: float) -> str:
     return f"{100 * bound:+.{digits}f}"
 
 
-def asked(answers: int, samples: int) -> str:
+def prompts_in_words(answers: int, samples: int) -> str:
     """Say how many prompts were asked, behind the number of answers where each got several."""
     if samples == 1:
         return f"{answers:,} prompts"
     return f"{answers:,} answers ({ceil(answers / samples):,} prompts)"
 
 
-def noted(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def notes_by_suite(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Say by suite what was noted as it was scored, such as prompts that were left out."""
     return [f"{suite}: {note}" for suite, row in scores.items() for note in row.get("notes", ())]
 
@@ -119,7 +119,7 @@ def halves_counted(cycle: Mapping[str, Any]) -> str:
     return f"scores count all questions; the verdict's bounds {bounds}"
 
 
-def drawn(items: Sequence[T], limit: int | None) -> list[T]:
+def subsample(items: Sequence[T], limit: int | None) -> list[T]:
     """Return the first `limit` items of a shuffle that depends only on their number; None: all, in order.
 
     So a smaller limit takes some of those that a larger one takes."""

@@ -29,8 +29,8 @@ from typing import Any
 from evals import learned, looks
 from evals.families import claims
 from evals.families.table import FAMILIES, MARGIN
-from evals.ifeval import FURTHER
-from evals.probes import NEW, OLD, UPDATES
+from evals.ifeval import FURTHER, IFEVAL
+from evals.probes import KNOWLEDGE, NEW, OLD, RETENTION, UPDATES
 from evals.scores import Item, Score, pairs, prompts_for, share
 from evals.statistics import NonInferiority, superiority
 from recovery.errors import InputError
@@ -39,6 +39,7 @@ ALPHA = 0.05  # of each claim; families share one
 NOT_MEASURED = "not measured"
 UNDERPOWERED = "underpowered"
 OLD_ANSWERS = "old answers"
+BEHAVIOUR = "behaviour"  # the one axis that does not have the name of its suite
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,9 @@ class Axis:
 
 
 AXES = (
-    Axis("behaviour", "ifeval", "clean", 0.03, "recovered", "not recovered", further=FURTHER),
-    Axis("knowledge", "knowledge", "midtrained", 0.03, "kept", "lost"),
-    Axis("retention", "retention", "clean", 0.10, "kept", "lost"),
+    Axis(BEHAVIOUR, IFEVAL, "clean", 0.03, "recovered", "not recovered", further=FURTHER),
+    Axis(KNOWLEDGE, KNOWLEDGE, "midtrained", 0.03, "kept", "lost"),
+    Axis(RETENTION, RETENTION, "clean", 0.10, "kept", "lost"),
     Axis(UPDATES, UPDATES, OLD_ANSWERS, -0.70, "updated", "not updated", optional=True),
 )
 FAMILY_AXES = tuple(Axis(name, name, "clean", MARGIN, "kept", "lost") for name in FAMILIES)
@@ -98,13 +99,13 @@ def verdict(
         words[axis.name] = row.get("outcome", NOT_MEASURED)
         if row:
             axes[axis.name] = row
-    if "knowledge" in axes and "clean" in asked["knowledge"]:
-        axes["knowledge"]["learned"] = _learned(asked["knowledge"])
+    if KNOWLEDGE in axes and "clean" in asked[KNOWLEDGE]:
+        axes[KNOWLEDGE]["learned"] = _learned(asked[KNOWLEDGE])
     for name, row in _families(asked, margin_of, alpha, unmeasured or {}).items():
         words[name] = row["outcome"]
         axes[name] = row
-    lower_bound = axes["behaviour"]["lower_bound"] if "behaviour" in axes else None
-    return words | {"behaviour_lower_bound": lower_bound, "margin": margin_of["behaviour"], "axes": axes}
+    lower_bound = axes[BEHAVIOUR]["lower_bound"] if BEHAVIOUR in axes else None
+    return words | {"behaviour_lower_bound": lower_bound, "margin": margin_of[BEHAVIOUR], "axes": axes}
 
 
 def _families(
@@ -137,9 +138,9 @@ def axes_of(result: Mapping[str, Any]) -> tuple[Axis, ...]:
 def margins_of(settings: Mapping[str, Any]) -> dict[str, float]:
     """Return the margins by axis that an evaluation's settings name; a lead is a negative one."""
     named = {
-        "behaviour": "margin",
-        "knowledge": "margin",
-        "retention": "retention_margin",
+        BEHAVIOUR: "margin",
+        KNOWLEDGE: "margin",
+        RETENTION: "retention_margin",
         **dict.fromkeys(FAMILIES, "behaviours_margin"),
     }
     found = {axis: settings[name] for axis, name in named.items() if name in settings}
@@ -201,7 +202,7 @@ def _judge(
 
 
 def _learned(stages: looks.Stages) -> dict[str, Any]:
-    return learned.learned(pairs(stages["recovered"], stages["clean"], "knowledge"))
+    return learned.learned(pairs(stages["recovered"], stages["clean"], KNOWLEDGE))
 
 
 def _lead(items: Sequence[Item], margin: float, alpha: float) -> NonInferiority | None:

@@ -30,7 +30,7 @@ def _axis_sentence(axis: Axis, result: Mapping[str, Any]) -> str:
 
 
 def nothing_to_lose(details: Mapping[str, Any]) -> str:
-    """Say so of an axis whose standard passes no more than the margin; nothing of any other."""
+    """Say that an axis had nothing to lose, as its standard passes no more than the margin; else nothing."""
     if "nothing_to_lose" not in details:
         return ""
     passed = f"{100 * details['nothing_to_lose']:.1f} %"

@@ -18,7 +18,7 @@ from math import ceil
 
 from evals import power, verdict, verdict_sentences
 from evals.families.table import FAMILIES
-from evals.probes import EARLIER
+from evals.probes import EARLIER, KNOWLEDGE
 from evals.scores import Item, pairs
 from pipelines.config.jobs import ChooseJob, DistillJob, EvalJob, MergeJob
 from pipelines.config.overrides import override
@@ -117,7 +117,7 @@ def _tried(
 def _names(job: ChooseJob) -> list[str]:
     """Return all candidates, the cheapest first."""
     without = [NONE] if job.how == "auto" else []
-    return without + made(job.how, job.settings.distill.method)
+    return without + candidate_names(job.how, job.settings.distill.method)
 
 
 def _unmixed(job: ChooseJob) -> dict[str, str]:
@@ -168,7 +168,7 @@ def _warn_of_small_halves(job: ChooseJob, stage: Stage, standards: Items) -> Non
             stage.say(f"  choose       {line}: {power.REMEDIES[name]}")
 
 
-def made(how: str, method: str, *, mixing: bool = True) -> list[str]:
+def candidate_names(how: str, method: str, *, mixing: bool = True) -> list[str]:
     """Return the candidates that have to be made, the cheapest first; without `mixing` no mixtures.
 
     `method` is that of the configured distillation.
@@ -233,7 +233,7 @@ def _judged(
     require_same_questions(suites)
     found = verdict.verdict(suites, job.settings.eval.margins())
     count_all(found, lambda suite: HALF)
-    behaviour = found["axes"].get("behaviour", {}).get("difference")
+    behaviour = found["axes"].get(verdict.BEHAVIOUR, {}).get("difference")
     passed = verdict.accepted(found, _required(job, standards))
     words = verdict_sentences.summary(found)
     forgets = _forgets(job, earlier, _about_earlier(ws, ids))
@@ -278,7 +278,7 @@ def _forgets(job: ChooseJob, before: Sequence[Item], after: Sequence[Item]) -> b
     found = non_inferiority(
         [now.passed for now, _ in both],
         [then.passed for _, then in both],
-        job.settings.eval.margins()["knowledge"],
+        job.settings.eval.margins()[KNOWLEDGE],
         clusters=[then.cluster for _, then in both],
     )
     return found.outcome == "failed"

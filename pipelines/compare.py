@@ -7,7 +7,7 @@ from typing import Any
 from db.reads import queries
 from evals import comparison
 from evals.probes import EARLIER
-from evals.scores import asked
+from evals.scores import prompts_in_words
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
@@ -67,7 +67,7 @@ def compare_text(found: Row) -> str:
         low, high = row["interval"]
         lines += [
             "",
-            f"{comparison.name(row)} on the same {asked(row['n'], row['samples'])}: "
+            f"{comparison.name(row)} on the same {prompts_in_words(row['n'], row['samples'])}: "
             f"a {row['a_score']:.3f}, b {row['b_score']:.3f}",
             f"  difference   {row['difference']:+.3f}  95 % [{low:+.3f}, {high:+.3f}]",
             f"  flips        {row['gained']} fail -> pass, {row['lost']} pass -> fail"

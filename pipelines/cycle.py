@@ -10,8 +10,9 @@ from db.reads import queries
 from evals import looks, power, verdict, verdict_sentences
 from evals.families.measures import measure_of
 from evals.families.table import FAMILIES
-from evals.ifeval import FURTHER, SUITE
+from evals.ifeval import FURTHER, IFEVAL
 from evals.scores import Item
+from evals.verdict import BEHAVIOUR
 from pipelines import choose as choosing
 from pipelines.choose import choose
 from pipelines.config.ifeval_file import further_path
@@ -156,10 +157,10 @@ def _say_power(job: CycleJob, suites: list[Suite], further: list[Suite], stage: 
     judged = choosing.HALF if job.recover_with else 1.0
     lines = []
     if further:
-        own = counts.pop("behaviour")
-        both = {"behaviour": own * judged + sum(suite.independent for suite in further)}
+        own = counts.pop(BEHAVIOUR)
+        both = {BEHAVIOUR: own * judged + sum(suite.independent for suite in further)}
         lines += power.power_warning(
-            {"behaviour": own}, margins, least=EVEN, judged=judged, alpha=looks.OWN_ALPHA
+            {BEHAVIOUR: own}, margins, least=EVEN, judged=judged, alpha=looks.OWN_ALPHA
         ) or power.power_warning(both, margins, least=EVEN, alpha=verdict.ALPHA / looks.TWO)
     facts = facts_by_axis(suites)
     lines += power.power_warning(counts, margins, least=EVEN, judged=judged, facts=facts)
@@ -185,7 +186,7 @@ def _trainings(job: CycleJob) -> list[DistillConfig | None]:
     if job.recover_with is None:
         return []
     settings, mixing = job.settings.distill, job.unmergeable is None
-    names = choosing.made(job.recover_with, settings.method, mixing=mixing)
+    names = choosing.candidate_names(job.recover_with, settings.method, mixing=mixing)
     return [choosing.distillation(name, settings) for name in names]
 
 
@@ -253,7 +254,7 @@ def _evaluate(
 def _asks_on(job: CycleJob, found: Result) -> bool:
     """Return whether only too few prompts stand in the way of acceptance, and further ones may help."""
     blocking = verdict.blocking(found, job.required)
-    return blocking == {"behaviour": verdict.UNDERPOWERED} and looks.may_follow(found["axes"]["behaviour"])
+    return blocking == {BEHAVIOUR: verdict.UNDERPOWERED} and looks.may_follow(found["axes"][BEHAVIOUR])
 
 
 def _ask_further(
@@ -289,17 +290,17 @@ def _judged(
     """Judge every axis; behaviour on further prompts too, if they were asked."""
     asked = items_by_suite(ws, scores, (*job.suites, FURTHER))
     require_same_questions(asked)
-    own = {item.prompt for item in asked[SUITE].get("clean", ())} if job.two_looks else set()
+    own = {item.prompt for item in asked[IFEVAL].get("clean", ())} if job.two_looks else set()
     judged = {
         suite: {label: _deciding(job, suite, items, own) for label, items in stages.items()}
         for suite, stages in asked.items()
     }
     margins = job.settings.eval.margins()
     found = verdict.verdict(judged, margins, unmeasured=unmeasured, two_looks=job.two_looks)
-    looked_twice = found["axes"].get("behaviour", {}).get("look") == looks.TWO
+    looked_twice = found["axes"].get(BEHAVIOUR, {}).get("look") == looks.TWO
 
     def share(suite: str) -> float:
-        names = (SUITE, FURTHER) if suite == SUITE and looked_twice else (suite,)
+        names = (IFEVAL, FURTHER) if suite == IFEVAL and looked_twice else (suite,)
         return _recovered(judged, names) / _recovered(asked, names)
 
     choosing.count_all(found, share)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from recovery.teachers.rewards import Reward
     from recovery.teachers.teachers import Teacher
     from recovery.training.step_data import Episodes
-    from recovery.training.trainer import TrainReport
+    from recovery.training.trainer import StopCheck, TrainReport
 
 ADVANTAGES = ("sampled_reverse_kl", "reward")  # signals of which each token has a weight of its own
 
@@ -293,16 +293,13 @@ def _preflight(stage: Stage, made: Distillation) -> None:
         stage.say(f"  preflight    the teacher on {place} was not checked: only one loaded here is")
 
 
-def _checks(stage: Stage, made: Distillation) -> list[training_run.Check]:
+def _checks(stage: Stage, made: Distillation) -> list[StopCheck]:
     """Return what looks at the run after each step."""
-    found: list[training_run.Check] = [
-        *_early_stop(stage, made),
-        *guards.tripwire(made.job, made.taught, stage),
-    ]
-    return [*found, *_low_weights(stage, made)]
+    watch = guards.tripwire(made.job, made.taught, stage)
+    return [*_early_stop(stage, made), *watch, *_low_weights(stage, made)]
 
 
-def _early_stop(stage: Stage, made: Distillation) -> list[training_run.Check]:
+def _early_stop(stage: Stage, made: Distillation) -> list[StopCheck]:
     """Return the check that stops training once behaviour is back, if one is configured."""
     settings = made.job.settings
     if settings.stop is None:
@@ -318,7 +315,7 @@ def _early_stop(stage: Stage, made: Distillation) -> list[training_run.Check]:
     return [early_stop.BehaviourBack(settings.stop, made.probe, made.student, sampler, lend, stage, limit)]
 
 
-def _low_weights(stage: Stage, made: Distillation) -> list[training_run.Check]:
+def _low_weights(stage: Stage, made: Distillation) -> list[StopCheck]:
     """Return the check that says where importance weights are small, of a method that multiplies them.
 
     Those of tokens that a teacher had a part in always are.

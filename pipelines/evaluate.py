@@ -170,4 +170,4 @@ def summary(score: Score) -> dict[str, Any]:
 def score_responses(responses: Path, ifeval_file: str | None) -> dict[str, Any]:
     """Score recorded answers to IFEval's prompts; no model is loaded."""
     path = Path(ifeval_file) if ifeval_file and ifeval_file != HUB_IFEVAL else None
-    return {"ifeval": summary(ifeval.score_responses(responses, path))}
+    return {ifeval.IFEVAL: summary(ifeval.score_responses(responses, path))}

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evals import power, verdict
+from evals.ifeval import IFEVAL
 from pipelines.config.jobs import LocateJob
 from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.evaluation.recorded_scores import Items, items_by_suite, require_same_questions
@@ -30,7 +31,7 @@ Row = dict[str, Any]
 
 def locate(ws: Workspace, job: LocateJob, *, key: str | None = None) -> Result:
     """Return {"parts": one row each, "sets": rows of several, "offered": the smallest that is enough}."""
-    if "ifeval" not in job.suites:
+    if IFEVAL not in job.suites:
         raise InputError("--suite needs ifeval: the parts are compared by the behaviour that they bring back")
     job = pinned(ws, job)
     return run_job(ws, "locate", _work, job, key=key)
@@ -178,7 +179,7 @@ def _unmoved(part: Part) -> Row:
 
 
 def _behaviour(row: Row) -> float:
-    return float(row["axes"]["behaviour"]["difference"])
+    return float(row["axes"][verdict.BEHAVIOUR]["difference"])
 
 
 def _last_passing(rows: Sequence[Row]) -> Row | None:
@@ -189,7 +190,7 @@ def in_words(result: Result) -> str:
     """Say which parts to put back, or which came nearest and what the search lacked."""
     offered = result["offered"]
     if offered:
-        bound = offered["axes"]["behaviour"]["lower_bound"]
+        bound = offered["axes"][verdict.BEHAVIOUR]["lower_bound"]
         return (
             f"put back {', '.join(offered['parts'])}: behaviour at most {100 * max(0.0, -bound):.1f} points "
             "below the clean model, a 95 % bound over all that was tried "
@@ -197,7 +198,7 @@ def in_words(result: Result) -> str:
         )
     tried = [row for row in [*result["parts"], *result["sets"]] if row["axes"]]
     nearest = max(tried, key=_behaviour)
-    axis = nearest["axes"]["behaviour"]
+    axis = nearest["axes"][verdict.BEHAVIOUR]
     return (
         f"no part and no set of parts was shown to be enough; {', '.join(nearest['parts'])} came nearest in "
         f"behaviour ({100 * axis['difference']:+.1f} points against the clean model, bounds "

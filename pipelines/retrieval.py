@@ -26,7 +26,7 @@ from evals import jsonl, statistics
 from evals.answer_matching import matches
 from evals.knowledge import LENIENT, OF_MULTIHOP, OPEN_BOOK, RETRIEVAL
 from evals.probes import KNOWLEDGE, MULTIHOP, Probe, load_probes
-from evals.scores import Item, drawn, enough_in_words, share
+from evals.scores import Item, enough_in_words, share, subsample
 from pipelines.config.jobs import EvalJob, RetrievalJob
 from pipelines.config.overrides import override
 from pipelines.corpus import documents
@@ -58,10 +58,10 @@ def retrieval(ws: Workspace, job: RetrievalJob, *, key: str | None = None) -> Re
 def _work(ws: Workspace, job: RetrievalJob, stage: Stage) -> Result:
     assert job.settings.probes is not None
     probes = load_probes(job.settings.probes, KNOWLEDGE)
-    asked = drawn([probe for probe in probes if probe.counts], job.settings.limit)
+    asked = subsample([probe for probe in probes if probe.counts], job.settings.limit)
     if not asked:
         raise InputError(f"{job.settings.probes}: no questions about knowledge: give others with --probes")
-    multihop = drawn([probe for probe in probes if probe.kind == MULTIHOP], job.settings.limit)
+    multihop = subsample([probe for probe in probes if probe.kind == MULTIHOP], job.settings.limit)
     retrieved = _retrieved(_texts(ws, job, stage), [*asked, *multihop], job.passages)
     file = _written(stage.directory / "passages.jsonl", retrieved)
     scores = {"clean": _scores(ws, job, stage, "clean", job.clean, file)}

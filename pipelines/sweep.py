@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evals import verdict
+from evals.probes import KNOWLEDGE
 from pipelines.config.jobs import MergeJob, Mixture, SweepJob
 from pipelines.evaluate import evaluate, evaluation_within
 from pipelines.merge import merge, require, require_share
@@ -14,7 +15,7 @@ from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
-JUDGED = ("behaviour", "knowledge")  # criteria of the Pareto front
+JUDGED = (verdict.BEHAVIOUR, KNOWLEDGE)  # criteria of the Pareto front
 WHOLE = ("linear", "slerp")  # kinds that are the other checkpoint itself at weight 1
 
 

@@ -17,8 +17,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from db.reads import queries
-from evals.probes import CLOZE, Probe, suite_probes
-from evals.scores import drawn
+from evals.probes import CLOZE, RETENTION, Probe, suite_probes
+from evals.scores import subsample
 from pipelines.config.jobs import EvalJob
 from pipelines.corpus.segments import space_behind
 from pipelines.evaluate import evaluate
@@ -55,10 +55,10 @@ def lost(
     settings = resolved_for(ws, taught, changes=changes or {}).eval
     path = settings.probes
     say_kept(ws, path)
-    if path is None and suite != "retention":  # of which general questions ship
+    if path is None and suite != RETENTION:  # of which general questions ship
         raise InputError(f"no probes lie beside the documents of {reference}: give --probes FILE")
     probes = suite_probes(path, suite)
-    counted = drawn([probe for probe in probes if probe.counts], settings.limit)
+    counted = subsample([probe for probe in probes if probe.counts], settings.limit)
     questions = {probe.id: probe for probe in counted}
     if not questions:
         raise InputError(f"{path} asks nothing of {suite}: give --suite or --probes")

@@ -156,16 +156,14 @@ class Page:
 
 
 @contextmanager
-def chromium(
-    base: str, profile: Path, width: int = 1280, height: int = 900, flags: Sequence[str] = ()
-) -> Iterator[Page]:
+def chromium(base: str, profile: Path, flags: Sequence[str] = ()) -> Iterator[Page]:
     from selenium import webdriver
     from selenium.webdriver.chrome.options import Options
     from selenium.webdriver.chrome.service import Service
 
     options = Options()
     options.binary_location = _browser() or ""
-    for flag in (*FLAGS, f"--user-data-dir={profile}", f"--window-size={width},{height}", *flags):
+    for flag in (*FLAGS, f"--user-data-dir={profile}", "--window-size=1280,900", *flags):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
     window = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))

@@ -96,7 +96,7 @@ def queries_of(database: Database, cycles: int) -> dict[str, Callable[[], Any]]:
         "traced runs": lambda: traces.traced_runs(database),
         "a run's traces": lambda: traces.traces(database, last),
         "one trace": lambda: traces.trace(database, last, 75, 1),
-        "race (100 runs)": lambda: overview.race(database),
+        "recoveries (100 runs)": lambda: overview.recoveries(database),
         "knowledge (40 cycles)": lambda: overview.knowledge(database),
         "reviews": lambda: queries.reviews(database),
     }

@@ -61,9 +61,11 @@ def asked(
     if prompts:
         changes["ifeval"] = prompts
     settings = ws.config.eval.model_copy(update=changes)
-    found = evaluate(ws, EvalJob(checkpoint=checkpoint, suites=(ifeval.SUITE,), settings=settings))
-    score = found["scores"][ifeval.SUITE]
-    return {key: score[key] for key in FIGURES.values()}, recorded_items(ws, found["score_ids"][ifeval.SUITE])
+    found = evaluate(ws, EvalJob(checkpoint=checkpoint, suites=(ifeval.IFEVAL,), settings=settings))
+    score = found["scores"][ifeval.IFEVAL]
+    return {key: score[key] for key in FIGURES.values()}, recorded_items(
+        ws, found["score_ids"][ifeval.IFEVAL]
+    )
 
 
 def run_by_lm_eval(

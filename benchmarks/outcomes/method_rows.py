@@ -70,9 +70,9 @@ def _rewarded(outcome: Outcome, results: Results) -> bool:
     return outcome.metrics["reward"][-1] > outcome.metrics["reward"][0] + 0.05
 
 
-def _forgets_less(than: str, name: str = "capitals") -> Claim:
-    """Claim that the task is learned with less forgetting than by another row."""
-    return lambda o, results: o.after[name] >= 0.8 and o.forgotten < results[than].forgotten
+def _forgets_less(outcome: Outcome, results: Results) -> bool:
+    """Return whether the capitals are learned, with less forgetting than by supervised fine-tuning."""
+    return outcome.after["capitals"] >= 0.8 and outcome.forgotten < results["sft"].forgotten
 
 
 def _recovery(method: str, **settings: Any) -> Row:
@@ -195,7 +195,7 @@ ROWS = (
         "plain.jsonl",
         TASK,
         "the task, forgetting less than sft",
-        _forgets_less("sft"),
+        _forgets_less,
         {**FOREIGN, "dials": {"minibatches": 2, "signal": "label", "anchor_kl": "reverse"}},
         needs=("sft",),
     ),
@@ -206,7 +206,7 @@ ROWS = (
         "plain.jsonl",
         TASK,
         "the task from demonstrations, forgetting less than sft",
-        _forgets_less("sft"),
+        _forgets_less,
         {
             **SHORT,
             "steps": 11,

@@ -17,7 +17,7 @@ from recovery.models.chat_model import ChatModel
 from recovery.models.saving import save
 from recovery.objective.objective import Objective
 from recovery.training.config import TrainConfig
-from recovery.training.step_data import drawn
+from recovery.training.step_data import step_rows
 from recovery.training.token_loss import TokenLoss
 from recovery.training.trainer import train
 
@@ -82,7 +82,7 @@ class Case:
         return [
             row
             for step in range(1, sizes.steps + 1)
-            for row in drawn(rows, sizes.batch, step, f"prompts:{SEED}")
+            for row in step_rows(rows, sizes.batch, step, f"prompts:{SEED}")
         ]
 
 

@@ -1,1 +1,1 @@
-"""Who and what is let in: hosts, sites, routes, the password, connections."""
+"""Control access: hosts, requests of other sites, routes, the password, connections."""

@@ -82,12 +82,12 @@ def scores_and_bounds(suite: Mapping[str, Any]) -> list[float | None]:
     return found
 
 
-def percent(share: float) -> str:
+def percent_tick(share: float) -> str:
     """Format a tick of a percent axis: 0.25 -> 25; what no share can be gets no label."""
     return f"{100 * share:.4g}" if -1e-9 <= share <= 1 + 1e-9 else ""
 
 
-def whole(value: float) -> str:
+def whole_tick(value: float) -> str:
     """Format a tick of an axis of counts; a fraction gets no label."""
     return f"{value:.0f}" if abs(value - round(value)) < 1e-9 else ""
 

@@ -6,12 +6,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from dashboard.figures.axes import frame, interval, label, nothing, percent, rule, scores_and_bounds, svg
+from dashboard.figures.axes import frame, interval, label, nothing, percent_tick, rule, scores_and_bounds, svg
 from dashboard.figures.markers import STAGE_STYLES, Style, marker, markers, series
 from dashboard.figures.scales import Scale, spread
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import share
 from db.cycle_names import STAGES
+from evals.ifeval import IFEVAL
+from evals.probes import KNOWLEDGE
 
 Row = Mapping[str, Any]
 Link = Callable[[int], str]
@@ -26,7 +28,7 @@ MOST_BARS = 30  # most recoveries drawn with intervals; more would hide each oth
 
 def _frame(x: Scale, y: Scale) -> Html:
     across, up = "knowledge of the new documents, %", "instruction following (IFEval), %"
-    return frame(x, y, across, up, x_text=percent, y_text=percent, upright=True)
+    return frame(x, y, across, up, x_text=percent_tick, y_text=percent_tick, upright=True)
 
 
 # Cycles -----------------------------------------------------------------------------------------------------
@@ -41,8 +43,8 @@ def cycles_plane(cycles: Sequence[Row], chosen: Collection[int] = (), link: Link
     paths = [row for row in measured if row["cycle"] in chosen]
     if not measured:
         return nothing("No cycle has scores on both axes yet.")
-    x = _shared(measured, "knowledge", LEFT, RIGHT)
-    y = _shared(measured, "ifeval", BOTTOM, TOP)
+    x = _shared(measured, KNOWLEDGE, LEFT, RIGHT)
+    y = _shared(measured, IFEVAL, BOTTOM, TOP)
     newest = next((row for row in paths[::-1] if len(_points(row)) == len(STAGES)), None)
     drawn = (
         _frame(x, y),
@@ -65,13 +67,13 @@ def _shared(rows: Sequence[Row], suite: str, start: float, end: float) -> Scale:
 def _points(row: Row) -> list[tuple[str, float, float]]:
     """Return (stage, knowledge, behaviour) of the stages where both are measured."""
     scores = row.get("scores", {})
-    known, behaved = scores.get("knowledge", {}), scores.get("ifeval", {})
+    known, behaved = scores.get(KNOWLEDGE, {}), scores.get(IFEVAL, {})
     both = [(stage, known.get(stage), behaved.get(stage)) for stage in STAGES]
     return [(stage, x, y) for stage, x, y in both if x is not None and y is not None]
 
 
 def _clean(row: Row, y: Scale) -> Html | None:
-    value = row["scores"]["ifeval"].get("clean")
+    value = row["scores"][IFEVAL].get("clean")
     if value is None:
         return None
     margin = (row.get("verdict") or {}).get("margin") or row.get("margin") or MARGIN
@@ -108,7 +110,7 @@ def _path(row: Row, x: Scale, y: Scale, *, last: bool) -> Html:
 
 def _stage(row: Row, stage: str, x: Scale, y: Scale, size: float) -> Html:
     style = STAGE_STYLES[stage]
-    known, behaved = row["scores"]["knowledge"], row["scores"]["ifeval"]
+    known, behaved = row["scores"][KNOWLEDGE], row["scores"][IFEVAL]
     left, top = x(known[stage]), y(behaved[stage])
     return join(
         interval((known.get("intervals") or {}).get(stage), top, x, style, upright=False),
@@ -157,8 +159,8 @@ def methods_plane(rows: Sequence[Row], methods: Sequence[str], references: Mappi
         return nothing("No recovery has scores on both axes yet.")
     named = {stage: row for stage, row in references.items() if drawn(row)}
     barred = len(shown) <= MOST_BARS
-    x = Scale.around_shares(_held(shown, named, "knowledge", barred=barred), LEFT, WIDTH - 16)
-    y = Scale.around_shares(_held(shown, named, "ifeval", barred=barred), BOTTOM, TOP)
+    x = Scale.around_shares(_held(shown, named, KNOWLEDGE, barred=barred), LEFT, WIDTH - 16)
+    y = Scale.around_shares(_held(shown, named, IFEVAL, barred=barred), BOTTOM, TOP)
     parts = (
         _frame(x, y),
         [_ring(stage, row, x, y) for stage, row in named.items()],
@@ -183,14 +185,13 @@ def _held(shown: Sequence[Row], named: Mapping[str, Row], suite: str, *, barred:
 
 def drawn(row: Row) -> bool:
     """Return whether a recovery or a reference has a score on both axes."""
-    return score(row, "knowledge") is not None and score(row, "ifeval") is not None
+    return score(row, KNOWLEDGE) is not None and score(row, IFEVAL) is not None
 
 
 def _recovery(row: Row, style: Style, x: Scale, y: Scale, *, barred: bool) -> Html:
-    left = x(score(row, "knowledge") or 0.0)
-    top = y(score(row, "ifeval") or 0.0)
+    left, top = _place(row, x, y)
     words = tag("title", f"{row['method']}, {row.get('label') or row['checkpoint']}")
-    known, behaved = row["scores"]["knowledge"], row["scores"]["ifeval"]
+    known, behaved = row["scores"][KNOWLEDGE], row["scores"][IFEVAL]
     bars = [
         interval((known.get("low"), known.get("high")), top, x, style, upright=False),
         interval((behaved.get("low"), behaved.get("high")), left, y, style, upright=True),
@@ -199,7 +200,7 @@ def _recovery(row: Row, style: Style, x: Scale, y: Scale, *, barred: bool) -> Ht
 
 
 def _place(row: Row, x: Scale, y: Scale) -> tuple[float, float]:
-    return x(score(row, "knowledge") or 0.0), y(score(row, "ifeval") or 0.0)
+    return x(score(row, KNOWLEDGE) or 0.0), y(score(row, IFEVAL) or 0.0)
 
 
 def _ring(stage: str, row: Row, x: Scale, y: Scale) -> Html:
@@ -213,7 +214,7 @@ def _covered(rows: Sequence[Row], x: Scale, y: Scale, *, barred: bool) -> list[B
     for row in rows:
         left, top = _place(row, x, y)
         boxes.append((left - 9, top - 9, left + 9, top + 9))
-        known, behaved = row["scores"]["knowledge"], row["scores"]["ifeval"]
+        known, behaved = row["scores"][KNOWLEDGE], row["scores"][IFEVAL]
         if barred and "method" in row and None not in (known["low"], behaved["low"]):
             boxes.append((x.clamped(known["low"]), top, x.clamped(known["high"]), top))
             boxes.append((left, y.clamped(behaved["high"]), left, y.clamped(behaved["low"])))

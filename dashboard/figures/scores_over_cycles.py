@@ -16,18 +16,20 @@ from dashboard.figures.axes import (
     label,
     lone,
     nothing,
-    percent,
+    percent_tick,
     scores_and_bounds,
-    whole,
+    whole_tick,
 )
 from dashboard.figures.markers import STAGE_STYLES, Style, legend, marker, markers, series
 from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
+from evals.ifeval import IFEVAL
+from evals.probes import KNOWLEDGE
 
 Row = Mapping[str, Any]
 WIDTH, PANEL, FOOT = 640, 236, 22
 FEW = 40  # most cycles drawn with a marker and an interval each
-PANELS = (("ifeval", "instruction following (IFEval), %"), ("knowledge", "knowledge of the new documents, %"))
+PANELS = ((IFEVAL, "instruction following (IFEval), %"), (KNOWLEDGE, "knowledge of the new documents, %"))
 
 
 def stages_over_cycles(cycles: Sequence[Row]) -> Html:
@@ -60,7 +62,7 @@ def _panel(cycles: Sequence[Row], suite: str, words: str, x: Scale, top: float) 
     ends = [(number, (found.get("intervals") or {}).get("recovered")) for number, found in scores]
     return join(
         label(x.start, top + 14, words, "start", "ink"),
-        frame(x, y, x_text=whole, y_text=percent),
+        frame(x, y, x_text=whole_tick, y_text=percent_tick),
         _intervals(ends, x, y, few=few),
         lines,
     )
@@ -88,7 +90,7 @@ def lines(named: Mapping[str, Sequence[Point]]) -> Html:
     x = _cycle_axis(numbers, axes.LEFT, axes.WIDTH - axes.RIGHT)
     shares = [value for points in named.values() for _, value in points]
     y = Scale.from_zero(shares, 300 - axes.BOTTOM, axes.TOP)
-    drawn: list[Any] = [frame(x, y, "cycle", "answered rightly, %", x_text=whole, y_text=percent)]
+    drawn: list[Any] = [frame(x, y, "cycle", "answered rightly, %", x_text=whole_tick, y_text=percent_tick)]
     for number, points in enumerate(named.values()):
         drawn.append(curve(points, x, y, series(number)))
         if len(points) <= FEW:

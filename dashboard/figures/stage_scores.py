@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dashboard.figures.axes import interval, label, nothing, percent, rule, scores_and_bounds, svg
+from dashboard.figures.axes import interval, label, nothing, percent_tick, rule, scores_and_bounds, svg
 from dashboard.figures.markers import STAGE_STYLES, marker
 from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import bounds, share
 from db.cycle_names import STAGES
-from evals.ifeval import FURTHER
-from evals.scores import asked
+from evals.ifeval import FURTHER, IFEVAL
+from evals.probes import KNOWLEDGE, RETENTION, UPDATES
+from evals.scores import prompts_in_words
 
 NAMES = {
-    "ifeval": "behaviour (IFEval)",
+    IFEVAL: "behaviour (IFEval)",
     FURTHER: "further prompts",
-    "knowledge": "knowledge",
-    "retention": "retention",
-    "updates": "changed facts",
+    KNOWLEDGE: "knowledge",
+    RETENTION: "retention",
+    UPDATES: "changed facts",
 }
 WIDTH, LINE, NAME, PAD = 640, 22, 24, 14
 START, END = 8.0, 462.0  # of the axis
@@ -35,7 +36,7 @@ def stage_scores(scores: Mapping[str, Mapping[str, Any]], samples: Mapping[str, 
     x = Scale.from_zero([one for name in suites for one in scores_and_bounds(scores[name])], START, END)
     block = NAME + len(STAGES) * LINE + PAD
     height = len(suites) * block + 24
-    foot = [label(x(tick), height - 6, f"{percent(tick)} %", "middle") for tick in x.ticks()]
+    foot = [label(x(tick), height - 6, f"{percent_tick(tick)} %", "middle") for tick in x.ticks()]
     blocks = [
         _suite(name, scores[name], samples.get(name, 1), index * block + 6, x)
         for index, name in enumerate(suites)
@@ -45,7 +46,7 @@ def stage_scores(scores: Mapping[str, Mapping[str, Any]], samples: Mapping[str, 
 
 
 def _suite(name: str, suite: Mapping[str, Any], samples: int, top: float, x: Scale) -> Html:
-    count = tag("tspan", f" · {asked(suite.get('n') or 0, samples)}")
+    count = tag("tspan", f" · {prompts_in_words(suite.get('n') or 0, samples)}")
     words = tag("text", tag("tspan", NAMES.get(name, name)[:22], class_="strong"), count, x=0, y=top + 14)
     top += NAME
     bottom = top + len(STAGES) * LINE

@@ -72,11 +72,11 @@ WHAT = {
 
 def either(piece: str, student: float, teacher: float | None) -> str:
     """Describe the chosen token in a sentence."""
-    said = f"The student gave {_quoted(piece)} {percent(student)}"
-    return f"{said}, the teacher {percent(teacher)}." if teacher is not None else f"{said}."
+    said = f"The student gave {_quoted(piece)} {probability(student)}"
+    return f"{said}, the teacher {probability(teacher)}." if teacher is not None else f"{said}."
 
 
-def percent(logprob: float) -> str:
+def probability(logprob: float) -> str:
     if math.isnan(logprob):
         return "no number"
     share = 100 * math.exp(min(logprob, 0.0))
@@ -102,7 +102,7 @@ def top(title: str, entries: Sequence[Sequence[Any]] | None, written: str, kind:
                 "tr",
                 tag("td", tag("bdi", _visible(str(piece))), class_="mono piece"),
                 tag("td", tag("svg", bar, viewBox=f"0 0 {BAR} 14", class_="figure part", aria_hidden="true")),
-                tag("td", percent(logprob), class_="n"),
+                tag("td", probability(logprob), class_="n"),
                 tag("td", "written" if piece == written else "", class_="soft small"),
             )
         )

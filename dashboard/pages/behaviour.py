@@ -13,20 +13,21 @@ from dashboard.page_parts import empty, newest_measured, not_asked
 from db.cycle_names import STAGES
 from db.reads import queries
 from evals.families.table import FAMILIES
-from evals.ifeval import FURTHER, SUITE
+from evals.ifeval import FURTHER, IFEVAL
+from evals.probes import KNOWLEDGE, RETENTION, UPDATES
 
 TITLE = "Behaviour"
 PATH = "/behaviour"
 COLUMNS = 10  # cycles shown side by side
 SUITES = {
-    SUITE: "instruction types (IFEval)",
+    IFEVAL: "instruction types (IFEval)",
     FURTHER: "instruction types (further prompts)",
-    "knowledge": "knowledge, by kind of question",
-    "retention": "retention, by kind of question",
-    "updates": "changed facts, by kind of question",
+    KNOWLEDGE: "knowledge, by kind of question",
+    RETENTION: "retention, by kind of question",
+    UPDATES: "changed facts, by kind of question",
     **{name: f"{name}, by kind of question" for name in FAMILIES},
 }
-INSTRUCTIONS = (SUITE, FURTHER)  # suites of prompts with instructions
+INSTRUCTIONS = (IFEVAL, FURTHER)  # suites of prompts with instructions
 VIEWS = {"stages": "this cycle's three models", "cycles": "recovered models of many cycles"}
 ORDERS = {"name": "by name", "worst": "worst first", "change": "largest loss first"}
 
@@ -37,7 +38,7 @@ def build(context: PageContext, address: Address) -> Html:
     numbers = context.cached("numbers", lambda: queries.cycle_numbers(context.db))
     if not numbers:
         return empty("No cycle yet", context.command("demo"))
-    suite = address.choice("suite", SUITES, "ifeval")
+    suite = address.choice("suite", SUITES, IFEVAL)
     view = address.choice("view", VIEWS, "stages")
     number = address.number("n") or newest_measured(numbers, lambda n: _types(context, n, n, suite))
     first = number if view == "stages" else max(numbers[0], number - COLUMNS + 1)
@@ -93,7 +94,7 @@ def _controls(address: Address, numbers: list[int], number: int) -> Html:
         "div",
         choose_cycle(numbers, number),
         choose("Show", "view", VIEWS, address.choice("view", VIEWS, "stages")),
-        choose("Suite", "suite", SUITES, address.choice("suite", SUITES, "ifeval")),
+        choose("Suite", "suite", SUITES, address.choice("suite", SUITES, IFEVAL)),
         choose("Order", "order", ORDERS, address.choice("order", ORDERS, "name")),
         class_="controls",
     )

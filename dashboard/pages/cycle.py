@@ -13,10 +13,11 @@ from dashboard.markup import Html, join, tag
 from dashboard.number_format import NONE, bound, bounds, count, duration, moment, points, share, size
 from dashboard.page_context import PageContext
 from dashboard.page_parts import beside_claim, empty, notes, prompts, samples_by_suite, samples_of_axis, table
-from dashboard.pages.cycles import said
+from dashboard.pages.cycles import outcome
 from dashboard.status_chips import chip
 from db.reads import queries
 from db.redact import differences, redact_text
+from evals.probes import UPDATES
 from evals.verdict import NOT_MEASURED, is_refuted
 
 TITLE = "Cycle"
@@ -98,7 +99,7 @@ def _head(context: PageContext, address: Address, row: Row, run: Row) -> Html:
         tag(
             "div",
             tag("h1", f"Cycle {number} ", chip(row["status"])),
-            tag("p", *said(context, row), class_="lead"),
+            tag("p", *outcome(context, row), class_="lead"),
             tag("p", f"{when} · run {run['id']} · ", docs, class_="soft small"),
         ),
         tag("p", before, " ", after, class_="pager"),
@@ -115,7 +116,7 @@ def _verdict(row: Row, samples: Mapping[str, int]) -> Html:
         coming = "The verdict comes when the recovered model has been measured."
         return tag("p", verdict_parts.unjudged(row, coming), class_="soft")
     lines = [_axis(name, axis, row, samples) for name, axis in axes.items()]
-    updates = row["scores"].get("updates", {})
+    updates = row["scores"].get(UPDATES, {})
     known = _still_known(row.get("knowledge_by_cycle") or [])
     return join(tag("div", lines, class_="axes"), _stale(updates), known)
 

@@ -15,11 +15,14 @@ from dashboard.number_format import bound, points, share
 from dashboard.page_context import PageContext
 from dashboard.page_parts import empty, failure, with_code
 from dashboard.status_chips import chip
-from db.cycle_names import AXES, STAGES, is_given_up
+from db.cycle_names import STAGES, is_given_up, shown_axes
 from db.reads import queries
 from evals import looks
+from evals.ifeval import IFEVAL
+from evals.probes import KNOWLEDGE
+from evals.verdict import BEHAVIOUR
 
-__all__ = ["PATH", "TITLE", "build", "said"]
+__all__ = ["PATH", "TITLE", "build", "outcome"]
 
 TITLE = "Cycles"
 MOST = 2000  # newest cycles read
@@ -94,7 +97,7 @@ def _headline(context: PageContext, address: Address, rows: list[Row]) -> Html:
         tag(
             "div",
             tag("h1", cycle_link(address, row, "Cycle"), " ", chip(row["status"])),
-            tag("p", *said(context, row), class_="lead"),
+            tag("p", *outcome(context, row), class_="lead"),
         ),
         tag("p", "The model in use (current) is ", _current(context, address, rows), class_="soft"),
         class_="card head",
@@ -122,15 +125,15 @@ def _at_worst(verdict: Row) -> list[str]:
     lowest, margin = verdict.get("behaviour_lower_bound"), verdict.get("margin")
     if lowest is None or margin is None:
         return []
-    details = verdict.get("axes", {}).get("behaviour", {}).get("details") or {}
+    details = verdict.get("axes", {}).get(BEHAVIOUR, {}).get("details") or {}
     asked = "with further prompts " if details.get("look") == looks.TWO else ""
     return [f"{asked}at worst {bound(lowest, margin)} points, where {points(-margin)} is allowed"]
 
 
-def said(context: PageContext, row: Row) -> list[Any]:
+def outcome(context: PageContext, row: Row) -> list[Any]:
     """Describe a cycle's outcome in a sentence."""
     verdict = row["verdict"] or {}
-    scores = row["scores"].get("ifeval", {})
+    scores = row["scores"].get(IFEVAL, {})
     if not verdict and is_given_up(row):
         return ["It was given up before its verdict: nothing resumes it."]
     if not verdict:
@@ -139,13 +142,8 @@ def said(context: PageContext, row: Row) -> list[Any]:
         return [with_code(words.replace("COMMAND", onward)), failure(row)]
     parts = [f"Instruction following: {_by_stage(scores)}"]
     parts += _at_worst(verdict)
-    known = row["scores"].get("knowledge", {})
+    known = row["scores"].get(KNOWLEDGE, {})
     if known.get("recovered") is not None:
         parts.append(f"the new documents: {_by_stage(known)}")
-    further = [name for name in verdict.get("axes", {}) if name not in AXES]
-    judged = [
-        tag("span", axis, " ", chip(verdict[axis]))
-        for axis in (*AXES, *further)
-        if verdict.get(axis) and (axis != "updates" or verdict[axis] != "not measured")
-    ]
+    judged = [tag("span", axis, " ", chip(verdict[axis])) for axis in shown_axes(verdict)]
     return ["; ".join(parts) + ".", tag("span", judged, class_="judged")]

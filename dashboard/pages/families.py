@@ -16,11 +16,12 @@ from dashboard.page_parts import empty, number_headers, table
 from dashboard.status_chips import chip
 from db.reads import queries
 from evals.families.table import FAMILIES
+from evals.ifeval import IFEVAL
 
 TITLE = "Families"
 PATH = "/families"
 SHOWN = 6  # cycles side by side
-SUITES = {"ifeval": "instructions", **{name: name for name in FAMILIES}}
+SUITES = {IFEVAL: "instructions", **{name: name for name in FAMILIES}}
 
 ENDS = ("lower_bound", "upper_bound")
 

@@ -14,14 +14,17 @@ from dashboard.number_format import NONE, bounds, count, duration, percent
 from dashboard.page_context import PageContext
 from dashboard.page_parts import empty, number_headers, table
 from db.reads import overview, queries
+from evals.ifeval import IFEVAL
+from evals.probes import KNOWLEDGE
+from evals.verdict import BEHAVIOUR
 
 TITLE = "Methods"
 PATH = "/methods"
 
 SORTS = {
     "newest": "newest first",
-    "behaviour": "behaviour",
-    "knowledge": "knowledge",
+    BEHAVIOUR: "behaviour",
+    KNOWLEDGE: "knowledge",
     "tokens": "tokens, fewest first",
     "time": "time, shortest first",
 }
@@ -30,7 +33,7 @@ Row = dict[str, Any]
 
 
 def build(context: PageContext, address: Address) -> Html:
-    every = context.cached("methods", lambda: overview.race(context.db))
+    every = context.cached("methods", lambda: overview.recoveries(context.db))
     if not every:
         example = context.command("distill", "--teacher", "base", "--method", "opd")
         return empty("No recovery has been run yet", example)
@@ -127,8 +130,8 @@ def _references(context: PageContext, rows: Sequence[Row], chosen: str) -> dict[
 def _sorted(rows: Sequence[Row], by: str) -> list[Row]:
     if by in ("tokens", "time"):
         return sorted(rows, key=lambda row: _cost(row, by))
-    if by in ("behaviour", "knowledge"):
-        suite = "ifeval" if by == "behaviour" else by
+    if by in (BEHAVIOUR, KNOWLEDGE):
+        suite = IFEVAL if by == BEHAVIOUR else by
         return sorted(rows, key=lambda row: _best_first(plane.score(row, suite)))
     return list(rows)
 
@@ -183,7 +186,7 @@ def _score(row: Row, suite: str) -> Html:
 
 
 def _line(address: Address, row: Row, methods: list[str], dearest: dict[str, float]) -> list[Any]:
-    scores = [_score(row, suite) for suite in ("ifeval", "knowledge", "retention")]
+    scores = [_score(row, suite) for suite in overview.SUITES]
     tokens, seconds = _cost(row, "tokens"), _cost(row, "time")
     where = (
         tag("a", row["label"], href=address.page("/cycle", n=row["cycle"]))

@@ -14,18 +14,19 @@ from dashboard.word_difference import marked
 from db.cycle_names import STAGES
 from db.reads import queries
 from evals.families.table import FAMILIES
-from evals.ifeval import FURTHER
+from evals.ifeval import FURTHER, IFEVAL
+from evals.probes import KNOWLEDGE, RETENTION, UPDATES
 
 TITLE = "Samples"
 PATH = "/samples"
 PAGE = 10
 SHORT, WHOLE = 3000, 100_000  # characters shown of a text in the list, and of a sample of its own
 SUITES = {
-    "ifeval": "behaviour (IFEval)",
+    IFEVAL: "behaviour (IFEval)",
     FURTHER: "behaviour (further prompts)",
-    "knowledge": "knowledge (the documents)",
-    "retention": "retention (known before)",
-    "updates": "changed facts",
+    KNOWLEDGE: "knowledge (the documents)",
+    RETENTION: "retention (known before)",
+    UPDATES: "changed facts",
     **{name: name for name in FAMILIES},
 }
 FLIPS: dict[str, tuple[str, dict[str, bool]]] = {
@@ -46,7 +47,7 @@ def build(context: PageContext, address: Address) -> Html:
     numbers = context.cached("numbers", lambda: queries.cycle_numbers(context.db))
     if not numbers:
         return empty("No cycle yet", context.command("demo"))
-    suite = address.choice("suite", SUITES, "ifeval")
+    suite = address.choice("suite", SUITES, IFEVAL)
     number = address.number("n") or newest_measured(numbers, lambda n: _scores(context, n, suite))
     rows = _scores(context, number, suite)
     scores = {stage: rows[stage]["id"] for stage in STAGES if stage in rows}
@@ -134,7 +135,7 @@ def _controls(
             "Suite",
             "suite",
             SUITES,
-            address.choice("suite", SUITES, "ifeval"),
+            address.choice("suite", SUITES, IFEVAL),
             reset="after kind failing flip",
         ),
         choose("Flip", "flip", there or {"": "all prompts"}, address.choice("flip", there, "")),

@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from db.cycle_names import STAGES
 from db.errors import BadRequest, NotFound, TrackerError
 from db.reads.rows import Row, newest_first, rows_of, runs_of
 from db.schema import (
@@ -260,23 +261,16 @@ def _unresolved(reference: str, found: Sequence[str]) -> TrackerError:
 
 def _cycle_checkpoint(database: Database, reference: str) -> str:
     number, _, stage = reference.removeprefix("cycle:").partition(":")
-    columns = {
-        "": Cycle.recovered_id,
-        "clean": Cycle.clean_id,
-        "midtrained": Cycle.midtrained_id,
-        "recovered": Cycle.recovered_id,
-    }
-    if not number.isascii() or not number.isdigit() or stage not in columns:
+    stage = stage or "recovered"
+    if not number.isascii() or not number.isdigit() or stage not in STAGES:
         raise BadRequest(f"checkpoint {reference!r} cannot be read: write cycle:N or cycle:N:midtrained")
     row = None
     if len(number) < 10:  # no cycle has more digits, and a database may not read them
         here = Cycle.project == database.project, Cycle.number == int(number)
         with database.read() as connection:
-            row = connection.execute(sa.select(columns[stage]).where(*here)).first()
+            row = connection.execute(sa.select(getattr(Cycle, f"{stage}_id")).where(*here)).first()
     if row is None:
         raise NotFound(f"cycle {number} is not recorded: `recover ls` lists those that are")
     if row[0] is None:
-        raise NotFound(
-            f"cycle {number} has no {stage or 'recovered'} model (yet): `recover ls` lists the cycles"
-        )
+        raise NotFound(f"cycle {number} has no {stage} model (yet): `recover ls` lists the cycles")
     return str(row[0])

@@ -8,10 +8,10 @@ from typing import Any
 from sqlalchemy import CTE, JSON, ColumnElement, Connection, Select, func, literal, select
 from sqlalchemy.orm import aliased
 
+from db.reads.rows import Row, rows_of
 from db.schema import Metric
 from db.session import Database
 
-Rows = list[dict[str, Any]]
 POINT = ("step", "last_step", "value", "low", "high", "special", "at", "n")
 
 
@@ -22,7 +22,7 @@ def metric_names(database: Database, run_id: str) -> list[str]:
         return list(connection.scalars(select(names.c.name).where(names.c.name.is_not(None))))
 
 
-def latest_metrics(database: Database, run_id: str) -> Rows:
+def latest_metrics(database: Database, run_id: str) -> list[Row]:
     """Return the newest point of each of a run's metrics: name, step, value, special, at."""
     names = _names(run_id)
     other = aliased(Metric)
@@ -37,8 +37,7 @@ def latest_metrics(database: Database, run_id: str) -> Rows:
         .where(Metric.run_id == run_id, Metric.step == last)
         .order_by(Metric.name)
     )
-    with database.read() as connection:
-        return [dict(row) for row in connection.execute(query).mappings()]
+    return rows_of(database, query)
 
 
 def last_values(database: Database, run_ids: Sequence[str], name: str) -> dict[str, float | None]:
@@ -55,7 +54,7 @@ def last_values(database: Database, run_ids: Sequence[str], name: str) -> dict[s
     return {row.run_id: row.value for row in rows}
 
 
-def metric_series(database: Database, run_id: str, name: str, *, points: int = 1000) -> Rows:
+def metric_series(database: Database, run_id: str, name: str, *, points: int = 1000) -> list[Row]:
     """Return a metric in at most `points` stretches of equal length in steps: mean, low and high of each.
 
     `special` names the worst of a stretch's NaN ("nan") and infinities, which the numbers leave out."""
@@ -89,7 +88,7 @@ def _stretches(
     return select(one).select_from(start).order_by(start.c.start)
 
 
-def metric_glance(database: Database, run_id: str, name: str, *, points: int = 60) -> Rows:
+def metric_glance(database: Database, run_id: str, name: str, *, points: int = 60) -> list[Row]:
     """Return the first point (step, value) of each stretch of a metric, for a thumbnail.
 
     The cost does not depend on the number of points; points between are not read."""

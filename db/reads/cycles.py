@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, RowMapping, Select, case, func, select
 
-from db.cycle_names import AXES, BROKEN_OFF, STAGES
+from db.cycle_names import AXES, BROKEN_OFF, IFEVAL, KNOWLEDGE, NOT_MEASURED, STAGES, UPDATES
 from db.errors import NotFound
 from db.reads.changes import stalled
 from db.reads.cycle_range import CycleRange, runs_of_cycles
@@ -18,10 +18,9 @@ from db.reads.rows import rows_of
 from db.schema import Cycle, JSONObject, Review, Run, Score, Verdict
 from db.session import Database
 
-HEADLINE = {"ifeval": "prompt_strict"}  # the metric shown for a suite; default: the first recorded
+HEADLINE = {IFEVAL: "prompt_strict"}  # the metric shown for a suite; default: the first recorded
 NO_COST = {"tokens_sampled": 0, "tokens_scored": 0, "tokens_trained": 0, "seconds": 0.0}
 RECOVERY = ("distill", "merge")  # kinds of runs that recover behaviour
-UPDATES = "updates"  # suite on changed facts, whose scores have a stale rate
 
 
 def cycle(database: Database, number: int, *, earlier: bool = True) -> JSONObject:
@@ -129,11 +128,11 @@ def _assemble(
         "ended_at": row["ended_at"],
         "checkpoints": checkpoints,
         "scores": suites,
-        "recovered_fraction": recovered_fraction(*_moved(suites.get("ifeval"))),
-        "knowledge_kept": knowledge_kept(*_moved(suites.get("knowledge"))),
+        "recovered_fraction": recovered_fraction(*_moved(suites.get(IFEVAL))),
+        "knowledge_kept": knowledge_kept(*_moved(suites.get(KNOWLEDGE))),
         "verdict": _verdict(verdicts),
         "recovery_chosen": "choose" in cost,
-        **_cost(cost, suites.get("ifeval")),
+        **_cost(cost, suites.get(IFEVAL)),
         "summary": row["summary"],
     }
     if number > 1 and then is not None:
@@ -170,15 +169,12 @@ def _stale(
     }
 
 
-def _values(suite: JSONObject | None) -> tuple[float | None, float | None, float | None]:
-    suite = suite or {}
-    return suite.get("clean"), suite.get("midtrained"), suite.get("recovered")
-
-
 def _moved(suite: JSONObject | None) -> tuple[float | None, float | None, float | None]:
     """Return a suite's values if midtraining changed them by more than chance, else None."""
-    clean, midtrained, recovered = _values(suite)
-    if suite is None or clean is None or midtrained is None:
+    if suite is None:
+        return None, None, None
+    clean, midtrained, recovered = (suite[stage] for stage in STAGES)
+    if clean is None or midtrained is None:
         return clean, midtrained, recovered
     before, after = suite["intervals"]["clean"], suite["intervals"]["midtrained"]
     by_chance = _holds(before, midtrained) or _holds(after, clean)
@@ -200,7 +196,7 @@ def _verdict(rows: Iterable[RowMapping]) -> JSONObject | None:
         return None
     behaviour = axes.get("behaviour", {})
     return {
-        **{axis: axes[axis]["outcome"] if axis in axes else "not measured" for axis in (*AXES, *axes)},
+        **{axis: axes[axis]["outcome"] if axis in axes else NOT_MEASURED for axis in (*AXES, *axes)},
         "behaviour_lower_bound": behaviour.get("lower_bound"),
         "margin": behaviour.get("margin"),
         "axes": axes,

@@ -11,10 +11,11 @@ from typing import Any
 from sqlalchemy import BigInteger, Connection, Row, and_, case, column, func, select, text
 from sqlalchemy.orm import aliased
 
+from db.cycle_names import KNOWLEDGE
 from db.reads.cycle_range import CycleRange, runs_of_cycles
 from db.schema import Cycle, Item, Score
 
-EARLIER = "knowledge:"  # suite knowledge:K covers the documents of cycle K
+EARLIER = f"{KNOWLEDGE}:"  # suite knowledge:K covers the documents of cycle K
 PAIRS_AT_ONCE = 5000  # in a query: SQLite reads no statement of a million characters
 
 Measured = dict[str, dict[str, Row[Any]]]  # suite -> checkpoint id -> score row
@@ -67,7 +68,7 @@ def _learned(connection: Connection, project: str, asked: set[int]) -> dict[int,
     tree = runs_of_cycles(span)
     own = {(number, run) for number, run in connection.execute(select(tree.c.cycle, tree.c.run_id))}
     # Select by checkpoint, not by run: a late cycle's run has a score for every earlier cycle.
-    found = Score.checkpoint_id == Cycle.recovered_id, Score.suite == "knowledge"
+    found = Score.checkpoint_id == Cycle.recovered_id, Score.suite == KNOWLEDGE
     query = select(Cycle.number, Score.id, Score.run_id, Score.metric).join(Score, and_(*found))
     query = query.where(span.cycles())
     rows = [row for row in connection.execute(query).all() if (row.number, row.run_id) in own]

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import aliased
 
-from db.cycle_names import STAGES
+from db.cycle_names import IFEVAL, STAGES
 from db.errors import NotFound
 from db.reads.cycle_range import CycleRange, runs_of_cycles
 from db.reads.earlier_documents import EARLIER
@@ -30,7 +30,6 @@ TRANSITIONS = (
     ("recovered", "recovered", 1),
 )
 PREVIOUS = "previous"  # a transition's name for the previous cycle's recovered model
-FIRST = "ifeval"  # the suite that comes first in a comparison
 JUDGED_BY = ("answers", "instructions", "target")  # in an item's details: what decides whether it passes
 JUDGED_BY_TOO = ("arguments", "judged_by")  # as well; older scores do not name them
 
@@ -90,7 +89,7 @@ def paired_suites(database: Database, a: str, b: str, *, suite: str | None = Non
         for row in own or scored
     ]
     found = [suite for suite in suites if suite["pairs"]]
-    return sorted(found, key=lambda row: row["suite"] != FIRST)
+    return sorted(found, key=lambda row: row["suite"] != IFEVAL)
 
 
 def _settings_of(database: Database, score: int) -> Row:

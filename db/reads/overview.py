@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.orm import aliased
 
+from db.cycle_names import IFEVAL, KNOWLEDGE, RETENTION
 from db.reads.cycle_range import CycleRange, runs_of_cycles
 from db.reads.cycles import HEADLINE, RECOVERY
 from db.reads.earlier_documents import EARLIER
-from db.reads.rows import of_cycle
+from db.reads.rows import Row, of_cycle, rows_of
 from db.schema import Cycle, Run, Score
 from db.session import Database
 
-SUITES = ("ifeval", "knowledge", "retention")
+SUITES = (IFEVAL, KNOWLEDGE, RETENTION)
 TRAINING = ("midtrain", "distill")
 SEARCH = "locate"  # kind of the run above mixtures that are no way to recover
 COMPARED = 100  # runs that are compared as methods
 
-Row = dict[str, Any]
 Questions = tuple[str | None, int]  # what a score was measured on: its item set and how many items
 Measured = dict[str, dict[Questions, Row]]  # suite -> questions -> score
 
@@ -43,13 +42,11 @@ def training_runs(database: Database, *, limit: int = 60, run_ids: Sequence[str]
     query = sa.select(*columns).join(Cycle, of_cycle(), isouter=True)
     here = sa.and_(Run.project == database.project, Run.kind.in_(TRAINING))
     query = query.where(here if run_ids is None else Run.id.in_(run_ids)).limit(limit)
-    with database.read() as connection:
-        found = connection.execute(query.order_by(Run.ordinal.desc(), Run.id.desc())).mappings().all()
-    rows = [dict(row) for row in found]
+    rows = rows_of(database, query.order_by(Run.ordinal.desc(), Run.id.desc()))
     return [row | {"method": ((row.pop("config") or {}).get("settings") or {}).get("method")} for row in rows]
 
 
-def race(database: Database) -> list[Row]:
+def recoveries(database: Database) -> list[Row]:
     """Return finished recovery runs, newest first: method, student, teacher, checkpoint, cost, scores.
 
     Not among them are the mixtures of a search, each of which shows what a part of the weights has lost.
@@ -69,9 +66,7 @@ def race(database: Database) -> list[Row]:
     query = query.join(above, above.id == Run.parent_id, isouter=True).limit(COMPARED)
     query = query.where(Run.project == database.project, Run.kind.in_(RECOVERY), Run.status == "done")
     query = query.where(above.kind.is_distinct_from(SEARCH))
-    with database.read() as connection:
-        found = connection.execute(query.order_by(Run.ordinal.desc(), Run.id.desc())).mappings().all()
-    rows = [_racer(dict(row)) for row in found]
+    rows = [_recovery(row) for row in rows_of(database, query.order_by(Run.ordinal.desc(), Run.id.desc()))]
     measured = headlines(database, [row["checkpoint"] for row in rows])
     by_student: dict[str | None, list[tuple[str, Measured]]] = defaultdict(list)
     for row in rows:
@@ -80,7 +75,7 @@ def race(database: Database) -> list[Row]:
     return [row | answers_to(asked[row["student"]], measured[row["checkpoint"]]) for row in rows]
 
 
-def _racer(row: Row) -> Row:
+def _recovery(row: Row) -> Row:
     config, result = row.pop("config") or {}, row.pop("result") or {}
     if row["kind"] == "merge":
         method = _merge_name(config)
@@ -106,11 +101,10 @@ def headlines(database: Database, checkpoints: Iterable[str]) -> dict[str, Measu
     query = query.where(Score.checkpoint_id.in_(set(checkpoints)), Score.suite.in_(SUITES))
     found: dict[str, Measured] = defaultdict(lambda: defaultdict(dict))
     shown: dict[tuple[str, str], str] = {}  # metric
-    with database.read() as connection:
-        for row in connection.execute(query.order_by(Score.id)).mappings():
-            name, suite, metric = row["checkpoint_id"], row["suite"], row["metric"]
-            if metric == shown.setdefault((name, suite), HEADLINE.get(suite, metric)):
-                found[name][suite][row["item_set"], row["n"]] = dict(row)
+    for row in rows_of(database, query.order_by(Score.id)):
+        checkpoint, suite, metric = row["checkpoint_id"], row["suite"], str(row["metric"])
+        if metric == shown.setdefault((checkpoint, suite), HEADLINE.get(suite, metric)):
+            found[checkpoint][suite][row["item_set"], row["n"]] = row
     return found
 
 
@@ -153,7 +147,7 @@ def knowledge(database: Database, *, before: int | None = None, limit: int = 40)
     numbers = _numbers(database, before, limit)
     if not numbers:
         return []
-    suites = ["knowledge", *(f"{EARLIER}{number}" for number in numbers)]
+    suites = [KNOWLEDGE, *(f"{EARLIER}{number}" for number in numbers)]
     asked = sa.and_(Cycle.project == database.project, Cycle.number.in_(numbers), Score.suite.in_(suites))
     query = sa.select(*_KNOWN).select_from(Cycle)
     parts = [
@@ -162,11 +156,10 @@ def knowledge(database: Database, *, before: int | None = None, limit: int = 40)
         .add_columns(sa.literal(stage).label("stage"))
         for stage, column in (("midtrained", Cycle.midtrained_id), ("recovered", Cycle.recovered_id))
     ]
-    with database.read() as connection:
-        rows = connection.execute(sa.union_all(*parts).order_by("id")).mappings().all()
+    rows = rows_of(database, sa.union_all(*parts).order_by("id"))
     # Select by checkpoint, filter by run, as cycles.py does: it spares a join of all runs with all scores.
     own = _own_runs(database, numbers)
-    return _by_documents([dict(row) for row in rows if (row["cycle"], row["run_id"]) in own])
+    return _by_documents([row for row in rows if (row["cycle"], row["run_id"]) in own])
 
 
 def _own_runs(database: Database, numbers: Sequence[int]) -> set[tuple[int, str]]:
@@ -206,9 +199,9 @@ def _by_documents(scores: Sequence[Row]) -> list[Row]:
 
     The metric measured first is the headline; others (cloze, reverse, ...) only add missing kinds."""
     found: dict[tuple[int, str, int], Row] = {}
-    told: dict[tuple[int, str, int], dict[str, str]] = defaultdict(dict)  # kind: metric
+    metric_of: dict[tuple[int, str, int], dict[str, str]] = defaultdict(dict)  # kind: metric
     for score in scores:
-        own = score["suite"] == "knowledge"
+        own = score["suite"] == KNOWLEDGE
         metric = score["metric"]
         whose = score["cycle"] if own else int(score["suite"].removeprefix(EARLIER))
         key = score["cycle"], score["stage"], whose
@@ -217,7 +210,7 @@ def _by_documents(scores: Sequence[Row]) -> list[Row]:
         )
         kinds = (score["details"] or {}).get("by_kind") or {}
         row["kinds"] |= {
-            kind: value for kind, value in kinds.items() if told[key].setdefault(kind, metric) == metric
+            kind: value for kind, value in kinds.items() if metric_of[key].setdefault(kind, metric) == metric
         }
         if metric == row["metric"]:
             row |= {name: score[name] for name in ("value", "n", "low", "high")}

@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from db import sqlite
 from db.errors import BadRequest, TrackerError, driver_code, explain, first_line
+from db.reads.rows import Row
 from db.session import Database
 from db.values import plain
 
@@ -35,10 +36,8 @@ BROKEN = (*(f"SQLITE_{name}" for name in SQLITE_BROKEN), *POSTGRES_BROKEN)
 WRONG = ("SQLITE_ERROR", "SQLITE_MISMATCH", "SQLITE_TOOBIG", "22", "42")
 NO_SELECT = ("42601",)
 
-Rows = list[dict[str, Any]]
 
-
-def select(database: Database, sql: str) -> Rows:
+def select(database: Database, sql: str) -> list[Row]:
     """Return the rows of one SELECT (or VALUES, WITH … SELECT) as JSON-able objects; refuse anything else."""
     if not sql.strip().rstrip(";").strip():
         raise BadRequest("the query is empty: give a SELECT")
@@ -48,7 +47,7 @@ def select(database: Database, sql: str) -> Rows:
     return _sqlite(database.path, sql, deadline)
 
 
-def _sqlite(path: Path, sql: str, deadline: float) -> Rows:
+def _sqlite(path: Path, sql: str, deadline: float) -> list[Row]:
     try:
         with closing(_read_only(path, deadline)) as connection:
             cursor = connection.execute(sql)
@@ -92,7 +91,7 @@ def _faulty(error: Exception) -> BadRequest:
     return BadRequest(f"the query was refused ({said}): give one SELECT")
 
 
-def _postgres(database: Database, sql: str, deadline: float) -> Rows:
+def _postgres(database: Database, sql: str, deadline: float) -> list[Row]:
     """Run the SQL as a cursor's query, which must be a SELECT, in a read-only transaction."""
     options = {"postgresql_readonly": True, "no_parameters": True}
     try:
@@ -111,9 +110,9 @@ def _postgres(database: Database, sql: str, deadline: float) -> Rows:
         raise explain(error, database.where) from error
 
 
-def _rows(columns: Sequence[str], values: Iterable[Sequence[Any]], deadline: float) -> Rows:
+def _rows(columns: Sequence[str], values: Iterable[Sequence[Any]], deadline: float) -> list[Row]:
     names = _unique(columns)
-    rows: Rows = []
+    rows: list[Row] = []
     for row in values:
         if time.monotonic() > deadline:  # PostgreSQL's own limit holds for each fetch of rows
             raise _too_slow()

@@ -15,13 +15,13 @@ from db.session import Database
 Row = dict[str, Any]
 
 
-def rows_of(database: Database, query: sa.Select[*tuple[Any, ...]]) -> list[Row]:
+def rows_of(database: Database, query: sa.Executable) -> list[Row]:
     """Return rows as dicts, for a query of columns or of an entity."""
     with database.read() as connection:
         return [dict(row) for row in connection.execute(query).mappings()]
 
 
-def runs_of(database: Database, query: sa.Select[*tuple[Any, ...]]) -> list[Row]:
+def runs_of(database: Database, query: sa.Executable) -> list[Row]:
     """Return runs as dicts, each with whether its process is gone."""
     rows = rows_of(database, query)
     for row in rows:

@@ -29,10 +29,10 @@ from db.cycle_names import STAGES
 from db.reads.cycle_range import CycleRange, runs_of_cycles
 from db.reads.cycles import HEADLINE
 from db.reads.earlier_documents import EARLIER
+from db.reads.rows import Row, rows_of
 from db.schema import Cycle, Item, Score
 from db.session import Database
 
-Row = dict[str, Any]
 CHUNK = 200  # rows per batch where part of a filter runs in Python
 MOST_CHUNKS = 25
 
@@ -47,11 +47,10 @@ def stage_scores(
     span = CycleRange(database.project, first, first if last is None else last)
     tree = runs_of_cycles(span)
     parts = [_of_stage(tree, span, stage, suite) for stage in STAGES]
-    with database.read() as connection:
-        rows = connection.execute(union_all(*parts)).mappings().all()
+    rows = rows_of(database, union_all(*parts))
     newest: dict[tuple[Any, ...], Row] = {}
     for row in sorted(rows, key=lambda row: row["id"]):
-        newest[row["cycle"], row["stage"], row["suite"], row["metric"]] = dict(row)
+        newest[row["cycle"], row["stage"], row["suite"], row["metric"]] = row
     return sorted(
         newest.values(), key=lambda row: (row["cycle"], row["metric"] != HEADLINE.get(row["suite"]))
     )

@@ -101,8 +101,10 @@ class LiveRun:
 
     def traces(self, step: int, traces: Iterable[Mapping[str, Any]]) -> None:
         """Log one step's rollouts token by token: rows of prompt, estimator, mean and `tokens` lists."""
-        told = [plain({**trace, "mean": finite(trace.get("mean"))}) for trace in traces]
-        rows = {(step, place): trace for place, trace in enumerate(told)}
+        rows = {
+            (step, place): plain({**trace, "mean": finite(trace.get("mean"))})
+            for place, trace in enumerate(traces)
+        }
         self._add(PendingWrites(traces=rows))
 
     def flush(self, timeout: float = 60.0) -> bool:

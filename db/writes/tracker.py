@@ -209,12 +209,12 @@ class Tracker:
         """Record scores (suite, metric, value, n, interval, items, details), all or none.
 
         Recording the same suite and metric of a run again replaces the score."""
-        named = {"run_id": run_id, "checkpoint_id": checkpoint_id, "created_at": now()}
-        items = [_items(score) for score in scores]
-        rows = [named | _score(score, asked) for score, asked in zip(scores, items, strict=True)]
-        return self.db.write(
-            lambda session: [transactions.put_score(session, *pair) for pair in zip(rows, items, strict=True)]
-        )
+        measured = {"run_id": run_id, "checkpoint_id": checkpoint_id, "created_at": now()}
+        rows = []
+        for score in scores:
+            items = _items(score)
+            rows.append((measured | _score(score, items), items))
+        return self.db.write(lambda session: [transactions.put_score(session, *row) for row in rows])
 
     # Cycles --------------------------------------------------------------------------------------------
 

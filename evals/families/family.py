@@ -50,7 +50,7 @@ class Question:
 
 Draw = Callable[[random.Random], Question]
 Ask = Callable[[ModelCalls, Sequence[Question], int], list[Item]]
-"""Model, questions and the longest answer in; answered questions out."""
+"""Map a model, questions and the most tokens of an answer to answered questions."""
 Judge = Callable[[Question, str], str]
 """Return what is wrong with an answer; nothing if it passes."""
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from evals.answer_matching import matches, normalise
 from evals.families.family import Question, user
 from evals.families.words import CITIES, THINGS
-from evals.probes import Probe, suite_probes
+from evals.probes import RETENTION, Probe, suite_probes
 from evals.scores import Asked, Item, Message, ModelCalls
 
 LETTERS = "ABCD"
@@ -37,7 +37,7 @@ def multiple_choice(
 
 def from_probes(path: str | None) -> list[Question]:
     """Return the retention probes of a file, or the shipped general ones, as multiple choice."""
-    probes = [probe for probe in suite_probes(path, "retention") if probe.counts]
+    probes = [probe for probe in suite_probes(path, RETENTION) if probe.counts]
     answers: dict[str, list[str]] = defaultdict(list)
     for probe in probes:
         answers[probe.kind].append(probe.answers[0])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evals.families.family import Family, Question, fingerprint
-from evals.scores import drawn
+from evals.scores import subsample
 from recovery.errors import RecoverError
 
 SUITE, RECOVERY = "suite", "recovery"
@@ -41,7 +41,7 @@ def part_of(question: Question) -> str:
 def suite(family: Family, count: int, probes: str | None = None, limit: int | None = None) -> list[Question]:
     """Return the family's questions, drawn or of a file of probes; with a limit, a random sample."""
     found = list(family.fixed(probes)) if family.fixed else list(_drawn(family, count, SUITE_SEED, SUITE, ()))
-    return drawn(found, limit)
+    return subsample(found, limit)
 
 
 def recovery(family: Family, count: int, seed: int = 0, exclude: Iterable[str] = ()) -> list[Question]:

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from evals import ifbench
 from evals.families.table import FAMILIES
-from evals.ifeval import FURTHER
-from evals.ifeval import SUITE as IFEVAL
+from evals.ifeval import FURTHER, IFEVAL
+from evals.probes import PROBE_SUITES
 from recovery.errors import InputError
 
-OURS = (IFEVAL, "knowledge", "retention", "updates", *FAMILIES)
+OURS = (IFEVAL, *PROBE_SUITES, *FAMILIES)
 IFBENCH = ifbench.SUITE
 PRESETS = ("truthfulqa_mc2", "mmlu", "gsm8k")
 _KEYS = re.compile(

@@ -24,7 +24,7 @@ from lm_eval.api.task import ConfigurableTask, Task
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from evals import harness, nltk_sentences
-from evals.scores import Asked, ModelCalls, drawn
+from evals.scores import Asked, ModelCalls, subsample
 from evals.tasks import local_data
 from evals.tasks import names as task_names
 from recovery.errors import InputError, first_line
@@ -83,7 +83,7 @@ class PreparedTask:
         if limit is None or limit >= len(rows):
             return None
         found: dict[str, list[int]] = defaultdict(list)
-        for name, row in sorted(drawn(rows, limit)):
+        for name, row in sorted(subsample(rows, limit)):
             found[name].append(row)
         return dict(found)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from db.cycle_names import AXES, BROKEN_OFF, STAGES, is_given_up
+from db.cycle_names import AXES, BROKEN_OFF, STAGES, UPDATES, is_given_up, shown_axes
 from evals import learned
-from evals.scores import halves_counted, noted
+from evals.scores import halves_counted, notes_by_suite
 from pipelines.cli.options import state_words, table
 from recovery.command_line import command
 
@@ -23,12 +23,11 @@ def cycle_text(row: dict[str, Any], home: Path | None = None) -> str:
     ]
     lines = [f"cycle {row['cycle']}: {state_words(row)}", *resume_lines(row, home)]
     lines.append(table(scores, ["suite", *STAGES, "n"]))
-    lines += [f"note       {said}" for said in (*noted(row["scores"]), halves_counted(row)) if said]
-    verdict = row["verdict"]
-    if verdict:
-        lines += [axis_line(axis, verdict) for axis in AXES if _shown(axis, verdict)]
-        lines += [family_line(name, verdict["axes"][name]) for name in _families(verdict)]
-    lines += stale_lines(row["scores"].get("updates", {}))
+    lines += [f"note       {said}" for said in (*notes_by_suite(row["scores"]), halves_counted(row)) if said]
+    verdict = row["verdict"] or {}
+    for name in shown_axes(verdict):
+        lines.append(axis_line(name, verdict) if name in AXES else family_line(name, verdict["axes"][name]))
+    lines += stale_lines(row["scores"].get(UPDATES, {}))
     lines += map(_earlier_line, row.get("knowledge_by_cycle", []))
     return "\n".join([*lines, *_review_lines(row), *cost_lines(row)])
 
@@ -63,16 +62,6 @@ def broke_off(row: dict[str, Any]) -> bool:
     """Return whether a cycle has no verdict and waits to be resumed."""
     ended = row.get("stalled") or row["status"] in BROKEN_OFF
     return bool(not row["verdict"] and ended and not is_given_up(row))
-
-
-def _shown(axis: str, verdict: dict[str, Any]) -> bool:
-    """Return whether to print an axis: always, but updates only if the probes hold changed facts."""
-    return axis in verdict and (axis != "updates" or verdict[axis] != "not measured")
-
-
-def _families(verdict: dict[str, Any]) -> list[str]:
-    """Return the families that a verdict judges, beside the axes that every verdict has."""
-    return [axis for axis in verdict.get("axes", {}) if axis not in AXES]
 
 
 def axis_line(name: str, verdict: dict[str, Any]) -> str:
@@ -110,8 +99,9 @@ def family_line(name: str, axis: dict[str, Any]) -> str:
 def _needed(outcome: str, axis: dict[str, Any]) -> str:
     """Return how many prompts would decide a claim that too few leave open."""
     from evals.scores import enough_in_words
+    from evals.verdict import UNDERPOWERED
 
-    return f", {enough_in_words(axis.get('needed_n'))}" if outcome == "underpowered" else ""
+    return f", {enough_in_words(axis.get('needed_n'))}" if outcome == UNDERPOWERED else ""
 
 
 def stale_lines(updates: dict[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ import click
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.cycle_text import broke_off, cycle_text
-from pipelines.cli.options import Session, refuse_beside, several, shared, state_words
+from pipelines.cli.options import Session, processes, refuse_beside, shared, state_words
 from recovery.command_line import command
 from recovery.errors import GateError
 
@@ -50,7 +50,7 @@ NOTHING_MEASURED = "no axis was judged, as the half of the questions that decide
     help="with --real: questions that measure behaviour, in IFEval's format",
 )
 @click.option("--full", is_flag=True, help="with --real: train and evaluate at full size, for hours")
-@several
+@processes
 @shared
 @click.pass_obj
 def demo_command(
@@ -66,7 +66,7 @@ def demo_command(
 
     options = _real_demo(**real)
     if cycles is None:
-        cycles = _usual_cycles(options)
+        cycles = _default_cycles(options)
     job = DemoJob(cycles=cycles, seed=seed, minutes_budget=minutes_budget, real=options)
     with session.workspace(create=True) as ws:
         ws.settle_project()
@@ -88,7 +88,7 @@ def _real_demo(real: bool, model: str | None, ifeval: Path | None, full: bool) -
     return RealDemo(model=model, ifeval=str(ifeval.absolute()) if ifeval else None, full=full)
 
 
-def _usual_cycles(real: RealDemo | None) -> int:
+def _default_cycles(real: RealDemo | None) -> int:
     """Return how many cycles a demo runs unless told: a small one on a real model stops after the first."""
     if real is None:
         return 2
@@ -135,7 +135,7 @@ def demo_story(cycles: list[dict[str, Any]], home: Path) -> str:
 @setting_options.merge
 @setting_options.rehearsal
 @setting_options.seed
-@several
+@processes
 @shared
 @click.pass_obj
 def cycle_command(session: Session, /, docs: Path, **options: Any) -> None:
@@ -165,7 +165,7 @@ def cycle_command(session: Session, /, docs: Path, **options: Any) -> None:
 
 @click.command("resume")
 @click.argument("run", required=False)
-@several
+@processes
 @shared
 @click.pass_obj
 def resume_command(session: Session, run: str | None) -> None:
@@ -176,7 +176,7 @@ def resume_command(session: Session, run: str | None) -> None:
         from pipelines.resume import resume
 
         found = resume(ws, run)
-        kind, rows = queries.run(ws.tracker.db, found["run"])["kind"], _of_cycles(ws, found)
+        kind, rows = queries.run(ws.tracker.db, found["run"])["kind"], _cycle_rows(ws, found)
         document = rows[0] if kind == "cycle" else found  # what `recover cycle` prints
         session.show(document, lambda: _resumed_text(kind, found, rows, ws.home))
         require_accepted(ws, rows)
@@ -193,7 +193,7 @@ def _resumed_text(kind: str, found: dict[str, Any], rows: list[dict[str, Any]], 
     return "\n\n".join(map(cycle_text, rows)) or result_text(kind, found)
 
 
-def _of_cycles(ws: Workspace, found: dict[str, Any]) -> list[dict[str, Any]]:
+def _cycle_rows(ws: Workspace, found: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the recorded cycles of a resumed run's result, if it is a cycle's or a demo's."""
     from db.reads import queries
 
@@ -206,10 +206,10 @@ def require_accepted(ws: Workspace, rows: Iterable[dict[str, Any]]) -> None:
     """Exit with code 3 for a rejected cycle, whichever command ran it."""
     for row in rows:
         if row["status"] == "rejected":
-            raise GateError(f"cycle {row['cycle']} is rejected: {_why(ws, row)}")
+            raise GateError(f"cycle {row['cycle']} is rejected: {_why_rejected(ws, row)}")
 
 
-def _why(ws: Workspace, row: dict[str, Any]) -> str:
+def _why_rejected(ws: Workspace, row: dict[str, Any]) -> str:
     """Return for which axes a recorded cycle was rejected, those with one word together, and what to do, or
     that a review has approved it all the same."""
     from db.reads import queries

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from evals.probes import KNOWLEDGE, PROBE_SUITES
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, refuse_beside, shared, table
@@ -81,7 +82,7 @@ def augment_command(session: Session, /, docs: Path, out: Path, **options: Any) 
         from pipelines.writing.commands import AugmentOptions, augment_documents
 
         found = augment_documents(ws, docs, out, AugmentOptions(**options))
-        session.show(found, lambda: _kept(found))
+        session.show(found, lambda: _augment_text(found))
 
 
 def _refuse_model_of(writer: str) -> None:
@@ -90,12 +91,12 @@ def _refuse_model_of(writer: str) -> None:
         refuse_beside(f"--writer {writer}", lambda name: name == "name")
 
 
-def _kept(found: dict[str, Any]) -> str:
+def _augment_text(found: dict[str, Any]) -> str:
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in found["by_kind"].items()) or "nothing"
-    return f"{found['path']}: {kinds}\n{_refused(found)}"
+    return f"{found['path']}: {kinds}\n{_refusals_text(found)}"
 
 
-def _refused(found: dict[str, Any]) -> str:
+def _refusals_text(found: dict[str, Any]) -> str:
     """Return how many written texts were refused for each reason."""
     reasons = ", ".join(f"{count:,} {why}" for why, count in found["refused"].items())
     return f"refused: {reasons or 'nothing'}"
@@ -160,7 +161,7 @@ def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -
         kinds = ", ".join(f"{count} {kind}" for kind, count in found["by_kind"].items())
         statuses = ", ".join(f"{count} {name}" for name, count in found["facts"].items())
         lines = [f"{found['path']}: {kinds} ({found['made_from']})", f"facts: {statuses}"]
-        lines += [_refused(found)] if found["refused"] else []
+        lines += [_refusals_text(found)] if found["refused"] else []
         lines += [found["power"]] if found["power"] else []
         lines += [found["repeated"]] if found["repeated"] else []
         session.show(found, "\n".join(lines))
@@ -170,9 +171,9 @@ def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -
 @click.argument("checkpoint", default="current")
 @click.option(
     "--suite",
-    default="knowledge",
+    default=KNOWLEDGE,
     show_default=True,
-    type=click.Choice(["knowledge", "retention", "updates"]),
+    type=click.Choice(PROBE_SUITES),
     help="suite whose failed questions to sort",
 )
 @setting_options.probes

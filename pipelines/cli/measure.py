@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from evals.scores import noted
+from db.cycle_names import UPDATES
+from evals.scores import notes_by_suite
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, refuse_beside, shared, table
@@ -86,7 +87,7 @@ def score_table(scores: dict[str, Any]) -> str:
     ]
     stale = ["stale_rate"] if any("stale_rate" in row for row in rows) else []
     shown = table(rows, ["suite", "score", "n", "low", "high", *stale])
-    return "\n".join([shown, *(f"note: {said}" for said in noted(scores))])
+    return "\n".join([shown, *(f"note: {said}" for said in notes_by_suite(scores))])
 
 
 @click.command("compare")
@@ -160,7 +161,7 @@ def flips_text(found: dict[str, Any]) -> str:
     from evals import comparison
 
     where = ["cycle", "before", "after"] if "a" not in found else []
-    changed = any(row["suite"] == "updates" for row in found["counts"])
+    changed = any(row["suite"] == UPDATES for row in found["counts"])
     stale = ["stale"] if changed else []
     counts = [row | {"suite": comparison.name(row)} for row in found["counts"]]
     text = table(counts, [*where, "suite", "n", "gained", "lost", *stale])

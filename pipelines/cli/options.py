@@ -209,11 +209,11 @@ class Place(click.Path[Path]):
 def documents(text: str, *, required: bool = False) -> Callable[[F], F]:
     """Return the option --docs, which takes one folder."""
     return click.option(
-        "--docs", required=required, multiple=True, callback=_one, type=Place(), metavar="DIR", help=text
+        "--docs", required=required, multiple=True, callback=_once, type=Place(), metavar="DIR", help=text
     )
 
 
-def _one(ctx: click.Context, param: click.Parameter, given: tuple[Path, ...]) -> Path | None:
+def _once(ctx: click.Context, param: click.Parameter, given: tuple[Path, ...]) -> Path | None:
     """Refuse a second value, which would take the first one's place."""
     if len(given) > 1:
         raise click.BadParameter("it is given twice, and one folder is read: give one", ctx, param)
@@ -270,7 +270,7 @@ class CycleNumber(click.ParamType[int]):
 cycle_number = click.argument("cycle", metavar="cycle:N", type=CycleNumber())
 
 
-def several(command: F) -> F:
+def processes(command: F) -> F:
     """Add --processes to a command that trains."""
     return click.option(
         "--processes",

@@ -9,10 +9,11 @@ import click
 
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import Session, several, shared, table
+from pipelines.cli.options import Session, processes, shared, table
 from recovery.errors import GateError
 
 Row = dict[str, Any]
+COLUMNS = {"KL": "kl", "learned": "learned", "behaviour lost": "behaviour_lost"}
 
 
 @click.command("pilot")
@@ -46,7 +47,7 @@ Row = dict[str, Any]
 @setting_options.ask_anew
 @setting_options.strict
 @setting_options.seed
-@several
+@processes
 @shared
 @click.pass_obj
 def pilot_command(session: Session, /, docs: Path, budget: float, **options: Any) -> None:
@@ -110,9 +111,6 @@ def pilot_text(found: Row) -> str:
     if rows:
         lines += ["", table(rows)]
     return "\n".join([*lines, "", found["words"], *([found["command"]] if found["command"] else [])])
-
-
-COLUMNS = {"KL": "kl", "learned": "learned", "behaviour lost": "behaviour_lost"}
 
 
 def _interval(estimate: Row | None) -> str | None:

@@ -70,7 +70,7 @@ def doctor_command(session: Session) -> None:
 
     named = session.home is not None or session.db is not None
     rows = examine(session.place, session.db or remembered_database(session.place), named=named)
-    session.show(rows, lambda: report(rows))
+    session.show(rows, lambda: checks_text(rows))
     _require_passed(row for row in rows if row["needed"])
 
 
@@ -141,7 +141,7 @@ def preflight_command(session: Session, student: str, teacher: str) -> None:
         prompts = read_prompts(source, settings.seed, ws.home)
         checks = preflight_report(ws, student, teacher, prompts, settings.distill.sampler)
         rows = [asdict(check) for check in checks]
-        session.show(rows, lambda: report(rows))
+        session.show(rows, lambda: checks_text(rows))
         _require_passed(rows)
 
 
@@ -152,7 +152,7 @@ def _require_passed(rows: Iterable[dict[str, Any]]) -> None:
             raise GateError(": ".join(filter(None, (row["name"], row["detail"], row["remedy"]))))
 
 
-def report(rows: list[dict[str, Any]]) -> str:
+def checks_text(rows: list[dict[str, Any]]) -> str:
     """Format checks, one on each line."""
     return table(
         [{"check": row["name"], **row, "ok": _outcome(row)} for row in rows], ["ok", "check", "detail"]

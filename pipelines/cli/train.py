@@ -9,7 +9,7 @@ import click
 
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import Session, several, shared, table
+from pipelines.cli.options import Session, processes, shared, table
 from recovery.errors import InputError
 
 
@@ -27,7 +27,7 @@ from recovery.errors import InputError
 @setting_options.prompts("prompts that the clean model answers for the mix's chat")
 @setting_options.strict
 @setting_options.seed
-@several
+@processes
 @shared
 @click.pass_obj
 def midtrain_command(session: Session, docs: Path, student: str, augment: Path | None) -> None:
@@ -82,7 +82,7 @@ def midtrain_command(session: Session, docs: Path, student: str, augment: Path |
     metavar="N",
     help="print N prompts as student and teacher read them, and train nothing",
 )
-@several
+@processes
 @shared
 @click.pass_obj
 def distill_command(

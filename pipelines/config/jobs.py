@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from evals.ifeval import IFEVAL
 from pipelines.config.sections.base import Section
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.eval import EvalConfig
@@ -69,7 +70,7 @@ class CycleJob(Job):
     @property
     def two_looks(self) -> bool:
         """Whether behaviour that IFEval's prompts leave open is asked about by further ones."""
-        return "ifeval" in self.suites and self.settings.eval.further_file is not None
+        return IFEVAL in self.suites and self.settings.eval.further_file is not None
 
     def sources(self) -> dict[str, str]:
         return {

@@ -1,1 +1,1 @@
-"""What an evaluation asks, of which model, and what is recorded of it."""
+"""Evaluate a checkpoint: the suites and their questions, its answers, and reuse of recorded scores."""

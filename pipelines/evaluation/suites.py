@@ -17,6 +17,7 @@ from evals.probes import (
     EARLIER,
     KNOWLEDGE,
     PROBE_SUITES,
+    RETENTION,
     Probe,
     load_probes,
     suite_probes,
@@ -72,11 +73,11 @@ def suites_of(job: EvalJob) -> list[Suite]:
 
 def answerable_suites(settings: EvalConfig, model: str) -> tuple[str, ...]:
     """Return the suites that have questions; the shipped model's vocabulary lacks general ones."""
-    found = ["ifeval"] if settings.ifeval else []
+    found = [ifeval.IFEVAL] if settings.ifeval else []
     for suite in PROBE_SUITES:
         probes = load_probes(settings.probes, suite) if settings.probes else ()
         own = any(probe.counts for probe in probes)
-        if own or (suite == "retention" and model != MICROWORLD):
+        if own or (suite == RETENTION and model != MICROWORLD):
             found.append(suite)
     return (*found, *settings.behaviours)
 
@@ -99,7 +100,7 @@ def _earlier_probes(job: EvalJob) -> dict[int, list[Probe]]:
 
 def _suite(job: EvalJob, name: str) -> Suite:
     settings = job.settings
-    if name == ifeval.SUITE:
+    if name == ifeval.IFEVAL:
         return _ifeval(settings, name, ifeval_path(settings))
     if name == ifeval.FURTHER:
         return _ifeval(settings, name, further_path(settings))

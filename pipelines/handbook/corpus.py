@@ -15,7 +15,7 @@ from typing import Any
 
 from evals import jsonl
 from evals.answer_matching import matches, normalise
-from evals.probes import REWORDED
+from evals.probes import KNOWLEDGE, REWORDED
 from pipelines.corpus.documents import read_corpus
 from pipelines.corpus.passages import passages as cut
 from pipelines.writing import probes as probe_writing
@@ -48,7 +48,7 @@ class Fact:
         for kind, prompt in zip(KINDS, (self.direct, self.heldout), strict=True):
             yield {
                 "id": f"{self.name}/{kind}",
-                "suite": "knowledge",
+                "suite": KNOWLEDGE,
                 "kind": kind,
                 "prompt": prompt,
                 "answer": answer,

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evals.families.table import FAMILIES
-from evals.ifeval import SUITE as IFEVAL
+from evals.ifeval import IFEVAL
 from evals.probes import KNOWLEDGE
 from evals.tasks.names import require_families
-from evals.verdict import EVERY_AXIS, required_axes
-from pipelines.choose import CHOICES, TRAINED, made
+from evals.verdict import BEHAVIOUR, EVERY_AXIS, required_axes
+from pipelines.choose import CHOICES, TRAINED, candidate_names
 from pipelines.config.jobs import CycleJob, DistillJob
 from pipelines.config.settings import Config
 from pipelines.distillation.input_checks import check_settings, check_without_prompts, checked_inputs
@@ -167,7 +167,7 @@ def _require_room(
 ) -> None:
     """Refuse stages that the disk or the memory cannot hold; those that a choice can leave out aside."""
     distils = _distils(chosen_later)
-    tried = made(chosen_later, settings.distill.method, mixing=mixing) if chosen_later else []
+    tried = candidate_names(chosen_later, settings.distill.method, mixing=mixing) if chosen_later else []
     trained = [name for name in tried if name in TRAINED]
     require_space(
         ws,
@@ -287,6 +287,6 @@ def _measuring(settings: Config, suites: tuple[str, ...]) -> Config:
 
 def _required(suites: tuple[str, ...], *, named: bool) -> tuple[str, ...]:
     """Return the axes of named suites; else behaviour, knowledge and the suites' other non-optional axes."""
-    always = () if named else ("behaviour", KNOWLEDGE)
+    always = () if named else (BEHAVIOUR, KNOWLEDGE)
     found = {*always, *required_axes(suites, named=named)}
     return tuple(axis.name for axis in EVERY_AXIS if axis.name in found)

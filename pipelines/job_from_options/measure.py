@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evals.families.table import FAMILIES
-from evals.ifeval import FURTHER
+from evals.ifeval import FURTHER, IFEVAL
 from evals.tasks.names import IFBENCH, OURS, listed, require_families
 from evals.verdict import required_axes
 from pipelines.config.jobs import DriftJob, EvalJob, LocateJob, RetrievalJob
@@ -61,7 +61,7 @@ def eval_job(
     asked = listed(suites) or _answerable(settings, changes if narrow else NONE)
     if output:
         _require_written(asked)
-    if "ifeval" in asked and settings.eval.ifeval:
+    if IFEVAL in asked and settings.eval.ifeval:
         settings = with_ifeval(ws, settings, changes)
     if FURTHER in asked:
         settings = with_further(ws, settings, typed=True)
@@ -79,9 +79,9 @@ def eval_job(
 
 def _say_files(ws: Workspace, settings: Config, asked: Sequence[str], changes: Changes) -> None:
     """Name the files of questions that the documents or their cycle brought along."""
-    if "ifeval" in asked:
+    if IFEVAL in asked:
         say_ifeval(ws, settings, changes)
-    if any(suite in OURS and suite != "ifeval" for suite in asked):
+    if any(suite in OURS and suite != IFEVAL for suite in asked):
         say_kept(ws, settings.eval.probes)
 
 
@@ -96,7 +96,7 @@ def _require_task(suites: Sequence[str], changes: Changes) -> None:
 
 def _require_written(suites: Sequence[str]) -> None:
     """Refuse a folder for lm-eval's files where no suite that it runs is asked."""
-    if all(suite in (*OURS, IFBENCH) and suite != "ifeval" for suite in suites):
+    if all(suite in (*OURS, IFBENCH) and suite != IFEVAL for suite in suites):
         raise InputError("--output: neither IFEval nor a task of lm-eval is asked: add ifeval to --suite")
 
 
@@ -126,7 +126,7 @@ def _file_option(suite: str) -> str:
     """Return the option that names a suite's file; a family has none."""
     if suite in FAMILIES:
         return ""
-    return {"ifeval": "ifeval", FURTHER: "further_prompts"}.get(suite, "probes")
+    return {IFEVAL: "ifeval", FURTHER: "further_prompts"}.get(suite, "probes")
 
 
 def suites_of_verdict(suites: str | None) -> tuple[str, ...]:

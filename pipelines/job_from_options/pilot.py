@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evals.ifeval import IFEVAL
 from pipelines.config.jobs import EvalJob, PilotJob
 from pipelines.config.settings import Config
 from pipelines.engines.engine_places import require_place
@@ -102,7 +103,7 @@ def _require_behaviour(ws: Workspace, student: Checkpoint, settings: Config) -> 
     """Refuse what stands in the way of asking IFEval's prompts."""
     require_place("sampler", settings.eval.sampler, ws.config)
     require_sampled(ws, student, settings, ["midtrain"], ["eval"])
-    asked = EvalJob(checkpoint=ws.clean().id, suites=("ifeval",), settings=settings.eval)
+    asked = EvalJob(checkpoint=ws.clean().id, suites=(IFEVAL,), settings=settings.eval)
     require_answerable(ws, ws.clean(), suites_of(asked), asked.settings.sampler)
 
 

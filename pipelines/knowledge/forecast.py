@@ -17,6 +17,7 @@ import torch
 from scipy import special
 
 from db.reads import curves, queries
+from evals.ifeval import IFEVAL
 from recovery.batches.rollouts import Rollouts
 from recovery.distributed import gathered
 from recovery.forward.eval_mode import evaluating
@@ -83,7 +84,7 @@ def learned_law(database: Database) -> LossPerKL:
     Cycles that recovered the same midtrained model in several ways are one point, of the newest of them."""
     lost, models = {}, {}
     for cycle in queries.cycles(database, limit=LATEST):
-        ifeval = cycle["scores"].get("ifeval", {})
+        ifeval = cycle["scores"].get(IFEVAL, {})
         clean, midtrained = ifeval.get("clean"), ifeval.get("midtrained")
         if clean is not None and midtrained is not None:
             lost[cycle["run"]] = clean - midtrained

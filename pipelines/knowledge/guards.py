@@ -69,7 +69,7 @@ def guard_inputs(
     settings = job.settings
     if method.teacher not in FROZEN or (settings.overlap == "keep" and not settings.tripwire_every):
         return None
-    taught = texts_of(ws, job, stage, "overlap")
+    taught = learned_texts(ws, job, stage, "overlap")
     if not taught.texts:
         return None
     if settings.teacher_engine != INPROCESS:  # a second copy in this process may not fit
@@ -81,7 +81,7 @@ def guard_inputs(
     return GuardInputs(taught, student, teacher.score, unseen)
 
 
-def texts_of(ws: Workspace, job: DistillJob, stage: Stage, wanted_by: str) -> LearnedTexts:
+def learned_texts(ws: Workspace, job: DistillJob, stage: Stage, wanted_by: str) -> LearnedTexts:
     """Return the documents that the job names, as the newest, else those that midtraining kept; report runs
     without any."""
     if job.docs:

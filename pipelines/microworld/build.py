@@ -150,7 +150,7 @@ class Curriculum:
         return self.chat_model.dialogue_ids(turns)
 
 
-def build(directory: Path, *, seed: int = 0, steps: int = STEPS, progress: Progress | None = None) -> None:
+def build(directory: Path, *, seed: int = 0, steps: int = STEPS) -> None:
     """Train the clean checkpoint and save it."""
     from recovery.methods.table import get
     from recovery.models.saving import save
@@ -159,7 +159,7 @@ def build(directory: Path, *, seed: int = 0, steps: int = STEPS, progress: Progr
     from recovery.training.token_loss import TokenLoss
     from recovery.training.trainer import train
 
-    shown = progress or Progress()
+    shown = Progress()
     chat_model = build_model(build_tokenizer(), seed)
     config = TrainConfig(
         steps=steps, learning_rate=2e-3, warmup_steps=30, final_lr_fraction=0.02, weight_decay=0.01, seed=seed

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from evals import jsonl
+from evals.probes import CHANGED, KNOWLEDGE, NEW, RETENTION, STABLE, UPDATES
 from pipelines.corpus.reading.superseded_list import SUPERSEDED
 from pipelines.microworld import changes, people
 from pipelines.microworld.instructions import COMBINATIONS, COPYING, Instruction
@@ -122,7 +123,7 @@ def probe_rows(seed: int, cycle: int, changed: float = 0.0) -> list[dict[str, ob
     rows = _new_facts(seed, cycle, rng) + _stable_facts(seed, cycle, changed, rng)
     rows += _changed_facts(seed, cycle, changed)
     profiles, notices = _first_documents(seed, cycle, changed)
-    passages = {"knowledge": profiles, "updates": notices, "retention": {}}
+    passages = {KNOWLEDGE: profiles, UPDATES: notices, RETENTION: {}}
     return [
         *_with_passages(rows, passages),
         *_roundabout(seed, cycle, changed),
@@ -132,7 +133,7 @@ def probe_rows(seed: int, cycle: int, changed: float = 0.0) -> list[dict[str, ob
 
 def _new_facts(seed: int, cycle: int, rng: random.Random) -> list[dict[str, object]]:
     return [
-        people.probe(who, attribute, kind, rng, suite="knowledge", fact_status="new", cycle=cycle)
+        people.probe(who, attribute, kind, rng, suite=KNOWLEDGE, fact_status=NEW, cycle=cycle)
         for who in people.new_people(seed, cycle)
         for attribute in ATTRIBUTES
         for kind in PHRASINGS
@@ -142,7 +143,7 @@ def _new_facts(seed: int, cycle: int, rng: random.Random) -> list[dict[str, obje
 def _stable_facts(seed: int, cycle: int, changed: float, rng: random.Random) -> list[dict[str, object]]:
     """Return the retention probes, without the facts that have changed by now."""
     rows = [
-        people.probe(who, attribute, kind, rng, suite="retention", fact_status="stable", cycle=0)
+        people.probe(who, attribute, kind, rng, suite=RETENTION, fact_status=STABLE, cycle=0)
         for who in people.retention_people()
         for attribute in ATTRIBUTES
         for kind in ("direct", "heldout")
@@ -159,9 +160,7 @@ def _changed_facts(seed: int, cycle: int, changed: float) -> list[dict[str, obje
         earlier = _new_facts(seed, number, random.Random(f"microworld:probes:{seed}:{number}"))
         asked |= {str(row["id"]): row["prompt"] for row in earlier}
     rows = [
-        people.probe(
-            change.who, change.attribute, kind, rng, suite="updates", fact_status="changed", cycle=cycle
-        )
+        people.probe(change.who, change.attribute, kind, rng, suite=UPDATES, fact_status=CHANGED, cycle=cycle)
         | {"was": list(change.was)}
         for change in changes.state(seed, cycle, changed).newest
         for kind in PHRASINGS
@@ -205,9 +204,7 @@ def _roundabout(seed: int, cycle: int, changed: float) -> list[dict[str, object]
     return [
         row
         for who in new
-        for row in people.roundabout_probes(
-            who, others, rng, suite="knowledge", fact_status="new", cycle=cycle
-        )
+        for row in people.roundabout_probes(who, others, rng, suite=KNOWLEDGE, fact_status=NEW, cycle=cycle)
     ]
 
 
@@ -221,7 +218,7 @@ def _multihop(seed: int, cycle: int, changed: float, documents: Mapping[str, str
         row
         for who in new
         for row in people.multihop_probes(
-            who, others, documents, rng, suite="knowledge", fact_status="new", cycle=cycle
+            who, others, documents, rng, suite=KNOWLEDGE, fact_status=NEW, cycle=cycle
         )
     ]
 

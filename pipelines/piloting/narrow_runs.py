@@ -8,6 +8,7 @@ from typing import Any
 
 from db.reads import curves, queries
 from evals import statistics
+from evals.ifeval import IFEVAL
 from evals.scores import Item, pairs
 from pipelines.config.jobs import EvalJob, MidtrainJob, PilotJob
 from pipelines.config.narrow_midtraining import effective_passes
@@ -134,7 +135,7 @@ def behaviour_law(
 
 def _lost(clean: Sequence[Item], after: Sequence[Item]) -> Estimate:
     """Return the share of prompts lost against the clean model, paired by prompt and by its cluster."""
-    both = pairs(clean, after, "ifeval")
+    both = pairs(clean, after, IFEVAL)
     found = statistics.compare(
         [before.passed for before, _ in both],
         [now.passed for _, now in both],
@@ -148,7 +149,7 @@ def _followed(ws: Workspace, job: PilotJob, stage: Stage, checkpoint: str, label
     limit = min(PROMPTS, job.settings.eval.limit or PROMPTS)
     settings = override(job.settings.eval, {"limit": limit, "samples": 1, "open_book": False})
     asked = EvalJob(
-        checkpoint=checkpoint, suites=("ifeval",), settings=settings, label=label, reuse=settings.reuse
+        checkpoint=checkpoint, suites=(IFEVAL,), settings=settings, label=label, reuse=settings.reuse
     )
     found = evaluate(ws, inherited(asked, job), parent=stage.id, key=f"eval:{label}")
-    return recorded_items(ws, found["score_ids"]["ifeval"])
+    return recorded_items(ws, found["score_ids"][IFEVAL])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from db.reads import queries
 from evals import jsonl
-from evals.probes import load_probes
+from evals.probes import RETENTION, load_probes
 from pipelines.config import fitted
 from pipelines.config.jobs import PilotJob
 from pipelines.config.narrow_midtraining import narrowed
@@ -105,7 +105,7 @@ class Sampled(NamedTuple):
 def _sampled(job: PilotJob, tokens: Tokens, chat_model: ChatModel) -> Sampled:
     """Sample the job's share, or as much more as gives enough questions."""
     probes = load_probes(job.settings.eval.probes) if job.settings.eval.probes else ()
-    asked = [probe for probe in probes if probe.suite != "retention"]
+    asked = [probe for probe in probes if probe.suite != RETENTION]
     share = min(1.0, max(job.share, LEAST_TOKENS / tokens.total))
     while True:
         texts, taken = document_sample.sample(tokens, share, chat_model.text)

@@ -1,1 +1,1 @@
-"""Read prompts from files, data sets and rows of many layouts; keep out those that are asked or too long."""
+"""Read prompts from files, data sets and rows of many layouts; leave out leaked and too long ones."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from recovery.storage.training_state import TrainState
 from recovery.training.alarms import WATCHED_METRICS, AlarmWatch
 from recovery.training.config import TrainConfig
 from recovery.training.token_loss import TokenLoss
-from recovery.training.trainer import Batches, TrainReport, train
+from recovery.training.trainer import Batches, StopCheck, TrainReport, train
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
     from recovery.storage.checkpoints import Checkpoint
 
-Check = Callable[[int, dict[str, float]], str | None]  # a trainer's `should_stop`
 SHOWN = ("loss", "reverse_kl", "tokens_per_second")
 
 
@@ -93,7 +92,7 @@ class Training:
     settings: MidtrainConfig | DistillConfig
     steps: int
     seed: int
-    checks: Sequence[Check] = ()  # each may give a reason to stop
+    checks: Sequence[StopCheck] = ()  # each may give a reason to stop
 
 
 def run_training(stage: Stage, training: Training) -> TrainReport:
@@ -162,7 +161,7 @@ class Spending:
         self.stage.spend(tokens_trained=trained, flops=flops, **new)
 
 
-def any_of(*checks: Check) -> Check:
+def any_of(*checks: StopCheck) -> StopCheck:
     """Combine checks: all run at every step, and the first reason counts."""
 
     def ask(step: int, metrics: dict[str, float]) -> str | None:

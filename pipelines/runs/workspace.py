@@ -207,14 +207,9 @@ class Workspace:
         from recovery.forward.hidden_states import is_adapter
         from recovery.models.saving import save
 
-        adapter = is_adapter(chat_model.model)
-        base = (parent.base or parent.id) if adapter else None
+        base = (parent.base or parent.id) if is_adapter(chat_model.model) else None
         checkpoint = self.store.publish(
-            lambda directory: save(chat_model, directory),
-            kind="adapter" if adapter else "full",
-            parent=parent.id,
-            base=base,
-            config=config,
+            lambda directory: save(chat_model, directory), parent=parent.id, base=base, config=config
         )
         self.record(checkpoint, run_id)
         return checkpoint
@@ -223,7 +218,7 @@ class Workspace:
         self, write: Callable[[Path], None], *, parent: Checkpoint, run_id: str, config: dict[str, Any]
     ) -> Checkpoint:
         """Publish a whole checkpoint that `write` puts into a folder, and record it."""
-        checkpoint = self.store.publish(write, kind="full", parent=parent.id, config=config)
+        checkpoint = self.store.publish(write, parent=parent.id, config=config)
         self.record(checkpoint, run_id)
         return checkpoint
 

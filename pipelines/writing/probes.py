@@ -188,7 +188,7 @@ def _common(fact: str, passage: str) -> Row:
     """Return what the questions about a fact share. Later months hold out the same passages of a folder that
     grows: otherwise there would be ever less to train on, as what earlier ones held out stays so."""
     heldout = random.Random(f"heldout:{passage}").random() < HELDOUT_SHARE
-    return {"suite": "knowledge", "fact": fact, "passage": passage, "heldout_fact": heldout}
+    return {"suite": KNOWLEDGE, "fact": fact, "passage": passage, "heldout_fact": heldout}
 
 
 def from_file(path: Path) -> list[Row]:

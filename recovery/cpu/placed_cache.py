@@ -52,11 +52,6 @@ class PlacedCache(KVCache):
             raise RuntimeError("placed cache: rows are copied before any is dropped")
         super().reorder_cache(beam_idx)
 
-    def fill_to(self, filled: int) -> None:
-        """Count slots that a kernel has filled."""
-        for layer in self.layers:
-            layer.length = filled
-
     def addresses(self, filled: int) -> list[tuple[Tensor, Tensor]]:
         """Return each layer's keys and values, checked to have room and to lie in order."""
         for layer in self.layers:

@@ -1,4 +1,4 @@
-"""Bound the reads and writes of HTTP connections by a moment: a timeout of each read alone bounds no answer.
+"""Set deadlines for the reads and writes of HTTP connections: timeouts of single reads bound no answer.
 
 A server that sends a byte now and then never lets a read time out, whether the byte is one of a header, of
 white space or of an empty compressed block.
@@ -20,17 +20,17 @@ _bound = threading.local()
 
 
 @contextmanager
-def until(moment: Callable[[], float]) -> Iterator[None]:
-    """Let no read or write of this thread go on after a moment of the monotonic clock.
+def until(deadline: Callable[[], float]) -> Iterator[None]:
+    """Set a deadline, on the monotonic clock, for this thread's reads and writes inside the block.
 
-    It may move while a read waits: the read then waits until the later one.
+    It may be moved while a read waits, which then waits until the later one.
     """
-    before = getattr(_bound, "moment", None)
-    _bound.moment = moment
+    before = getattr(_bound, "deadline", None)
+    _bound.deadline = deadline
     try:
         yield
     finally:
-        _bound.moment = before
+        _bound.deadline = before
 
 
 def bounded(client: httpx.Client) -> httpx.Client:
@@ -43,18 +43,18 @@ def bounded(client: httpx.Client) -> httpx.Client:
 
 
 def _left(timeout: float | None) -> float | None:
-    moment = getattr(_bound, "moment", None)
-    if moment is None:
+    deadline = getattr(_bound, "deadline", None)
+    if deadline is None:
         return timeout
-    seconds = float(moment()) - time.monotonic()
+    seconds = float(deadline()) - time.monotonic()
     if seconds <= 0:
         raise httpcore.ReadTimeout("the deadline has passed")
     return seconds if timeout is None else min(timeout, seconds)
 
 
 def _may_go_on() -> bool:
-    moment = getattr(_bound, "moment", None)
-    return moment is not None and bool(moment() > time.monotonic())
+    deadline = getattr(_bound, "deadline", None)
+    return deadline is not None and bool(deadline() > time.monotonic())
 
 
 class _Network(httpcore.NetworkBackend):

@@ -70,7 +70,7 @@ class Timeouts:
         return cls(seconds, LONGEST_ANSWER * seconds)
 
     def ends(self, began: float, heard: float) -> float:
-        """Return the moment until which to wait for more."""
+        """Return the deadline of the next bytes."""
         return min(heard + self.idle, began + self.total)
 
 
@@ -186,7 +186,7 @@ class JsonClient:
             return self._client.send(request, stream=True)
 
     def _ends(self, request: httpx.Request, timeouts: Timeouts, began: float, heard: float) -> float:
-        """Return the moment until which to wait for more: a server that queues may answer others."""
+        """Return the deadline of the next bytes: a server that queues may be answering other requests."""
         return timeouts.ends(began, max(heard, self._heard.get(request.url.netloc, heard)))
 
     def _parts(self, response: httpx.Response, timeouts: Timeouts, began: float) -> Iterator[bytes]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Read = Callable[[int, dict[str, Any]], T]
-"""A row's number and the choice that answers it in; what is kept of them out."""
+"""Map a row's number and the choice of its completion to what is kept of them."""
 
 COMPLETIONS = "/v1/completions"
 MOST_REQUESTS = 256  # requests in flight to one server, of all processes that ask it

@@ -40,7 +40,7 @@ class FastPath:
     """The engine that offers nothing; others override what they can do."""
 
     def configure(self, model: Any = None) -> None:
-        """Make the settings of the whole process, and for the classes of a model loaded on a CPU."""
+        """Apply settings of the whole process, and those for the classes of a model loaded on a CPU."""
 
     def reader(self, model: Any, read: Read) -> PackedReader | None:
         """Return a reader of the model's current weights, checked against `read`."""
@@ -55,7 +55,7 @@ class FastPath:
         return 0.0
 
     def draw(self, logits_BV: Tensor, numbers_B: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:
-        """Return each row's token, where the cumulative distribution passes its number, and its log-prob."""
+        """Draw each row's token by inverse transform sampling of its number; return it with its log-prob."""
         return None
 
     def compare(

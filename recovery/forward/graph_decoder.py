@@ -73,11 +73,6 @@ class RoomyCache(KVCache):
             layer.keys[:, :, layer.length :] = 0
             layer.values[:, :, layer.length :] = 0
 
-    def fill_to(self, filled: int) -> None:
-        """Count so many slots as filled, in every layer: by a recorded step, or after one that broke off."""
-        for layer in self.layers:
-            layer.length = filled
-
 
 class GraphDecoder(ModelDecoder):
     """Decodes by the model's own forward pass, launched from Python for a few steps and then replayed."""

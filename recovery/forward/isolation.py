@@ -64,7 +64,7 @@ def sharing_of(model: Any, read: Read) -> Sharing:
 
 
 class GroupedReader(PackedReader):
-    """Reads only sequences together that may share a pass; `read` takes rows, padded or packed."""
+    """Reads together only sequences that may share a pass; `read` takes rows, padded or packed."""
 
     def __init__(self, read: Callable[..., Tensor], sharing: Sharing) -> None:
         self.read = read

@@ -76,6 +76,11 @@ class KVCache(Cache):
             for layer in self.layers:
                 layer.put([layer.filled()], layer.length, self.allocation(filled))
 
+    def fill_to(self, filled: int) -> None:
+        """Count so many slots as filled: written by a kernel or a recorded step, or to be written again."""
+        for layer in self.layers:
+            layer.length = filled
+
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Keep these rows, in this order; where they only replace dropped rows, nothing else moves."""
         places = torch.arange(len(beam_idx), device=beam_idx.device)

@@ -111,7 +111,7 @@ def _kind(layer: Any) -> tuple[Any, ...]:
 
 
 def _passes(model: Any) -> tuple[float, ...]:
-    """Return the bytes a token: kept and peak of both ways of training, peak of reading."""
+    """Return bytes per token: kept and peak of training, the same with recomputation, peak of inference."""
     hooks = [
         weight.register_post_accumulate_grad_hook(_drop_gradient)
         for weight in model.parameters()
@@ -130,7 +130,7 @@ def _passes(model: Any) -> tuple[float, ...]:
 
 
 def _difference(model: Any, run: Callable[[Any, Tensor, _Allocations], tuple[int, ...]]) -> list[float]:
-    """Return how many bytes a token more a longer pass takes, of each number that `run` returns."""
+    """Return the growth per token, from a small to a larger batch, of each number that `run` returns."""
     found = []
     for rows in ROWS:
         with _Allocations(model) as allocations:

@@ -16,7 +16,7 @@ BELOW_ONE = 1 - 1e-12  # keeps a number below the whole sum after rounding
 
 
 def draw_tokens(logits_BV: Tensor, numbers_B: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return the token at which the cumulative distribution passes each row's number, and its fp32 log-prob.
+    """Draw each row's token by inverse transform sampling of its number; return it with its fp32 log-prob.
 
     At temperature 0 that is the most likely token, with the log-probability of temperature 1.
     """

@@ -19,7 +19,7 @@ from recovery.storage import atomic_dirs
 from recovery.storage.weights_hash import weight_files, weights_sha256
 
 MANIFEST = "manifest.json"
-KINDS = ("full", "adapter", "reference")
+FULL, ADAPTER, REFERENCE = "full", "adapter", "reference"  # kinds of checkpoints
 MODEL_SUFFIXES = {".safetensors", ".json", ".jinja", ".model", ".txt", ".tiktoken", ".py"}
 FURTHER_TEMPLATES = "additional_chat_templates"  # a folder, where transformers keeps tool_use and rag
 PROCESSOR_TEMPLATE = "chat_template.json"  # which transformers refuses beside that folder
@@ -55,14 +55,15 @@ class CheckpointStore:
         self,
         write: Callable[[Path], None],
         *,
-        kind: str,
         parent: str | None,
         base: str | None = None,
         config: dict[str, Any] | None = None,
     ) -> Checkpoint:
-        """Let `write` fill a directory and publish it; the same content twice is one checkpoint."""
-        if kind not in KINDS[:2] or (kind == "adapter") != (base is not None):
-            raise ValueError(f"kind {kind!r} with base {base!r}: full has none, adapter needs one")
+        """Let `write` fill a directory and publish it; with a base it is an adapter.
+
+        The same content twice is one checkpoint.
+        """
+        kind = FULL if base is None else ADAPTER
         with atomic_dirs.new_directory(self.root) as scratch:
             write(scratch)
             weights = weights_sha256(scratch)
@@ -80,7 +81,7 @@ class CheckpointStore:
         if not location.is_dir():
             raise InputError(f"{path}: no such directory: give the model's own directory")
         table = atomic_dirs.file_table(location, model_files(location))
-        facts = {"kind": "reference", "parent": None, "base": None, "config": config or {}}
+        facts = {"kind": REFERENCE, "parent": None, "base": None, "config": config or {}}
         facts |= {"sha256": weights_sha256(location), "location": str(location)}
         with atomic_dirs.new_directory(self.root) as scratch:
             return self._finish(scratch, facts, table, anew)
@@ -89,7 +90,7 @@ class CheckpointStore:
         """Return a checkpoint after verifying every byte of it and its base (once, while no file changes)."""
         manifest = self._manifest(checkpoint_id)
         checkpoint = self._checkpoint(checkpoint_id, manifest)
-        if checkpoint.kind == "reference" and not checkpoint.path.is_dir():
+        if checkpoint.kind == REFERENCE and not checkpoint.path.is_dir():
             raise DamagedCheckpoint(
                 f"checkpoint {checkpoint_id}: the model is no longer at {checkpoint.path}: put it back, "
                 "or run `recover init`; if recover.yaml names that place, set model.path to the new one first"
@@ -158,7 +159,7 @@ class CheckpointStore:
         except RecoverError as error:
             log.warning("%s; written anew", error)
             return False
-        return not (anew and there.kind == "reference")
+        return not (anew and there.kind == REFERENCE)
 
     def _manifest(self, checkpoint_id: str) -> dict[str, Any]:
         """Read the manifest and verify it against its own hash and the id."""
@@ -195,7 +196,7 @@ def base_directory(adapter: Path | str) -> Path | None:
 
 def _refuse_strangers(checkpoint: Checkpoint, table: atomic_dirs.FileTable) -> None:
     """Refuse files added later, which could change what is loaded (an index, an adapter config)."""
-    if checkpoint.kind == "reference":
+    if checkpoint.kind == REFERENCE:
         return
     for name in sorted(set(atomic_dirs.relative_files(checkpoint.path)) - {*table, MANIFEST}):
         if Path(name).suffix in MODEL_SUFFIXES:

@@ -16,17 +16,17 @@ from recovery.storage import atomic_dirs, sharded_state
 from recovery.storage.checkpoints import MANIFEST
 
 log = logging.getLogger(__name__)
+KEPT = 2  # states: the one before is there if the newest is damaged
 
 
 class TrainState:
     """The last states that a killed run can resume from, each whole or absent."""
 
-    def __init__(self, root: Path | str, keep: int = 2) -> None:
+    def __init__(self, root: Path | str) -> None:
         self.root = Path(root)
-        self.keep = keep
 
     def save(self, step: int, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
-        """Write the state of `step` atomically; then remove the older ones beyond the last `keep`.
+        """Write the state of `step` atomically; then remove the older ones beyond the last KEPT.
 
         If tensors are sharded, every process calls this and writes its own shards.
         """
@@ -58,7 +58,7 @@ class TrainState:
     def _forget(self, newest: Path) -> None:
         """Keep the last few states; remove those beyond `newest`, left by an abandoned attempt."""
         steps = self._steps()
-        for directory in {*steps[: steps.index(newest)], *steps[steps.index(newest) + self.keep :]}:
+        for directory in {*steps[: steps.index(newest)], *steps[steps.index(newest) + KEPT :]}:
             atomic_dirs.remove(directory)
 
     def _steps(self) -> list[Path]:

@@ -44,7 +44,7 @@ class Teacher(Protocol):
 
 @runtime_checkable
 class UsedTogether(Protocol):
-    """A teacher that all processes use at the same moment, also those that have nothing to ask it."""
+    """A teacher whose calls are collective: every process takes part, also one without rows to score."""
 
     def together(self, use: Callable[[], T]) -> T: ...
 
@@ -207,7 +207,7 @@ def scored(
     for (one, _), its_groups in zip(routed, groups, strict=True):
         wanted = [place in mine for place in range(len(found), len(found) + len(its_groups))]
         score_wanted = partial(_score_groups, one, rollouts, contexts, its_groups, wanted)
-        with whole(one):
+        with gathered_teacher(one):
             scores = one.together(score_wanted) if isinstance(one, UsedTogether) else score_wanted()
         found += [(rollouts.select(rows), part) for rows, part in zip(its_groups, scores, strict=True)]
     return found
@@ -228,7 +228,7 @@ def _score_groups(
     ]
 
 
-def whole(teacher: Teacher | None) -> AbstractContextManager[None]:
+def gathered_teacher(teacher: Teacher | None) -> AbstractContextManager[None]:
     """Gather a teacher that is the sharded student without its adapter, in every process.
 
     Processes score different numbers of microbatches, or none: none may gather for one of its own.

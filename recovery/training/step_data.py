@@ -26,7 +26,7 @@ from recovery.sampling.split_sampler import SplitSampler
 from recovery.seeds import step_seed
 from recovery.teachers.contexts import Context, PromptRow, RowEncoder, prompt, response
 from recovery.teachers.rewards import Reward, group_advantages, score
-from recovery.teachers.teachers import SelfTeacher, scored, whole
+from recovery.teachers.teachers import SelfTeacher, gathered_teacher, scored
 from recovery.training.alarms import response_metrics
 from recovery.training.step_budget import within_budget
 from recovery.training.trainer import ReportsMetrics
@@ -193,11 +193,11 @@ class Episodes:
         asked, read = (f"{kind}:{self.config.seed}" for kind in ("prompts", "pairs"))
         if self.method.state_kind == "mix":
             answers = min(size, len(self.prompt_rows)) * samples
-            written, taken = divided(self.method.share, answers, step)
+            written, taken = mix_places(self.method.share, answers, step)
             prompts = rows_at(self.prompt_rows, [place // samples for place in written], asked)
             return prompts, rows_at(self.pair_rows, taken, read)
-        prompts = drawn(self.prompt_rows, size, step, asked)
-        pairs = drawn(self.pair_rows, size * samples, step, read)
+        prompts = step_rows(self.prompt_rows, size, step, asked)
+        pairs = step_rows(self.pair_rows, size * samples, step, read)
         return [row for row in prompts for _ in range(samples)], pairs
 
     def produce(self, inputs: StepInputs) -> Rollouts:
@@ -238,7 +238,7 @@ class Episodes:
         own = set(distributed.mine(len(parts), self.method.minibatches))
         if self.task.anchor is not None:
             self.tokens_scored += rollouts.n_tokens  # by all processes, as the teacher's are counted
-        with whole(self.task.anchor):
+        with gathered_teacher(self.task.anchor):
             return [
                 Microbatch(part, self._signals(part, scores) if i in own else NO_SIGNALS)
                 for i, (part, scores) in enumerate(parts)
@@ -305,7 +305,7 @@ def _weights(weights: Sequence[float] | None, rows: int) -> Tensor | None:
     return None if all(weight == 1.0 for weight in weights) else torch.tensor(weights)
 
 
-def drawn(pool: Sequence[int], count: int, step: int, seed: str) -> list[int]:
+def step_rows(pool: Sequence[int], count: int, step: int, seed: str) -> list[int]:
     """Return a step's rows, as many as there are at most; each epoch visits a new permutation of the pool."""
     count = min(count, len(pool))
     return rows_at(pool, range((step - 1) * count, step * count), seed)
@@ -323,7 +323,7 @@ def rows_at(pool: Sequence[int], places: Iterable[int], seed: str) -> list[int]:
     return rows
 
 
-def divided(share: float, answers: int, step: int) -> tuple[range, range]:
+def mix_places(share: float, answers: int, step: int) -> tuple[range, range]:
     """Divide the answers of a step of a mix: return the places of what the student writes, and of the pairs.
 
     Places count from the run's first step, so that each row is used once before any again. The share holds

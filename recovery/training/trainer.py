@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 log = logging.getLogger(__name__)
+OnMetrics = Callable[[int, dict[str, float]], None]  # receives a step and its metrics
+StopCheck = Callable[[int, dict[str, float]], str | None]  # may return a reason to end early
 
 
 class Batches(Protocol):
@@ -69,8 +71,8 @@ def train(
     config: TrainConfig,
     *,
     state: TrainState | None = None,
-    on_metrics: Callable[[int, dict[str, float]], None] | None = None,
-    should_stop: Callable[[int, dict[str, float]], str | None] | None = None,
+    on_metrics: OnMetrics | None = None,
+    should_stop: StopCheck | None = None,
 ) -> TrainReport:
     """Train `chat_model` in place, resuming from the saved `state` if there is one. Steps count from 1.
 
@@ -139,9 +141,7 @@ def _trained(
     return sums
 
 
-def _checked(
-    saver: Saver, progress: Progress, should_stop: Callable[[int, dict[str, float]], str | None] | None
-) -> Progress:
+def _checked(saver: Saver, progress: Progress, should_stop: StopCheck | None) -> Progress:
     """Run the stop checks after a completed step, at full fp32 precision like evaluations.
 
     Rank 0's reason counts; if there is one, save the state.
@@ -219,9 +219,7 @@ def _non_finite(step: int, part: RunningSums, made: int) -> NonFiniteLoss:
     )
 
 
-def _tolerant(
-    on_metrics: Callable[[int, dict[str, float]], None] | None,
-) -> Callable[[int, dict[str, float]], None]:
+def _tolerant(on_metrics: OnMetrics | None) -> OnMetrics:
     """Wrap a callback: its first error becomes a warning, since logging must not stop a training run."""
     warned = False
 

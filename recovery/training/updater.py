@@ -159,8 +159,9 @@ class Updater:
         return own + [None] * (longest - len(own))
 
     def _loss(
-        self, microbatch: Microbatch | None, all_of_them: Sequence[Microbatch], loss_fn: LossFunction
+        self, microbatch: Microbatch | None, microbatches: Sequence[Microbatch], loss_fn: LossFunction
     ) -> Loss:
+        """Return a microbatch's loss; with sharding a zero one for None, of a process that has none left."""
         if not self.sharded:
             assert microbatch is not None
             return loss_fn(self.model, microbatch)
@@ -168,7 +169,7 @@ class Updater:
         def work() -> Loss:
             if microbatch is not None and microbatch.rollouts.n_tokens:
                 return loss_fn(self.model, microbatch)
-            return distributed.nothing(self.model, all_of_them[0].rollouts.tokens_BT)
+            return distributed.nothing(self.model, microbatches[0].rollouts.tokens_BT)
 
         return distributed.through(self.model, work)
 

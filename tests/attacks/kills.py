@@ -119,7 +119,7 @@ def publish(root: str, first: int) -> None:
             (directory / "config.json").write_text(json.dumps({"padding": "x" * 2000}))
             save_file(tensors, directory / "model.safetensors")
 
-        acknowledge(store.publish(write, kind="full", parent=None).id)
+        acknowledge(store.publish(write, parent=None).id)
         state.save(number, tensors, {"step": number})
         acknowledge(f"state {number}")
 

@@ -85,7 +85,7 @@ def test_means_of_curves_are_those_of_their_points(database: Database) -> None:
 
 
 def test_the_race_has_every_recovery_with_its_scores(database: Database) -> None:
-    rows = overview.race(database)
+    rows = overview.recoveries(database)
     assert [row["checkpoint"] for row in rows][1:] == [f"rec{n:04d}" for n in range(CYCLES, 0, -1)]
     last = rows[1]
     assert last["student"] == f"mid{CYCLES:04d}" and last["cost"]["tokens_trained"] == 400_000

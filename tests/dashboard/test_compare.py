@@ -207,7 +207,7 @@ def test_the_ring_of_the_clean_model_is_the_homes_whoever_taught(tmp_path: Path)
         recovered(tracker, "sft", ifeval=[True] * 4, knowledge=[True] * 4)
         alike = views.look(context, "/methods")
         recovered(tracker, "seqkd", teacher="other", ifeval=[True] * 4, knowledge=[True] * 4)
-        rows = overview.race(tracker.db)
+        rows = overview.recoveries(tracker.db)
         rings = methods._references(context, rows, "mid")
         assert rings["clean"]["scores"]["ifeval"]["value"] == 1.0
         several = views.look(context, "/methods")
@@ -247,7 +247,7 @@ def test_the_mixtures_of_a_search_are_no_ways_to_recover(tmp_path: Path) -> None
                 tracker.finish_run(run.id, {"checkpoint": f"{kind} {number}"})
         alone = tracker.start_run("merge", config={"student": "mid", "kind": "embeddings", "weight": 1.0})
         tracker.finish_run(alone.id, {"checkpoint": "alone"})
-        rows = overview.race(tracker.db)
+        rows = overview.recoveries(tracker.db)
     assert [row["method"] for row in rows] == ["embeddings", "merge 0.5", "merge 0.5"]
 
 
@@ -276,7 +276,7 @@ def test_methods_are_compared_on_the_same_questions(tmp_path: Path) -> None:
             recovered(tracker, method, ifeval=many, knowledge=many)
         recovered(tracker, "sft", ifeval=few, knowledge=many)
         measured(tracker, "opd", ifeval=few, knowledge=few)  # later, and fewer
-        rows = {row["method"]: row for row in overview.race(tracker.db)}
+        rows = {row["method"]: row for row in overview.recoveries(tracker.db)}
         page = views.look(views.context(tracker), "/methods")
     assert {row["scores"]["ifeval"]["n"] for row in rows.values() if "ifeval" in row["scores"]} == {40}
     assert rows["sft"]["scores"].keys() == {"knowledge"} and rows["sft"]["otherwise"] == ["ifeval"]
@@ -293,7 +293,7 @@ def test_many_checkpoints_of_one_method_do_not_outvote_two_methods(tmp_path: Pat
             recovered(tracker, method, ifeval=many)
         for number in range(4):
             recovered(tracker, f"part{number}", method="parts", ifeval=few)
-        rows = {row["checkpoint"]: row for row in overview.race(tracker.db)}
+        rows = {row["checkpoint"]: row for row in overview.recoveries(tracker.db)}
     assert rows["opd"]["scores"]["ifeval"]["n"] == rows["sft"]["scores"]["ifeval"]["n"] == 40
     assert all(rows[f"part{number}"]["otherwise"] == ["ifeval"] for number in range(4))
 

@@ -153,7 +153,7 @@ def test_rates_that_are_judged_apart_are_compared_apart() -> None:
     assert (harmful["words"], benign["words"]) == ("better", "worse")
     assert (harmful["non_inferior"]["outcome"], benign["non_inferior"]["outcome"]) == ("passed", "failed")
     (nothing,) = compared("json", items(20, 500), items(0, 500))
-    assert "nothing to lose: a passes 4.0 %" in comparison.claim(nothing)
+    assert "nothing to lose: a passes 4.0 %" in comparison.claim_sentence(nothing)
 
 
 def test_what_a_rate_needs_is_told_as_questions_of_the_whole_family() -> None:
@@ -205,7 +205,7 @@ def test_a_difference_that_no_number_of_prompts_decides_is_said_to_be_one() -> N
     words = "no number of prompts decides a difference so near the margin"
     assert words in line and "10000000" not in line
     (row,) = compared("ifeval", clean, lost)
-    assert words in comparison.claim(row)
+    assert words in comparison.claim_sentence(row)
 
 
 def test_the_number_of_questions_that_the_documentation_states() -> None:

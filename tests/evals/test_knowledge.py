@@ -13,7 +13,7 @@ from evals.answer_matching import matches, normalise
 from evals.intervals import clustered_interval, wilson_interval
 from evals.knowledge import ProbeQuestions, evaluate
 from evals.probes import general_retention, load_probes, suite_probes
-from evals.scores import drawn
+from evals.scores import subsample
 from recovery.errors import InputError, RecoverError
 from tests.support.probe_scores import probe_scores
 
@@ -255,7 +255,7 @@ def test_bad_probes_name_file_and_line(tmp_path: Path, change: dict[str, Any], m
 def test_fewer_questions_are_some_of_those_that_more_are() -> None:
     """Where a sample of so few of so many is drawn otherwise than one of more."""
     questions = range(320)
-    samples = [drawn(questions, limit) for limit in (3, 5, 96, 120, 240, 319)]
+    samples = [subsample(questions, limit) for limit in (3, 5, 96, 120, 240, 319)]
     assert [len(sample) for sample in samples] == [3, 5, 96, 120, 240, 319]
     assert all(more[: len(fewer)] == fewer for fewer, more in pairwise(samples))
 

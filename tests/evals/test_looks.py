@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from evals import looks
 from evals.exact import paired_lower_bound
-from evals.ifeval import FURTHER, SUITE
+from evals.ifeval import FURTHER, IFEVAL
 from evals.scores import Item
 from evals.statistics import outcome
 from evals.verdict import accepted, verdict
@@ -36,12 +36,12 @@ def flipped(n: int, gained: int, lost: int, of: str = "") -> dict[str, list[Item
 
 
 def judged(own: dict[str, list[Item]], further: dict[str, list[Item]] | None = None) -> dict[str, Any]:
-    suites = {**KEPT, SUITE: own} | ({FURTHER: further} if further else {})
+    suites = {**KEPT, IFEVAL: own} | ({FURTHER: further} if further else {})
     return verdict(suites, two_looks=True)
 
 
 def test_a_first_look_judges_behaviour_at_half_the_error_rate_and_nothing_else() -> None:
-    once, first = verdict({**KEPT, SUITE: flipped(541, 28, 30)}), judged(flipped(541, 28, 30))
+    once, first = verdict({**KEPT, IFEVAL: flipped(541, 28, 30)}), judged(flipped(541, 28, 30))
     assert (once["behaviour"], first["behaviour"]) == ("recovered", "underpowered")
     assert [once["axes"]["behaviour"]["alpha"], first["axes"]["behaviour"]["alpha"]] == [0.05, 0.025]
     assert first["behaviour_lower_bound"] < -0.03 < once["behaviour_lower_bound"]
@@ -56,7 +56,7 @@ def test_a_second_look_counts_the_prompts_of_both_suites_together() -> None:
     assert accepted(found)
     assert (axis["n"], axis["gained"], axis["lost"], axis["look"], axis["alpha"]) == (1541, 78, 76, 2, 0.025)
     assert axis["difference"] == pytest.approx(2 / 1541)
-    assert axis["parts"][SUITE]["difference"] == pytest.approx(-2 / 541)
+    assert axis["parts"][IFEVAL]["difference"] == pytest.approx(-2 / 541)
     assert axis["parts"][FURTHER] == {"n": 1000, "gained": 50, "lost": 46, "difference": 0.004}
     said = "second of two looks, at 97.5 %: -0.4 on 541 of ifeval, +0.4 on 1,000 of ifeval:further"
     assert said in summary(found)[0]
@@ -88,7 +88,7 @@ def test_further_prompts_that_the_clean_model_fails_show_nothing() -> None:
 
 def test_without_two_looks_further_prompts_decide_nothing() -> None:
     own, further = flipped(541, 20, 40), flipped(1000, 50, 50, of="further ")
-    assert verdict({**KEPT, SUITE: own, FURTHER: further}) == verdict({**KEPT, SUITE: own})
+    assert verdict({**KEPT, IFEVAL: own, FURTHER: further}) == verdict({**KEPT, IFEVAL: own})
 
 
 def passes(

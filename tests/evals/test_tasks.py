@@ -11,7 +11,7 @@ import pytest
 
 from db.reads import queries
 from evals import nltk_sentences
-from evals.scores import Asked, ModelCalls, drawn
+from evals.scores import Asked, ModelCalls, subsample
 from evals.tasks import names as task_names
 from evals.tasks import runner
 from evals.tasks import suite as tasks
@@ -316,7 +316,7 @@ def test_examples_from_a_file_of_their_own_are_all_used(folder: Path) -> None:
 def test_a_limit_draws_rows_of_all_leaves_together(folder: Path) -> None:
     prepared = tasks.prepare("colours", folder)
     score, _ = tasks.evaluate(prepared, canned("green"), limit=3)
-    assert [item.key for item in score.items] == [str(row) for row in sorted(drawn(range(5), 3))]
+    assert [item.key for item in score.items] == [str(row) for row in sorted(subsample(range(5), 3))]
     whole, _ = tasks.evaluate(prepared, canned("green"), limit=9)
     assert whole.n == 5
     loaded = {**prepared.loaded["tasks"], **tasks.prepare("sums", folder).loaded["tasks"]}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evals.comparison import compare
 from evals.power import power_warning
-from evals.scores import Item, Score, asked, bound_in_points, pairs, prompts_for, samples_of
+from evals.scores import Item, Score, bound_in_points, pairs, prompts_for, prompts_in_words, samples_of
 from evals.verdict import accepted, verdict
 from evals.verdict_sentences import deciding_bound, summary
 from recovery.errors import InputError
@@ -120,7 +120,8 @@ def test_it_takes_as_many_questions_where_each_was_answered_several_times() -> N
     both = [replace(item, detail={"fact": f"f{i // 2}"}) for i, item in enumerate(items(4, 40))]
     four = [replace(item, key=f"{item.key}#{i}") for item in both for i in range(4)]
     assert prompts_for(400, both) == 400 and prompts_for(400, four) == 100
-    assert asked(541, 1) == "541 prompts" and asked(1082, 2) == "1,082 answers (541 prompts)"
+    assert prompts_in_words(541, 1) == "541 prompts"
+    assert prompts_in_words(1082, 2) == "1,082 answers (541 prompts)"
     assert samples_of([]) == 1  # a suite of which nothing is kept
     own_names = [Item(f"faq#{number}", "p", "r", True, {}) for number in (1, 2, 3, 4)]
     assert prompts_for(400, own_names) == 400

@@ -87,7 +87,7 @@ def test_where_nothing_cheaper_is_shown_to_do_it_distillation_is_tried_last(
     assert {"merge", "distill"} <= set(found["cycle"]["cost_by_stage"])
     methods = [run["result"]["method"] for run in queries.runs(ws.tracker.db, kind="distill")]
     assert sorted(methods) == ["opd", "seqkd"]
-    assert {row["cycle"] for row in overview.race(ws.tracker.db)} == {1}
+    assert {row["cycle"] for row in overview.recoveries(ws.tracker.db)} == {1}
     assert {row["cycle"] for row in overview.training_runs(ws.tracker.db)} == {1}
 
 

@@ -38,8 +38,7 @@ def published(ws: Workspace, text: str, *, run: str | None = None, base: str | N
             (folder / file.name).write_bytes(file.read_bytes())
         (folder / "config.json").write_text(f'{{"name": "{text}"}}')
 
-    kind = "adapter" if base else "full"
-    made: Checkpoint = ws.store.publish(write, kind=kind, parent=ws.clean().id, base=base)
+    made: Checkpoint = ws.store.publish(write, parent=ws.clean().id, base=base)
     ws.record(made, run)
     return made.id
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from db.reads import queries
-from evals.ifeval import FURTHER, SUITE
+from evals.ifeval import FURTHER, IFEVAL
 from evals.looks import OWN_ALPHA, TWO
 from evals.statistics import items_to_pass
 from evals.verdict import ALPHA
@@ -58,9 +58,12 @@ def test_what_ifeval_leaves_open_is_decided_on_further_prompts(
     assert found["status"] == "accepted" and asked.count(FURTHER) == 2
     axis = found["verdict"]["axes"]["behaviour"]
     assert (axis["outcome"], axis["n"], axis["details"]["look"]) == ("recovered", OWN + MORE, 2)
-    assert {name: part["n"] for name, part in axis["details"]["parts"].items()} == {SUITE: OWN, FURTHER: MORE}
+    assert {name: part["n"] for name, part in axis["details"]["parts"].items()} == {
+        IFEVAL: OWN,
+        FURTHER: MORE,
+    }
     scores = found["scores"]
-    assert (scores[SUITE]["n"], scores[FURTHER]["n"]) == (OWN, MORE)  # a suite of its own
+    assert (scores[IFEVAL]["n"], scores[FURTHER]["n"]) == (OWN, MORE)  # a suite of its own
     evaluations = {run["key"] for run in queries.runs(ws.tracker.db, kind="eval")}
     assert {key for key in evaluations if key.startswith("further")} == {"further:clean", "further:recovered"}
     (open_still,) = [line for line in said if line.endswith("further prompts are asked")]
@@ -82,7 +85,7 @@ def test_further_prompts_are_asked_only_where_they_can_decide(
     """Not where none are wanted, nor where another axis is in the way: no question is about the documents."""
     keep_probes(docs, "retention")
     wanted = {"eval.further_prompts": str(further) if more else 0}
-    found = turned(ws, docs, wanted, **({} if more else {"suites": SUITE}))
+    found = turned(ws, docs, wanted, **({} if more else {"suites": IFEVAL}))
     assert found["status"] == "rejected" and FURTHER not in asked
     assert ("looks" in found["verdict"]["axes"]["behaviour"]["details"]) == bool(more)
 
@@ -209,8 +212,8 @@ def test_any_model_is_asked_further_prompts_by_their_suite_or_their_file(
     assert job.suites == (FURTHER,)
     assert evaluate(ws, job, key="asked")["scores"][FURTHER]["n"] == 3
     own = {"eval.ifeval": str(docs.parent / "ifeval.jsonl")}
-    assert eval_job(ws, "base", changes=own).suites == (SUITE,)
-    assert eval_job(ws, "base", changes=own | {"eval.further_prompts": 0}).suites == (SUITE,)
+    assert eval_job(ws, "base", changes=own).suites == (IFEVAL,)
+    assert eval_job(ws, "base", changes=own | {"eval.further_prompts": 0}).suites == (IFEVAL,)
     with pytest.raises(InputError, match=r"eval\.further_prompts is 0"):
         evaluate(ws, eval_job(ws, "base", FURTHER), key="none")
 
@@ -241,7 +244,7 @@ def test_where_questions_choose_the_recovery_further_prompts_all_decide(
     )
     row = queries.cycle(ws.tracker.db, found["cycle"])
     parts = row["verdict"]["axes"]["behaviour"]["details"]["parts"]
-    assert parts[FURTHER]["n"] == MORE and 0 < parts[SUITE]["n"] < 2 * OWN  # of `again`, none
+    assert parts[FURTHER]["n"] == MORE and 0 < parts[IFEVAL]["n"] < 2 * OWN  # of `again`, none
     assert asked.count(FURTHER) == 2  # no candidate was asked
 
 

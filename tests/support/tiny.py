@@ -93,6 +93,13 @@ def save(directory: Path | str, seed: int = 0, **overrides: Any) -> Path:
     return Path(directory)
 
 
+def load(path: Path | str, **settings: Any) -> ChatModel:
+    """Load a checkpoint directory by a `ModelSpec` of these settings."""
+    from recovery.models import loading
+
+    return loading.load(loading.ModelSpec(str(path), **settings))
+
+
 def unprefixed(directory: Path) -> Path:
     """Take the prefix from the names in a checkpoint's file, as in those of GPT-2: saving puts it back."""
     from safetensors.torch import load_file, save_file

@@ -18,19 +18,12 @@ from recovery.errors import InputError
 from tests.support import papers
 
 
-def drawn(texts: list[str], most: int) -> TextSample:
-    found = TextSample(most)
-    for text in texts:
-        found.add(text)
-    return found
-
-
 @given(st.lists(st.text("ab", max_size=9), max_size=30), st.integers(1, 60))
 def test_a_sample_is_in_order_within_its_limit_and_always_the_same(texts: list[str], most: int) -> None:
-    found = drawn(texts, most)
+    found = TextSample.of(texts, most)
     kept, numbered = found.texts(), found.numbered()
     assert list(numbered) == sorted(numbered) and all(texts[n] == text for n, text in numbered.items())
-    assert kept == drawn(texts, most).texts() == drawn(kept, most).texts()
+    assert kept == TextSample.of(texts, most).texts() == TextSample.of(kept, most).texts()
     assert sum(map(len, kept)) <= most or len(kept) == 1
     assert kept == texts or sum(map(len, texts)) > most
 

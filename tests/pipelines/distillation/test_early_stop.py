@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from pipelines.distillation import early_stop
 from pipelines.distillation.early_stop import BehaviourBack, hold_out, require_enough
 from pipelines.distillation.input_checks import checked_inputs
 from pipelines.distillation.inputs import read_data
-from pipelines.machine.init_home import initialise
 from pipelines.prompts.leaks import AskedPrompts
 from pipelines.runs import training_run
 from pipelines.runs.stage_runner import Stage, run_stage
@@ -49,13 +47,6 @@ def prompts(tmp_path: Path) -> Path:
     path = tmp_path / "prompts.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Workspace]:
-    with Workspace.open(tmp_path / "home") as ws:
-        initialise(ws, model=str(tiny.save(tmp_path / "model")))
-        yield ws
 
 
 def job(prompts: Path, /, **stop: Any) -> DistillJob:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -249,13 +248,6 @@ def test_an_option_that_a_method_does_not_read_is_refused() -> None:
     ):
         with pytest.raises(InputError, match=f"--{option} has no effect with method '{name}'"):
             inputs.refuse_ignored(get(name), **{option: "a"})
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Workspace]:
-    with Workspace.open(tmp_path / "home") as ws:
-        initialise(ws, model=str(tiny.save(tmp_path / "model")))
-        yield ws
 
 
 def test_teachers_are_who_the_row_says(home: Workspace, prompts: str) -> None:

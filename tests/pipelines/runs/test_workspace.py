@@ -23,7 +23,6 @@ def test_a_checkpoint_that_is_named_by_its_folder_in_the_home_keeps_its_lineage(
     run = ws.tracker.start_run("midtrain").id
     made = ws.store.publish(
         lambda folder: write_model(clean.path, folder),
-        kind=kind,
         parent=clean.id,
         base=clean.id if kind == "adapter" else None,
     )

@@ -23,6 +23,7 @@ from recovery.models.adapters import LoraSpec, adapter_off, add_lora
 from recovery.objective.objective import Objective
 from recovery.objective.token_signals import TokenSignals
 from tests.support import tiny
+from tests.support.gradients import agree, states_and_gradients
 from tests.support.llama_family import TAKEN, built, chat_of
 
 pytestmark = pytest.mark.skipif(library.library() is None, reason="no compiler here")
@@ -33,32 +34,12 @@ def reader(model: Any) -> Any:
     return reader_of(model, plain_states)
 
 
-def states_and_slopes(read: Any, model: Any, tokens: Tensor, *given: Tensor | None) -> list[Tensor]:
-    """What tokens become, and the gradient of every weight for an uneven sum of them."""
-    model.zero_grad()
-    found, there = read(model, tokens, *given), given[0]
-    states = found[torch.ones_like(tokens, dtype=torch.bool) if there is None else there.bool()]
-    (states * torch.linspace(-1, 2, states.numel()).view_as(states).sin()).sum().backward()
-    return [states.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
-
-
-def agree(model: Any, tokens: Tensor, *given: Tensor | None) -> None:
-    found, expected = (
-        states_and_slopes(read, model, tokens, *given) for read in (hidden_states, plain_states)
-    )
-    assert len(found) == len(expected)
-    steepest = max(float(own.abs().max()) for own in expected[1:])
-    for mine, own in zip(found, expected, strict=True):
-        scale = max(float(own.abs().max()), 1e-2 * steepest)  # one token alone gives keys no gradient
-        torch.testing.assert_close(mine / scale, own / scale, rtol=1e-3, atol=5e-5)
-
-
 @pytest.mark.parametrize("name", TAKEN)
 def test_it_is_taken_where_it_is_right(name: str) -> None:
     model = built(name)
     taken = bool(TAKEN[name])
     assert (reader(model) is not None) == taken
-    agree(model, TOKENS, None, None)
+    agree(model, model, TOKENS, None, None)
     with torch.no_grad():
         assert (reader(model) is not None) == taken
         states = hidden_states(model, TOKENS)
@@ -83,7 +64,7 @@ def test_padding_on_either_side_changes_nothing(
     ends = torch.tensor(lengths)[:, None]
     there = place >= tokens.shape[1] - ends if left else place < ends
     assert reader(model)
-    agree(model, tokens, there, None)
+    agree(model, model, tokens, there, None)
 
 
 @given(st.integers(0, 2**16), st.lists(st.integers(1, 40), min_size=1, max_size=6), st.integers(0, 9))
@@ -93,7 +74,7 @@ def test_sequences_that_share_a_row_do_not_see_each_other(
     positions = torch.cat([*(torch.arange(n) for n in lengths), torch.zeros(padding, dtype=torch.long)])[None]
     tokens = drawn(seed, *positions.shape)
     there = torch.arange(positions.shape[1])[None] < sum(lengths)
-    agree(model, tokens, there, positions)
+    agree(model, model, tokens, there, positions)
     with torch.no_grad():
         row = hidden_states(model, tokens, there, positions)[0, : sum(lengths)]
         alone = [hidden_states(model, part[None])[0] for part in tokens[0, : sum(lengths)].split(lengths)]
@@ -118,7 +99,7 @@ def test_some_tokens_are_what_they_are_among_all(
         return plain_states(model, *given).masked_fill(~wanted[..., None], 0)
 
     found, expected = (
-        states_and_slopes(lambda _, *given: read(*given), model, tokens, there, None)  # noqa: B023
+        states_and_gradients(lambda _, *given: read(*given), model, tokens, there, None)  # noqa: B023
         for read in (some, all_of_them)
     )
     steepest = max((float(own.abs().max()) for own in expected[1:]), default=1.0)
@@ -140,22 +121,23 @@ def own_products() -> Iterator[None]:
 def test_products_of_our_own_are_as_good(model: Any, shape: tuple[int, int], own_products: None) -> None:
     """Odd sizes, several blocks of tokens, and more rows than a panel is deep."""
     tokens = drawn(shape[1], *shape)
-    agree(model, tokens, torch.arange(shape[1]) < torch.tensor([[shape[1]]] * (shape[0] - 1) + [[1]]), None)
+    lengths = torch.tensor([[shape[1]]] * (shape[0] - 1) + [[1]])
+    agree(model, model, tokens, torch.arange(shape[1]) < lengths, None)
 
 
 def test_the_same_is_read_bit_for_bit(model: Any) -> None:
-    twice = [states_and_slopes(hidden_states, model, TOKENS, None) for _ in range(2)]
+    twice = [states_and_gradients(hidden_states, model, TOKENS, None) for _ in range(2)]
     assert all(torch.equal(one, other) for one, other in zip(*twice, strict=True))
 
 
 def test_two_threads_read_what_one_reads(model: Any) -> None:
     threads = torch.get_num_threads()
     tokens = drawn(1, 7, 70)
-    one = states_and_slopes(hidden_states, model, tokens, None)
+    one = states_and_gradients(hidden_states, model, tokens, None)
     torch.set_num_threads(2)
     try:
-        agree(model, tokens, None, None)
-        two = states_and_slopes(hidden_states, model, tokens, None)
+        agree(model, model, tokens, None, None)
+        two = states_and_gradients(hidden_states, model, tokens, None)
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(one[0], two[0])
@@ -168,7 +150,7 @@ def test_it_reads_the_weights_of_the_moment() -> None:
         for parameter in model.parameters():
             parameter.mul_(1.2)
     assert reader(model)
-    agree(model, TOKENS, None, None)
+    agree(model, model, TOKENS, None, None)
     assert not torch.allclose(hidden_states(model, TOKENS), before)
 
 
@@ -204,7 +186,7 @@ def test_frozen_weights_get_no_gradient() -> None:
     model.get_input_embeddings().weight.requires_grad_(False)
     model.model.layers[0].self_attn.k_proj.weight.requires_grad_(False)
     assert reader(model)
-    agree(model, TOKENS, None, None)
+    agree(model, model, TOKENS, None, None)
 
 
 def test_what_only_the_model_can_do_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +222,7 @@ def test_parts_of_the_same_names_that_are_made_otherwise_are_left_to_the_model()
     attention.q_proj.bias = torch.nn.Parameter(torch.ones(attention.q_proj.out_features))  # and no key's
     assert reader(model) is None
     assert CHECKED[model] == {True: False}
-    agree(model, TOKENS, None, None)
+    agree(model, model, TOKENS, None, None)
 
 
 def test_nothing_but_padding_is_nothing() -> None:

@@ -34,6 +34,7 @@ from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import CheckpointTeacher
 from recovery.training import preflight
 from tests.support import tiny
+from tests.support.engine_fakes import step
 from tests.support.present import present
 
 pytestmark = pytest.mark.skipif(
@@ -189,15 +190,6 @@ def test_a_teacher_may_see_another_prompt(engine: VllmEngine | ServerEngine, dir
     exact = CheckpointTeacher(teacher, "sampled").score(rollouts, contexts)
     found = EngineTeacher(engine, student, "sampled").score(rollouts, contexts)
     assert torch.allclose(present(found.sampled_logprobs_N), present(exact.sampled_logprobs_N), atol=EXACT)
-
-
-def step(student: ChatModel, size: float = 1e-3) -> None:
-    """Something like an optimizer step."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in student.model.parameters():
-            if parameter.requires_grad:
-                parameter.add_(torch.randn(parameter.shape, generator=generator) * size)
 
 
 def test_weights_arrive_after_every_update(engine: VllmEngine | ServerEngine, directory: Path) -> None:

@@ -19,7 +19,7 @@ from transformers import modeling_flash_attention_utils as packages
 
 from recovery.errors import InputError
 from recovery.forward import varlen
-from recovery.forward.hidden_states import can_pack, hidden_states, plain_states, states_at
+from recovery.forward.hidden_states import can_pack, hidden_states, states_at
 from recovery.forward.packed import Packed
 from recovery.models import loading
 from recovery.models.adapters import LoraSpec, add_lora
@@ -28,6 +28,7 @@ from recovery.models.loading import ModelSpec
 from recovery.models.saving import save
 from tests.support import tiny
 from tests.support.architectures import ARCHITECTURES, SMALL, architecture
+from tests.support.gradients import agree, states_and_gradients
 from tests.support.llama_family import sampled
 
 IN_ROWS = {"bloom", "gpt2"}  # one takes no positions, the other drops some attention in training
@@ -65,26 +66,6 @@ def in_one_row(model: Any) -> Any:
     varlen.use_varlen(model)
     assert model.config._attn_implementation == varlen.VARLEN
     return model
-
-
-def states_and_slopes(
-    model: Any, read: Any, tokens: Tensor, there: Tensor | None, *more: Any
-) -> list[Tensor]:
-    model.zero_grad()
-    states = read(model, tokens, there, *(more or (None,)))
-    states = states[torch.ones_like(tokens, dtype=torch.bool) if there is None else there]
-    (states * torch.linspace(-1, 2, states.numel()).view_as(states).sin()).sum().backward()
-    return [states.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
-
-
-def agree(mine: Any, own: Any, *given: Any) -> None:
-    found = states_and_slopes(mine, hidden_states, *given)
-    expected = states_and_slopes(own, plain_states, *given)
-    steepest = max(float(x.abs().max()) for x in expected[1:])
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
-        scale = max(float(other.abs().max()), 1e-2 * steepest)
-        torch.testing.assert_close(one / scale, other / scale, rtol=1e-3, atol=5e-5)
 
 
 def ragged(seed: int, lengths: list[int], left: bool = False) -> tuple[Tensor, Tensor]:
@@ -157,8 +138,8 @@ def test_checkpoints_of_gradients_and_adapters_train_the_same() -> None:
         for name, weight in chat.model.named_parameters():
             if "lora_B" in name:
                 torch.nn.init.constant_(weight, 0.02)
-    expected = states_and_slopes(chats[1].model, hidden_states, *ragged(2, [5, 11]))
-    found = states_and_slopes(chats[0].model, hidden_states, *ragged(2, [5, 11]))
+    expected = states_and_gradients(hidden_states, chats[1].model, *ragged(2, [5, 11]))
+    found = states_and_gradients(hidden_states, chats[0].model, *ragged(2, [5, 11]))
     assert len(found) == len(expected) > 4
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4 * float(other.abs().max()))
@@ -169,7 +150,7 @@ def test_what_was_only_read_can_be_trained_on() -> None:
     model, given = in_one_row(tiny.model()), ragged(8, [9, 4, 17])
     with torch.inference_mode():
         states = hidden_states(model, *given)
-    torch.testing.assert_close(states_and_slopes(model, hidden_states, *given)[0], states[given[1]])
+    torch.testing.assert_close(states_and_gradients(hidden_states, model, *given)[0], states[given[1]])
 
 
 def test_nothing_but_padding_is_nothing() -> None:

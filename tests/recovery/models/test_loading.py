@@ -32,15 +32,12 @@ from recovery.storage.weights_hash import weights_sha256
 from tests.support import families, tiny
 from tests.support.architectures import ARCHITECTURES, TOKENS, architecture
 from tests.support.families import Family
+from tests.support.tiny import load
 
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     return tiny.save(tmp_path / "model")
-
-
-def load(path: Path | str, **settings: Any) -> ChatModel:
-    return loading.load(ModelSpec(str(path), **settings))
 
 
 def logits(chat: ChatModel) -> torch.Tensor:
@@ -453,7 +450,7 @@ def test_an_adapter_checkpoint_holds_the_adapter_alone_and_finds_its_base(
     clean = store.reference(saved)
     chat = load(clean.path, lora=LoraSpec(rank=2))
     disturb(chat)
-    made = store.publish(lambda d: save(chat, d), kind="adapter", parent=clean.id, base=clean.id)
+    made = store.publish(lambda d: save(chat, d), parent=clean.id, base=clean.id)
     names = {path.name for path in made.path.iterdir()}
     assert "adapter_model.safetensors" in names
     assert not {"model.safetensors", "config.json", "README.md"} & names

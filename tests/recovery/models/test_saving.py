@@ -11,20 +11,16 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from recovery.errors import RecoverError
-from recovery.models import loading, saving
+from recovery.models import saving
 from recovery.models.adapters import LoraSpec
 from recovery.models.chat_model import ChatModel
-from recovery.models.loading import ModelSpec
 from recovery.models.saving import save
 from recovery.storage.checkpoints import CheckpointStore
 from recovery.storage.weights_hash import checkpoint_tensors
 from tests.support import families, tiny
+from tests.support.tiny import load
 
 DROPPED = "model.layers.1.mlp.up_proj.weight"
-
-
-def load(path: Path, **settings: Any) -> ChatModel:
-    return loading.load(ModelSpec(str(path), **settings))
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, chat: ChatModel, change: Any) -> None:
@@ -56,7 +52,7 @@ def test_a_save_that_loses_weights_publishes_nothing(
     chat, store = load(tiny.save(tmp_path / "model")), CheckpointStore(tmp_path / "store")
     spoil(monkeypatch, chat, change)
     with pytest.raises(RecoverError, match=r"saved weights are not those in memory: .*nothing was published"):
-        store.publish(lambda directory: save(chat, directory), kind="full", parent=None)
+        store.publish(lambda directory: save(chat, directory), parent=None)
     assert store.list() == []
 
 

@@ -46,7 +46,7 @@ def writer(value: float = 0.0, size: int = 8) -> Callable[[Path], None]:
 
 
 def publish(store: CheckpointStore, value: float = 0.0) -> checkpoints.Checkpoint:
-    return store.publish(writer(value), kind="full", parent=None, config={"value": value})
+    return store.publish(writer(value), parent=None, config={"value": value})
 
 
 def flip(path: Path, position: int = -1) -> None:
@@ -62,7 +62,7 @@ def temporaries(root: Path) -> list[str]:
 
 def test_a_checkpoint_is_what_was_published(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
-    made = store.publish(writer(1.0), kind="full", parent="0123456789ab", config={"lr": 0.1})
+    made = store.publish(writer(1.0), parent="0123456789ab", config={"lr": 0.1})
     assert store.open(made.id) == made == store.list()[0]
     assert (made.kind, made.parent, made.base, made.config) == ("full", "0123456789ab", None, {"lr": 0.1})
     assert made.path == tmp_path / made.id
@@ -84,15 +84,13 @@ def test_the_same_content_is_the_same_checkpoint(tmp_path: Path) -> None:
 def test_an_adapter_is_told_apart_by_its_base(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     bases = [publish(store, value) for value in (1.0, 2.0)]
-    made = [store.publish(writer(), kind="adapter", parent=base.id, base=base.id) for base in bases]
-    assert made[0].id != made[1].id
+    made = [store.publish(writer(), parent=base.id, base=base.id) for base in bases]
+    assert made[0].id != made[1].id and {one.kind for one in made} == {"adapter"}
     assert checkpoints.base_directory(made[1].path) == bases[1].path
     flip(bases[0].path / "model.safetensors")
     assert store.open(made[1].id) == made[1]
     with pytest.raises(DamagedCheckpoint, match=bases[0].id):
         store.open(made[0].id)
-    with pytest.raises(ValueError, match="adapter needs one"):
-        store.publish(writer(), kind="adapter", parent=None)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +246,7 @@ def no_quota_in_native_code(directory: Path) -> None:
 def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, write: Callable[[Path], None]) -> None:
     store = CheckpointStore(tmp_path)
     with pytest.raises(RecoverError, match=r"the disk is full: free some space") as caught:
-        store.publish(write, kind="full", parent=None)
+        store.publish(write, parent=None)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 1
     assert not temporaries(tmp_path)
@@ -276,7 +274,7 @@ def test_an_interrupted_or_failing_writer_leaves_nothing(tmp_path: Path) -> None
             raise error
 
         with pytest.raises(error):
-            CheckpointStore(tmp_path).publish(write, kind="full", parent=None)
+            CheckpointStore(tmp_path).publish(write, parent=None)
         assert not temporaries(tmp_path)
 
 
@@ -290,7 +288,7 @@ def test_another_writer_s_directory_is_left_alone_and_a_dead_one_s_swept(tmp_pat
         publish(store, 2.0)
         writer(1.0)(directory)
 
-    made = store.publish(write, kind="full", parent=None)
+    made = store.publish(write, parent=None)
     assert store.open(made.id) == made
     assert len(store.list()) == 2
 
@@ -375,7 +373,7 @@ def write(directory):
 store = CheckpointStore(sys.argv[1])
 print("ready", flush=True)
 for n in range(int(sys.argv[2]), 10**6):
-    print(store.publish(write, kind="full", parent=None, config={"n": n}).id, flush=True)
+    print(store.publish(write, parent=None, config={"n": n}).id, flush=True)
 """
 
 
@@ -606,9 +604,7 @@ def ring(root: Path, length: int) -> list[str]:
     """Adapters of which each names the next as its base; their manifests have seals that fit."""
     store = CheckpointStore(root)
     base = publish(store)
-    made = [
-        store.publish(writer(float(n)), kind="adapter", parent=None, base=base.id).id for n in range(length)
-    ]
+    made = [store.publish(writer(float(n)), parent=None, base=base.id).id for n in range(length)]
     for one, following in zip(made, [*made[1:], made[0]], strict=True):
         manifest = atomic_dirs.read_sealed(one, root / one / "manifest.json")
         atomic_dirs.write_sealed(root / one / "manifest.json", {**manifest, "base": following})

@@ -24,7 +24,7 @@ from recovery.teachers.contexts import Context
 from recovery.teachers.teachers import CheckpointTeacher, SelfTeacher
 from recovery.training.config import TrainConfig
 from recovery.training.resumption import Stateful
-from recovery.training.step_data import Episodes, divided, drawn, minibatches
+from recovery.training.step_data import Episodes, minibatches, mix_places, step_rows
 from recovery.training.token_loss import TokenLoss
 from recovery.training.trainer import train
 from recovery.training.updater import Microbatch
@@ -346,12 +346,12 @@ def test_several_epochs_go_over_the_same_microbatches() -> None:
 
 def test_draws_take_every_row_once_before_any_again() -> None:
     pool = range(10, 15)
-    rows = [row for step in (1, 2, 3, 4, 5) for row in drawn(pool, 2, step, "s")]
+    rows = [row for step in (1, 2, 3, 4, 5) for row in step_rows(pool, 2, step, "s")]
     assert sorted(rows[:5]) == sorted(rows[5:]) == list(pool)
     assert rows[:5] != rows[5:]
-    assert rows == [row for step in (1, 2, 3, 4, 5) for row in drawn(pool, 2, step, "s")]
-    assert sorted(drawn(pool, 99, 7, "s")) == list(pool)
-    assert drawn([], 3, 1, "s") == []
+    assert rows == [row for step in (1, 2, 3, 4, 5) for row in step_rows(pool, 2, step, "s")]
+    assert sorted(step_rows(pool, 99, 7, "s")) == list(pool)
+    assert step_rows([], 3, 1, "s") == []
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def test_draws_take_every_row_once_before_any_again() -> None:
 )
 def test_a_mix_holds_its_share_over_the_steps(share: float, own: list[int]) -> None:
     for step, count in enumerate(own, 1):
-        assert [len(places) for places in divided(share, 4, step)] == [count, 4 - count]
+        assert [len(places) for places in mix_places(share, 4, step)] == [count, 4 - count]
 
 
 def test_a_mix_takes_every_row_once_before_any_again() -> None:
