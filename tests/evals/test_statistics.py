@@ -346,6 +346,18 @@ def test_compare_interval_is_two_sided() -> None:
     assert low < exact.paired_lower_bound(30, 30, 541, 0.05) < 0
 
 
+@pytest.mark.parametrize(("gained", "lost"), [(10, 40), (20, 26)])
+def test_a_comparison_of_items_that_go_together_in_twos_is_that_of_one_each(gained: int, lost: int) -> None:
+    after, before = pairs(gained, lost, 300)
+    alone = statistics.compare(after, before)
+    labels = list(np.arange(600) // 2)
+    both = statistics.compare(np.repeat(after, 2), np.repeat(before, 2), clusters=labels)
+    assert (both.words, both.gained, both.n) == (alone.words, 2 * gained, 600)
+    assert alone.p_mcnemar <= both.p_mcnemar <= 2 * alone.p_mcnemar
+    assert both.interval == pytest.approx(alone.interval, abs=0.01)
+    assert both.detectable == pytest.approx(alone.detectable, rel=0.02)
+
+
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(80, 600))
 @example(16, 6, 541)  # McNemar's p-value is 0.053, and the exact bound alone lies 0.15 points above 0
 @example(6, 16, 541)
