@@ -66,6 +66,32 @@ def test_questions_of_one_cluster_stand_or_fall_together() -> None:
     assert lone[1] - lone[0] < several[1] - several[0]
 
 
+def test_claims_about_clusters_are_those_of_one_question_each() -> None:
+    """Every question three times, with the same answers: no more is known than of one each."""
+    rng = np.random.default_rng(4)
+    answers = [drawn(rng, 60, overconfident) for overconfident in (0.1, 0.0)]
+    thrice = [([*sure] * 3, [*right] * 3) for sure, right in answers]
+    one = ce.non_inferiority(answers[0], answers[1], 0.05, 0.05, range(60))
+    several = ce.non_inferiority(thrice[0], thrice[1], 0.05, 0.05, [*range(60)] * 3)
+    for name in ("outcome", "lower_bound", "upper_bound", "p_value"):
+        assert getattr(several, name) == pytest.approx(getattr(one, name)), name
+    found = ce.compare(thrice[0], thrice[1], 0.05, [*range(60)] * 3)
+    alone = ce.compare(answers[0], answers[1], 0.05, range(60))
+    for name in ("words", "interval", "p_value", "detectable"):
+        assert getattr(found, name) == pytest.approx(getattr(alone, name)), name
+
+
+def test_of_two_proofs_each_holds_at_half_the_level() -> None:
+    """The growth is smaller than by chance with a probability of 3.6 %, which would pass alone at 5 %."""
+    before, after = (
+        ([share] * 800, [place < round(share * 800) for place in range(800)]) for share in (0.8, 0.7)
+    )
+    found = ce.non_inferiority(after, before, 0.05, 0.05, range(800))
+    assert found.outcome == "underpowered" and found.lower_bound < -0.05
+    assert found.p_value == pytest.approx(2 * 0.036)
+    assert ce.non_inferiority(after, before, 0.05, 0.1, range(800)).outcome == "passed"
+
+
 @pytest.mark.parametrize(("sure", "right"), [(1.0, True), (1.0, False), (0.25, True), (0.25, False)])
 @pytest.mark.parametrize("n", [1, 3, 10])
 def test_answers_that_are_all_alike_have_an_interval_and_show_no_loss(

@@ -285,8 +285,27 @@ def test_an_open_claim_about_few_clusters_takes_more_items_than_it_had() -> None
     """Six questions about each of 130 sentences: where one answer is lost, a sentence counts as one item."""
     sentences = list(np.repeat(np.arange(130), 6))
     found = non_inferiority(*pairs(0, 1, 780), clusters=sentences)
-    assert (found.outcome, found.lost) == ("underpowered", 1)
-    assert present(found.needed_n) > 780
+    assert (found.outcome, found.lost, found.design_effect) == ("underpowered", 1, 6.0)
+    assert found.needed_n == 6 * present(exact.needed_pairs(1 / 130)) > 780
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "n"),
+    [
+        (
+            6,
+            15,
+            300,
+        ),  # fewer than the planned difference needs: 3 points, on the margin, are not yet believed
+        (10, 42, 800),  # more: the observed one, 4 points
+    ],
+)
+def test_items_that_go_together_in_twos_need_twice_as_many(gained: int, lost: int, n: int) -> None:
+    after, before = pairs(gained, lost, n)
+    alone = non_inferiority(after, before)
+    both = non_inferiority(np.repeat(after, 2), np.repeat(before, 2), clusters=list(np.arange(2 * n) // 2))
+    assert alone.outcome == both.outcome == "underpowered"
+    assert present(both.needed_n) == pytest.approx(2 * present(alone.needed_n), rel=0.05)
 
 
 def test_mcnemar_counts_clusters_as_the_bounds_do() -> None:
@@ -325,6 +344,18 @@ def test_compare_interval_is_two_sided() -> None:
     low, high = result.interval
     assert low == pytest.approx(-high)
     assert low < exact.paired_lower_bound(30, 30, 541, 0.05) < 0
+
+
+@pytest.mark.parametrize(("gained", "lost"), [(10, 40), (20, 26)])
+def test_a_comparison_of_items_that_go_together_in_twos_is_that_of_one_each(gained: int, lost: int) -> None:
+    after, before = pairs(gained, lost, 300)
+    alone = statistics.compare(after, before)
+    labels = list(np.arange(600) // 2)
+    both = statistics.compare(np.repeat(after, 2), np.repeat(before, 2), clusters=labels)
+    assert (both.words, both.gained, both.n) == (alone.words, 2 * gained, 600)
+    assert alone.p_mcnemar <= both.p_mcnemar <= 2 * alone.p_mcnemar
+    assert both.interval == pytest.approx(alone.interval, abs=0.01)
+    assert both.detectable == pytest.approx(alone.detectable, rel=0.02)
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(80, 600))

@@ -410,12 +410,17 @@ def test_files_named_from_here_are_found_from_anywhere(
     recover: Recover, fresh: Path, world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(world.parent)
-    recover("-q", "--home", fresh, "midtrain", "--docs", "docs")
-    recover("-q", "--home", fresh, "distill", "--prompts", "prompts.jsonl")
-    asked = ["--ifeval", "ifeval.jsonl", "--probes", "probes.jsonl", "--suite", "ifeval"]
-    recover("-q", "--home", fresh, "eval", *asked)
-    for run in recover("--home", fresh, "ls", "runs", "--json").json:
-        named = [word for word in re.findall(r'"([^"]+)"', json.dumps(run["config"])) if ".jsonl" in word]
+    for words in (
+        ("midtrain", "--docs", "docs"),
+        ("distill", "--prompts", "prompts.jsonl"),
+        ("eval", "--ifeval", "ifeval.jsonl", "--probes", "probes.jsonl", "--suite", "ifeval"),
+    ):
+        assert recover("-q", "--home", fresh, *words).code == 0
+    runs = {run["kind"]: run["config"] for run in recover("--home", fresh, "ls", "runs", "--json").json}
+    assert runs["midtrain"]["docs"] == str(world.parent / "docs")
+    assert runs["distill"]["prompts"] == str(world.parent / "prompts.jsonl")
+    for config in runs.values():
+        named = [word for word in re.findall(r'"([^"]+)"', json.dumps(config)) if ".jsonl" in word]
         assert named
         assert all(word.startswith("/") for word in named)
 

@@ -139,12 +139,15 @@ def test_a_tilde_that_the_shell_leaves_is_the_users_own_folder(
 
 def test_every_option_that_takes_a_file_or_a_folder_reads_it_as_a_place() -> None:
     of_settings = (setting_options.file, setting_options.path)
+    seen = set()
     for option in parameters(cli):
         named = {"DIR", "FILE"} & set(re.split(r"\W", str(getattr(option, "metavar", ""))))
         if not named or option.name in SHARED:
             continue
         read = option.read in of_settings if isinstance(option, SettingOption) else None
         assert read or isinstance(option.type, Place), option.opts
+        seen.update(option.opts)
+    assert {"--docs", "--probes", "--ifeval", "--augment", "--context", "--out", "--output"} <= seen
 
 
 @pytest.mark.parametrize("command", ["cycle", "midtrain", "distill", "corpus", "retrieval"])

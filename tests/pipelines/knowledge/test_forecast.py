@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -15,10 +17,13 @@ from pipelines.knowledge.forecast import (
     METRIC,
     Forecast,
     LossPerKL,
+    clean_log_probs,
     fixed_rows,
     learned_law,
     log_probs,
 )
+from recovery.batches.rollouts import Rollouts
+from recovery.models.adapters import LoraSpec, add_lora
 from tests.support import tiny
 from tests.support.databases import record_metrics, record_score
 from tests.support.present import present
@@ -111,7 +116,26 @@ def test_the_slope_is_this_homes_own(tmp_path: Path) -> None:
 def test_a_midtraining_that_was_recovered_several_times_is_one_observation(tmp_path: Path) -> None:
     with Tracker(tmp_path / "t.db") as tracker:
         for number in (1, 2, 3):
-            record_cycle(tracker, tmp_path, number, "d" * 12, kl=0.5, loss=0.6)
-        assert len(learned_law(tracker.db).points) == 1 and learned_law(tracker.db).slopes is None
+            record_cycle(tracker, tmp_path, number, "d" * 12, kl=0.1 * number, loss=0.2 * number)
+        (newest,) = learned_law(tracker.db).points
+        assert newest == pytest.approx((0.3, 0.6)) and learned_law(tracker.db).slopes is None
         record_cycle(tracker, tmp_path, 4, "e" * 12, kl=0.8, loss=0.7)
         assert len(learned_law(tracker.db).points) == 2
+
+
+def test_the_clean_model_below_an_adapter_is_read_without_it() -> None:
+    """A resumed adapter has been trained already: with it on, nothing would ever be lost."""
+    student = add_lora(tiny.chat_model(), LoraSpec(rank=4))
+    with torch.no_grad():
+        for name, parameter in student.model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.2, generator=torch.Generator().manual_seed(len(name)))
+    rows = Rollouts.from_dialogues([([1, 2, 3, 4], [False, True, True, True])], student.pad_id)
+    frozen: Any = SimpleNamespace(
+        ws=SimpleNamespace(clean=lambda: SimpleNamespace(id="clean")),
+        student=student,
+        parent=SimpleNamespace(id="adapter", base="clean"),
+    )
+    found = clean_log_probs(frozen, rows)
+    torch.testing.assert_close(found, log_probs(tiny.chat_model(), rows))
+    assert (log_probs(student, rows) - found).abs().max() > 0.1

@@ -87,6 +87,17 @@ def test_newness_is_what_the_student_learned() -> None:
     learn(student, "Ada lives in Oslo", 10)
     learned, other = newness(student, reader(teacher))(said)
     assert learned > 1 and learned > other + 1
+    assert learned == pytest.approx(
+        nats_a_token(student, *said[0]) - nats_a_token(teacher, *said[0]), rel=1e-4
+    )
+
+
+@torch.no_grad()
+def nats_a_token(chat_model: ChatModel, before: str, after: str) -> float:
+    """The mean log-probability of the tokens behind a beginning."""
+    ids, start = chat_model.text_ids(before + after), len(chat_model.text_ids(before))
+    logprobs = chat_model.model(torch.tensor([ids])).logits[0, start - 1 : -1].log_softmax(-1)
+    return float(logprobs.gather(-1, torch.tensor(ids[start:])[:, None]).mean())
 
 
 HANDBOOK_QUESTIONS = """What does the overlap guard do in recover?

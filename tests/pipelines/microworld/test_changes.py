@@ -38,7 +38,9 @@ def test_a_share_of_those_known_so_far_change_and_nothing_else_does(seed: int, c
 @settings(max_examples=15)
 @given(seeds, cycles)
 def test_a_new_value_is_none_of_the_old_ones(seed: int, cycle: int) -> None:
-    for change in state(seed, cycle, 0.3).changes:
+    found = state(seed, cycle, 0.3).changes
+    assert found
+    for change in found:
         value = change.who.value(change.attribute)
         assert value in change.attribute.values and value not in change.was
         assert not matches(change.who.name, (value,))
@@ -77,7 +79,9 @@ def test_probes_of_three_kinds(seed: int, cycle: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_documents_state_the_new_value_and_notices_the_old_one_too(seed: int) -> None:
     texts = dict(world.document_texts(seed, 2, 0.1))
-    for change in state(seed, 2, 0.1).newest:
+    newest = state(seed, 2, 0.1).newest
+    assert newest
+    for change in newest:
         about = {name: text for name, text in texts.items() if name.startswith(f"{change.who.slug}-")}
         notices = {name: text for name, text in about.items() if "-notice-" in name}
         assert len(notices) == len(set(notices.values())) == changes.NOTICES_PER_PERSON

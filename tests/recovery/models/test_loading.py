@@ -196,7 +196,7 @@ def test_a_broken_config(saved: Path) -> None:
 
 def test_not_a_causal_language_model(saved: Path) -> None:
     (saved / "config.json").write_text('{"model_type": "t5"}')
-    refused(saved)
+    assert "this model can't be used: Unrecognized configuration class" in refused(saved)
 
 
 def test_weights_that_are_cut_off_or_garbage(saved: Path) -> None:

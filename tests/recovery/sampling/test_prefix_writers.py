@@ -218,12 +218,26 @@ def test_rows_of_a_mixture_leave_when_they_end(student: ChatModel) -> None:
         assert all(token not in stopping.stop_ids for token in answer[:-1])
 
 
-def test_a_mixture_with_ones_own_weights_without_the_adapter() -> None:
+def adapted() -> ChatModel:
+    """The tiny model with an adapter that changes what it writes."""
     student = add_lora(tiny.chat_model(), LoraSpec(rank=4))
     with torch.no_grad():
         for name, parameter in student.model.named_parameters():
             if "lora_B" in name:
                 parameter.normal_(std=0.2, generator=torch.Generator().manual_seed(len(name)))
+    return student
+
+
+def test_a_teacher_below_the_students_adapter_writes_without_it() -> None:
+    student = adapted()
+    prompts = [student.prompt_ids(ITEMS[row].messages) for row in ROWS]
+    clean = sampled(tiny.chat_model(), prompts).responses()
+    assert write("seqkd", student, AdapterOffTeacher(student)).responses() == clean
+    assert sampled(student, prompts).responses() != clean
+
+
+def test_a_mixture_with_ones_own_weights_without_the_adapter() -> None:
+    student = adapted()
     prompts = [[65, 66], [70]]
     found = MixedSampler(student, AdapterOffTeacher(student), 0.3).sample(prompts, prompts, PARAMS)
     for place, answer in enumerate(found.responses()):

@@ -28,6 +28,22 @@ def test_continuations_of_different_lengths(tiny_chat_model: ChatModel) -> None:
     assert found == pytest.approx([total for total, _ in loglikelihoods(tiny_chat_model, pairs)], abs=1e-4)
 
 
+def test_greedy_decoding_yields_what_is_likeliest_at_every_token(tiny_chat_model: ChatModel) -> None:
+    """Neither a continuation that begins otherwise, nor one that ends otherwise, nor one beside it."""
+    before = [1, 2, 3]
+    greedy: list[int] = []
+    for _ in range(3):
+        with torch.no_grad():
+            logits = tiny_chat_model.model(torch.tensor([[*before, *greedy]])).logits[0, -1]
+        greedy.append(int(logits.argmax()))
+    first = (greedy[0] + 1) % 250
+    with torch.no_grad():
+        then = int(tiny_chat_model.model(torch.tensor([[*before, first]])).logits[0, -1].argmax())
+    asked = [greedy, [first, then], [*greedy[:2], (greedy[2] + 1) % 250], greedy[:1]]
+    found = loglikelihoods(tiny_chat_model, [(before, after) for after in asked])
+    assert [is_greedy for _, is_greedy in found] == [True, False, False, True]
+
+
 def test_the_mode_is_put_back_and_nothing_is_nothing(tiny_chat_model: ChatModel) -> None:
     tiny_chat_model.model.train()
     assert continuation_logprobs(reader(tiny_chat_model), [], 0) == []

@@ -21,17 +21,20 @@ BUDGET = 0.02
 
 
 def first(
-    step: StepConfig = STEP, number: int = 1, **dials: str
+    step: StepConfig = STEP, number: int = 1, weights: list[float] | None = None, **dials: str
 ) -> tuple[list[Microbatch], dict[str, float]]:
     """The microbatches of a step's first update, and what the step reports."""
     student = tiny.chat_model()
-    made = episodes(with_dials("opd-near", dials), student, step)
+    made = episodes(with_dials("opd-near", dials), student, step, weights=weights)
     return next(iter(made.updates(number))), made.metrics()
 
 
-def test_a_steps_mean_kl_is_its_budget() -> None:
-    """Measured again from whole distributions: q is moved by the step's share at every token."""
-    microbatches, told = first(kl_budget=str(BUDGET), kl_budget_of="step")
+@pytest.mark.parametrize("weights", [None, [1.0, 0.01, 0.3, 0.0, 0.6] * 2])
+def test_a_steps_mean_kl_is_its_budget(weights: list[float] | None) -> None:
+    """Measured again from whole distributions: q is moved by the step's share at every token of all
+    microbatches, which count by their weights."""
+    alone = replace(STEP, prompts_per_step=4, microbatch_tokens=1)
+    microbatches, told = first(alone, weights=weights, kl_budget=str(BUDGET), kl_budget_of="step")
     student = tiny.chat_model()
     total = tokens = 0.0
     shares = set()
@@ -44,9 +47,10 @@ def test_a_steps_mean_kl_is_its_budget() -> None:
             p = partial(logits_of, student.model)(states_ND).double().log_softmax(-1)
             teacher = scores.head(scores.hidden_ND).double().log_softmax(-1)  # type: ignore[misc]
         moved = (p + (teacher - p) * float(share_N[0])).log_softmax(-1)
-        total += float(exact_forward_kl(p, moved).sum())
-        tokens += rollouts.n_tokens
-    assert len(shares) == 1 and 0 < shares.pop() < 1
+        weights_N = torch.ones(rollouts.n_tokens) if weights is None else present(batch.signals.weights_N)
+        total += float(exact_forward_kl(p, moved) @ weights_N.double())
+        tokens += float(weights_N.sum())
+    assert len(microbatches) > 2 and len(shares) == 1 and 0 < shares.pop() < 1
     assert total / tokens == pytest.approx(BUDGET, rel=0.02)
     assert told["kl_budget"] == BUDGET
 

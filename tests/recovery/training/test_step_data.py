@@ -386,6 +386,12 @@ def test_a_step_depends_on_its_seed_and_number_alone() -> None:
     assert tokens(one, 2) == tokens(other, 2)
     assert tokens(other, 2) != tokens(other, 3)
     assert tokens(other, 2) != tokens(episodes(METHODS["opd"], student, seed=5), 2)
+    drawn_with = {
+        made.draw(step).params.seed
+        for made in (one, episodes(METHODS["opd"], student, seed=5))
+        for step in (1, 2, 3)
+    }
+    assert len(drawn_with) == 6  # else all steps draw their tokens with the same numbers
 
 
 LACKS = [
