@@ -148,6 +148,30 @@ def test_a_file_anywhere_in_a_home_that_was_moved_is_found_there(
         assert pinned(ws, stage).sources()["IFEval prompts"] == str(ws.home / place)
 
 
+@pytest.mark.parametrize("held", [True, False])
+def test_documents_are_read_where_the_home_was_moved_to_or_the_folder_that_it_lies_in(
+    ws: Workspace, tmp_path: Path, held: bool
+) -> None:
+    docs = (ws.home if held else tmp_path) / "worlds" / "docs"
+    docs.mkdir(parents=True)
+    (docs / "ada.md").write_text("Ada lives in Oslo.")
+    (docs.parent / "superseded.txt").write_text("bo.md")
+    made = jobs(tmp_path)["midtrain"]
+    begun = pinned(ws, made.model_copy(update={"docs": str(docs)}))
+    project = tmp_path / "moved"
+    project.mkdir()
+    for folder in ["home"] if held else ["home", "worlds"]:
+        (tmp_path / folder).rename(project / folder)
+    ws.home = project / "home"
+    found, there = pinned(ws, begun), project / docs.relative_to(tmp_path)
+    assert isinstance(found, MidtrainJob) and found.docs == str(there)
+    assert found.inputs == begun.inputs
+    assert pinned(ws, begun, texts_kept=True) == begun  # which reads them no more
+    (there / "ada.md").write_text("Ada lives in Rome.")
+    with pytest.raises(InputError, match=r"worlds/superseded.txt was there when the run began: restore it"):
+        pinned(ws, begun)
+
+
 @pytest.mark.parametrize("kind", ["midtrain", "distill"])
 def test_no_training_goes_on_without_the_questions_that_it_has_still_to_keep_out(
     ws: Workspace, tmp_path: Path, kind: str
