@@ -89,11 +89,13 @@ def _renamed(value: Any, places: Mapping[str, str]) -> Any:
 def _of_model(model: ModelConfig, before: str | None) -> str:
     """Hash the settings that differ from their defaults: those that a later version adds change no run.
 
-    Earlier versions hashed them all."""
-    everything = hashlib.sha256(model.model_dump_json().encode()).hexdigest()
-    if before == everything:
-        return everything
-    return hashlib.sha256(model.model_dump_json(exclude_defaults=True).encode()).hexdigest()
+    The folder of a model is left out: it may be moved, and is registered by its weights. Earlier versions
+    hashed it, and before that all settings."""
+    whole, named = model.model_dump_json(), model.model_dump_json(exclude_defaults=True)
+    moves = {"path"} if Path(model.path).is_absolute() else None
+    placeless = model.model_dump_json(exclude_defaults=True, exclude=moves)
+    found = [hashlib.sha256(text.encode()).hexdigest() for text in (placeless, named, whole)]
+    return before if before in found else found[0]
 
 
 def changed(name: str, source: str | None, kept: Path | None = None) -> InputError:

@@ -228,7 +228,8 @@ def _recorded(workspace: Workspace, run_id: str, is_whole: bool) -> Iterator[Non
     except KeyboardInterrupt as error:
         _note_end(workspace.tracker.stop_run, run_id, "interrupted", directory)
         if is_whole:
-            error.add_note(f"go on with `{workspace.command('resume', run_id)}`")
+            onward = workspace.command("resume", run_id, *launch.as_launched())
+            error.add_note(f"go on with `{onward}`")
         raise
     except Exception as error:
         _note_end(workspace.tracker.fail_run, run_id, f"{type(error).__name__}: {error}", directory)

@@ -148,12 +148,16 @@ class Workspace:
             adopted = self.store.reference(ref)
             self.record(adopted, None)
             return self.store.open(adopted.id)
-        if ref in ("base", "current") and not (self.home / settings.CONFIG_NAME).exists():
+        if ref in ("base", "current") and not self._has(ref):
             raise uninitialised(self.home)
         checkpoint_id = self.resolve(ref)
         if not (self.store.root / checkpoint_id).is_dir():
             self._refuse_absent(checkpoint_id)
         return self.store.open(checkpoint_id)
+
+    def _has(self, alias: str) -> bool:
+        """Return whether a home has settings and one of its models: a kill may have left those alone."""
+        return not self._is_new and any(row["name"] == alias for row in queries.aliases(self.tracker.db))
 
     def resolve(self, ref: str) -> str:
         """Return the id of a checkpoint: by an alias, an id or its prefix, cycle:N, or its folder here."""

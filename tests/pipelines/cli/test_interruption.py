@@ -19,6 +19,7 @@ from pipelines.engines import engine_places
 from pipelines.runs.home_database import to_name
 from pipelines.runs.stage_runner import run_stage
 from pipelines.runs.workspace import Workspace
+from recovery.launch_env import RENDEZVOUS
 from tests.attacks.load import free_port, wait_for
 from tests.support.commands import Recover
 
@@ -115,12 +116,12 @@ def test_a_command_that_only_reads_names_nothing_to_go_on_with(
     assert (said.code, said.err.strip()) == (130, "interrupted")
 
 
-def hint(ws: Workspace, work: Callable[[Any], Any] = interrupt) -> str:
-    """Interrupt a cycle; return the command that it says goes on, without the run's id."""
+def hint(ws: Workspace, work: Callable[[Any], Any] = interrupt, options: str = "") -> str:
+    """Interrupt a cycle; return the command that it says goes on, without the run's id and some options."""
     with ws, pytest.raises(KeyboardInterrupt) as caught:
         run_stage(ws, "cycle", work, config={}, key="cycle")
     run = queries.run_of_key(ws.tracker.db, "cycle")
-    [said], end = caught.value.__notes__, f" resume {run and run['id']}`"
+    [said], end = caught.value.__notes__, f" resume {run and run['id']}{options}`"
     assert said.startswith("go on with `") and said.endswith(end)
     return said.removeprefix("go on with `").removesuffix(end)
 
@@ -135,6 +136,12 @@ def test_the_hint_is_given_once_and_names_the_cycle_where_a_stage_within_is_inte
 
 def test_a_home_that_was_found_is_not_named(home: Path) -> None:
     assert hint(Workspace.open(home, implicit=True)) == "recover"
+
+
+def test_the_hint_names_the_number_of_processes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RENDEZVOUS, str(home / "rendezvous"))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert hint(Workspace.open(home, implicit=True), options=" --processes 2") == "recover"
 
 
 def test_the_hint_names_a_database_that_a_command_would_not_open_unnamed(home: Path, tmp_path: Path) -> None:

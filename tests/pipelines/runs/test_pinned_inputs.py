@@ -282,13 +282,31 @@ def test_a_setting_that_a_later_version_adds_stops_no_run(ws: Workspace, tmp_pat
         pinned(ws, begun)
 
 
-def test_a_run_begun_when_all_settings_were_hashed_goes_on(ws: Workspace, tmp_path: Path) -> None:
-    whole = hashlib.sha256(ws.config.model.model_dump_json().encode()).hexdigest()
+def with_model(ws: Workspace, **settings: Any) -> None:
+    """Edit the model section of recover.yaml."""
+    ws.config = ws.config.model_copy(update={"model": ws.config.model.model_copy(update=settings)})
+
+
+def test_a_run_goes_on_after_its_model_was_moved(ws: Workspace, tmp_path: Path) -> None:
+    """`recover init` registers it again at model.path, if it is the same."""
+    begun = pinned(ws, jobs(tmp_path)["midtrain"])
+    with_model(ws, path=str(tmp_path / "moved"))
+    assert pinned(ws, begun) == begun
+    with_model(ws, path="someone/model")  # of the hub
+    with pytest.raises(InputError, match="model section of recover"):
+        pinned(ws, begun)
+
+
+@pytest.mark.parametrize("defaults", [True, False])
+def test_a_run_begun_when_more_settings_were_hashed_goes_on(
+    ws: Workspace, tmp_path: Path, defaults: bool
+) -> None:
+    """Those that are as by default, or only the model's folder."""
+    hashed = ws.config.model.model_dump_json(exclude_defaults=not defaults)
+    whole = hashlib.sha256(hashed.encode()).hexdigest()
     job = jobs(tmp_path)["midtrain"]
     begun = pinned(ws, job.model_copy(update={"inputs": {**pinned(ws, job).inputs, MODEL: whole}}))
     assert begun.inputs[MODEL] == whole
-    ws.config = ws.config.model_copy(
-        update={"model": ws.config.model.model_copy(update={"dtype": "bfloat16"})}
-    )
+    with_model(ws, dtype="bfloat16")
     with pytest.raises(InputError, match="model section of recover"):
         pinned(ws, begun)
