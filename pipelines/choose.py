@@ -33,7 +33,6 @@ from pipelines.runs import launch
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
-from recovery.command_line import command
 from recovery.errors import GateError, InputError, NonFiniteLoss, OutOfMemory, RecoverError, Unstable
 from recovery.storage import atomic_dirs
 from recovery.training.alarms import WAY_ON
@@ -141,7 +140,7 @@ def _leave_out(stage: Stage, name: str, error: Exception) -> str:
         atomic_dirs.write_text(stage.directory / LEFT_OUT, json.dumps(broken))
     stage.say(f"  choose       {name}: left out: {reason}")
     if launch.broken_off():
-        onward = command(stage.workspace.named_home, "resume")
+        onward = stage.workspace.command("resume")
         raise RecoverError(
             f"{name}: left out: {reason}; its training has ended the other processes: `{onward}` goes on "
             "with the next candidate"

@@ -35,7 +35,6 @@ from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job, worked_on
 from pipelines.runs.starting_point import starting_point
 from pipelines.runs.workspace import Workspace
-from recovery.command_line import command
 
 MIDTRAIN = "midtrain"  # key of that stage
 EVEN = 0.5  # chance of passing below which a cycle warns of too few questions
@@ -106,7 +105,7 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
         found = _judged(ws, job, scores, unmeasured)
     decision = _decided(ws, job, stage, number, found)
     if decision["status"] == "accepted":
-        approve = command(ws.named_home, "review", f"cycle:{number}", "--approve")
+        approve = ws.command("review", f"cycle:{number}", "--approve")
         otherwise = f"`{approve}` makes this cycle's model current"
         make_current(stage, recovered, otherwise=otherwise, cycle=number)
     return decision
@@ -121,7 +120,7 @@ def _name_unfinished(ws: Workspace, job: CycleJob, stage: Stage) -> None:
         if same and not worked_on(ws.run_directory(run["id"])):
             stage.say(
                 "  unfinished   an earlier cycle of these documents was not finished: "
-                f"`{command(ws.named_home, 'resume', run['id'])}` goes on with it; this one begins anew"
+                f"`{ws.command('resume', run['id'])}` goes on with it; this one begins anew"
             )
             return
 

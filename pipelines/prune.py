@@ -126,10 +126,12 @@ def _only_theirs(ws: Workspace, own: list[Row], cycles: int) -> list[Row]:
 
 
 def _needed_by(own: list[Row], kept: list[Row]) -> list[Row]:
-    """Return those of some checkpoints that a run or its stages have made or name."""
+    """Return those of some checkpoints that a run or its stages have made or name, and the bases of these."""
     makers = {stage["id"] for stage in own}
     named = _named_in([[stage["config"], stage["result"]] for stage in own], kept)
-    return [row for row in kept if row["run_id"] in makers or row["id"] in named]
+    needed = [row for row in kept if row["run_id"] in makers or row["id"] in named]
+    bases = {row["base_id"] for row in needed}
+    return [row for row in kept if row in needed or row["id"] in bases]
 
 
 def _held(ws: Workspace, own: list[Row], cycles: int, makers: Collection[str]) -> tuple[int, list[Row]]:
@@ -156,6 +158,7 @@ def _spare(ws: Workspace, cycles: int, given_up: Collection[str] = ()) -> tuple[
             "what": names.get(row["id"]) or _made_by(ws, row),
             "bytes": ws.store.size(row["id"]),
             "run_id": row["run_id"],
+            "base_id": row["base_id"],
         }
         for row in stored
         if row["id"] not in needed

@@ -36,7 +36,6 @@ from pipelines.runs.stage_runner import worked_on
 from pipelines.runs.unfinished import root_of
 from pipelines.runs.workspace import Workspace
 from pipelines.sweep import sweep
-from recovery.command_line import command
 from recovery.errors import InputError
 
 REFUSED = (InputError.__name__, HubAway.__name__)  # with which a run ends that its input stops
@@ -79,16 +78,16 @@ def _newest(ws: Workspace) -> dict[str, Any]:
     runs = [run for run in unfinished if not worked_on(ws.run_directory(run["id"]))]
     if not runs:
         busy = "; another process works on what is unfinished" if unfinished else ""
-        listing = command(ws.named_home, "ls", "runs")
+        listing = ws.command("ls", "runs")
         raise InputError(f"no run was interrupted{busy}: `{listing}` lists every run")
     newest = runs[0]
     cut_off = next((run for run in runs if not _refused(run)), None)
     if _refused(newest) and cut_off:
-        again, onward = (command(ws.named_home, "resume", run["id"]) for run in (newest, cut_off))
+        again, onward = (ws.command("resume", run["id"]) for run in (newest, cut_off))
         raise InputError(
             f"the newest unfinished run ended on its input ({newest['error']}): `{again}` tries it again, "
             f"`{onward}` goes on with the one that was cut off before it, and "
-            f"`{command(ws.named_home, 'prune', '--run', newest['id'], '--yes')}` gives the newest one up"
+            f"`{ws.command('prune', '--run', newest['id'], '--yes')}` gives the newest one up"
         )
     return newest
 

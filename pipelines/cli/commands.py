@@ -219,6 +219,8 @@ def _interruption(error: BaseException) -> str:
 
 def _explain(error: Exception) -> int:
     """Print any error on one line and return its exit code."""
+    from recovery.storage.atomic_dirs import disk_full
+
     code = getattr(error, "exit_code", None)
     if code is not None:
         _say(f"Error: {error}")
@@ -226,6 +228,9 @@ def _explain(error: Exception) -> int:
     if refused := refusal(error):
         _say(f"Error: {refused}")
         return InputError.exit_code
+    if disk_full(error):
+        _say(f"Error: the disk is full ({error}): free some space and run it again")
+        return 1
     text = " ".join(str(error).split()) or "no message"
     _say(f"Error: {type(error).__name__}: {text[:300]} (run again with --debug for the traceback)")
     return 1

@@ -226,7 +226,7 @@ def _why_rejected(ws: Workspace, row: dict[str, Any]) -> str:
     if approved:
         return f"{found}: a review has approved it all the same"
     then = MORE_QUESTIONS if set(axes) == {UNDERPOWERED} else WHAT_TO_DO
-    approve = command(ws.named_home, "review", f"cycle:{row['cycle']}", "--approve")
+    approve = ws.command("review", f"cycle:{row['cycle']}", "--approve")
     return f"{found}: {then}; `{approve}` takes its model all the same"
 
 
@@ -247,7 +247,7 @@ def verdict_command(session: Session, cycle: int) -> None:
             if session.json:
                 session.show({"cycle": cycle, "status": row["status"], "verdict": None}, "")
             require_accepted(ws, [row])
-            resume = command(ws.named_home, "resume", row["run"])
+            resume = ws.command("resume", row["run"])
             onward = f"; `{resume}` goes on with it" if broke_off(row) else ""
             raise GateError(f"cycle {cycle} has no verdict yet: it is {state_words(row)}{onward}")
         session.show({"cycle": cycle, "status": row["status"], **row["verdict"]}, lambda: cycle_text(row))

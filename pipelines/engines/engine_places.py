@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.engines.engine_checks import COLOCATED, INPROCESS, OWN_SERVER, check_place
-from recovery.command_line import command
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.errors import InputError
 from recovery.listening import require_free
@@ -84,7 +83,7 @@ class Engines(ExitStack):
         if known:
             raise InputError(
                 f"{where} serves the checkpoint {min(known)}, but the teacher is {checkpoint.id}: serve "
-                f"that one (`{command(self.ws.named_home, 'serve', checkpoint.id)}`), or name the other as "
+                f"that one (`{self.ws.command('serve', checkpoint.id)}`), or name the other as "
                 "--teacher"
             )
         if served:
@@ -185,7 +184,7 @@ def require_whole(ws: Workspace, checkpoint: Checkpoint) -> None:
     if checkpoint.base:
         words = "merge", "--student", checkpoint.id, "--with", checkpoint.base, "--weight", "0"
         raise InputError(
-            f"{checkpoint.id} is an adapter: `{command(ws.named_home, *words)}` writes a whole checkpoint to "
+            f"{checkpoint.id} is an adapter: `{ws.command(*words)}` writes a whole checkpoint to "
             "serve; --lora RANK on its base is for the sampler of a running training"
         )
 

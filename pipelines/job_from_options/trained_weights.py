@@ -14,7 +14,6 @@ from pipelines.engines.engine_checks import INPROCESS
 from pipelines.machine import model_sizes
 from pipelines.machine.fitting import fitted_here
 from pipelines.merge import require_mergeable
-from recovery.command_line import command
 from recovery.errors import InputError
 from recovery.named_paths import expanded
 
@@ -216,7 +215,7 @@ def _require_known_base(ws: Workspace, student: Checkpoint) -> None:
     from recovery.models.adapters import CONFIG
 
     if student.base is None and (student.path / CONFIG).is_file():
-        merge = command(ws.named_home, "merge", "--student", str(student.path), "--weight", "0")
+        merge = ws.command("merge", "--student", str(student.path), "--weight", "0")
         raise InputError(
             f"--student {student.path}: an adapter that this home has not trained: merge it first "
             f"(`{merge}`), and give what that prints as --student"
@@ -228,7 +227,7 @@ def _say_what_goes_on(ws: Workspace, student: Checkpoint, stage: str, lora: Lora
     from recovery.models.adapters import adapter_rank
 
     if lora is None and adapter_rank(student.path) is not None:
-        merge = command(ws.named_home, "merge", "--student", student.id, "--weight", "0")
+        merge = ws.command("merge", "--student", student.id, "--weight", "0")
         ws.progress.say(
             f"  lora         {stage}.lora is null, but the student's adapter goes on: to train all weights, "
             f"run `{merge}` and give what it prints as --student"

@@ -13,7 +13,6 @@ from pipelines.config.fitted import ModelSize
 from pipelines.config.training_weights import ADAPTER_BYTES, averaged_bytes, surely_trained
 from pipelines.machine import fitting, model_sizes
 from pipelines.machine.stage_memory import LASTING_BYTES
-from recovery.command_line import command
 from recovery.errors import InputError
 from recovery.memory import GIB
 
@@ -65,7 +64,7 @@ def require_space(
     """
     size = fitting.checkpoint_size(ws, student)
     found = written(settings, size, stages)
-    free, prune = _free(ws.home), command(ws.named_home, "prune")
+    free, prune = _free(ws.home), ws.command("prune")
     for one in found:
         if max(free) < one.least:
             raise InputError(

@@ -42,12 +42,23 @@ def opened(home: Path, db_url: str | None, *, create: bool, implicit: bool) -> D
 def refuse_elsewhere(home: Path) -> None:
     """Refuse a database on another machine for a home that was not named: a password may be sent there."""
     noted = remembered_database(home)
-    elsewhere = [host for host in hosts_of(noted) if not is_loopback(host)] if noted else []
-    if elsewhere:
+    if noted and (elsewhere := _elsewhere(noted)):
         raise InputError(
             f"{home / NOTE} names a database on {elsewhere[0]}, and this home was not named: check it, then "
             f"give --home {home}"
         )
+
+
+def to_name(home: Path, db_url: str | None, *, implicit: bool) -> str | None:
+    """Return the database that was named where a command does not open it unnamed; None where it does."""
+    own = database_of(home)
+    if db_url is None or (name_the_same(own, db_url) and not (implicit and _elsewhere(own))):
+        return None
+    return db_url
+
+
+def _elsewhere(database: str) -> list[str]:
+    return [host for host in hosts_of(database) if not is_loopback(host)]
 
 
 def new_place(home: Path | None) -> str:

@@ -72,6 +72,11 @@ def broken_off() -> bool:
     return not _waiting
 
 
+def as_launched() -> list[str]:
+    """Return the option by which a command runs in as many processes; none where torchrun started these."""
+    return ["--processes", str(launched())] if RENDEZVOUS in os.environ else []
+
+
 def dismiss() -> None:
     """End the other processes after the first one's command, unless a training was broken off."""
     if launched() > 1 and launch_rank() == 0 and not broken_off():

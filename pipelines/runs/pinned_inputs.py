@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipelines.config.anchored_paths import is_file
 from pipelines.config.jobs import DOCUMENTS_INPUT, SUPERSEDED_INPUT, Job
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.settings import Config
@@ -35,7 +34,7 @@ def pinned(ws: Workspace, job: J, *, texts_kept: bool = False) -> J:
 
     Documents may change once their texts are kept: a resumed run reads those. One that is gone keeps its
     hash: it may come back as it was, and what still reads it refuses to go on without it."""
-    job = _moved_along(ws, job)
+    job = _moved_along(ws, job, TAUGHT if texts_kept else ())
     sources = {n: place for n, place in job.sources().items() if not (texts_kept and n in TAUGHT)}
     current = hashes(sources, _left_out(ws, job))
     if texts_kept:
@@ -49,27 +48,32 @@ def pinned(ws: Workspace, job: J, *, texts_kept: bool = False) -> J:
     return job.model_copy(update={"inputs": {**job.inputs, **current}})
 
 
-def _moved_along(ws: Workspace, job: J) -> J:
-    """Return the job with the files that the home holds where they lie now: it may have been moved."""
-    places, sources = dict[str, str](), job.sources()
-    for name in sources.keys() & job.inputs.keys():
-        if here := held_here(ws, sources[name], job.inputs[name]):
-            places[sources[name]] = here
+def _moved_along(ws: Workspace, job: J, passed_over: Collection[str]) -> J:
+    """Return the job with files and folders, but those that it reads no more, where they lie now: the home
+    may have been moved, or the folder that it lies in."""
+    places, left_out = dict[str, str](), _left_out(ws, job)
+    for name, source in job.sources().items():
+        digest = None if name in passed_over else job.inputs.get(name)
+        if digest and (here := held_here(ws, source, digest, name, left_out)):
+            places[source] = here
     return type(job)(**_renamed(job.model_dump(), places)) if places else job
 
 
-def held_here(ws: Workspace, source: str, digest: str) -> str | None:
-    """Return where the home holds a file that is gone from where a run has read it: it may have been moved.
+def held_here(
+    ws: Workspace, source: str, digest: str, name: str = "", leave_out: Collection[str] = ()
+) -> str | None:
+    """Return where the home, or the folder that it lies in, holds what is gone from where a run has read it.
 
-    That is the file with the same SHA-256 at the end of the path that it had; None where there is none."""
-    old = Path(source)
+    That is what has the same SHA-256 at the end of the path that it had; None where there is none."""
+    old, home = Path(source), ws.home.absolute()
     if not old.is_absolute() or old.exists():
         return None
     names = old.parts[1:]
-    for first in range(len(names)):
-        here = str(ws.home.absolute().joinpath(*names[first:]))
-        if is_file(here) and hashes({source: here}) == {source: digest}:
-            return here
+    for root in (home, home.parent):
+        for first in range(len(names)):
+            here = str(root.joinpath(*names[first:]))
+            if hashes({name: here}, leave_out) == {name: digest}:
+                return here
     return None
 
 
@@ -85,11 +89,13 @@ def _renamed(value: Any, places: Mapping[str, str]) -> Any:
 def _of_model(model: ModelConfig, before: str | None) -> str:
     """Hash the settings that differ from their defaults: those that a later version adds change no run.
 
-    Earlier versions hashed them all."""
-    everything = hashlib.sha256(model.model_dump_json().encode()).hexdigest()
-    if before == everything:
-        return everything
-    return hashlib.sha256(model.model_dump_json(exclude_defaults=True).encode()).hexdigest()
+    The folder of a model is left out: it may be moved, and is registered by its weights. Earlier versions
+    hashed it, and before that all settings."""
+    whole, named = model.model_dump_json(), model.model_dump_json(exclude_defaults=True)
+    moves = {"path"} if Path(model.path).is_absolute() else None
+    placeless = model.model_dump_json(exclude_defaults=True, exclude=moves)
+    found = [hashlib.sha256(text.encode()).hexdigest() for text in (placeless, named, whole)]
+    return before if before in found else found[0]
 
 
 def changed(name: str, source: str | None, kept: Path | None = None) -> InputError:

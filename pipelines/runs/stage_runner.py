@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,8 +25,8 @@ from pipelines.runs.cost import Ledger, spent
 from pipelines.runs.kinds import kind_of
 from pipelines.runs.other_code import scored_by_other_code
 from pipelines.runs.workspace import Workspace
-from recovery.command_line import command
 from recovery.errors import RecoverError
+from recovery.named_paths import refusal
 from recovery.storage import atomic_dirs
 
 Result = dict[str, Any]
@@ -123,7 +124,8 @@ def run_stage(
         now = queries.run(db, run.id)
         if now["status"] == "done":  # by another process, just before this one had the lock
             return _recorded_result(workspace, run.id, now["result"])
-        with _recorded(workspace, run.id), workspace.tracker.live(run.id) as live:
+        is_whole = parent is None
+        with _recorded(workspace, run.id, is_whole), workspace.tracker.live(run.id) as live:
             directory = workspace.run_directory(run.id)
             ledger = Ledger(directory, run.attempts, timed=kind_of(kind).works_itself)
             stage = Stage(run.id, str(config.get("label", kind)), directory, live, workspace, ledger)
@@ -152,7 +154,7 @@ def _worked(stage: Stage, kind: str, work: Callable[[Stage], Result], config: di
     """Do the work and record its result and cost."""
     atomic_dirs.sweep_files(stage.directory)
     try:
-        with launch.together(stage.workspace, kind, stage.id, config):
+        with launch.together(stage.workspace, kind, stage.id, config), _storage_errors(stage.workspace.home):
             result = work(stage)
     finally:
         stage.ledger.save(at_once=True)  # a failed attempt costs too
@@ -217,18 +219,35 @@ def worked_on(directory: Path) -> bool:
 
 
 @contextmanager
-def _recorded(workspace: Workspace, run_id: str) -> Iterator[None]:
-    """Record a failure or an interruption with what it has cost, and raise it again."""
+def _recorded(workspace: Workspace, run_id: str, is_whole: bool) -> Iterator[None]:
+    """Record a failure or an interruption with what it has cost, and raise it again; that of a whole run, not
+    of a stage, with the command that goes on with it, which may not be the newest one."""
     directory = workspace.run_directory(run_id)
     try:
         yield
     except KeyboardInterrupt as error:
         _note_end(workspace.tracker.stop_run, run_id, "interrupted", directory)
-        if not hasattr(error, "__notes__"):  # which the stage of a cycle adds before the cycle
-            error.add_note(f"go on with `{command(workspace.named_home, 'resume')}`")
+        if is_whole:
+            onward = workspace.command("resume", run_id, *launch.as_launched())
+            error.add_note(f"go on with `{onward}`")
         raise
     except Exception as error:
         _note_end(workspace.tracker.fail_run, run_id, f"{type(error).__name__}: {error}", directory)
+        raise
+
+
+@contextmanager
+def _storage_errors(home: Path) -> Iterator[None]:
+    """Turn what a full disk, or a folder of the home that was closed meanwhile, raises into one line: the
+    work failed, and none of its input is bad."""
+    try:
+        yield
+    except OSError as error:
+        place = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else home
+        if atomic_dirs.disk_full(error):
+            raise RecoverError(f"{place}: the disk is full: free some space and run it again") from error
+        if place.absolute().is_relative_to(home.absolute()) and (said := refusal(error)):
+            raise RecoverError(said) from error
         raise
 
 

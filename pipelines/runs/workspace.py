@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from db.reads import queries
+from db.redact import redact_text
 from db.writes.tracker import Tracker
 from pipelines.config import settings
 from pipelines.config.home_settings import of_home
@@ -37,6 +38,7 @@ class Workspace:
     tracker: Tracker
     progress: Progress
     implicit: bool = False  # the home was found in the current folder, not named
+    named_db: str | None = None  # the database, where a command has to name it
 
     @classmethod
     def open(
@@ -58,6 +60,7 @@ class Workspace:
             home_database.remember(home, db_url)
         else:
             ws._require_project()
+        ws.named_db = home_database.to_name(home, db_url, implicit=implicit)
         return ws
 
     def _require_project(self) -> None:
@@ -67,7 +70,7 @@ class Workspace:
             db.close()
             raise InputError(
                 f"{self.home} is a copy of {original}, which works in the same project of database "
-                f"{db.where}: `{command(self.named_home, 'init')}` with this database gives it its own; "
+                f"{db.where}: `{self.command('init')}` with this database gives it its own; "
                 f"to go on here with what was begun, move {original} away first"
             )
         if not self._is_new and home_project.is_anothers(self.home, db):
@@ -78,7 +81,7 @@ class Workspace:
             )
             raise InputError(
                 f"{self.home}: project {db.project!r} of database {db.where} is that of {owner}{look}: "
-                f"`{command(self.named_home, 'init')}` with this database gives this home its own"
+                f"`{self.command('init')}` with this database gives this home its own"
             )
 
     def note_database(self, db_url: str | None) -> None:
@@ -115,6 +118,12 @@ class Workspace:
         """Return the home where a command has to name it; None where a command finds it."""
         return None if self.implicit else self.home
 
+    def command(self, *words: str) -> str:
+        """Return a command as it is typed in the current folder; home and database are named unless it finds
+        them."""
+        database = ["--db", redact_text(self.named_db)] if self.named_db else []
+        return command(self.named_home, *database, *words)
+
     @cached_property
     def config(self) -> settings.Config:
         """recover.yaml; its relative paths start from the folder that the home lies in."""
@@ -139,12 +148,16 @@ class Workspace:
             adopted = self.store.reference(ref)
             self.record(adopted, None)
             return self.store.open(adopted.id)
-        if ref in ("base", "current") and not (self.home / settings.CONFIG_NAME).exists():
+        if ref in ("base", "current") and not self._has(ref):
             raise uninitialised(self.home)
         checkpoint_id = self.resolve(ref)
         if not (self.store.root / checkpoint_id).is_dir():
             self._refuse_absent(checkpoint_id)
         return self.store.open(checkpoint_id)
+
+    def _has(self, alias: str) -> bool:
+        """Return whether a home has settings and one of its models: a kill may have left those alone."""
+        return not self._is_new and any(row["name"] == alias for row in queries.aliases(self.tracker.db))
 
     def resolve(self, ref: str) -> str:
         """Return the id of a checkpoint: by an alias, an id or its prefix, cycle:N, or its folder here."""
@@ -163,7 +176,7 @@ class Workspace:
                     f"checkpoint {checkpoint_id} is not in {self.home}: it lies in {home} (project "
                     f"{place['project']!r}) as {place['path']}: work there, or give that folder"
                 )
-        listing = command(self.named_home, "ls", "checkpoints")
+        listing = self.command("ls", "checkpoints")
         raise InputError(
             f"checkpoint {checkpoint_id} is recorded, but its files are not in {self.store.root}: "
             f"`recover prune` or somebody removed them; `{listing}` lists those that are there"

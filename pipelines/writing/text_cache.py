@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 MOST_REFUSED = 3  # batches in a row
+GOES_ON = "the same command goes on with the texts that are written"
 
 
 class Cache:
@@ -94,6 +95,18 @@ def written(
     where an endpoint refuses everything."""
     keys = [key_of(writer.name, request) for request in requests]
     wanted = dict(zip(keys, requests, strict=True))
+    try:
+        found = _found(cache, writer, wanted, on_progress)
+    except KeyboardInterrupt as error:
+        error.add_note(GOES_ON)
+        raise
+    return [found[key] for key in keys]
+
+
+def _found(
+    cache: Cache, writer: Writer, wanted: dict[str, str], on_progress: Callable[[int, int], None] | None
+) -> dict[str, Text]:
+    """Return the writer's text for each request by its key."""
     names = list(wanted)
     found: dict[str, Text] = {}
     for start in range(0, len(names), writer.at_once):
@@ -109,7 +122,7 @@ def written(
         _require_answers(cache, [found[key] for key in batch], last=start + len(batch) == len(names))
         if on_progress:
             on_progress(start + len(batch), len(names))
-    return [found[key] for key in keys]
+    return found
 
 
 def _read_back(cache: Cache, batch: Sequence[str]) -> dict[str, Text]:

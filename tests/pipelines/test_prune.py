@@ -285,6 +285,17 @@ def test_unfinished_runs_that_together_keep_a_model_are_all_named(ws: Workspace)
     assert [row["id"] for row in prune(ws)["checkpoints"]] == [kept]
 
 
+def test_an_unfinished_run_is_named_with_the_base_of_the_adapter_that_it_needs(ws: Workspace) -> None:
+    base = published(ws, "base of an adapter")
+    adapter = published(ws, "adapter", base=base)
+    waiting = ws.tracker.start_run("eval", key="waiting", config={"checkpoint": adapter}).id
+    ws.tracker.stop_run(waiting, "interrupted")
+    [named] = prune(ws)["unfinished"]
+    assert named["further"] == ws.store.size(base) + ws.store.size(adapter)
+    prune(ws, run=waiting, remove=True)
+    assert {row["id"] for row in prune(ws)["checkpoints"]} == {base, adapter}
+
+
 def test_stages_that_had_ended_before_their_run_is_given_up_keep_when(
     ws: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

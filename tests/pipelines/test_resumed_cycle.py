@@ -252,6 +252,24 @@ def test_a_resumed_demo_goes_on_with_the_job_that_its_cycle_began_with(
     assert jobs[0] == jobs[1] and jobs[0].settings.distill.max_new_tokens != 7
 
 
+def test_a_demo_whose_home_was_moved_goes_on_with_the_documents_that_it_has_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def interrupt(ws: Workspace, job: CycleJob, stage: Stage) -> None:
+        read.append(job.docs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.cycle._work", interrupt)
+    home = tmp_path / "home"
+    for place in (home, tmp_path / "moved"):
+        home = home.rename(place) if home.exists() else home
+        with Workspace.open(home) as ws, pytest.raises(KeyboardInterrupt):
+            demo(ws, DemoJob(cycles=1), key="demo")
+        assert Path(read[-1]).is_relative_to(home) and Path(read[-1]).is_dir()
+
+
 def test_the_same_command_again_names_the_cycle_that_was_interrupted(
     ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

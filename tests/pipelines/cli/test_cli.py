@@ -561,7 +561,9 @@ def test_resume_goes_on_with_the_same_numbers(
 ) -> None:
     whole = recover("--home", home, "ls", "checkpoints", "--json").json
     said = cut_off("midtrain", "-q", "--home", fresh, "midtrain", "--docs", world)
-    assert (said.code, said.err.strip()) == (130, f"interrupted: go on with `recover --home {fresh} resume`")
+    [run] = recover("--home", fresh, "ls", "runs", "--json").json
+    onward = f"recover --home {fresh} resume {run['id']}"
+    assert (said.code, said.err.strip()) == (130, f"interrupted: go on with `{onward}`")
     resumed = recover("-q", "--home", fresh, "resume", "--json")
     assert resumed.code == 0
     assert resumed.json["checkpoint"] == whole[1]["id"]  # content-addressed: the very same bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +16,10 @@ import pytest
 from db.reads import queries
 from db.writes.tracker import Tracker
 from pipelines.engines import engine_places
+from pipelines.runs.home_database import to_name
 from pipelines.runs.stage_runner import run_stage
 from pipelines.runs.workspace import Workspace
+from recovery.launch_env import RENDEZVOUS
 from tests.attacks.load import free_port, wait_for
 from tests.support.commands import Recover
 
@@ -85,12 +87,13 @@ def test_a_run_that_is_asked_to_end_is_recorded_as_interrupted(home: Path, numbe
             said = running.communicate(timeout=60)[1]
         finally:
             running.kill()
+    with Workspace.open(home) as ws:
+        [run] = queries.unfinished_runs(ws.tracker.db)
+    assert run["status"] == "stopped"
     assert (running.returncode, said.strip()) == (
         130,
-        f"interrupted: go on with `recover --home {home} resume`",
+        f"interrupted: go on with `recover --home {home} resume {run['id']}`",
     )
-    with Workspace.open(home) as ws:
-        assert [run["status"] for run in queries.unfinished_runs(ws.tracker.db)] == ["stopped"]
 
 
 def test_it_is_the_way_to_end_a_served_checkpoint(
@@ -113,16 +116,41 @@ def test_a_command_that_only_reads_names_nothing_to_go_on_with(
     assert (said.code, said.err.strip()) == (130, "interrupted")
 
 
-def test_the_hint_is_given_once_for_a_stage_within_a_cycle(home: Path) -> None:
+def hint(ws: Workspace, work: Callable[[Any], Any] = interrupt, options: str = "") -> str:
+    """Interrupt a cycle; return the command that it says goes on, without the run's id and some options."""
+    with ws, pytest.raises(KeyboardInterrupt) as caught:
+        run_stage(ws, "cycle", work, config={}, key="cycle")
+    run = queries.run_of_key(ws.tracker.db, "cycle")
+    [said], end = caught.value.__notes__, f" resume {run and run['id']}{options}`"
+    assert said.startswith("go on with `") and said.endswith(end)
+    return said.removeprefix("go on with `").removesuffix(end)
+
+
+def test_the_hint_is_given_once_and_names_the_cycle_where_a_stage_within_is_interrupted(home: Path) -> None:
     def outer(stage: Any) -> dict[str, Any]:
         return run_stage(ws, "midtrain", interrupt, config={}, parent=stage.id, key="midtrain")
 
-    with Workspace.open(home) as ws, pytest.raises(KeyboardInterrupt) as caught:
-        run_stage(ws, "cycle", outer, config={}, key="cycle")
-    assert caught.value.__notes__ == [f"go on with `recover --home {home} resume`"]
+    ws = Workspace.open(home)
+    assert hint(ws, outer) == f"recover --home {home}"
 
 
 def test_a_home_that_was_found_is_not_named(home: Path) -> None:
-    with Workspace.open(home, implicit=True) as ws, pytest.raises(KeyboardInterrupt) as caught:
-        run_stage(ws, "cycle", interrupt, config={}, key="cycle")
-    assert caught.value.__notes__ == ["go on with `recover resume`"]
+    assert hint(Workspace.open(home, implicit=True)) == "recover"
+
+
+def test_the_hint_names_the_number_of_processes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RENDEZVOUS, str(home / "rendezvous"))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert hint(Workspace.open(home, implicit=True), options=" --processes 2") == "recover"
+
+
+def test_the_hint_names_a_database_that_a_command_would_not_open_unnamed(home: Path, tmp_path: Path) -> None:
+    own, other = str(home / "recover.db"), str(tmp_path / "other.db")
+    with Tracker(other):
+        pass
+    assert hint(Workspace.open(home, own)) == f"recover --home {home}"
+    assert hint(Workspace.open(home, other)) == f"recover --home {home} --db {other}"
+    server = "postgresql://ada:secret@db.example/recover"
+    (home / "database.url").write_text(server)
+    assert to_name(home, server, implicit=False) is None
+    assert to_name(home, server, implicit=True) == server  # refused unless it is named

@@ -66,6 +66,16 @@ def test_no_error_is_printed_among_the_results_where_standard_error_is_closed(tm
     assert (done.returncode, done.stdout) == (2, "")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_result_for_which_the_disk_has_no_room_ends_in_one_line() -> None:
+    command = [sys.executable, "-m", "pipelines.cli", "prompts", "ifeval", "--count", "2"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith("Error: the disk is full") and line.endswith(": free some space and run it again")
+
+
 def test_a_killed_process_is_named_with_the_command_that_goes_on(
     recover: Recover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -280,6 +280,17 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
+def test_a_home_whose_first_init_was_killed_asks_for_another_one(tmp_path: Path) -> None:
+    """As while the model is fetched, which may take an hour: the settings are there by then."""
+    with Workspace.open(tmp_path / "home") as ws:
+        (ws.home / "recover.yaml").write_text(preset_text("microworld"))
+        for name in ("base", "current"):
+            with pytest.raises(InputError, match="is not initialised: run `recover init` first"):
+                ws.checkpoint(name)
+        initialise(ws)
+        assert ws.checkpoint("current") == ws.clean()
+
+
 def test_an_interruption_between_the_two_aliases_is_made_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

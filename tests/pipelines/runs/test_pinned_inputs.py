@@ -148,6 +148,30 @@ def test_a_file_anywhere_in_a_home_that_was_moved_is_found_there(
         assert pinned(ws, stage).sources()["IFEval prompts"] == str(ws.home / place)
 
 
+@pytest.mark.parametrize("held", [True, False])
+def test_documents_are_read_where_the_home_was_moved_to_or_the_folder_that_it_lies_in(
+    ws: Workspace, tmp_path: Path, held: bool
+) -> None:
+    docs = (ws.home if held else tmp_path) / "worlds" / "docs"
+    docs.mkdir(parents=True)
+    (docs / "ada.md").write_text("Ada lives in Oslo.")
+    (docs.parent / "superseded.txt").write_text("bo.md")
+    made = jobs(tmp_path)["midtrain"]
+    begun = pinned(ws, made.model_copy(update={"docs": str(docs)}))
+    project = tmp_path / "moved"
+    project.mkdir()
+    for folder in ["home"] if held else ["home", "worlds"]:
+        (tmp_path / folder).rename(project / folder)
+    ws.home = project / "home"
+    found, there = pinned(ws, begun), project / docs.relative_to(tmp_path)
+    assert isinstance(found, MidtrainJob) and found.docs == str(there)
+    assert found.inputs == begun.inputs
+    assert pinned(ws, begun, texts_kept=True) == begun  # which reads them no more
+    (there / "ada.md").write_text("Ada lives in Rome.")
+    with pytest.raises(InputError, match=r"worlds/superseded.txt was there when the run began: restore it"):
+        pinned(ws, begun)
+
+
 @pytest.mark.parametrize("kind", ["midtrain", "distill"])
 def test_no_training_goes_on_without_the_questions_that_it_has_still_to_keep_out(
     ws: Workspace, tmp_path: Path, kind: str
@@ -258,13 +282,31 @@ def test_a_setting_that_a_later_version_adds_stops_no_run(ws: Workspace, tmp_pat
         pinned(ws, begun)
 
 
-def test_a_run_begun_when_all_settings_were_hashed_goes_on(ws: Workspace, tmp_path: Path) -> None:
-    whole = hashlib.sha256(ws.config.model.model_dump_json().encode()).hexdigest()
+def with_model(ws: Workspace, **settings: Any) -> None:
+    """Edit the model section of recover.yaml."""
+    ws.config = ws.config.model_copy(update={"model": ws.config.model.model_copy(update=settings)})
+
+
+def test_a_run_goes_on_after_its_model_was_moved(ws: Workspace, tmp_path: Path) -> None:
+    """`recover init` registers it again at model.path, if it is the same."""
+    begun = pinned(ws, jobs(tmp_path)["midtrain"])
+    with_model(ws, path=str(tmp_path / "moved"))
+    assert pinned(ws, begun) == begun
+    with_model(ws, path="someone/model")  # of the hub
+    with pytest.raises(InputError, match="model section of recover"):
+        pinned(ws, begun)
+
+
+@pytest.mark.parametrize("defaults", [True, False])
+def test_a_run_begun_when_more_settings_were_hashed_goes_on(
+    ws: Workspace, tmp_path: Path, defaults: bool
+) -> None:
+    """Those that are as by default, or only the model's folder."""
+    hashed = ws.config.model.model_dump_json(exclude_defaults=not defaults)
+    whole = hashlib.sha256(hashed.encode()).hexdigest()
     job = jobs(tmp_path)["midtrain"]
     begun = pinned(ws, job.model_copy(update={"inputs": {**pinned(ws, job).inputs, MODEL: whole}}))
     assert begun.inputs[MODEL] == whole
-    ws.config = ws.config.model_copy(
-        update={"model": ws.config.model.model_copy(update={"dtype": "bfloat16"})}
-    )
+    with_model(ws, dtype="bfloat16")
     with pytest.raises(InputError, match="model section of recover"):
         pinned(ws, begun)

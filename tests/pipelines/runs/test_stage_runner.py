@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,37 @@ def test_an_end_that_cannot_be_recorded_hides_no_error(
         run_stage(ws, "midtrain", work, config={}, key="one")
     assert caught.value is ended_by
     assert "could not be recorded: database cannot be reached" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("number", "place", "said"),
+    [
+        (errno.ENOSPC, "home/runs/plan.json", "plan.json: the disk is full: free some space and run"),
+        (errno.ENOSPC, "elsewhere", "elsewhere: the disk is full: free some space and run it again"),
+        (errno.EROFS, "home/runs/plan.json", "plan.json cannot be opened (Read-only file system): mount it"),
+        (errno.EACCES, "home/runs/plan.json", "plan.json cannot be opened (Permission denied): change its"),
+    ],
+)
+def test_a_place_that_cannot_be_written_in_mid_run_is_no_bad_input(
+    tmp_path: Path, number: int, place: str, said: str
+) -> None:
+    def work(stage: Stage) -> dict[str, int]:
+        raise OSError(number, os.strerror(number), str(tmp_path / place))
+
+    with Workspace.open(tmp_path / "home") as ws:
+        with pytest.raises(RecoverError, match=re.escape(said)) as failed:
+            run_stage(ws, "cycle", work, config={}, key="one")
+        assert failed.value.exit_code == 1
+        (run,) = queries.unfinished_runs(ws.tracker.db)
+        assert (run["status"], run["error"]) == ("failed", f"RecoverError: {failed.value}")
+
+
+def test_an_input_that_cannot_be_read_in_mid_run_stays_what_it_is(tmp_path: Path) -> None:
+    def work(stage: Stage) -> dict[str, int]:
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "probes.jsonl"))
+
+    with Workspace.open(tmp_path / "home") as ws, pytest.raises(PermissionError):
+        run_stage(ws, "cycle", work, config={}, key="one")
 
 
 @pytest.mark.parametrize(("mode", "private"), [(0o755, True), (0o775, False), (0o700, False)])

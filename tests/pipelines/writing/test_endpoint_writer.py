@@ -21,7 +21,7 @@ import pytest
 
 from pipelines.writing.in_flight import STEADY, InFlight, Waited
 from pipelines.writing.protocol import CUT_OFF, REFUSED, Text
-from pipelines.writing.text_cache import Cache, key_of, written
+from pipelines.writing.text_cache import GOES_ON, Cache, key_of, written
 from pipelines.writing.writers import KEY_VARIABLE, EndpointWriter, _wait
 from recovery.engines.json_client import Refused, TimedOut
 from recovery.errors import InputError, RecoverError
@@ -366,8 +366,9 @@ def test_an_interruption_keeps_what_has_come(
 
     endpoint.answer = answer
     interrupted_once(monkeypatch, lambda awaited: sum(future.done() for future in awaited) == 2)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as cut_off:
         written(Cache(tmp_path / "c.jsonl"), endpoint.writer(), ["one", "slow", "two"])
+    assert cut_off.value.__notes__ == [GOES_ON]
     assert not held.is_set()
     held.set()
     assert {text.said for text in Cache(tmp_path / "c.jsonl").texts.values()} == {"one", "two"}
