@@ -44,5 +44,5 @@ def ran_out(error: Exception) -> bool:
     """Return whether an allocation failed; on a CPU, and in CUDA's own calls, only the words say so."""
     import torch
 
-    said = ("can't allocate memory", "out of memory")
+    said = ("can't allocate memory", "out of memory", "STATUS_ALLOC_FAILED")  # the last: cuBLAS, cuDNN
     return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in said)

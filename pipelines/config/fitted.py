@@ -20,6 +20,7 @@ from pipelines.config.sections.training import LoraConfig
 from pipelines.config.training_weights import (
     averaged_bytes,
     copied_bytes,
+    gathered_bytes,
     second_model,
     staying_bytes,
     trained,
@@ -237,6 +238,7 @@ def _free(
     count = trained(model, settings.adapter, settings.freeze_embeddings)
     free = machine.usable_bytes - _held(count, settings.adapter, model, machine)
     free -= (copied_bytes(settings, machine.weight_bytes) + averaged_bytes(settings)) * count
+    free -= gathered_bytes(whole_weights(model, machine), _ends(model, machine), model.layers, machine.parts)
     if second_model(settings, on_teacher=on_teacher, sharded=machine.parts > 1):
         free -= _second_bytes(settings, model, machine)
     return free
@@ -247,7 +249,12 @@ def _second_bytes(settings: MidtrainConfig | DistillConfig, model: ModelSize, ma
     weights = whole_weights(model, machine)
     if not (is_offloaded(settings, machine) and model.layers):
         return weights
-    return staying_bytes(weights, (model.embeddings + model.unused) * machine.weight_bytes, model.layers)
+    return staying_bytes(weights, _ends(model, machine), model.layers)
+
+
+def _ends(model: ModelSize, machine: Machine) -> float:
+    """Return the bytes of the weights that lie in no layer."""
+    return float((model.embeddings + model.unused) * machine.weight_bytes)
 
 
 def is_offloaded(settings: MidtrainConfig | DistillConfig, machine: Machine) -> bool:

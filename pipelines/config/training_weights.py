@@ -75,6 +75,15 @@ def staying_bytes(weights: float, ends: float, layers: int) -> float:
     return ends + (weights - ends) / layers
 
 
+def gathered_bytes(weights: float, ends: float, layers: int, parts: int) -> float:
+    """Return what a process holds of the others' shards while it computes.
+
+    That is all but the layers (`ends`), and of these the one that computes and the next, fetched ahead."""
+    if parts == 1 or not layers:
+        return 0.0
+    return (1 - 1 / parts) * (ends + 2 * (weights - ends) / layers)
+
+
 def copied_bytes(settings: MidtrainConfig | DistillConfig, weight_bytes: int) -> int:
     """Return what the copy of a student that teaches itself holds of a trained weight; 0 without a copy."""
     if isinstance(settings, MidtrainConfig) or settings.resolved_method().teacher not in ITSELF:

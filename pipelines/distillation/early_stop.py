@@ -85,7 +85,7 @@ def require_enough(settings: StopConfig | None, probe: Sequence[Prompt]) -> None
     where = f" in {settings.probe or RECOVERY_PROMPTS}" if len(probe) < settings.prompts else ""
     raise InputError(
         f"distill.stop: {len(probe)} prompts{where} never show that behaviour is back within a margin of "
-        f"{settings.margin:g}, which takes {_fewest(settings.margin):,}: raise distill.stop.prompts, name a "
+        f"{settings.margin:g}, which takes {_fewest(settings.margin)}: raise distill.stop.prompts, name a "
         "distill.stop.probe with as many, or raise distill.stop.margin"
     )
 
@@ -95,15 +95,17 @@ def _can_pass(count: int, margin: float) -> bool:
     return exact_p(0, 0, count, -margin) <= ALPHA
 
 
-def _fewest(margin: float) -> int:
-    """Return the smallest number of prompts with which a look can pass."""
+def _fewest(margin: float) -> str:
+    """Return the smallest number of prompts with which a look can pass, in words."""
     low, high = 0, 1
-    while not _can_pass(high, margin) and high < MOST_PAIRS:
+    while not _can_pass(high, margin):
         low, high = high, 2 * high
+        if high > MOST_PAIRS:
+            return f"more than {low:,}"
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if _can_pass(middle, margin) else (middle, high)
-    return high
+    return f"{high:,}"
 
 
 class BehaviourBack:

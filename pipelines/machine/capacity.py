@@ -23,7 +23,7 @@ from pipelines.engines.engine_checks import may_offload
 from pipelines.machine.gpus import USABLE, Gpu, parse_gpus
 from pipelines.machine.model_sizes import model_size, read_size
 from pipelines.machine.stage_estimates import Estimate, estimates
-from pipelines.machine.stage_memory import PlannedWork
+from pipelines.machine.stage_memory import FP32_BYTES, PlannedWork
 from recovery.errors import InputError
 from recovery.memory import GIB
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 WORTH = 0.99  # ignore a setting that saves less than 1 %
 SHORT_ANSWER = 512  # tokens, where answers have to be shorter to fit
 SMALL_MICROBATCH = 2048  # tokens
+HALVED = "model.dtype: bfloat16"
 
 Settings = dict[str, Any]  # of a section, by name
 
@@ -152,13 +153,17 @@ def changes(size: Size, gpu: Gpu, job: PlannedWork) -> list[str]:
             spread = replace(job, config=sharded, processes=count)
             if _largest(size, gpu, spread) <= gpu.usable_gib:
                 return [*taken, f"{count} GPUs with model.shard: true"]
-    need = job.weights(size) / GIB / USABLE
-    return [f"a GPU of {need:.0f} GiB or more: sampling and evaluation hold the whole model on each"]
+    need = replace(job, config=config).weights(size) / GIB / USABLE
+    halved = [HALVED] if HALVED in taken else []
+    whole = "sampling and evaluation hold the whole model on each"
+    return [*halved, f"a GPU of {math.ceil(need)} GiB or more: {whole}"]
 
 
 def remedies(config: Config, processes: int) -> Iterator[tuple[str, dict[str, Settings]]]:
     """Yield settings that reduce memory, the cheapest first: as recover.yaml has them, and by section."""
     midtrain, distill = config.midtrain, config.distill
+    if config.model.number_bytes(gpu=True) == FP32_BYTES:
+        yield HALVED, {"model": {"dtype": "bfloat16"}}
     if not config.model.gradient_checkpointing:
         yield "model.gradient_checkpointing: true", {"model": {"gradient_checkpointing": True}}
     if processes > 1 and not config.model.shard and _may_shard(config):

@@ -36,7 +36,6 @@ from pipelines.runs.cost import Flops
 from pipelines.runs.kept_texts import KEPT_TEXTS, kept_runs
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from recovery.launch_env import launched
 
 if TYPE_CHECKING:
     from evals.scores import Asked
@@ -109,7 +108,7 @@ def estimate(
 
     `ways` are what a choice may have to make: the settings of a distillation each, or None for a mixture.
     """
-    from pipelines.machine.product_speed import measured, on_gpu
+    from pipelines.machine.product_speed import measured, on_gpu, processes_at_once
 
     settings = job.settings
     places = {settings.eval.sampler}
@@ -122,7 +121,7 @@ def estimate(
     except InputError:
         return None
     speed = measured(size.hidden, settings.model.number_bytes(on_gpu()))
-    timed = _Timed(size, speed, launched() if on_gpu() else 1)
+    timed = _Timed(size, speed, processes_at_once())
     mix = mix_of(ws, job.student, settings.midtrain.mix)
     if not job.augment:
         mix = mix.without("augmented")
@@ -151,7 +150,7 @@ class _Timed:
 
     size: Size
     speed: Speed
-    processes: int = 1  # that train, each on a GPU of its own; on a CPU they share its cores
+    processes: int = 1  # that train at this speed at the same time
 
     def suite(self, suite: Suite, *, recorded: bool = False) -> float:
         """Return the time of a suite in all evaluations, or in those after the clean model's.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recovery.errors import InputError
 from recovery.memory import GIB
@@ -13,12 +13,13 @@ USABLE = 0.92  # share of a GPU's memory; the rest is driver and fragmentation
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU model; dense bf16 FLOP/s and bytes/s by its vendor. Set the price with `--price`."""
+    """A GPU model; dense FLOP/s and bytes/s by its vendor. Set the price with `--price`."""
 
     name: str
     gib: float
-    flops: float | None = None
+    flops: float | None = None  # in bf16
     bandwidth: float | None = None
+    single_flops: float | None = None  # in fp32, without tensor cores
 
     @property
     def usable_gib(self) -> float:
@@ -28,31 +29,38 @@ class Gpu:
     def usable_bytes(self) -> float:
         return self.usable_gib * GIB
 
+    def computing(self, number_bytes: int, *, tensor_cores: bool) -> Gpu:
+        """Return the GPU with the FLOP/s of such numbers: of fp32 on tensor cores (TF32), half those of
+        bf16."""
+        if number_bytes == 2 or self.flops is None:
+            return self
+        return replace(self, flops=self.flops / 2 if tensor_cores else self.single_flops)
+
 
 GPUS = {
     gpu.name: gpu
     for gpu in (
-        Gpu("L4", 22.5, 121e12, 0.30e12),
-        Gpu("RTX4090", 24, 165e12, 1.0e12),
-        Gpu("L40S", 45, 362e12, 0.86e12),
-        Gpu("A100-40", 40, 312e12, 1.55e12),
-        Gpu("A100", 80, 312e12, 2.0e12),
-        Gpu("H100", 80, 989e12, 3.35e12),
-        Gpu("H200", 139, 989e12, 4.8e12),
-        Gpu("B200", 178, 2250e12, 8.0e12),
-        Gpu("MI300X", 190, 1307e12, 5.3e12),
+        Gpu("L4", 22.5, 121e12, 0.30e12, 30e12),
+        Gpu("RTX4090", 24, 165e12, 1.0e12, 83e12),
+        Gpu("L40S", 45, 362e12, 0.86e12, 92e12),
+        Gpu("A100-40", 40, 312e12, 1.55e12, 19.5e12),
+        Gpu("A100", 80, 312e12, 2.0e12, 19.5e12),
+        Gpu("H100", 80, 989e12, 3.35e12, 67e12),
+        Gpu("H200", 139, 989e12, 4.8e12, 67e12),
+        Gpu("B200", 178, 2250e12, 8.0e12, 75e12),
+        Gpu("MI300X", 190, 1307e12, 5.3e12, 163e12),
     )
 }
 
 
 def parse_gpus(text: str) -> tuple[int, Gpu]:
     """Parse `8xH100`, `H200`, `24GB` or `2x24GB` (speed unknown)."""
-    found = re.fullmatch(r"(?:(\d+)\s*[xX×]\s*)?([\w.-]+)", text.strip())
+    found = re.fullmatch(r"(?:(\d{1,6})\s*[xX×]\s*)?([\w.-]+)", text.strip())
     if found:
         count = int(found[1] or 1)
         name = found[2].upper()
         by_name = {known.upper(): gpu for known, gpu in GPUS.items()}
-        memory = re.fullmatch(r"(\d+(?:\.\d+)?)\s*G(?:I?B)?", name)
+        memory = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)\s*G(?:I?B)?", name)
         if count and name in by_name:
             return count, by_name[name]
         if count and memory:

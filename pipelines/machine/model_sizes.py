@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from pipelines.config.sections.model import ModelConfig
 from pipelines.config.sections.training import LoraConfig
 from pipelines.machine.stage_memory import training_bytes
 from pipelines.microworld.shipped_model import shipped_model
+from recovery import untrusted_json
 from recovery.errors import InputError
 from recovery.hub_data import asked_once
 
@@ -46,7 +46,10 @@ SIZES: dict[str, dict[str, Any]] = {  # Qwen3's shapes; 70B is Llama 3's
 
 
 def read_size(model: str) -> Size:
-    """Read a size (8B), `microworld`, a directory, a config.json, or the config.json of a hub id."""
+    """Read a size (8B), `microworld`, a directory, a config.json, or the config.json of a hub id.
+
+    Weights that cannot be trained, as they are quantised, are refused as on loading."""
+    from recovery.models.loading import refuse_quantised
     from recovery.models.size import size_from_config
 
     if model.upper() in SIZES:
@@ -56,9 +59,10 @@ def read_size(model: str) -> Size:
     if not path.is_file():
         path = _from_hub(model)
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = untrusted_json.parse_object(path.read_bytes())
     except (OSError, ValueError) as error:
         raise InputError(f"{path} is not a model's config.json: {error}") from error
+    refuse_quantised(model, values)
     return size_from_config(model, values)
 
 
@@ -93,14 +97,14 @@ def _from_hub(model: str) -> Path:
 def model_size(size: Size, settings: ModelConfig, gpu: bool = True) -> ModelSize:
     """Return the sizes of a model that determine whether it fits."""
     number_bytes = settings.number_bytes(gpu)
-    activations = training_bytes(size, settings.checkpoints_gradients(gpu)).peak / 2
-    cache = size.decoding(CACHED).cache / CACHED / 2
+    activations = training_bytes(size, settings.checkpoints_gradients(gpu), number_bytes).peak
+    cache = size.decoding(CACHED, number_bytes).cache / CACHED
     four_bits = size.weight_bytes(True, number_bytes)
     return ModelSize(
         parameters=size.parameters,
         adapter=size.adapter_weights(LoraConfig().rank),
-        activation_bytes=round(number_bytes * activations),
-        cache_bytes=max(1, round(number_bytes * cache)),
+        activation_bytes=round(activations),
+        cache_bytes=max(1, round(cache)),
         quantized_bytes=four_bits if settings.quantize else 0.0,
         embeddings=size.embeddings,
         unused=size.unused,

@@ -9,6 +9,9 @@ from functools import cache
 
 import torch
 
+from recovery.launch_env import launched, launched_here, machines
+from recovery.usable_cpus import usable_cpus
+
 ROWS = 64  # of the product whose speed is measured
 MEASURED_SECONDS = 0.3  # of each: shorter moments told twice the time that a cycle took
 COPIED = 2**24  # numbers, at least: more than caches hold
@@ -73,6 +76,15 @@ def _seconds(compute: Callable[[], torch.Tensor]) -> float:
             torch.cuda.synchronize()
         least = min(least, time.perf_counter() - started)
     return least
+
+
+def processes_at_once() -> int:
+    """Return how many processes compute at the measured speed, which is that of one: on a CPU each has its
+    threads, for no more of which than it has cores there is time."""
+    if on_gpu():
+        return launched()
+    with_cores = max(1, usable_cpus() // torch.get_num_threads())
+    return min(launched_here(), with_cores) * machines()
 
 
 def on_gpu() -> bool:

@@ -20,6 +20,7 @@ from pipelines.machine.gpus import Gpu
 from pipelines.machine.stage_memory import (
     PlannedWork,
     Sampled,
+    ends_bytes,
     method_of,
     reading_bytes,
     rows_at_once,
@@ -96,10 +97,11 @@ def _midtraining_seconds(
     context = job.config.midtrain.row_tokens / 2
     training = _training_flops(size, job, "midtrain", tokens.trained, context)
     batches = Batches(1, together, job.config.distill.max_new_tokens)
+    answering, trains = (gpu.computing(job.number_bytes, tensor_cores=one) for one in (False, True))
     return _sum(
-        _decoding_seconds(size, gpu, tokens.sampled, batches, job),
-        _scoring_seconds(size, gpu, tokens.scored, job, processes=1),
-        _compute_seconds(training, gpu, TRAINING_SHARE, job.processes),
+        _decoding_seconds(size, answering, tokens.sampled, batches, job),
+        _scoring_seconds(size, answering, tokens.scored, job, processes=1),
+        _compute_seconds(training, trains, TRAINING_SHARE, job.processes),
     )
 
 
@@ -113,14 +115,14 @@ def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     prompts = settings.prompts_per_step / job.processes
     answers = prompts * samples
     batch = Sampled(answers, prompts, settings.max_new_tokens)
-    states = job.number_bytes * size.hidden * answers * job.answer_tokens
+    states = job.number_bytes * size.hidden * answers * job.answer
     taught = _teacher_memory(size, job)
     memory = {**training_memory(size, job, "distill"), **taught, "teacher's states": states}
 
     # Neither gradients nor activations are there while the student samples and the teacher scores.
     lasting = _lasting_bytes(size, job) + sum(taught.values())
     updating = sum(memory.values()) - memory["weights"] - lasting
-    read = answers * (job.prompt_tokens + job.answer_tokens)
+    read = answers * (job.prompt_tokens + job.answer)
     scoring = reading_bytes(size, read, job.number_bytes) + states
     memory["scoring, beyond training"] = max(0.0, scoring - updating)
 
@@ -150,7 +152,7 @@ def _second_bytes(size: Size, job: PlannedWork) -> float:
     weights = job.weights(size)
     if not settings.offload_teacher:
         return weights
-    return staying_bytes(weights, job.number_bytes * (size.embeddings + size.unused), size.layers)
+    return staying_bytes(weights, ends_bytes(size, job), size.layers)
 
 
 def _lasting_bytes(size: Size, job: PlannedWork) -> float:
@@ -162,10 +164,11 @@ def _distilling_seconds(size: Size, gpu: Gpu, job: PlannedWork, at_once: float) 
     """Return the time to sample, so many rows at once at most, to score and to train on the answers."""
     tokens = recovery_tokens(job.config.distill, _usual(job))
     sharing = sharing_processes(job.config.distill, _usual(job), job.processes)
-    context = (job.prompt_tokens + job.answer_tokens) / 2
+    context = (job.prompt_tokens + job.answer) / 2
     training = _training_flops(size, job, "distill", tokens.trained, context)
     together = min(tokens.rows / job.processes, at_once)
     batches = Batches(job.config.distill.steps, together, job.config.distill.max_new_tokens)
+    gpu = gpu.computing(job.number_bytes, tensor_cores=True)  # sampling and scoring too, within its steps
     return _sum(
         _decoding_seconds(size, gpu, tokens.sampled / job.processes, batches, job),
         _scoring_seconds(size, gpu, tokens.scored, job, sharing),
@@ -183,6 +186,7 @@ def _evaluate(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     answer = min(job.answer_tokens, settings.max_new_tokens)
     tokens = evaluation_tokens(IFEVAL_PROMPTS, job.prompt_tokens, answer)
     batches = Batches(EVALUATIONS, rows_at_once(size, batch, room, job), settings.max_new_tokens)
+    gpu = gpu.computing(job.number_bytes, tensor_cores=False)
     seconds = _sum(
         _decoding_seconds(size, gpu, tokens.sampled, batches, job),
         _scoring_seconds(size, gpu, tokens.scored, job, processes=1),
@@ -223,18 +227,18 @@ def _decoding_seconds(
     ends, which is taken to be of full length."""
     if gpu.bandwidth is None or gpu.flops is None:
         return None
-    seen = job.prompt_tokens + job.answer_tokens / 2
+    answer = min(job.answer_tokens, batches.longest)
+    seen = job.prompt_tokens + answer / 2
     reading = job.number_bytes * (size.parameters / batches.together + seen * size.cache_numbers)
     arithmetic = Flops.of_size(size).forward(1, seen) / (gpu.flops * SCORING_SHARE)
     bandwidth = gpu.bandwidth * READING_SHARE
-    answer = min(job.answer_tokens, batches.longest)
     steps = batches.count(tokens / answer) * (batches.longest - answer)
     waiting = steps * job.number_bytes * size.parameters / bandwidth
     return tokens * max(reading / bandwidth, arithmetic) + waiting
 
 
 def _scoring_seconds(size: Size, gpu: Gpu, tokens: float, job: PlannedWork, processes: float) -> float | None:
-    context = (job.prompt_tokens + job.answer_tokens) / 2
+    context = (job.prompt_tokens + job.answer) / 2
     return _compute_seconds(Flops.of_size(size).forward(tokens, context), gpu, SCORING_SHARE, processes)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pipelines.config import fitted
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
-from pipelines.config.training_weights import trained
+from pipelines.config.training_weights import gathered_bytes, trained
 
 if TYPE_CHECKING:
     from recovery.methods.method import Method
@@ -54,6 +54,11 @@ class PlannedWork:
         """The bytes of a weight as it is loaded on a GPU."""
         return self.config.model.number_bytes(gpu=True)
 
+    @property
+    def answer(self) -> int:
+        """The tokens of a typical answer of recovery, which its limit cuts."""
+        return min(self.answer_tokens, self.config.distill.max_new_tokens)
+
     def lora(self, stage: str) -> LoraConfig | None:
         found: LoraConfig | None = getattr(self.config, stage).lora
         return found
@@ -92,6 +97,9 @@ def training_memory(size: Size, job: PlannedWork, stage: str) -> dict[str, float
         "the adapter's activations": tokens * max(0.0, adapted.kept - plain.kept)
         + _expert_bytes(size, checkpointing, lora, job.number_bytes),
         "loss": loss,
+        "shards of other GPUs, gathered to compute": gathered_bytes(
+            job.weights(size), ends_bytes(size, job), size.layers, job.parts
+        ),
         "going back through the layers, beyond the loss": max(
             0.0, going_back + job.number_bytes * head - loss
         ),
@@ -101,6 +109,11 @@ def training_memory(size: Size, job: PlannedWork, stage: str) -> dict[str, float
     busy = sum(memory[name] for name in BUSY)
     memory["gradients of a pass, beyond activations"] = max(0.0, gradients - busy)
     return memory
+
+
+def ends_bytes(size: Size, job: PlannedWork) -> float:
+    """Return the bytes of the weights that lie in no layer."""
+    return float(job.number_bytes * (size.embeddings + size.unused))
 
 
 def tokens_of_a_pass(job: PlannedWork, stage: str) -> int:
@@ -127,7 +140,7 @@ def _loss_bytes(size: Size, job: PlannedWork, stage: str) -> float:
     from recovery.objective.objective import CHUNK_ENTRIES
 
     method = method_of(job, stage)
-    share = job.answer_tokens / (job.prompt_tokens + job.answer_tokens) if stage == "distill" else 1.0
+    share = job.answer / (job.prompt_tokens + job.answer) if stage == "distill" else 1.0
     logits = share * tokens_of_a_pass(job, stage) * size.vocabulary
     moved = 12.0 * min(BISECTED_ENTRIES, logits) if method.kl_budget is not None else 0.0
     return logit_bytes(method) * min(CHUNK_ENTRIES["accelerator"][1], logits) + moved

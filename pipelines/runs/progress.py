@@ -187,10 +187,13 @@ class Pace:
         self.clock = clock
         self.started = clock()
         self.tokens = 0
+        self.first: tuple[float, int] | None = None  # when the first tokens were there, and how many
 
     def see(self, tokens: int) -> None:
         """Take the number of tokens written so far."""
         self.tokens = tokens
+        if tokens and self.first is None:
+            self.first = self.clock(), tokens
 
     def rate(self) -> float:
         """Return the tokens a second; 0 as long as nothing is known."""
@@ -199,11 +202,17 @@ class Pace:
     def eta_seconds(self, done: int) -> float | None:
         """Return the smaller estimate: all answers reach the limit, or take as long as the finished ones."""
         bounds = []
-        if self.tokens:
-            bounds.append((self.answers * self.longest - self.tokens) / self.rate())
+        if pace := self._writing():
+            bounds.append((self.answers * self.longest - self.tokens) / pace)
         if done:
             bounds.append((self.clock() - self.started) * (self.answers - done) / done)
         return min(bounds, default=None)
+
+    def _writing(self) -> float:
+        """Return the tokens a second since the first ones: before them prompts were read; 0 too soon."""
+        begun, before = self.first or (self.clock(), 0)
+        passed = self.clock() - begun
+        return (self.tokens - before) / passed if passed >= SOONEST_ETA else 0.0
 
     def note(self, suite: str) -> str:
         return f"{suite}  {self.tokens:,} tokens, {self.rate():,.0f} a second" if self.tokens else suite

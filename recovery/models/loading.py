@@ -34,6 +34,7 @@ from recovery.storage.weights_hash import read_object, tensor_slots, weight_file
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+MXFP4 = "mxfp4"
 # Settings of a generation config that transformers saves together with do_sample only.
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
 LOADING_OPTIONS = ("is_local", "local_files_only", "mistral_format")  # not to be saved with a tokenizer
@@ -178,24 +179,34 @@ def loader_of(directory: Path) -> Any:
 
 def quantised_as(directory: Path) -> str | None:
     """Return how the weights in a folder are quantised, by the name that transformers has for it, if so."""
-    config = read_object(directory / "config.json").get("quantization_config") or {}
-    method = config.get("quant_method")
+    return _method(read_object(directory / "config.json"))
+
+
+def _method(config: dict[str, Any]) -> str | None:
+    found = config.get("quantization_config")
+    method = found.get("quant_method") if isinstance(found, dict) else found
     return str(method) if method else None
 
 
-def _unpacking(path: str, directory: Path) -> dict[str, Any]:
-    """Return loading arguments that dequantise MXFP4; raise InputError for other quantised weights."""
-    method = quantised_as(directory)
-    if method == "mxfp4":
-        from transformers import Mxfp4Config
-
-        return {"quantization_config": Mxfp4Config(dequantize=True)}
-    if method:
+def refuse_quantised(path: str, config: dict[str, Any]) -> None:
+    """Refuse weights that are stored in fewer bits, by a config.json; MXFP4 is dequantised on loading."""
+    method = _method(config)
+    if method and method != MXFP4:
         raise InputError(
             f"{path}: its weights are quantised ({method}), which can't be trained: "
             "give the model that they were made from, in bfloat16"
         )
-    return {}
+
+
+def _unpacking(path: str, directory: Path) -> dict[str, Any]:
+    """Return loading arguments that dequantise MXFP4; raise InputError for other quantised weights."""
+    config = read_object(directory / "config.json")
+    refuse_quantised(path, config)
+    if _method(config) != MXFP4:
+        return {}
+    from transformers import Mxfp4Config
+
+    return {"quantization_config": Mxfp4Config(dequantize=True)}
 
 
 def _settle_dequantized(model: PreTrainedModel, directory: Path) -> None:

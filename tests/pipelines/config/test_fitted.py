@@ -246,6 +246,14 @@ def test_what_a_shard_gathers_to_sample_is_gone_when_it_trains() -> None:
     assert found.longest_row == 60_000 - 2_250 - 2_000
 
 
+def test_what_a_shard_gathers_to_train_takes_its_room() -> None:
+    """Seven eighths of embeddings and head, 100 million weights, and of two of ten layers of 90 million."""
+    model = ModelSize(10**9, 30 * 10**6, 10**6, cache_bytes=1, embeddings=10**8, layers=10)
+    settings = DistillConfig(prompts="p", optimizer=OPTIMIZER, max_new_tokens=16)
+    found = fitted.fit_distillation(settings, model, Machine(60e9, parts=8))
+    assert found.longest_row == 60_000 - 2_250 - 2_000 - 490
+
+
 def test_a_longest_row_without_room_for_a_prompt_is_refused() -> None:
     with pytest.raises(ValueError, match="longest_row holds no prompt beside max_new_tokens"):
         DistillConfig(prompts="p", optimizer=OPTIMIZER, max_new_tokens=64, longest_row=64)
@@ -377,8 +385,10 @@ def test_weights_in_four_bits_leave_their_memory_to_answers_and_passes() -> None
     assert on_cpu.quantized_bytes - quantized.quantized_bytes == pytest.approx(2 * size.embeddings, rel=0.01)
 
 
-def test_a_token_takes_twice_the_memory_on_a_cpu() -> None:
+def test_a_token_takes_about_twice_the_memory_on_a_cpu() -> None:
+    """Keys and values do; of activations, norms are in float32 anyway."""
     size = read_size("0.6B")
     settings = ModelConfig(path="some", gradient_checkpointing=True)
     gpu, cpu = model_size(size, settings), model_size(size, settings, gpu=False)
-    assert (cpu.activation_bytes, cpu.cache_bytes) == (2 * gpu.activation_bytes, 2 * gpu.cache_bytes)
+    assert cpu.cache_bytes == 2 * gpu.cache_bytes
+    assert 1.5 * gpu.activation_bytes < cpu.activation_bytes < 1.9 * gpu.activation_bytes

@@ -137,6 +137,11 @@ def test_fewer_prompts_than_a_look_can_pass_with_are_refused(
         require_enough(asked.settings.stop, probe)
 
 
+@pytest.mark.parametrize(("margin", "takes"), [(0.05, "59"), (1e-7, "more than 8,388,608")])
+def test_a_margin_that_no_number_of_prompts_shows_names_none_that_would_do(margin: float, takes: str) -> None:
+    assert early_stop._fewest(margin) == takes
+
+
 def test_a_prompt_that_is_a_pair_too_is_asked_once(prompts: Path) -> None:
     """Asked twice it would count as two independent answers."""
     rows = [json.loads(line) | {"response": "Yes."} for line in prompts.read_text().splitlines()]

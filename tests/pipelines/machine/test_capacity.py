@@ -19,12 +19,13 @@ from benchmarks.speed import plan_memory
 from pipelines.cli.commands import cli
 from pipelines.cli.options import Session
 from pipelines.config.overrides import changed, override
+from pipelines.config.sections.model import ModelConfig
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config, parse, preset_text
 from pipelines.machine import capacity, stage_memory
 from pipelines.machine.fitting import this_machine
 from pipelines.machine.gpus import GPUS, parse_gpus
-from pipelines.machine.model_sizes import read_size
+from pipelines.machine.model_sizes import model_size, read_size
 from pipelines.machine.stage_estimates import estimates
 from recovery.batches.teacher_scores import TeacherScores
 from recovery.errors import InputError
@@ -260,12 +261,43 @@ def test_keys_values_and_activations_in_float32_by_hand() -> None:
 
 
 def test_what_is_advised_and_fitted_counts_float32() -> None:
-    """32B are 122.05 GiB in float32, of 92 % of a GPU; 8B leave 1 GiB of 40 beside an adapter's training."""
+    """32B are 61.02 GiB in bfloat16, of 92 % of a GPU; 8B leave 1 GiB of 40 beside an adapter's training in
+    float32."""
     change = capacity.plan(read_size("32B"), *parse_gpus("24GB"), IN_FLOAT32)["change"]
-    assert change == ["a GPU of 133 GiB or more: sampling and evaluation hold the whole model on each"]
+    assert change == [
+        "model.dtype: bfloat16",
+        "a GPU of 67 GiB or more: sampling and evaluation hold the whole model on each",
+    ]
+    assert capacity.plan(EIGHT, *parse_gpus("48GB"), IN_FLOAT32)["change"] == ["model.dtype: bfloat16"]
     real = changed(parse(preset_text("real"), "preset"), {"model.dtype": "float32"})
     row = capacity._fitted(real, EIGHT, 1, GPUS["A100-40"], 2_000_000).distill.longest_row
     assert row == 2 * (2048 + 200)
+
+
+def test_what_is_fitted_in_float32_counts_its_own_activations() -> None:
+    """Norms compute in float32 in either case: twice the bytes of bfloat16 left room for half the rows."""
+    half, whole = (
+        model_size(EIGHT, ModelConfig(path="some", dtype=dtype)) for dtype in ("bfloat16", "float32")
+    )
+    counted = stage_memory.training_bytes(EIGHT, checkpointing=False, number_bytes=4)
+    assert whole.activation_bytes == round(counted.peak) < 1.8 * half.activation_bytes
+    assert whole.cache_bytes == 2 * half.cache_bytes == 4 * 36 * 2 * 8 * 128
+
+
+def test_hours_in_float32_are_those_of_its_own_speed() -> None:
+    """A GPU multiplies TF32 while training at half of bfloat16's speed, float32 elsewhere at 67 TFLOP/s."""
+    mixed = changed(REAL, {"midtrain.mix": {"new": 1.0, "questions": 0.0, "earlier": 0.0, "chat": 0.0}})
+    tiny_answers = {"eval.max_new_tokens": 1, "eval.batch_size": 541}
+    half, whole = (
+        estimates(
+            EIGHT,
+            replace(GPUS["H100"], bandwidth=1e30),
+            stage_memory.PlannedWork(changed(mixed, {**tiny_answers, "model.dtype": dtype})),
+        )
+        for dtype in ("bfloat16", "float32")
+    )
+    slower = [(b.seconds or 0) / (a.seconds or 1) for a, b in zip(half, whole, strict=True)]
+    assert slower == pytest.approx([2, 2, 989 / 67])
 
 
 def test_a_pass_holds_the_longest_answer_however_small_the_microbatch() -> None:
@@ -381,6 +413,11 @@ def test_shards_divide_weights_and_optimizer() -> None:
     for name in ("weights", "gradients and optimizer"):
         assert parts.memory[name] == whole.memory[name] / 8
     assert parts.memory["activations"] == whole.memory["activations"]
+    # Embeddings and head stay gathered through a pass, layers one after the other, the next one ahead.
+    layer = (EIGHT.parameters - EIGHT.embeddings) / 36
+    gathered = "shards of other GPUs, gathered to compute"
+    assert parts.memory[gathered] == pytest.approx(7 / 8 * 2 * (EIGHT.embeddings + 2 * layer))
+    assert whole.memory[gathered] == 0
 
 
 @pytest.mark.parametrize(("shard", "parts", "row"), [(True, 8, 4096), (False, 1, 256)])
@@ -548,7 +585,19 @@ def test_gpus_as_they_are_written(text: str, count: int, name: str, gib: float) 
     assert (found, gpu.name, gpu.gib) == (count, name, gib)
 
 
-@pytest.mark.parametrize("text", ["", "0xH100", "8x", "hundred", "xH100"])
+def test_answers_are_planned_no_longer_than_their_limits() -> None:
+    """Of 2,048 tokens in recovery and 1,280 in an evaluation, in hours and in memory."""
+    beyond, most = (
+        estimates(EIGHT, GPUS["H200"], stage_memory.PlannedWork(REAL, answer_tokens=tokens))
+        for tokens in (10**6, 2048)
+    )
+    assert beyond[0] == most[0] and beyond[1].memory == most[1].memory
+    assert beyond[2].seconds == most[2].seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0xH100", "8x", "hundred", "xH100", "9" * 400 + "GB", "9" * 5000 + "xH100"]
+)
 def test_gpus_that_nobody_has(text: str) -> None:
     with pytest.raises(InputError, match="write 8xH100"):
         parse_gpus(text)
@@ -640,10 +689,32 @@ def test_the_command(tmp_path: Path) -> None:
     assert "time: unknown for this GPU" in text and "0.00 billion weights on 1 x 24 GB" in text
 
 
-def test_a_config_that_is_none(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"hidden_size": 8}', encoding="utf-8")
-    with pytest.raises(InputError, match="lacks 'model_type'"):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"hidden_size": 8}', "lacks 'model_type'"),
+        ("8", "is not a model's config.json: not an object"),
+        ("[" * 100_000, "is not a model's config.json"),
+    ],
+)
+def test_a_config_that_is_none(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "config.json").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=said):
         read_size(str(tmp_path))
+
+
+@pytest.mark.parametrize(("method", "refused"), [("fp8", True), ("gptq", True), ("mxfp4", False)])
+def test_quantised_weights_are_planned_only_where_they_can_be_loaded(
+    tmp_path: Path, method: str, refused: bool
+) -> None:
+    model = families.save(families.named("Llama"), tmp_path / "m")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": method}}))
+    if not refused:
+        assert read_size(str(model)).parameters > 0
+        return
+    with pytest.raises(InputError, match=rf"its weights are quantised \({method}\), which can't be trained"):
+        read_size(str(model))
 
 
 def test_a_hub_out_of_reach_is_asked_once_for_a_models_size(

@@ -32,6 +32,22 @@ def test_a_crowded_machine_is_measured_by_one_thread(
 
 
 @pytest.mark.parametrize(
+    ("gpu", "processes", "threads", "taken"),
+    [(False, 2, 1, 2), (False, 2, 2, 1), (False, 4, 1, 2), (False, 1, 1, 1), (True, 4, 2, 4)],
+)
+def test_processes_on_a_cpu_each_compute_with_their_own_threads(
+    monkeypatch: pytest.MonkeyPatch, gpu: bool, processes: int, threads: int, taken: int
+) -> None:
+    """On two cores: the speed that is measured is that of one process."""
+    monkeypatch.setattr(product_speed, "on_gpu", lambda: gpu)
+    monkeypatch.setattr(product_speed, "usable_cpus", lambda: 2)
+    monkeypatch.setattr("torch.get_num_threads", lambda: threads)
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, str(processes))
+    assert product_speed.processes_at_once() == taken
+
+
+@pytest.mark.parametrize(
     ("instructions", "fp32", "bfloat16", "wanted"),
     [
         ("avx512_bf16", 5.0, 2.5, True),  # AMD's, which halve the time

@@ -21,11 +21,27 @@ def test_the_time_left_is_bounded_by_the_limit_and_by_what_finished_answers_took
     now = [100.0]
     pace = Pace(answers=10, longest=50, clock=lambda: now[0])
     assert pace.eta_seconds(0) is None and pace.note("ifeval") == "ifeval"
+    now[0] = 105.0
+    pace.see(50)  # prompts were read before: nothing is known of the pace
+    assert pace.eta_seconds(0) is None
     now[0] = 110.0
-    pace.see(100)  # 10 a second; 400 more at most
+    pace.see(100)  # 10 a second since; 400 more at most
     assert pace.eta_seconds(0) == pytest.approx(40.0)
     assert pace.eta_seconds(5) == pytest.approx(10.0)  # five answers took ten seconds
     assert pace.note("ifeval") == "ifeval  100 tokens, 10 a second"
+
+
+def test_the_prompts_that_are_read_first_are_no_part_of_the_pace() -> None:
+    """541 answers of 256 tokens at most, after 39 seconds of reading: an hour and a half was said for three
+    minutes."""
+    now = [0.0]
+    pace = Pace(answers=541, longest=256, clock=lambda: now[0])
+    now[0] = 39.0
+    pace.see(1024)
+    assert pace.eta_seconds(0) is None
+    now[0] = 49.0
+    pace.see(9957)
+    assert pace.eta_seconds(53) == pytest.approx((541 * 256 - 9957) / ((9957 - 1024) / 10))
 
 
 def test_what_is_counted_shows_the_time_left_at_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:

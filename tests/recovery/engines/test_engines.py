@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from pipelines.config.sections.distill import DistillConfig
-from pipelines.config.sections.engine import EngineConfig
+from pipelines.config.sections.engine import RULED, EngineConfig
 from pipelines.config.sections.training import OptimizerConfig
 from pipelines.engines.engine_checks import check, check_place
 from recovery.engines import child_process, vllm_local, vllm_server
@@ -560,6 +560,20 @@ def test_further_arguments_reach_vllm_as_they_are_set(
     assert word in _command(tmp_path, chosen, "name", "auto", 0, "127.0.0.1", 1)
     given = _arguments(tmp_path, chosen, "auto", 0)[name.replace("-", "_")]
     assert (type(given), given) == (type(value), value)
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_what_recover_sets_of_vllm_is_named_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: bool
+) -> None:
+    """A shortened name of one that is not listed would take its place."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
+    directory = tiny.save(tmp_path / "tiny")
+    chosen = EngineSettings(trust_remote_code=True, max_length=128, tensor_parallel=2, eager=True)
+    words = _command(directory, chosen, "name", "auto", 4, "127.0.0.1", 1)
+    options = [word[2:].partition("=")[0].removeprefix("no-") for word in words if word.startswith("--")]
+    assert "lora-target-modules" in options
+    assert set(options) - set(RULED) == {"stream-interval"}  # which the user's own precedes
 
 
 def test_what_the_settings_choose_precedes_a_further_argument(tmp_path: Path) -> None:

@@ -292,7 +292,13 @@ def failing_at(step: int, error: Exception) -> Callable[..., Loss]:
 HOST_ERROR = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError(HOST_ERROR)])
+LIBRARY_ERROR = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError(HOST_ERROR), RuntimeError(LIBRARY_ERROR)],
+)
 def test_a_lack_of_memory_names_its_step_and_the_last_whole_one_is_saved(
     error: Exception, tmp_path: Path
 ) -> None:
