@@ -293,7 +293,7 @@ def plan_text(found: dict[str, Any]) -> str:
     ]
     for row in found["stages"]:
         parts = [f"{name} {gib:g}" for name, gib in row["memory"].items() if gib]
-        lines.append(f"{row['stage']}: {', '.join(parts)} GiB")
+        lines.append(f"{row['stage']}: {'; '.join(parts)} GiB")  # names hold commas
     if found["hours"] is None:
         lines.append("time: unknown for this GPU: name one that --gpus knows, as in H100")
     else:
