@@ -48,18 +48,23 @@ def power_warning(
     lines = []
     for name, count in items.items():
         margin = margin_of[name]
-        points = f"{100 * margin:g} points"
+        limit = _limit(margin)
         level = alpha / families if name in FAMILIES else alpha
         few = (facts or {}).get(name, 0)
         chance = _low_chance(name, count * judged, margin, level, least)
         if chance:
             perfect = "lost nothing" if margin > 0 else "gives new answers only"
             said = f"with {count:g} independent questions{part} a model that {perfect} passes in {chance}"
-            lines.append(f"{name}: {said} (margin {points}); {_enough(name, margin, level, judged)}")
+            lines.append(f"{name}: {said} ({limit}); {_enough(name, margin, level, judged)}")
         elif 0 < few < count and _needs_all(few * judged, margin, level):
             said = f"with {count:g} questions about {few:g} facts{part} one lost answer leaves the claim open"
-            lines.append(f"{name}: {said} (margin {points}); more facts bear it")
+            lines.append(f"{name}: {said} ({limit}); more facts bear it")
     return lines
+
+
+def _limit(margin: float) -> str:
+    """Return a margin in words; a negative one is a lead that is asked for."""
+    return f"margin {100 * margin:g} points" if margin > 0 else f"a lead of {-100 * margin:g} points is needed"
 
 
 def with_remedy(warning: str) -> str:
