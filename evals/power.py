@@ -64,7 +64,8 @@ def power_warning(
 
 def _limit(margin: float) -> str:
     """Return a margin in words; a negative one is a lead that is asked for."""
-    return f"margin {100 * margin:g} points" if margin > 0 else f"a lead of {-100 * margin:g} points is needed"
+    points = f"{100 * abs(margin):g} points"
+    return f"margin {points}" if margin > 0 else f"a lead of {points} is needed"
 
 
 def with_remedy(warning: str) -> str:
