@@ -185,7 +185,7 @@ def test_power_warning_names_the_axes_that_are_too_small() -> None:
 def test_power_warning_asks_for_more_where_the_level_is_stricter() -> None:
     assert power_warning({"behaviour": 800}, alpha=0.05) == []
     (line,) = power_warning({"behaviour": 800}, alpha=0.05 / 12)
-    assert line.startswith("behaviour: on 800 items")
+    assert line.startswith("behaviour: with 800 independent questions")
 
 
 def test_power_warning_asks_for_more_where_only_a_part_is_judged() -> None:
