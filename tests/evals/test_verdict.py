@@ -189,9 +189,9 @@ def test_power_warning_asks_for_more_where_the_level_is_stricter() -> None:
 
 
 def test_power_warning_asks_for_more_where_only_a_part_is_judged() -> None:
-    """725 items give 80 %: twice as many where half of them choose the way back."""
+    """725 questions give 80 %: twice as many where half of them choose the way back."""
     (line,) = power_warning({"behaviour": 800}, judged=0.5)
-    assert line.startswith("behaviour: on 800 items, 50% of which are judged, a checkpoint")
+    assert line.startswith("behaviour: with 800 independent questions, 50% of which are judged, a model")
     assert line.endswith("1450 questions give 80%")
     assert power_warning({"behaviour": 1600}, judged=0.5) == []
 

@@ -81,7 +81,7 @@ def test_too_few_questions_are_said_before_any_is_asked(
     monkeypatch.setattr("pipelines.locate.evaluate", interrupted)
     with pytest.raises(KeyboardInterrupt):
         locate(ws, job, key="once")
-    (line,) = (line for line in said if line.startswith("  locate       behaviour: on 36 items"))
+    (line,) = (line for line in said if line.startswith("  locate       behaviour: with 36 independent"))
     assert f"{items_to_pass(0.03, ALPHA / 2)} questions give" in line  # two parts have moved
 
 
