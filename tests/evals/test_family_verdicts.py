@@ -173,7 +173,7 @@ def test_families_are_warned_of_at_the_level_at_which_they_are_judged() -> None:
     assert power_warning(dict.fromkeys(five[:1], 275)) == []
     lines = power_warning({"behaviour": 800, **dict.fromkeys(five, 448)})
     assert [line.partition(":")[0] for line in lines] == ["refusals", "calibration"]
-    assert "1044 items" in lines[0]
+    assert "1044 questions" in lines[0]
 
 
 def test_calibration_is_warned_of_by_the_number_that_it_takes_itself() -> None:

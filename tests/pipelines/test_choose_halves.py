@@ -96,7 +96,7 @@ def test_each_axis_that_is_too_small_names_its_own_way_to_more_questions(
         ("knowledge", "add documents, or questions of your own in qa.jsonl"),
         ("retention", "give more rows of suite retention in the probes file"),
     ):
-        (line,) = [one for one in said if one.startswith(f"  choose       {axis}: on ")]
+        (line,) = [one for one in said if one.startswith(f"  choose       {axis}: with ")]
         assert f" with {PROMPTS} independent questions, 50% of which are judged, " in line
         assert line.endswith(f": {remedy}")
 
