@@ -48,17 +48,29 @@ def power_warning(
     lines = []
     for name, count in items.items():
         margin = margin_of[name]
+        limit = _limit(margin)
         level = alpha / families if name in FAMILIES else alpha
         few = (facts or {}).get(name, 0)
         chance = _low_chance(name, count * judged, margin, level, least)
         if chance:
             perfect = "lost nothing" if margin > 0 else "gives new answers only"
-            said = f"on {count:g} items{part} a checkpoint that {perfect} passes with a chance {chance}"
-            lines.append(f"{name}: {said} (margin {100 * margin:g}%); {_enough(name, margin, level, judged)}")
+            said = f"with {count:g} independent questions{part} a model that {perfect} passes in {chance}"
+            lines.append(f"{name}: {said} ({limit}); {_enough(name, margin, level, judged)}")
         elif 0 < few < count and _needs_all(few * judged, margin, level):
-            said = f"on {count:g} items about {few:g} facts{part} one lost answer leaves the claim open"
-            lines.append(f"{name}: {said} (margin {100 * margin:g}%); more facts bear it")
+            said = f"with {count:g} questions about {few:g} facts{part} one lost answer leaves the claim open"
+            lines.append(f"{name}: {said} ({limit}); more facts bear it")
     return lines
+
+
+def _limit(margin: float) -> str:
+    """Return a margin in words; a negative one is a lead that is asked for."""
+    points = f"{100 * abs(margin):g} points"
+    return f"margin {points}" if margin > 0 else f"a lead of {points} is needed"
+
+
+def with_remedy(warning: str) -> str:
+    """Return a warning of `power_warning` with where more questions of its axis come from."""
+    return f"{warning}: {REMEDIES[warning.partition(':')[0]]}"
 
 
 def _needs_all(facts: float, margin: float, alpha: float) -> bool:
@@ -70,10 +82,10 @@ def _low_chance(name: str, count: float, margin: float, alpha: float, least: flo
     """Say how likely an equal checkpoint passes; nothing where that is likely enough."""
     if _is_calibration(name):
         enough = calibration_error.items_to_pass(margin, alpha)
-        return f"below {WANTED_POWER:.0%}" if enough is None or count < enough else ""
+        return f"fewer than {WANTED_POWER:.0%} of cases" if enough is None or count < enough else ""
     rates = _rates(name)
     chance = chance_to_pass(count / rates, margin, alpha / rates)
-    return f"of {chance:.0%} only" if chance < least else ""
+    return f"{chance:.0%} of cases only" if chance < least else ""
 
 
 def _enough(name: str, margin: float, alpha: float, judged: float) -> str:
@@ -81,12 +93,12 @@ def _enough(name: str, margin: float, alpha: float, judged: float) -> str:
     rates, calibrated = _rates(name), _is_calibration(name)
     least = (calibration_error.items_to_pass if calibrated else items_to_pass)(margin, alpha / rates)
     if least is None:
-        return f"no number of items gives {WANTED_POWER:.0%} at so small a margin"
+        return f"no number of questions gives {WANTED_POWER:.0%} at so small a margin"
     count, several = ceil(rates * least / judged), ceil(FEW_CLUSTERS / judged)
     if calibrated:
-        return f"about {count} items give {WANTED_POWER:.0%}"
+        return f"about {count} questions give {WANTED_POWER:.0%}"
     wider = f", {several} where several questions ask each" if margin < 0 and count < several else ""
-    return f"{count} items give {WANTED_POWER:.0%}{wider}"
+    return f"{count} questions give {WANTED_POWER:.0%}{wider}"
 
 
 def _is_calibration(name: str) -> bool:

@@ -132,6 +132,7 @@ def _plan(made: Preview, settings: MidtrainConfig) -> str:
     from pipelines.config.fitted import midtraining_in_words
 
     mix = settings.mix.at_first
-    asked = f" and {mix.questions:.0%} questions about it" if mix.questions else ""
+    others = {"questions about it": mix.questions, "chat of the clean model": mix.chat}
+    beside = "".join(f", {share:.0%} {what}" for what, share in others.items() if share)
     plan = midtraining_in_words(settings, made.tokens, mix.new)
-    return f"training: {plan}; {mix.new:.0%} of the tokens are this folder's{asked}"
+    return f"training: {plan}; {mix.new:.0%} of the tokens are this folder's{beside}"

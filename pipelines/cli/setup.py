@@ -6,14 +6,18 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, shared, table
+from recovery.command_line import command
 from recovery.errors import GateError, InputError
+
+if TYPE_CHECKING:
+    from pipelines.runs.workspace import Workspace
 
 MOST_TOKENS = 10**15  # of a plan: beyond any corpus
 
@@ -54,7 +58,14 @@ def init_command(
             ws, model=model, revision=revision, preset=preset, trust_remote_code=trust_remote_code
         )
         ws.note_database(session.db)
-        session.show(found, f"base is {found['base']} ({found['model']}); settings are in {found['config']}")
+        session.show(found, lambda: _initialised(ws, found))
+
+
+def _initialised(ws: Workspace, found: dict[str, Any]) -> str:
+    """Say what was set up, and what looks at the documents next."""
+    said = f"base is {found['base']} ({found['model']}); settings are in {found['config']}"
+    onward = command(ws.named_home, "corpus", "DIR")
+    return f"{said}\nnext: `{onward}` shows what training would read of your documents"
 
 
 @click.command("doctor")
@@ -282,7 +293,7 @@ def plan_text(found: dict[str, Any]) -> str:
     ]
     for row in found["stages"]:
         parts = [f"{name} {gib:g}" for name, gib in row["memory"].items() if gib]
-        lines.append(f"{row['stage']}: {', '.join(parts)} GiB")
+        lines.append(f"{row['stage']}: {'; '.join(parts)} GiB")  # names hold commas
     if found["hours"] is None:
         lines.append("time: unknown for this GPU: name one that --gpus knows, as in H100")
     else:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, processes, shared, table
+from recovery.command_line import command
 from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from pipelines.runs.workspace import Workspace
 
 
 @click.command("midtrain")
@@ -45,7 +49,16 @@ def midtrain_command(session: Session, docs: Path, student: str, augment: Path |
 
         job = midtrain_job(ws, docs, student, augment=augment, changes=session.changes)
         found = midtrain(ws, job, key=ws.new_key())
+        _say_next(ws, found["checkpoint"])
         session.show(found, found["checkpoint"])
+
+
+def _say_next(ws: Workspace, midtrained: str) -> None:
+    """Say that `current` is another model than the midtrained one, and what goes on with that."""
+    onward, asked = (command(ws.named_home, *words) for words in (["distill"], ["eval", midtrained]))
+    ws.progress.say(
+        f"  next         `{onward}` brings its behaviour back, `{asked}` asks it; `current` stays as it was"
+    )
 
 
 @click.command("distill")

@@ -57,6 +57,8 @@ from pipelines.prompts.leaks import asked_prompts
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
+from recovery.methods.rules import suggest
+from recovery.methods.table import METHODS
 
 if TYPE_CHECKING:
     from recovery.storage.checkpoints import Checkpoint
@@ -113,7 +115,17 @@ def _recovery(recover_with: str | None, changes: Changes) -> tuple[str | None, C
         raise InputError("--method and --recover-with say the same thing: give one of them")
     if "distill.method" in changes and not _distils(recover_with):
         raise InputError("--method has no effect with --recover-with merge: leave one of them out")
+    if named:
+        _require_method(str(recover_with))
     return (None, {**changes, "distill.method": recover_with}) if named else (recover_with, changes)
+
+
+def _require_method(name: str) -> None:
+    """Refuse a way of recovery that is neither a choice nor a method."""
+    if name not in METHODS:
+        near = suggest(name, [*CHOICES, *METHODS])
+        known = f"{', '.join(CHOICES)} or a row of `recover methods`"
+        raise InputError(f"no method is called {name!r}{near}: --recover-with takes {known}")
 
 
 def _distils(chosen_later: str | None) -> bool:

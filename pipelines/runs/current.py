@@ -26,10 +26,12 @@ def make_current(stage: Stage, checkpoint: str, *, otherwise: str, cycle: int | 
             f"  current      stays {now}, to which it was moved after this run began: {otherwise}{both}"
         )
         return
+    if cycle is not None and not tracker.set_current_unless_rejected(cycle, checkpoint):
+        stage.say(f"  current      stays {now}: a review has rejected this cycle: {otherwise}")
+        return
     if cycle is None:
         tracker.set_alias("current", checkpoint)
-    elif not tracker.set_current_unless_rejected(cycle, checkpoint):
-        stage.say(f"  current      stays {now}: a review has rejected this cycle: {otherwise}")
+    stage.say(f"  current      is {checkpoint} from now on")
 
 
 def without(ws: Workspace, checkpoint: str, *, but: int) -> str:

@@ -139,12 +139,13 @@ def reading_progress(
 ) -> Callable[[int, int], None]:
     """Report the reading of a folder: files and bytes read, and the time left by bytes."""
     count, total = extent(folder, leave_out)
+    unit, name = (1e6, "MB") if total >= 1e6 else (1e3, "kB")
     begun = time.monotonic()
 
     def progress(files: int, size: int) -> None:
         read = min(size, total)  # files may have grown since
         left = time_left(begun, read, total)
-        note = f"files, {read / 1e6:,.1f} of {total / 1e6:,.1f} MB"
+        note = f"files, {read / unit:,.1f} of {total / unit:,.1f} {name}"
         step(min(files, count), count, eta_seconds=left, note=note)
 
     return progress

@@ -42,15 +42,20 @@ def locate(path: str, revision: str | None = None) -> tuple[Path, str | None]:
         raise InputError(f"{path}: a file: give a model's directory, a GGUF file or a hub id")
     if names_a_place(path) or not path:
         expected = f" (expected at {local.absolute()})" if path and not local.is_absolute() else ""
-        remedy = "check the path, or name its new place as model.path in recover.yaml"
-        raise InputError(f"{path or '(empty)'}: no such model directory{expected}: {remedy}")
+        kind = "file" if _is_gguf(path) else "model directory"
+        remedy = "check the path; of a model that was moved, name the new place as model.path in recover.yaml"
+        raise InputError(f"{path or '(empty)'}: no such {kind}{expected}: {remedy}")
     return _download(path, revision)
 
 
 def names_a_place(path: str) -> bool:
     """Return whether a model is named by its place on this machine, not by its hub id (owner/name)."""
     local = expanded(path)
-    return local.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1
+    return local.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1 or _is_gguf(path)
+
+
+def _is_gguf(path: str) -> bool:
+    return path.lower().endswith(".gguf")
 
 
 def _download(name: str, revision: str | None) -> tuple[Path, str]:

@@ -286,7 +286,7 @@ def test_one_way_can_be_forced(ws: Workspace, docs: Path) -> None:
     found = tried(ws, docs, recover_with="merge")
     assert (found["chosen"], len(found["tried"])) == ("merge:0.3", 1)
     assert cycle_job(ws, docs, recover_with="seqkd").settings.distill.method == "seqkd"
-    with pytest.raises(InputError, match="no method is called 'nope'"):
+    with pytest.raises(InputError, match="'nope': --recover-with takes auto, merge or a row"):
         cycle_job(ws, docs, recover_with="nope")
     with pytest.raises(InputError, match="give one of them"):
         cycle_job(ws, docs, recover_with="seqkd", changes={"distill.method": "opd"})

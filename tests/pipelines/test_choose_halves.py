@@ -96,8 +96,9 @@ def test_each_axis_that_is_too_small_names_its_own_way_to_more_questions(
         ("knowledge", "add documents, or questions of your own in qa.jsonl"),
         ("retention", "give more rows of suite retention in the probes file"),
     ):
-        (line,) = [one for one in said if one.startswith(f"  choose       {axis}: on ")]
-        assert f" on {PROMPTS} items, 50% of which are judged, " in line and line.endswith(f": {remedy}")
+        (line,) = [one for one in said if one.startswith(f"  choose       {axis}: with ")]
+        assert f" with {PROMPTS} independent questions, 50% of which are judged, " in line
+        assert line.endswith(f": {remedy}")
 
 
 @pytest.mark.parametrize("chooses", [True, False])

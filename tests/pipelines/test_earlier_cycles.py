@@ -40,7 +40,7 @@ def test_next_months_questions_know_what_the_accepted_cycle_asked(ws: Workspace,
     out = docs.parent / "next.jsonl"
     found = make_probes(ws, docs, out, ProbeOptions())
     assert found["by_fact_status"] == {"new": 1, "changed": 1, "stable": 1}
-    assert "on 2 items" in found["power"]  # the changed fact is judged apart
+    assert "with 2 independent questions" in found["power"]  # the changed fact is judged apart
     assert found["repeated"] is None
     assert [(probe.suite, probe.was) for probe in load_probes(out, "updates")] == [("updates", ("Oslo",))]
     lines(docs / "qa.jsonl", [{"question": "Where is 2?", "answer": "Oslo"}, GENERAL])

@@ -81,8 +81,8 @@ def test_too_few_questions_are_said_before_any_is_asked(
     monkeypatch.setattr("pipelines.locate.evaluate", interrupted)
     with pytest.raises(KeyboardInterrupt):
         locate(ws, job, key="once")
-    (line,) = (line for line in said if line.startswith("  locate       behaviour: on 36 items"))
-    assert f"{items_to_pass(0.03, ALPHA / 2)} items give" in line  # two parts have moved
+    (line,) = (line for line in said if line.startswith("  locate       behaviour: with 36 independent"))
+    assert f"{items_to_pass(0.03, ALPHA / 2)} questions give" in line  # two parts have moved
 
 
 def test_the_part_that_forgot_is_found(ws: Workspace, tmp_path: Path) -> None:

@@ -174,11 +174,13 @@ def test_too_few_prompts_for_two_looks_are_said_before_the_first_stage(
     ask(docs.parent / "ifeval.jsonl", "Line", own)
     ask(further, "Sentence", more)
     job = cycle_job(ws, docs, changes=PLAIN | {"eval.further_prompts": str(further)})
-    said = [line for line in said_at_first(ws, job, monkeypatch) if "behaviour: on " in line]
+    said = [line for line in said_at_first(ws, job, monkeypatch) if "behaviour: with " in line]
     assert len(said) == bool(few)
     if few:
         count, alpha = few
-        assert f" on {count} items" in said[0] and f"; {items_to_pass(0.2, alpha)} items give" in said[0]
+        assert f" with {count} independent questions" in said[0]
+        assert f"; {items_to_pass(0.2, alpha)} questions give" in said[0]
+        assert said[0].endswith(": write more prompts (`recover prompts ifeval`) or raise eval.samples")
 
 
 def test_the_time_of_a_second_look_is_said_before_the_first_stage(

@@ -12,7 +12,9 @@ _COMMENT = re.compile(r"([ \t]*)\.\.(?:[ \t]+(?![_\[|]).*)?$")
 _LABEL = re.compile(r"[ \t]*\.\. _(?:[^:`\\]|\\.)+:[ \t]*$")
 _OPTION = re.compile(r"[ \t]+:([\w-]+):(?:\s|$)")
 _SHOWN = re.compile(r"alt|caption|header|subtitle|summary|synopsis|title")  # options with words
-_UNSEEN = re.compile(r"contents|default-role|highlight|index|meta|role|sectnum|tabularcolumns")
+_UNSEEN = re.compile(
+    r"contents|(?:py:)?currentmodule|default-role|highlight|include|index|meta|role|sectnum|tabularcolumns"
+)
 _CODE = re.compile(
     r"code|code-block|command-output|csv-table|digraph|doctest|graphviz|ipython|literalinclude|math|mermaid"
     r"|parsed-literal|productionlist|prompt|raw|sourcecode|testcode|testoutput|testsetup|uml"

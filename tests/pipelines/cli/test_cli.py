@@ -702,7 +702,8 @@ def test_answers_to_other_questions_are_not_paired(
 
 def test_fitted_settings_are_printed_on_one_line(recover: Recover, tmp_path: Path, world: Path) -> None:
     home = tmp_path / "home"
-    recover("-q", "--home", home, "init", "--model", tiny.save(tmp_path / "model"), "--preset", "real")
+    made = recover("-q", "--home", home, "init", "--model", tiny.save(tmp_path / "model"), "--preset", "real")
+    assert made.out.splitlines()[1].startswith(f"next: `recover --home {home} corpus DIR` shows what")
     planned = recover("--home", home, "corpus", world, "--tokens", "--json").json["training"]
     changed = yaml.safe_load((home / "recover.yaml").read_text())
     changed["midtrain"]["mix"] = {"new": 1.0}
@@ -710,6 +711,7 @@ def test_fitted_settings_are_printed_on_one_line(recover: Recover, tmp_path: Pat
     foreseen = recover("--home", home, "corpus", world, "--tokens")
     said = recover("--home", home, "midtrain", "--docs", world)
     assert said.code == 0
+    assert said.err.splitlines()[-1].startswith(f"  next         `recover --home {home} distill` brings its")
     (plan,) = [line for line in said.err.splitlines() if line.startswith("  plan ")]
     assert f"training: {plan.split(maxsplit=1)[1]}; 100% of the tokens are this folder's" in foreseen.out
     assert plan.startswith(

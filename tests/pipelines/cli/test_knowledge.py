@@ -197,10 +197,9 @@ def test_probes_are_made_and_can_be_asked(recover: Recover, place: Path) -> None
     scores = answer(recover, home, "eval", "base", "--suite", "knowledge", "--probes", out)["scores"]
     assert scores["knowledge"]["n"] == 2 * found["by_kind"]["cloze"]
     assert "cloze" in scores["knowledge"]["apart"]
-    few = (
-        f"knowledge: on {found['facts']['new']} items a checkpoint that lost nothing passes with a chance of"
-    )
-    assert found["power"].startswith(few) and "725 items give 80%" in found["power"]
+    few = f"knowledge: with {found['facts']['new']} independent questions a model that lost nothing passes "
+    assert found["power"].startswith(few) and "725 questions give 80%" in found["power"]
+    assert found["power"].endswith(": add documents, or questions of your own in qa.jsonl")
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_result_begins_below_the_progress(recover: Recover, tmp_path: Path) -> None:
     said = recover("--home", tmp_path / "home", "corpus", make_world(tmp_path))
     assert said.code == 0 and said.out
-    assert said.err.endswith("2/2  files, 0.0 of 0.0 MB\n")
+    assert said.err.endswith("2/2  files, 0.2 of 0.2 kB\n")
 
 
 @pytest.mark.usefixtures("terminal")

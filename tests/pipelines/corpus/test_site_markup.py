@@ -216,6 +216,7 @@ def test_what_a_site_s_tools_read_is_left_out_of_markdown(text: str, read: str) 
             "Part\n====\n\nAs here::\n\n  .. kept\n\n",
         ),
         (".. index:: a, b\n   single: c\n\nText.\n\n..\n\n  A quote.\n", "Text.\n\n  A quote.\n"),
+        ("Part\n====\n\n.. currentmodule:: a.b\n.. include:: ../c.rst\n\nText.\n", "Part\n====\n\nText.\n"),
         (
             "---\ntitle: Ada\n---\nText ...\n.. goes on.\n",
             "Ada\n===\n\nText ...\n.. goes on.\n",

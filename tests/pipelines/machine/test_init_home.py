@@ -64,6 +64,7 @@ def test_a_template_s_date_is_pinned_in_the_home(
     ("model", "said"),
     [
         ("./missing", "{here}/missing: no such model directory"),
+        ("modle.gguf", "{here}/modle.gguf: no such file: check the path"),
         ("notes.bin", "{here}/notes.bin: a file: give a model's directory, a GGUF file or a hub id"),
         ("", "--model: give a model's directory"),
     ],

@@ -103,7 +103,7 @@ def test_what_is_read_of_a_folder_ends_at_what_was_counted(tmp_path: Path) -> No
         pass
     assert [done for done, _, _ in seen] == [1, 2, 3, 4, 5, 6]
     assert {total for _, total, _ in seen} == {6}
-    assert seen[-1][2] == "files, 0.3 of 0.3 MB"
+    assert seen[-1][2] == "files, 285.0 of 285.0 kB"
 
 
 def test_what_is_left_out_of_a_folder_is_not_counted_as_to_be_read(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_what_is_left_out_of_a_folder_is_not_counted_as_to_be_read(tmp_path: Pat
     for _ in documents.read_folder(tmp_path, Limits(leave_out=("vendor",)), progress=progress):
         pass
     assert [(done, total) for done, total, _ in seen] == [(1, 2), (2, 2)]
-    assert seen[-1][2] == "files, 0.1 of 0.1 MB"
+    assert seen[-1][2] == "files, 95.0 of 95.0 kB"
 
 
 def test_no_time_left_is_guessed_from_the_first_moment(monkeypatch: pytest.MonkeyPatch) -> None:
