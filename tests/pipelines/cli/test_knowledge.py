@@ -201,6 +201,13 @@ def test_probes_are_made_and_can_be_asked(recover: Recover, place: Path) -> None
         f"knowledge: on {found['facts']['new']} items a checkpoint that lost nothing passes with a chance of"
     )
     assert found["power"].startswith(few) and "725 items give 80%" in found["power"]
+    assert not found["tables"] and not found["refused"]
+    rows = "\n".join(f"| {name} | {thing} |" for name, thing in facts)
+    table = f"| Name | Plays |\n|---|---|\n{rows}\n"
+    (docs / "tables.md").write_text(f"{rows}\n\n" * 10 + f"x   y   z\n\n{table}", encoding="utf-8")
+    found = answer(recover, home, "probes", "--docs", docs, "--out", out)
+    assert found["refused"] == {"rows of tables without titles": 41}
+    assert found["tables"].startswith("more rows of tables without titles (41) than facts that can be asked")
 
 
 @pytest.mark.parametrize(
