@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipelines.config.jobs import PilotJob
+from pipelines.config.narrow_midtraining import first_counted
 from pipelines.piloting import narrow_runs, plan, rate_curves
 from pipelines.piloting.narrow_runs import Trained
 from pipelines.piloting.proposal import Forecasts
@@ -36,8 +37,9 @@ def _work(ws: Workspace, job: PilotJob, stage: Stage) -> Result:
     for number, rate in enumerate(job.rates, 1):
         trained.append(narrow_runs.trained(ws, job, stage, made, rate))
         stage.live.progress(number, len(job.rates))
-    kl = _curve(trained, "kl")
-    learned = _curve(trained, "learned")
+    first = first_counted(made.narrow)
+    kl = _curve(trained, "kl", first)
+    learned = _curve(trained, "learned", first)
     law, losses = narrow_runs.behaviour_law(ws, job, stage, trained)
     measured: Result = {
         "docs": job.docs,
@@ -61,9 +63,14 @@ def _work(ws: Workspace, job: PilotJob, stage: Stage) -> Result:
     return measured | proposed(ws.named_home, job, made, Forecasts(kl, learned, law, error))
 
 
-def _curve(trained: Sequence[Trained], name: Kind) -> Curve | None:
-    """Fit a curve of rate and passes to what was measured along all midtrainings."""
-    points = [Point(one.rate, row["passes"], row[name]) for one in trained for row in one.points]
+def _curve(trained: Sequence[Trained], name: Kind, first: int) -> Curve | None:
+    """Fit a curve of rate and passes to what was measured along all midtrainings, from a step on."""
+    points = [
+        Point(one.rate, row["passes"], row[name])
+        for one in trained
+        for row in one.points
+        if row["step"] >= first
+    ]
     return rate_curves.fit(points, name)
 
 

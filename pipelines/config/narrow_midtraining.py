@@ -35,7 +35,18 @@ def narrowed(planned: MidtrainConfig, share: float) -> MidtrainConfig:
 def effective_passes(settings: MidtrainConfig, tokens: int, share: float) -> list[float]:
     """Return the passes over the documents after each step, each step weighed by its rate's share of the full
     rate: a step of the warm-up or late in the schedule moves less."""
-    config = TrainConfig(steps=settings.steps or 0, **settings.optimizer.model_dump())
+    config = _training(settings)
     each = settings.tokens_per_step * share / tokens
     weights = (learning_rate_at(step, config) / config.learning_rate for step in range(1, config.steps + 1))
     return list(accumulate(each * weight for weight in weights))
+
+
+def first_counted(settings: MidtrainConfig) -> int:
+    """Return the first step measured after the warm-up. Within it Adam's moments are still filling: the model
+    moves far less than its rate says, which would bend a law of rate and length."""
+    every = settings.forecast_every
+    return every * (_training(settings).effective_warmup // every + 1)
+
+
+def _training(settings: MidtrainConfig) -> TrainConfig:
+    return TrainConfig(steps=settings.steps or 0, **settings.optimizer.model_dump())

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.jobs import PilotJob
-from pipelines.config.narrow_midtraining import effective_passes
+from pipelines.config.narrow_midtraining import effective_passes, first_counted
 from pipelines.piloting import proposal
 from pipelines.piloting.cycle_command import cycle_command
 from pipelines.piloting.plan import Plan
@@ -53,9 +53,9 @@ def _as_configured(job: PilotJob, plan: Plan, forecasts: Forecasts, whole: Lengt
 
 
 def lengths(plan: Plan) -> list[Length]:
-    """Return the lengths of the grid, none shorter than what was measured first."""
+    """Return the lengths of the grid, none shorter than the curves' first point."""
     assert plan.planned.steps is not None
-    shortest = effective_passes(plan.narrow, plan.sampled_tokens, plan.share)[plan.narrow.forecast_every - 1]
+    shortest = effective_passes(plan.narrow, plan.sampled_tokens, plan.share)[first_counted(plan.narrow) - 1]
     found = {}
     for part in range(1, proposal.LENGTHS + 1):
         steps = max(1, round(plan.planned.steps * part / proposal.LENGTHS))

@@ -14,7 +14,7 @@ from db.reads import queries
 from evals import jsonl
 from pipelines.cli.pilot import pilot_text
 from pipelines.config.jobs import PilotJob
-from pipelines.config.narrow_midtraining import effective_passes, narrowed
+from pipelines.config.narrow_midtraining import effective_passes, first_counted, narrowed
 from pipelines.config.sections.midtrain import MidtrainConfig, Mix
 from pipelines.config.sections.training import OptimizerConfig
 from pipelines.corpus import documents
@@ -23,7 +23,8 @@ from pipelines.job_from_options.inputs import newest_midtrained
 from pipelines.job_from_options.pilot import parse_rates, pilot_job
 from pipelines.knowledge import replay
 from pipelines.midtrain import midtrain
-from pipelines.pilot import pilot
+from pipelines.pilot import _curve, pilot
+from pipelines.piloting.narrow_runs import Trained
 from pipelines.piloting.plan import planned
 from pipelines.resume import resume
 from pipelines.runs.kept_texts import KEPT_TEXTS
@@ -254,6 +255,38 @@ def test_passes_count_by_the_rate() -> None:
     falling = OptimizerConfig(learning_rate=1e-3, warmup_steps=0, schedule="linear", final_lr_fraction=0)
     linear = config(steps=4, tokens_per_step=100, optimizer=falling)  # rates 1, 3/4, 1/2, 1/4
     assert effective_passes(linear, 1000, 0.5) == pytest.approx([0.05, 0.0875, 0.1125, 0.125])
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "warmup", "first"),
+    [
+        (200, 20, 20, 40),  # the preset's: the first measurement ends the warm-up
+        (240, 24, 20, 24),
+        (50, 5, 20, 10),  # a warm-up takes a tenth of the steps at most
+        (10, 1, 20, 2),
+        (200, 20, 0, 20),
+    ],
+)
+def test_curves_begin_behind_the_warm_up(steps: int, every: int, warmup: int, first: int) -> None:
+    optimizer = OptimizerConfig(learning_rate=1e-3, warmup_steps=warmup, schedule="cosine")
+    assert first_counted(config(steps=steps, forecast_every=every, optimizer=optimizer)) == first
+
+
+def test_a_first_measurement_within_the_warm_up_bends_no_curve() -> None:
+    """A pilot of a real model: at the lower rate its KL was a sixth of the law's there."""
+
+    def along(rate: float, within_warmup: float) -> Trained:
+        passes = {step: step / 200 for step in range(20, 201, 20)}
+        kl = {step: 1e4 * rate * made for step, made in passes.items()} | {20: within_warmup}
+        rows = [{"step": step, "passes": passes[step], "kl": kl[step]} for step in passes]
+        return Trained(rate, "checkpoint", rows, 0.0)
+
+    trained = [along(1e-4, 0.1), along(2.5e-5, 0.004)]
+    curve = _curve(trained, "kl", first=40)
+    assert curve is not None and curve.spread(1e-4, 1.0) == pytest.approx(1.0)
+    assert curve.at(1e-4, 1.0).value == pytest.approx(1.0)
+    bent = _curve(trained, "kl", first=20)
+    assert bent is not None and bent.spread(1e-4, 1.0) > 4
 
 
 def test_rates_that_differ_in_the_seventh_digit_are_trained_each(

@@ -8,6 +8,8 @@ clauses.py     of the clauses of a law or a contract, by their marks
 tables.py      of tables whose columns have titles: what each row has in a column
 parts.py       what the patterns share
 permalinks.py  of HTML: how links look that lead to the place where they stand
+page_blocks.py of HTML: menus, and code in fences, by the blocks of a page
+front_matter.py    the data above a site's page
 raised.py      of exponents and indices: figures as Unicode has them
 asciidoc.py  org.py  vim_help.py    what only these languages mark, where a text is read as it stands
 

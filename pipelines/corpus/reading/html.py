@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
 
-from pipelines.corpus.as_markdown.parts import fenced
+from pipelines.corpus.markup.front_matter import front_matter
+from pipelines.corpus.markup.page_blocks import Block, fenced_code, without_menus
 from pipelines.corpus.markup.permalinks import permalink_sign
 from pipelines.corpus.markup.raised import raised
 from pipelines.corpus.reading import encodings
@@ -56,7 +56,6 @@ BETWEEN_MARKS = re.compile(r"[\s\[\](),;–-]+")
 INVISIBLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden")
 TEMPLATE_TAG = re.compile(r"<%.*?%>", re.S)
 LONGEST_ROW = 2000  # characters of a row that is joined: a page laid out as a table keeps its paragraphs
-MENU_RUN, MENU_LINE = 5, 40  # consecutive short lines of links that make a menu
 
 
 def read_html(source: Source, facts: FileFacts) -> Iterator[str]:
@@ -66,7 +65,10 @@ def read_html(source: Source, facts: FileFacts) -> Iterator[str]:
     page = _Page()
     parser = etree.HTMLParser(target=page, huge_tree=True, no_network=True)
     fed = False
-    for text in _decoded(source, facts):
+    for number, text in enumerate(_decoded(source, facts)):
+        if number == 0 and (data := front_matter(text)):
+            page.title.append(data.title)
+            text = text[data.end :]
         parser.feed(TEMPLATE_TAG.sub("", text.replace("\0", "")))
         fed = fed or bool(text.strip())
     if fed:
@@ -104,14 +106,6 @@ def _is_utf8(source: Source) -> bool:
     return not plain
 
 
-class _Block(NamedTuple):
-    text: str
-    links: int  # characters inside links
-    main: bool
-    tight: bool
-    pre: bool = False  # its lines are kept
-
-
 @dataclass
 class _Row:
     """A table's row that is open."""
@@ -122,7 +116,7 @@ class _Row:
     borders: list[int] = field(default_factory=list)  # numbers of the blocks before which a cell ends
     nests: bool = False  # another row is inside
 
-    def joined(self, blocks: list[_Block]) -> list[_Block]:
+    def joined(self, blocks: list[Block]) -> list[Block]:
         """Return the row's blocks as one line, below titles Markdown's rule; those of a page that is laid out
         as a table as they are."""
         size = sum(len(block.text) for block in blocks)
@@ -134,8 +128,9 @@ class _Row:
         for number, block in enumerate(blocks[1:], self.first + 1):
             text += " |" * self.borders.count(number) + f" {block.text}"
         text += "\n---" + " | ---" * text.count(" | ") if titled and " | " in text else ""
+        links = sum(block.links for block in blocks)
         pre = all(block.pre for block in blocks)
-        return [_Block(text, sum(block.links for block in blocks), blocks[0].main, tight=True, pre=pre)]
+        return [Block(text, links, blocks[0].main, tight=True, pre=pre)]
 
 
 class _Page:
@@ -145,7 +140,7 @@ class _Page:
     """
 
     def __init__(self) -> None:
-        self.blocks: list[_Block] = []
+        self.blocks: list[Block] = []
         self.title: list[str] = []
         self._open: list[str] = []
         self._rows: list[_Row] = []
@@ -302,7 +297,7 @@ class _Page:
         if text != "-":
             if text.strip():
                 self.blocks.append(
-                    _Block(text, self._link_characters, self._main > 0, self._tight, self._pre > 0)
+                    Block(text, self._link_characters, self._main > 0, self._tight, self._pre > 0)
                 )
             self._parts = []
             self._written = False
@@ -311,7 +306,7 @@ class _Page:
     def text(self) -> str:
         main = [block for block in self.blocks if block.main]
         enough = sum(len(block.text) for block in main) * 4 >= sum(len(block.text) for block in self.blocks)
-        kept = _fenced(main if main and enough else _without_menus(self.blocks))
+        kept = fenced_code(main if main and enough else without_menus(self.blocks))
         parts = [kept[0].text] if kept else []
         for before, block in pairwise(kept):
             parts.append(("\n" if before.tight and block.tight else "\n\n") + block.text)
@@ -321,30 +316,3 @@ class _Page:
             raise Unreadable("a page without text")
         titled = not title or body.startswith(title) or kept[0].text in title
         return body if titled else f"{title}\n\n{body}"
-
-
-def _fenced(blocks: list[_Block]) -> list[_Block]:
-    """Put code between fences; a page that is mostly such a block is a text."""
-    code = sum(len(block.text) for block in blocks if block.pre)
-    if code * 2 > sum(len(block.text) for block in blocks):
-        return blocks
-    return [_in_fences(block) if block.pre else block for block in blocks]
-
-
-def _in_fences(block: _Block) -> _Block:
-    return block._replace(text=fenced(block.text), tight=False)
-
-
-def _without_menus(blocks: list[_Block]) -> list[_Block]:
-    """Drop runs of short lines that consist of links."""
-    kept: list[_Block] = []
-    run: list[_Block] = []
-    for block in blocks:
-        bare = block.text.removeprefix("- ")
-        if len(bare) <= MENU_LINE and block.links >= 0.9 * len(bare.replace(" ", "")):
-            run.append(block)
-            continue
-        kept += run if len(run) < MENU_RUN else []
-        kept.append(block)
-        run = []
-    return kept + (run if len(run) < MENU_RUN else [])

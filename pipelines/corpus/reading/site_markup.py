@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from pipelines.corpus.as_markdown import mediawiki
 from pipelines.corpus.as_markdown.asciidoc import page as asciidoc
 from pipelines.corpus.as_markdown.org import page as org
 from pipelines.corpus.markup import fences
+from pipelines.corpus.markup.front_matter import FrontMatter, front_matter
 from pipelines.corpus.reading.markdown import read_markdown, without_data
 from pipelines.corpus.reading.restructured import read_restructured
 
@@ -23,20 +23,9 @@ _TRIGGER = re.compile(r"\A(?:---|\+\+\+)|<[A-Za-z/!%]|\{[{%#/:]|^(?:im|ex)port\b
 _MARKS = ("---", "+++", "<", "{", "port", ":::", "[!", ")=")  # faster than the pattern, which says for sure
 _RST_TRIGGER = re.compile(r"\A---|^[ \t]*\.\.(?:\s|$)", re.M)
 _DIRECTIVE = re.compile(r"^\.\. [\w-]+::", re.M)  # no plain text has one
-_YAML = re.compile(r"[ \t]*$|[ \t]|#|- |[\]}]|[\"']?[\w.-]+(?::[\w.-]+)*(?: [\w.-]+)*[\"']?[ \t]*:(?:\s|$)")
-_TOML = re.compile(r"^[\w.-]+[ \t]*=", re.M)
-_SHOWN = re.compile(r"^(title|description)[ \t]*[:=][ \t]*(.*(?:\n[ \t]+\S.*)*)", re.M)
 _HEADING = re.compile(r"^#[ \t]+\S|^(?=[^\n]*\S)[^\n]*+\n=+[ \t]*$|<h1\b", re.M)
 _FIRST = re.compile(r"\A\s*#{1,6}[ \t]+([^\n]+)")
 _MARKDOWN = frozenset(("md", "markdown", "mdx", "qmd", "rmd"))
-
-
-class FrontMatter(NamedTuple):
-    """What a page's data say that readers see, and where the page begins."""
-
-    title: str
-    description: str
-    end: int
 
 
 def read_markup(parts: Iterable[str], suffix: str) -> Iterator[str]:
@@ -126,39 +115,6 @@ def _below(found: FrontMatter, body: str, suffix: str) -> str:
     if found.description and _same(found.description) not in _same(body):
         said.append(found.description)
     return "\n\n".join([*said, body])
-
-
-def front_matter(text: str) -> FrontMatter | None:
-    """Return what the YAML or TOML before a page says; None where a page begins otherwise, as with a rule."""
-    mark = text[:3]
-    opening, _, _ = text.partition("\n")
-    if mark not in ("---", "+++") or opening.rstrip() != mark:
-        return None
-    end = re.compile(rf"^(?:{re.escape(mark)})[ \t]*(?:\n|\Z)", re.M).search(text, len(opening) + 1)
-    data = text[len(opening) + 1 : end.start()] if end else ""
-    if not end or not (_is_yaml(data) if mark == "---" else _TOML.search(data)):
-        return None
-    shown = {name: _value(value) for name, value in _SHOWN.findall(data)}
-    return FrontMatter(shown.get("title", ""), shown.get("description", ""), end.end())
-
-
-def _is_yaml(data: str) -> bool:
-    lines = data.split("\n")
-    return all(map(_YAML.match, lines)) and any(":" in line for line in lines)
-
-
-def _value(written: str) -> str:
-    """Return what a value of YAML or TOML says, on one line."""
-    said = " ".join(written.split())
-    said = re.sub(r"^[>|][+-]?(?: |$)", "", said)
-    quote = said[:1]
-    if quote in ("'", '"') and said.find(quote, 1) > 0:
-        inner = re.match(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^']|'')*)'", said)
-        double, single = inner.groups(default="") if inner else ("", "")
-        said = double.replace('\\"', '"') or single.replace("''", "'")
-    else:
-        said = re.sub(r"\s#\s.*$", "", said)
-    return "" if said in ("null", "~", "true", "false", "[]", "{}") else said.strip()
 
 
 def _same(text: str) -> str:

@@ -150,6 +150,8 @@ JSONL = [
     {"messages": [{"role": "user", "content": "hi"}, {"from": "bot", "value": "ho"}]},
     {"name": "Ada", "born": {"year": 1815, "in": ["London", "England"]}},
 ]
+CALL, PRINTED = "magick in.png out.png", "converted one image"
+LISTINGS = "<p>How it is called.</p><pre>{}</pre><p>And what it says.</p><pre>{}</pre>"
 FILES: dict[str, bytes | str] = {
     "bare.html": "just words",
     "declared.html": '<meta charset="windows-1251"><p>Москва</p>'.encode("cp1251"),
@@ -158,6 +160,7 @@ FILES: dict[str, bytes | str] = {
     "lines.jsonl": "\n".join(map(json.dumps, JSONL)) + '\nnot json\n{"n": null}\n',
     "ls.1": MANUAL,
     "ls.8.gz": gzip.compress(MANUAL.encode()),
+    "listings.html": LISTINGS.format(CALL, PRINTED),
     "menu.html": f"<p>Words that are worth it.</p><ul>{MENU}</ul>",
     "notebook.ipynb": json.dumps(NOTEBOOK),
     "older.ipynb": json.dumps({"worksheets": [{"cells": [{"cell_type": "code", "input": ["x = 1"]}]}]}),
@@ -168,8 +171,10 @@ FILES: dict[str, bytes | str] = {
     "paper.pdf": papers.pdf("Page one says\nAda.", "Page two."),
     "scan.pdf": papers.pdf(""),
     "slides.pptx": papers.pptx({1: "shown last", 2: "shown first\nsecond line"}, [2, 1], {2: "a note"}),
+    "site.html": '---\ntitle: "Tides"\nlayout: page\n---\n<p>High water comes twice a day.</p>',
     "table.csv": 'name;city\nAda;"London; England"\nBob;\n',
     "table.tsv": "name\tcity\nAda\tLondon\n",
+    "typed.html": f"<title>Memo</title><pre>{CALL}</pre><hr><pre>{PRINTED}</pre>",
     "windows.txt": "one\r\ntwo\rthree",
 }
 TEXTS = {
@@ -179,6 +184,11 @@ TEXTS = {
     "layout.html.erb": "Text of them.",
     "ls.1": MANUAL_TEXT,
     "ls.8.gz": MANUAL_TEXT,
+    "listings.html": "How it is called.\n\n```\n"
+    + CALL
+    + "\n```\n\nAnd what it says.\n\n```\n"
+    + PRINTED
+    + "\n```",
     "menu.html": "Words that are worth it.",
     "notebook.ipynb": "# Ada\n\nShe wrote *notes*.\n\n```python\nx = 1\nx\n```\n\n",
     "older.ipynb": "```\nx = 1\n```\n\n",
@@ -188,8 +198,10 @@ TEXTS = {
     "page.html.md.erb": "# <%= title %>\n\nText.",
     "paper.pdf": "Page one says\nAda.\n\nPage two.\n\n",
     "slides.pptx": "shown first\n\nsecond line\n\na note\n\n\nshown last\n\n\n",
+    "site.html": "Tides\n\nHigh water comes twice a day.",
     "table.csv": "name, city\nname: Ada; city: London; England\nname: Bob\n",
     "table.tsv": "name, city\nname: Ada; city: London\n",
+    "typed.html": f"Memo\n\n{CALL}\n\n{PRINTED}",
     "windows.txt": "one\ntwo\nthree",
 }
 
