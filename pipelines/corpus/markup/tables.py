@@ -16,6 +16,7 @@ from pipelines.corpus.markup.lines import plain
 
 FEWEST_ROWS = 2  # of a single one it cannot be told what a guess would answer
 FEWEST_COLUMNS = 2  # the key, and what is said of it
+THREE_WAYS = 3  # values: a column of yes and no has fewer
 GUESSED = 1 / 4  # share of a column's cells from which on their value may be guessed
 LONGEST_KEY = 80  # characters of the cell that says what a row is about
 ROW = re.compile(r"\s*\|")
@@ -124,6 +125,8 @@ class _Table(NamedTuple):
         if not self.titles[at] or self.titles.count(self.titles[at]) > 1:
             return set()
         values = Counter(row[at].casefold() for row in self.rows.values() if _says_something(row[at]))
+        if len(values) < THREE_WAYS <= values.total():
+            return set()
         for value, times in values.most_common():
             if times == 1 or times <= GUESSED * values.total():
                 break

@@ -59,6 +59,7 @@ def test_a_cell_is_read_with_its_title_and_with_what_its_row_is_about() -> None:
     [
         # what a guess would answer, and what says nothing
         ("a | yes\nb | no\nc | yes\nd | no", []),
+        ("a | yes\nb | no\nc | no", []),
         ("a | false\nb | false\nc | 7\nd | false\ne | 9", ["N: c; V: 7", "N: e; V: 9"]),
         ("a | 3\nb | —\nc |\nd | ✓\ne | 4", ["N: a; V: 3", "N: e; V: 4"]),
         ("a | (1), (2)\nb | [#n-3]_\nc | (of 4)", ["N: c; V: (of 4)"]),
@@ -80,7 +81,10 @@ def test_only_cells_that_a_question_can_ask_for_are_read(rows: str, cells: list[
     ("table", "cells"),
     [
         ("# | Name | Since\n---|---|---\n1 | ash | 1990\n2 | oak | 1850", ["Name: ash; Since: 1990"]),
-        ("Kind | Name\n---|---\ntree | ash\nherb | sage\ntree | oak\ntree | elm", ["Name: sage; Kind: herb"]),
+        (
+            "Kind | Name\n---|---\ntree | ash\nherb | sage\ntree | oak\ntree | elm\nmoss | peat\ntree | fir",
+            ["Name: sage; Kind: herb"],
+        ),
         (
             "| | Free | Pro |\n|---|---|---|\n| Space | 5 GB | 90 GB |\n| Seats | 2 | 40 |",
             ["Space; Pro: 90 GB"],
