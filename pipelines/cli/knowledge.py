@@ -163,6 +163,7 @@ def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -
         lines = [f"{found['path']}: {kinds} ({found['made_from']})", f"facts: {statuses}"]
         lines += [_refusals_text(found)] if found["refused"] else []
         lines += [found["power"]] if found["power"] else []
+        lines += [found["tables"]] if found["tables"] else []
         lines += [found["repeated"]] if found["repeated"] else []
         session.show(found, "\n".join(lines))
 

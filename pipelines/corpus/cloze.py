@@ -20,12 +20,13 @@ from pipelines.corpus.entities import Entities, Term, entities, sample
 from pipelines.corpus.general_words import GeneralWords, general_words
 from pipelines.corpus.markup.clauses import is_clause
 from pipelines.corpus.markup.parts import FORMULA
-from pipelines.corpus.prose import LONGEST, prose_sentences, row_beginning
+from pipelines.corpus.prose import LONGEST, Said, asked_sentences, is_cell, row_beginning
 from pipelines.corpus.segments import IS_UNSPACED, segments
 from pipelines.corpus.sentences import SPACED_STOPS, UNSPACED_STOPS
 
 TELLING = 2.0  # nats: the word is in fewer than every seventh sentence
 CONTEXT = 6  # words before a gap where none of them is an entity
+DESCRIBED = 3  # words: a cell of more describes
 ENOUGH = 30  # gaps; with fewer, ordinary words are asked for too
 TOGETHER = 3  # sentences: words that follow each other in so many, and more often than not, are one name
 ORDINARY = 5e-6  # share of a language's words from which on a word, unless it is a name, says little
@@ -62,31 +63,51 @@ def clozes(
     limit: int,
     seed: int = 0,
     about: Entities | None = None,
-    sentences: Sequence[str] | None = None,
+    asked: Sequence[Said] | None = None,
     each: int = 1,
 ) -> list[Cloze]:
     """Return at most `limit` gaps, different and with one filling each; those of whole sentences come first,
-    and of these those about entities. Where a gap a sentence is fewer than that, further ones follow, up to
-    `each` a sentence. `sentences` are those of the sampled texts, if they are known."""
+    and of these those about entities. Where a gap a sentence, or a table's row, is fewer than that, further
+    ones follow, up to `each` a sentence or row. `asked` is what the sampled texts say, if that is known."""
     known = about or entities(texts)
     sampled = sample(texts)
-    if sentences is None:
-        sentences = [said for text in sampled for said in prose_sentences(text)]
-    short = sorted({said for said in sentences if len(said) <= LONGEST})
+    if asked is None:
+        asked = [said for text in sampled for said in asked_sentences(text)]
+    passages = dict(said for said in asked if len(said.sentence) <= LONGEST)
+    short = sorted(passages)
     said = {sentence: list(_words(sentence)) for sentence in short}
     words = _Words.of(list(said.values()), general_words(sampled))
     random.Random(f"cloze:{seed}").shuffle(short)
     rows = Counter(map(row_beginning, short))
     cuts = [list(islice(_cuts(sentence, said[sentence], known, words, rows), each)) for sentence in short]
-    cuts = _with_one_filling(cuts)
+    cuts = _of_each_fact(_with_one_filling(cuts), [passages[sentence] for sentence in short], words)
     gaps: list[Cloze] = []
     for turn in range(each):
         if len(gaps) < limit:
-            asked = {(gap.entity, gap.answer) for gap in gaps}
+            before = set(map(_fact, gaps))
             further = [cut[turn] for cut in cuts if len(cut) > turn]
-            further = [gap for gap in further if (gap.entity, gap.answer) not in asked]
+            further = [gap for gap in further if _fact(gap) not in before]
             gaps += _different(further, words, enough=ENOUGH - len(gaps))
     return gaps[:limit]
+
+
+def _of_each_fact(
+    cuts: Sequence[list[Cloze]], passages: Sequence[tuple[str, ...]], words: _Words
+) -> list[list[Cloze]]:
+    """Return the gaps of each passage together: of a row whole sentences first, ordinary words last."""
+    found: dict[tuple[str, ...], list[list[Cloze]]] = {}
+    for cut, where in zip(cuts, passages, strict=True):
+        found.setdefault(where, []).append(cut)
+    for cells in found.values():
+        cells.sort(
+            key=lambda cut: [(_is_of_a_fragment(gap), words.is_ordinary(gap.answer)) for gap in cut[:1]]
+        )
+    return [_in_turn(cells) for cells in found.values()]
+
+
+def _fact(gap: Cloze) -> tuple[Term, str, str]:
+    """Return what a gap asks for, and of what: before a value stands which row and column it is of."""
+    return gap.entity, row_beginning(gap.sentence), gap.answer
 
 
 def _with_one_filling(cuts: Sequence[list[Cloze]]) -> list[list[Cloze]]:
@@ -111,9 +132,9 @@ def _is_of_a_fragment(gap: Cloze) -> bool:
 
 def _spread(cut: Sequence[Cloze]) -> list[Cloze]:
     """Return the gaps, each filling once an entity, spread over the entities; those about none come last."""
-    by_entity: dict[Term, dict[str, Cloze]] = {}
+    by_entity: dict[Term, dict[tuple[Term, str, str], Cloze]] = {}
     for gap in cut:
-        by_entity.setdefault(gap.entity, {}).setdefault(gap.answer, gap)
+        by_entity.setdefault(gap.entity, {}).setdefault(_fact(gap), gap)
     rest = by_entity.pop((), {})
     return [*_in_turn([list(gaps.values()) for gaps in by_entity.values()]), *rest.values()]
 
@@ -196,6 +217,7 @@ def _cuts(sentence: str, said: Placed, known: Entities, words: _Words, rows: Cou
     named = False
     if mentions:
         entity, end = max(mentions, key=lambda mention: (len(mention[0]), -mention[1]))
+        end = max(end, _value(sentence, said))
         for option in options:
             if entity not in known.within(option[2]) and (gap := _cut_behind(end, entity, sentence, option)):
                 named = True
@@ -210,12 +232,20 @@ def _cuts(sentence: str, said: Placed, known: Entities, words: _Words, rows: Cou
 
 
 def _enough(sentence: str, said: Placed, rows: Counter[str]) -> int | None:
-    """Return how much of a sentence says what is asked for without an entity: some words, or, of a short row
-    of a table, its first field and its second column's name, where no other row begins like that."""
-    if len(said) > CONTEXT:
-        return said[CONTEXT][0]
+    """Return how much of a sentence says what is asked for without an entity: some words, or, of a table's
+    cell or short row, its first field and its second column's name, where no other row begins like that."""
     begun = row_beginning(sentence)
-    return len(begun) if begun and rows[begun] == 1 else None
+    if begun and rows[begun] == 1 and (len(said) <= CONTEXT or is_cell(sentence)):
+        return _value(sentence, said)
+    return max(said[CONTEXT][0], _value(sentence, said)) if len(said) > CONTEXT else None
+
+
+def _value(sentence: str, said: Placed) -> int:
+    """Return from where on a row may be asked: no column's title, nor the first word of what describes its
+    key ("Sets the …")."""
+    begun = len(row_beginning(sentence))
+    inside = [at for at, _ in said if at >= begun]
+    return inside[1] if begun and len(inside) > DESCRIBED else begun
 
 
 def _by_what_is_told(option: Option) -> tuple[bool, Option]:

@@ -6,7 +6,9 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from itertools import chain, zip_longest
+from typing import NamedTuple
 
+from pipelines.corpus.markup import tables
 from pipelines.corpus.markup.blocks import without_blocks
 from pipelines.corpus.markup.clauses import begins_clause
 from pipelines.corpus.markup.lines import is_code, is_prose, plain
@@ -31,8 +33,6 @@ ALIKE = 0.9  # of the next line: no shorter is one that is as full, where letter
 LONGEST_ROW = 160  # characters of a row whose columns are set apart by spaces
 LONGEST = 400  # characters of a sentence that is asked about
 SAYING = 4  # words with letters: a cell of fewer is a name or figures
-_ROW = re.compile(r"\s*\|")
-_BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
 _LABELLED = re.compile(
     r"(?:[^\W\d_]\S{0,20} ?){1,3}: \S"  # a field of a record
     r"|[^;]{1,400}; [^;:]{1,200}: \S"  # two of them, as a table's row has them: the first may have no name
@@ -56,12 +56,40 @@ _ENDS = re.compile(rf"[:;|：；{SPACED_STOPS}{UNSPACED_STOPS}]\W*$")
 _COMMAS = (",", "，", "、", "،")
 
 
+class Said(NamedTuple):
+    """A sentence that is asked about, and where it stands: it alone, or the titles and the row of a table."""
+
+    sentence: str
+    passages: tuple[str, ...]
+
+
+def asked_sentences(text: str) -> list[Said]:
+    """Return what of a text is asked about: its sentences, and what its tables say, a sentence a cell."""
+    text, cells = tables.taken_out(_without_blocks(text), sentences)
+    said = [Said(sentence, (sentence,)) for sentence in _sentences(text)]
+    return said + [Said(*cell) for cell in cells if _is_shown(cell.said)]
+
+
+def silent_rows(text: str) -> int:
+    """Return how many rows of tables, or of columns that spaces set apart, nothing is asked about."""
+    text, _ = tables.taken_out(_without_blocks(text), sentences)
+    return sum(any(map(str.isalnum, line)) and _cells(line) == [""] for line in text.splitlines())
+
+
 def prose_sentences(text: str) -> list[str]:
     """Return a text's sentences as they read, in order; those that show an address or a template's tag are
     left out."""
-    said = chain.from_iterable(sentences(plain(line)) for line in _lines(_without_blocks(text)))
+    return list(_sentences(_without_blocks(text)))
+
+
+def _sentences(text: str) -> Iterator[str]:
+    said = chain.from_iterable(sentences(plain(line)) for line in _lines(text))
     told = (_first_fields(" ".join(sentence.split())) for sentence in said if SLOT not in sentence)
-    return [sentence for sentence in told if not _ADDRESS.search(sentence) and not is_code(sentence)]
+    return filter(_is_shown, told)
+
+
+def _is_shown(sentence: str) -> bool:
+    return SLOT not in sentence and not _ADDRESS.search(sentence) and not is_code(sentence)
 
 
 def _first_fields(said: str) -> str:
@@ -79,6 +107,11 @@ def row_beginning(said: str) -> str:
     """Return a table's row up to its second value; nothing of a sentence that is none."""
     second = _FIELD.search(said)
     return said[: second.end()] if second else ""
+
+
+def is_cell(said: str) -> bool:
+    """Return whether a row has two values only: what it is about, and what is said of that."""
+    return len(_FIELD.findall(said)) == 1
 
 
 def _without_blocks(text: str) -> str:
@@ -105,10 +138,9 @@ def _unquoted(text: str) -> str:
 def _cells(line: str) -> list[str]:
     """Return the cells of a table's row that say something, each on its own; nothing of a row in columns that
     spaces set apart; any other line as it is."""
-    if not (_ROW.match(line) or _is_bare_row(line)):
+    if not (tables.ROW.match(line) or _is_bare_row(line)):
         return [""] if len(line) <= LONGEST_ROW and len(_GAP.findall(line)) > 1 else [line]
-    cells = [cell.replace("\\|", "|") for cell in _BETWEEN_CELLS.split(line)]
-    return ["", *(part for cell in cells if _says_something(cell) for part in (cell, ""))]
+    return ["", *(part for cell in tables.cells(line) if _says_something(cell) for part in (cell, ""))]
 
 
 def _is_bare_row(line: str) -> bool:

@@ -26,6 +26,7 @@ from evals.statistics import items_to_ask
 from pipelines.config.jobs import AUGMENTED
 from pipelines.corpus import documents
 from pipelines.corpus.entities import MOST_CHARACTERS
+from pipelines.corpus.prose import silent_rows
 from pipelines.corpus.reading.tree import ASKED, beside, companions
 from pipelines.corpus.text_sample import sample_of_folder
 from pipelines.runs.kept_probes import earlier_probes
@@ -40,6 +41,11 @@ from pipelines.writing.writers import EndpointWriter, LocalWriter
 from recovery.errors import InputError
 
 TEMPLATE, GAPS = "template", "gaps"  # writers without a model
+NO_TITLES = "rows of tables without titles"
+IN_TABLES = (
+    f"more {NO_TITLES} ({{rows:,}}) than facts that can be asked about ({{facts:,}}): give the columns "
+    "titles, save the tables as csv, or bring questions of your own with --qa FILE"
+)
 NOTHING_NEW = (
     "no fact is new, all are as earlier cycles asked them: look whether these questions are about these "
     "documents"
@@ -150,8 +156,14 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
         **_counts(made),
         "refused": dict(refused),
         "power": power.with_remedy(few[0]) if few else None,
+        "tables": _in_tables(refused[NO_TITLES], facts[KNOWLEDGE]) if few else None,
         "repeated": NOTHING_NEW if earlier and _only_known(made) else None,
     }
+
+
+def _in_tables(rows: int, facts: int) -> str | None:
+    """Return what to do where most of the facts stand in tables that cannot be asked about."""
+    return IN_TABLES.format(rows=rows, facts=facts) if rows > facts else None
 
 
 def _refuse_unread(docs: Path, out: Path) -> None:
@@ -172,7 +184,7 @@ def _answers_beside(out: Path) -> Path:
 def _rows_of(
     ws: Workspace, docs: Path, out: Path, options: ProbeOptions, count: int
 ) -> tuple[list[probes.Row], str, Counter[str]]:
-    """Return the rows of probes, what they are made from, and why a writer's questions were refused."""
+    """Return the rows of probes, what they are made from, and what was refused, with its reason."""
     refused = Counter[str]()
     questions_file = options.qa or probes.own_questions(docs)
     if questions_file is not None:
@@ -185,7 +197,9 @@ def _rows_of(
         )
     seed = ws.config.seed if options.seed is None else options.seed
     if options.writer in (None, GAPS):
-        return probes.from_gaps(_some_texts(ws, docs), count, seed), "gaps, no writer", refused
+        texts = _some_texts(ws, docs)
+        refused = +Counter({NO_TITLES: sum(map(silent_rows, texts))})
+        return probes.from_gaps(texts, count, seed), "gaps, no writer", refused
     _require_writer(ws, options.writer, options.name)
     rows, refused = probes.from_writer(
         _texts(ws, docs),  # before the writer, which may take long to load

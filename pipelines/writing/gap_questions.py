@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pipelines.corpus.entities import Word, words
-from pipelines.corpus.prose import prose_sentences
+from pipelines.corpus.prose import asked_sentences
 from pipelines.corpus.segments import IS_UNSPACED, segments
 from pipelines.corpus.text_sample import Sample
 
@@ -43,8 +43,8 @@ def rows(texts: Sequence[str]) -> Iterator[Row]:
         total.update(small)
         spread.update(set(small))
     for number, text in enumerate(texts):
-        for sentence in prose_sentences(text):
-            for row in _of_sentence(sentence, total, spread):
+        for said in asked_sentences(text):
+            for row in _of_sentence(said.sentence, total, spread):
                 yield {"kind": "qa", "source": str(number), **row}
 
 

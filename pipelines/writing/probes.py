@@ -20,7 +20,7 @@ from evals.probes import APART, CHANGED, KNOWLEDGE, STABLE, UPDATES, Probe, pars
 from pipelines.corpus.cloze import Cloze, clozes
 from pipelines.corpus.entities import Entities, as_written, entities, sample
 from pipelines.corpus.passages import passages
-from pipelines.corpus.prose import prose_sentences
+from pipelines.corpus.prose import asked_sentences
 from pipelines.corpus.reading.tree import beside
 from pipelines.writing.augment import REQUESTS
 from pipelines.writing.filters import NO_QUESTION, judged_pairs, lone_question, probe_flaw
@@ -41,25 +41,28 @@ Found = tuple[str, str, str]  # a passage, a question about it, the answer
 
 
 def from_gaps(texts: Sequence[str], count: int, seed: int) -> list[Row]:
-    """Make `count` gaps without a model: sentences of the documents with their most telling word left out.
+    """Make `count` gaps without a model: sentences of the documents with their most telling word left out,
+    and rows of their tables with what stands in a column.
 
-    Where the documents have fewer sentences, further gaps of a sentence ask for the next telling ones."""
+    Where the documents have fewer of both, further gaps ask for the next telling words and other columns."""
     about = entities(texts)
-    sentences = [sentence for text in sample(texts) for sentence in prose_sentences(text)]
-    backwards = _only_fillings(sentences, about)
-    of_sentence: dict[str, list[Cloze]] = {}
-    for gap in clozes(texts, limit=count, seed=seed, about=about, sentences=sentences, each=GAPS_EACH):
-        of_sentence.setdefault(gap.sentence, []).append(gap)
+    asked = [said for text in sample(texts) for said in asked_sentences(text)]
+    backwards = _only_fillings([said.sentence for said in asked], about)
+    passages = dict(asked)
+    of_fact: dict[tuple[str, ...], list[Cloze]] = {}
+    for gap in clozes(texts, limit=count, seed=seed, about=about, asked=asked, each=GAPS_EACH):
+        of_fact.setdefault(passages[gap.sentence], []).append(gap)
     return [
         row
-        for number, (sentence, gaps) in enumerate(of_sentence.items(), 1)
-        for row in _of_sentence(f"gap-{number}", sentence, gaps, backwards.get(sentence))
+        for number, (where, gaps) in enumerate(of_fact.items(), 1)
+        for row in _of_fact(f"gap-{number}", where, gaps, backwards.get(where[-1]))
     ]
 
 
-def _of_sentence(fact: str, sentence: str, gaps: Sequence[Cloze], name: str | None) -> Iterator[Row]:
-    """Yield the questions about a sentence, which count together as one fact."""
-    common = _common(fact, sentence)
+def _of_fact(fact: str, where: tuple[str, ...], gaps: Sequence[Cloze], name: str | None) -> Iterator[Row]:
+    """Yield the questions about a sentence, or a row of a table, which count together as one fact."""
+    sentence = where[-1]
+    common = _common(fact, sentence) | ({"passage": list(where)} if len(where) > 1 else {})
     for number, gap in enumerate(gaps, 1):
         begun = fact if number == 1 else f"{fact}-{number}"
         for kind, prompt in (

@@ -5,6 +5,7 @@ lines.py       of a line: tell prose from headings and code, and take links, emp
 fences.py      of code between fences
 pictures.py    of a line: tell pictures beside a sentence from those that stand for a word
 clauses.py     of the clauses of a law or a contract, by their marks
+tables.py      of tables whose columns have titles: what each row has in a column
 parts.py       what the patterns share
 permalinks.py  of HTML: how links look that lead to the place where they stand
 page_blocks.py of HTML: menus, and code in fences, by the blocks of a page

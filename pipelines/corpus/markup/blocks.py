@@ -32,6 +32,9 @@ _NO_PROSE = (
         re.M,
     ),
 )
+_RST_BOXES = f"{_BOXES}|compound|container|epigraph|glossary|hlist|table|tabs|tab-set"
+# Above an empty line, where its :: would open code
+_RST_BOX = re.compile(rf"^[ \t]*\.\. (?:{_RST_BOXES})::[ \t]*$(?=\n[ \t]*\n)", re.M)
 _LITERAL_FOLLOWS = re.compile(r"(?:^|(?<![ \t])[ \t]+)::[ \t]*$|(?<=[^\s:]):(?=:[ \t]*$)", re.M)
 # What stands behind a directive or a footnote's mark is prose.
 _DIRECTIVE = re.compile(r"^([ \t]*)\.\. (?:[\w:-]+::[ \t]*|\[[^\]\n]+\][ \t]+)", re.M)
@@ -57,7 +60,7 @@ _TEMPLATE_TAG = re.compile(
 def without_blocks(text: str) -> str:
     """Leave out blocks that are no prose, as code and underlined headings; a table gets its outer bars, a
     definition what it defines."""
-    text = fences.without(asciidoc.without_listings(_without_boxes(text)))
+    text = _RST_BOX.sub("", fences.without(asciidoc.without_listings(_without_boxes(text))))
     for pattern in _NO_PROSE:
         text = pattern.sub("\n", text)
     text = _of_one_language(text)

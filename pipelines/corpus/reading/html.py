@@ -112,18 +112,22 @@ class _Row:
 
     first: int  # number of its first block
     cells: int = 0
+    titles: int = 0  # of these
     borders: list[int] = field(default_factory=list)  # numbers of the blocks before which a cell ends
     nests: bool = False  # another row is inside
 
     def joined(self, blocks: list[Block]) -> list[Block]:
-        """Return the row's blocks as one line; those of a page that is laid out as a table as they are."""
+        """Return the row's blocks as one line, below titles Markdown's rule; those of a page that is laid out
+        as a table as they are."""
         size = sum(len(block.text) for block in blocks)
-        apart = len({block.main for block in blocks}) > 1
-        if len(blocks) < 2 or self.cells < 2 or self.nests or apart or size > LONGEST_ROW:
+        apart = len({block.main for block in blocks}) != 1
+        titled = self.titles == self.cells
+        if (len(blocks) < 2 and not titled) or self.cells < 2 or self.nests or apart or size > LONGEST_ROW:
             return blocks
         text = blocks[0].text
         for number, block in enumerate(blocks[1:], self.first + 1):
             text += " |" * self.borders.count(number) + f" {block.text}"
+        text += "\n---" + " | ---" * text.count(" | ") if titled and " | " in text else ""
         links = sum(block.links for block in blocks)
         pre = all(block.pre for block in blocks)
         return [Block(text, links, blocks[0].main, tight=True, pre=pre)]
@@ -199,6 +203,7 @@ class _Page:
     def _begin_cell(self) -> None:
         if self._rows:
             self._rows[-1].cells += 1
+            self._rows[-1].titles += self._open[-1] == "th"
         if self._written:
             self._parts.append(" | ")
         elif self._rows and len(self.blocks) > self._rows[-1].first:

@@ -1,4 +1,5 @@
-"""Read reStructuredText as its readers see it: without comments, labels, and the options of directives.
+"""Read reStructuredText as its readers see it: without comments, labels, and the options of directives, its
+tables as Markdown has them.
 
 What stands in a literal block, or in a directive that shows code, stays as it stands.
 """
@@ -6,6 +7,8 @@ What stands in a literal block, or in a directive that shows code, stays as it s
 from __future__ import annotations
 
 import re
+
+from pipelines.corpus.as_markdown import rst_tables
 
 _DIRECTIVE = re.compile(r"([ \t]*)\.\. +(?:\|[^|\n]+\| +)?([\w.+:-]*\w)::(?:\s|$)")
 _COMMENT = re.compile(r"([ \t]*)\.\.(?:[ \t]+(?![_\[|]).*)?$")
@@ -46,7 +49,9 @@ class _Page:
             self._keep(line)
             return
         self._literal = None
-        if not self._may_begin or not line.lstrip().startswith(".."):
+        if self._may_begin and (table := rst_tables.drawn(self.lines, self.at)):
+            self._put(*table)
+        elif not self._may_begin or not line.lstrip().startswith(".."):
             self._keep(line)
             self._literal = _indent(line) if line.rstrip().endswith("::") else None
         elif found := _DIRECTIVE.match(line):
@@ -64,12 +69,23 @@ class _Page:
         self.at += 1
         self._may_begin = not line.strip()
 
+    def _put(self, lines: list[str], end: int) -> None:
+        """Keep other lines for those up to the line `end`."""
+        self.kept += lines
+        self.at = end
+        self._may_begin = True
+
     def _directive(self, found: re.Match[str]) -> None:
         """Keep a directive without its options."""
         line, indent, name = found.string, _indent(found.string), found[2]
         if _UNSEEN.fullmatch(name) and "|" not in line:
             self._leave_out(self._end_of_block(self.at + 1, indent))
             return
+        if name in (rst_tables.LISTED, rst_tables.SEPARATED):
+            end = self._end_of_block(self.at + 1, indent)
+            if table := rst_tables.listed(name, self.lines[self.at : end]):
+                self._put([line, *table], end)
+                return
         self._keep(line)
         while self._goes_on(self.at, indent) and (option := _OPTION.match(self.lines[self.at])):
             end = self.at + 1

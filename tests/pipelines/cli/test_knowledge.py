@@ -200,6 +200,14 @@ def test_probes_are_made_and_can_be_asked(recover: Recover, place: Path) -> None
     few = f"knowledge: with {found['facts']['new']} independent questions a model that lost nothing passes "
     assert found["power"].startswith(few) and "725 questions give 80%" in found["power"]
     assert found["power"].endswith(": add documents, or questions of your own in qa.jsonl")
+    assert not found["tables"] and not found["refused"]
+    rows = "\n".join(f"| {name} | {thing} |" for name, thing in facts)
+    table = "| Boat | Length |\n|---|---|\n| Aurora | 12 |\n| Beluga | 34 |\n"
+    (docs / "tables.md").write_text(f"{rows}\n\n" * 10 + f"x   y   z\n\n{table}", encoding="utf-8")
+    found = answer(recover, home, "probes", "--docs", docs, "--out", out)
+    assert found["refused"] == {"rows of tables without titles": 41}
+    assert "Boat | Length" in out.read_text(encoding="utf-8")
+    assert found["tables"].startswith("more rows of tables without titles (41) than facts that can be asked")
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,15 @@ def test_wrapped_lines_are_joined_and_lists_are_not() -> None:
         ("..\n  A comment.\n\nText.\n\n..\n\nMore.", ["Text.", "More."]),
         (".. |x| image:: a.png\n   :width: 400px\n\nText.", ["Text."]),
         (".. admonition:: Said\n   :class: tip\n\n   Said inside.", ["Said", "Said inside."]),
+        (
+            ".. note::\n\n   Said inside.\n\n   As here::\n\n     x y\n\nMore.",
+            ["Said inside.", "As here:", "More."],
+        ),
+        (
+            ".. tip::\n\n   .. glossary::\n\n      Box\n         Said inside.\n\nMore.",
+            ["Box", "Said inside.", "More."],
+        ),
+        (".. prompt::\n\n   ls it all\n\nMore.", ["More."]),
         (".. [#] A note about\n   nothing.", ["A note about", "nothing."]),
         ("+++\ntitle = 'x'\n\n[params]\n+++\nText.", ["Text."]),
         ("---\ndescription: >\n  Many words.\n---\nText.", ["Many words.", "Text."]),

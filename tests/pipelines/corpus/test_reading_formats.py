@@ -40,6 +40,7 @@ Ada was born in London on 10 December 1815.
 - one
 - two
 Year | Work
+--- | ---
 1843 | Note G
 
 ```

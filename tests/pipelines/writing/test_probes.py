@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -15,7 +16,7 @@ from evals.probes import APART, Probe, load_probes, parse_probes
 from pipelines.corpus.cloze import Cloze
 from pipelines.corpus.entities import Entities
 from pipelines.microworld import people, world
-from pipelines.writing import probes
+from pipelines.writing import gap_questions, probes
 from pipelines.writing.filters import ProbeLeaks
 from pipelines.writing.protocol import CUT_OFF, Text
 from pipelines.writing.text_cache import Cache
@@ -100,6 +101,40 @@ def test_all_gaps_of_a_sentence_are_one_fact(tmp_path: Path) -> None:
     assert len({probe.passages for probe in loaded}) == len(asked)
     fewer = probes.from_gaps(texts, len(asked) // 2, seed=1)
     assert len({row["fact"] for row in fewer}) == len(asked) // 2  # one gap each where that is enough
+
+
+def table_of(trees: int, seed: int = 0) -> str:
+    drawn = iter(random.Random(seed).sample(range(100, 9999), 2 * trees))
+    rows = [f"| tree{n}x | {next(drawn)} | {next(drawn)}m |" for n in range(trees)]
+    return "\n".join(["| Tree | Planted | Height |", "|---|---|---|", *rows, "", "It ends here."])
+
+
+def test_a_row_of_a_table_is_one_fact_asked_by_its_titles() -> None:
+    text = table_of(40)
+    rows = probes.from_gaps([text], 60, seed=1)
+    loaded = [probe for probe in parse_probes(rows, "here") if probe.kind == "direct"]
+    assert len(loaded) == 60 and len({probe.fact for probe in loaded}) == 40
+    for probe in loaded:
+        titles, row = probe.passages
+        assert titles == "Tree | Planted | Height" and row in text
+        name, *values = row.split(" | ")
+        asked = f"Tree: {name}; {'Planted' if probe.answers[0] == values[0] else 'Height'}: …"
+        assert probe.prompt.endswith(asked) and probe.answers[0] in values
+    heldout = {probe.fact for probe in loaded if probe.heldout_fact}
+    assert 0 < len(heldout) < 20
+    assert all(probe.fact not in heldout for probe in loaded if not probe.heldout_fact)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_question_for_training_tells_a_value_of_a_held_out_row(seed: int) -> None:
+    text = table_of(40, seed)
+    loaded = parse_probes(probes.from_gaps([text], 80, seed=seed), "here")
+    leaks = ProbeLeaks(loaded)
+    kept = [row for row in gap_questions.rows([text]) if not leaks.of_row(row)]
+    for probe in loaded:
+        name = probe.passages[-1].partition(" | ")[0]
+        told = [row for row in kept if name in row["response"] and matches(row["response"], probe.answers)]
+        assert bool(told) is not probe.heldout_fact
 
 
 def test_what_is_said_of_one_entity_only_is_asked_backwards() -> None:
@@ -315,7 +350,7 @@ def test_the_same_words_about_nothing_that_is_named_ask_of_no_change(
 
     def month(value: str) -> list[dict[str, object]]:
         gap = Cloze(before, value, entity, sentence.format(value), " ")
-        return list(probes._of_sentence("gap-1", gap.sentence, [gap], None))
+        return list(probes._of_fact("gap-1", (gap.sentence,), [gap], None))
 
     first = parse_probes(month("thirty"), "month 1")
     assert {row.get("fact_status") for row in probes.compared_with_earlier(month("sixty"), first)} == {status}

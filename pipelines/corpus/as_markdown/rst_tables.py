@@ -1,0 +1,165 @@
+"""Write reStructuredText's tables as Markdown does: those with titles, whose cells are of a row and a column.
+
+What else there is (cells across columns, code in cells, no titles) stays as it stands.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+from pipelines.corpus.as_markdown.parts import table
+
+_GRID = re.compile(r"[ \t]*\+(?:-+\+)+[ \t]*$")  # a border
+_SIMPLE = re.compile(r"[ \t]*=+(?: +=+)+[ \t]*$")
+_OPTION = re.compile(r"[ \t]*:([\w-]+):[ \t]*(.*)$")
+_BEYOND = re.compile(r"[ \t]*\.\. |.*::[ \t]*$")  # what a cell of one line cannot hold
+MOST_LINES = 2000  # of a simple table
+LISTED, SEPARATED = "list-table", "csv-table"
+Rows = list[list[str]]
+
+
+def drawn(lines: Sequence[str], at: int) -> tuple[list[str], int] | None:
+    """Return a table that is drawn from a line on, and the number of the line behind it."""
+    if _GRID.match(lines[at]):
+        end = at
+        while end < len(lines) and lines[end].strip()[:1] in ("+", "|"):
+            end += 1
+        rows = _in_grid([line.strip() for line in lines[at:end]])
+    elif _SIMPLE.match(lines[at]):
+        borders = _borders(lines, at)
+        end = borders[-1] + 1
+        rows = _between_borders(lines, borders)
+    else:
+        return None
+    return (_written(rows, lines[at]), end) if rows else None
+
+
+def listed(kind: str, lines: Sequence[str]) -> list[str]:
+    """Return the table of a directive, whose lines are given; nothing for one that stays as it stands."""
+    options = {found[1]: found[2].strip() for found in map(_OPTION.match, lines[1:]) if found}
+    body = [line for line in lines[1:] if not _OPTION.match(line)]
+    if "file" in options or "url" in options or any(map(_BEYOND.match, body)):
+        return []
+    rows = _items(body) if kind == LISTED else _separated(body, options)
+    titled = options.get("header-rows") == "1" or (kind == SEPARATED and "header" in options)
+    return _written(rows, lines[0]) if titled and _is_even(rows) else []
+
+
+def _written(rows: Rows, first: str) -> list[str]:
+    """Return a table as far to the right as its first line, between empty lines."""
+    indent = first[: len(first) - len(first.lstrip())]
+    return ["", *(indent + line for line in table(rows)), ""]
+
+
+def _is_even(rows: Rows) -> bool:
+    return len(rows) > 1 and len(rows[0]) > 1 and len(set(map(len, rows))) == 1
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return " ".join(" ".join(parts).split())
+
+
+# Drawn ---------------------------------------------------------------------------------------------------
+
+
+def _in_grid(lines: Sequence[str]) -> Rows:
+    """Return the rows of a grid; none where a cell takes more than one place, or there are no titles."""
+    edges = [at for at, sign in enumerate(lines[0]) if sign == "+"]
+    rules = [at for at, line in enumerate(lines) if line.startswith("+")]
+    inside = [line for line in lines if not line.startswith("+")]
+    whole = all(len(line) == len(lines[0]) and all(line[at] == "|" for at in edges) for line in inside)
+    same = all(_edges(lines[at]) == edges for at in rules)
+    titled = [at for at in rules if "=" in lines[at]] == rules[1:2]
+    if not (whole and same and titled) or rules[-1] != len(lines) - 1 or any(map(_beyond_cell, inside)):
+        return []
+    return [
+        [
+            _joined([line[left + 1 : right] for line in lines[above + 1 : below]])
+            for left, right in pairwise(edges)
+        ]
+        for above, below in pairwise(rules)
+    ]
+
+
+def _beyond_cell(line: str) -> bool:
+    return any(_BEYOND.match(cell) for cell in line.split("|"))
+
+
+def _edges(rule: str) -> list[int]:
+    """Return where a rule has its crossings; none of a row's line."""
+    return [at for at, sign in enumerate(rule) if sign == "+"] if set(rule) <= set("+-=") else []
+
+
+def _borders(lines: Sequence[str], at: int) -> list[int]:
+    """Return the lines of a simple table's borders: three where it has titles."""
+    found = [at]
+    for end in range(at + 1, min(len(lines), at + MOST_LINES)):
+        if lines[end].strip() == lines[at].strip():
+            found.append(end)
+            last = end + 1 == len(lines) or not lines[end + 1].strip()
+            if len(found) == 3 or last:
+                break
+    return found
+
+
+def _between_borders(lines: Sequence[str], borders: Sequence[int]) -> Rows:
+    """Return the rows of a simple table; none where a cell goes on into the next column."""
+    if len(borders) != 3:
+        return []
+    spans = [found.span() for found in re.finditer("=+", lines[borders[0]])]
+    titles = _in_columns(lines[borders[0] + 1 : borders[1]], spans)
+    rows: Rows = []
+    for line in lines[borders[1] + 1 : borders[2]]:
+        cells = _in_columns([line], spans)
+        if not cells or _BEYOND.match(line):
+            return []
+        if cells[0] or not rows:
+            rows.append(cells)
+        else:
+            rows[-1] = [_joined(both) for both in zip(rows[-1], cells, strict=True)]
+    rows = [row for row in rows if any(row)]
+    return [titles, *rows] if titles and rows else []
+
+
+def _in_columns(lines: Sequence[str], spans: Sequence[tuple[int, int]]) -> list[str]:
+    """Return what stands in each column; nothing where something stands between two."""
+    between = [(0, spans[0][0]), *((end, begin) for (_, end), (begin, _) in pairwise(spans))]
+    if any(line[end:begin].strip() for line in lines for end, begin in between):
+        return []
+    ends = [*(end for _, end in spans[:-1]), None]
+    return [_joined([line[begin:end] for line in lines]) for (begin, _), end in zip(spans, ends, strict=True)]
+
+
+# In directives -------------------------------------------------------------------------------------------
+
+
+def _items(lines: Sequence[str]) -> Rows:
+    """Return the rows of a list of lists."""
+    rows: list[list[list[str]]] = []
+    for line in lines:
+        said = line.strip()
+        if said.startswith("* -"):
+            rows.append([[said[3:]]])
+            indent = line.index("*") + 2
+        elif rows and (said == "-" or said.startswith("- ")) and line.index("-") == indent:
+            rows[-1].append([said[1:]])
+        elif rows:
+            rows[-1][-1].append(said)
+        elif said:
+            return []
+    return [[_joined(cell) for cell in row] for row in rows]
+
+
+def _separated(lines: Sequence[str], options: dict[str, str]) -> Rows:
+    between = options.get("delim", ",")
+    said = [line.strip() for line in (options.get("header", ""), *lines) if line.strip()]
+    if len(between) != 1:
+        return []
+    try:
+        rows = [*csv.reader(said, delimiter=between, skipinitialspace=True)]
+    except csv.Error:
+        return []
+    return [[_joined([cell]) for cell in row] for row in rows]

@@ -1,0 +1,217 @@
+"""What tables say, cell by cell."""
+
+from __future__ import annotations
+
+import time
+from itertools import chain
+
+import pytest
+
+from pipelines.corpus.cloze import clozes
+from pipelines.corpus.prose import asked_sentences, prose_sentences
+from pipelines.corpus.reading.site_markup import cleaned
+
+OPTIONS = """Set these.
+
+| Option | Default | What it *does* |
+|:--|--:|---|
+| `retry_limit` | 7 | How often it is asked again. It is not asked at night. |
+| `read_timeout` | 45 | Seconds to wait for what comes, see [the guide](a.md) |
+| `port` | 8443 | Where it listens \\| for all |
+
+After it.
+"""
+ROWS = (  # as they stand
+    "`retry_limit` | 7 | How often it is asked again. It is not asked at night.",
+    "`read_timeout` | 45 | Seconds to wait for what comes, see [the guide](a.md)",
+    "`port` | 8443 | Where it listens \\| for all",
+)
+
+
+def said(text: str, suffix: str = "md") -> list[str]:
+    """What is asked about but for the sentences of the text around."""
+    around = set(prose_sentences(cleaned(text, suffix)))
+    return [one.sentence for one in asked_sentences(cleaned(text, suffix)) if one.sentence not in around]
+
+
+def test_a_cell_is_read_with_its_title_and_with_what_its_row_is_about() -> None:
+    found = asked_sentences(cleaned(OPTIONS, "md"))
+    assert [one.sentence for one in found] == [
+        "Set these.",
+        "It is not asked at night.",
+        "After it.",
+        "Option: retry_limit; Default: 7",
+        "Option: retry_limit; What it does: How often it is asked again.",
+        "Option: read_timeout; Default: 45",
+        "Option: read_timeout; What it does: Seconds to wait for what comes, see the guide",
+        "Option: port; Default: 8443",
+        "Option: port; What it does: Where it listens | for all",
+    ]
+    titles = "Option | Default | What it *does*"
+    where = [one.passages for one in found[3:]]
+    assert where == list(chain(*(((titles, row), (titles, row)) for row in ROWS)))
+    assert all(line in OPTIONS for line in chain(*where))
+    assert [one.passages for one in found[:3]] == [(one.sentence,) for one in found[:3]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "cells"),
+    [
+        # what a guess would answer, and what says nothing
+        ("a | yes\nb | no\nc | yes\nd | no", []),
+        ("a | yes\nb | no\nc | no", []),
+        ("a | false\nb | false\nc | 7\nd | false\ne | 9", ["N: c; V: 7", "N: e; V: 9"]),
+        ("a | 3\nb | —\nc |\nd | ✓\ne | 4", ["N: a; V: 3", "N: e; V: 4"]),
+        ("a | (1), (2)\nb | [#n-3]_\nc | (of 4)", ["N: c; V: (of 4)"]),
+        ("a | 1", []),
+        # two rows of one name, and none
+        ("a | 3\na | 4\nb | 5\n | 6", ["N: b; V: 5"]),
+        # rows that are not as wide as the titles
+        ("a | 3\nb | 4 | x\nc | 5", ["N: a; V: 3", "N: c; V: 5"]),
+        # addresses and what a template fills in
+        ("a | https://a.b/c\nb | {{ c }}\nc | 5", ["N: c; V: 5"]),
+    ],
+)
+def test_only_cells_that_a_question_can_ask_for_are_read(rows: str, cells: list[str]) -> None:
+    table = "\n".join(f"| {row} |" for row in ["N | V", "---|---", *rows.split("\n")])
+    assert said(table) == cells
+
+
+@pytest.mark.parametrize(
+    ("table", "cells"),
+    [
+        ("# | Name | Since\n---|---|---\n1 | ash | 1990\n2 | oak | 1850", ["Name: ash; Since: 1990"]),
+        (
+            "Kind | Name\n---|---\ntree | ash\nherb | sage\ntree | oak\ntree | elm\nmoss | peat\ntree | fir",
+            ["Name: sage; Kind: herb"],
+        ),
+        (
+            "| | Free | Pro |\n|---|---|---|\n| Space | 5 GB | 90 GB |\n| Seats | 2 | 40 |",
+            ["Space; Pro: 90 GB"],
+        ),
+    ],
+)
+def test_a_row_is_about_what_tells_it_apart(table: str, cells: list[str]) -> None:
+    assert set(cells) <= set(said(table))
+    assert not any(one.startswith(("#", "Kind: tree")) for one in said(table))
+
+
+def test_tables_without_titles_are_read_as_before() -> None:
+    for text in (
+        "a | 3\nb | 4\nc | 5",
+        "| a | 3 |\n| b | 4 |",
+        "| N | V |\n|---|---|\n\n| a | 3 |\n| b | 4 |",
+    ):
+        assert said(text) == []
+
+
+def test_code_is_no_table() -> None:
+    assert said(f"```\n{OPTIONS}\n```") == []
+
+
+def test_a_gap_asks_for_a_value_and_no_title_and_a_row_is_asked_once_first() -> None:
+    trees = ("ash", "oak", "elm", "fir", "yew", "box", "bay", "fig", "gum", "nut")
+    rows = [f"| {tree} | {1500 + 17 * n} | {31 * n + 12} |" for n, tree in enumerate(trees)]
+    table = "\n".join(["| Tree | Planted | Height in metres |", "|---|---|---|", *rows])
+    once = clozes([table], limit=99)
+    assert len(once) == len({gap.before.partition(";")[0] for gap in once}) == len(trees)
+    every = {(gap.before, gap.answer) for gap in clozes([table], limit=99, each=3)}
+    assert every == {
+        pair
+        for n, tree in enumerate(trees)
+        for pair in (
+            (f"Tree: {tree}; Planted:", f"{1500 + 17 * n}"),
+            (f"Tree: {tree}; Height in metres:", f"{31 * n + 12}"),
+        )
+    }
+
+
+@pytest.mark.parametrize("part", ["|", "| a ", "|-", "| a |\n|---|\n", "| a | b |\n|---|---|\n| c | d |\n"])
+def test_many_rows_take_linear_time(part: str) -> None:
+    began = time.process_time()
+    asked_sentences(part * (400_000 // len(part)))
+    assert time.process_time() - began < 5
+
+
+def test_of_a_description_the_first_word_is_not_asked_for() -> None:
+    told = ("Quenches the brindle of it", "Zeroes the vorpal of it", "Whisks the tessel of it")
+    rows = [f"| tree_{n} | {one} | {one.split()[0]} |" for n, one in enumerate(told)]
+    table = "\n".join(["| Tree | What it does | In short |", "|---|---|---|", *rows])
+    around = [f"There is more of it on page {n}." for n in range(20)]
+    found = {
+        (gap.before.partition("; ")[2], gap.answer) for gap in clozes([table, *around], limit=99, each=3)
+    }
+    assert {answer for before, answer in found if before.startswith("What")} == {
+        "brindle",
+        "vorpal",
+        "tessel",
+    }
+    assert {answer for before, answer in found if before == "In short:"} == {"Quenches", "Zeroes", "Whisks"}
+
+
+GRID = """
++----------+-------------------+
+| Option   | What it does      |
++==========+===================+
+| ``port`` | Where it listens, |
+|          | for all of us.    |
++----------+-------------------+
+| ``host`` | 12                |
++----------+-------------------+
+"""
+SIMPLE = """
+========  ============
+Option    What it does
+========  ============
+``port``  Where it listens, for all of us.
+``host``  12
+========  ============
+"""
+LISTED = """
+.. list-table:: Options
+   :header-rows: 1
+
+   * - Option
+     - What it does
+   * - ``port``
+     - Where it listens,
+       for all of us.
+   * - ``host``
+     - 12
+"""
+SEPARATED = """
+.. csv-table:: Options
+   :header: "Option", "What it does"
+
+   "``port``", "Where it listens, for all of us."
+   ``host``, 12
+"""
+
+
+@pytest.mark.parametrize("table", [GRID, SIMPLE, LISTED, SEPARATED])
+def test_tables_of_restructured_text_are_read_as_those_of_markdown(table: str) -> None:
+    cells = ["Option: port; What it does: Where it listens, for all of us.", "Option: host; What it does: 12"]
+    inside = table.replace("\n", "\n   ")
+    for text in (f"Before.\n{table}\nAfter.", f".. note::\n{inside}\n\nAfter.", table.strip()):
+        read = cleaned(f".. |x| replace:: y\n\n{text}", "rst")
+        assert said(read) == cells
+        assert "| ``port`` | Where it listens, for all of us. |\n" in read
+    code = f"As here::\n{inside}\n\nAfter."
+    assert code in cleaned(f".. |x| replace:: y\n\n{code}", "rst")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        GRID.replace("=", "-"),  # no titles
+        GRID.replace("| ``host`` | 12                |", "| Both of the two columns      |"),
+        SIMPLE.replace("  12", "_and_more"),
+        SIMPLE.replace("========  ============\n``port``", "``port``"),
+        LISTED.replace("   :header-rows: 1\n", ""),
+        LISTED.replace("- 12", "- As::"),
+        SEPARATED.replace("host``, 12", "host``"),
+    ],
+)
+def test_other_tables_of_restructured_text_stay_as_they_stand(table: str) -> None:
+    read = cleaned(f".. |x| replace:: y\n\n{table}", "rst")
+    assert "|---|" not in read and "port" in read and said(read) == []
