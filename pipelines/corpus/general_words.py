@@ -34,6 +34,7 @@ COMMON_NOUN = 1e-4
 ELIDING = frozenset(("fr", "it", "pt"))  # there a word may stand behind another's rest: qu'il, l'azienda
 DETECTED_FROM = 20_000  # characters from which the language is detected
 DETECTED_TEXTS = 400  # of more, some are taken: single letters of each tell no language
+ENGLISH, ENGLISH_SHARE = ("the", "of", "this", "with"), 0.01  # words, and their share where a part is English
 FEWEST_WORDS = 50  # of a text whose language is detected
 
 
@@ -46,6 +47,7 @@ class GeneralWords:
     language: str = ""
     least: float = 0.0  # share of a known word
     others: tuple[GeneralWords, ...] = ()  # the counts of other kinds of text
+    english: GeneralWords | None = None  # beside it, where parts of the texts are not translated
 
     def share(self, word: str) -> float:
         """Return a word's share of all words; an unknown one is taken for one that occurs once."""
@@ -55,7 +57,8 @@ class GeneralWords:
     def elided_share(self, word: str) -> float:
         """Return a word's share, or that of what stands behind an elision."""
         behind = word.rpartition("'")[2] if self.language in ELIDING else ""
-        return max(self.share(word), self.share(behind) if behind else 0.0)
+        beside = self.english.share(word) if self.english else 0.0
+        return max(self.share(word), self.share(behind) if behind else 0.0, beside)
 
     def highest_share(self, words: str) -> float:
         """Return the highest known share of a word, or of two in a row; that of "you're" is that of "you",
@@ -92,7 +95,19 @@ def general_words(texts: list[str]) -> GeneralWords | None:
         language = detect(beginnings)
     except LangDetectException:
         return None
-    return _counts(language) if language in LANGUAGES else None
+    if language not in LANGUAGES:
+        return None
+    found = _counts(language)
+    if language == "en" or not _holds_english(beginnings):
+        return found
+    english = _counts("en")
+    return replace(found, english=english).and_those_of(english)
+
+
+def _holds_english(text: str) -> bool:
+    """Return whether a text holds sentences in English."""
+    said = text.casefold().split()
+    return sum(map(said.count, ENGLISH)) >= ENGLISH_SHARE * len(said)
 
 
 @lru_cache(maxsize=2)

@@ -20,7 +20,7 @@ from evals.probes import APART, CHANGED, KNOWLEDGE, STABLE, UPDATES, Probe, pars
 from pipelines.corpus.cloze import Cloze, clozes
 from pipelines.corpus.entities import Entities, as_written, entities, sample
 from pipelines.corpus.passages import passages
-from pipelines.corpus.prose import prose_sentences
+from pipelines.corpus.prose import prose_sentences, row_beginning
 from pipelines.corpus.reading.tree import beside
 from pipelines.writing.augment import REQUESTS
 from pipelines.writing.filters import NO_QUESTION, judged_pairs, lone_question, probe_flaw
@@ -79,7 +79,8 @@ def _only_fillings(sentences: Sequence[str], about: Entities) -> dict[str, str]:
     named: dict[str, set[str]] = {}
     of_sentence: dict[str, tuple[str, str]] = {}
     for sentence in sentences:
-        place = about.first(sentence)
+        mentions = about.mentions(sentence)
+        place = next((found for found in mentions if not _names_field(sentence, found[1])), None)
         if place is None:
             continue
         name = as_written(sentence, place[0], place[1])
@@ -91,6 +92,13 @@ def _only_fillings(sentences: Sequence[str], about: Entities) -> dict[str, str]:
         for sentence, (rest, name) in of_sentence.items()
         if len(named[rest]) == 1 and sentence.casefold().count(name.casefold()) == 1
     }
+
+
+def _names_field(sentence: str, end: int) -> bool:
+    """Return whether a mention that ends there is part of a column's name in a table's row."""
+    begin = sentence.rfind("; ", 0, end) + 1
+    name, colon, _ = sentence[begin:].partition("; ")[0].partition(": ")
+    return bool(colon and row_beginning(sentence)) and end <= begin + len(name)
 
 
 def from_writer(

@@ -19,8 +19,15 @@ from pipelines.corpus.reading.restructured import read_restructured
 
 LONGEST = 4 * 2**20  # characters: a longer text is no page, and stays as it stands
 ROUNDS = 4  # what is left out may join what stood around it to something that is left out too
-_TRIGGER = re.compile(r"\A(?:---|\+\+\+)|<[A-Za-z/!%]|\{[{%#/:]|^(?:im|ex)port\b|:::|\[!|^\([\w.-]+\)=", re.M)
-_MARKS = ("---", "+++", "<", "{", "port", ":::", "[!", ")=")  # faster than the pattern, which says for sure
+_TRIGGER = re.compile(
+    r"\A(?:---|\+\+\+)|<[A-Za-z/!%]|\{[{%#/:.*]|\{ ?[#.\w]|^(?:im|ex)port\b|:::|\[!|^\([\w.-]+\)="
+    r"|\[[¶🔗⚓#§]?\]\(|\[source|:(?:material|octicons|fontawesome|simple)-|8<-|^[ \t]*///|\+\+[a-z]",
+    re.M,
+)
+_MARKS = (  # faster than the pattern, which says for sure
+    *("---", "+++", "<", "{", "port", ":::", "[!", ")=", "](", "[source", ":material-", ":octicons-"),
+    *(":fontawesome-", ":simple-", "8<-", "///", "++"),
+)
 _RST_TRIGGER = re.compile(r"\A---|^[ \t]*\.\.(?:\s|$)", re.M)
 _DIRECTIVE = re.compile(r"^\.\. [\w-]+::", re.M)  # no plain text has one
 _YAML = re.compile(r"[ \t]*$|[ \t]|#|- |[\]}]|[\"']?[\w.-]+(?::[\w.-]+)*(?: [\w.-]+)*[\"']?[ \t]*:(?:\s|$)")

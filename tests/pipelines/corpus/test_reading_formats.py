@@ -600,6 +600,11 @@ DEFINITION = PERMALINK.replace("heading", "definition").replace("¶", "\uf0c1")
         ),
         ('<p>Read <a href="#s">§</a> 5, <a href="#p">¶ 7</a>, <a href="#h">#</a>.', "Read § 5, ¶ 7, #."),
         (f"<p>{PERMALINK}</p><p>It is 8080.</p>", "It is 8080."),
+        (
+            '<dl><dt>port()<a href="_modules/a.html"><span class="viewcode-link">[source]</span></a></dt></dl>'
+            '<div class="topNav">Tree</div><div class="subNav">Next class</div><p class="legalCopy">(c)</p>',
+            "port()",
+        ),
     ],
 )
 def test_links_of_headings_and_definitions_to_themselves_are_left_out(

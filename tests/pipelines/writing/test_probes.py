@@ -110,6 +110,17 @@ def test_what_is_said_of_one_entity_only_is_asked_backwards() -> None:
     assert all(row["answer"] not in row["prompt"] and "___" in row["prompt"] for row in rows)
 
 
+def test_the_name_of_a_column_is_not_asked_backwards() -> None:
+    names = [
+        f"{first}{last}" for first in ("Qua", "Zar", "Bri") for last in ("lonze", "quon", "ndle", "mmit")
+    ]
+    rows = [f"town: {name}; ages under 18: {37 + n}" for n, name in enumerate(names)]
+    backwards = [
+        row for row in probes.from_gaps(["\n".join(rows * 2)], 99, seed=0) if row["kind"] == "reverse"
+    ]
+    assert backwards and {row["answer"] for row in backwards} <= set(names)
+
+
 class Fake:
     name, at_once, together = "fake", 8, False
     again = Text("In which place is Ada Horn at home?")
