@@ -65,7 +65,7 @@ _ARGUMENT = re.compile(r"""\s*["']([^"'\n{}<>]+)["']""")
 _TITLED = frozenset(("tab", "details", "expand"))  # template tags that begin with their title
 _TEXT = re.compile(r"""\btext\s*=\s*["']([^"'\n{}<>]+)["']""")
 _RUN = re.compile(r"`+")
-_PAIRS = ("()", "[]", "{}")
+_PAIRS = (("(", ")"), ("[", "]"), ("{", "}"))
 _BLANK = re.compile(r"\n[ \t]*\n")
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+(?=\S)|[ \t]*(?:!!!|\?\?\?\+?|===|\[\^[^\]\s]+\]:)\s")
 
