@@ -1,6 +1,7 @@
 """Write other languages as Markdown, for the readers.
 
 asciidoc/  latex/  org/  mediawiki.py    the languages
+subtitles.py                             subtitles, as a transcript
 parts.py                                 what they write alike: code, tables, what is held
 
 What stands for something that the file does not say is left out, or shown as a part left out.

@@ -1,7 +1,7 @@
 """Read the sources of a site as the site's readers see them, by what a file's suffix says it is written in.
 
 Cleaning a text twice gives what cleaning it once gives, but for pages in AsciiDoc, in Org or of a wiki, which
-become Markdown. A text that is still not clean after some rounds stays as it stands.
+become Markdown, and for subtitles. A text that is still not clean after some rounds stays as it stands.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from pipelines.corpus.as_markdown import mediawiki
+from pipelines.corpus.as_markdown import mediawiki, subtitles
 from pipelines.corpus.as_markdown.asciidoc import page as asciidoc
 from pipelines.corpus.as_markdown.org import page as org
 from pipelines.corpus.markup import fences
@@ -96,6 +96,8 @@ _AS_MARKDOWN = {
     "adoc": _of_asciidoc,
     "asciidoc": _of_asciidoc,
     "mediawiki": _of_wiki,
+    "srt": subtitles.as_text,
+    "vtt": subtitles.as_text,
     "org": _of_org,
     "wiki": _of_wiki,
 }
