@@ -8,9 +8,11 @@ that are ordinary in writing (reviews, tasks, implementation).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+
+from pipelines.corpus.markup.parts import names
 
 # Languages with counts, each with the name of its stemmer, if it has one.
 LANGUAGES = {
@@ -31,6 +33,20 @@ LANGUAGES = {
 # how rare a word is cannot be told, only whether it is known: then it is taken for a common noun.
 NOUNS_CAPITALISED = frozenset(("de",))
 COMMON_NOUN = 1e-4
+# The list of Spanish has singulars and infinitives, and few other forms; these are irregular.
+SPANISH_FORMS = names(
+    "era eran es está están estaba estaban estuvo fue fueron ha había habían habrá han hay haya hace hacen haga"
+    " hizo hubo sea sean será serán sería sido son va van vamos voy vaya iba da dan dé dice dicen diga dijo dicho"
+    " hecho puede pueden puedes podrá podrán podría podrían pudo tiene tienen tienes tenga tendrá tuvo contiene"
+    " contienen quiere quieren debe deben debería deberían sabe siguiente siguientes siguen sigue muestra muestran"
+    " encuentra encuentran permite permiten parece según qué cuál cuáles quién quiénes unos unas cuales quienes"
+    " varios varias"
+)
+SPANISH_FORM = 1e-4  # share of each of them
+SPANISH_ENDINGS = names(
+    "ando iendo ado ada ados adas ido ida idos idas aba aban aron ieron ará arán erá erán irá irán aría ería"
+    " iría amos emos imos a an as e en es o ó ió"
+)
 ELIDING = frozenset(("fr", "it", "pt"))  # there a word may stand behind another's rest: qu'il, l'azienda
 DETECTED_FROM = 20_000  # characters from which the language is detected
 DETECTED_TEXTS = 400  # of more, some are taken: single letters of each tell no language
@@ -51,8 +67,13 @@ class GeneralWords:
 
     def share(self, word: str) -> float:
         """Return a word's share of all words; an unknown one is taken for one that occurs once."""
-        count = self.counts.get(word)
+        count = self.counts.get(word) or (self._of_its_listed_form(word) if self.language == "es" else 0)
         return max(count / self.total, self.least) if count else 1 / self.total
+
+    def _of_its_listed_form(self, word: str) -> float:
+        if word in SPANISH_FORMS:
+            return SPANISH_FORM * self.total
+        return max((self.counts.get(form, 0) for form in _listed_forms(word)), default=0)
 
     def elided_share(self, word: str) -> float:
         """Return a word's share, or that of what stands behind an elision."""
@@ -80,6 +101,17 @@ class GeneralWords:
         if other is None or other.counts is self.counts:
             return self
         return replace(self, others=(*self.others, other, *other.others))
+
+
+def _listed_forms(word: str) -> Iterator[str]:
+    """Yield what a Spanish plural, feminine or verb's form may be listed as."""
+    singular = word.removesuffix("s")
+    yield from (singular, singular.removesuffix("e"))
+    yield from (re.sub("one$", "ón", singular), re.sub("a$", "o", singular))
+    for ending in SPANISH_ENDINGS:
+        stem = word.removesuffix(ending)
+        if stem != word and len(stem) > 2:
+            yield from (f"{stem}{infinitive}" for infinitive in ("ar", "er", "ir"))
 
 
 def general_words(texts: list[str]) -> GeneralWords | None:
