@@ -178,7 +178,7 @@ def _words(sentence: str) -> Iterator[tuple[int, str]]:
         if any(begin <= at < end for begin, end in formulas):
             continue
         word = segment.strip(MARKS)
-        author = word.startswith("@") and before == "by"
+        author = word.startswith("@") and (before == "by" or sentence[at - 1 : at] == "(")
         if any(map(str.isalnum, word)) and not (author or _no_word(word)):
             yield at, word
         before = segment
@@ -237,7 +237,7 @@ def _cut_behind(end: int, entity: Term, sentence: str, option: Option) -> Cloze 
     _, negative_start, answer = option
     start = -negative_start
     before = sentence[:start].rstrip()
-    if start < end or before.endswith(("-", "/")):
+    if start < end or before.endswith(("-", "/", "::")):
         return None
     if not normalise(answer) or answer.casefold() in before.casefold() or matches(before, [answer]):
         return None

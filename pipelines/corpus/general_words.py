@@ -35,12 +35,12 @@ NOUNS_CAPITALISED = frozenset(("de",))
 COMMON_NOUN = 1e-4
 # The list of Spanish has singulars and infinitives, and few other forms; these are irregular.
 SPANISH_FORMS = names(
-    "era eran es está están estaba estaban estuvo fue fueron ha había habían habrá han hay haya hace hacen haga"
-    " hizo hubo sea sean será serán sería sido son va van vamos voy vaya iba da dan dé dice dicen diga dijo dicho"
-    " hecho puede pueden puedes podrá podrán podría podrían pudo tiene tienen tienes tenga tendrá tuvo contiene"
-    " contienen quiere quieren debe deben debería deberían sabe siguiente siguientes siguen sigue muestra muestran"
-    " encuentra encuentran permite permiten parece según qué cuál cuáles quién quiénes unos unas cuales quienes"
-    " varios varias"
+    "era eran es está están estaba estaban estuvo fue fueron ha había habían habrá han hay haya hace"
+    " hacen haga hizo hubo sea sean será serán sería sido son va van vamos voy vaya iba da dan dé dice"
+    " dicen diga dijo dicho hecho puede pueden puedes podrá podrán podría podrían pudo tiene tienen"
+    " tienes tenga tendrá tuvo contiene contienen quiere quieren debe deben debería deberían sabe"
+    " siguiente siguientes siguen sigue muestra muestran encuentra encuentran permite permiten parece"
+    " según qué cuál cuáles quién quiénes unos unas cuales quienes varios varias"
 )
 SPANISH_FORM = 1e-4  # share of each of them
 SPANISH_ENDINGS = names(

@@ -92,11 +92,12 @@ def test_a_capital_makes_no_ordinary_word_a_name(name: str, beside: str, asked: 
 def test_an_issue_a_commit_and_an_author_of_a_list_of_changes_are_not_asked_for() -> None:
     changes = [
         "Zarquon Insurance pays for more of what is lost since #1234 (1a2b3c4d) by @quillonze.",
+        "Zarquon Insurance pays for Tessel::Gimlet as well (@marrow).",
         "Zarquon Insurance calls @brindle from then on for all that is in #vorpal.",
     ]
     answers = {gap.answer for gap in clozes([*HANDBOOK, *changes], limit=99, each=9)}
     assert {"@brindle", "#vorpal"} <= answers
-    assert not {"#1234", "1a2b3c4d", "@quillonze"} & answers
+    assert not {"#1234", "1a2b3c4d", "@quillonze", "@marrow", "Gimlet"} & answers
 
 
 def test_ordinary_words_of_parts_that_are_not_translated_are_not_asked_for() -> None:
