@@ -1,6 +1,7 @@
 """Write other languages as Markdown, for the readers.
 
-asciidoc/  latex/  org/  mediawiki.py    the languages
+asciidoc/  latex/  org/                  the languages
+dokuwiki.py  mediawiki.py                of wikis
 subtitles.py                             subtitles, as a transcript
 parts.py                                 what they write alike: code, tables, what is held
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from pipelines.corpus.as_markdown import mediawiki, subtitles
+from pipelines.corpus.as_markdown import dokuwiki, mediawiki, subtitles
 from pipelines.corpus.as_markdown.asciidoc import page as asciidoc
 from pipelines.corpus.as_markdown.org import page as org
 from pipelines.corpus.markup import fences
@@ -65,6 +65,8 @@ def cleaned(text: str, suffix: str) -> str:
     """Return a text without front matter, and without what else only a site's tools read."""
     if write := _AS_MARKDOWN.get(suffix):
         return write(text)
+    if suffix == "txt" and dokuwiki.is_page(text):  # as a wiki keeps its pages
+        return dokuwiki.as_markdown(text)
     now = text = "".join(without_data([text])) if suffix in _MARKDOWN else text
     for _ in range(ROUNDS):
         before, now = now, _cleaned_once(now, suffix)
