@@ -29,7 +29,7 @@ _KEYS = re.compile(r"(?<![\w+{])\+\+([a-z][\w-]*(?:\+[\w-]+)*)\+\+(?![\w+])")
 # Of MDX: literals, expressions on lines of their own, and those that stand for a word
 _LITERAL = re.compile(r"(?<![\\$])\{([\"'`])([^\"'`{}\n]*)\1\}")
 _ALONE = re.compile(rf"^[ \t]*\{{[A-Za-z_][^{{}}\n]{{0,200}}\}}{_END}", re.M)
-_EXPRESSION = re.compile(r"(?<![\\$\w])\{[A-Za-z_][^{}\n]{0,200}\}")
+_EXPRESSION = re.compile(r"(?<![\\$\w\[=/])\{[A-Za-z_][^{}\n]{0,200}\}")
 
 
 def without_extensions(text: str, mdx: bool) -> str:

@@ -223,6 +223,7 @@ def test_what_a_site_s_tools_read_is_left_out_of_markdown(text: str, read: str) 
             "export const A = ({b}) => (\n  <i>\n\n    {b}\n  </i>\n);\n\n# Part\n\nText.\n",
             "# Part\n\nText.\n",
         ),
+        ("See [a](https://b.org?c=[[{d.e}]]).\n", "See [a](https://b.org?c=[[{d.e}]]).\n"),
         ("Version {props.version} of{' '}\n{'it'}.\n", "Version […] of \nit.\n"),
         ("{props.children}\n\nText with `{code}` and \\{braces}.\n", "Text with `{code}` and \\{braces}.\n"),
     ],
