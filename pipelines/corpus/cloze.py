@@ -76,7 +76,7 @@ def clozes(
         sentences = [said for text in sampled for said in prose_sentences(text)]
     short = sorted({said for said in sentences if len(said) <= LONGEST})
     said = {sentence: list(_words(sentence)) for sentence in short}
-    words = _Words.of(list(said.values()), general_words(sampled))
+    words = _Words.of(list(said.values()), general_words(sampled, or_english=True))
     random.Random(f"cloze:{seed}").shuffle(short)
     rows = Counter(map(row_beginning, short))
     cuts = [list(islice(_cuts(sentence, said[sentence], known, words, rows), each)) for sentence in short]

@@ -114,8 +114,9 @@ def _listed_forms(word: str) -> Iterator[str]:
             yield from (f"{stem}{infinitive}" for infinitive in ("ar", "er", "ir"))
 
 
-def general_words(texts: list[str]) -> GeneralWords | None:
-    """Return the word counts of the texts' language; None for a language without them or too little text."""
+def general_words(texts: list[str], *, or_english: bool = False) -> GeneralWords | None:
+    """Return the word counts of the texts' language; None for too little text or a language without them, or
+    those of English, if it is asked for, where parts of the texts are English."""
     from langdetect import DetectorFactory, LangDetectException, detect
 
     some = texts[:: -(-len(texts) // DETECTED_TEXTS) or 1]
@@ -128,7 +129,7 @@ def general_words(texts: list[str]) -> GeneralWords | None:
     except LangDetectException:
         return None
     if language not in LANGUAGES:
-        return None
+        return _counts("en") if or_english and _holds_english(beginnings) else None
     found = _counts(language)
     if language == "en" or not _holds_english(beginnings):
         return found

@@ -112,6 +112,12 @@ def test_ordinary_words_of_parts_that_are_not_translated_are_not_asked_for() -> 
     assert "quillonze" in answers and not ordinary & answers
     words = general_words([german])
     assert words is not None and words.language == "de" and words.english is None
+    hindi = (
+        "यह घर नदी के पास है। लोग वहाँ घूमने जाते हैं। बच्चे कुत्ते के साथ खेलते हैं। हम बहुत दिनों से वहाँ नहीं गए। "
+        "वह कल आएगा। कोई नहीं जानता कि बारिश कब होगी। उसने किताब पढ़ी। फिर खाना मिला। देर हो गई है। सब ठीक है। "
+    )
+    answers = {gap.answer for gap in clozes([hindi, english], limit=99, each=9)}
+    assert "quillonze" in answers and not ordinary & answers
 
 
 def test_the_end_of_a_name_is_not_asked_for() -> None:
