@@ -14,9 +14,10 @@ from collections.abc import Iterable
 _NO_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _UNSPACED = re.compile(f"[{_NO_SPACES}]")
 _BORDER = re.compile(rf"(?<=[{_NO_SPACES}])(?=[^\s{_NO_SPACES}])|(?<=[^\s{_NO_SPACES}])(?=[{_NO_SPACES}])")
-# Left out: accents, the points of Arabic and Hebrew, Arabic's lengthening line, joiners, variants of signs.
+# Left out: accents, the points of Arabic and Hebrew, hamza and madda (many write أحمد as احمد), Arabic's
+# lengthening line, joiners, variants of signs.
 _ACCENTS = re.compile(
-    "[\u0300-\u036f\u064b-\u0652\u0670\u0640\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
+    "[\u0300-\u036f\u064b-\u0655\u0670\u0640\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
     "\u200c\u200d\u20d0-\u20ff\ufe00-\ufe0f]"
 )
 # In Persian, where some write a space.

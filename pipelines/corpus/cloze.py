@@ -37,6 +37,8 @@ _ABBREVIATION = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]?|etc")
 # The end of a sentence or a clause and the next one's first word
 _GLUED = re.compile(r"[a-z]{2}[.!?][A-Z][a-z]|\w(?:—|---)|(?:—|---)\w")
 _CODE = re.compile(r"[\[\]{}<>`|\\]")  # inside a word: part of an expression
+# Of a list of changes: an issue, a commit
+_REFERENCE = re.compile(r"#\d+|(?=[0-9a-f]*[a-f])(?=[a-f]*\d)[0-9a-f]{7,40}")
 _ENDED = re.compile(rf"[…{SPACED_STOPS}{UNSPACED_STOPS}](?:[\"'”’“«»)\]」』]|\s»)*$")  # a sentence
 # Stands for something: the n of "the last n", x_1, a=b, and ≠g
 _LETTER = re.compile(
@@ -76,7 +78,7 @@ def clozes(
     passages = dict(said for said in asked if len(said.sentence) <= LONGEST)
     short = sorted(passages)
     said = {sentence: list(_words(sentence)) for sentence in short}
-    words = _Words.of(list(said.values()), general_words(sampled))
+    words = _Words.of(list(said.values()), general_words(sampled, or_english=True))
     random.Random(f"cloze:{seed}").shuffle(short)
     rows = Counter(map(row_beginning, short))
     cuts = [list(islice(_cuts(sentence, said[sentence], known, words, rows), each)) for sentence in short]
@@ -192,16 +194,20 @@ class _Words:
 def _words(sentence: str) -> Iterator[tuple[int, str]]:
     """Yield the words of a sentence, without the marks around them, and where each begins with its marks."""
     formulas = [found.span() for found in _FORMULA.finditer(sentence)] if "$" in sentence else []
+    before = ""
     for at, segment in segments(sentence):
         if any(begin <= at < end for begin, end in formulas):
             continue
         word = segment.strip(MARKS)
-        if any(map(str.isalnum, word)) and not _no_word(word):
+        author = word.startswith("@") and (before == "by" or sentence[at - 1 : at] == "(")
+        if any(map(str.isalnum, word)) and not (author or _no_word(word)):
             yield at, word
+        before = segment
 
 
 def _no_word(text: str) -> bool:
-    return "//" in text or bool(_ABBREVIATION.fullmatch(text) or _GLUED.search(text) or _CODE.search(text))
+    whole = _ABBREVIATION.fullmatch(text) or _REFERENCE.fullmatch(text)
+    return "//" in text or bool(whole or _GLUED.search(text) or _CODE.search(text))
 
 
 def _cuts(sentence: str, said: Placed, known: Entities, words: _Words, rows: Counter[str]) -> Iterator[Cloze]:
@@ -261,7 +267,7 @@ def _cut_behind(end: int, entity: Term, sentence: str, option: Option) -> Cloze 
     _, negative_start, answer = option
     start = -negative_start
     before = sentence[:start].rstrip()
-    if start < end or before.endswith(("-", "/")):
+    if start < end or before.endswith(("-", "/", "::")):
         return None
     if not normalise(answer) or answer.casefold() in before.casefold() or matches(before, [answer]):
         return None

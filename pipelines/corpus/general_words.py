@@ -8,9 +8,11 @@ that are ordinary in writing (reviews, tasks, implementation).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+
+from pipelines.corpus.markup.parts import names
 
 # Languages with counts, each with the name of its stemmer, if it has one.
 LANGUAGES = {
@@ -31,9 +33,24 @@ LANGUAGES = {
 # how rare a word is cannot be told, only whether it is known: then it is taken for a common noun.
 NOUNS_CAPITALISED = frozenset(("de",))
 COMMON_NOUN = 1e-4
+# The list of Spanish has singulars and infinitives, and few other forms; these are irregular.
+SPANISH_FORMS = names(
+    "era eran es está están estaba estaban estuvo fue fueron ha había habían habrá han hay haya hace"
+    " hacen haga hizo hubo sea sean será serán sería sido son va van vamos voy vaya iba da dan dé dice"
+    " dicen diga dijo dicho hecho puede pueden puedes podrá podrán podría podrían pudo tiene tienen"
+    " tienes tenga tendrá tuvo contiene contienen quiere quieren debe deben debería deberían sabe"
+    " siguiente siguientes siguen sigue muestra muestran encuentra encuentran permite permiten parece"
+    " según qué cuál cuáles quién quiénes unos unas cuales quienes varios varias"
+)
+SPANISH_FORM = 1e-4  # share of each of them
+SPANISH_ENDINGS = names(
+    "ando iendo ado ada ados adas ido ida idos idas aba aban aron ieron ará arán erá erán irá irán aría ería"
+    " iría amos emos imos a an as e en es o ó ió"
+)
 ELIDING = frozenset(("fr", "it", "pt"))  # there a word may stand behind another's rest: qu'il, l'azienda
 DETECTED_FROM = 20_000  # characters from which the language is detected
 DETECTED_TEXTS = 400  # of more, some are taken: single letters of each tell no language
+ENGLISH, ENGLISH_SHARE = ("the", "of", "this", "with"), 0.01  # words, and their share where a part is English
 FEWEST_WORDS = 50  # of a text whose language is detected
 
 
@@ -46,16 +63,23 @@ class GeneralWords:
     language: str = ""
     least: float = 0.0  # share of a known word
     others: tuple[GeneralWords, ...] = ()  # the counts of other kinds of text
+    english: GeneralWords | None = None  # beside it, where parts of the texts are not translated
 
     def share(self, word: str) -> float:
         """Return a word's share of all words; an unknown one is taken for one that occurs once."""
-        count = self.counts.get(word)
+        count = self.counts.get(word) or (self._of_its_listed_form(word) if self.language == "es" else 0)
         return max(count / self.total, self.least) if count else 1 / self.total
+
+    def _of_its_listed_form(self, word: str) -> float:
+        if word in SPANISH_FORMS:
+            return SPANISH_FORM * self.total
+        return max((self.counts.get(form, 0) for form in _listed_forms(word)), default=0)
 
     def elided_share(self, word: str) -> float:
         """Return a word's share, or that of what stands behind an elision."""
         behind = word.rpartition("'")[2] if self.language in ELIDING else ""
-        return max(self.share(word), self.share(behind) if behind else 0.0)
+        beside = self.english.share(word) if self.english else 0.0
+        return max(self.share(word), self.share(behind) if behind else 0.0, beside)
 
     def highest_share(self, words: str) -> float:
         """Return the highest known share of a word, or of two in a row; that of "you're" is that of "you",
@@ -79,8 +103,20 @@ class GeneralWords:
         return replace(self, others=(*self.others, other, *other.others))
 
 
-def general_words(texts: list[str]) -> GeneralWords | None:
-    """Return the word counts of the texts' language; None for a language without them or too little text."""
+def _listed_forms(word: str) -> Iterator[str]:
+    """Yield what a Spanish plural, feminine or verb's form may be listed as."""
+    singular = word.removesuffix("s")
+    yield from (singular, singular.removesuffix("e"))
+    yield from (re.sub("one$", "ón", singular), re.sub("a$", "o", singular))
+    for ending in SPANISH_ENDINGS:
+        stem = word.removesuffix(ending)
+        if stem != word and len(stem) > 2:
+            yield from (f"{stem}{infinitive}" for infinitive in ("ar", "er", "ir"))
+
+
+def general_words(texts: list[str], *, or_english: bool = False) -> GeneralWords | None:
+    """Return the word counts of the texts' language; None for too little text or a language without them, or
+    those of English, if it is asked for, where parts of the texts are English."""
     from langdetect import DetectorFactory, LangDetectException, detect
 
     some = texts[:: -(-len(texts) // DETECTED_TEXTS) or 1]
@@ -92,7 +128,19 @@ def general_words(texts: list[str]) -> GeneralWords | None:
         language = detect(beginnings)
     except LangDetectException:
         return None
-    return _counts(language) if language in LANGUAGES else None
+    if language not in LANGUAGES:
+        return _counts("en") if or_english and _holds_english(beginnings) else None
+    found = _counts(language)
+    if language == "en" or not _holds_english(beginnings):
+        return found
+    english = _counts("en")
+    return replace(found, english=english).and_those_of(english)
+
+
+def _holds_english(text: str) -> bool:
+    """Return whether a text holds sentences in English."""
+    said = text.casefold().split()
+    return sum(map(said.count, ENGLISH)) >= ENGLISH_SHARE * len(said)
 
 
 @lru_cache(maxsize=2)

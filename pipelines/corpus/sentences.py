@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from itertools import chain, pairwise
 
+from pipelines.corpus.markup.parts import names
+
 SPACED_STOPS = ".!?؟।۔။។։።፧"  # end a sentence where a space or a line follows
 UNSPACED_STOPS = "。！？．"  # end one whatever follows
 _NUMBERED = "0-9A-Za-z０-９Ａ-Ｚａ-ｚ"  # what ． stands behind in ３．５, １．はじめに and Ｊ．Ｓｍｉｔｈ
@@ -58,6 +60,10 @@ _SHORT = frozenset(
         "mio.",
         "mrd.",
     )
+) | names(
+    "fa. mlle. c.-à-d. ex. éd. env. núm. ej. ee. uu. av. avda. dña. ud. uds. pág. págs."  # French, Spanish
+    " ул. им. рис. табл. стр. гл. ст. см. ср. напр. проф. акад. тыс. млн. млрд."
+    " डॉ. प्रो. श्री. सुश्री. रु. कि.मी. ई.पू. พ.ศ. ค.ศ. ดร."
 )
 _FRENCH_TITLES = ("M.", "MM.")  # unlike metres, written large
 _BEFORE_NUMBERS = frozenset(
@@ -95,6 +101,10 @@ _BEFORE_NUMBERS = frozenset(
         "nov.",
         "dec.",
     )
+)
+# Before a German ordinal: im 19. Jahrhundert, der 2. Weltkrieg
+_BEFORE_ORDINALS = names(
+    "im am der die das dem den des vom zum zur beim seit ab bis jeder jede jedes jedem jeden und oder"
 )
 _MONTHS = frozenset(
     (
@@ -187,9 +197,12 @@ def is_abbreviated(said: str, following: str) -> bool:
     if last.casefold() in _BEFORE_NUMBERS and following.lstrip("(§ ")[:1].isdigit():
         return True
     if stem.isdigit() and len(stem) <= 2:  # a day
+        if before.casefold() in _BEFORE_ORDINALS:
+            return True
         return following.partition(" ")[0].rstrip(".,").casefold() in _MONTHS
     if len(stem) == 1 and stem.isalpha():  # of "z. B." or "Jane Q. Miller", not of "vitamin C."
-        return stem.islower() or before[:1].isupper() or not before or _is_initial(before)
+        caseless = stem.lower() == stem.upper()
+        return stem.islower() or caseless or before[:1].isupper() or not before or _is_initial(before)
     return False
 
 

@@ -7,6 +7,7 @@ where only one entity fits. A share of the facts is held out: `recover augment` 
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -20,8 +21,9 @@ from evals.probes import APART, CHANGED, KNOWLEDGE, STABLE, UPDATES, Probe, pars
 from pipelines.corpus.cloze import Cloze, clozes
 from pipelines.corpus.entities import Entities, as_written, entities, sample
 from pipelines.corpus.passages import passages
-from pipelines.corpus.prose import asked_sentences
+from pipelines.corpus.prose import asked_sentences, row_beginning
 from pipelines.corpus.reading.tree import beside
+from pipelines.corpus.segments import IS_UNSPACED, segments
 from pipelines.writing.augment import REQUESTS
 from pipelines.writing.filters import NO_QUESTION, judged_pairs, lone_question, probe_flaw
 from pipelines.writing.protocol import Text, Writer
@@ -36,6 +38,7 @@ REPHRASE = (
     "Write only the question.\n\n{question}"
 )
 NAMES_NOTHING = "names_nothing"  # "The default value of this option is": of which, only its page tells
+_HIRAGANA = re.compile(r"[\u3040-\u309f]")  # an ending or a particle begins with one
 Row = dict[str, Any]
 Found = tuple[str, str, str]  # a passage, a question about it, the answer
 
@@ -82,10 +85,10 @@ def _only_fillings(sentences: Sequence[str], about: Entities) -> dict[str, str]:
     named: dict[str, set[str]] = {}
     of_sentence: dict[str, tuple[str, str]] = {}
     for sentence in sentences:
-        place = about.first(sentence)
-        if place is None:
+        names = ((as_written(sentence, *found), found[1]) for found in about.mentions(sentence))
+        name = next((name for name, end in names if _can_be_left_out(sentence, name, end)), None)
+        if name is None:
             continue
-        name = as_written(sentence, place[0], place[1])
         rest = sentence.replace(name, "", 1).casefold()
         named.setdefault(rest, set()).add(name.casefold())
         of_sentence[sentence] = (rest, name)
@@ -94,6 +97,25 @@ def _only_fillings(sentences: Sequence[str], about: Entities) -> dict[str, str]:
         for sentence, (rest, name) in of_sentence.items()
         if len(named[rest]) == 1 and sentence.casefold().count(name.casefold()) == 1
     }
+
+
+def _can_be_left_out(sentence: str, name: str, end: int) -> bool:
+    """Return whether a name that ends there is no part of a column's name, and in a script without spaces a
+    whole word."""
+    if _names_field(sentence, end):
+        return False
+    if not IS_UNSPACED.match(name):
+        return True
+    found = list(segments(sentence))
+    begins = end - len(name) in {at for at, _ in found}
+    return begins and end in {at + len(word) for at, word in found} and not _HIRAGANA.match(name)
+
+
+def _names_field(sentence: str, end: int) -> bool:
+    """Return whether a mention that ends there is part of a column's name in a table's row."""
+    begin = sentence.rfind("; ", 0, end) + 1
+    name, colon, _ = sentence[begin:].partition("; ")[0].partition(": ")
+    return bool(colon and row_beginning(sentence)) and end <= begin + len(name)
 
 
 def from_writer(

@@ -113,6 +113,8 @@ from evals.answer_matching import matches, normalise
         ("เขากัน", ["กิน"], False),
         ("เขากินข้าว", ["กิน"], True),
         ("محمّد", ["محمد"], True),
+        ("اسمه احمد", ["أحمد"], True),
+        ("القران", ["القرآن"], True),
         ("من می خواهم", ["می\u200cخواهم"], True),
         ("Fu\u0308r Paris \u2764\ufe0f", ["für paris"], True),
         ("", ["Oslo"], False),

@@ -1,7 +1,9 @@
 """Write other languages as Markdown, for the readers.
 
-asciidoc/  latex/  org/  mediawiki.py    the languages
+asciidoc/  latex/  org/                  the languages
+dokuwiki.py  mediawiki.py                of wikis
 rst_tables.py                            of reStructuredText, which else stays as it stands, its tables
+subtitles.py                             subtitles, as a transcript
 parts.py                                 what they write alike: code, tables, what is held
 
 What stands for something that the file does not say is left out, or shown as a part left out.

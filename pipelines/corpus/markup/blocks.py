@@ -46,6 +46,9 @@ _BARE_TABLE = re.compile(
     r"(?:[^\n]*\|[^\n]*(?:\n|\Z))*",
     re.M,
 )
+_TEMPLATE_TARGET = re.compile(  # of a link
+    r"(?<=\]\()[^\s(){}]*+(?:\{[{%][^{}\n]*\}\}?[^\s(){}]*+)+(?=(?:[ \t]+\"[^\"\n]*\")?\))"
+)
 _DEFINITION = re.compile(r"^([^\s:|#].*[^\s.:])\n\n?:[ \t]+(?=\S)", re.M)
 _INSIDE = r"(?:(?!{}|\n[ \t]*\n).){{0,2000}}?"  # of a tag: an unclosed one ends with its paragraph
 _TEMPLATE_TAG = re.compile(
@@ -65,9 +68,14 @@ def without_blocks(text: str) -> str:
         text = pattern.sub("\n", text)
     text = _of_one_language(text)
     text = _DIRECTIVE.sub(r"\1", _LITERAL_FOLLOWS.sub("", _without_labels(text)))
-    text = asciidoc.without_references(_TEMPLATE_TAG.sub(SLOT, text).replace(LEFT_OUT, SLOT))
+    text = asciidoc.without_references(_without_templates(text).replace(LEFT_OUT, SLOT))
     text = _BARE_TABLE.sub(lambda table: re.sub("^", "|", table[0].rstrip(), flags=re.M) + "\n", text)
     return _DEFINITION.sub(r"\1: ", text)
+
+
+def _without_templates(text: str) -> str:
+    """Put a mark where a template's tag stands for a word; where it stands for a link's target, none."""
+    return _TEMPLATE_TAG.sub(SLOT, _TEMPLATE_TARGET.sub("#", text))
 
 
 def _without_boxes(text: str) -> str:

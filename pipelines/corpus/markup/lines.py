@@ -51,7 +51,8 @@ _CODE_SPAN = re.compile(
     r"|(?<![^\s({\[\"'-])([~=])(?=[^\s=~])([^\n]{1,300}?)(?<=\S)\3(?![^\s.,;:!?)}\]\"'-])"
     rf"|({FORMULA})"
 )
-_EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`+)(?=\S)(.{1,1000}?)(?<=\S)\1(?!\w)")
+_APART_MARK = re.compile(r"(?<=[^\W_])~([\w+-]{1,6})~(?!~)|(?<=[\w)])\^([\w+-]{1,6})\^")  # H~2~O, 2^10^
+_EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`+|==)(?=\S)(.{1,1000}?)(?<=\S)\1(?!\w)")
 _BOX = re.compile(r"^\[!\w+\][+-]?\s*")  # a box's kind before its title
 _NESTED = 3  # kinds of emphasis around one another
 _SPAN = "\ue000"  # stands for code while emphasis is taken off
@@ -64,6 +65,7 @@ _CODE = re.compile(
     | ^[\w.:>-]+\(.*\)[;:]?$                                                    # calls
     | ^(?=.*(?:\w\(|[={{}}$<>\[\\])).*[;{{}}\\]$              # what ends as code does
     | ^(?=.*[({{\[=])(?:{_STATEMENT}).*[)}}\]:]$
+    | ^(?:import|export)\s.*[\"'];?$
     """,
     re.X,
 )
@@ -88,6 +90,7 @@ def plain(line: str) -> str:
         line = pattern.sub(r"\1", line)
     line = _DELETED.sub("", _TAG.sub("", line))
     line = _CHANGING_TAG.sub("", _APART.sub(_set_apart, line))
+    line = _APART_MARK.sub(lambda found: raised(found[1] or found[2], lowered=bool(found[1])), line)
     code = [found[2] or found[4] or found[5] for found in _CODE_SPAN.finditer(line)]
     line = _ESCAPED.sub("", _CODE_SPAN.sub(_SPAN, line))
     for _ in range(_NESTED):

@@ -5,7 +5,8 @@ SLOT = "\ufffc"  # stands where something is put in that the text does not say
 FORMULA = r"(?<![\w$\\])\$(?=[^\s$])[^$\n]{1,1000}(?<=\S)\$(?![\w$])"  # in a line, with its marks
 ADDRESS = r"(?:<[^<>\n]*+>|(?:[^()\s]|\((?:[^()\s]|\([^()\s]*+\))*+\))*+)"  # of a link: may hold brackets
 TARGET = (  # of a link, behind its text
-    rf"(?:\({ADDRESS}(?:\s+(?:\"[^\"]*+\"|'[^']*+'|\([^()]*+\)))?\)|\[[^\[\]]*+\])"
+    rf"(?:\({ADDRESS}(?:\s+(?:\"[^\"]*+\"|'[^']*+'|\([^()]*+\)))?\)"
+    r"|\([^()\n<>]{1,500}\.(?:png|jpe?g|gif|svg|webp)\)|\[[^\[\]]*+\])"  # my picture.png
 )
 LINK_TEXT = r"(?:[^\[\]]|\[[^\[\]]*+\])*+"
 INDENTED = r"(?:[ \t]*\n|[ \t]+\S.*(?:\n|\Z))*"  # the lines of an indented block

@@ -20,10 +20,11 @@ class Format:
 
 _MARKDOWN = (".md", ".markdown", ".mdx", ".qmd", ".rmd")
 _OTHER_MARKUP = (".rst", ".adoc", ".asciidoc", ".org", ".mediawiki", ".wiki")
+_SUBTITLES = (".srt", ".vtt")
 FORMATS = (
     Format(
         "text",
-        (".txt", ".text", *_MARKDOWN, *_OTHER_MARKUP),
+        (".txt", ".text", *_MARKDOWN, *_OTHER_MARKUP, *_SUBTITLES),
         limited=False,
         streamed=True,
         packable=True,
@@ -49,7 +50,12 @@ OTHERWISE = {
     "xlsx xlsm xlsb xls ods numbers": "csv",
     "doc docm dotx odt rtf pages": "docx",
     "ppt pptm pps ppsx odp": "pptx",
-    "epub mobi chm": "html",
+    "epub mobi azw3 fb2 chm mht mhtml docbook dbk dita texi texinfo textile pod": "html",
+    "xml": "html or txt",
+    "eml msg mbox yaml yml": "txt",
+    "mdown mkd mkdn": "md",
+    "rest": "rst",
+    "ass ssa ttml": "srt",
     "parquet arrow json": "jsonl",
     "ps djvu xps": "pdf",
 }

@@ -45,6 +45,8 @@ ROLES = _words("navigation banner contentinfo complementary search menu menubar 
 NAMES = _words(
     "nav navbar navigation menu sidebar footer site-header site-footer site-nav breadcrumb breadcrumbs "
     "cookie cookies cookie-banner cookie-consent toc advert advertisement ads share social noprint "
+    "topnav subnav bottomnav top-nav sub-nav skip-nav legalcopy legal-copy navpath ttc "
+    "viewcode-link viewcode-back "
     "nav-panel mw-jump-link mw-editsection printfooter catlinks navbox pagination pager skip-link"
 )
 HEADED = _words("section h1 h2 h3 h4 h5 h6 span dt")  # their ids are made of what they say

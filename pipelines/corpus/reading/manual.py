@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from unicodedata import normalize
 
 from pipelines.corpus.as_markdown.parts import fenced
 from pipelines.corpus.reading.formats import Unreadable
@@ -34,8 +35,15 @@ _GLYPHS = {
     "bu": "•", "co": "©", "rg": "®", "tm": "™", "mi": "-", "mu": "×", "ti": "~", "ha": "^", "rs": "\\",
     "ga": "`", "at": "@", "sh": "#", "Do": "$", "ba": "|", "lB": "[", "rB": "]", "lC": "{", "rC": "}",
     "->": "→", "<-": "←", "<=": "≤", ">=": "≥", "!=": "≠", "de": "°", "pl": "+", "eq": "=", "fm": "'",
-    'L"': '"', 'R"': '"', "Tm": "™", "R": "®", "--": "-",
+    'L"': '"', 'R"': '"', "Tm": "™", "R": "®", "--": "-", "ss": "ß", "AE": "Æ", "ae": "æ", "OE": "Œ",
+    "oe": "œ", "/O": "Ø", "/o": "ø", "/L": "Ł", "/l": "ł", ".i": "ı", "-D": "Ð", "Sd": "ð", "TP": "Þ",
+    "Tp": "þ", "oA": "Å", "oa": "å", "Bq": "„", "bq": "‚", "Fo": "«", "Fc": "»", "fo": "‹", "fc": "›",
+    "r!": "¡", "r?": "¿", "Eu": "€", "eu": "€", "Po": "£", "Ye": "¥", "ct": "¢", "sc": "§", "ps": "¶",
+    "+-": "±", "12": "½", "14": "¼", "34": "¾", "mc": "µ", "S1": "¹", "S2": "²", "S3": "³",
 }  # fmt: skip
+_GREEK = dict(zip("abgdezyhiklmncoprstufxqw", "αβγδεζηθικλμνξοπρστυφχψω", strict=True))  # \(*a
+# Of a letter's name: \(:u is ü
+_ACCENTS = dict(zip(":'`^~,v", "\u0308\u0301\u0300\u0302\u0303\u0327\u030c", strict=True))
 _SINGLE = {"e": "\\", "~": " ", "0": " ", "t": "\t"} | dict.fromkeys("&|^%/,:)c{}", "")
 _PARAGRAPH = frozenset(("PP", "P", "LP", "HP", "sp"))
 _BULLETS = frozenset("•*-o·+")
@@ -120,8 +128,11 @@ def _escaped(escape: re.Match[str]) -> str:
     if (one := escape["one"]) is not None:
         return _SINGLE.get(one, one)
     name = escape["long"] or escape["two"] or escape["name"] or escape["glyph"] or ""
-    if re.fullmatch(r"u[0-9A-F]{4,5}", name):
-        return chr(int(name[1:], 16))
+    if re.fullmatch(r"u[0-9A-F]{4,5}(?:_[0-9A-F]{4,5})*", name):
+        return "".join(chr(int(code, 16)) for code in name[1:].split("_"))
+    if len(name) == 2 and name not in _GLYPHS and name[1].isalpha():
+        accented = normalize("NFC", name[1] + _ACCENTS[name[0]]) if name[0] in _ACCENTS else ""
+        return _GREEK.get(name[1], "") if name[0] == "*" else accented
     return _GLYPHS.get(name, "")
 
 

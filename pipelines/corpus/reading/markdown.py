@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from pipelines.corpus.markup.extensions import without_extensions
 from pipelines.corpus.reading.markdown_parts import Kind, Part, Scanner
 
 # A shorter one, as in code, may be what a text is about.
@@ -50,9 +51,10 @@ def _unless_it_goes_on(address: re.Match[str]) -> str:
 
 def read_markdown(text: str, mdx: bool = False) -> str:
     """Return a text without what only a site's tools read."""
-    parts = list(Scanner(text, indented_code=not (mdx or _MODULES.search(text))).parts())
+    mdx = mdx or bool(_MODULES.search(text))
+    parts = list(Scanner(text, mdx).parts())
     names = _Names(parts)
-    page = _Page()
+    page = _Page(mdx)
     for part in parts:
         page.add(part, names)
     return page.text()
@@ -81,17 +83,21 @@ class _Names:
 class _Page:
     """The lines that are left, the last one of which is still open."""
 
-    def __init__(self) -> None:
+    def __init__(self, mdx: bool) -> None:
+        self._mdx = mdx
         self._lines: list[str] = []
         self._open: list[str] = []
         self._says = self._is_row = False  # the open line has words, or a table's bar
         self._alone: list[Part] = []  # those of the open line
         self._touched = self._just_left_out = False  # something was left out of the open line, or at its end
+        self._titled = False  # the open line begins with a title, which stands on a line of its own
         self._close_gap = False  # lines were left out behind an empty one: the next one, if empty, goes too
 
     def add(self, part: Part, names: _Names) -> None:
         """Take the next part of the text."""
-        if part.kind in (Kind.TEXT, Kind.CODE):
+        if part.kind is Kind.TEXT:
+            self._say(without_extensions(part.text, self._mdx))
+        elif part.kind is Kind.CODE:
             self._say(part.text)
         elif part.kind is Kind.TAG:
             self._tag(part) if names.is_tag(part) else self._say(part.text)
@@ -105,6 +111,10 @@ class _Page:
         return "".join(self._lines)
 
     def _say(self, text: str) -> None:
+        if self._titled and text.partition("\n")[0].strip():
+            self._end_line("\n")
+            self._end_line("\n")
+            text = text.lstrip(" \t")
         if text.startswith("]") and self._open and self._just_left_out:  # a link's text ended with a picture
             self._open[-1] = self._open[-1].rstrip(" \t")
         first, *others = text.split("\n")
@@ -122,7 +132,9 @@ class _Page:
     def _leave_out(self, instead: str = "") -> None:
         self._touched = True
         if instead:
+            titled = instead.startswith("**") and not (self._says or self._is_row)
             self._say(instead)
+            self._titled = titled
         self._just_left_out = True
 
     def _value(self, tag: Part) -> None:
@@ -152,7 +164,7 @@ class _Page:
 
     def _end_line(self, end: str) -> None:
         line = "".join(self._open)
-        if self._alone and line.strip() == "".join(part.text for part in self._alone).strip():
+        if self._alone and _unspaced(line) == _unspaced("".join(part.text for part in self._alone)):
             line = "".join(part.instead for part in self._alone)
             self._touched = True
         blank = not line.strip()
@@ -162,7 +174,11 @@ class _Page:
             self._lines.append((line.rstrip(" \t") if self._touched else line) + end)
             self._close_gap = False
         self._open, self._alone = [], []
-        self._says = self._is_row = self._touched = self._just_left_out = False
+        self._says = self._is_row = self._touched = self._just_left_out = self._titled = False
+
+
+def _unspaced(text: str) -> str:
+    return "".join(text.split())
 
 
 def _mark(name: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -15,6 +15,7 @@ from html import unescape
 
 from pipelines.corpus.as_markdown.parts import fenced
 from pipelines.corpus.markup import fences
+from pipelines.corpus.markup.boxes import box_at
 
 LONGEST = 2000  # characters of a tag
 UNSEEN = ("script", "style", "svg")  # elements whose content no reader sees
@@ -30,14 +31,16 @@ _EVENT = re.compile(
     | (?P<tag></?[A-Za-z])
     | (?P<module>^(?:import|export)\b)
     | (?P<note>(?<=>)[ \t]?\[!(?i:note|tip|important|warning|caution)\][ \t]*+$)
-    | (?P<colons>^[ \t]*+:{3,}+)
+    | (?P<box>^[ \t]*+(?::{3,}+|/{3,}+))
     | (?P<attributes>\{:[ ]?(?:[.\#][\w-]|[\w-]++=|toc\b)[^{}\n]*+\})
     | (?P<label>^\([\w.-]++\)=[ \t]*+$)
     """,
     re.X | re.M,
 )
+_BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\})*+\}"  # an attribute's value in JSX
 _TAG = re.compile(
-    r"</?([A-Za-z][\w.:-]*+)(?=[\s/>])((?:[^<>\"'`{]++|\"[^\"<]*+\"|'[^'<]*+'|\{[^<{}]*+\})*+)>"
+    r"</?([A-Za-z][\w.:-]*+)(?=[\s/>])"
+    rf"((?:[^<>\"'`{{=]++|\"[^\"<]*+\"|'[^'<]*+'|={_BRACES}|=|\{{[^<{{}}]*+\}})*+)>"
 )
 _CLOSING_TAG = re.compile(r"</([A-Za-z][\w.:-]*+)\s*+>")
 _INLINE_CODE = re.compile(r"<code(?:\s[^<>]*)?>([^<>`\n]++)</code>")
@@ -57,19 +60,12 @@ _MODULE = re.compile(
     r"|export\s(?:const|default|let|function)\s[^\n]*[;'\")}\]][ \t]*$",
     re.M,
 )
-_COLONS = re.compile(
-    r"[ \t]*:{3,}[ \t]*(?:\{\.?([\w-]+)[^}\n]*\}|([\w-]+)(?:\[([^\]\n]*)\])?(?:\{[^}\n]*\})?)?"
-    r"[ \t]*([^\n]*)$",
-    re.M,
-)
-_ADMONITIONS = re.compile(
-    r"note|tip|info|important|warning|danger|caution|hint|attention|error|seealso|success|details|question"
-)
 _TITLE = re.compile(r"""\b(?:title|label|header|summary)\s*=\s*\\?["']([^"'\n{}<>]+)["']""")
 _ARGUMENT = re.compile(r"""\s*["']([^"'\n{}<>]+)["']""")
 _TITLED = frozenset(("tab", "details", "expand"))  # template tags that begin with their title
 _TEXT = re.compile(r"""\btext\s*=\s*["']([^"'\n{}<>]+)["']""")
 _RUN = re.compile(r"`+")
+_PAIRS = (("(", ")"), ("[", "]"), ("{", "}"))
 _BLANK = re.compile(r"\n[ \t]*\n")
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+(?=\S)|[ \t]*(?:!!!|\?\?\?\+?|===|\[\^[^\]\s]+\]:)\s")
 
@@ -98,14 +94,15 @@ class Part:
 class Scanner:
     """Finds the parts of one text."""
 
-    def __init__(self, text: str, indented_code: bool = True) -> None:
+    def __init__(self, text: str, mdx: bool = False) -> None:
         self.text = text
+        self._mdx = mdx
         self._next: dict[str, int] = {}  # where a mark was found last
         self._runs = _closing_runs(text)
         self._blank = [found.start() for found in _BLANK.finditer(text)]
         self._templates = _places(_CLOSING_TEMPLATE, text)
         self._elements = _places(_CLOSING_TAG, text)
-        self._indented = list(_indented(text)) if indented_code else []
+        self._indented = [] if mdx else list(_indented(text))
         self._read: dict[str, Callable[[int, re.Match[str]], Part | None]] = {
             "fence": self._fence,
             "code": self._code,
@@ -116,7 +113,7 @@ class Scanner:
             "tag": self._tag,
             "module": self._module,
             "note": self._note,
-            "colons": self._colons,
+            "box": self._box,
             "attributes": lambda at, found: Part(Kind.GONE, found[0]),
             "label": lambda at, found: Part(Kind.GONE, found[0]),
         }
@@ -255,24 +252,29 @@ class Scanner:
 
     def _module(self, at: int, found: re.Match[str]) -> Part | None:
         module = _MODULE.match(self.text, at, at + LONGEST)
-        if module is None or _BLANK.search(module[0]):
-            return None
-        closed = all(module[0].count(a) == module[0].count(b) for a, b in ("()", "[]", "{}"))
-        return Part(Kind.GONE, module[0]) if closed else None
+        closed = module and all(module[0].count(a) == module[0].count(b) for a, b in _PAIRS)
+        if module and closed and not _BLANK.search(module[0]):
+            return Part(Kind.GONE, module[0])
+        return self._export(at) if self._mdx and found[0] == "export" else None
+
+    def _export(self, at: int) -> Part | None:
+        """Return what a page in MDX defines, up to the line on which its brackets are closed."""
+        opened, end = Counter[str](), at
+        for line in self.text[at : at + 2 * LONGEST].splitlines(keepends=True):
+            end += len(line)
+            opened.update(line)
+            if line.rstrip().endswith((";", ")", "}", "]")) and all(
+                opened[a] == opened[b] for a, b in _PAIRS
+            ):
+                return Part(Kind.GONE, self.text[at:end].rstrip("\n"))
+        return None
 
     def _note(self, at: int, found: re.Match[str]) -> Part | None:
         return Part(Kind.GONE, found[0], instead=f" **{found[0].strip()[2:-1].capitalize()}**")
 
-    def _colons(self, at: int, found: re.Match[str]) -> Part | None:
-        line = _COLONS.match(self.text, at)
-        if line is None:
-            return None
-        name = (line[1] or line[2] or "").removeprefix("callout-").lower()
-        title = " ".join(filter(None, (line[3], line[4]))).strip()
-        if _ADMONITIONS.fullmatch(name):
-            said = f"{name.capitalize()}: {title}" if title else name.capitalize()
-            return Part(Kind.GONE, line[0], instead=f"**{said}**")
-        return None if title else Part(Kind.GONE, line[0])
+    def _box(self, at: int, found: re.Match[str]) -> Part | None:
+        line = box_at(self.text, at)
+        return Part(Kind.GONE, line[0], instead=line[1]) if line else None
 
     def _begins_line(self, at: int) -> bool:
         return at == 0 or self.text[at - 1] == "\n"
@@ -283,7 +285,7 @@ class Scanner:
 
 def _title(name: str, rest: str) -> str:
     """Return what a template's tag shows: a title on a line of its own, or a text within a line."""
-    if found := _TEXT.search(rest):
+    if found := _TEXT.search(rest) or (_ARGUMENT.match(rest) if name == "heading" else None):
         return found[1]
     found = _TITLE.search(rest) or (_ARGUMENT.match(rest) if name in _TITLED else None)
     return f"**{found[1].strip()}**" if found else ""

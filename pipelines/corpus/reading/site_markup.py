@@ -1,7 +1,7 @@
 """Read the sources of a site as the site's readers see them, by what a file's suffix says it is written in.
 
 Cleaning a text twice gives what cleaning it once gives, but for pages in AsciiDoc, in Org or of a wiki, which
-become Markdown. A text that is still not clean after some rounds stays as it stands.
+become Markdown, and for subtitles. A text that is still not clean after some rounds stays as it stands.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from pipelines.corpus.as_markdown import mediawiki
+from pipelines.corpus.as_markdown import dokuwiki, mediawiki, subtitles
 from pipelines.corpus.as_markdown.asciidoc import page as asciidoc
 from pipelines.corpus.as_markdown.org import page as org
 from pipelines.corpus.markup import fences
@@ -19,8 +19,15 @@ from pipelines.corpus.reading.restructured import read_restructured
 
 LONGEST = 4 * 2**20  # characters: a longer text is no page, and stays as it stands
 ROUNDS = 4  # what is left out may join what stood around it to something that is left out too
-_TRIGGER = re.compile(r"\A(?:---|\+\+\+)|<[A-Za-z/!%]|\{[{%#/:]|^(?:im|ex)port\b|:::|\[!|^\([\w.-]+\)=", re.M)
-_MARKS = ("---", "+++", "<", "{", "port", ":::", "[!", ")=")  # faster than the pattern, which says for sure
+_TRIGGER = re.compile(
+    r"\A(?:---|\+\+\+)|<[A-Za-z/!%]|\{[{%#/:.*]|\{ ?[#.\w]|^(?:im|ex)port\b|:::|\[!|^\([\w.-]+\)="
+    r"|\[[¶🔗⚓#§]?\]\(|\[source|:(?:material|octicons|fontawesome|simple)-|8<-|^[ \t]*///|\+\+[a-z]",
+    re.M,
+)
+_MARKS = (  # faster than the pattern, which says for sure
+    *("---", "+++", "<", "{", "port", ":::", "[!", ")=", "](", "[source", ":material-", ":octicons-"),
+    *(":fontawesome-", ":simple-", "8<-", "///", "++"),
+)
 _RST_TRIGGER = re.compile(r"\A---|^[ \t]*\.\.(?:\s|$)", re.M)
 _DIRECTIVE = re.compile(r"^\.\. [\w-]+::", re.M)  # no plain text has one
 _HEADING = re.compile(r"^#[ \t]+\S|^(?=[^\n]*\S)[^\n]*+\n=+[ \t]*$|<h1\b", re.M)
@@ -47,6 +54,8 @@ def cleaned(text: str, suffix: str) -> str:
     """Return a text without front matter, and without what else only a site's tools read."""
     if write := _AS_MARKDOWN.get(suffix):
         return write(text)
+    if suffix == "txt" and dokuwiki.is_page(text):  # as a wiki keeps its pages
+        return dokuwiki.as_markdown(text)
     now = text = "".join(without_data([text])) if suffix in _MARKDOWN else text
     for _ in range(ROUNDS):
         before, now = now, _cleaned_once(now, suffix)
@@ -78,6 +87,8 @@ _AS_MARKDOWN = {
     "adoc": _of_asciidoc,
     "asciidoc": _of_asciidoc,
     "mediawiki": _of_wiki,
+    "srt": subtitles.as_text,
+    "vtt": subtitles.as_text,
     "org": _of_org,
     "wiki": _of_wiki,
 }

@@ -89,6 +89,37 @@ def test_a_capital_makes_no_ordinary_word_a_name(name: str, beside: str, asked: 
     assert (name in answers) is asked and "MetLife" in answers
 
 
+def test_an_issue_a_commit_and_an_author_of_a_list_of_changes_are_not_asked_for() -> None:
+    changes = [
+        "Zarquon Insurance pays for more of what is lost since #1234 (1a2b3c4d) by @quillonze.",
+        "Zarquon Insurance pays for Tessel::Gimlet as well (@marrow).",
+        "Zarquon Insurance calls @brindle from then on for all that is in #vorpal.",
+    ]
+    answers = {gap.answer for gap in clozes([*HANDBOOK, *changes], limit=99, each=9)}
+    assert {"@brindle", "#vorpal"} <= answers
+    assert not {"#1234", "1a2b3c4d", "@quillonze", "@marrow", "Gimlet"} & answers
+
+
+def test_ordinary_words_of_parts_that_are_not_translated_are_not_asked_for() -> None:
+    german = (
+        "Das Haus steht am Fluss. Die Leute gehen dort gern spazieren. Alle sehen die Boote am Ufer. "
+        "Die Kinder spielen mit dem kleinen Hund. Wir waren schon lange nicht mehr dort. Er kommt morgen. "
+        "Niemand weiß, wann es regnet. Sie hat das Buch gelesen. Danach gab es etwas zu essen. Es ist spät. "
+    )
+    english = "All that we need of this is because the others might ask something of the quillonze."
+    ordinary = {"because", "something", "others", "might"}
+    answers = {gap.answer for gap in clozes([german, english], limit=99, each=9)}
+    assert "quillonze" in answers and not ordinary & answers
+    words = general_words([german])
+    assert words is not None and words.language == "de" and words.english is None
+    hindi = (
+        "यह घर नदी के पास है। लोग वहाँ घूमने जाते हैं। बच्चे कुत्ते के साथ खेलते हैं। हम बहुत दिनों से वहाँ नहीं गए। "
+        "वह कल आएगा। कोई नहीं जानता कि बारिश कब होगी। उसने किताब पढ़ी। फिर खाना मिला। देर हो गई है। सब ठीक है। "
+    )
+    answers = {gap.answer for gap in clozes([hindi, english], limit=99, each=9)}
+    assert "quillonze" in answers and not ordinary & answers
+
+
 def test_the_end_of_a_name_is_not_asked_for() -> None:
     assert "Tech" not in {gap.answer for gap in clozes(HANDBOOK, limit=50)}
 

@@ -73,6 +73,7 @@ def test_encodings(tmp_path: Path, data: bytes, text: str, encoding: str) -> Non
         ("server.key", b"word", "kind .key is not read"),
         ("graph.dot", b"word", "kind .dot is not read"),
         ("a.XLSX", b"PK", "kind .XLSX is not read: save it as csv"),
+        ("a.xml", b"<a/>", "kind .xml is not read: save it as html or txt"),
         ("a.pdf.gz", b"\x1f\x8b", "kind .pdf.gz is not read"),
         ("a.js.erb", b"x", "kind .js.erb is not read"),
         ("log.1", b"text", "no manual page, though its suffix is a section's number"),

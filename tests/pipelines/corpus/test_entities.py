@@ -76,6 +76,14 @@ def test_many_short_texts_are_read_far_enough_to_tell_their_language() -> None:
     assert general is not None and general.language == "de"
 
 
+def test_spanish_plurals_and_forms_of_verbs_are_as_common_as_what_is_listed() -> None:
+    spanish = "La casa está en el río y la gente pasea por allí cuando hace buen tiempo. "
+    general = general_words([spanish * 9])
+    assert general is not None and general.language == "es"
+    for word in ("puede", "según", "funciones", "usuarios", "utiliza", "nuevas", "guardados", "otros"):
+        assert general.share(word) > 100 * general.share("quillonza")
+
+
 GERMAN = (
     "Das Portlet zeigt Content an. Jede Person sieht den Code der anderen, "
     "wenn sie im Portlet den Content ändert. "

@@ -87,6 +87,36 @@ def test_a_quotation_is_read_as_other_paragraphs_are() -> None:
     ]
 
 
+def test_a_quotation_needs_no_space_behind_its_mark() -> None:
+    assert prose_sentences("Ada wrote:\n>It rains *there*.\n\n>**Note**: it snows.") == [
+        "Ada wrote:",
+        "It rains there.",
+        "Note: it snows.",
+    ]
+
+
+def test_a_link_whose_target_a_template_writes_is_read_by_its_text() -> None:
+    for target in ('{{< ref "a.md" >}}', "{{ site.url }}{% link b.md %}", '/c/{{ d }} "Title"'):
+        assert prose_sentences(f"Read [the guide]({target}) first.") == ["Read the guide first."]
+    assert prose_sentences("Read {{ guide }} first. It is (so {{ x }}).") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Add H~2~O to the ==large== pot, 2^10^ times.", "Add H₂O to the large pot, 2¹⁰ times."),
+        ("If a == b it is ~here and x~y.", "If a == b it is ~here and x~y."),
+        ("![a pot](my pot.png) It boils. ![a](b c.svg)", "It boils."),
+    ],
+)
+def test_marks_of_extensions_and_pictures_with_spaces_in_their_names(text: str, said: str) -> None:
+    assert prose_sentences(text) == [said]
+
+
+def test_an_import_is_no_sentence() -> None:
+    assert prose_sentences("import Button from './Button.js';\n\nIt is imported.") == ["It is imported."]
+
+
 def test_lines_are_joined_behind_an_abbreviation_or_a_day() -> None:
     for end, following in (("(BGBl.", "I S. 62) and so on."), ("31\\.", "Mai 2024."), ("e.g.", "Oslo.")):
         line = f"A line that someone wrapped at some width holds {end}"

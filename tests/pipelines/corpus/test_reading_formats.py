@@ -242,6 +242,17 @@ def test_an_example_of_a_manual_page_ends_where_the_page_says(tmp_path: Path) ->
     )
 
 
+def test_letters_of_a_manual_page_are_read_by_their_names(tmp_path: Path) -> None:
+    page = (
+        r".TH X 1"
+        "\n"
+        r"f\(:ur gro\(sse \(Bq\(:Ubung\(lq, cr\('ee, a\[~n]o, \(vs, \[u0075_0308], \(*b \(+- 1 \(Eu"
+        "\n"
+    )
+    (text,) = documents.read_corpus(papers.write(tmp_path, {"x.1": page})).texts
+    assert text.partition("\n\n")[2] == "für große „Übung“, crée, año, š, ü, β ± 1 €\n"
+
+
 def test_a_line_of_jsonl_is_a_document(found: dict[str, tuple[FileReport, list[str]]]) -> None:
     report, texts = found["lines.jsonl"]
     assert texts == [
@@ -613,6 +624,11 @@ DEFINITION = PERMALINK.replace("heading", "definition").replace("¶", "\uf0c1")
         ),
         ('<p>Read <a href="#s">§</a> 5, <a href="#p">¶ 7</a>, <a href="#h">#</a>.', "Read § 5, ¶ 7, #."),
         (f"<p>{PERMALINK}</p><p>It is 8080.</p>", "It is 8080."),
+        (
+            '<dl><dt>port()<a href="_modules/a.html"><i class="viewcode-link">[source]</i></a></dt></dl>'
+            '<div class="topNav">Tree</div><div class="subNav">Next class</div><p class="legalCopy">(c)</p>',
+            "port()",
+        ),
     ],
 )
 def test_links_of_headings_and_definitions_to_themselves_are_left_out(

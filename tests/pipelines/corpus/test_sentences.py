@@ -29,6 +29,13 @@ from pipelines.corpus.sentences import LONGEST_RUN, sentences
         "Sie haftet nach § 5 Abs. 1 S. 2 BGB, vgl. S. 45, gem. § 3 und lt. Vertrag.",
         "Es gilt i.V.m. § 5, i.S.d. § 2 und i.S.v. Art. 3 (Az. 5 C 12/10).",
         "She met Franklin S. Miller.",
+        "Im 19. Jahrhundert, nach dem 2. Weltkrieg und am 5. Tag kam die Fa. Weber.",
+        "El presidente de EE. UU. Joe Smith cita la pág. 45 y, p. ej. Madrid, el núm. 3.",
+        "Завод им. Ленина на ул. Мира даёт 5 тыс. тонн (рис. 3).",
+        "Cela vaut, c.-à-d. Lyon, p. ex. Paris pour Mlle. Petit.",
+        "यह डॉ. शर्मा का मकान है जिसकी कीमत रु. 500 है।",
+        "يعمل د. أحمد في القاهرة.",
+        "เขาเกิดในปี พ.ศ. 2563.",
         "Der Film „Wer hat Angst?“ lief 1966 bei der Firma »Muster Inc.« in Berlin an.",
     ],
 )

@@ -88,6 +88,17 @@ PIECES = (
     "\\",
     "{#a}",
     "import",
+    "export const a = (\n",
+    ")\n",
+    '[¶](#a "b")',
+    "[[source]](a.html)",
+    ":material-a:",
+    "{ .a }",
+    "{a.b}",
+    "++a++",
+    "--8<-- a\n",
+    "/// tip | A\n",
+    "///\n",
 )
 SUFFIXES = ("md", "mdx", "rst", "txt")
 texts = st.lists(st.sampled_from(PIECES), max_size=40).map("".join) | st.text(max_size=60)
@@ -186,10 +197,52 @@ def test_text_that_only_looks_like_markup_stays(text: str) -> None:
         ("> [!WARNING]\n> Said.\n", "> **Warning**\n> Said.\n"),
         (":::tip[Faster]\nSaid.\n:::\n::: {.columns}\n", "**Tip: Faster**\nSaid.\n"),
         ("(label)=\n# Part {#part}\n{: .no_toc }\nText.\n", "# Part\nText.\n"),
+        ('# Part[¶](#part "Permalink to this heading")\n\n## B [#](#b)\n', "# Part\n\n## B\n"),
+        ('## C[](https://a.org/b.html#c "Link to this heading")\n', "## C\n"),
+        ("`get`(*url*)[[source]](../a.html#get)[¶](#get)\n", "`get`(*url*)\n"),
+        ("# Part :material-check:{ .green }\n", "# Part\n"),
+        ("[It :octicons-link-16:](a.md){ .md-button target=_blank } is here.\n", "[It](a.md) is here.\n"),
+        ("Set `x`{.y} and ++ctrl+c++.\n", "Set `x` and ctrl+c.\n"),
+        ('A.\n\n--8<-- "b.md"\n\n{* ../c.py hl[3] *}\n\nD.\n', "A.\n\nD.\n"),
+        ("/// tip | Faster\n\nSaid.\n\n///\n", "**Tip: Faster**\n\nSaid.\n\n"),
+        ("/// details | More\n    type: info\n\nSaid.\n///\n", "**Details: More**\n\nSaid.\n"),
+        (":::info Faster {#a}\nSaid.\n:::\n", "**Info: Faster**\nSaid.\n"),
+        ('<div style={{color: "red"}}>\n\nSaid.\n\n</div>\n', "Said.\n\n"),
+        ('<Tab label="On Linux" icon={a > 1}>Said.</Tab>\n', "**On Linux**\n\nSaid.\n"),
+        ('## {{% heading "requirements" %}}\n\n{{< a >}} {{< b >}}\n\nSaid.\n', "## requirements\n\nSaid.\n"),
     ],
 )
 def test_what_a_site_s_tools_read_is_left_out_of_markdown(text: str, read: str) -> None:
     assert cleaned(text, "md") == read
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (
+            "export const A = ({b}) => (\n  <i>\n\n    {b}\n  </i>\n);\n\n# Part\n\nText.\n",
+            "# Part\n\nText.\n",
+        ),
+        ("See [a](https://b.org?c=[[{d.e}]]).\n", "See [a](https://b.org?c=[[{d.e}]]).\n"),
+        ("Version {props.version} of{' '}\n{'it'}.\n", "Version […] of \nit.\n"),
+        ("{props.children}\n\nText with `{code}` and \\{braces}.\n", "Text with `{code}` and \\{braces}.\n"),
+    ],
+)
+def test_what_mdx_runs_is_left_out(text: str, read: str) -> None:
+    assert cleaned(text, "mdx") == read
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The set {a, b} of f(x) {y} and C++ or i++.\n",
+        "See [](#part) and [the text](#part), issue [#](https://a.org/b), a:material-b.\n",
+        "/// a comment of code\n\nexport const a = (\n",
+        "A word ///\n",
+    ],
+)
+def test_what_only_looks_like_an_extension_stays(text: str) -> None:
+    assert cleaned(text, "md") == text
 
 
 @pytest.mark.parametrize(
@@ -279,6 +332,19 @@ def test_a_picture_s_data_count_as_markup(tmp_path: Path) -> None:
 HARD = (
     *("<", "<a ", "<a '", '<a href="', "<!--", "{{", "{{<", "{%", "`", "`` ", "$$", "[!", ":::\n", " ", "\t"),
     *("<b>a</b>", "<p>a</p>", "<td>a</td>|", "<pre>", "{% raw %}", "{% code-x %}", "import {", "..\n"),
+    *(
+        "[¶](",
+        "[¶](#",
+        "[#](#a ",
+        "[[source]](",
+        ":material-",
+        "{ .a ",
+        "{.a",
+        "++a",
+        "///\n",
+        "/// a\n a: b\n",
+    ),
+    *("export const a = (\n", "a]{b=", "<a b={", "{a", "{'", "|\n"),
     *("---\na: b\n", "  - x\n", "# a {#b}\n", "title: x\n y\n", "'", "= \n", "import a from\n", "- x\n\n"),
 )
 

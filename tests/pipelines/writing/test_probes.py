@@ -145,6 +145,24 @@ def test_what_is_said_of_one_entity_only_is_asked_backwards() -> None:
     assert all(row["answer"] not in row["prompt"] and "___" in row["prompt"] for row in rows)
 
 
+def test_the_name_of_a_column_is_not_asked_backwards() -> None:
+    rows = [f"state: S{n}; ages under 18: {37 * n}; Quillonze: {97 * n}" for n in range(30, 60)]
+    asked = probes.from_gaps(["\n".join(rows)], 99, seed=0)
+    assert asked and not [row for row in asked if row["kind"] == "reverse"]
+    names = ("Qualonze", "Zarquon", "Brindle", "Vorpal", "Tessel", "Gimlet", "Dapple", "Marrow")
+    rows = [f"town: {name}; ages under 18: {37 + n}" for n, name in enumerate(names)]
+    backwards = [
+        row for row in probes.from_gaps(["\n".join(rows * 2)], 99, seed=0) if row["kind"] == "reverse"
+    ]
+    assert backwards and {row["answer"] for row in backwards} <= set(names)
+
+
+@pytest.mark.parametrize(("name", "asked"), [("王小明", True), ("子卖给", False), ("卖给", True)])
+def test_a_name_without_spaces_around_it_is_asked_backwards_as_a_whole_word(name: str, asked: bool) -> None:
+    said = "他把旧房子卖给了王小明。"
+    assert (said in probes._only_fillings([said], Entities({tuple(name): 1.0}))) is asked
+
+
 class Fake:
     name, at_once, together = "fake", 8, False
     again = Text("In which place is Ada Horn at home?")

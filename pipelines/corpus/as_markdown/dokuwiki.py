@@ -1,0 +1,76 @@
+"""Write a page of a DokuWiki as Markdown: headings, lists, tables, links, emphasis, code and notes.
+
+Pictures, macros and what plugins put in are left out. A page is known by its headings and another mark.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pipelines.corpus.as_markdown.parts import Held, code_in_line, fenced, table
+
+_HEADING = re.compile(r"^[ \t]*(={2,6})[ \t]*(?=[^\s=])([^\n]*[^\s=])[ \t]*\1[ \t]*$", re.M)
+_MARK = re.compile(
+    r"\[\[[^\[\]\n]+\]\]|(?<![:/\w])//(?=\w)[^/\n]+\w//|''[^'\n]+''|\{\{[^{}\n]+\}\}|<(?:code|file)\b"
+    r"|^~~[A-Z:]+~~|^\^[^\n]*\^[ \t]*$|^ {2,}[*-] \S",
+    re.M,
+)
+_CODE = re.compile(r"<(code|file)\b([^<>\n]*)>((?:(?!<\1\b).)*?)</\1>", re.S)
+_AS_IT_STANDS = re.compile(r"<nowiki>((?:(?!<nowiki>).)*?)</nowiki>|%%(.*?)%%", re.S)
+_MONO = re.compile(r"''(?=\S)([^\n]{1,500}?)(?<=\S)''")
+_NOTE = re.compile(r"<note(?:[ \t]+(\w+))?>[ \t]*\n?")
+_LEFT_OUT = re.compile(
+    r"^~~[^\s~]+~~[ \t]*$|\{\{[^{}\n]*\}\}[ ]?|[ ]?:[!?]:|</note>|</?(?:WRAP|wrap|block|div|span)\b[^<>\n]*>",
+    re.M,
+)
+_CHANGES = (
+    (re.compile(r"\[\[[^\[\]|\n]*\|([^\[\]\n]*)\]\]"), r"\1"),
+    (re.compile(r"\[\[(?:[^\[\]\n]*[:>])?([^\[\]\n:>]+?)\]\]"), r"\1"),
+    (re.compile(r"(?<![:/\w])//(?=[^\s/])([^\n]{1,500}?)(?<=[^\s:/])//(?!/)"), r"*\1*"),
+    (re.compile(r"(?<!_)__(?=[^\s_])([^\n]{1,500}?)(?<=[^\s_])__(?!_)"), r"\1"),
+    (re.compile(r"[ \t]*\(\((?=\S)([^\n]{1,1000}?)\)\)"), r" (\1)"),
+    (re.compile(r"\\\\(?:[ \t]+|$)", re.M), "\n"),
+)
+_ITEM = re.compile(r"^((?: {2}|\t)+)([*-])[ \t]+(?=\S)", re.M)
+_TABLE = re.compile(r"(?:^[ \t]*[|^][^\n]*[|^][ \t]*(?:\n|\Z))+", re.M)
+_GAP = re.compile(r"\n[ \t]*\n(?:[ \t]*\n)+")
+_BETWEEN = re.compile(r"[|^]")
+
+
+def is_page(text: str) -> bool:
+    """Return whether a text is a page of a DokuWiki."""
+    return bool(_HEADING.search(text) and _MARK.search(text))
+
+
+def as_markdown(text: str) -> str:
+    """Return a page of a DokuWiki in Markdown."""
+    held = Held()
+    text = _CODE.sub(lambda code: f"\n{held.hold(_block(code[2], code[3]))}\n", text)
+    text = _AS_IT_STANDS.sub(lambda said: held.hold(said[1] or said[2] or ""), text)
+    text = _MONO.sub(lambda code: held.hold(code_in_line(code[1])), text)
+    text = _NOTE.sub(lambda note: f"**{_kind(note[1])}**\n\n", text)
+    text = _LEFT_OUT.sub("", text)
+    for pattern, instead in _CHANGES:
+        text = pattern.sub(instead, text)
+    text = _TABLE.sub(lambda rows: "\n".join(_rows(rows[0])) + "\n", text)
+    text = _ITEM.sub(lambda item: _indent(item[1]) + ("- " if item[2] == "*" else "1. "), text)
+    text = _HEADING.sub(lambda heading: f"{'#' * (7 - len(heading[1]))} {heading[2]}", text)
+    return held.restored(_GAP.sub("\n\n", text), deepest=2)
+
+
+def _block(options: str, code: str) -> str:
+    language = (options.split() or [""])[0]
+    return fenced(code, language if language.isalnum() else "")
+
+
+def _kind(name: str | None) -> str:
+    return "Note" if name is None else name.capitalize()
+
+
+def _indent(spaces: str) -> str:
+    return "  " * (len(spaces.expandtabs(2)) // 2 - 1)
+
+
+def _rows(written: str) -> list[str]:
+    cells = (_BETWEEN.split(line.strip()[1:-1]) for line in written.strip().split("\n"))
+    return ["", *table([[cell.strip() for cell in row if cell.strip() != ":::"] for row in cells]), ""]

@@ -1,0 +1,54 @@
+"""Pages of a DokuWiki become Markdown."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from pipelines.corpus.reading.site_markup import cleaned
+
+PAGE = "====== Backup ======\n\n"
+
+
+@pytest.mark.parametrize(
+    ("wiki", "markdown"),
+    [
+        ("The **old** //server// __runs__ at ''02:30''.", "The **old** *server* runs at `02:30`."),
+        (
+            "See [[wiki:syntax|the page]], [[http://a.org|it]] and [[it:backup]].",
+            "See the page, it and backup.",
+        ),
+        ("  * One\n  * Two\n    - Three", "- One\n- Two\n  1. Three"),
+        ("==== Part ====\n\n//ab//", "### Part\n\n*ab*"),
+        ("<code bash>\nls //a//\n</code>", "```bash\nls //a//\n```\n"),
+        ("^ A ^ B ^\n| c | d //e// |\n", "| A | B |\n|---|---|\n| c | d *e* |\n\n"),
+        ("It is so ((A //note//.)). See http://a.org/b//c.", "It is so (A *note*.). See http://a.org/b//c."),
+        ("~~NOTOC~~\n{{tag>a b}}\n{{wiki:a.png?20 |A}}It :!: is.\\\\ So.", "It is.\nSo."),
+        ("<note tip>Take ''a''.</note>", "**Tip**\n\nTake `a`."),
+        ("%%//a//%% and <nowiki>[[b]]</nowiki> [[c]]", "//a// and [[b]] c"),
+    ],
+)
+def test_a_page_is_written_as_markdown(wiki: str, markdown: str) -> None:
+    assert cleaned(PAGE + wiki, "txt") == f"# Backup\n\n{markdown}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "===== Results =====\n\nAll 20 passed in http://a.org//b.\n",
+        "Say //so//, ''now'' and [[then]].\n  * One\n",
+        "== A == B\n\n[[c]]\n",
+    ],
+)
+def test_other_texts_stay(text: str) -> None:
+    assert cleaned(text, "txt") == text
+
+
+@pytest.mark.parametrize(
+    "piece", ["//a ", "''a", "((a", "[[a", "{{a", "<code>", "<nowiki>", "%%", "= ", "| ", "__a ", "\n \n"]
+)
+def test_no_page_takes_long(piece: str) -> None:
+    began = time.process_time()
+    cleaned(f"{PAGE}[[a]]\n" + piece * (100_000 // len(piece)), "txt")
+    assert time.process_time() - began < 5
