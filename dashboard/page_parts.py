@@ -110,7 +110,7 @@ def prompts(answers: int | None, samples: int) -> str:
     """Say in a column of prompts how many there were, and how many answers where each got several."""
     if answers is None:
         return NONE
-    return f"{answers}" if samples == 1 else asked(answers, samples)
+    return f"{answers:,}" if samples == 1 else asked(answers, samples)
 
 
 def newest_measured(numbers: Sequence[int], measured: Callable[[int], Any]) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dashboard import metric_names, page_parts, run_names, verdict_parts
+from dashboard import cycles_table, metric_names, page_parts, run_names, verdict_parts
 from dashboard.figures import metric_curves, scores_over_cycles, token_divergence
 from dashboard.figures.markers import stage_legend
 from dashboard.figures.metric_curves import Curve
@@ -52,9 +52,9 @@ def report(database: Database, number: int) -> str:
     samples = page_parts.samples_by_suite(database, number)
     sections = [
         _head(cycle),
-        _card("Knowledge against behaviour", cycles_plane([cycle], {number}), stage_legend(*MARKS)),
-        _scores(cycle, samples),
         _verdicts(cycle, samples),
+        _scores(cycle, samples),
+        _card("Knowledge against behaviour", cycles_plane([cycle], {number}), stage_legend(*MARKS)),
         _families(cycle),
         _earlier(cycle),
         _curves(database, runs),
@@ -93,7 +93,8 @@ def _card(title: str, *children: Any) -> Html:
 
 
 def _head(cycle: Row) -> Html:
-    review, cost = cycle["review"], cycle["cost"]
+    review, cost, fraction = cycle["review"], cycle["cost"], cycle["recovered_fraction"]
+    unlost = fraction is None and cycles_table.delta(cycle) is not None
     spent = sum(value for name, value in cost.items() if name.startswith("tokens_"))
     reviewed: list[Any] = ["not reviewed yet"]
     if review:
@@ -113,7 +114,7 @@ def _head(cycle: Row) -> Html:
         tag(
             "p",
             "Recovered of the lost behaviour: ",
-            tag("b", percent(cycle["recovered_fraction"], 0)),
+            tag("b", "no loss shown" if unlost else percent(fraction, 0)),
             " · knows after recovery, of what midtraining taught: ",
             tag("b", percent(cycle["knowledge_kept"], 0)),
         ),
@@ -145,7 +146,7 @@ def _verdicts(cycle: Row, samples: dict[str, int]) -> Html:
     headers = [
         "axis",
         "verdict",
-        *number_headers("difference, points", "lower bound", "must exceed", "gained", "lost", "prompts"),
+        *number_headers("difference, points", "bounds", "must exceed", "gained", "lost", "prompts"),
     ]
     return _card(
         "Verdict",
@@ -154,9 +155,10 @@ def _verdicts(cycle: Row, samples: dict[str, int]) -> Html:
         page_parts.halves(cycle),
         tag(
             "p",
-            "A claim is shown when the one-sided 95 % lower bound of the paired difference exceeds the value "
-            "beside it; each of two looks has 97.5 % bounds. Updates shows how far new answers to changed "
-            "facts lead over old ones. The bounds of families hold for all of them at once.",
+            "A claim is shown when the lower of the one-sided 95 % bounds of the paired difference exceeds "
+            "the value beside them, and its opposite when the upper one lies below it; each of two looks has "
+            "97.5 % bounds. Updates shows how far new answers to changed facts lead over old ones. The "
+            "bounds of families hold for all of them at once.",
             class_="soft small",
         ),
     )
