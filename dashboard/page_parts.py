@@ -32,7 +32,7 @@ def problem(what: str, hint: str = "") -> Html:
     return tag(
         "section",
         tag("h1", with_code(what), class_="said"),
-        tag("p", hint) if hint else None,
+        tag("p", with_code(hint)) if hint else None,
         class_="card problem",
     )
 
