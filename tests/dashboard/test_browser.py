@@ -262,6 +262,7 @@ def test_the_page_that_came_with_the_document_is_taken_over_as_it_is(page: Page)
     page.requests()
     page.open("/cycle?n=2")
     assert not [url for url in page.requests() if "/predict" in url]
+    assert page.driver.title == "Cycle 2 · recover"  # Gradio would call every page by one name
     assert page.js("return document.querySelectorAll('#root').length") == 1
     page.one("textarea[name=note]").send_keys("kept")
     page.go("/cycle?n=2&documents=all")
