@@ -98,8 +98,8 @@ def _head(cycle: Row) -> Html:
     spent = sum(value for name, value in cost.items() if name.startswith("tokens_"))
     reviewed: list[Any] = ["not reviewed yet"]
     if review:
-        who = f" by {review['reviewer']}, {moment(review['at'])}: "
-        reviewed = [chip(review["decision"]), who, tag("q", review["note"])]
+        note = [": ", tag("q", review["note"], class_="said inline")] if review["note"] else None
+        reviewed = [chip(review["decision"]), f" by {review['reviewer']}, {moment(review['at'])}", note]
     return tag(
         "section",
         tag("h1", f"Cycle {cycle['cycle']} ", chip(state(cycle))),
@@ -318,6 +318,7 @@ def _documents(database: Database, runs: Sequence[Row]) -> Html | None:
 
 def _settings(database: Database, cycle: Row) -> Html:
     run = queries.run(database, cycle["run"])
+    seed = "no seed" if run["seed"] is None else f"seed {run['seed']}"
     parts = {"settings": run["config"], "checkpoints": cycle["checkpoints"], "versions": run["versions"]}
     shown = [
         tag(
@@ -334,7 +335,7 @@ def _settings(database: Database, cycle: Row) -> Html:
         shown,
         tag(
             "p",
-            f"Run {run['id']}, seed {run['seed']}, revision {run['git_revision'] or 'unknown'}.",
+            f"Run {run['id']}, {seed}, revision {run['git_revision'] or 'unknown'}.",
             class_="soft small",
         ),
     )

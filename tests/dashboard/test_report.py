@@ -185,6 +185,17 @@ def test_the_flips_are_of_what_the_cycle_measured_itself(tmp_path: Path) -> None
     assert "pass → fail 0" in found.text and not found.all("article", "flip")
 
 
+def test_a_review_without_a_note_quotes_none(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        number = databases.record_cycle(tracker, views.SCORES)
+        tracker.add_review(number, "approve", "", "ann")
+        without = views.Scan(report.report(tracker.db, number))
+        tracker.add_review(number, "reject", "slow", "bob")
+        found = views.Scan(report.report(tracker.db, number))
+    assert "by ann, " in without.text and not without.all("q") and "no seed" in without.text
+    assert "by bob, " in found.text and found.all("q", "said inline")
+
+
 def test_a_failed_cycle_says_why(tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
         run = tracker.start_run("cycle").id
