@@ -256,7 +256,7 @@ def _way(database: Database, pair: tuple[int, int], direction: str, label: str) 
     shown = [
         tag(
             "article",
-            tag("div", text(row["prompt"], MOST_TEXT), class_="said quiet"),
+            tag("div", text(row["prompt"], MOST_TEXT), class_="said quiet", dir="auto"),
             tag(
                 "div",
                 _said("clean", row["response_a"]),
@@ -271,7 +271,7 @@ def _way(database: Database, pair: tuple[int, int], direction: str, label: str) 
 
 
 def _said(who: str, response: str) -> Html:
-    return tag("div", tag("h3", who), tag("div", text(response, MOST_TEXT), class_="said"))
+    return tag("div", tag("h3", who), tag("div", text(response, MOST_TEXT), class_="said", dir="auto"))
 
 
 def _trace(database: Database, runs: Sequence[Row]) -> Html | None:

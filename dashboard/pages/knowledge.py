@@ -121,6 +121,8 @@ def _kept(
             knowledge_grid.triangle(cells, cycles, chosen, lambda number: address.link(n=number)),
             class_="scroll",
             tabindex="0",
+            role="region",
+            aria_label="knowledge by cycle",
         ),
         knowledge_grid.scale(),
         class_="card",
