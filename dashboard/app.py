@@ -26,7 +26,7 @@ from dashboard.access.authentication import SHORTEST_PASSWORD, is_weak
 from dashboard.access.request_guard import RequestGuard, is_everywhere
 from dashboard.drawing_queue import DrawingQueue
 from dashboard.figures.picture import standalone
-from dashboard.figures.plane import cycles_plane
+from dashboard.figures.plane import cycles_plane, is_measured
 from dashboard.markup import document
 from dashboard.page_context import PageContext
 from dashboard.page_document import PageDocuments
@@ -195,8 +195,9 @@ def picture_of(tracker: Tracker, path: Path) -> None:
         raise BadRequest("No cycle yet: run `recover demo`, or `recover cycle --docs DIR`.")
     if path.suffix.lower() != ".svg":
         raise BadRequest(f"{path}: the picture is drawn as SVG: give a name that ends in .svg")
-    plane = cycles_plane(cycles, {row["cycle"] for row in cycles[-MOST_PATHS:]})
-    if not plane.startswith("<svg"):
+    measured = [row["cycle"] for row in cycles if is_measured(row)]
+    plane = cycles_plane(cycles, measured[-MOST_PATHS:])
+    if not measured:
         raise BadRequest(
             "no cycle has scores of both IFEval and knowledge yet, which the picture shows: wait for one, "
             "or let the next `recover cycle` ask about both"

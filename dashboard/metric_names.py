@@ -4,6 +4,8 @@ from __future__ import annotations
 
 NATS = "nats a token"
 WORDS = {
+    "answer_probability": "probability of the answers about the documents",
+    "answer_probability_error": "standard error of the probability of the answers",
     "batch_seconds": "time to prepare batches, seconds",
     "clean_forward_kl": f"forward KL from the clean model, {NATS}",
     "entropy": f"entropy of the student, {NATS}",

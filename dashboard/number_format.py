@@ -39,6 +39,14 @@ def bound(value: float | None, margin: float | None) -> str:
     return bound_in_points(value, margin).replace("-", "−")
 
 
+def limit(margin: float | None) -> str:
+    """Format what a bound must exceed, minus the margin, with all its digits: 0.0325 -> −3.25."""
+    if margin is None:
+        return NONE
+    digits = len(f"{100 * margin:g}".partition(".")[2])
+    return f"{-100 * margin:+.{max(1, digits)}f}".replace("-", "−")
+
+
 def count(value: float | None) -> str:
     """Format a count: 53_000 -> 53 k."""
     if value is None:

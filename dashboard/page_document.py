@@ -35,6 +35,7 @@ class PageDocuments:
         made = document(
             "page.html",
             nonce=nonce,
+            title=page_frame.title(url),
             config=await self._gradios_config(scope, receive),
             scripts=self.scripts,
             style_sheets=self.style_sheets,

@@ -27,10 +27,7 @@ def render(context: PageContext, url: str, notice: str = "", *, done: bool = Fal
     page = BY_PATH.get(address.path)
     version = _version(context)
     body = _body(context, page, address)
-    title = page.TITLE if page else "Not found"
     said = tag("p", with_code(notice), class_="notice") if notice else None
-    if page and address.number("n") is not None:
-        title += f" {address.number('n')}" if page.TITLE == "Cycle" else f" · cycle {address.number('n')}"
     # The id depends on the page, so the browser replaces the whole element, including old input.
     return tag(
         f"page-{address.path.strip('/') or 'cycles'}" if page else "page-none",
@@ -39,13 +36,23 @@ def render(context: PageContext, url: str, notice: str = "", *, done: bool = Fal
         tag("main", body, id="main", tabindex="-1"),
         id="root",
         class_="root",
-        data_title=f"{title} · recover",
+        data_title=title(url),
         data_path=address.path,
         data_version=version,
         data_token=context.token,
         data_done="1" if done else None,
         data_drawn=secrets.token_hex(4),  # unique per rendering: the script waits for a change
     )
+
+
+def title(url: str) -> str:
+    """Return the title of an address's window, such as "Cycle 3 · recover"."""
+    address = Address.of(url)
+    page, number = BY_PATH.get(address.path), address.number("n")
+    name = page.TITLE if page else "Not found"
+    if page and number is not None:
+        name += f" {number}" if page.TITLE == "Cycle" else f" · cycle {number}"
+    return f"{name} · recover"
 
 
 def unknown() -> Html:

@@ -32,7 +32,7 @@ def problem(what: str, hint: str = "") -> Html:
     return tag(
         "section",
         tag("h1", with_code(what), class_="said"),
-        tag("p", hint) if hint else None,
+        tag("p", with_code(hint)) if hint else None,
         class_="card problem",
     )
 
@@ -110,7 +110,7 @@ def prompts(answers: int | None, samples: int) -> str:
     """Say in a column of prompts how many there were, and how many answers where each got several."""
     if answers is None:
         return NONE
-    return f"{answers}" if samples == 1 else prompts_in_words(answers, samples)
+    return f"{answers:,}" if samples == 1 else prompts_in_words(answers, samples)
 
 
 def newest_measured(numbers: Sequence[int], measured: Callable[[int], Any]) -> int:

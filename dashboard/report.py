@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dashboard import metric_names, page_parts, run_names, verdict_parts
+from dashboard import cycles_table, metric_names, page_parts, run_names, verdict_parts
 from dashboard.figures import metric_curves, scores_over_cycles, token_divergence
 from dashboard.figures.markers import stage_legend
 from dashboard.figures.metric_curves import Curve
@@ -53,9 +53,9 @@ def report(database: Database, number: int) -> str:
     samples = page_parts.samples_by_suite(database, number)
     sections = [
         _head(cycle),
-        _card("Knowledge against behaviour", cycles_plane([cycle], {number}), stage_legend(*MARKS)),
-        _scores(cycle, samples),
         _verdicts(cycle, samples),
+        _scores(cycle, samples),
+        _card("Knowledge against behaviour", cycles_plane([cycle], {number}), stage_legend(*MARKS)),
         _families(cycle),
         _earlier(cycle),
         _curves(database, runs),
@@ -94,12 +94,13 @@ def _card(title: str, *children: Any) -> Html:
 
 
 def _head(cycle: Row) -> Html:
-    review, cost = cycle["review"], cycle["cost"]
+    review, cost, fraction = cycle["review"], cycle["cost"], cycle["recovered_fraction"]
+    unlost = fraction is None and cycles_table.delta(cycle) is not None
     spent = sum(value for name, value in cost.items() if name.startswith("tokens_"))
     reviewed: list[Any] = ["not reviewed yet"]
     if review:
-        who = f" by {review['reviewer']}, {moment(review['at'])}: "
-        reviewed = [chip(review["decision"]), who, tag("q", review["note"])]
+        note = [": ", tag("q", review["note"], class_="said inline")] if review["note"] else None
+        reviewed = [chip(review["decision"]), f" by {review['reviewer']}, {moment(review['at'])}", note]
     return tag(
         "section",
         tag("h1", f"Cycle {cycle['cycle']} ", chip(state(cycle))),
@@ -114,7 +115,7 @@ def _head(cycle: Row) -> Html:
         tag(
             "p",
             "Recovered of the lost behaviour: ",
-            tag("b", percent(cycle["recovered_fraction"], 0)),
+            tag("b", "no loss shown" if unlost else percent(fraction, 0)),
             " · knows after recovery, of what midtraining taught: ",
             tag("b", percent(cycle["knowledge_kept"], 0)),
         ),
@@ -146,7 +147,7 @@ def _verdicts(cycle: Row, samples: dict[str, int]) -> Html:
     headers = [
         "axis",
         "verdict",
-        *number_headers("difference, points", "lower bound", "must exceed", "gained", "lost", "prompts"),
+        *number_headers("difference, points", "bounds", "must exceed", "gained", "lost", "prompts"),
     ]
     return _card(
         "Verdict",
@@ -155,9 +156,10 @@ def _verdicts(cycle: Row, samples: dict[str, int]) -> Html:
         page_parts.halves(cycle),
         tag(
             "p",
-            "A claim is shown when the one-sided 95 % lower bound of the paired difference exceeds the value "
-            "beside it; each of two looks has 97.5 % bounds. Updates shows how far new answers to changed "
-            "facts lead over old ones. The bounds of families hold for all of them at once.",
+            "A claim is shown when the lower of the one-sided 95 % bounds of the paired difference exceeds "
+            "the value beside them, and its opposite when the upper one lies below it; each of two looks has "
+            "97.5 % bounds. Updates shows how far new answers to changed facts lead over old ones. The "
+            "bounds of families hold for all of them at once.",
             class_="soft small",
         ),
     )
@@ -255,7 +257,7 @@ def _way(database: Database, pair: tuple[int, int], direction: str, label: str) 
     shown = [
         tag(
             "article",
-            tag("div", text(row["prompt"], MOST_TEXT), class_="said quiet"),
+            tag("div", text(row["prompt"], MOST_TEXT), class_="said quiet", dir="auto"),
             tag(
                 "div",
                 _said("clean", row["response_a"]),
@@ -270,7 +272,7 @@ def _way(database: Database, pair: tuple[int, int], direction: str, label: str) 
 
 
 def _said(who: str, response: str) -> Html:
-    return tag("div", tag("h3", who), tag("div", text(response, MOST_TEXT), class_="said"))
+    return tag("div", tag("h3", who), tag("div", text(response, MOST_TEXT), class_="said", dir="auto"))
 
 
 def _trace(database: Database, runs: Sequence[Row]) -> Html | None:
@@ -317,6 +319,7 @@ def _documents(database: Database, runs: Sequence[Row]) -> Html | None:
 
 def _settings(database: Database, cycle: Row) -> Html:
     run = queries.run(database, cycle["run"])
+    seed = "no seed" if run["seed"] is None else f"seed {run['seed']}"
     parts = {"settings": run["config"], "checkpoints": cycle["checkpoints"], "versions": run["versions"]}
     shown = [
         tag(
@@ -333,7 +336,7 @@ def _settings(database: Database, cycle: Row) -> Html:
         shown,
         tag(
             "p",
-            f"Run {run['id']}, seed {run['seed']}, revision {run['git_revision'] or 'unknown'}.",
+            f"Run {run['id']}, {seed}, revision {run['git_revision'] or 'unknown'}.",
             class_="soft small",
         ),
     )

@@ -12,9 +12,11 @@ STEP = re.compile(r"\bstep (\d{1,15})\b:? ?(.*)", re.DOTALL)
 
 
 def name(run: Mapping[str, Any]) -> str:
-    """Return a run's display name, such as "cycle 3 distill opd"."""
+    """Return a run's display name: "cycle 3 distill opd", or, of a pilot, "midtrain text, rate 2.5e-05"."""
     whose = f"cycle {run['cycle']} " if run.get("cycle") is not None else ""
-    return f"{whose}{run['kind']}{' ' + str(run['method']) if run.get('method') else ''}"
+    kind, _, rate = str(run.get("key") or "").partition(":")  # of a pilot's run midtrain:RATE
+    named = f"{whose}{run['kind']}{' ' + str(run['method']) if run.get('method') else ''}"
+    return f"{named}, rate {rate}" if kind == run["kind"] and rate else named
 
 
 def long_name(run: Mapping[str, Any]) -> str:

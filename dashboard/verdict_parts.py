@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dashboard.markup import Html, tag
-from dashboard.number_format import NONE, bound, points
+from dashboard.number_format import NONE, bound, limit, points
 from dashboard.page_parts import beside_claim, prompts, samples_of_axis
 from dashboard.status_chips import chip
 from db.cycle_names import AXES, STAGES
@@ -67,15 +67,21 @@ def remarks(name: str, axis: Row | None, cycle: Row) -> list[Html]:
     return said + (beside_claim(axis) if axis else [])
 
 
+def both_bounds(axis: Row) -> str:
+    """Return the one-sided bounds of an axis in points: −2.9 to +2.0."""
+    if axis["lower_bound"] is None:
+        return NONE
+    return " to ".join(bound(axis[end], axis["margin"]) for end in ("lower_bound", "upper_bound"))
+
+
 def line(name: str, found: Row | None, samples: Mapping[str, int]) -> list[Any]:
     """Return an axis's cells in the table of a report."""
     if found is None:
         return [name, chip(NOT_MEASURED), *[tag("td", NONE, class_="n")] * 6]
-    margin = found["margin"]
     numbers = [
         points(found["difference"]),
-        bound(found["lower_bound"], margin),
-        NONE if margin is None else points(-margin),
+        both_bounds(found),
+        limit(found["margin"]),
         found["gained"],
         found["lost"],
         prompts(found["n"], samples_of_axis(name, found, samples)),

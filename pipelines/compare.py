@@ -58,7 +58,7 @@ def never_scored(a: tuple[str, str], b: tuple[str, str], suite: str | None) -> I
 
 
 def _test(row: Row) -> str:
-    return "bootstrap" if row["p_mcnemar"] is None else "McNemar"
+    return "permutation test" if row["p_mcnemar"] is None else "McNemar"
 
 
 def compare_text(found: Row) -> str:

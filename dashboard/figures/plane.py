@@ -23,6 +23,7 @@ WIDTH, HEIGHT = 640, 460
 LEFT, TOP, RIGHT, BOTTOM = 62.0, 14.0, 548.0, 404.0
 MARKS = "bars: 95 % intervals", "grey: within the margin of the clean score (dashed)"  # the key of cycles
 MARGIN = 0.03  # of cycles of earlier versions, which recorded none
+METHODS_LEFT = LEFT + 16  # room for ticks such as 22.5 in a phone's larger letters
 MOST_BARS = 30  # most recoveries drawn with intervals; more would hide each other
 
 
@@ -39,7 +40,7 @@ def cycles_plane(cycles: Sequence[Row], chosen: Collection[int] = (), link: Link
 
     Error bars are 95 % intervals. The dashed line is the clean score of the last chosen cycle, the band the
     non-inferiority margin below it."""
-    measured = [row for row in cycles if _points(row)]
+    measured = [row for row in cycles if is_measured(row)]
     paths = [row for row in measured if row["cycle"] in chosen]
     if not measured:
         return nothing("No cycle has scores on both axes yet.")
@@ -62,6 +63,11 @@ def _shared(rows: Sequence[Row], suite: str, start: float, end: float) -> Scale:
     """Return an axis that holds a suite's scores of all cycles."""
     held = [one for row in rows for one in scores_and_bounds(row["scores"][suite])]
     return Scale.from_zero(held, start, end)
+
+
+def is_measured(row: Row) -> bool:
+    """Return whether a stage of a cycle has scores on both axes, so that the plane shows it."""
+    return bool(_points(row))
 
 
 def _points(row: Row) -> list[tuple[str, float, float]]:
@@ -159,7 +165,7 @@ def methods_plane(rows: Sequence[Row], methods: Sequence[str], references: Mappi
         return nothing("No recovery has scores on both axes yet.")
     named = {stage: row for stage, row in references.items() if drawn(row)}
     barred = len(shown) <= MOST_BARS
-    x = Scale.around_shares(_held(shown, named, KNOWLEDGE, barred=barred), LEFT, WIDTH - 16)
+    x = Scale.around_shares(_held(shown, named, KNOWLEDGE, barred=barred), METHODS_LEFT, WIDTH - 16)
     y = Scale.around_shares(_held(shown, named, IFEVAL, barred=barred), BOTTOM, TOP)
     parts = (
         _frame(x, y),
@@ -257,7 +263,7 @@ def _free(words: str, left: float, top: float, taken: Sequence[Box]) -> tuple[fl
     ]
     found = []
     for number, (across, down) in enumerate(around):
-        middle = min(WIDTH - half, max(LEFT + half, left + across))
+        middle = min(WIDTH - half, max(METHODS_LEFT + half, left + across))
         base = min(BOTTOM - 6, max(TOP + 10, top + down))
         box = (middle - half, base - 11, middle + half, base + 3)
         found.append((sum(_meet(box, other) for other in taken), number, middle, base, box))

@@ -193,7 +193,7 @@ def _flip(row: Row) -> Html:
     return tag(
         "article",
         tag("p", said, tag("span", f" {row['key']}", class_="soft small")),
-        tag("div", row["prompt"], class_="said quiet"),
+        tag("div", row["prompt"], class_="said quiet", dir="auto"),
         tag(
             "div",
             _side("a", row["passed_a"], row["response_a"]),
@@ -205,6 +205,5 @@ def _flip(row: Row) -> Html:
 
 
 def _side(name: str, passed: bool, response: str) -> Html:
-    return tag(
-        "div", tag("h3", f"{name}: {'pass' if passed else 'fail'}"), tag("div", response, class_="said")
-    )
+    said = tag("div", response, class_="said", dir="auto")
+    return tag("div", tag("h3", f"{name}: {'pass' if passed else 'fail'}"), said)

@@ -10,7 +10,7 @@ from dashboard import page_parts, reviewing, stage_progress, verdict_parts
 from dashboard.address import Address
 from dashboard.figures.stage_scores import stage_scores
 from dashboard.markup import Html, join, tag
-from dashboard.number_format import NONE, bound, bounds, count, duration, moment, points, share, size
+from dashboard.number_format import NONE, bound, bounds, count, duration, limit, moment, points, share, size
 from dashboard.page_context import PageContext
 from dashboard.page_parts import beside_claim, empty, notes, prompts, samples_by_suite, samples_of_axis, table
 from dashboard.pages.cycles import outcome
@@ -171,9 +171,9 @@ def _numbers(axis: Mapping[str, Any], samples: int) -> str:
     end = ("at best", "upper_bound") if refuted else ("at worst", "lower_bound")
     words = f"{points(axis['difference'])} points against {against}; {end[0]} {bound(axis[end[1]], margin)}"
     if margin is not None and margin < 0:
-        words += f", where {points(-margin)} must be shown"
+        words += f", where {limit(margin)} must be shown"
     elif margin is not None:
-        words += f", where {points(-margin)} is allowed"
+        words += f", where {limit(margin)} is allowed"
     words += ". "
     if axis.get("n") is not None:
         items = "prompts" if samples == 1 else "answers"

@@ -8,10 +8,10 @@ from dashboard import cycles_table
 from dashboard.address import PROJECT, Address
 from dashboard.cycles_table import PATH, cycle_link
 from dashboard.figures.markers import stage_legend
-from dashboard.figures.plane import MARKS, cycles_plane
+from dashboard.figures.plane import MARKS, cycles_plane, is_measured
 from dashboard.figures.scores_over_cycles import stages_over_cycles
 from dashboard.markup import Html, join, tag
-from dashboard.number_format import bound, points, share
+from dashboard.number_format import bound, limit, share
 from dashboard.page_context import PageContext
 from dashboard.page_parts import empty, failure, with_code
 from dashboard.status_chips import chip
@@ -26,7 +26,7 @@ __all__ = ["PATH", "TITLE", "build", "outcome"]
 
 TITLE = "Cycles"
 MOST = 2000  # newest cycles read
-NEWEST = 5  # cycles drawn as paths by default
+NEWEST = 5  # cycles with scores drawn as paths by default
 
 UNDECIDED = {
     "running": "It is under way; no verdict yet.",
@@ -62,9 +62,10 @@ def _rows(context: PageContext) -> list[Row]:
 
 
 def _figures(context: PageContext, address: Address, rows: list[Row]) -> Html:
-    """Draw the picked cycles, or the newest, as paths, and the scores of all."""
-    newest = [row["cycle"] for row in rows[-NEWEST:]]
-    shown = cycles_table.picked(address, rows) or newest
+    """Draw the picked cycles, or the newest that have scores, as paths, and the scores of all."""
+    measured = [row["cycle"] for row in rows if is_measured(row)]
+    shown = cycles_table.picked(address, rows) or measured[-NEWEST:]
+    paths = len({*shown} & {*measured})
 
     def link(number: int) -> str:
         return address.page("/cycle", n=number)
@@ -74,17 +75,22 @@ def _figures(context: PageContext, address: Address, rows: list[Row]) -> Html:
     return tag(
         "div",
         tag(
-            "section", tag("h2", "Knowledge against behaviour"), plane, _key(rows, shown), class_="card half"
+            "section",
+            tag("h2", "Knowledge against behaviour"),
+            plane,
+            _key(paths, len(measured)),
+            class_="card half",
         ),
         tag("section", tag("h2", "Scores by cycle"), over_time, stage_legend(), class_="card half"),
         class_="grid",
     )
 
 
-def _key(rows: list[Row], shown: list[int]) -> Html:
-    if len(rows) <= len(shown):
+def _key(paths: int, measured: int) -> Html:
+    """Explain the marks, and of how many of the cycles with scores the paths are drawn."""
+    if measured <= paths:
         return stage_legend(*MARKS)
-    return stage_legend(*MARKS, f"paths: {len(shown)} of {len(rows)} cycles; pick others in the table")
+    return stage_legend(*MARKS, f"paths: {paths} of {measured} cycles; pick others in the table")
 
 
 # The newest cycle in a sentence -----------------------------------------------------------------------------
@@ -127,7 +133,7 @@ def _at_worst(verdict: Row) -> list[str]:
         return []
     details = verdict.get("axes", {}).get(BEHAVIOUR, {}).get("details") or {}
     asked = "with further prompts " if details.get("look") == looks.TWO else ""
-    return [f"{asked}at worst {bound(lowest, margin)} points, where {points(-margin)} is allowed"]
+    return [f"{asked}at worst {bound(lowest, margin)} points, where {limit(margin)} is allowed"]
 
 
 def outcome(context: PageContext, row: Row) -> list[Any]:

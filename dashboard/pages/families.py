@@ -10,7 +10,7 @@ from dashboard.address import Address
 from dashboard.figures.score_heatmap import Cell, heatmap, scale, with_interval
 from dashboard.form_controls import choose_cycle
 from dashboard.markup import Html, tag
-from dashboard.number_format import NONE, bound, points
+from dashboard.number_format import NONE, limit, points
 from dashboard.page_context import PageContext
 from dashboard.page_parts import empty, number_headers, table
 from dashboard.status_chips import chip
@@ -22,8 +22,6 @@ TITLE = "Families"
 PATH = "/families"
 SHOWN = 6  # cycles side by side
 SUITES = {IFEVAL: "instructions", **{name: name for name in FAMILIES}}
-
-ENDS = ("lower_bound", "upper_bound")
 
 Row = dict[str, Any]
 Column = tuple[int, str]  # cycle and stage
@@ -120,8 +118,8 @@ def _line(name: str, axis: Row) -> list[Any]:
     measured = axis["difference"] is not None
     numbers = [
         points(axis["difference"]),
-        " to ".join(bound(axis[end], axis["margin"]) for end in ENDS) if measured else NONE,
-        points(-axis["margin"]) if measured else NONE,
+        verdict_parts.both_bounds(axis),
+        limit(axis["margin"]) if measured else NONE,
     ]
     claim = f"not measured: {details['reason']}" if "reason" in details else FAMILIES[name].claim
     cells = [tag("td", number, class_="n") for number in numbers]

@@ -121,6 +121,8 @@ def _kept(
             knowledge_grid.triangle(cells, cycles, chosen, lambda number: address.link(n=number)),
             class_="scroll",
             tabindex="0",
+            role="region",
+            aria_label="knowledge by cycle",
         ),
         knowledge_grid.scale(),
         class_="card",
@@ -174,8 +176,9 @@ def _line(row: Row, then: float | None, kind: str) -> list[Any]:
     new = row["documents"] == row["cycle"]
     whole = kind == ALL and row.get("low") is not None
     interval = f"{share(row['low'])} to {share(row['high'])}" if whole else NONE
-    asked = row["n"] if kind == ALL else (row["kinds"].get(kind) or {}).get("n", NONE)
-    cells = [share(now), interval, share(now if new else then), points(change), asked]
+    asked = row["n"] if kind == ALL else (row["kinds"].get(kind) or {}).get("n")
+    counted = NONE if asked is None else f"{asked:,}"
+    cells = [share(now), interval, share(now if new else then), points(change), counted]
     return [f"cycle {row['documents']}", *(tag("td", cell, class_="n") for cell in cells)]
 
 

@@ -28,10 +28,11 @@ Measured = dict[str, dict[Questions, Row]]  # suite -> questions -> score
 def training_runs(database: Database, *, limit: int = 60, run_ids: Sequence[str] | None = None) -> list[Row]:
     """Return runs that have metrics, newest first, or those named.
 
-    Columns: id, kind, status, started_at, error, result, method, cycle."""
+    Columns: id, kind, key, status, started_at, error, result, method, cycle."""
     columns = (
         Run.id,
         Run.kind,
+        Run.key,
         Run.status,
         Run.started_at,
         Run.error,

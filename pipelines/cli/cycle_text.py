@@ -37,8 +37,8 @@ def _review_lines(row: dict[str, Any]) -> list[str]:
     review = row.get("review")
     if not review:
         return []
-    said = f"review     {review['decision']}, by {review['reviewer']}"
-    note = " ".join(review["note"].split())
+    reviewer, note = (" ".join(review[name].split()) for name in ("reviewer", "note"))
+    said = f"review     {review['decision']}, by {reviewer}"
     return [f"{said}: {note}" if note else said]
 
 

@@ -139,6 +139,20 @@ def test_light_dark_and_a_phone(page: Page) -> None:
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+def test_the_verdict_of_every_cycle_is_in_sight_in_a_narrow_window(page: Page) -> None:
+    page.open("/")
+    ends = (
+        "const chips = [...document.querySelectorAll('table.cycles td:nth-child(8) .chip')];"
+        "return chips.map(chip => chip.getBoundingClientRect().right)"
+    )
+    try:
+        for width in (1240, 1000, 870, 600, 390):
+            page.window(width, 900)
+            assert 0 < max(page.js(ends)) <= width, width
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_a_review_in_the_browser_and_one_from_elsewhere(page: Page, tracker: Tracker) -> None:
     page.open("/cycle?n=3").one("p.pager a").click()  # the form follows to the cycle that is shown
     until(lambda: "Cycle 2" in page.js("return document.querySelector('h1').innerText"))
@@ -248,6 +262,7 @@ def test_the_page_that_came_with_the_document_is_taken_over_as_it_is(page: Page)
     page.requests()
     page.open("/cycle?n=2")
     assert not [url for url in page.requests() if "/predict" in url]
+    assert page.driver.title == "Cycle 2 · recover"  # Gradio would call every page by one name
     assert page.js("return document.querySelectorAll('#root').length") == 1
     page.one("textarea[name=note]").send_keys("kept")
     page.go("/cycle?n=2&documents=all")

@@ -51,6 +51,7 @@ def test_two_models_that_hardly_differ_are_not_distinguishable(tmp_path: Path) -
         page = views.look(context, "/compare?a=one&b=two")
         assert "The two are not distinguishable." in page.text and "not distinguishable" in page.text
         assert page.text.count("pass → fail") >= 2 and f"{views.HOSTILE[:20]}" in page.text
+        assert {given.get("dir") for given in page.all("div", "said")} == {"auto"}  # Hebrew, Arabic
         lost = views.look(context, "/compare?a=one&b=two&flips=lost")
         assert len(lost.all("article", "flip")) == 1 < len(page.all("article", "flip"))
 

@@ -100,6 +100,17 @@ def test_a_run_without_a_point_is_not_what_the_page_opens_on(tmp_path: Path) -> 
         assert page.all("path", "thick c-s1") and "All of midtrain" in page.text
 
 
+def test_the_runs_of_a_pilot_are_told_apart_by_their_rates(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        pilot = tracker.start_run("pilot")
+        runs = [tracker.start_run("midtrain", parent=pilot.id, key=f"midtrain:{rate}") for rate in (1, 2)]
+        for run in runs:
+            databases.record_metrics(tracker, run.id, 1, {"answer_probability": 0.1})
+        page = views.look(views.context(tracker), f"/curves?runs={runs[0].id},{runs[1].id}")
+    assert "midtrain, rate 1 remove" in page.text and "midtrain, rate 2 remove" in page.text
+    assert "Probability of the answers about the documents" in page.text
+
+
 def test_metrics_go_by_words_and_units(home: Home) -> None:
     page = views.look(home[0], f"/curves?runs={home[1]['opd']}&metric=reverse_kl")
     assert "Reverse KL from the teacher, nats a token" in page.text and "reverse_kl" not in page.text

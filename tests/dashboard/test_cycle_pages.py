@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dashboard import number_format, page_frame
+from dashboard import app, number_format, page_frame
 from dashboard.page_context import PageContext
 from dashboard.pages import cycle, cycles, samples
 from dashboard.report import report
@@ -80,6 +81,54 @@ def test_a_second_look_at_behaviour_is_told_apart_from_the_first(context: PageCo
     assert axis_line("behaviour", verdict).endswith(f"margin 3), {said[0].lower()}{said[1:-1]}")
     assert "further prompts" in views.look(context, f"/samples?n={number}&suite=ifeval:further").text
     assert "instruction type" in views.look(context, f"/behaviour?n={number}&suite=ifeval:further").text
+
+
+def test_a_margin_has_the_digits_that_tell_it_from_the_bound(context: PageContext) -> None:
+    """A bound of −3.24 passes a margin of 3.25, and would not pass one of 3.2."""
+    number = databases.record_cycle(context.tracker, SCORES)
+    axis = {"outcome": "recovered", "difference": -0.01, "lower_bound": -0.0324, "upper_bound": 0.01}
+    counts = {"margin": 0.0325, "gained": 1, "lost": 2, "n": 1541}
+    context.tracker.record_verdicts(
+        number, {"behaviour": axis | counts, "json": axis | counts | {"families": 1}}
+    )
+    page = views.look(context, "/cycle").text
+    assert page.count("at worst −3.24, where −3.25 is allowed") == 2
+    assert "at worst −3.24 points, where −3.25 is allowed" in views.look(context, "/").text
+    for text in (views.Scan(report(context.db, number)).text, views.look(context, "/families").text):
+        assert "−3.24" in text and "−3.25" in text
+    assert "lower bound -3.24 points, margin 3.25" in cycle_text(queries.cycle(context.db, number))
+    assert "1 gained of 1,541" in page
+
+
+@pytest.mark.parametrize("margin", [0.03, 0.07, 0.1, -0.7])
+def test_a_margin_of_whole_points_has_one_digit(margin: float) -> None:
+    assert number_format.limit(margin) == number_format.points(-margin)
+
+
+def test_a_reviewers_name_is_one_line_of_a_terminal(context: PageContext) -> None:
+    number = databases.record_cycle(context.tracker, SCORES)
+    context.tracker.add_review(number, "reject", "it\nis slow", "ann\nknowledge  kept")
+    lines = cycle_text(queries.cycle(context.db, number)).splitlines()
+    assert "review     reject, by ann knowledge kept: it is slow" in lines
+
+
+def test_cycles_without_scores_take_no_path_from_those_that_have_some(
+    context: PageContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        databases.record_cycle(context.tracker, SCORES | {"knowledge": SCORES["ifeval"]})
+    for _ in range(cycles.NEWEST):
+        run = context.tracker.start_run("cycle").id
+        context.tracker.record_cycle(run)
+        context.tracker.stop_run(run, "interrupted")
+    picture = tmp_path / "plane.svg"
+    monkeypatch.setattr(app, "MOST_PATHS", 5)
+    app.picture_of(context.tracker, picture)
+    page = str(page_frame.render(context, "/")).split('class="cycles"')[0]
+    for drawn in (page, picture.read_text(encoding="utf-8")):
+        assert drawn.count('class="path') == 2
+    assert "paths:" not in page
+    assert "paths: 1 of 2 cycles" in page_frame.render(context, "/?pick=1.4")
 
 
 @pytest.mark.parametrize(("path", "what"), [("/behaviour", "score"), ("/samples", "answers")])

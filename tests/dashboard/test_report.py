@@ -19,8 +19,10 @@ from db.errors import NotFound
 from db.reads import queries
 from db.writes.tracker import Tracker
 from pipelines.cli.commands import cli
+from pipelines.cli.cycle_text import axis_line
 from tests.support import databases, views
 
+LOOP = "[\n\n" * 500
 SECRET = "hf_abcdefghijklmnopqrstuvwxyz0123"
 
 
@@ -44,7 +46,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         asked = tracker.start_run("eval", parent=parent, key="again")
         for checkpoint, passed in (("clean0", (True, True)), (f"rec{number}", (True, False))):
             items = [
-                item | {"prompt": f"{views.HOSTILE} {item['key']}", "response": views.HOSTILE}
+                item | {"prompt": f"{views.HOSTILE} {item['key']}", "response": views.HOSTILE + LOOP}
                 for item in databases.items(*passed)
             ]
             databases.record_score(
@@ -101,6 +103,19 @@ def test_it_has_what_a_reader_decides_by(page: str) -> None:
     ):
         assert words in text, words
     assert SECRET not in page
+    cards = re.findall(r"<h2>([^<]*)</h2>", page)
+    assert cards[:3] == ["Verdict", "Scores, % with 95 % intervals", "Knowledge against behaviour"]
+
+
+@pytest.mark.parametrize(("midtrained", "said"), [(0.5, "100 %"), (1.0, "no loss shown"), (None, "–")])
+def test_how_much_came_back_is_said_where_nothing_was_lost_too(
+    midtrained: float | None, said: str, tmp_path: Path
+) -> None:
+    measured = {"clean": 1.0, "recovered": 1.0} if midtrained else {"clean": 1.0}
+    scores = {"ifeval": measured | ({"midtrained": midtrained} if midtrained else {})}
+    with Tracker(tmp_path / "recover.db") as tracker:
+        text = views.Scan(report.report(tracker.db, databases.record_cycle(tracker, scores))).text
+    assert f"Recovered of the lost behaviour: {said} · knows" in text
 
 
 def test_the_command_writes_it_whole_or_not_at_all(home: Path, tmp_path: Path) -> None:
@@ -142,6 +157,16 @@ def test_axes_without_a_claim_say_why(tmp_path: Path) -> None:
     assert "No updates question" not in text  # no changed fact was asked about
 
 
+def test_a_refuted_claim_has_the_bound_that_refutes_it(tmp_path: Path) -> None:
+    axis = {"outcome": "not recovered", "difference": -0.11, "lower_bound": -0.13, "upper_bound": -0.0304}
+    with Tracker(tmp_path / "recover.db") as tracker:
+        number = databases.record_cycle(tracker, views.SCORES)
+        tracker.record_verdicts(number, {"behaviour": axis | {"margin": 0.03}})
+        text = views.Scan(report.report(tracker.db, number)).text
+        said = axis_line("behaviour", queries.cycle(tracker.db, number)["verdict"])
+    assert "−13.0 to −3.04−3.0" in text and "upper bound -3.04 points" in said
+
+
 def test_a_rejected_cycle_without_any_axis_says_why(tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
         run = tracker.start_run("cycle").id
@@ -158,6 +183,17 @@ def test_the_flips_are_of_what_the_cycle_measured_itself(tmp_path: Path) -> None
             databases.record_score(tracker, later.id, checkpoint, databases.score("ifeval", 0.5, *passed))
         found = views.Scan(report.report(tracker.db, number))
     assert "pass → fail 0" in found.text and not found.all("article", "flip")
+
+
+def test_a_review_without_a_note_quotes_none(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        number = databases.record_cycle(tracker, views.SCORES)
+        tracker.add_review(number, "approve", "", "ann")
+        without = views.Scan(report.report(tracker.db, number))
+        tracker.add_review(number, "reject", "slow", "bob")
+        found = views.Scan(report.report(tracker.db, number))
+    assert "by ann, " in without.text and not without.all("q") and "no seed" in without.text
+    assert "by bob, " in found.text and found.all("q", "said inline")
 
 
 def test_a_failed_cycle_says_why(tmp_path: Path) -> None:
@@ -219,5 +255,7 @@ def test_a_browser_opens_it_from_disk_in_both_themes(page: str, tmp_path: Path) 
         assert driver.find_element("css selector", "svg.plane").size["height"] > 100
         wide = driver.execute_script("return document.documentElement.scrollWidth <= innerWidth")
         assert wide
+        flip = driver.find_element("css selector", ".flip")
+        assert flip.size["height"] < 1_500  # of two answers of a thousand lines, one above the other
     finally:
         driver.quit()

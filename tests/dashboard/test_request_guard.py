@@ -121,6 +121,15 @@ def test_no_route_answers_another_site(served: tuple[RequestGuard, Tracker], hea
             assert b"page-" not in body and "access-control-allow-origin" not in back
 
 
+@pytest.mark.parametrize(
+    ("url", "title"), [("/", "Cycles"), ("/cycle?n=2", "Cycle 2"), ("/samples?n=2", "Samples · cycle 2")]
+)
+def test_a_window_has_the_title_of_its_page_before_any_script_runs(
+    client: TestClient, url: str, title: str
+) -> None:
+    assert f"<title>{title} · recover</title>" in client.get(url).text
+
+
 def test_a_link_from_another_site_may_be_followed(client: TestClient) -> None:
     followed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
     assert client.get("/cycle?n=1", headers=followed).status_code == 200

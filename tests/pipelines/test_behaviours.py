@@ -66,7 +66,7 @@ def test_a_cycle_is_accepted_by_the_families_that_it_was_asked_for(ws: Workspace
     models = row["checkpoints"]
     compared = compare(ws, models["clean"], models["recovered"], "calibration")
     assert compared["suites"][0]["words"] == "not distinguishable"
-    assert "bootstrap p = " in compare_text(compared)
+    assert "permutation test p = " in compare_text(compared)
     counts = flips(ws, ["cycle:1"], "calibration", None, 5)["counts"]
     assert {count["metric"] for count in counts} == {"calibration"}
     page = report(ws.tracker.db, 1)
