@@ -14,6 +14,7 @@ from evals.statistics import WANTED_POWER, chance_to_pass, items_to_pass, outcom
 from evals.verdict import ALPHA, BEHAVIOUR, margins_by_axis
 
 ROWS_OF_RETENTION = "give more rows of suite retention in the probes file"
+TOO_SMALL, WIDER = "at so small a margin", "set a wider one in recover.yaml"
 REMEDIES = {  # by axis: where more questions come from
     BEHAVIOUR: "write more prompts (`recover prompts ifeval`) or raise eval.samples",
     KNOWLEDGE: "add documents, or questions of your own in qa.jsonl",
@@ -70,7 +71,8 @@ def _limit(margin: float) -> str:
 
 def with_remedy(warning: str) -> str:
     """Return a warning of `power_warning` with where more questions of its axis come from."""
-    return f"{warning}: {REMEDIES[warning.partition(':')[0]]}"
+    remedy = WIDER if TOO_SMALL in warning else REMEDIES[warning.partition(":")[0]]
+    return f"{warning}: {remedy}"
 
 
 def _needs_all(facts: float, margin: float, alpha: float) -> bool:
@@ -93,7 +95,7 @@ def _enough(name: str, margin: float, alpha: float, judged: float) -> str:
     rates, calibrated = _rates(name), _is_calibration(name)
     least = (calibration_error.items_to_pass if calibrated else items_to_pass)(margin, alpha / rates)
     if least is None:
-        return f"no number of questions gives {WANTED_POWER:.0%} at so small a margin"
+        return f"no number of questions gives {WANTED_POWER:.0%} {TOO_SMALL}"
     count, several = ceil(rates * least / judged), ceil(FEW_CLUSTERS / judged)
     if calibrated:
         return f"about {count} questions give {WANTED_POWER:.0%}"

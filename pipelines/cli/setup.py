@@ -13,7 +13,6 @@ import click
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, shared, table
-from recovery.command_line import command
 from recovery.errors import GateError, InputError
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def init_command(
 def _initialised(ws: Workspace, found: dict[str, Any]) -> str:
     """Say what was set up, and what looks at the documents next."""
     said = f"base is {found['base']} ({found['model']}); settings are in {found['config']}"
-    onward = command(ws.named_home, "corpus", "DIR")
+    onward = ws.command("corpus", "DIR")
     return f"{said}\nnext: `{onward}` shows what training would read of your documents"
 
 

@@ -10,7 +10,6 @@ import click
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, processes, shared, table
-from recovery.command_line import command
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def midtrain_command(session: Session, docs: Path, student: str, augment: Path |
 
 def _say_next(ws: Workspace, midtrained: str) -> None:
     """Say that `current` is another model than the midtrained one, and what goes on with that."""
-    onward, asked = (command(ws.named_home, *words) for words in (["distill"], ["eval", midtrained]))
+    onward, asked = (ws.command(*words) for words in (["distill"], ["eval", midtrained]))
     ws.progress.say(
         f"  next         `{onward}` brings its behaviour back, `{asked}` asks it; `current` stays as it was"
     )

@@ -137,6 +137,8 @@ def changes(size: Size, gpu: Gpu, job: PlannedWork) -> list[str]:
     config = job.config
     least = _largest(size, gpu, job)
     for name, sections in remedies(job.config, job.processes):
+        if name in taken:
+            continue
         smaller = _replaced(config, **sections)
         need = _largest(size, gpu, replace(job, config=smaller))
         if need < WORTH * least:
@@ -162,8 +164,10 @@ def changes(size: Size, gpu: Gpu, job: PlannedWork) -> list[str]:
 def remedies(config: Config, processes: int) -> Iterator[tuple[str, dict[str, Settings]]]:
     """Yield settings that reduce memory, the cheapest first: as recover.yaml has them, and by section."""
     midtrain, distill = config.midtrain, config.distill
-    if config.model.number_bytes(gpu=True) == FP32_BYTES:
-        yield HALVED, {"model": {"dtype": "bfloat16"}}
+    halved = {"model": {"dtype": "bfloat16"}}
+    in_fp32 = config.model.number_bytes(gpu=True) == FP32_BYTES
+    if in_fp32:
+        yield HALVED, halved
     if not config.model.gradient_checkpointing:
         yield "model.gradient_checkpointing: true", {"model": {"gradient_checkpointing": True}}
     if processes > 1 and not config.model.shard and _may_shard(config):
@@ -179,6 +183,8 @@ def remedies(config: Config, processes: int) -> Iterator[tuple[str, dict[str, Se
     if midtrain.lora is None or distill.lora is None:
         yield "lora: {rank: 128} in midtrain and distill", _both(lora=LoraConfig(rank=128))
     yield "lora: {rank: 32} in midtrain and distill", _both(lora=LoraConfig(rank=32))
+    if in_fp32:  # beside an adapter it halves the model, which all weights in training did not show
+        yield HALVED, halved
 
 
 def _may_shard(config: Config) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from db.errors import Unreachable
+from db.errors import BadRequest, Unreachable
 from db.session import Database, file_of, hosts_of, name_the_same
 from pipelines.runs.home_project import CHECKPOINTS, DATABASE_NAME, is_its_own, works_in
 from recovery.command_line import command
@@ -14,6 +14,7 @@ from recovery.launch_env import machines
 from recovery.loopback import is_loopback
 from recovery.named_paths import expanded
 
+VARIABLE = "RECOVER_DB_URL"
 NOTE = "database.url"  # in a home whose database lies elsewhere
 
 
@@ -50,11 +51,16 @@ def refuse_elsewhere(home: Path) -> None:
 
 
 def to_name(home: Path, db_url: str | None, *, implicit: bool) -> str | None:
-    """Return the database that was named where a command does not open it unnamed; None where it does."""
-    own = database_of(home)
-    if db_url is None or (name_the_same(own, db_url) and not (implicit and _elsewhere(own))):
+    """Return the database that was named where a command does not open it unnamed; None where it does, as
+    in a shell whose environment names it."""
+    if db_url is None or db_url == os.environ.get(VARIABLE):
         return None
-    return db_url
+    own = database_of(home)
+    try:
+        found = name_the_same(own, db_url) and not (implicit and _elsewhere(own))
+    except BadRequest:  # what the home notes cannot be read
+        return db_url
+    return None if found else db_url
 
 
 def _elsewhere(database: str) -> list[str]:
@@ -76,7 +82,7 @@ def _require_server(database: str) -> None:
     """Refuse a file that processes on several machines would open: the locks of SQLite do not hold there."""
     if machines() > 1 and not database.startswith("postgres"):
         raise InputError(
-            "processes on several machines cannot share a SQLite file: set RECOVER_DB_URL to the URL of a "
+            f"processes on several machines cannot share a SQLite file: set {VARIABLE} to the URL of a "
             "PostgreSQL database, and run `recover init` with it once"
         )
 

@@ -193,7 +193,7 @@ class Pace:
     def see(self, tokens: int) -> None:
         """Take the number of tokens written so far."""
         self.tokens = tokens
-        if tokens and self.first is None:
+        if tokens and (self.first is None or tokens < self.first[1]):  # fewer: a batch is written again
             self.first = self.clock(), tokens
 
     def rate(self) -> float:

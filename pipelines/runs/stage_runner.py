@@ -243,9 +243,11 @@ def _storage_errors(home: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        place = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else home
+        named = isinstance(error.filename, str | bytes)
+        place = Path(os.fsdecode(error.filename)) if named else home
         if atomic_dirs.disk_full(error):
-            raise RecoverError(f"{place}: the disk is full: free some space and run it again") from error
+            where = f"{place}: " if named else ""
+            raise RecoverError(f"{where}the disk is full: free some space and run it again") from error
         if place.absolute().is_relative_to(home.absolute()) and (said := refusal(error)):
             raise RecoverError(said) from error
         raise

@@ -10,7 +10,7 @@ import pytest
 from evals import comparison
 from evals.families import calibration_error, refusals, suite
 from evals.families.table import FAMILIES
-from evals.power import power_warning
+from evals.power import power_warning, with_remedy
 from evals.scores import Item
 from evals.statistics import items_to_pass
 from evals.verdict import accepted, verdict
@@ -195,6 +195,8 @@ def test_a_margin_that_no_number_of_items_bears_out_is_said_to_be_one() -> None:
     lines = power_warning(dict.fromkeys(tiny, 800), tiny)
     assert len(lines) == 3
     assert all(line.endswith("no number of questions gives 80% at so small a margin") for line in lines)
+    remedy = ": set a wider one in recover.yaml"  # more of them would not help
+    assert all(with_remedy(line) == f"{line}{remedy}" for line in lines)
 
 
 def test_a_difference_that_no_number_of_prompts_decides_is_said_to_be_one() -> None:

@@ -144,13 +144,20 @@ def test_the_hint_names_the_number_of_processes(home: Path, monkeypatch: pytest.
     assert hint(Workspace.open(home, implicit=True), options=" --processes 2") == "recover"
 
 
-def test_the_hint_names_a_database_that_a_command_would_not_open_unnamed(home: Path, tmp_path: Path) -> None:
+def test_the_hint_names_a_database_that_a_command_would_not_open_unnamed(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own, other = str(home / "recover.db"), str(tmp_path / "other.db")
     with Tracker(other):
         pass
     assert hint(Workspace.open(home, own)) == f"recover --home {home}"
     assert hint(Workspace.open(home, other)) == f"recover --home {home} --db {other}"
+    monkeypatch.setenv("RECOVER_DB_URL", other)  # as the same shell goes on
+    assert hint(Workspace.open(home, other)) == f"recover --home {home}"
+    monkeypatch.delenv("RECOVER_DB_URL")
     server = "postgresql://ada:secret@db.example/recover"
     (home / "database.url").write_text(server)
     assert to_name(home, server, implicit=False) is None
     assert to_name(home, server, implicit=True) == server  # refused unless it is named
+    (home / "database.url").write_text("postgres:/x://[bad")
+    assert to_name(home, server, implicit=False) == server

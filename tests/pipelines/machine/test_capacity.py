@@ -269,6 +269,9 @@ def test_what_is_advised_and_fitted_counts_float32() -> None:
         "a GPU of 67 GiB or more: sampling and evaluation hold the whole model on each",
     ]
     assert capacity.plan(EIGHT, *parse_gpus("48GB"), IN_FLOAT32)["change"] == ["model.dtype: bfloat16"]
+    whole = replace(IN_FLOAT32, config=capacity.both_trainings(IN_FLOAT32.config, lora=None))
+    change = capacity.plan(EIGHT, *parse_gpus("24GB"), whole)["change"]
+    assert change[-2:] == ["lora: {rank: 32} in midtrain and distill", "model.dtype: bfloat16"]
     real = changed(parse(preset_text("real"), "preset"), {"model.dtype": "float32"})
     row = capacity._fitted(real, EIGHT, 1, GPUS["A100-40"], 2_000_000).distill.longest_row
     assert row == 2 * (2048 + 200)

@@ -44,6 +44,19 @@ def test_the_prompts_that_are_read_first_are_no_part_of_the_pace() -> None:
     assert pace.eta_seconds(53) == pytest.approx((541 * 256 - 9957) / ((9957 - 1024) / 10))
 
 
+def test_a_batch_that_is_written_again_leaves_no_time_below_zero() -> None:
+    """Where memory runs out, the sampler halves its batch: the tokens fall below those seen first."""
+    now = [0.0]
+    pace = Pace(answers=10, longest=1000, clock=lambda: now[0])
+    for at, tokens in ((40.0, 5000), (60.0, 128)):
+        now[0] = at
+        pace.see(tokens)
+    assert pace.eta_seconds(0) is None
+    now[0] = 70.0
+    pace.see(628)
+    assert pace.eta_seconds(0) == pytest.approx((10_000 - 628) / 50)
+
+
 def test_what_is_counted_shows_the_time_left_at_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("pipelines.runs.progress.time.monotonic", lambda: now[0])
