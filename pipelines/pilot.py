@@ -60,7 +60,7 @@ def _work(ws: Workspace, job: PilotJob, stage: Stage) -> Result:
     if kl is None or learned is None or law is None:
         return measured | {"words": "nothing is proposed: neither midtraining moved the model"}
     error = max(one.error for one in trained)
-    return measured | proposed(ws.named_home, job, made, Forecasts(kl, learned, law, error))
+    return measured | proposed(ws.command, job, made, Forecasts(kl, learned, law, error))
 
 
 def _curve(trained: Sequence[Trained], name: Kind, first: int) -> Curve | None:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from db.cycle_names import AXES, BROKEN_OFF, STAGES, UPDATES, is_given_up, shown_axes
 from evals import learned
 from evals.scores import halves_counted, notes_by_suite
 from pipelines.cli.options import state_words, table
-from recovery.command_line import command
+from recovery.command_line import Command, unnamed
 
 WORK = {"eval": "evaluations", "midtrain": "midtraining", "distill": "distillation"}  # by kind of stage
 
 
-def cycle_text(row: dict[str, Any], home: Path | None = None) -> str:
-    """Format a cycle: scores at each stage, then the verdict in words and the newest review; commands name
-    the home, if given."""
+def cycle_text(row: dict[str, Any], command: Command = unnamed) -> str:
+    """Format a cycle: scores at each stage, then the verdict in words and the newest review; `command`
+    writes what goes on with it."""
     scores = [
         {"suite": name, **{stage: suite[stage] for stage in STAGES}, "n": suite["n"]}
         for name, suite in row["scores"].items()
     ]
-    lines = [f"cycle {row['cycle']}: {state_words(row)}", *resume_lines(row, home)]
+    lines = [f"cycle {row['cycle']}: {state_words(row)}", *resume_lines(row, command)]
     lines.append(table(scores, ["suite", *STAGES, "n"]))
     lines += [f"note       {said}" for said in (*notes_by_suite(row["scores"]), halves_counted(row)) if said]
     verdict = row["verdict"] or {}
@@ -50,11 +49,11 @@ def _earlier_line(row: dict[str, Any]) -> str:
     return f"{known}; {row['then']:.3f} on the same questions when it ended"
 
 
-def resume_lines(row: dict[str, Any], home: Path | None) -> list[str]:
+def resume_lines(row: dict[str, Any], command: Command) -> list[str]:
     """Return why a cycle without a verdict broke off, and the command that goes on with it."""
     why = [f"reason     {row['error']}"] if row.get("error") else []
     if broke_off(row):
-        return [*why, f"to go on   {command(home, 'resume', row['run'])}"]
+        return [*why, f"to go on   {command('resume', row['run'])}"]
     return why if is_given_up(row) else []
 
 

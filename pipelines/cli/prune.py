@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from pipelines.cli.options import Session, shared, table
-from recovery.command_line import command
+from recovery.command_line import Command, unnamed
 
 HOLDING = ["run", "status", "started_at"]
 
@@ -42,12 +41,12 @@ def prune_command(session: Session, cycles: int, run: str | None, yes: bool) -> 
 
     with session.workspace() as ws:
         found = prune(ws, cycles=cycles, remove=yes, run=run)
-        session.show(found, lambda: given_up_text(found) if run else prune_text(found, ws.named_home))
+        session.show(found, lambda: given_up_text(found) if run else prune_text(found, ws.command))
 
 
-def prune_text(found: dict[str, Any], home: Path | None = None) -> str:
+def prune_text(found: dict[str, Any], command: Command = unnamed) -> str:
     """Format what was or would be removed, with the disk that this frees, and what unfinished runs hold."""
-    return "\n\n".join([_checkpoints_text(found), *_holding_text(found["unfinished"], home)])
+    return "\n\n".join([_checkpoints_text(found), *_holding_text(found["unfinished"], command)])
 
 
 def _checkpoints_text(found: dict[str, Any]) -> str:
@@ -59,11 +58,11 @@ def _checkpoints_text(found: dict[str, Any]) -> str:
     return f"{_sizes(found['checkpoints'], 'id', 'what')}\n{said}"
 
 
-def _holding_text(unfinished: list[dict[str, Any]], home: Path | None) -> list[str]:
+def _holding_text(unfinished: list[dict[str, Any]], command: Command) -> list[str]:
     """Name the unfinished runs with what each holds, and how to go on with one or to give it up."""
     if not unfinished:
         return []
-    onward, away = command(home, "resume", "RUN"), command(home, "prune", "--run", "RUN", "--yes")
+    onward, away = command("resume", "RUN"), command("prune", "--run", "RUN", "--yes")
     ways = f"`{onward}` goes on with it, `{away}` gives it up"
     rows = [row | {"further MiB": _mib({"bytes": row["further"]})} for row in unfinished]
     shown = table([row | {"MiB": _mib(row)} for row in rows], [*HOLDING, "MiB", "further MiB"])

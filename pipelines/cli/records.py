@@ -90,7 +90,7 @@ def show_command(session: Session, reference: str) -> None:
     with session.workspace() as ws:
         row = recorded(ws, reference)
         if is_cycle(reference):
-            session.show(row, lambda: cycle_text(row, ws.named_home))
+            session.show(row, lambda: cycle_text(row, ws.command))
         else:
             session.show(row, lambda: record_text(row))
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from pipelines.config.jobs import PilotJob
 from pipelines.config.sections.base import AUTO
-from recovery.command_line import command
+from recovery.command_line import Command
 
 FLAGS = {  # options of a cycle, by the setting that a typed option of the pilot changed
     "distill.prompts": "--prompts",
@@ -17,8 +16,8 @@ FLAGS = {  # options of a cycle, by the setting that a typed option of the pilot
 }
 
 
-def cycle_command(home: Path | None, job: PilotJob, row: dict[str, Any]) -> str:
-    """Return the command of the cycle that carries out a proposal; the home is named unless it is found."""
+def cycle_command(command: Command, job: PilotJob, row: dict[str, Any]) -> str:
+    """Return the command of the cycle that carries out a proposal, as `command` writes it."""
     words = ["cycle", "--docs", job.docs]
     if job.student_name != "current":
         words += ["--student", job.student_name]
@@ -36,4 +35,4 @@ def cycle_command(home: Path | None, job: PilotJob, row: dict[str, Any]) -> str:
         words.append("--freeze-embeddings" if frozen else "--train-embeddings")
     if job.changes.get("midtrain.reading.strict"):
         words.append("--strict")
-    return command(home, *words)
+    return command(*words)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from pipelines.config.jobs import PilotJob
@@ -12,11 +11,12 @@ from pipelines.piloting.cycle_command import cycle_command
 from pipelines.piloting.plan import Plan
 from pipelines.piloting.proposal import Candidate, Forecasts, Length
 from pipelines.piloting.rate_curves import Estimate
+from recovery.command_line import Command
 
 Row = dict[str, Any]
 
 
-def proposed(home: Path | None, job: PilotJob, plan: Plan, forecasts: Forecasts) -> Row:
+def proposed(command: Command, job: PilotJob, plan: Plan, forecasts: Forecasts) -> Row:
     """Return {"planned", "words"}, with "proposal" and "command" if a rate and length keep to the budget."""
     grid = lengths(plan)
     found = proposal.candidates(forecasts, job.rates, grid)
@@ -40,7 +40,7 @@ def proposed(home: Path | None, job: PilotJob, plan: Plan, forecasts: Forecasts)
     return {
         "planned": planned,
         "proposal": row,
-        "command": cycle_command(home, job, row),
+        "command": cycle_command(command, job, row),
         "words": f"for {job.budget:g} points: {_in_words(chosen)}{doubt}",
     }
 

@@ -177,7 +177,7 @@ def test_the_proposed_command_is_a_cycle_that_parses(ws: Workspace, monkeypatch:
         "mix": {"new": 2 / 3, "earlier": 0.1234567, "chat": 1 / 3 - 0.1234567},
         "recovery": "auto",
     }
-    words = shlex.split(written(ws.home, job, row))
+    words = shlex.split(written(ws.command, job, row))
     assert words[:4] == ["recover", "--home", str(ws.home), "cycle"]
     monkeypatch.setattr(cycle_command, "callback", lambda **options: options)
     from pipelines.cli.options import Session

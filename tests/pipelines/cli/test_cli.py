@@ -293,13 +293,14 @@ def test_an_interrupted_cycle_is_stopped_and_says_how_to_go_on(recover: Recover,
         run = tracker.start_run("cycle", key="interrupted").id
         tracker.record_cycle(run)
         tracker.stop_run(run, "interrupted")
+    onward = f"recover --db {database} resume {run}"
     shown = recover("--db", database, "show", "cycle:1").out
-    assert shown.startswith("cycle 1: stopped\nreason     interrupted\n") and f"recover resume {run}" in shown
+    assert shown.startswith("cycle 1: stopped\nreason     interrupted\n") and onward in shown
     listed = recover("--db", database, "ls").out
     assert "stopped" in listed and "running" not in listed
     verdict = recover("--db", database, "verdict", "1")
     assert verdict.code == 3
-    assert f"it is stopped; `recover resume {run}` goes on with it" in verdict.err
+    assert f"it is stopped; `{onward}` goes on with it" in verdict.err
     document = recover("--db", database, "verdict", "1", "--json")
     assert (document.code, document.err) == (3, verdict.err)
     assert document.json == {"cycle": 1, "status": "stopped", "verdict": None}

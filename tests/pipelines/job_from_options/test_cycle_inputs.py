@@ -208,7 +208,7 @@ def test_too_few_questions_are_said_before_the_first_stage(
     asked = cycle_job(ws, docs, changes={"eval.margin": margin})
     with pytest.raises(InputError, match="the first stage"):
         cycle(ws, asked, key=ws.new_key())
-    few = [line for line in said if "36 items" in line]
+    few = [line for line in said if "36 independent questions" in line]
     assert [line.split()[1] for line in few] == (["behaviour:", "knowledge:"] if warned else [])
     assert json.dumps(few).count("725") == len(few)
 

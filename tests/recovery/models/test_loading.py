@@ -598,4 +598,4 @@ def test_a_relative_path_that_leads_nowhere_says_where_it_was_expected(
     monkeypatch.chdir(tmp_path)
     said = refused("./moved")
     assert f"(expected at {tmp_path / 'moved'})" in said
-    assert "name its new place as model.path" in said
+    assert "name the new place as model.path" in said
