@@ -251,7 +251,7 @@ def _value(sentence: str, said: Placed) -> int:
     key ("Sets the …")."""
     begun = len(row_beginning(sentence))
     inside = [at for at, _ in said if at >= begun]
-    return inside[1] if begun and len(inside) > DESCRIBED else begun
+    return inside[1] if is_cell(sentence) and len(inside) > DESCRIBED else begun
 
 
 def _by_what_is_told(option: Option) -> tuple[bool, Option]:

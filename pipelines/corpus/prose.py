@@ -32,7 +32,6 @@ HALF, WIDTH = (
 ALIKE = 0.9  # of the next line: no shorter is one that is as full, where letters tell nothing
 LONGEST_ROW = 160  # characters of a row whose columns are set apart by spaces
 LONGEST = 400  # characters of a sentence that is asked about
-SAYING = 4  # words with letters: a cell of fewer is a name or figures
 _LABELLED = re.compile(
     r"(?:[^\W\d_]\S{0,20} ?){1,3}: \S"  # a field of a record
     r"|[^;]{1,400}; [^;:]{1,200}: \S"  # two of them, as a table's row has them: the first may have no name
@@ -71,9 +70,14 @@ def asked_sentences(text: str) -> list[Said]:
 
 
 def silent_rows(text: str) -> int:
-    """Return how many rows of tables, or of columns that spaces set apart, nothing is asked about."""
+    """Return how many rows of tables, or of columns that spaces set apart, nothing is asked about; titles are
+    none."""
     text, _ = tables.taken_out(_without_blocks(text), sentences)
-    return sum(any(map(str.isalnum, line)) and _cells(line) == [""] for line in text.splitlines())
+    lines = text.splitlines()
+    return sum(
+        any(map(str.isalnum, line)) and not tables.is_rule(below) and _cells(line) == [""]
+        for line, below in zip_longest(lines, lines[1:], fillvalue="")
+    )
 
 
 def prose_sentences(text: str) -> list[str]:
@@ -149,7 +153,7 @@ def _is_bare_row(line: str) -> bool:
 
 
 def _says_something(cell: str) -> bool:
-    return sum(any(map(str.isalpha, word)) for _, word in segments(cell)) >= SAYING
+    return sum(any(map(str.isalpha, word)) for _, word in segments(cell)) >= tables.SAYING
 
 
 def _lines(text: str) -> Iterator[str]:

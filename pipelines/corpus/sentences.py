@@ -61,10 +61,11 @@ _SHORT = frozenset(
         "mrd.",
     )
 ) | names(
-    "fa. mlle. c.-à-d. ex. éd. env. núm. ej. ee. uu. av. avda. dña. ud. uds. pág. págs."  # French, Spanish
+    "fa. mlle. c.-à-d. éd. núm. ej. uu. avda. dña. ud. uds. pág. págs."  # French, Spanish
     " ул. им. рис. табл. стр. гл. ст. см. ср. напр. проф. акад. тыс. млн. млрд."
     " डॉ. प्रो. श्री. सुश्री. रु. कि.मी. ई.पू. พ.ศ. ค.ศ. ดร."
 )
+_BEHIND_P = "p. ex."  # in French; "ex." alone is English too, as is what "EE. UU." begins with
 _FRENCH_TITLES = ("M.", "MM.")  # unlike metres, written large
 _BEFORE_NUMBERS = frozenset(
     (
@@ -103,9 +104,7 @@ _BEFORE_NUMBERS = frozenset(
     )
 )
 # Before a German ordinal: im 19. Jahrhundert, der 2. Weltkrieg
-_BEFORE_ORDINALS = names(
-    "im am der die das dem den des vom zum zur beim seit ab bis jeder jede jedes jedem jeden und oder"
-)
+_BEFORE_ORDINALS = names("im am der die das dem den des vom zum zur beim seit jeder jede jedes jedem jeden")
 _MONTHS = frozenset(
     (
         "januar",
@@ -193,6 +192,8 @@ def is_abbreviated(said: str, following: str) -> bool:
     stem = last[:-1]
     abbreviated = last.casefold() in _SHORT or last in _FRENCH_TITLES
     if abbreviated or _ABBREVIATED.fullmatch(last.rpartition("-")[2]):
+        return True
+    if f"{before} {last}".casefold() == _BEHIND_P or (last == "EE." and following.startswith("UU.")):
         return True
     if last.casefold() in _BEFORE_NUMBERS and following.lstrip("(§ ")[:1].isdigit():
         return True

@@ -68,13 +68,24 @@ def outdated(runs: Sequence[Path], earlier: Mapping[int, str]) -> dict[int, list
 
 
 def _telling(probe: Probe) -> list[set[Words]]:
-    """Return the sentences of each passage of a probe that name its answer; all of them where none does."""
+    """Return the sentences of each passage of a probe that name its answer; all of them where none does. Of a
+    table's titles and row it is the row alone, up to the cell that names the answer."""
     found = []
-    for passage in probe.passages:
+    for passage in _without_titles(probe):
         said = [sentence for sentence in sentences(passage) if _words(sentence)]
         naming = [sentence for sentence in said if matches(sentence, probe.answers)]
         found.append(set(map(_words, naming or said)))
     return [passage for passage in found if passage]
+
+
+def _without_titles(probe: Probe) -> Sequence[str]:
+    """Return the passages of a probe, of a table's the row as far as it is asked about."""
+    passages = probe.passages
+    if len(passages) != 2 or not all("|" in passage for passage in passages):
+        return passages
+    cells = passages[1].split("|")
+    naming = [at for at, cell in enumerate(cells) if matches(cell, probe.answers)]
+    return ["|".join(cells[: max(naming) + 1])] if naming else passages[1:]
 
 
 def _others(run: Path, numbers: frozenset[int]) -> frozenset[int]:

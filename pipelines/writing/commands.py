@@ -41,10 +41,10 @@ from pipelines.writing.writers import EndpointWriter, LocalWriter
 from recovery.errors import InputError
 
 TEMPLATE, GAPS = "template", "gaps"  # writers without a model
-NO_TITLES = "rows of tables without titles"
+NOT_ASKED = "rows of tables that cannot be asked about"
 IN_TABLES = (
-    f"more {NO_TITLES} ({{rows:,}}) than facts that can be asked about ({{facts:,}}): give the columns "
-    "titles, save the tables as csv, or bring questions of your own with --qa FILE"
+    f"more {NOT_ASKED} ({{rows:,}}) than facts that can ({{facts:,}}): give columns without titles some, "
+    "save the tables as csv, or bring questions of your own with --qa FILE"
 )
 NOTHING_NEW = (
     "no fact is new, all are as earlier cycles asked them: look whether these questions are about these "
@@ -156,7 +156,7 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
         **_counts(made),
         "refused": dict(refused),
         "power": power.with_remedy(few[0]) if few else None,
-        "tables": _in_tables(refused[NO_TITLES], facts[KNOWLEDGE]) if few else None,
+        "tables": _in_tables(refused[NOT_ASKED], facts[KNOWLEDGE]) if few else None,
         "repeated": NOTHING_NEW if earlier and _only_known(made) else None,
     }
 
@@ -198,7 +198,7 @@ def _rows_of(
     seed = ws.config.seed if options.seed is None else options.seed
     if options.writer in (None, GAPS):
         texts = _some_texts(ws, docs)
-        refused = +Counter({NO_TITLES: sum(map(silent_rows, texts))})
+        refused = +Counter({NOT_ASKED: sum(map(silent_rows, texts))})
         return probes.from_gaps(texts, count, seed), "gaps, no writer", refused
     _require_writer(ws, options.writer, options.name)
     rows, refused = probes.from_writer(

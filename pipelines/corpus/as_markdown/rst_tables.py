@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from pipelines.corpus.as_markdown.parts import table
 
@@ -39,13 +39,27 @@ def drawn(lines: Sequence[str], at: int) -> tuple[list[str], int] | None:
 
 def listed(kind: str, lines: Sequence[str]) -> list[str]:
     """Return the table of a directive, whose lines are given; nothing for one that stays as it stands."""
-    options = {found[1]: found[2].strip() for found in map(_OPTION.match, lines[1:]) if found}
-    body = [line for line in lines[1:] if not _OPTION.match(line)]
+    head = [*takewhile(str.strip, lines[1:])]
+    options = _options(head)
+    body = lines[1 + len(head) :]
     if "file" in options or "url" in options or any(map(_BEYOND.match, body)):
         return []
     rows = _items(body) if kind == LISTED else _separated(body, options)
     titled = options.get("header-rows") == "1" or (kind == SEPARATED and "header" in options)
     return _written(rows, lines[0]) if titled and _is_even(rows) else []
+
+
+def _options(lines: Sequence[str]) -> dict[str, str]:
+    """Return a directive's options, which may go on in the next line."""
+    options: dict[str, str] = {}
+    name = ""
+    for line in lines:
+        if found := _OPTION.match(line):
+            name = found[1]
+            options[name] = found[2].strip()
+        elif name:
+            options[name] += f"\n{line.strip()}"
+    return options
 
 
 def _written(rows: Rows, first: str) -> list[str]:
@@ -155,7 +169,8 @@ def _items(lines: Sequence[str]) -> Rows:
 
 def _separated(lines: Sequence[str], options: dict[str, str]) -> Rows:
     between = options.get("delim", ",")
-    said = [line.strip() for line in (options.get("header", ""), *lines) if line.strip()]
+    said = "\n".join([options.get("header", ""), *lines]).splitlines(keepends=True)
+    said = [line.lstrip() for line in said if line.strip()]
     if len(between) != 1:
         return []
     try:

@@ -18,6 +18,7 @@ FEWEST_ROWS = 2  # of a single one it cannot be told what a guess would answer
 FEWEST_COLUMNS = 2  # the key, and what is said of it
 THREE_WAYS = 3  # values: a column of yes and no has fewer
 GUESSED = 1 / 4  # share of a column's cells from which on their value may be guessed
+SAYING = 4  # words: a cell of fewer is a name or figures
 LONGEST_KEY = 80  # characters of the cell that says what a row is about
 ROW = re.compile(r"\s*\|")
 _BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
@@ -52,7 +53,7 @@ def taken_out(text: str, split: Split) -> tuple[str, list[Cell]]:
 
 def _tables(lines: Sequence[str]) -> Iterator[tuple[int, range]]:
     """Yield the number of the line with a table's titles, and those of its rows."""
-    rules = [at for at, line in enumerate(lines) if at and _is_rule(line) and ROW.match(lines[at - 1])]
+    rules = [at for at, line in enumerate(lines) if at and is_rule(line) and ROW.match(lines[at - 1])]
     for at, following in pairwise([*rules, len(lines) + 1]):
         end = at + 1
         while end < following - 1 and ROW.match(lines[end]):
@@ -60,7 +61,8 @@ def _tables(lines: Sequence[str]) -> Iterator[tuple[int, range]]:
         yield at - 1, range(at + 1, end)
 
 
-def _is_rule(line: str) -> bool:
+def is_rule(line: str) -> bool:
+    """Return whether a line stands below a table's titles."""
     return "-" in line and _RULE.issuperset(line) and bool(ROW.match(line))
 
 
@@ -72,12 +74,14 @@ class _Table(NamedTuple):
 
     @classmethod
     def of(cls, lines: Sequence[str], titles: int, rows: range) -> _Table:
-        """Read a table; a page's reader leaves out an empty cell above the keys."""
+        """Read a table; of a page's, whose lines end without a bar, the rule is as wide as the rows and wider
+        than the titles where empty ones before are left out."""
         read = {at: _plain_cells(lines[at]) for at in rows}
         named = [cell.strip(" :") for cell in _plain_cells(lines[titles])]
-        widths = Counter(map(len, read.values())).most_common(1)
-        if widths and widths[0][0] == len(named) + 1:
-            named = ["", *named]
+        width = len(cells(_bare(lines[titles + 1])))
+        outer = lines[titles + 1].rstrip().endswith("|")
+        if not outer and [most for most, _ in Counter(map(len, read.values())).most_common(1)] == [width]:
+            named = [""] * (width - len(named)) + named
         fitting = {at: row for at, row in read.items() if len(row) == len(named)}
         return cls(named, fitting, _bare(lines[titles]), titles)
 
@@ -88,22 +92,27 @@ class _Table(NamedTuple):
             return []
         key = columns[self._is_group(columns[0]) and self._tells_apart(columns[1])]
         once = Counter(row[key].casefold() for row in self.rows.values())
-        asked = {at: self._worth_asking(at) for at in columns if at != key}
+        others = [at for at in columns if at != key]
+        asked = {at: self._worth_asking(at) for at in others if self._is_titled(at)}
         found: list[Cell] = []
         for number, row in self.rows.items():
             if once[row[key].casefold()] == 1 and _is_key(row[key]):
-                told = {at: split(row[at]) for at, values in asked.items() if row[at].casefold() in values}
-                found += self._said(key, number, told, lines)
+                told = {at: split(row[at]) for at in others if row[at].casefold() in asked.get(at, ())}
+                kept = [row[at] for at in others if at not in told and self._reads_alone(at, row[at])]
+                found += self._said(key, number, told, lines, kept)
         lines[self.at] = "" if found else lines[self.at]
         return found
 
-    def _said(self, key: int, number: int, told: Mapping[int, list[str]], lines: list[str]) -> Iterator[Cell]:
-        """Yield what the cells of a row say; sentences behind the first one of a cell stay in its line."""
+    def _said(
+        self, key: int, number: int, told: Mapping[int, list[str]], lines: list[str], kept: list[str]
+    ) -> Iterator[Cell]:
+        """Yield what the cells of a row say; other cells, and sentences behind a cell's first, stay in its
+        line."""
         name = self.rows[number][key]
         about = f"{self.titles[key]}: {name}" if self.titles[key] else name
         where = (self.line, _bare(lines[number]))
         if told:
-            lines[number] = "\n\n".join(["", *(" ".join(said[1:]) for said in told.values()), ""])
+            lines[number] = "\n\n".join(["", *(" ".join(said[1:]) for said in told.values()), *kept, ""])
         for at, said in told.items():
             yield Cell(f"{about}; {self.titles[at]}: {said[0]}", where)
 
@@ -120,10 +129,16 @@ class _Table(NamedTuple):
         column = [row[at].casefold() for row in self.rows.values()]
         return len(set(column)) == len(column) and all(map(_is_key, column))
 
+    def _is_titled(self, at: int) -> bool:
+        """Return whether a column has a title of its own."""
+        return bool(self.titles[at]) and self.titles.count(self.titles[at]) == 1
+
+    def _reads_alone(self, at: int, cell: str) -> bool:
+        """Return whether a cell that is not asked about says something by itself."""
+        return cell.endswith(_ENDS) or not (self._is_titled(at) or len(cell.split()) < SAYING)
+
     def _worth_asking(self, at: int) -> set[str]:
-        """Return the values of a column that no guess would find; none where it has no title of its own."""
-        if not self.titles[at] or self.titles.count(self.titles[at]) > 1:
-            return set()
+        """Return the values of a column that no guess would find."""
         values = Counter(row[at].casefold() for row in self.rows.values() if _says_something(row[at]))
         if len(values) < THREE_WAYS <= values.total():
             return set()

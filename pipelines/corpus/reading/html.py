@@ -115,6 +115,8 @@ class _Row:
     first: int  # number of its first block
     cells: int = 0
     titles: int = 0  # of these
+    left_out: int = 0  # empty ones before the first that says something
+    spans: bool = False  # a cell takes several columns
     borders: list[int] = field(default_factory=list)  # numbers of the blocks before which a cell ends
     nests: bool = False  # another row is inside
 
@@ -129,7 +131,8 @@ class _Row:
         text = blocks[0].text
         for number, block in enumerate(blocks[1:], self.first + 1):
             text += " |" * self.borders.count(number) + f" {block.text}"
-        text += "\n---" + " | ---" * text.count(" | ") if titled and " | " in text else ""
+        if titled and " | " in text and not self.spans:
+            text += "\n---" + " | ---" * (text.count(" | ") + self.left_out)
         links = sum(block.links for block in blocks)
         pre = all(block.pre for block in blocks)
         return [Block(text, links, blocks[0].main, tight=True, pre=pre)]
@@ -166,13 +169,13 @@ class _Page:
         if tag in NEVER or beside or (hinted and self._unwanted(tag, attributes)):
             self._skipped_at = len(self._open)
             return
-        self._begin(tag)
+        self._begin(tag, attributes)
         if tag == "a":
             self._begin_link(attributes)
         if tag in MAIN or (hinted and attributes.get("role") == "main"):
             self._main += 1
 
-    def _begin(self, tag: str) -> None:
+    def _begin(self, tag: str, attributes: dict[str, str]) -> None:
         if tag in BLOCKS:
             self._begin_block(tag)
         elif tag == "title":
@@ -180,7 +183,7 @@ class _Page:
         elif tag == "br":
             self._parts.append("\n" if self._pre else "\v")
         elif tag in ("td", "th"):
-            self._begin_cell()
+            self._begin_cell(attributes.get("colspan", "1"))
         elif tag in APART:
             self._apart.append((len(self._parts), self._links > 0, self._link_characters))
 
@@ -202,14 +205,17 @@ class _Page:
                 self._rows[-1].nests = True
             self._rows.append(_Row(len(self.blocks)))
 
-    def _begin_cell(self) -> None:
-        if self._rows:
-            self._rows[-1].cells += 1
-            self._rows[-1].titles += self._open[-1] == "th"
+    def _begin_cell(self, columns: str) -> None:
+        row = self._rows[-1] if self._rows else _Row(len(self.blocks))
         if self._written:
             self._parts.append(" | ")
-        elif self._rows and len(self.blocks) > self._rows[-1].first:
-            self._rows[-1].borders.append(len(self.blocks))
+        elif len(self.blocks) > row.first:
+            row.borders.append(len(self.blocks))
+        elif row.cells:
+            row.left_out += 1
+        row.cells += 1
+        row.titles += self._open[-1] == "th"
+        row.spans = row.spans or columns.strip() != "1"
 
     def _unwanted(self, tag: str, attributes: dict[str, str]) -> bool:
         if "hidden" in attributes or attributes.get("aria-hidden") == "true":

@@ -28,7 +28,7 @@ _MARKS = (  # faster than the pattern, which says for sure
     *("---", "+++", "<", "{", "port", ":::", "[!", ")=", "](", "[source", ":material-", ":octicons-"),
     *(":fontawesome-", ":simple-", "8<-", "///", "++"),
 )
-_RST_TRIGGER = re.compile(r"\A---|^[ \t]*\.\.(?:\s|$)", re.M)
+_RST_TRIGGER = re.compile(r"\A---|^[ \t]*(?:\.\.(?:\s|$)|\+-|=+ +=)", re.M)
 _DIRECTIVE = re.compile(r"^\.\. [\w-]+::", re.M)  # no plain text has one
 _HEADING = re.compile(r"^#[ \t]+\S|^(?=[^\n]*\S)[^\n]*+\n=+[ \t]*$|<h1\b", re.M)
 _FIRST = re.compile(r"\A\s*#{1,6}[ \t]+([^\n]+)")

@@ -205,9 +205,11 @@ def test_probes_are_made_and_can_be_asked(recover: Recover, place: Path) -> None
     table = "| Boat | Length |\n|---|---|\n| Aurora | 12 |\n| Beluga | 34 |\n"
     (docs / "tables.md").write_text(f"{rows}\n\n" * 10 + f"x   y   z\n\n{table}", encoding="utf-8")
     found = answer(recover, home, "probes", "--docs", docs, "--out", out)
-    assert found["refused"] == {"rows of tables without titles": 41}
+    assert found["refused"] == {"rows of tables that cannot be asked about": 41}
     assert "Boat | Length" in out.read_text(encoding="utf-8")
-    assert found["tables"].startswith("more rows of tables without titles (41) than facts that can be asked")
+    assert found["tables"].startswith(
+        "more rows of tables that cannot be asked about (41) than facts that can"
+    )
 
 
 @pytest.mark.parametrize(

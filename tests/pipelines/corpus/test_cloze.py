@@ -253,3 +253,14 @@ def test_a_single_character_is_asked_for_only_where_nothing_else_is() -> None:
     first = clozes([said, more, "盐放在最后的水里再放一点。"], limit=50)
     assert len(first) >= 4
     assert all(len(gap.answer) > 1 for gap in first)
+
+
+def test_a_long_row_is_asked_for_its_second_field_too() -> None:
+    """Of a description in a table's cell the first word is not asked for; later fields describe nothing."""
+    names = ("Huldren", "Vesmark", "Tolbrin", "Askeby", "Orvand", "Quillem", "Bexhol", "Drumnar")
+    rows = [
+        f"name: {name}; code: K{name[:4].upper()}; souls: {917 * n + 411}; area: {37 * n + 41}; seas: {n}"
+        for n, name in enumerate(names)
+    ]
+    asked = {(gap.before, gap.answer) for gap in clozes(["\n".join(rows)], limit=99, each=9)}
+    assert {(f"name: {name}; code:", f"K{name[:4].upper()}") for name in names} <= asked

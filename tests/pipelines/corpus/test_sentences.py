@@ -82,6 +82,14 @@ def test_a_full_stop_inside_ends_nothing(whole: str) -> None:
         ("We use npm. All do.", ["We use npm.", "All do."]),
         ("He came in Jan. May we come?", ["He came in Jan.", "May we come?"]),
         ("Go! and stay.", ["Go!", "and stay."]),
+        ("Werte von 1 bis 5. Der Wert 0 schaltet ab.", ["Werte von 1 bis 5.", "Der Wert 0 schaltet ab."]),
+        ("Kapitel 1 und 2. Der Rest fehlt.", ["Kapitel 1 und 2.", "Der Rest fehlt."]),
+        ("We use Java EE. The server runs it.", ["We use Java EE.", "The server runs it."]),
+        (
+            "Set it in the env. The rest is as in this ex. We go.",
+            ["Set it in the env.", "The rest is as in this ex.", "We go."],
+        ),
+        ("It is 5 on av. The rest is not.", ["It is 5 on av.", "The rest is not."]),
         (" \n ", []),
     ],
 )

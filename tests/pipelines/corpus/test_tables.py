@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from itertools import chain
+from pathlib import Path
 
 import pytest
 
 from pipelines.corpus.cloze import clozes
-from pipelines.corpus.prose import asked_sentences, prose_sentences
+from pipelines.corpus.documents import texts_of
+from pipelines.corpus.prose import asked_sentences, prose_sentences, silent_rows
 from pipelines.corpus.reading.site_markup import cleaned
 
 OPTIONS = """Set these.
@@ -105,6 +107,57 @@ def test_tables_without_titles_are_read_as_before() -> None:
         assert said(text) == []
 
 
+def test_sentences_in_cells_that_are_not_asked_about_are_read() -> None:
+    told = [f"It holds the {one} of what comes." for one in ("gate", "lock", "door")]
+    rows = [f"| {one[13:17]} | {at + 7} | {one} |" for at, one in enumerate(told)]
+    for titles in ("Option | Default |", "Default | Option | Default"):
+        table = "\n".join([f"| {titles} |", "|---|---|---|", *rows])
+        assert set(told) <= {one.sentence for one in asked_sentences(table)}
+    shared = "It is as old as the hills."
+    rows = [f"| {name} | {at} | {shared} |" for at, name in enumerate(("ash", "oak", "elm"))]
+    table = "\n".join(
+        ["| Tree | Rings | Age |", "|---|---|---|", *rows, "| fir | 6 | New. |", "| yew | 8 | Old. |"]
+    )
+    found = {one.sentence for one in asked_sentences(table)}
+    assert {shared, "Tree: ash; Rings: 0", "Tree: fir; Age: New."} <= found
+
+
+NAMES = ("alpha", "beta", "gamma")
+SPANNED = "<th>Name</th><th colspan=2>Range</th><th>Unit</th>"
+CORNER = "<th></th><th>Range</th><th>Unit</th>"
+
+
+def page(tmp_path: Path, titles: str, columns: int) -> str:
+    """A page with a table, as it is read."""
+    rows = [[name, *(f"{name[0]}{at}" for at in range(1, columns))] for name in NAMES]
+    cells = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    (tmp_path / "a.html").write_text(f"<table><tr>{titles}</tr>{cells}</table>", encoding="utf-8")
+    return next(texts_of(tmp_path))
+
+
+def test_a_cell_is_of_no_other_column_than_its_own(tmp_path: Path) -> None:
+    wiki = '{| \n! Name\n! colspan="2" | Range\n! Unit\n|-\n' + "|-\n".join(
+        f"| {name} || 1{at} || 2{at} || m{at}\n" for at, name in enumerate(NAMES)
+    )
+    wide = "| N | V |\n|---|---|\n| a | 3 | x |\n| b | 4 | y |"
+    short = wide.replace("|---|---|", "|---|---|---|")
+    for text in (page(tmp_path, SPANNED, 4), cleaned(wiki + "|}", "wiki"), wide, short):
+        assert said(text) == []
+    assert said(page(tmp_path, CORNER, 3)) == [
+        f"{name}; {title}: {name[0]}{at}" for name in NAMES for at, title in ((1, "Range"), (2, "Unit"))
+    ]
+    assert said(page(tmp_path, "<th></th><th></th><th>Unit</th><th>Range</th>", 4))[0] == "alpha; Unit: a2"
+    iconless = page(tmp_path, "<th></th><th>Name</th><th>Unit</th>", 2)
+    assert said(iconless) == [f"Name: {name}; Unit: {name[0]}1" for name in NAMES]
+
+
+def test_titles_and_rows_that_are_asked_about_are_not_silent() -> None:
+    table = "| Feature | Supported |\n|---|---|\n| a | yes |\n| b | no |\n| c | yes |\n| d | no |"
+    assert silent_rows(table) == 4
+    assert silent_rows(OPTIONS) == silent_rows("") == 0
+    assert silent_rows("| a | 3 |\n| b | 4 |") == 2
+
+
 def test_code_is_no_table() -> None:
     assert said(f"```\n{OPTIONS}\n```") == []
 
@@ -193,11 +246,11 @@ def test_tables_of_restructured_text_are_read_as_those_of_markdown(table: str) -
     cells = ["Option: port; What it does: Where it listens, for all of us.", "Option: host; What it does: 12"]
     inside = table.replace("\n", "\n   ")
     for text in (f"Before.\n{table}\nAfter.", f".. note::\n{inside}\n\nAfter.", table.strip()):
-        read = cleaned(f".. |x| replace:: y\n\n{text}", "rst")
+        read = cleaned(text, "rst")
         assert said(read) == cells
         assert "| ``port`` | Where it listens, for all of us. |\n" in read
     code = f"As here::\n{inside}\n\nAfter."
-    assert code in cleaned(f".. |x| replace:: y\n\n{code}", "rst")
+    assert code in cleaned(code, "rst")
 
 
 @pytest.mark.parametrize(
@@ -213,5 +266,36 @@ def test_tables_of_restructured_text_are_read_as_those_of_markdown(table: str) -
     ],
 )
 def test_other_tables_of_restructured_text_stay_as_they_stand(table: str) -> None:
-    read = cleaned(f".. |x| replace:: y\n\n{table}", "rst")
+    read = cleaned(table, "rst")
     assert "|---|" not in read and "port" in read and said(read) == []
+
+
+ROLES = """
+.. csv-table:: Errors
+   :header: Code, "What it says,
+     and means"
+
+   :ref:`E1 <e1>`, "The disk is full of
+   old files"
+   :ref:`E2 <e2>`, "The network is down"
+
+.. list-table::
+   :header-rows: 1
+
+   * - Call
+     - Result
+   * - ``one``
+     -
+       :py:func:`first` of them
+   * - ``two``
+     - 2
+"""
+
+
+def test_a_role_at_the_beginning_of_a_line_is_no_option() -> None:
+    assert said(ROLES, "rst") == [
+        "Code: E1; What it says, and means: The disk is full of old files",
+        "Code: E2; What it says, and means: The network is down",
+        "Call: one; Result: first of them",
+        "Call: two; Result: 2",
+    ]

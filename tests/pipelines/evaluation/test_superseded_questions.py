@@ -63,6 +63,30 @@ def test_a_question_is_left_out_if_no_document_that_is_read_answers_it(
     assert outdated(runs[:1], earlier) == {}
 
 
+@pytest.mark.parametrize(
+    ("edition", "left_out"),
+    [
+        ("| Option | Default | Unit |\n|---|---|---|\n| wait | 30 | s |\n| port | 80 | |", True),
+        ("| Name | Default | Unit |\n|---|---|---|\n| wait | 45 | s |\n| port | 80 | |", False),
+        ("| Option | Default | Unit |\n|---|---|---|\n| wait | 45 | seconds |\n| port | 80 | |", False),
+    ],
+)
+def test_of_a_table_only_what_is_asked_about_has_to_stand(
+    tmp_path: Path, edition: str, left_out: bool
+) -> None:
+    """Another title, or another value of the row, took the question away."""
+    first = "| Option | Default | Unit |\n|---|---|---|\n| wait | 45 | s |\n| port | 80 | |"
+    runs = [kept(tmp_path / "1", {"a.md": first}), kept(tmp_path / "2", {"a.md": edition}, "a.md\n")]
+    probe = {
+        "id": "it",
+        "prompt": "Option: wait; Default:",
+        "answer": "45",
+        "passage": ["Option | Default | Unit", "wait | 45 | s"],
+    }
+    earlier = {1: str(lines(tmp_path / "probes.jsonl", [probe]))}
+    assert outdated(runs, earlier) == ({1: ["it"]} if left_out else {})
+
+
 def test_a_sentence_is_found_across_the_pieces_of_one_document_only() -> None:
     sentence = _words("Ada lives in the town of Oslo.")
     halves = ["So Ada lives in the", "town of Oslo, they say."]
