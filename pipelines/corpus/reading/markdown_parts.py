@@ -65,6 +65,8 @@ _ARGUMENT = re.compile(r"""\s*["']([^"'\n{}<>]+)["']""")
 _TITLED = frozenset(("tab", "details", "expand"))  # template tags that begin with their title
 _TEXT = re.compile(r"""\btext\s*=\s*["']([^"'\n{}<>]+)["']""")
 _RUN = re.compile(r"`+")
+_EXPORT = re.compile(r"export(?:\s+(?:async|class|const|default|function|let|var)\b|\s*[{*])")
+_BEFORE_EXPORT = re.compile(r"\s*\Z|(?:im|ex)port\b|[\])}]|\{/\*")  # no line of prose
 _PAIRS = (("(", ")"), ("[", "]"), ("{", "}"))
 _BLANK = re.compile(r"\n[ \t]*\n")
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+(?=\S)|[ \t]*(?:!!!|\?\?\?\+?|===|\[\^[^\]\s]+\]:)\s")
@@ -258,14 +260,16 @@ class Scanner:
         return self._export(at) if self._mdx and found[0] == "export" else None
 
     def _export(self, at: int) -> Part | None:
-        """Return what a page in MDX defines, up to the line on which its brackets are closed."""
+        """Return what a page in MDX defines, up to the line on which its brackets are closed; no prose."""
+        before = self.text.rfind("\n", 0, max(0, at - 1)) + 1
+        if not (_EXPORT.match(self.text, at) and _BEFORE_EXPORT.match(self.text, before, at)):
+            return None
         opened, end = Counter[str](), at
         for line in self.text[at : at + 2 * LONGEST].splitlines(keepends=True):
             end += len(line)
             opened.update(line)
-            if line.rstrip().endswith((";", ")", "}", "]")) and all(
-                opened[a] == opened[b] for a, b in _PAIRS
-            ):
+            closed = all(opened[a] == opened[b] for a, b in _PAIRS)
+            if closed and not line.rstrip().endswith(("=", "=>", ",")):
                 return Part(Kind.GONE, self.text[at:end].rstrip("\n"))
         return None
 
