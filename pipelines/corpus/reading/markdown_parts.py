@@ -253,17 +253,17 @@ class Scanner:
         return Part(Kind.GONE, whole, instead=fenced(unescape(_STYLE_TAG.sub("", inside)).rstrip()))
 
     def _module(self, at: int, found: re.Match[str]) -> Part | None:
+        before = self.text.rfind("\n", 0, max(0, at - 1)) + 1
+        if found[0] == "export" and not _BEFORE_EXPORT.match(self.text, before, at):
+            return None
         module = _MODULE.match(self.text, at, at + LONGEST)
         closed = module and all(module[0].count(a) == module[0].count(b) for a, b in _PAIRS)
         if module and closed and not _BLANK.search(module[0]):
             return Part(Kind.GONE, module[0])
-        return self._export(at) if self._mdx and found[0] == "export" else None
+        return self._export(at) if self._mdx and _EXPORT.match(self.text, at) else None
 
     def _export(self, at: int) -> Part | None:
-        """Return what a page in MDX defines, up to the line on which its brackets are closed; no prose."""
-        before = self.text.rfind("\n", 0, max(0, at - 1)) + 1
-        if not (_EXPORT.match(self.text, at) and _BEFORE_EXPORT.match(self.text, before, at)):
-            return None
+        """Return what a page in MDX defines, up to the line on which its brackets are closed."""
         opened, end = Counter[str](), at
         for line in self.text[at : at + 2 * LONGEST].splitlines(keepends=True):
             end += len(line)
