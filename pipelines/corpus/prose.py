@@ -43,7 +43,7 @@ _LIST_MARK = re.compile(
     rf"\s*(?:(?:[-*+:.]|\*{{2,5}}|<\d{{1,2}}>|\d{{1,3}}[.)])\s+|[{_BULLETS}]\s*"
     rf"|[(（]{_NUMBERS}[)）](?=[{UNSPACED}])\s*|{_NUMBERS}[、．](?![\d０-９])\s*|[①-⑳]\s*)"
 )
-_QUOTED = re.compile(r"[ \t]*(?:>(?:[ \t]|$))+|[ \t]*>(?=[^\W_]|[*_\[\"'“„«])")
+_QUOTED = re.compile(r"[ \t]*(?:>(?:[ \t]|$))+|[ \t]*>(?=[^\W\d_]|[*_\[\"'“„«])")
 _GAP = re.compile(r"(?<=[^\s.!?:;,])(?:[ ]*\t\s*| {3,})(?=\S)")  # between a table's columns
 _ADDRESS = re.compile(r"<?\bhttps?://[^\s>]+>?")
 _BREAK = re.compile(r"(?<=[^\s\\])\\$")  # Markdown's mark for a new line

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import unescape
 from typing import NamedTuple
 
 from recovery.unspaced_scripts import UNSPACED
@@ -72,8 +73,14 @@ def _cues(text: str) -> Iterator[_Cue]:
         number = next((n for n, line in enumerate(lines[:2]) if _TIMES.match(line.strip())), None)
         times = None if number is None else _TIMES.match(lines[number].strip())
         if number is not None and times:
-            told = (_TAG.sub("", _VOICE.sub(r"\1: ", line)).strip() for line in lines[number + 1 :])
+            told = map(_said, lines[number + 1 :])
             yield _Cue(_seconds(times, 1), _seconds(times, 5), [line for line in told if line])
+
+
+def _said(line: str) -> str:
+    """Return what a line of a cue says, with its speaker."""
+    said = unescape(_TAG.sub("", _VOICE.sub(r"\1: ", line)))
+    return said.replace("\xa0", " ").strip()
 
 
 def _seconds(times: re.Match[str], first: int) -> float:

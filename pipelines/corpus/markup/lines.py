@@ -52,7 +52,9 @@ _CODE_SPAN = re.compile(
     rf"|({FORMULA})"
 )
 _APART_MARK = re.compile(r"(?<=[^\W_])~([\w+-]{1,6})~(?!~)|(?<=[\w)])\^([\w+-]{1,6})\^")  # H~2~O, 2^10^
-_EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`+|==)(?=\S)(.{1,1000}?)(?<=\S)\1(?!\w)")
+_EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`+)(?=\S)(.{1,1000}?)(?<=\S)\1(?!\w)")
+# Of words: comparisons have two of them too
+_MARKED = re.compile(r"(?<![^\s({\[\"'])==(?=\S)([^=<>()\[\]{}&|\n]{1,300})(?<=\S)==(?![^\s.,;:!?)}\]\"'])")
 _BOX = re.compile(r"^\[!\w+\][+-]?\s*")  # a box's kind before its title
 _NESTED = 3  # kinds of emphasis around one another
 _SPAN = "\ue000"  # stands for code while emphasis is taken off
@@ -94,7 +96,7 @@ def plain(line: str) -> str:
     code = [found[2] or found[4] or found[5] for found in _CODE_SPAN.finditer(line)]
     line = _ESCAPED.sub("", _CODE_SPAN.sub(_SPAN, line))
     for _ in range(_NESTED):
-        line, changed = _EMPHASIS.subn(r"\2", line)
+        line, changed = _EMPHASIS.subn(r"\2", _MARKED.sub(r"\1", line))
         if not changed:
             break
     spans = iter(code)

@@ -69,7 +69,7 @@ def read_html(source: Source, facts: FileFacts) -> Iterator[str]:
     fed = False
     for number, text in enumerate(_decoded(source, facts)):
         if number == 0 and (data := front_matter(text)):
-            page.title.append(data.title)
+            page.title += [data.title] if data.title else []
             text = text[data.end :]
         parser.feed(TEMPLATE_TAG.sub("", text.replace("\0", "")))
         fed = fed or bool(text.strip())
@@ -155,7 +155,7 @@ class _Page:
         self._parts: list[str] = []
         self._skipped_at = 0  # depth of the excluded element, 0: none
         self._main = self._pre = self._links = self._link_characters = 0
-        self._tight = self._in_title = False
+        self._tight = self._in_title = self._has_title = False
         self._written = False  # the current block has text
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
@@ -179,7 +179,7 @@ class _Page:
         if tag in BLOCKS:
             self._begin_block(tag)
         elif tag == "title":
-            self._in_title = not self.title
+            self._in_title, self._has_title = True, bool("".join(self.title).strip())
         elif tag == "br":
             self._parts.append("\n" if self._pre else "\v")
         elif tag in ("td", "th"):
@@ -282,7 +282,7 @@ class _Page:
         if self._skipped_at:
             return
         if self._in_title:
-            self.title.append(text)
+            self.title += [] if self._has_title else [text]
             return
         self._parts.append(text)
         self._written = self._written or not text.isspace()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from pipelines.corpus.markup import fences
 from pipelines.corpus.markup.extensions import without_extensions
 from pipelines.corpus.reading.markdown_parts import Kind, Part, Scanner
 
@@ -18,7 +19,8 @@ _DATA = re.compile(
     r"data:(?:[\w.+-]{1,100}/[\w.+-]{1,100})?(?:;[\w.=+-]{1,60}){0,4},[\w+/=%.~!*-]{200,}+", re.A
 )
 _TELLING = 1000  # characters: the beginning of an address of data that tells that it is one
-_MODULES = re.compile(r"^import\s[^\n]*\sfrom\s+[\"']", re.M)  # MDX, which has no indented code
+# MDX, which has no indented code
+_MODULES = re.compile(r"^import\s[^\n]*\sfrom\s+(?:\"[^\"\n]+\"|'[^'\n]+');?[ \t]*$", re.M)
 _BLOCK_NAMES = """
     address article aside blockquote body br button center dd details div dl dt fieldset figcaption figure
     footer form h1 h2 h3 h4 h5 h6 head header hr html legend li main nav ol p section summary table tbody td
@@ -51,7 +53,7 @@ def _unless_it_goes_on(address: re.Match[str]) -> str:
 
 def read_markdown(text: str, mdx: bool = False) -> str:
     """Return a text without what only a site's tools read."""
-    mdx = mdx or bool(_MODULES.search(text))
+    mdx = mdx or bool(_MODULES.search(fences.without(text)))
     parts = list(Scanner(text, mdx).parts())
     names = _Names(parts)
     page = _Page(mdx)
@@ -92,11 +94,12 @@ class _Page:
         self._touched = self._just_left_out = False  # something was left out of the open line, or at its end
         self._titled = False  # the open line begins with a title, which stands on a line of its own
         self._close_gap = False  # lines were left out behind an empty one: the next one, if empty, goes too
+        self._behind_code = False  # the next part of the text is
 
     def add(self, part: Part, names: _Names) -> None:
         """Take the next part of the text."""
         if part.kind is Kind.TEXT:
-            self._say(without_extensions(part.text, self._mdx))
+            self._say(without_extensions(part.text, self._mdx, self._behind_code))
         elif part.kind is Kind.CODE:
             self._say(part.text)
         elif part.kind is Kind.TAG:
@@ -105,6 +108,7 @@ class _Page:
             self._value(part)
         else:
             self._leave_out(part.instead)
+        self._behind_code = (part.text if part.kind is Kind.CODE else part.instead).endswith("`")
 
     def text(self) -> str:
         self._end_line("")

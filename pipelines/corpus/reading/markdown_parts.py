@@ -65,6 +65,8 @@ _ARGUMENT = re.compile(r"""\s*["']([^"'\n{}<>]+)["']""")
 _TITLED = frozenset(("tab", "details", "expand"))  # template tags that begin with their title
 _TEXT = re.compile(r"""\btext\s*=\s*["']([^"'\n{}<>]+)["']""")
 _RUN = re.compile(r"`+")
+_EXPORT = re.compile(r"export(?:\s+(?:async|class|const|default|function|let|var)\b|\s*[{*])")
+_BEFORE_EXPORT = re.compile(r"\s*\Z|(?:im|ex)port\b|[\])}]|\{/\*")  # no line of prose
 _PAIRS = (("(", ")"), ("[", "]"), ("{", "}"))
 _BLANK = re.compile(r"\n[ \t]*\n")
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+(?=\S)|[ \t]*(?:!!!|\?\?\?\+?|===|\[\^[^\]\s]+\]:)\s")
@@ -251,11 +253,14 @@ class Scanner:
         return Part(Kind.GONE, whole, instead=fenced(unescape(_STYLE_TAG.sub("", inside)).rstrip()))
 
     def _module(self, at: int, found: re.Match[str]) -> Part | None:
+        before = self.text.rfind("\n", 0, max(0, at - 1)) + 1
+        if found[0] == "export" and not _BEFORE_EXPORT.match(self.text, before, at):
+            return None
         module = _MODULE.match(self.text, at, at + LONGEST)
         closed = module and all(module[0].count(a) == module[0].count(b) for a, b in _PAIRS)
         if module and closed and not _BLANK.search(module[0]):
             return Part(Kind.GONE, module[0])
-        return self._export(at) if self._mdx and found[0] == "export" else None
+        return self._export(at) if self._mdx and _EXPORT.match(self.text, at) else None
 
     def _export(self, at: int) -> Part | None:
         """Return what a page in MDX defines, up to the line on which its brackets are closed."""
@@ -263,9 +268,8 @@ class Scanner:
         for line in self.text[at : at + 2 * LONGEST].splitlines(keepends=True):
             end += len(line)
             opened.update(line)
-            if line.rstrip().endswith((";", ")", "}", "]")) and all(
-                opened[a] == opened[b] for a, b in _PAIRS
-            ):
+            closed = all(opened[a] == opened[b] for a, b in _PAIRS)
+            if closed and not line.rstrip().endswith(("=", "=>", ",")):
                 return Part(Kind.GONE, self.text[at:end].rstrip("\n"))
         return None
 

@@ -14,18 +14,19 @@ PAGE = "====== Backup ======\n\n"
 @pytest.mark.parametrize(
     ("wiki", "markdown"),
     [
-        ("The **old** //server// __runs__ at ''02:30''.", "The **old** *server* runs at `02:30`."),
+        ("The **old** //server// __runs__ at ''02:30''.", "The **old** *server* __runs__ at `02:30`."),
         (
             "See [[wiki:syntax|the page]], [[http://a.org|it]] and [[it:backup]].",
             "See the page, it and backup.",
         ),
-        ("  * One\n  * Two\n    - Three", "- One\n- Two\n  1. Three"),
+        ("  * One\n  * [[Two]]\n    - Three", "- One\n- Two\n  1. Three"),
         ("==== Part ====\n\n//ab//", "### Part\n\n*ab*"),
         ("<code bash>\nls //a//\n</code>", "```bash\nls //a//\n```\n"),
         ("^ A ^ B ^\n| c | d //e// |\n", "| A | B |\n|---|---|\n| c | d *e* |\n\n"),
         ("It is so ((A //note//.)). See http://a.org/b//c.", "It is so (A *note*.). See http://a.org/b//c."),
         ("~~NOTOC~~\n{{tag>a b}}\n{{wiki:a.png?20 |A}}It :!: is.\\\\ So.", "It is.\nSo."),
         ("<note tip>Take ''a''.</note>", "**Tip**\n\nTake `a`."),
+        ("Call [[a]] with __init__ of __a b__.", "Call a with __init__ of __a b__."),
         ("%%//a//%% and <nowiki>[[b]]</nowiki> [[c]]", "//a// and [[b]] c"),
     ],
 )
@@ -39,6 +40,7 @@ def test_a_page_is_written_as_markdown(wiki: str, markdown: str) -> None:
         "===== Results =====\n\nAll 20 passed in http://a.org//b.\n",
         "Say //so//, ''now'' and [[then]].\n  * One\n",
         "== A == B\n\n[[c]]\n",
+        "== A ==\n\n  - __init__ calls f((a+b))\n\n=== B ===\n",
     ],
 )
 def test_other_texts_stay(text: str) -> None:
@@ -46,7 +48,8 @@ def test_other_texts_stay(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["//a ", "''a", "((a", "[[a", "{{a", "<code>", "<nowiki>", "%%", "= ", "| ", "__a ", "\n \n"]
+    "piece",
+    [" ", "//a ", "''a", "((a", "[[a", "{{a", "<code>", "<nowiki>", "%%", "= ", "| ", "__a ", "\n \n"],
 )
 def test_no_page_takes_long(piece: str) -> None:
     began = time.process_time()

@@ -87,6 +87,11 @@ def test_a_quotation_is_read_as_other_paragraphs_are() -> None:
     ]
 
 
+def test_a_number_behind_a_sign_is_no_quotation() -> None:
+    said = "The values that were measured in the last month at both of the stations are"
+    assert prose_sentences(f"{said}\n>10 for the pump.") == [f"{said} >10 for the pump."]
+
+
 def test_a_quotation_needs_no_space_behind_its_mark() -> None:
     assert prose_sentences("Ada wrote:\n>It rains *there*.\n\n>**Note**: it snows.") == [
         "Ada wrote:",
@@ -106,6 +111,8 @@ def test_a_link_whose_target_a_template_writes_is_read_by_its_text() -> None:
     [
         ("Add H~2~O to the ==large== pot, 2^10^ times.", "Add H₂O to the large pot, 2¹⁰ times."),
         ("If a == b it is ~here and x~y.", "If a == b it is ~here and x~y."),
+        ("It holds if (a ==b) or (c== d).", "It holds if (a ==b) or (c== d)."),
+        ("Add (==the large==) **==pot==**, ==*now*==.", "Add (the large) pot, now."),
         ("![a pot](my pot.png) It boils. ![a](b c.svg)", "It boils."),
     ],
 )

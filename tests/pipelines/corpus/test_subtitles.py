@@ -58,6 +58,7 @@ JAPANESE = (
         (JAPANESE, "東京は首都です。大きい。\n"),
         ("No times here.\n\nNone.\n", "No times here.\n\nNone.\n"),
         ("WEBVTT\n", "WEBVTT\n"),
+        ("00:01.000 --> 00:02.000\nR&amp;D&nbsp;say &lt;5.\n", "R&D say <5.\n"),
     ],
 )
 def test_what_is_said_is_read(shown: str, said: str) -> None:
