@@ -101,6 +101,7 @@ _BEFORE_NUMBERS = frozenset(
         "oct.",
         "nov.",
         "dec.",
+        "env.",  # in French
     )
 )
 # Before a German ordinal: im 19. Jahrhundert, der 2. Weltkrieg
@@ -186,6 +187,13 @@ def begins_small(text: str) -> bool:
     return first.islower() and not "\u10d0" <= first <= "\u10ff"  # Georgian has small letters alone
 
 
+def _is_spanish_or_french(last: str, following: str) -> bool:
+    """Return whether a word is abbreviated by what follows: EE. UU., av. J.-C."""
+    return (last == "EE." and following.startswith("UU.")) or (
+        last in ("av.", "ap.") and following.startswith("J.-C")
+    )
+
+
 def is_abbreviated(said: str, following: str) -> bool:
     """Return whether a text's last full stop belongs to an abbreviation, an initial or a day."""
     before, last = ["", *(word.lstrip(_OPENING) for word in said[-40:].split()[-2:])][-2:]
@@ -193,7 +201,7 @@ def is_abbreviated(said: str, following: str) -> bool:
     abbreviated = last.casefold() in _SHORT or last in _FRENCH_TITLES
     if abbreviated or _ABBREVIATED.fullmatch(last.rpartition("-")[2]):
         return True
-    if f"{before} {last}".casefold() == _BEHIND_P or (last == "EE." and following.startswith("UU.")):
+    if f"{before} {last}".casefold() == _BEHIND_P or _is_spanish_or_french(last, following):
         return True
     if last.casefold() in _BEFORE_NUMBERS and following.lstrip("(§ ")[:1].isdigit():
         return True

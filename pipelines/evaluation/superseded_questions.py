@@ -69,7 +69,7 @@ def outdated(runs: Sequence[Path], earlier: Mapping[int, str]) -> dict[int, list
 
 def _telling(probe: Probe) -> list[set[Words]]:
     """Return the sentences of each passage of a probe that name its answer; all of them where none does. Of a
-    table's titles and row it is the row alone, up to the cell that names the answer."""
+    table's titles and row it is the row alone."""
     found = []
     for passage in _without_titles(probe):
         said = [sentence for sentence in sentences(passage) if _words(sentence)]
@@ -79,13 +79,10 @@ def _telling(probe: Probe) -> list[set[Words]]:
 
 
 def _without_titles(probe: Probe) -> Sequence[str]:
-    """Return the passages of a probe, of a table's the row as far as it is asked about."""
+    """Return the passages of a probe; of a table's the row, as its titles may change."""
     passages = probe.passages
-    if len(passages) != 2 or not all("|" in passage for passage in passages):
-        return passages
-    cells = passages[1].split("|")
-    naming = [at for at, cell in enumerate(cells) if matches(cell, probe.answers)]
-    return ["|".join(cells[: max(naming) + 1])] if naming else passages[1:]
+    is_table = len(passages) == 2 and all("|" in passage for passage in passages)
+    return passages[1:] if is_table else passages
 
 
 def _others(run: Path, numbers: frozenset[int]) -> frozenset[int]:

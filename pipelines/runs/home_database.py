@@ -53,8 +53,11 @@ def refuse_elsewhere(home: Path) -> None:
 def to_name(home: Path, db_url: str | None, *, implicit: bool) -> str | None:
     """Return the database that was named where a command does not open it unnamed; None where it does, as
     in a shell whose environment names it."""
-    if db_url is None or db_url == os.environ.get(VARIABLE):
+    shell = os.environ.get(VARIABLE)
+    if db_url is None or db_url == shell:
         return None
+    if shell:
+        return db_url
     own = database_of(home)
     try:
         found = name_the_same(own, db_url) and not (implicit and _elsewhere(own))

@@ -58,9 +58,9 @@ class Workspace:
         ws = cls(home, Tracker(there, project=home_project.project_of(home, there)), shown, implicit)
         if create:
             home_database.remember(home, db_url)
-        else:
-            ws._require_project()
         ws.named_db = home_database.to_name(home, db_url, implicit=implicit)
+        if not create:
+            ws._require_project()
         return ws
 
     def _require_project(self) -> None:

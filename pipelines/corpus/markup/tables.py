@@ -76,10 +76,10 @@ class _Table(NamedTuple):
     def of(cls, lines: Sequence[str], titles: int, rows: range) -> _Table:
         """Read a table; of a page's, whose lines end without a bar, the rule is as wide as the rows and wider
         than the titles where empty ones before are left out."""
-        read = {at: _plain_cells(lines[at]) for at in rows}
-        named = [cell.strip(" :") for cell in _plain_cells(lines[titles])]
-        width = len(cells(_bare(lines[titles + 1])))
         outer = lines[titles + 1].rstrip().endswith("|")
+        read = {at: _plain_cells(lines[at], outer) for at in rows}
+        named = [cell.strip(" :") for cell in _plain_cells(lines[titles], outer)]
+        width = len(cells(_bare(lines[titles + 1])))
         if not outer and [most for most, _ in Counter(map(len, read.values())).most_common(1)] == [width]:
             named = [""] * (width - len(named)) + named
         fitting = {at: row for at, row in read.items() if len(row) == len(named)}
@@ -149,8 +149,10 @@ class _Table(NamedTuple):
         return set(values)
 
 
-def _plain_cells(line: str) -> list[str]:
-    return [" ".join(plain(cell).split()) for cell in cells(_bare(line))]
+def _plain_cells(line: str, outer: bool) -> list[str]:
+    """Return the cells of a row as they read; without outer bars a last one stands before an empty cell."""
+    bare = _bare(line) if outer else line.strip().removeprefix("|")
+    return [" ".join(plain(cell).split()) for cell in cells(bare)]
 
 
 def _bare(line: str) -> str:

@@ -16,6 +16,7 @@ from html import unescape
 from pipelines.corpus.as_markdown.parts import fenced
 from pipelines.corpus.markup import fences
 from pipelines.corpus.markup.boxes import box_at
+from pipelines.corpus.markup.extensions import are_closed, export_end
 
 LONGEST = 2000  # characters of a tag
 UNSEEN = ("script", "style", "svg")  # elements whose content no reader sees
@@ -65,9 +66,9 @@ _ARGUMENT = re.compile(r"""\s*["']([^"'\n{}<>]+)["']""")
 _TITLED = frozenset(("tab", "details", "expand"))  # template tags that begin with their title
 _TEXT = re.compile(r"""\btext\s*=\s*["']([^"'\n{}<>]+)["']""")
 _RUN = re.compile(r"`+")
-_EXPORT = re.compile(r"export(?:\s+(?:async|class|const|default|function|let|var)\b|\s*[{*])")
-_BEFORE_EXPORT = re.compile(r"\s*\Z|(?:im|ex)port\b|[\])}]|\{/\*")  # no line of prose
-_PAIRS = (("(", ")"), ("[", "]"), ("{", "}"))
+_BEFORE_EXPORT = re.compile(  # no line of prose
+    r"\s*\Z|(?:im|ex)port\b|[\])}`]|\{?/\*|//|#{1,6}[ \t]|[^\n]*(?:;|\*/)[ \t]*$", re.M
+)
 _BLANK = re.compile(r"\n[ \t]*\n")
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+(?=\S)|[ \t]*(?:!!!|\?\?\?\+?|===|\[\^[^\]\s]+\]:)\s")
 
@@ -257,21 +258,11 @@ class Scanner:
         if found[0] == "export" and not _BEFORE_EXPORT.match(self.text, before, at):
             return None
         module = _MODULE.match(self.text, at, at + LONGEST)
-        closed = module and all(module[0].count(a) == module[0].count(b) for a, b in _PAIRS)
+        closed = module and are_closed(Counter(module[0]))
         if module and closed and not _BLANK.search(module[0]):
             return Part(Kind.GONE, module[0])
-        return self._export(at) if self._mdx and _EXPORT.match(self.text, at) else None
-
-    def _export(self, at: int) -> Part | None:
-        """Return what a page in MDX defines, up to the line on which its brackets are closed."""
-        opened, end = Counter[str](), at
-        for line in self.text[at : at + 2 * LONGEST].splitlines(keepends=True):
-            end += len(line)
-            opened.update(line)
-            closed = all(opened[a] == opened[b] for a, b in _PAIRS)
-            if closed and not line.rstrip().endswith(("=", "=>", ",")):
-                return Part(Kind.GONE, self.text[at:end].rstrip("\n"))
-        return None
+        end = export_end(self.text, at) if self._mdx else None
+        return Part(Kind.GONE, self.text[at:end].rstrip("\n")) if end else None
 
     def _note(self, at: int, found: re.Match[str]) -> Part | None:
         return Part(Kind.GONE, found[0], instead=f" **{found[0].strip()[2:-1].capitalize()}**")

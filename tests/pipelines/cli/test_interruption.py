@@ -154,6 +154,7 @@ def test_the_hint_names_a_database_that_a_command_would_not_open_unnamed(
     assert hint(Workspace.open(home, other)) == f"recover --home {home} --db {other}"
     monkeypatch.setenv("RECOVER_DB_URL", other)  # as the same shell goes on
     assert hint(Workspace.open(home, other)) == f"recover --home {home}"
+    assert hint(Workspace.open(home, own)) == f"recover --home {home} --db {own}"
     monkeypatch.delenv("RECOVER_DB_URL")
     server = "postgresql://ada:secret@db.example/recover"
     (home / "database.url").write_text(server)

@@ -32,6 +32,7 @@ from pipelines.corpus.sentences import LONGEST_RUN, sentences
         "Im 19. Jahrhundert, nach dem 2. Weltkrieg und am 5. Tag kam die Fa. Weber.",
         "El presidente de EE. UU. Joe Smith cita la pág. 45 y, p. ej. Madrid, el núm. 3.",
         "Завод им. Ленина на ул. Мира даёт 5 тыс. тонн (рис. 3).",
+        "Le pont fut bâti en 52 av. J.-C. à Rome et mesure env. 50 km.",
         "Cela vaut, c.-à-d. Lyon, p. ex. Paris pour Mlle. Petit.",
         "यह डॉ. शर्मा का मकान है जिसकी कीमत रु. 500 है।",
         "يعمل د. أحمد في القاهرة.",

@@ -147,6 +147,8 @@ def test_a_cell_is_of_no_other_column_than_its_own(tmp_path: Path) -> None:
         f"{name}; {title}: {name[0]}{at}" for name in NAMES for at, title in ((1, "Range"), (2, "Unit"))
     ]
     assert said(page(tmp_path, "<th></th><th></th><th>Unit</th><th>Range</th>", 4))[0] == "alpha; Unit: a2"
+    noted = page(tmp_path, "<th></th><th>Unit</th><th>Notes</th>", 2).replace("1\n", "1 |\n") + " |"
+    assert said(noted) == [f"{name}; Unit: {name[0]}1" for name in NAMES]  # nothing stands in the notes
     iconless = page(tmp_path, "<th></th><th>Name</th><th>Unit</th>", 2)
     assert said(iconless) == [f"Name: {name}; Unit: {name[0]}1" for name in NAMES]
 
