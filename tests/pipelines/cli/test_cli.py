@@ -274,7 +274,9 @@ def test_a_cycle_that_broke_off_or_went_silent_says_so(
         tracker.record_cycle(runs[1])
     broken = recover("--db", database, "show", "cycle:1").out
     assert (
-        "NonFiniteLoss: step 2" in broken and f"recover resume {runs[0]}" in broken and "hf_abc" not in broken
+        "NonFiniteLoss: step 2" in broken
+        and f"recover --db {database} resume {runs[0]}" in broken
+        and "hf_abc" not in broken
     )
     assert "stalled" not in recover("--db", database, "ls").out
     monkeypatch.setattr(changes, "STALLED_SECONDS", -1.0)
