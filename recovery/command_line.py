@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+DB_VARIABLE = "RECOVER_DB_URL"  # of the environment: the database of every command
 Command = Callable[..., str]  # writes a command of these words
 
 

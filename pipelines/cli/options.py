@@ -18,6 +18,7 @@ from click.core import ParameterSource
 from db.redact import redact, redact_text
 from pipelines.runs.launch import launch
 from pipelines.runs.progress import speaks_unicode
+from recovery.command_line import DB_VARIABLE
 from recovery.errors import InputError
 from recovery.launch_env import launched
 from recovery.named_paths import expanded
@@ -172,7 +173,7 @@ def shared(command: F) -> F:
         click.option(
             "--db",
             metavar="URL",
-            envvar="RECOVER_DB_URL",
+            envvar=DB_VARIABLE,
             **kept,
             help="database: a file, or the URL of a PostgreSQL one (default: recover.db in the home)",
         ),

@@ -8,13 +8,12 @@ from pathlib import Path
 from db.errors import BadRequest, Unreachable
 from db.session import Database, file_of, hosts_of, name_the_same
 from pipelines.runs.home_project import CHECKPOINTS, DATABASE_NAME, is_its_own, works_in
-from recovery.command_line import command
+from recovery.command_line import DB_VARIABLE, command
 from recovery.errors import InputError
 from recovery.launch_env import machines
 from recovery.loopback import is_loopback
 from recovery.named_paths import expanded
 
-VARIABLE = "RECOVER_DB_URL"
 NOTE = "database.url"  # in a home whose database lies elsewhere
 
 
@@ -53,7 +52,7 @@ def refuse_elsewhere(home: Path) -> None:
 def to_name(home: Path, db_url: str | None, *, implicit: bool) -> str | None:
     """Return the database that was named where a command does not open it unnamed; None where it does, as
     in a shell whose environment names it."""
-    shell = os.environ.get(VARIABLE)
+    shell = os.environ.get(DB_VARIABLE)
     if db_url is None or db_url == shell:
         return None
     if shell:
@@ -85,7 +84,7 @@ def _require_server(database: str) -> None:
     """Refuse a file that processes on several machines would open: the locks of SQLite do not hold there."""
     if machines() > 1 and not database.startswith("postgres"):
         raise InputError(
-            f"processes on several machines cannot share a SQLite file: set {VARIABLE} to the URL of a "
+            f"processes on several machines cannot share a SQLite file: set {DB_VARIABLE} to the URL of a "
             "PostgreSQL database, and run `recover init` with it once"
         )
 

@@ -244,11 +244,11 @@ def _storage_errors(home: Path) -> Iterator[None]:
         yield
     except OSError as error:
         named = isinstance(error.filename, str | bytes)
-        place = Path(os.fsdecode(error.filename)) if named else home
+        place = Path(os.fsdecode(error.filename)) if named else None
         if atomic_dirs.disk_full(error):
-            where = f"{place}: " if named else ""
-            raise RecoverError(f"{where}the disk is full: free some space and run it again") from error
-        if place.absolute().is_relative_to(home.absolute()) and (said := refusal(error)):
+            raise atomic_dirs.full_disk(place) from error
+        within = place is None or place.absolute().is_relative_to(home.absolute())
+        if within and (said := refusal(error)):
             raise RecoverError(said) from error
         raise
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from recovery.errors import InputError, RecoverError
 from recovery.named_paths import expanded
-from recovery.storage.atomic_dirs import disk_full
+from recovery.storage.atomic_dirs import disk_full, full_disk
 from recovery.storage.weights_hash import require_regular
 
 WANTED_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt", "*.tiktoken", "*.py"]
@@ -69,7 +69,7 @@ def _download(name: str, revision: str | None) -> tuple[Path, str]:
         )
     except Exception as error:
         if disk_full(error):
-            raise RecoverError(f"{wanted}: the disk is full: free some space and run it again") from error
+            raise full_disk(wanted) from error
         raise InputError(f"{wanted}: {_refusal(error)}") from error
     if not _has_config(Path(place)):
         raise InputError(
@@ -108,7 +108,7 @@ def explained(path: str, what: str) -> Iterator[None]:
         if type(error).__name__ == "OutOfMemoryError":
             raise
         if disk_full(error):
-            raise RecoverError(f"{path}: the disk is full: free some space and run it again") from error
+            raise full_disk(path) from error
         said = " ".join(re.sub(r"https?://\S+", "", str(error)).split()) or type(error).__name__
         if "trust_remote_code" in said:
             said = OWN_CODE

@@ -70,7 +70,7 @@ def storage_errors(place: Path) -> Iterator[None]:
         raise
     except Exception as error:
         if disk_full(error):
-            raise RecoverError(f"{place}: the disk is full: free some space and run it again") from error
+            raise full_disk(place) from error
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
             message = f"{place}: cannot write there ({reason}): check the path and its rights"
@@ -81,6 +81,12 @@ def storage_errors(place: Path) -> Iterator[None]:
 def nearest(place: Path) -> Path:
     """Return a place, or the nearest folder above it that is there."""
     return next(path for path in (place, *place.parents) if path.exists())
+
+
+def full_disk(place: Path | str | None) -> RecoverError:
+    """Return the error that says that the disk is full, and where, if that is known."""
+    where = "" if place is None else f"{place}: "
+    return RecoverError(f"{where}the disk is full: free some space and run it again")
 
 
 def disk_full(error: BaseException) -> bool:

@@ -70,11 +70,11 @@ def _cues(text: str) -> Iterator[_Cue]:
     """Yield the blocks that have times: others are a header, a style or a remark."""
     for block in _BETWEEN.split(text.strip()):
         lines = block.split("\n")
-        number = next((n for n, line in enumerate(lines[:2]) if _TIMES.match(line.strip())), None)
-        times = None if number is None else _TIMES.match(lines[number].strip())
-        if number is not None and times:
-            told = map(_said, lines[number + 1 :])
-            yield _Cue(_seconds(times, 1), _seconds(times, 5), [line for line in told if line])
+        for behind, line in enumerate(lines[:2], 1):
+            if times := _TIMES.match(line.strip()):
+                told = map(_said, lines[behind:])
+                yield _Cue(_seconds(times, 1), _seconds(times, 5), [line for line in told if line])
+                break
 
 
 def _said(line: str) -> str:

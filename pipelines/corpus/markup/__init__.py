@@ -3,7 +3,8 @@
 blocks.py      of a whole text: leave out blocks that are no prose, and write references as they read
 lines.py       of a line: tell prose from headings and code, and take links, emphasis and tags off
 fences.py      of code between fences
-extensions.py  of Markdown: leave out icons, attributes, links to a heading itself, and what MDX runs
+extensions.py  of Markdown: leave out icons, attributes, links to a heading itself
+mdx.py         of MDX: leave out expressions and exports
 boxes.py       of Markdown: the lines that open and close a box
 pictures.py    of a line: tell pictures beside a sentence from those that stand for a word
 clauses.py     of the clauses of a law or a contract, by their marks

@@ -9,6 +9,7 @@ TARGET = (  # of a link, behind its text
     r"|\([^()\n<>]{1,500}\.(?:png|jpe?g|gif|svg|webp)\)|\[[^\[\]]*+\])"  # my picture.png
 )
 LINK_TEXT = r"(?:[^\[\]]|\[[^\[\]]*+\])*+"
+LINE_END = r"[ \t]*(?:\n|\Z)(?:[ \t]*\n)?"  # of a line that goes, with an empty one behind it
 INDENTED = r"(?:[ \t]*\n|[ \t]+\S.*(?:\n|\Z))*"  # the lines of an indented block
 
 

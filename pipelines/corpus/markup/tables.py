@@ -80,7 +80,8 @@ class _Table(NamedTuple):
         read = {at: _plain_cells(lines[at], outer) for at in rows}
         named = [cell.strip(" :") for cell in _plain_cells(lines[titles], outer)]
         width = len(cells(_bare(lines[titles + 1])))
-        if not outer and [most for most, _ in Counter(map(len, read.values())).most_common(1)] == [width]:
+        widths = Counter(map(len, read.values()))
+        if not outer and widths and widths.most_common(1)[0][0] == width:
             named = [""] * (width - len(named)) + named
         fitting = {at: row for at, row in read.items() if len(row) == len(named)}
         return cls(named, fitting, _bare(lines[titles]), titles)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from pipelines.corpus.markup import fences
 from pipelines.corpus.markup.extensions import without_extensions
+from pipelines.corpus.markup.mdx import without_expressions
 from pipelines.corpus.reading.markdown_parts import Kind, Part, Scanner
 
 # A shorter one, as in code, may be what a text is about.
@@ -99,7 +100,8 @@ class _Page:
     def add(self, part: Part, names: _Names) -> None:
         """Take the next part of the text."""
         if part.kind is Kind.TEXT:
-            self._say(without_extensions(part.text, self._mdx, self._behind_code))
+            said = without_extensions(part.text, self._behind_code)
+            self._say(without_expressions(said) if self._mdx else said)
         elif part.kind is Kind.CODE:
             self._say(part.text)
         elif part.kind is Kind.TAG:

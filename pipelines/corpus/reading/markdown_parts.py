@@ -16,7 +16,7 @@ from html import unescape
 from pipelines.corpus.as_markdown.parts import fenced
 from pipelines.corpus.markup import fences
 from pipelines.corpus.markup.boxes import box_at
-from pipelines.corpus.markup.extensions import are_closed, export_end
+from pipelines.corpus.markup.mdx import are_closed, export_end
 
 LONGEST = 2000  # characters of a tag
 UNSEEN = ("script", "style", "svg")  # elements whose content no reader sees
