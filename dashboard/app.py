@@ -34,6 +34,7 @@ from dashboard.pages import PAGES
 from db.errors import BadRequest
 from db.reads import queries
 from db.writes.tracker import Tracker
+from recovery.command_line import Command, unnamed
 from recovery.loopback import LOOPBACK, in_url, is_loopback
 
 STATIC = Path(__file__).parent / "static"
@@ -47,9 +48,9 @@ def make(
     hosts: tuple[str, ...] = LOOPBACK,
     addresses: bool = False,
     password: str | None = None,
-    home: Path | None = None,
+    command: Command = unnamed,
 ) -> Any:
-    """Return the ASGI application, wrapped in the security guard; `home` is what commands have to name."""
+    """Return the ASGI application, wrapped in the security guard; `command` writes those that pages show."""
     _keep_files_private()
     sys.setswitchinterval(SWITCH_SECONDS)
     import gradio as gr
@@ -58,7 +59,7 @@ def make(
     from dashboard.gradio_page import blocks
 
     reviewer = "" if password else _login()  # a password is for several people
-    context = PageContext(tracker, token=secrets.token_urlsafe(24), reviewer=reviewer, home=home)
+    context = PageContext(tracker, token=secrets.token_urlsafe(24), reviewer=reviewer, typed=command)
     drawings = DrawingQueue()
     outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     served = _routes(outer, context)
@@ -121,7 +122,7 @@ def serve(
     port: int = 7860,
     names: tuple[str, ...] = (),
     password: str | None = None,
-    home: Path | None = None,
+    command: Command = unnamed,
     announce: Callable[[str], None] = print,
 ) -> None:
     """Serve until interrupted, and announce the address once it is served.
@@ -136,7 +137,7 @@ def serve(
             hosts=(*LOOPBACK, *_names(host), *names),
             addresses=is_everywhere(host),
             password=password or None,
-            home=home,
+            command=command,
         )
         serving = server(app, host, port, started=lambda: announce(_url(host, port)))
         if callable(signal.getsignal(signal.SIGHUP)):  # the command's way to end; below nohup there is none

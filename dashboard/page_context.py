@@ -9,13 +9,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from db.reads import queries
 from db.session import Database
 from db.writes.tracker import Tracker
-from recovery.command_line import command
+from recovery.command_line import Command, command, unnamed
 
 T = TypeVar("T")
 MOST_CACHED = 256  # most cached values
@@ -37,7 +38,7 @@ class PageContext:
     tracker: Tracker
     token: str  # random per launch; form submissions without it are refused
     reviewer: str = ""  # default name in the review form
-    home: Path | None = None  # which commands have to name; None where they find it
+    typed: Command = unnamed  # writes a command for the home that is looked at
     machine: str = ""  # on which commands have to be typed, where it is another one
     _cached: OrderedDict[Any, CachedValue] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -57,7 +58,7 @@ class PageContext:
 
     def command(self, *words: str) -> str:
         """Return a `recover` command as a reader of the page types it; a comment names another machine."""
-        typed = command(self.home, *words)
+        typed = self.typed(*words)
         return f"{typed}  # on {self.machine}" if self.machine else typed
 
     def projects(self) -> list[str]:
@@ -70,7 +71,8 @@ class PageContext:
         machine, _, folder = (queries.project_home(self.db, name) or "").partition(":")
         home = Path(folder or "HOME")  # a word to replace, where no home is recorded
         there = "" if machine == socket.gethostname() else machine
-        return replace(self, tracker=Tracker(self.db, project=name), home=home, machine=there)
+        typed = partial(command, home)
+        return replace(self, tracker=Tracker(self.db, project=name), typed=typed, machine=there)
 
     def version(self) -> str:
         """Return a value that changes with anything a page shows: rows, or a running stage's progress."""

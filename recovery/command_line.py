@@ -10,9 +10,10 @@ DB_VARIABLE = "RECOVER_DB_URL"  # of the environment: the database of every comm
 Command = Callable[..., str]  # writes a command of these words
 
 
-def command(home: Path | None, *words: str) -> str:
-    """Return a command as it is typed; the home is named unless the command finds it (None)."""
-    return shlex.join(["recover", *(["--home", str(home)] if home else []), *words])
+def command(home: Path | None, *words: str, database: str | None = None) -> str:
+    """Return a command as it is typed; home and database are named unless the command finds them (None)."""
+    named = [*(["--home", str(home)] if home else []), *(["--db", database] if database else [])]
+    return shlex.join(["recover", *named, *words])
 
 
 def unnamed(*words: str) -> str:

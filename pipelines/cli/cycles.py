@@ -12,7 +12,7 @@ from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.cycle_text import broke_off, cycle_text
 from pipelines.cli.options import Session, processes, refuse_beside, shared, state_words
-from recovery.command_line import command
+from recovery.command_line import Command
 from recovery.errors import GateError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def demo_command(
     with session.workspace(create=True) as ws:
         ws.settle_project()
         found = demo(ws, job, key=resumable_key(ws, job) if options else ws.new_key())
-        session.show({"home": str(ws.home), **found}, lambda: demo_story(found["cycles"], ws.home))
+        session.show({"home": str(ws.home), **found}, lambda: demo_story(found["cycles"], ws.command))
         require_accepted(ws, found["cycles"])
 
 
@@ -95,9 +95,9 @@ def _default_cycles(real: RealDemo | None) -> int:
     return 3 if real.full else 1
 
 
-def demo_story(cycles: list[dict[str, Any]], home: Path) -> str:
-    rows = "\n\n".join(cycle_text(row) for row in cycles)
-    return f"{rows}\n\nTo look at all of it in a browser: {command(home, 'dashboard')}"
+def demo_story(cycles: list[dict[str, Any]], command: Command) -> str:
+    rows = "\n\n".join(cycle_text(row, command) for row in cycles)
+    return f"{rows}\n\nTo look at all of it in a browser: {command('dashboard')}"
 
 
 @click.command("cycle")
@@ -178,19 +178,19 @@ def resume_command(session: Session, run: str | None) -> None:
         found = resume(ws, run)
         kind, rows = queries.run(ws.tracker.db, found["run"])["kind"], _cycle_rows(ws, found)
         document = rows[0] if kind == "cycle" else found  # what `recover cycle` prints
-        session.show(document, lambda: _resumed_text(kind, found, rows, ws.home))
+        session.show(document, lambda: _resumed_text(kind, found, rows, ws.command))
         require_accepted(ws, rows)
         if kind == "pilot":
             require_proposal(found)
 
 
-def _resumed_text(kind: str, found: dict[str, Any], rows: list[dict[str, Any]], home: Path) -> str:
+def _resumed_text(kind: str, found: dict[str, Any], rows: list[dict[str, Any]], command: Command) -> str:
     """Return what the resumed command would print."""
     from pipelines.cli.result_text import result_text
 
     if kind == "demo":
-        return demo_story(rows, home)
-    return "\n\n".join(map(cycle_text, rows)) or result_text(kind, found)
+        return demo_story(rows, command)
+    return "\n\n".join(cycle_text(row, command) for row in rows) or result_text(kind, found)
 
 
 def _cycle_rows(ws: Workspace, found: dict[str, Any]) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from click.core import ParameterSource
 from db.redact import redact, redact_text
 from pipelines.runs.launch import launch
 from pipelines.runs.progress import speaks_unicode
-from recovery.command_line import DB_VARIABLE
+from recovery.command_line import DB_VARIABLE, command
 from recovery.errors import InputError
 from recovery.launch_env import launched
 from recovery.named_paths import expanded
@@ -68,6 +68,15 @@ class Session:
         self.progress = Progress(quiet=self.quiet)
         implicit = self.home is None
         return Workspace.open(self.place, self.db, self.progress, create=create, implicit=implicit)
+
+    def command(self, *words: str) -> str:
+        """Return a command as it is typed before a home is open; see `Workspace.command`."""
+        from pipelines.runs import home_database
+
+        implicit = self.home is None
+        database = home_database.to_name(self.place, self.db, implicit=implicit)
+        named = redact_text(database) if database else None
+        return command(None if implicit else self.place, *words, database=named)
 
     def refuse_foreign(self, docs: Path | None) -> None:
         """Refuse an unnamed ./.recover inside the documents or owned by another user."""
@@ -174,6 +183,7 @@ def shared(command: F) -> F:
             "--db",
             metavar="URL",
             envvar=DB_VARIABLE,
+            is_eager=True,  # before --processes, whose errors name it
             **kept,
             help="database: a file, or the URL of a PostgreSQL one (default: recover.db in the home)",
         ),
@@ -285,9 +295,7 @@ def processes(command: F) -> F:
 
 def _launch(ctx: click.Context, param: click.Parameter, count: int | None) -> None:
     if count and count > 1 and launched() == 1:
-        session = ctx.ensure_object(Session)
-        home = session.place if session.home else None
-        sys.exit(launch(count, home))  # ctx.exit's code would not reach main()
+        sys.exit(launch(count, ctx.ensure_object(Session).command))  # ctx.exit's code would not reach main()
 
 
 def state_words(row: dict[str, Any]) -> str:

@@ -273,6 +273,6 @@ def dashboard_command(
                 port=port,
                 names=names,
                 password=password,
-                home=ws.named_home,
+                command=ws.command,
                 announce=lambda url: session.show({"url": url}, f"dashboard on {url} (Ctrl-C ends it)"),
             )

@@ -14,7 +14,7 @@ from pipelines.corpus.markup.clauses import begins_clause
 from pipelines.corpus.markup.lines import is_code, is_prose, plain
 from pipelines.corpus.markup.parts import SLOT
 from pipelines.corpus.markup.pictures import is_picture
-from pipelines.corpus.segments import segments
+from pipelines.corpus.segments import between_lines, first_unit, segments
 from pipelines.corpus.sentences import (
     SPACED_STOPS,
     UNSPACED_STOPS,
@@ -47,9 +47,6 @@ _QUOTED = re.compile(r"[ \t]*(?:>(?:[ \t]|$))+|[ \t]*>(?=[^\W\d_]|[*_\[\"'“„
 _GAP = re.compile(r"(?<=[^\s.!?:;,])(?:[ ]*\t\s*| {3,})(?=\S)")  # between a table's columns
 _ADDRESS = re.compile(r"<?\bhttps?://[^\s>]+>?")
 _BREAK = re.compile(r"(?<=[^\s\\])\\$")  # Markdown's mark for a new line
-# A line that was wrapped between two of these is joined without a space.
-NO_SPACE = rf"[{UNSPACED}、。，；：！？（）「」『』《》【】]"
-_NO_SPACE = re.compile(NO_SPACE)
 _COLUMNS = {"F": 2, "W": 2}
 _ENDS = re.compile(rf"[:;|：；{SPACED_STOPS}{UNSPACED_STOPS}]\W*$")
 _COMMAS = (",", "，", "、", "،")
@@ -166,7 +163,7 @@ def _lines(text: str) -> Iterator[str]:
         shown = not is_prose(line) or is_picture(line[len(mark) :])
         said = "" if shown else _BREAK.sub("", line[len(mark) :].strip())
         if open_line and said and not starts:
-            open_line = f"{open_line}{_between(open_line, said)}{said}"
+            open_line = f"{open_line}{between_lines(open_line, said)}{said}"
         else:
             if open_line:
                 yield open_line
@@ -184,11 +181,6 @@ def _list_mark(line: str, open_line: str) -> str:
     mark = found[0] if found else ""
     is_day = open_line and mark.strip()[:-1].isdigit() and is_abbreviated(mark.strip(), line[len(mark) :])
     return "" if is_day else mark
-
-
-def _between(line: str, following: str) -> str:
-    """Return what stands for a line's end: nothing in a script without spaces."""
-    return "" if _NO_SPACE.match(line[-1]) and _NO_SPACE.match(following) else " "
 
 
 def _goes_on(line: str, following: str) -> bool:
@@ -209,12 +201,7 @@ def _goes_on(line: str, following: str) -> bool:
     if begins_small(first) and first[-1] not in ":=(" and _says_something(line) and not outdented:
         return True
     room = ALIKE * _columns(following) if _is_caseless(following) and not outdented else WIDTH
-    return columns >= HALF and columns + _columns(_first_unit(first)) > room
-
-
-def _first_unit(word: str) -> str:
-    """Return what of a line's first word must stay on one line: a character, in a script without spaces."""
-    return word[:1] if _NO_SPACE.match(word) else f" {word}"
+    return columns >= HALF and columns + _columns(first_unit(first)) > room
 
 
 def _is_caseless(line: str) -> bool:

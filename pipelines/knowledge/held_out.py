@@ -20,8 +20,8 @@ from evals.probes import KNOWLEDGE, UPDATES, suite_probes
 from pipelines.corpus import text_file
 from pipelines.corpus.documents import squeezed
 from pipelines.corpus.entities import MOST_CHARACTERS, Entities, Term, entities
-from pipelines.corpus.prose import NO_SPACE, prose_sentences
-from pipelines.corpus.segments import IS_UNSPACED
+from pipelines.corpus.prose import prose_sentences
+from pipelines.corpus.segments import IS_UNSPACED, NO_SPACE
 from pipelines.corpus.text_sample import TextSample
 from pipelines.knowledge.overlap import said_about
 from pipelines.prompts.prompt_sources import read_prompts

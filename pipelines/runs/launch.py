@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.runs.kinds import kind_of
-from recovery.command_line import command
+from recovery.command_line import Command, unnamed
 from recovery.engines.child_process import die_with_parent
 from recovery.errors import InputError, RecoverError
 from recovery.launch_env import RENDEZVOUS, launch_rank, launched
@@ -98,10 +98,10 @@ def too_few_gpus() -> str | None:
     return None
 
 
-def launch(count: int, home: Path | None = None) -> int:
+def launch(count: int, command: Command = unnamed) -> int:
     """Run this very command line in `count` processes on this machine; returns the first one's exit code.
 
-    `home` is that of the command, unless a command finds it.
+    `command` writes one that names this one's home and database, unless it finds them.
     """
     if count < 1:
         raise InputError(f"--processes {count}: give 1 or more")
@@ -111,7 +111,7 @@ def launch(count: int, home: Path | None = None) -> int:
             while all(child.poll() is None for child in children):
                 time.sleep(0.2)
             _settle(children)
-            return _outcome([child.poll() for child in children], home)
+            return _outcome([child.poll() for child in children], command)
         except KeyboardInterrupt as request:
             if request.args != (BY_SIGTERM,):  # the terminal has interrupted the children too
                 _settle(children)
@@ -128,7 +128,7 @@ def launch(count: int, home: Path | None = None) -> int:
                 child.wait()
 
 
-def _outcome(codes: list[int | None], home: Path | None) -> int:
+def _outcome(codes: list[int | None], command: Command) -> int:
     """Return the first process's exit code, or else another one's; say so where a process was killed.
 
     A code is None where a process had to be ended here.
@@ -138,16 +138,16 @@ def _outcome(codes: list[int | None], home: Path | None) -> int:
         return first
     killed = [rank for rank, code in enumerate(codes) if code is not None and code < 0]
     if killed and first != 0:  # 0: the command is done
-        raise _killed(killed[0], codes, home)
+        raise _killed(killed[0], codes, command)
     return max(1 if code is None or code < 0 else code for code in codes)
 
 
-def _killed(rank: int, codes: list[int | None], home: Path | None) -> RecoverError:
+def _killed(rank: int, codes: list[int | None], command: Command) -> RecoverError:
     """Return the error of a process that a signal has ended, with the command that goes on."""
     number, count = -(codes[rank] or 0), len(codes)
     name = next((one.name for one in signal.Signals if one == number), f"signal {number}")
     why = ", as happens where memory runs out" if number == signal.SIGKILL else ""
-    resume = command(home, "resume", "--processes", str(count))
+    resume = command("resume", "--processes", str(count))
     return RecoverError(f"process {rank + 1} of {count} was ended by {name}{why}: go on with `{resume}`")
 
 

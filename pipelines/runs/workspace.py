@@ -113,16 +113,11 @@ class Workspace:
         """Return a new name under which a run can be resumed."""
         return secrets.token_hex(8)
 
-    @property
-    def named_home(self) -> Path | None:
-        """Return the home where a command has to name it; None where a command finds it."""
-        return None if self.implicit else self.home
-
     def command(self, *words: str) -> str:
         """Return a command as it is typed in the current folder; home and database are named unless it finds
         them."""
-        database = ["--db", redact_text(self.named_db)] if self.named_db else []
-        return command(self.named_home, *database, *words)
+        database = redact_text(self.named_db) if self.named_db else None
+        return command(None if self.implicit else self.home, *words, database=database)
 
     @cached_property
     def config(self) -> settings.Config:

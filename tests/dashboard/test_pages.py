@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from html import unescape
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +26,7 @@ from dashboard.report import report
 from db.errors import NotFound
 from db.reads import changes, queries
 from db.writes.tracker import Tracker
+from recovery.command_line import command
 from tests.support.dashboards import KINDS, SECRET, fill
 from tests.support.databases import BACKENDS, new_database, record_cycle, record_metrics, record_score, score
 
@@ -50,16 +52,16 @@ def test_an_empty_home_says_what_to_type(nothing: PageContext, page: object) -> 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.TITLE)
 def test_what_to_type_names_a_home_that_is_not_found_by_itself(nothing: PageContext, page: object) -> None:
-    named = replace(nothing, home=Path("/a home"))
+    named = replace(nothing, typed=partial(command, Path("/a home"), database="other.db"))
     drawn = unescape(page_frame.render(named, page.PATH))  # type: ignore[attr-defined]
-    assert "recover --home '/a home' " in drawn
+    assert "recover --home '/a home' --db other.db " in drawn
 
 
 def test_how_to_go_on_names_the_home_of_the_project(nothing: PageContext) -> None:
     other = nothing.tracker.new_project("notes", "host:/notes/.recover")
-    named = replace(nothing, home=Path("/a home"))
+    named = replace(nothing, typed=partial(command, Path("/a home"), database="other.db"))
     for tracker, project, home, there in (
-        (nothing.tracker, "default", "'/a home'", ""),
+        (nothing.tracker, "default", "'/a home' --db other.db", ""),
         (other, "notes", "/notes/.recover", "  # on host"),
     ):
         run = tracker.start_run("cycle").id

@@ -71,5 +71,14 @@ def _indent(spaces: str) -> str:
 
 
 def _rows(written: str) -> list[str]:
-    cells = (_BETWEEN.split(line.strip()[1:-1]) for line in written.strip().split("\n"))
-    return ["", *table([[cell.strip() for cell in row if cell.strip() != ":::"] for row in cells]), ""]
+    """Return a table's lines; a cell that goes on from the row above says what that one does."""
+    rows: list[list[str]] = []
+    for line in written.strip().split("\n"):
+        above = rows[-1] if rows else []
+        cells = [cell.strip() for cell in _BETWEEN.split(line.strip()[1:-1])]
+        rows.append([_cell(cell, above[at : at + 1]) for at, cell in enumerate(cells)])
+    return ["", *table(rows), ""]
+
+
+def _cell(said: str, above: list[str]) -> str:
+    return "".join(above) if said == ":::" else said

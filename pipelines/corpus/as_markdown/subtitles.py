@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import unescape
 from typing import NamedTuple
 
-from recovery.unspaced_scripts import UNSPACED
+from pipelines.corpus.segments import between_lines
 
 PAUSE = 2.0  # seconds behind which a new line begins
 _TIME = r"(?:(\d+):)?(\d\d):(\d\d)[.,](\d{3})"
@@ -18,7 +18,6 @@ _VOICE = re.compile(r"<v(?:\.[\w.-]+)?[ \t]+([^<>]+)>")
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<[\d:.]+>|\{\\[^{}]*\}")
 _SPEAKER = re.compile(r"[^\W\d_][^:.!?]{0,40}: (?=\S)")
 _DASH = re.compile(r"[-–—] ?(?=\S)")
-_UNSPACED = re.compile(f"[{UNSPACED}、。！？]")
 
 
 class _Cue(NamedTuple):
@@ -63,7 +62,7 @@ class _Talk:
         if pauses or not self.lines:
             self.lines.append(line)
         else:
-            self.lines[-1] += f"{'' if _UNSPACED.match(self.lines[-1][-1]) else ' '}{line}"
+            self.lines[-1] += between_lines(self.lines[-1], line) + line
 
 
 def _cues(text: str) -> Iterator[_Cue]:

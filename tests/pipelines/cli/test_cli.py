@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import warnings
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from pipelines.cli.setting_options import SettingOption
 from pipelines.config import settings
 from pipelines.runs.workspace import Workspace
 from pipelines.writing.self_prompts import GOES_ON
+from recovery import command_line
 from recovery.methods import method
 from tests.support import tiny
 from tests.support.commands import (
@@ -348,7 +349,8 @@ def test_what_verdict_and_demo_say_to_type_names_the_home(recover: Recover, tmp_
         tracker.stop_run(run, "interrupted")
     said = recover("--home", home, "verdict", "1")
     assert f"`recover --home '{home}' resume {run}` goes on with it" in said.err
-    assert demo_story([], home).endswith(f": recover --home '{home}' dashboard")
+    named = partial(command_line.command, home, database="other.db")
+    assert demo_story([], named).endswith(f": recover --home '{home}' --db other.db dashboard")
 
 
 def test_show_finds_runs_aliases_and_the_beginning_of_an_id(recover: Recover, home: Path) -> None:

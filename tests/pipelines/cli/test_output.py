@@ -18,6 +18,7 @@ from pipelines.cli.commands import _Warnings
 from pipelines.cli.options import Session
 from pipelines.corpus import preview
 from pipelines.runs import launch, progress
+from recovery.command_line import unnamed
 from recovery.errors import InputError, RecoverError
 from tests.support.commands import Recover, make_world
 
@@ -83,12 +84,13 @@ def test_a_killed_process_is_named_with_the_command_that_goes_on(
         return subprocess.Popen(["sh", "-c", "exit 1" if rank else "kill -KILL $$"])
 
     monkeypatch.setattr(launch, "_spawn", spawn)
-    home = tmp_path / "home"
-    said = recover("midtrain", "--docs", tmp_path, "--processes", 2, "--home", home)
+    home, database = tmp_path / "home", tmp_path / "other.db"
+    named = "--processes", 2, "--home", home, "--db", database
+    said = recover("midtrain", "--docs", tmp_path, *named)
     assert said.code == 1
     assert said.error == (
         "Error: process 1 of 2 was ended by SIGKILL, as happens where memory runs out: "
-        f"go on with `recover --home {home} resume --processes 2`"
+        f"go on with `recover --home {home} --db {database} resume --processes 2`"
     )
 
 
@@ -105,7 +107,7 @@ def test_a_killed_process_is_named_with_the_command_that_goes_on(
     ],
 )
 def test_several_processes_end_with_a_code_that_is_listed(codes: list[int | None], code: int) -> None:
-    assert launch._outcome(codes, None) == code
+    assert launch._outcome(codes, unnamed) == code
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_a_signal_is_an_error_unless_the_first_process_has_ended_by_itself(
     codes: list[int | None], said: str
 ) -> None:
     with pytest.raises(RecoverError, match=said):
-        launch._outcome(codes, None)
+        launch._outcome(codes, unnamed)
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "ascii"])

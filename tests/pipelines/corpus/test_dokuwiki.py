@@ -23,6 +23,7 @@ PAGE = "====== Backup ======\n\n"
         ("==== Part ====\n\n//ab//", "### Part\n\n*ab*"),
         ("<code bash>\nls //a//\n</code>", "```bash\nls //a//\n```\n"),
         ("^ A ^ B ^\n| c | d //e// |\n", "| A | B |\n|---|---|\n| c | d *e* |\n\n"),
+        ("^ A ^ B ^\n| c | d |\n| ::: | e |\n", "| A | B |\n|---|---|\n| c | d |\n| c | e |\n\n"),
         ("It is so ((A //note//.)). See http://a.org/b//c.", "It is so (A *note*.). See http://a.org/b//c."),
         ("~~NOTOC~~\n{{tag>a b}}\n{{wiki:a.png?20 |A}}It :!: is.\\\\ So.", "It is.\nSo."),
         ("<note tip>Take ''a''.</note>", "**Tip**\n\nTake `a`."),
