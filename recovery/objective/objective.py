@@ -179,8 +179,8 @@ class Objective:
     def _direct(self, view: ChunkLogprobs) -> Tensor:
         """Return the part of the loss that is differentiated directly: a label loss or a divergence."""
         method = self.method
-        if view.loss_N is not None:
-            return method.lam * view.loss_N
+        if view.loss_N is not None:  # of a method without a reward, where lam is 1
+            return view.loss_N
         if method.signal in LABELS:
             return divergences.label_loss(view.student_N, reweighted=method.signal == "label_dft")
         if method.signal in ("reward", "sampled_reverse_kl"):

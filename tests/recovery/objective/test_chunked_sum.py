@@ -39,6 +39,16 @@ def test_the_head_gradient_of_many_bf16_chunks_is_that_of_one(chunk: int) -> Non
     assert parts[1].dtype == torch.bfloat16
 
 
+def test_what_is_done_with_the_sum_scales_its_gradients() -> None:
+    states_ND = torch.tensor([[1.0], [2.0]], requires_grad=True)
+    weight = torch.tensor([[3.0]], requires_grad=True)
+    value = chunked_sum(lambda rows, part_ND: (part_ND @ weight).square().sum(), states_ND, slices(2, 1))
+    (10 * value).backward()
+    assert states_ND.grad is not None and weight.grad is not None
+    assert states_ND.grad.tolist() == [[180.0], [360.0]]  # 10 · 2 · 9 x
+    assert weight.grad.tolist() == [[300.0]]  # 10 · 2 w (1 + 4)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_wider_dtypes_keep_their_precision(dtype: torch.dtype) -> None:
     whole, parts = gradients(dtype, N), gradients(dtype, 3)

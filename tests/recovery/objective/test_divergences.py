@@ -257,15 +257,16 @@ def test_known_bad_forms_are_bad() -> None:
 
 
 def test_ratio_clip_by_hand() -> None:
-    """r = 1.5, .5, 1.1 with A = 1, then -1: PPO stops a token once it has moved far enough its own way."""
-    behaviour = torch.zeros(6)
-    student = torch.tensor([1.5, 0.5, 1.1, 1.5, 0.5, 1.1]).log().requires_grad_(True)
-    advantage = torch.tensor([1.0, 1.0, 1.0, -1.0, -1.0, -1.0])
+    """r = 1.5, .5, 1.1 with A = 1, then -1: PPO stops a token once it has moved far enough its own way. The
+    last token has no advantage, so that nothing of it can be clipped."""
+    behaviour = torch.zeros(7)
+    student = torch.tensor([1.5, 0.5, 1.1, 1.5, 0.5, 1.1, 0.5]).log().requires_grad_(True)
+    advantage = torch.tensor([1.0, 1.0, 1.0, -1.0, -1.0, -1.0, 0.0])
     loss, clipped = dv.policy_gradient_loss(student, advantage, behaviour, ratio_clip=0.2)
-    torch.testing.assert_close(loss.detach(), torch.tensor([-1.2, -0.5, -1.1, 1.5, 0.8, 1.1]))
-    assert clipped.tolist() == [True, False, False, False, True, False]
+    torch.testing.assert_close(loss.detach(), torch.tensor([-1.2, -0.5, -1.1, 1.5, 0.8, 1.1, 0.0]))
+    assert clipped.tolist() == [True, False, False, False, True, False, False]
     loss.sum().backward()
-    torch.testing.assert_close(student.grad, torch.tensor([0.0, -0.5, -1.1, 1.5, 0.0, 1.1]))
+    torch.testing.assert_close(student.grad, torch.tensor([0.0, -0.5, -1.1, 1.5, 0.0, 1.1, 0.0]))
 
 
 def test_importance_clip_caps_the_weight_and_keeps_the_gradient() -> None:
@@ -276,11 +277,20 @@ def test_importance_clip_caps_the_weight_and_keeps_the_gradient() -> None:
     torch.testing.assert_close(student.grad, torch.tensor([-2.0, -0.5]))
 
 
-def test_extreme_ratios_stay_finite() -> None:
-    student = torch.tensor([-1e-3, -90.0]).requires_grad_(True)
-    loss, _ = dv.policy_gradient_loss(student, torch.ones(2), torch.tensor([-90.0, -1e-3]))
+@pytest.mark.parametrize("importance_clip", [None, 2.0])
+def test_extreme_ratios_stay_finite(importance_clip: float | None) -> None:
+    student = torch.tensor([-1e-3, -200.0]).requires_grad_(True)
+    behaviour = torch.tensor([-200.0, -1e-3])
+    loss, _ = dv.policy_gradient_loss(student, torch.ones(2), behaviour, importance_clip=importance_clip)
     loss.sum().backward()
     assert torch.isfinite(torch.cat([loss.detach(), present(student.grad)])).all()
+
+
+def test_a_reweighted_label_pulls_by_its_own_probability() -> None:
+    """The weight is a constant: the gradient of -p log p would be -(p + p log p)."""
+    label = torch.tensor([0.4, 0.01]).log().requires_grad_(True)
+    dv.label_loss(label, reweighted=True).sum().backward()
+    torch.testing.assert_close(label.grad, torch.tensor([-0.4, -0.01]))
 
 
 @pytest.mark.parametrize(
@@ -461,13 +471,13 @@ def test_fp32_finds_the_share_of_fp64() -> None:
 
 def test_each_token_may_have_its_own_budget() -> None:
     """Odds of 9^a: at a = 1/2 they are 3, at a = 1/4 the root of 3."""
-    student, teacher = logs([0.5, 0.5]).repeat(3, 1), logs([0.9, 0.1]).repeat(3, 1)
+    student, teacher = logs([0.5, 0.5]).repeat(4, 1), logs([0.9, 0.1]).repeat(4, 1)
     half, quarter = (
         q * math.log(2 * q) + (1 - q) * math.log(2 - 2 * q)
         for q in (3 / 4, math.sqrt(3) / (1 + math.sqrt(3)))
     )
-    shares = dv.keep_near(teacher, student, torch.tensor([half, quarter, 9.0], dtype=torch.float64))
-    assert shares.tolist() == pytest.approx([0.5, 0.25, 1.0], abs=1e-6)
+    shares = dv.keep_near(teacher, student, torch.tensor([9.0, half, 9.0, quarter], dtype=torch.float64))
+    assert shares.tolist() == pytest.approx([1.0, 0.5, 1.0, 0.25], abs=1e-6)
 
 
 def test_a_teacher_moved_by_a_share() -> None:
@@ -492,6 +502,10 @@ def test_a_teacher_moved_by_a_share() -> None:
 )
 def test_the_share_within_a_budget_by_hand(budget: float, share: float) -> None:
     assert dv.share_within((0.5, 1.0), (0.04, 0.16), budget) == pytest.approx(share)
+
+
+def test_a_teacher_within_the_budget_is_left_where_rounding_puts_a_nearer_one_outside() -> None:
+    assert dv.share_within((0.5, 1.0), (0.16, 0.15), 0.155) == 1.0
 
 
 def test_distances_that_are_no_numbers_leave_the_teacher_and_so_a_loss_that_says_so() -> None:

@@ -442,6 +442,25 @@ def test_padded_vocabulary_rows_are_left_out(world: World) -> None:
         wide.run("opd", tokens_N=torch.full((N,), V + 1))
 
 
+def test_a_teacher_with_rows_that_no_token_uses_is_read_without_them(world: World) -> None:
+    padded = torch.nn.Linear(D, V + 4, bias=False)
+    with torch.no_grad():
+        padded.weight.copy_(torch.cat([world.teacher_head.weight, 3 * torch.randn(4, D)]))
+    scores = TeacherScores(hidden_ND=world.dense.hidden_ND, head=padded)
+    for method in ("opd", "gkd"):
+        loss, gradients = world.run(method, scores=scores)
+        narrow, narrow_gradients = world.run(method)
+        torch.testing.assert_close(loss.value, narrow.value)
+        torch.testing.assert_close(gradients[0], narrow_gradients[0])
+
+
+def test_of_more_entries_than_asked_for_the_likeliest_count(world: World) -> None:
+    method = with_dials("opd-topk", {"k": 4})
+    more, fewer = (world.run(method, scores=world.topk(k)) for k in (16, 4))
+    torch.testing.assert_close(more[0].value, fewer[0].value)
+    torch.testing.assert_close(more[1], fewer[1])
+
+
 @pytest.mark.parametrize(
     ("width", "vocabulary", "chunk"), [(1, 2**16, 96), (64, 2**20, 12), (512, 2**16, 128), (4096, 2**16, 192)]
 )
