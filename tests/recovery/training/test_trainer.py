@@ -205,6 +205,21 @@ def test_a_killed_training_goes_on_bitwise(name: str, tmp_path: Path) -> None:
     assert any(not torch.equal(weights[k], start[k]) for k in weights)
 
 
+def test_every_step_draws_its_own_dropout_again_where_the_seed_is_the_same() -> None:
+    def drawn(seed: int) -> list[float]:
+        numbers: list[float] = []
+
+        def loss(model: PreTrainedModel, microbatch: Microbatch) -> Loss:
+            numbers.append(float(torch.rand(1)))
+            return LABELS(model, microbatch)
+
+        train(tiny.chat_model(), Texts(), loss, replace(CONFIG, steps=3, save_every=0, seed=seed))
+        return numbers
+
+    first, again, other = drawn(5), drawn(5), drawn(6)
+    assert first == again and len({*first, *other}) == 6
+
+
 @pytest.mark.parametrize("parts", [2, 4, 8])
 def test_microbatches_change_nothing(parts: int) -> None:
     """Rows of different lengths: only the global token count gives one gradient for every cut."""
