@@ -21,6 +21,8 @@ Ints = NDArray[np.int64]
 
 _NUISANCE_ALPHA = 5e-4
 _TAIL = 1e-10
+_SHARES = 33  # of losses that are tried at least, over the whole interval and around its worst
+_TERMS = 8000  # so many shares and counts of losses as this cost no more
 MOST_PAIRS = 10_000_000  # no number of pairs decides what takes more
 
 
@@ -44,10 +46,11 @@ def exact_p(gained: int, lost: int, n: int, difference: float) -> float:
         return _NUISANCE_ALPHA
     losses = _likely_range(n, low, high)
     fewest = _fewest_gains(losses, n, difference, seen)
-    grid = np.linspace(low, high, 33)
+    points = max(_SHARES, _TERMS // len(losses))  # of few pairs the p-value has more than one peak
+    grid = np.linspace(low, high, points)
     tails = _tail(losses, fewest, n, grid, difference)
     near = int(tails.argmax())
-    finer = np.linspace(grid[max(near - 1, 0)], grid[min(near + 1, 32)], 17)
+    finer = np.linspace(grid[max(near - 1, 0)], grid[min(near + 1, points - 1)], _SHARES)
     worst = max(float(tails.max()), float(_tail(losses, fewest, n, finer, difference).max()))
     return min(1.0, worst + _NUISANCE_ALPHA + 2 * _TAIL)
 

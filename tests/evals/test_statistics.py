@@ -40,6 +40,19 @@ def test_mcnemar_is_the_binomial_test(gained: int, lost: int) -> None:
     assert statistics.mcnemar(gained, lost) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize(("n", "gain", "loss"), [(20, 0.4, 0.1), (20, 0.1, 0.4), (12, 0.3, 0.3)])
+def test_mcnemars_power_by_brute_force(n: int, gain: float, loss: float) -> None:
+    rejected = [
+        (b, c)
+        for b in range(n + 1)
+        for c in range(n + 1 - b)
+        if b + c and stats.binomtest(b, b + c).pvalue <= 0.05
+    ]
+    chances = [gain, loss, 1 - gain - loss]
+    power = sum(stats.multinomial.pmf([b, c, n - b - c], n, chances) for b, c in rejected)
+    assert statistics.mcnemar_power(n, gain, loss) == pytest.approx(power, abs=1e-9)
+
+
 @settings(max_examples=40)
 @given(
     st.integers(0, 15), st.integers(0, 15), st.integers(20, 60), st.floats(-0.4, 0.4, allow_subnormal=False)
@@ -60,23 +73,39 @@ def test_tango_score_is_the_likelihoods(gained: int, lost: int, extra: int, diff
 
 
 @pytest.mark.parametrize(
-    ("gained", "lost", "difference"), [(0, 0, -0.1), (2, 1, -0.1), (1, 3, -0.25), (4, 0, 0.1)]
+    ("gained", "lost", "n", "difference"),
+    [
+        (0, 0, 14, -0.1),
+        (2, 1, 14, -0.1),
+        (1, 3, 14, -0.25),
+        (4, 0, 14, 0.1),
+        (24, 6, 30, 0.3),  # nearly all flip: two peaks, of which a coarse search sees the lower one
+        (9, 15, 30, -0.1),
+        (15, 15, 30, 0.0),  # without the interval the worst share of losses would be one that is ruled out
+        (10, 5, 30, -0.05),
+    ],
 )
-def test_exact_p_is_the_worst_case_by_brute_force(gained: int, lost: int, difference: float) -> None:
-    n = 14
+def test_exact_p_is_the_worst_case_by_brute_force(gained: int, lost: int, n: int, difference: float) -> None:
     seen = float(exact.tango_score(gained, lost, n, difference))
     outcomes = [(b, c) for b in range(n + 1) for c in range(n + 1 - b)]
     extreme = [(b, c) for b, c in outcomes if exact.tango_score(b, c, n, difference) >= seen - 1e-9]
     interval = stats.binomtest(lost, n).proportion_ci(1 - 5e-4, method="exact")
-    worst = 0.0
-    for share in np.linspace(max(interval[0], -difference), min(interval[1], (1 - difference) / 2), 400):
-        gain = share + difference
-        same = 1 - 2 * share - difference
-        worst = max(
-            worst,
-            sum(comb(n, b) * comb(n - b, c) * gain**b * share**c * same ** (n - b - c) for b, c in extreme),
-        )
-    assert exact.exact_p(gained, lost, n, difference) == pytest.approx(worst + 5e-4, abs=2e-4)
+    share = np.linspace(max(interval[0], -difference), min(interval[1], (1 - difference) / 2), 2001)
+    gain, same = share + difference, np.maximum(1 - 2 * share - difference, 0)
+    tail = sum(comb(n, b) * comb(n - b, c) * gain**b * share**c * same ** (n - b - c) for b, c in extreme)
+    assert exact.exact_p(gained, lost, n, difference) == pytest.approx(np.max(tail) + 5e-4, abs=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "n", "margin"), [(15, 12, 60, 0.1), (20, 15, 100, 0.05), (12, 22, 200, 0.1)]
+)
+def test_bound_and_outcome_agree_where_the_p_value_crosses_its_level_twice(
+    gained: int, lost: int, n: int, margin: float
+) -> None:
+    passed = exact.exact_p(gained, lost, n, -margin) <= 0.05
+    assert (exact.paired_lower_bound(gained, lost, n) > -margin) != passed  # a bound that knows of no margin
+    result = non_inferiority(*pairs(gained, lost, n), margin=margin)
+    assert (result.outcome == "passed") == (result.lower_bound > -margin) == passed
 
 
 def test_no_flips_is_the_rule_of_three() -> None:
@@ -149,6 +178,30 @@ def test_lower_bound_covers(gain: float, loss: float) -> None:
     outcomes = draw(300, gain, loss, 3000, seed=1)
     covered = np.mean([exact.exact_p(b, c, 300, gain - loss) > 0.05 for b, c in outcomes])
     assert 0.94 <= covered <= 0.97
+
+
+def fewest_gains(lost: int, n: int, margin: float) -> int:
+    """By the exact test; more than there can be if none are enough."""
+    low, high = 0, n - lost + 1
+    while low < high:
+        middle = (low + high) // 2
+        rejected = exact.exact_p(middle, lost, n, -margin) <= 0.05
+        low, high = (low, middle) if rejected else (middle + 1, high)
+    return low
+
+
+@pytest.mark.parametrize(
+    ("n", "discordance", "margin"), [(60, 0.2, 0.15), (100, 0.1, 0.1), (200, 0.1, 0.05), (541, 0.1, 0.03)]
+)
+def test_power_is_at_most_that_of_the_exact_test_and_hardly_less(
+    n: int, discordance: float, margin: float
+) -> None:
+    share = discordance / 2
+    losses = range(int(stats.binom.isf(1e-6, n, share)))
+    fewest = [fewest_gains(lost, n, margin) for lost in losses]
+    gains = stats.binom.sf(np.array(fewest) - 1, n - np.array(losses), share / (1 - share))
+    found = float(stats.binom.pmf(losses, n, share) @ gains)
+    assert found - 0.03 < exact.power(n, discordance, margin) <= found
 
 
 @pytest.mark.parametrize(
@@ -306,6 +359,11 @@ def test_items_that_go_together_in_twos_need_twice_as_many(gained: int, lost: in
     both = non_inferiority(np.repeat(after, 2), np.repeat(before, 2), clusters=list(np.arange(2 * n) // 2))
     assert alone.outcome == both.outcome == "underpowered"
     assert present(both.needed_n) == pytest.approx(2 * present(alone.needed_n), rel=0.05)
+
+
+def test_flips_that_go_together_are_rounded_towards_a_loss() -> None:
+    """Pairs of equal items count half: 2.5 gains are 2, 2.5 losses are 3."""
+    assert statistics._shrink(5, 5, 40, 2.0) == (2, 3, 20)
 
 
 def test_mcnemar_counts_clusters_as_the_bounds_do() -> None:
