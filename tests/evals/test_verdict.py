@@ -167,6 +167,9 @@ def test_an_axis_without_scores_is_not_measured_and_no_pass() -> None:
 
 def test_a_measured_axis_counts_even_where_it_is_not_required() -> None:
     assert not accepted(verdict(suites(retention=300)), required=("ifeval",))
+    undecided = verdict(suites(retention=365))
+    assert undecided["retention"] == "underpowered"
+    assert not accepted(undecided, required=("ifeval",))
 
 
 def test_power_warning_names_the_margin_with_its_fraction() -> None:
@@ -216,6 +219,11 @@ def test_a_pass_says_where_there_was_nothing_to_lose() -> None:
     assert found["retention"] == "kept"
     assert "clean passes 5.0 %, no more than the margin: nothing to lose" in " ".join(summary(found))
     assert "nothing to lose" not in " ".join(summary(verdict(suites())))
+    margin, one_more = (
+        verdict({"retention": {"clean": items(clean, 400), "recovered": items(0, 400)}}) for clean in (40, 41)
+    )
+    assert margin["axes"]["retention"]["nothing_to_lose"] == 0.1
+    assert "nothing_to_lose" not in one_more["axes"]["retention"]
 
 
 def test_scores_serve_as_well_as_items() -> None:
