@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evals import comparison
-from evals.families import calibration_error, refusals, suite
+from evals.families import calibration_error, measures, refusals, suite
 from evals.families.table import FAMILIES
 from evals.power import power_warning, with_remedy
 from evals.scores import Item
@@ -55,6 +55,35 @@ def test_bounds_hold_for_all_families_at_once() -> None:
         verdict({"ifeval": IFEVAL})["axes"]["behaviour"]
         == verdict({"ifeval": IFEVAL, "json": family(450, 435)})["axes"]["behaviour"]
     )
+
+
+def test_items_that_go_together_count_once_in_claims_and_comparisons() -> None:
+    """Five questions about each of 100 schemas, which flip together: three lost schemas are three items."""
+
+    def judged(passed: int, *, together: bool) -> list[Item]:
+        return [
+            Item(
+                f"k{i}",
+                f"p{i}",
+                "r",
+                i < passed,
+                {"kind": "flat", "cluster": f"c{i // 5 if together else i}"},
+            )
+            for i in range(500)
+        ]
+
+    claims = {}
+    for together in (False, True):
+        both = {"clean": judged(500, together=together), "recovered": judged(485, together=together)}
+        claims[together] = verdict({"json": both})["axes"]["json"]
+        compared = measures.measure_of(FAMILIES["json"]).compare(
+            [*zip(both["recovered"], both["clean"], strict=True)], 0.05, 0.05
+        )
+        assert compared["words"] == ("not distinguishable" if together else "worse")
+    alone, five = claims[False], claims[True]
+    assert alone["design_effect"] == 1 and five["design_effect"] >= 5
+    assert (alone["outcome"], five["outcome"]) == ("kept", "underpowered")
+    assert five["lower_bound"] < alone["lower_bound"] - 0.02
 
 
 def test_what_cannot_be_asked_is_not_measured_with_its_reason() -> None:
