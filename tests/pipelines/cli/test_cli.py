@@ -1069,6 +1069,10 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("nonsense", 2, "No such command 'nonsense'"),
         ("evaluate", 2, r"'evaluate' \(did you mean 'eval'\?\): see"),
         ("ls --nonsense", 2, "No such option"),
+        ("cycle --steps 9", 2, r"mean --midtrain-steps or distill.steps in recover.yaml\?\): see"),
+        ("cycle --distill-steps 9", 2, r"'--distill-steps' \(did you mean distill.steps in recover.yaml\?\)"),
+        ("midtrain --midtrain-steps 9", 2, r"'--midtrain-steps' \(did you mean --steps\?\): see"),
+        ("midtrain --stepz 9", 2, "No such option '--stepz'.*mean.*'--steps'"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_left(  # noqa: PLR0913 - fixtures and cases
