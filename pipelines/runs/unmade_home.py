@@ -11,14 +11,16 @@ from pipelines.runs.home_project import DATABASE_NAME
 from pipelines.runs.workspace import PRIVATE
 
 MODELS = "models"  # folder of a home for models that were converted
-FILES = (NOTE, DATABASE_NAME, *(f"{DATABASE_NAME}-{name}" for name in ("lock", "wal", "shm")))
+# SQLite's log is not among them: while there is one, another process has the database open.
+FILES = (NOTE, DATABASE_NAME, f"{DATABASE_NAME}-lock")
 
 
 @contextmanager
 def left_as_found(home: Path) -> Iterator[None]:
     """Remove what the block has made of a home where it fails: a new database and empty folders.
 
-    All stays where more than that is new: another process may have set the home up meanwhile.
+    All stays where there was a database before, which others may use, and where more than that is new:
+    another process may be setting the home up.
     """
     before = _names(home)
     made = [folder for folder in (home, *home.parents) if not folder.exists()]
@@ -26,7 +28,8 @@ def left_as_found(home: Path) -> Iterator[None]:
         yield
     except BaseException:
         with suppress(OSError):
-            _remove([home / name for name in _names(home) - before])
+            if DATABASE_NAME not in before:
+                _remove([home / name for name in _names(home) - before])
             for folder in made:
                 folder.rmdir()
         raise

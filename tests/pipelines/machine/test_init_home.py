@@ -112,6 +112,37 @@ def test_what_another_process_has_put_into_a_new_home_stays(tmp_path: Path) -> N
     assert {"recover.db", "recover.yaml"} <= {path.name for path in home.iterdir()}
 
 
+def test_a_new_database_that_another_process_has_open_stays(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+
+    def fail() -> None:
+        with left_as_found(home), Workspace.open(home):
+            others.append(Workspace.open(home))
+            raise InputError("failed")
+
+    others: list[Workspace] = []
+    with pytest.raises(InputError, match="failed"):
+        fail()
+    assert {"recover.db", "recover.db-wal"} <= {path.name for path in home.iterdir()}
+    others[0].close()
+
+
+def test_what_lies_beside_a_database_that_was_there_stays(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    Workspace.open(home).close()
+    lock = home / "recover.db-lock"
+    lock.unlink()
+
+    def fail() -> None:
+        with left_as_found(home):
+            lock.touch()  # as a process that writes does
+            raise InputError("failed")
+
+    with pytest.raises(InputError, match="failed"):
+        fail()
+    assert lock.exists()
+
+
 def test_settings_that_are_written_anew_pin_what_the_first_ones_did(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
