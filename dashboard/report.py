@@ -32,6 +32,7 @@ from db.redact import redact
 from db.session import Database
 from evals.families.table import FAMILIES
 from evals.ifeval import IFEVAL
+from recovery.counted import counted
 
 STYLE = Path(__file__).parent / "static" / "style.css"
 SHOWN = (("midtrain", "loss"), ("distill", "reverse_kl"), ("distill", "loss"))
@@ -314,7 +315,7 @@ def _documents(database: Database, runs: Sequence[Row]) -> Html | None:
     ]
     more = f", the first {MOST_DOCUMENTS}" if len(rows) > MOST_DOCUMENTS else ""
     listed = table(["file", "", "", *number_headers("tokens")], lines)
-    return _card("Documents", tag("details", tag("summary", f"{len(lines)} files{more}"), listed))
+    return _card("Documents", tag("details", tag("summary", f"{counted(len(lines), 'file')}{more}"), listed))
 
 
 def _settings(database: Database, cycle: Row) -> Html:

@@ -28,6 +28,7 @@ from lm_eval.api.task import Task
 from evals import dialogues, jsonl, nltk_sentences
 from evals.scores import Generate, Message, chat, subsample
 from recovery import untrusted_json
+from recovery.counted import counted
 from recovery.errors import InputError, RecoverError, first_line
 from recovery.hub_data import one_try
 
@@ -299,7 +300,7 @@ def _notes(sentence_model: str, undetected: int) -> Iterator[str]:
     if sentence_model == "fallback":
         yield nltk_sentences.FALLBACK_NOTE
     if undetected:
-        yield f"no language could be told in {undetected} checks, which count as passed, as in lm-eval"
+        yield f"no language could be told in {counted(undetected, 'check')}, taken as passed, as in lm-eval"
 
 
 class _Undetected(logging.Filter):

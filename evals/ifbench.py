@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from evals.scores import Generate, Score, chat, subsample
+from recovery.counted import counted
 from recovery.errors import InputError, RecoverError
 from recovery.extras import pip_install, to_install
 
@@ -66,7 +67,7 @@ def checkable(rows: Sequence[Row]) -> tuple[list[Row], tuple[str, ...]]:
     if len(kept) == len(rows):
         return kept, ()
     names = " ".join(sorted(place.rpartition("/")[2] for place in absent.values()))
-    return kept, (f"{len(rows) - len(kept)} prompts left out: python -m nltk.downloader {names}",)
+    return kept, (f"{counted(len(rows) - len(kept), 'prompt')} left out: python -m nltk.downloader {names}",)
 
 
 def evaluate(generate: Generate | Sequence[Generate], limit: int | None = None) -> Score:
@@ -81,7 +82,7 @@ def evaluate(generate: Generate | Sequence[Generate], limit: int | None = None) 
     checked = [tuple(check(rows, one(chats), failed)) for one in several]
     if failed:
         names = ", ".join(sorted(failed))
-        notes += (f"{failed.total()} checks ended in an error and count as not followed ({names})",)
+        notes += (f"{counted(failed.total(), 'check')} ended in an error, taken as not followed ({names})",)
     return ifeval.score_runs([harness.IFEvalRun(one, notes, {}) for one in checked], suite=SUITE)
 
 

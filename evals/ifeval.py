@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from evals import dialogues, jsonl
 from evals.intervals import clustered_interval, wilson_interval
 from evals.scores import Generate, Item, Message, Score, repeated, share
+from recovery.counted import counted
 from recovery.errors import InputError
 from recovery.models.thinking import split_thinking
 
@@ -128,7 +129,7 @@ class _Recorded:
                     f"asked {times} times: keep one for each"
                 )
         if spare := len(self._answers.keys() - asked.keys()):
-            self.notes.append(f"responses to {spare} prompts that were not asked were left out")
+            self.notes.append(f"responses to {counted(spare, 'prompt')} not among those asked were left out")
         return [self._answers[prompt].pop(0) for prompt in prompts]
 
     def _pair_reworded(self, missing: list[str], asked: Counter[str]) -> None:

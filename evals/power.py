@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import ceil
 
 from evals.families import calibration_error
@@ -14,7 +15,7 @@ from evals.statistics import WANTED_POWER, chance_to_pass, items_to_pass, outcom
 from evals.verdict import ALPHA, BEHAVIOUR, margins_by_axis
 
 ROWS_OF_RETENTION = "give more rows of suite retention in the probes file"
-TOO_SMALL, WIDER = "at so small a margin", "set a wider one in recover.yaml"
+WIDER = "set a wider one in recover.yaml"
 REMEDIES = {  # by axis: where more questions come from
     BEHAVIOUR: "write more prompts (`recover prompts ifeval`) or raise eval.samples",
     KNOWLEDGE: "add documents, or questions of your own in qa.jsonl",
@@ -26,6 +27,21 @@ REMEDIES = {  # by axis: where more questions come from
 }
 
 
+@dataclass(frozen=True)
+class PowerWarning:
+    """An axis with too few questions, what that means, and what helps."""
+
+    axis: str
+    text: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.axis}: {self.text}"
+
+    def with_remedy(self) -> str:
+        return f"{self}: {self.remedy}"
+
+
 def power_warning(
     items: Mapping[str, float],
     margins: Mapping[str, float] | None = None,
@@ -34,7 +50,7 @@ def power_warning(
     judged: float = 1.0,
     alpha: float = ALPHA,
     facts: Mapping[str, float] | None = None,
-) -> list[str]:
+) -> list[PowerWarning]:
     """Warn of each axis on which an equal checkpoint would pass with a chance below `least`.
 
     `items` maps axis names to independent items (prompts, facts), of which one in ten is supposed to flip.
@@ -46,7 +62,7 @@ def power_warning(
     margin_of = margins_by_axis(margins)
     families = families or len(set(items) & set(FAMILIES))
     part = f", {judged:.0%} of which are judged," if judged < 1 else ""
-    lines = []
+    found = []
     for name, count in items.items():
         margin = margin_of[name]
         limit = _limit(margin)
@@ -56,23 +72,20 @@ def power_warning(
         if chance:
             perfect = "lost nothing" if margin > 0 else "gives new answers only"
             said = f"with {count:g} independent questions{part} a model that {perfect} passes in {chance}"
-            lines.append(f"{name}: {said} ({limit}); {_enough(name, margin, level, judged)}")
+            enough = _enough(name, margin, level, judged)
+            remedy = REMEDIES[name] if enough else WIDER
+            then = enough or f"no number of questions gives {WANTED_POWER:.0%} at so small a margin"
+            found.append(PowerWarning(name, f"{said} ({limit}); {then}", remedy))
         elif 0 < few < count and _needs_all(few * judged, margin, level):
             said = f"with {count:g} questions about {few:g} facts{part} one lost answer leaves the claim open"
-            lines.append(f"{name}: {said} ({limit}); more facts bear it")
-    return lines
+            found.append(PowerWarning(name, f"{said} ({limit}); more facts bear it", REMEDIES[name]))
+    return found
 
 
 def _limit(margin: float) -> str:
     """Return a margin in words; a negative one is a lead that is asked for."""
     points = f"{100 * abs(margin):g} points"
     return f"margin {points}" if margin > 0 else f"a lead of {points} is needed"
-
-
-def with_remedy(warning: str) -> str:
-    """Return a warning of `power_warning` with where more questions of its axis come from."""
-    remedy = WIDER if TOO_SMALL in warning else REMEDIES[warning.partition(":")[0]]
-    return f"{warning}: {remedy}"
 
 
 def _needs_all(facts: float, margin: float, alpha: float) -> bool:
@@ -91,11 +104,11 @@ def _low_chance(name: str, count: float, margin: float, alpha: float, least: flo
 
 
 def _enough(name: str, margin: float, alpha: float, judged: float) -> str:
-    """Say how many items an equal checkpoint passes on, or that no number of them is enough."""
+    """Say how many items an equal checkpoint passes on; nothing where no number of them is enough."""
     rates, calibrated = _rates(name), _is_calibration(name)
     least = (calibration_error.items_to_pass if calibrated else items_to_pass)(margin, alpha / rates)
     if least is None:
-        return f"no number of questions gives {WANTED_POWER:.0%} {TOO_SMALL}"
+        return ""
     count, several = ceil(rates * least / judged), ceil(FEW_CLUSTERS / judged)
     if calibrated:
         return f"about {count} questions give {WANTED_POWER:.0%}"

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from math import ceil
 from typing import Any, TypeVar
 
+from recovery.counted import counted
 from recovery.errors import InputError
 
 T = TypeVar("T")
@@ -102,8 +103,8 @@ def bound_in_points(bound: float, margin: float) -> str:
 def prompts_in_words(answers: int, samples: int) -> str:
     """Say how many prompts were asked, behind the number of answers where each got several."""
     if samples == 1:
-        return f"{answers:,} prompts"
-    return f"{answers:,} answers ({ceil(answers / samples):,} prompts)"
+        return counted(answers, "prompt")
+    return f"{answers:,} answers ({counted(ceil(answers / samples), 'prompt')})"
 
 
 def notes_by_suite(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:

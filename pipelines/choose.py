@@ -164,7 +164,7 @@ def _warn_of_small_halves(job: ChooseJob, stage: Stage, standards: Items) -> Non
     families = len(set(job.suites) & set(FAMILIES))
     for name, count in independent_by_axis(suites).items():
         for line in power.power_warning({name: count}, margins, families, judged=HALF, facts=facts):
-            stage.say(f"  choose       {power.with_remedy(line)}")
+            stage.say(f"  choose       {line.with_remedy()}")
 
 
 def candidate_names(how: str, method: str, *, mixing: bool = True) -> list[str]:

@@ -164,7 +164,7 @@ def _say_power(job: CycleJob, suites: list[Suite], further: list[Suite], stage: 
     facts = facts_by_axis(suites)
     lines += power.power_warning(counts, margins, least=EVEN, judged=judged, facts=facts)
     for line in lines:
-        stage.say(f"  verdict      {power.with_remedy(line)}")
+        stage.say(f"  verdict      {line.with_remedy()}")
 
 
 def _say_duration(

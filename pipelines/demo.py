@@ -18,6 +18,7 @@ from pipelines.machine.init_home import initialise
 from pipelines.microworld.world import write_world
 from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
+from recovery.counted import counted
 from recovery.errors import InputError
 from recovery.storage import atomic_dirs
 
@@ -93,7 +94,7 @@ def _work(world: World, ws: Workspace, job: DemoJob, stage: Stage) -> Result:
     for turn in range(1, job.cycles + 1):
         if numbers and _over_budget(ws, job, numbers):
             budget = f"{job.minutes_budget:g} minutes"
-            stage.say(f"stopping after {len(numbers)} cycles: another would not fit in {budget}")
+            stage.say(f"stopping after {counted(len(numbers), 'cycle')}: another would not fit in {budget}")
             break
         key = f"cycle:{turn}"
         asked = _begun(ws, stage, key) or _asked(ws, world, world.documents(stage, turn, job.seed), job.seed)

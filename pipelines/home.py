@@ -44,20 +44,22 @@ class Home:
         A home that exists is opened as it is, and refused if it was made for another model.
         """
         from pipelines.machine.init_home import initialise
+        from pipelines.runs.unmade_home import left_as_found
 
-        home = cls._at(path, db, quiet=quiet, create=True)
-        try:
-            initialise(
-                home.workspace,
-                model=str(model) if model else None,
-                revision=revision,
-                preset=preset,
-                trust_remote_code=trust_remote_code,
-            )
-            home.workspace.note_database(db)
-        except BaseException:
-            home.close()
-            raise
+        with left_as_found(expanded(path)):
+            home = cls._at(path, db, quiet=quiet, create=True)
+            try:
+                initialise(
+                    home.workspace,
+                    model=str(model) if model else None,
+                    revision=revision,
+                    preset=preset,
+                    trust_remote_code=trust_remote_code,
+                )
+                home.workspace.note_database(db)
+            except BaseException:
+                home.close()
+                raise
         return home
 
     @classmethod

@@ -14,6 +14,7 @@ from dashboard.number_format import share
 from db.cycle_names import STAGES
 from evals.ifeval import IFEVAL
 from evals.probes import KNOWLEDGE
+from recovery.counted import counted
 
 Row = Mapping[str, Any]
 Link = Callable[[int], str]
@@ -54,7 +55,7 @@ def cycles_plane(cycles: Sequence[Row], chosen: Collection[int] = (), link: Link
         [_linked(row, link, _path(row, x, y, last=row is newest)) for row in paths],
         _names(paths, link, x, y),
     )
-    words = f"Knowledge against instruction following, {len(measured)} cycles"
+    words = f"Knowledge against instruction following, {counted(len(measured), 'cycle')}"
     linked = link is not None
     return svg(drawn, label=words, width=WIDTH, height=HEIGHT, class_="plane", grouped=linked)
 

@@ -16,6 +16,7 @@ from dashboard.page_context import PageContext
 from dashboard.page_parts import absent, empty
 from db.reads import curves, overview, traces
 from db.redact import redact, redact_text
+from recovery.counted import counted
 
 TITLE = "Tokens"
 PATH = "/tokens"
@@ -82,7 +83,7 @@ def _rollout(address: Address, runs: Sequence[Row], chosen: str, listed: Sequenc
         tag("h2", f"What the student wrote at step {row['step']}"),
         token_divergence.rollout(told["pieces"], values, at, link),
         token_divergence.legend(row["estimator"]),
-        tag("p", f"{row['n']} tokens.{mean} {ending}", class_="soft small"),
+        tag("p", f"{counted(row['n'], 'token')}.{mean} {ending}", class_="soft small"),
         _token(told, values, at, row["estimator"]) if values else None,
         class_="card",
     )
@@ -105,7 +106,7 @@ def _steps(address: Address, listed: Sequence[Row], row: Row) -> Html:
     said = "its mean divergence, in nats a token" if divergences else "its length"
     return tag(
         "details",
-        tag("summary", f"{len(listed)} rollouts of {len(steps)} steps were kept"),
+        tag("summary", f"kept: {counted(len(listed), 'rollout')} of {counted(len(steps), 'step')}"),
         tag("p", f"A rollout is shown by {said}, and opens by a click.", class_="soft small"),
         tag("ol", lines, class_="steps"),
         class_="adds",
@@ -116,7 +117,7 @@ def _steps(address: Address, listed: Sequence[Row], row: Row) -> Html:
 def _cell(address: Address, one: Row, row: Row) -> Html:
     here = (one["step"], one["place"]) == (row["step"], row["place"])
     shade = f"tok d{token_divergence.level(one['mean'])}" if one["mean"] is not None else "tok"
-    said = number(one["mean"]) if one["mean"] is not None else f"{one['n']} tokens"
+    said = number(one["mean"]) if one["mean"] is not None else counted(one["n"], "token")
     return tag(
         "a",
         said,

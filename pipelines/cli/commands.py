@@ -16,6 +16,7 @@ import click
 from db.redact import redact_error
 from pipelines.cli.options import Session, shared
 from pipelines.cli.setting_options import EPILOG, SettingOption
+from pipelines.cli.unknown_option import meant_by
 from pipelines.runs import launch
 from pipelines.runs.progress import take_any_character, write
 from recovery.errors import InputError
@@ -205,9 +206,12 @@ def _end_on_request() -> None:
 
 
 def _with_hint(error: click.ClickException) -> str:
-    """Return click's message, and the command that shows the right usage."""
-    message = " ".join(error.format_message().split())
+    """Return click's message, what may have been meant, and the command that shows the right usage."""
     context = getattr(error, "ctx", None)
+    message = " ".join(error.format_message().split())
+    if isinstance(error, click.NoSuchOption) and context:
+        meant = meant_by(error.option_name, context.command)
+        message = f"{error.message.rstrip('.')} (did you mean {meant}?)" if meant else message
     return f"{message.rstrip('.')}: see `{context.command_path} --help`" if context else message
 
 

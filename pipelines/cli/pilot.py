@@ -10,6 +10,7 @@ import click
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, processes, shared, table
+from recovery.counted import counted
 from recovery.errors import GateError
 
 Row = dict[str, Any]
@@ -92,7 +93,7 @@ def pilot_text(found: Row) -> str:
         table(measured),
         "",
         f"{found['sample']['questions']} {found['sample']['asked']} that the student did not answer; "
-        f"{found['sample']['sampled_texts']} texts, {found['sample']['sampled_tokens']:,} of "
+        f"{counted(found['sample']['sampled_texts'], 'text')}, {found['sample']['sampled_tokens']:,} of "
         f"{found['sample']['tokens']:,} tokens",
     ]
     if found["law"]:

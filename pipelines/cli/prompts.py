@@ -12,6 +12,7 @@ from evals.families import suite
 from evals.families.family import Family
 from evals.families.table import FAMILIES
 from pipelines.cli.options import F, Place, Session, seed, shared
+from recovery.counted import counted
 
 
 @click.group("prompts")
@@ -74,7 +75,8 @@ def ifeval_command(
     rows = instruction_prompts.rows(made, seed)
     types = {name for row in rows for name in row["instruction_id_list"]}
     found = {"prompts": len(rows), "types": len(types), "seed": seed}
-    _finish(session, rows, out, found, f"{len(rows)} prompts over {len(types)} instruction types")
+    kinds = counted(len(types), "instruction type")
+    _finish(session, rows, out, found, f"{counted(len(rows), 'prompt')} over {kinds}")
 
 
 def _family_command(family: Family) -> click.Command:
@@ -91,7 +93,7 @@ def _family_command(family: Family) -> click.Command:
     def command(session: Session, count: int, seed: int, out: Path | None, avoid: tuple[Path, ...]) -> None:
         rows = [suite.row(one) for one in suite.recovery(family, count, seed, _texts(avoid))]
         found = {"prompts": len(rows), "family": family.name, "seed": seed}
-        _finish(session, rows, out, found, f"{len(rows)} recovery prompts for {family.name}")
+        _finish(session, rows, out, found, f"{counted(len(rows), 'recovery prompt')} for {family.name}")
 
     return command
 

@@ -8,6 +8,7 @@ import click
 
 from pipelines.cli.options import Session, shared, table
 from recovery.command_line import Command, unnamed
+from recovery.counted import counted
 
 HOLDING = ["run", "status", "started_at"]
 
@@ -52,7 +53,7 @@ def prune_text(found: dict[str, Any], command: Command = unnamed) -> str:
 def _checkpoints_text(found: dict[str, Any]) -> str:
     count = len(found["checkpoints"])
     if not count:
-        return f"nothing to remove: all {found['kept']} checkpoints are needed"
+        return f"nothing to remove: of {counted(found['kept'], 'checkpoint')} none can be spared"
     said = f"{_mib(found)} MiB in {count} of {count + found['kept']} checkpoints"
     said = f"removed {said}" if found["removed"] else f"{said}; add --yes to remove these files"
     return f"{_sizes(found['checkpoints'], 'id', 'what')}\n{said}"

@@ -49,10 +49,11 @@ def init_command(
     """
     from pipelines.config.settings import preset_text
     from pipelines.machine.init_home import initialise
+    from pipelines.runs.unmade_home import left_as_found
 
     if preset is not None:
         preset_text(preset)  # refuse an unknown name even where recover.yaml exists already
-    with session.workspace(create=True) as ws:
+    with left_as_found(session.place), session.workspace(create=True) as ws:
         found = initialise(
             ws, model=model, revision=revision, preset=preset, trust_remote_code=trust_remote_code
         )

@@ -25,6 +25,7 @@ from pipelines.config.training_weights import (
     staying_bytes,
     trained,
 )
+from recovery.counted import counted
 from recovery.training.config import warmup_within
 
 UPDATES = 200  # aimed at, and the least unless a document would be seen more than MOST_PASSES times
@@ -169,7 +170,8 @@ def midtraining_in_words(settings: MidtrainConfig, tokens: int, share: float) ->
     steps = settings.steps or 0
     seen = _seen(settings, tokens, share)
     return (
-        f"{steps:,} steps of {settings.tokens_per_step:,} tokens, {_warmup_in_words(settings, steps)}; each "
+        f"{counted(steps, 'step')} of {settings.tokens_per_step:,} tokens, "
+        f"{_warmup_in_words(settings, steps)}; each "
         f"document is seen {seen:,.1f} times, in rows of {settings.row_tokens:,}; {_pass_in_words(settings)}"
     )
 
@@ -193,7 +195,7 @@ def distillation_in_words(settings: DistillConfig, answers: int, *, sampled: boo
     length = f" of at most {settings.max_new_tokens:,} tokens" if sampled else ""
     at_once = f"{min(answers, LARGEST_BATCH):,} sampled at once if the memory holds them; "
     return (
-        f"{settings.steps:,} steps of {answers:,} answers{length}, "
+        f"{counted(settings.steps, 'step')} of {counted(answers, 'answer')}{length}, "
         f"{_warmup_in_words(settings, settings.steps)}; {at_once if sampled and in_process else ''}"
         f"{_pass_in_words(settings)}"
     )

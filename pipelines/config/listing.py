@@ -19,6 +19,11 @@ def every_setting(config: Config) -> list[Row]:
     return list(_of_section(Config, config, ""))
 
 
+def every_key() -> list[str]:
+    """Return the keys of all settings that recover.yaml may hold."""
+    return [row["setting"] for row in _of_section(Config, None, "")]
+
+
 def holding(rows: list[Row], word: str) -> list[Row]:
     """Return the settings that have a word in their key or meaning."""
     wanted = word.casefold()

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from recovery import untrusted_json
+from recovery.counted import counted
 from recovery.errors import InputError
 from recovery.storage import atomic_dirs
 
@@ -77,9 +78,9 @@ def summary(manifest: Iterable[FileReport]) -> str:
     characters = sum(row.characters for row in read)
     tokens = sum(row.tokens or 0 for row in read)
     twins = sum(row.near_duplicate_of is not None for row in rows)
-    nearly = f", {twins} near-duplicates" if twins else ""
+    nearly = f", {counted(twins, 'near-duplicate')}" if twins else ""
     return (
-        f"  documents    {sum(row.documents for row in read):,} from {len(read):,} files, "
+        f"  documents    {sum(row.documents for row in read):,} from {counted(len(read), 'file')}, "
         f"{len(rows) - len(read):,} skipped{nearly}; {characters:,} characters, {tokens:,} tokens"
     )
 

@@ -10,6 +10,7 @@ from pipelines.config.sections.midtrain import MidtrainConfig, Mix
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens, TokenStream
 from recovery.batches.rollouts import Dialogue, Rollouts
+from recovery.counted import counted
 from recovery.distributed import world
 from recovery.training.updater import Microbatch
 
@@ -113,7 +114,7 @@ class MixedTokens:
     def summary(self, asked: Mix | None = None) -> str:
         """Return how much of each source is read how often; `asked` is the mix before it was fitted."""
         parts = [self._part(name, stream.total) for name, stream in self.streams.items()]
-        length = f"{self.steps} steps of {self.settings.tokens_per_step:,} tokens"
+        length = f"{counted(self.steps, 'step')} of {self.settings.tokens_per_step:,} tokens"
         none = f"; no {' or '.join(self.missing)} yet: its share goes to the others" if self.missing else ""
         if asked and asked != self.settings.mix:
             none += f"; of earlier there is too little for {asked.earlier:.0%}: the rest goes to the others"

@@ -14,7 +14,7 @@ from pipelines.corpus.markup.clauses import begins_clause
 from pipelines.corpus.markup.lines import is_code, is_prose, plain
 from pipelines.corpus.markup.parts import SLOT
 from pipelines.corpus.markup.pictures import is_picture
-from pipelines.corpus.segments import between_lines, first_unit, segments
+from pipelines.corpus.segments import segments
 from pipelines.corpus.sentences import (
     SPACED_STOPS,
     UNSPACED_STOPS,
@@ -22,7 +22,7 @@ from pipelines.corpus.sentences import (
     is_abbreviated,
     sentences,
 )
-from recovery.unspaced_scripts import UNSPACED
+from recovery.unspaced_scripts import UNSPACED, between_lines, first_unit
 
 WRAPPED = 60  # columns: a longer line that ends no sentence goes on in the next one
 HALF, WIDTH = (

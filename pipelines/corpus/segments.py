@@ -21,9 +21,6 @@ _BETWEEN = r'\s,;:()"“”„‚«»‹›¿¡،؛؟、。，；：！？（）
 _PLAIN = rf"[^{_BETWEEN}{UNSPACED}]+"
 _RUN = re.compile(rf"[{UNSPACED}]+|{_PLAIN}(?:(?<=\d)[,:](?=\d){_PLAIN})*")  # 1,500 and 9:30 are one
 IS_UNSPACED = re.compile(rf"[{UNSPACED}]")
-# A line that was wrapped between two of these is joined without a space.
-NO_SPACE = rf"[{UNSPACED}、。，；：！？（）「」『』《》【】]"
-_NO_SPACE = re.compile(NO_SPACE)
 _KANA = re.compile(r"[\u3040-\u30ff]")
 _THAI = re.compile(r"[\u0e00-\u0e7f]")
 _HAN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
@@ -53,16 +50,6 @@ def unspaced_words(text: str) -> list[tuple[int, str]]:
 def space_behind(text: str) -> str:
     """Return what divides a text from a word that goes on with it: a space, where its script has one."""
     return "" if IS_UNSPACED.search(text.rstrip()[-2:]) else " "  # behind 是 or 是：
-
-
-def between_lines(line: str, following: str) -> str:
-    """Return what stands for a line's end: nothing in a script without spaces."""
-    return "" if _NO_SPACE.match(line[-1]) and _NO_SPACE.match(following) else " "
-
-
-def first_unit(word: str) -> str:
-    """Return what of a line's first word must stay on one line: a character, in a script without spaces."""
-    return word[:1] if _NO_SPACE.match(word) else f" {word}"
 
 
 def compared_words(text: str, normalise: Callable[[str], str]) -> list[str]:

@@ -15,6 +15,7 @@ from pipelines.prompts.lengths import model_limit
 from pipelines.runs.cost import Flops
 from pipelines.runs.progress import Pace
 from pipelines.runs.stage_runner import Stage
+from recovery.counted import counted
 
 if TYPE_CHECKING:
     from evals.scores import Asked, Generate, Message, Score
@@ -98,7 +99,8 @@ class ModelAnswers:
         """Return the score's notes with how many prompts were shortened, where any was."""
         if not self.shortened:
             return {}
-        said = f"{self.shortened:,} prompts lost their beginning to leave room for the answer, as in lm-eval"
+        cut = counted(self.shortened, "prompt")
+        said = f"{cut} cut at the beginning to leave room for the answer, as in lm-eval"
         return {"notes": [*score.details.get("notes", ()), said]}
 
     def _cuts(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pipelines.knowledge.overlap import Overlap, newness, overlap
 from pipelines.knowledge.tripwire import COUNT, Tripwire, new_gaps
 from pipelines.runs import kept_texts
 from pipelines.runs.kept_texts import LearnedTexts
+from recovery.counted import counted
 from recovery.distributed import in_turn
 from recovery.errors import InputError
 from recovery.methods.choices import FROZEN
@@ -169,7 +170,7 @@ def tripwire(job: DistillJob, known: GuardInputs | None, stage: Stage) -> list[T
     )
     stops = f", stops below {settings.tripwire_share:.0%} of that" if settings.tripwire_share else ""
     stage.say(
-        f"  tripwire     {len(gaps)} gaps in the documents (of at most {COUNT}): "
+        f"  tripwire     {counted(len(gaps), 'gap')} in the documents (of at most {COUNT}): "
         f"mean probability of the answer {wire.start:.2f}{stops}"
     )
     return [wire]

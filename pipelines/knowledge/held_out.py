@@ -21,12 +21,14 @@ from pipelines.corpus import text_file
 from pipelines.corpus.documents import squeezed
 from pipelines.corpus.entities import MOST_CHARACTERS, Entities, Term, entities
 from pipelines.corpus.prose import prose_sentences
-from pipelines.corpus.segments import IS_UNSPACED, NO_SPACE
+from pipelines.corpus.segments import IS_UNSPACED
 from pipelines.corpus.text_sample import TextSample
 from pipelines.knowledge.overlap import said_about
 from pipelines.prompts.prompt_sources import read_prompts
 from pipelines.runs.kept_texts import KEPT_TEXTS, TOKENS, kept_runs, read_evenly
 from recovery import untrusted_json
+from recovery.counted import counted
+from recovery.unspaced_scripts import NO_SPACE
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import MidtrainJob
@@ -91,8 +93,8 @@ def _chosen(job: MidtrainJob, stage: Stage, kept: Path) -> dict[Term, list[Place
     if found:
         count = len({place for places in found.values() for place in places})
         stage.say(
-            f"  held out     {count} sentences, to tell whether {len(found)} of the names and terms that "
-            "prompts mention are new"
+            f"  held out     {counted(count, 'sentence')}, to tell whether {len(found)} of the names "
+            "and terms that prompts mention are new"
         )
     return found
 

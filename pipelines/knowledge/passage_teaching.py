@@ -25,6 +25,7 @@ from pipelines.corpus.passages import passages
 from pipelines.prompts.lengths import Limit, of_reader
 from pipelines.prompts.prompt_sources import Prompt
 from pipelines.writing import gap_questions
+from recovery.counted import counted
 from recovery.errors import InputError
 from recovery.methods.choices import READ_STATES
 from recovery.methods.table import with_dials
@@ -225,9 +226,10 @@ def summary(made: PassageTeaching, parts: Mapping[str, Sequence[Prompt]], asked_
         wanted = shares(asked_for, parts)["earlier"]
         mix += f"; of earlier there is too little for {wanted:.0%}: the rest goes to the others"
     return (
-        f"  questions    {len(new):,} about {passages:,} passages, which only the clean model sees; {mix}\n"
-        f"  plan         {made.steps:,} steps of {made.questions_per_step:,} questions; each about the new "
-        f"documents is asked {asked:.1f} times"
+        f"  questions    {len(new):,} about {counted(passages, 'passage')}, "
+        f"which only the clean model sees; {mix}\n"
+        f"  plan         {counted(made.steps, 'step')} of {counted(made.questions_per_step, 'question')}; "
+        f"each about the new documents is asked {asked:.1f} times"
     )
 
 

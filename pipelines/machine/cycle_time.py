@@ -21,7 +21,7 @@ from pipelines.corpus.reading.formats import format_of
 from pipelines.corpus.reading.tree import ASKED, is_read
 from pipelines.engines.engine_checks import INPROCESS
 from pipelines.evaluation.suites import Suite
-from pipelines.machine.fitting import mix_of
+from pipelines.machine.fitting import fitted_here, mix_of
 from pipelines.machine.model_sizes import read_size
 from pipelines.machine.stage_tokens import (
     EVALUATIONS,
@@ -121,16 +121,33 @@ def estimate(
     except InputError:
         return None
     speed = measured(size.hidden, settings.model.number_bytes(on_gpu()))
-    timed = _Timed(size, speed, processes_at_once())
+    midtrain, distill = _recomputing(ws, job)
+    timed = _Timed(size, speed, processes_at_once(), midtrain)
+    recovering = replace(timed, recomputes=distill)
     mix = mix_of(ws, job.student, settings.midtrain.mix)
     if not job.augment:
         mix = mix.without("augmented")
     times = {suite.name: timed.suite(suite, recorded=suite.name in recorded) for suite in suites}
     further = times.pop(FURTHER, 0.0)
     midtraining = timed.midtraining(job, mix, _earlier_tokens(ws, job))
-    recovery = 0.0 if ways else timed.recovery(job, settings.distill)
+    recovery = 0.0 if ways else recovering.recovery(job, settings.distill)
     found = CycleTime(sum(times.values()), midtraining, recovery, further)
-    return timed.choice(found, job, suites, ways) if ways else found
+    return recovering.choice(found, job, suites, ways) if ways else found
+
+
+def _recomputing(ws: Workspace, job: CycleJob) -> tuple[bool, bool]:
+    """Return whether midtraining and recovery read what they train on forward twice.
+
+    Not where an adapter is trained: its backward pass takes as much less.
+    """
+    from pipelines.machine.product_speed import on_gpu
+
+    settings, student = job.settings, ws.checkpoint(job.student)
+    if student.base or not settings.model.checkpoints_gradients(on_gpu()):
+        return False, False
+    midtrain = fitted_here(ws, student, settings.midtrain, fitted.fit_midtraining)
+    distill = fitted_here(ws, student, settings.distill, fitted.fit_distillation)
+    return midtrain.lora is None, midtrain.lora is None and distill.lora is None
 
 
 def without_kernels() -> str:
@@ -151,6 +168,7 @@ class _Timed:
     size: Size
     speed: Speed
     processes: int = 1  # that train at this speed at the same time
+    recomputes: bool = False  # the forward pass, for all weights' gradients
 
     def suite(self, suite: Suite, *, recorded: bool = False) -> float:
         """Return the time of a suite in all evaluations, or in those after the clean model's.
@@ -215,7 +233,9 @@ class _Timed:
         return Flops.of_size(self.size).forward(tokens) / (READING_SHARE * self.speed.flops)
 
     def train(self, tokens: float) -> float:
-        return Flops.of_size(self.size).trained(tokens) / (self.speed.training_share * self.speed.flops)
+        flops = Flops.of_size(self.size)
+        again = flops.forward(tokens) if self.recomputes else 0.0
+        return (flops.trained(tokens) + again) / (self.speed.training_share * self.speed.flops)
 
     def write(self, rows: float, tokens: float) -> float:
         """Return the time of decoding: each step reads the weights, and computes with them for each row.

@@ -14,6 +14,7 @@ from pipelines.config.home_settings import of_home
 from pipelines.config.settings import CONFIG_NAME, read
 from pipelines.machine.foreign_packages import shared_names
 from pipelines.machine.needed_packages import distribution, unfit_versions, wanted
+from recovery.counted import counted
 from recovery.errors import InputError, first_line
 from recovery.extras import pip_install
 from recovery.named_paths import why_closed
@@ -54,7 +55,8 @@ def _torch() -> dict[str, Any]:
         gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
     except RuntimeError as error:  # busy, or of a driver that does not fit
         return _row("torch", False, f"{torch.__version__}: no GPU can be used: {first_line(error)[:200]}")
-    return _row("torch", True, f"{torch.__version__} on {gpu or f'CPU, {torch.get_num_threads()} threads'}")
+    device = gpu or f"CPU, {counted(torch.get_num_threads(), 'thread')}"
+    return _row("torch", True, f"{torch.__version__} on {device}")
 
 
 def _broken(package: str, error: Exception) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from pipelines.config import settings as config
 from pipelines.machine.moved_model import in_its_new_place, origin
 from pipelines.machine.pinned_settings import pin_date, pin_dtype, settings_file, write_settings
 from pipelines.microworld.shipped_model import MICROWORLD, place_of
+from pipelines.runs.progress import counting
+from pipelines.runs.unmade_home import MODELS
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.memory import GIB, main_memory
@@ -176,11 +179,11 @@ def _converted(ws: Workspace, model: str | None) -> ConvertedModel | None:
     source = gguf.find(model)
     if source is None:
         return None
-    root = ws.home.absolute() / "models"
+    root = ws.home.absolute() / MODELS
     if settings_file(ws).exists():  # of another model: refused before a minute of reading
         _require_same(ws, str(gguf.converted_folder(source, root)), None)
     ws.progress.say(f"reading {source.name}, {source.stat().st_size / 1e6:,.0f} MB: a minute or more")
-    return gguf.convert(source, root)
+    return gguf.convert(source, root, lambda name: counting(partial(ws.progress.step, name), "tensors"))
 
 
 def _clean(ws: Workspace) -> Checkpoint:

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from db.errors import NotFound
 from db.reads import queries
 from db.redact import redact_text
 from db.writes.tracker import Tracker
@@ -143,16 +144,19 @@ class Workspace:
             adopted = self.store.reference(ref)
             self.record(adopted, None)
             return self.store.open(adopted.id)
-        if ref in ("base", "current") and not self._has(ref):
-            raise uninitialised(self.home)
-        checkpoint_id = self.resolve(ref)
+        checkpoint_id = self._resolve_alias(ref) if ref in ("base", "current") else self.resolve(ref)
         if not (self.store.root / checkpoint_id).is_dir():
             self._refuse_absent(checkpoint_id)
         return self.store.open(checkpoint_id)
 
-    def _has(self, alias: str) -> bool:
-        """Return whether a home has settings and one of its models: a kill may have left those alone."""
-        return not self._is_new and any(row["name"] == alias for row in queries.aliases(self.tracker.db))
+    def _resolve_alias(self, alias: str) -> str:
+        """Refuse a home without settings, or with these alone, as a kill may have left it."""
+        if self._is_new:
+            raise uninitialised(self.home)
+        try:
+            return self.resolve(alias)
+        except NotFound as error:
+            raise uninitialised(self.home) from error
 
     def resolve(self, ref: str) -> str:
         """Return the id of a checkpoint: by an alias, an id or its prefix, cycle:N, or its folder here."""

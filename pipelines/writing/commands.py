@@ -155,7 +155,7 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
         "made_from": source,
         **_counts(made),
         "refused": dict(refused),
-        "power": power.with_remedy(few[0]) if few else None,
+        "power": few[0].with_remedy() if few else None,
         "tables": _in_tables(refused[NOT_ASKED], facts[KNOWLEDGE]) if few else None,
         "repeated": NOTHING_NEW if earlier and _only_known(made) else None,
     }

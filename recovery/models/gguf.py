@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +31,9 @@ from recovery.storage.weights_hash import weight_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Show = Callable[[int, int], None]  # how many of a number are done
+Counting = Callable[[str], Show]
 
 SPLIT = re.compile(r"-(\d{5})-of-(\d{5})$")
 # Pre-tokenizers (`tokenizer.ggml.pre`) that split digits first, which transformers does not read.
@@ -80,24 +82,46 @@ def converted_folder(source: Path, root: Path) -> Path:
     return root / f"{source.stem}-{content[:12]}"
 
 
-def convert(source: Path, root: Path) -> ConvertedModel:
-    """Write the checkpoint to its folder below `root`, unless it is there."""
+def convert(source: Path, root: Path, counting: Counting = lambda _: lambda *_: None) -> ConvertedModel:
+    """Write the checkpoint to its folder below `root`, unless it is there.
+
+    `counting`, given what is done to the tensors, returns what shows to how many it is done.
+    """
     _require_package(source)
     with explained(str(source), "GGUF file"):
         metadata = _Metadata.of(source)
     target = converted_folder(source, root)
     if not target.is_dir():
         _require_room(source, metadata, root)
-        with quiet(), contextlib.redirect_stderr(io.StringIO()):  # a bar for every tensor
+        with quiet(), _counted_by(counting):
             tokenizer = _tokenizer(source, metadata)
             model = _model(source, metadata)
         _settle_generation(model, tokenizer)
         with atomic_dirs.new_directory(root) as directory, quiet():
             model.save_pretrained(directory)
             tokenizer.save_pretrained(directory)
-            _compare(source, model, directory)
+            _compare(source, model, directory, counting("compare"))
             atomic_dirs.publish(directory, target)
     return ConvertedModel(source, target, metadata.precision, _remark(source, metadata, target))
+
+
+@contextlib.contextmanager
+def _counted_by(counting: Counting) -> Iterator[None]:
+    """Count the tensors that transformers reads in place of its own bar."""
+    from transformers import modeling_gguf_pytorch_utils as reading
+
+    def counted(tensors: Sequence[Any], **_: Any) -> Iterator[Any]:
+        show = counting("read")
+        for done, tensor in enumerate(tensors, 1):
+            yield tensor
+            show(done, len(tensors))
+
+    module: Any = reading
+    bar, module.tqdm = module.tqdm, counted
+    try:
+        yield
+    finally:
+        module.tqdm = bar
 
 
 @dataclass(frozen=True)
@@ -288,16 +312,18 @@ def _settle_generation(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBas
         config.pad_token_id = tokenizer.pad_token_id
 
 
-def _compare(source: Path, model: PreTrainedModel, directory: Path) -> None:
+def _compare(source: Path, model: PreTrainedModel, directory: Path, show: Show = lambda *_: None) -> None:
     """Read the written weights back and compare each with the model in memory."""
     from safetensors import safe_open
 
     expected = dict(model.state_dict())
+    total = len({tensor.data_ptr() for tensor in expected.values()})  # tied ones are written once
     written = set[str]()
     for shard in weight_files(directory):
         with safe_open(shard, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118 - not a dict
                 written.add(name)
+                show(len(written), total)
                 if name not in expected or not torch.equal(tensors.get_tensor(name), expected[name]):
                     raise DamagedCheckpoint(f"{source}: {name} was not written as it was read: report it")
     stored = {expected[name].data_ptr() for name in written}

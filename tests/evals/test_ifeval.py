@@ -270,7 +270,7 @@ def test_responses_to_other_prompts_are_left_out_with_a_note(prompts: Path, resp
     responses.write_text(responses.read_text() + extra + "\n")
     score = ifeval.score_responses(responses, prompts)
     assert score.n == 6
-    assert any("1 prompts that were not asked" in note for note in score.details["notes"])
+    assert any("1 prompt not among those asked" in note for note in score.details["notes"])
 
 
 def test_one_reworded_prompt_in_a_hundred_is_paired(tmp_path: Path) -> None:

@@ -431,7 +431,7 @@ def test_a_prompt_that_leaves_no_room_for_the_answer_loses_its_beginning(
     (((short, *long), limit),) = written
     assert bytes(short) == b"2+2=" and limit == 8
     assert [bytes(prompt) for prompt in long] == [b"?" * 2036 + b"2+2="] * 2
-    said = "2 prompts lost their beginning to leave room for the answer, as in lm-eval"
+    said = "2 prompts cut at the beginning to leave room for the answer, as in lm-eval"
     assert found["sums"]["notes"] == [said] and "notes" not in found["colours"]
 
 

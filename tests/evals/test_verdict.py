@@ -174,13 +174,13 @@ def test_a_measured_axis_counts_even_where_it_is_not_required() -> None:
 
 def test_power_warning_names_the_margin_with_its_fraction() -> None:
     (line,) = power_warning({"behaviour": 100}, {"behaviour": 0.025})
-    assert "(margin 2.5 points)" in line
+    assert "(margin 2.5 points)" in line.text
 
 
 def test_power_warning_names_the_axes_that_are_too_small() -> None:
     lines = power_warning({"behaviour": 270, "retention": 200})
     assert len(lines) == 1
-    assert lines[0].startswith(
+    assert str(lines[0]).startswith(
         "behaviour: with 270 independent questions a model that lost nothing passes in 4"
     )
     assert power_warning({"behaviour": 800}) == []
@@ -189,14 +189,14 @@ def test_power_warning_names_the_axes_that_are_too_small() -> None:
 def test_power_warning_asks_for_more_where_the_level_is_stricter() -> None:
     assert power_warning({"behaviour": 800}, alpha=0.05) == []
     (line,) = power_warning({"behaviour": 800}, alpha=0.05 / 12)
-    assert line.startswith("behaviour: with 800 independent questions")
+    assert str(line).startswith("behaviour: with 800 independent questions")
 
 
 def test_power_warning_asks_for_more_where_only_a_part_is_judged() -> None:
     """725 questions give 80 %: twice as many where half of them choose the way back."""
     (line,) = power_warning({"behaviour": 800}, judged=0.5)
-    assert line.startswith("behaviour: with 800 independent questions, 50% of which are judged, a model")
-    assert line.endswith("1450 questions give 80%")
+    assert str(line).startswith("behaviour: with 800 independent questions, 50% of which are judged, a model")
+    assert line.text.endswith("1450 questions give 80%")
     assert power_warning({"behaviour": 1600}, judged=0.5) == []
 
 
@@ -204,14 +204,14 @@ def test_power_warning_names_facts_that_are_too_few_for_one_lost_answer() -> Non
     """Three gaps of a sentence are worth three items where some answers flip, one where hardly any does."""
     asked = {"knowledge": 390}
     (line,) = power_warning(asked, least=0.5, facts={"knowledge": 130})
-    assert line == (
+    assert str(line) == (
         "knowledge: with 390 questions about 130 facts one lost answer leaves the claim open "
         "(margin 3 points); "
         "more facts bear it"
     )
     assert power_warning(asked, least=0.5, facts={"knowledge": 200}) == power_warning(asked, least=0.5) == []
     (half,) = power_warning({"knowledge": 2000}, judged=0.5, facts={"knowledge": 250})
-    assert "about 250 facts, 50% of which are judged, one lost answer" in half
+    assert "about 250 facts, 50% of which are judged, one lost answer" in half.text
 
 
 def test_a_pass_says_where_there_was_nothing_to_lose() -> None:

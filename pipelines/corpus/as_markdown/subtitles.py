@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import unescape
 from typing import NamedTuple
 
-from pipelines.corpus.segments import between_lines
+from recovery.unspaced_scripts import between_lines
 
 PAUSE = 2.0  # seconds behind which a new line begins
 _TIME = r"(?:(\d+):)?(\d\d):(\d\d)[.,](\d{3})"

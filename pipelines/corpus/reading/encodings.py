@@ -12,6 +12,7 @@ from io import IncrementalNewlineDecoder
 
 from pipelines.corpus.reading import latin_pages
 from pipelines.corpus.reading.formats import Unreadable
+from recovery.counted import counted
 
 MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -135,7 +136,8 @@ class _Tally:
 
     def verdict(self) -> Encoding:
         if self.good >= 10 * self.bad:
-            return Encoding("utf-8-sig", "replace", f"{self.bad} places that are not UTF-8 replaced")
+            remark = f"{counted(self.bad, 'place')} replaced where the text is not UTF-8"
+            return Encoding("utf-8-sig", "replace", remark)
         codec = detected(self.sample)
         if codec is None:
             raise Unreadable("not text in an encoding that is known")

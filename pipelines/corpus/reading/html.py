@@ -19,6 +19,7 @@ from pipelines.corpus.markup.raised import raised
 from pipelines.corpus.reading import encodings
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source, characters
+from recovery.counted import counted
 
 
 def _words(text: str) -> frozenset[str]:
@@ -91,7 +92,7 @@ def _decoded(source: Source, facts: FileFacts) -> Iterator[str]:
         replaced += text.count("\ufffd")
         yield text
     if replaced:
-        facts.add_note(f"{replaced} places that are not {codec} replaced")
+        facts.add_note(f"{counted(replaced, 'place')} replaced where the text is not {codec}")
 
 
 def _is_utf8(source: Source) -> bool:

@@ -21,7 +21,10 @@ _DATA = re.compile(
 )
 _TELLING = 1000  # characters: the beginning of an address of data that tells that it is one
 # MDX, which has no indented code
-_MODULES = re.compile(r"^import\s[^\n]*\sfrom\s+(?:\"[^\"\n]+\"|'[^'\n]+');?[ \t]*$", re.M)
+_MODULES = re.compile(r"^import\s([^\n]*)\sfrom\s+(?:\"[^\"\n]+\"|'[^'\n]+');?[ \t]*$", re.M)
+_NAME = r"[A-Za-z_$][\w$]*"
+_USED = re.compile(rf"[<{{]\s*({_NAME})")
+_JSX = re.compile(r"^export\s+(?:const|default|function|let)\s|=\{|\{/\*", re.M)
 _BLOCK_NAMES = """
     address article aside blockquote body br button center dd details div dl dt fieldset figcaption figure
     footer form h1 h2 h3 h4 h5 h6 head header hr html legend li main nav ol p section summary table tbody td
@@ -54,13 +57,22 @@ def _unless_it_goes_on(address: re.Match[str]) -> str:
 
 def read_markdown(text: str, mdx: bool = False) -> str:
     """Return a text without what only a site's tools read."""
-    mdx = mdx or bool(_MODULES.search(fences.without(text)))
+    mdx = mdx or _is_mdx(fences.without(text))
     parts = list(Scanner(text, mdx).parts())
     names = _Names(parts)
     page = _Page(mdx)
     for part in parts:
         page.add(part, names)
     return page.text()
+
+
+def _is_mdx(text: str) -> bool:
+    """Return whether a text that is not named so imports modules, and uses one of them or other JSX."""
+    names = {name for line in _MODULES.finditer(text) for name in re.findall(_NAME, line[1])}
+    if not names:
+        return False
+    said = _MODULES.sub("", text)
+    return bool(_JSX.search(said)) or any(found[1] in names for found in _USED.finditer(said))
 
 
 class _Names:

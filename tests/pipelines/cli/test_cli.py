@@ -234,7 +234,7 @@ def test_responses_are_scored_without_a_model_or_a_home(
     assert [path.name for path in tmp_path.iterdir()] == ["responses.jsonl"]
     jsonl(tmp_path / "responses.jsonl", [*rows, {"prompt": "Something else?", "response": "x"}])
     said = recover("eval", "--responses", "responses.jsonl", "--ifeval", asked)
-    assert "note: ifeval: responses to 1 prompts that were not asked were left out" in said.out.splitlines()
+    assert "note: ifeval: responses to 1 prompt not among those asked were left out" in said.out.splitlines()
 
 
 def test_compare_pairs_two_checkpoints_on_the_same_prompts(recover: Recover, home: Path, world: Path) -> None:
@@ -1069,6 +1069,10 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("nonsense", 2, "No such command 'nonsense'"),
         ("evaluate", 2, r"'evaluate' \(did you mean 'eval'\?\): see"),
         ("ls --nonsense", 2, "No such option"),
+        ("cycle --steps 9", 2, r"mean --midtrain-steps or distill.steps in recover.yaml\?\): see"),
+        ("cycle --distill-steps 9", 2, r"'--distill-steps' \(did you mean distill.steps in recover.yaml\?\)"),
+        ("midtrain --midtrain-steps 9", 2, r"'--midtrain-steps' \(did you mean --steps\?\): see"),
+        ("midtrain --stepz 9", 2, "No such option '--stepz'.*mean.*'--steps'"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_left(  # noqa: PLR0913 - fixtures and cases
@@ -1259,10 +1263,10 @@ def test_a_teacher_with_another_tokenizer_is_stopped_before_the_first_step(
     report = recover("-q", "--home", home, "preflight", "--teacher", other, "--json")
     assert report.code == 3
     assert next(row["name"] for row in report.json if not row["ok"]) == "vocabulary"
-    assert report.error.startswith("Error: vocabulary: 1 tokens differ, first 'zzz'")
+    assert report.error.startswith("Error: vocabulary: 1 different token, first 'zzz'")
     said = recover("-q", "--home", home, "distill", "--teacher", other)
     assert said.code in (2, 3)
-    assert "1 tokens differ" in said.error
+    assert "1 different token" in said.error
 
 
 def test_preflight_of_a_good_pair(recover: Recover, home: Path, world: Path) -> None:

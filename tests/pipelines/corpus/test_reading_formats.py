@@ -526,7 +526,7 @@ def test_one_bad_byte_behind_a_long_text_in_utf_8_is_replaced_alone(tmp_path: Pa
     corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode() + b"An \xe9t"}))
     assert "".join(corpus.texts).startswith(text)
     row = corpus.manifest[0]
-    assert (row.encoding, row.reason) == ("utf-8", "1 places that are not UTF-8 replaced")
+    assert (row.encoding, row.reason) == ("utf-8", "1 place replaced where the text is not UTF-8")
 
 
 @pytest.mark.parametrize("mark", [b"\xff\xfe", b"\xfe\xff"])
@@ -573,7 +573,7 @@ def test_characters_that_a_page_s_declared_encoding_lacks_are_counted(tmp_path: 
     page = declaring("gb2312", "东京", "gbk") + b"<p>\xff and \xff</p>"
     text, remark = read_pages(tmp_path, {"a": page})["a"]
     assert text.startswith("东京")
-    assert remark == "2 places that are not gb18030 replaced"
+    assert remark == "2 places replaced where the text is not gb18030"
 
 
 NOTE = '<aside class="starlight-aside"><p>Take care.</p></aside>'
@@ -735,7 +735,7 @@ def test_a_few_broken_bytes_in_utf_8_are_replaced_and_counted(tmp_path: Path) ->
     text = ("Größe über alles. " * 20).encode()
     root = papers.write(tmp_path, {"a.txt": text[:100] + b"\xff" + text[100:] + b"\xc3"})
     corpus = documents.read_corpus(root)
-    assert corpus.manifest[0].reason == "2 places that are not UTF-8 replaced"
+    assert corpus.manifest[0].reason == "2 places replaced where the text is not UTF-8"
     assert corpus.texts[0].replace("\ufffd", "") == text.decode()
 
 

@@ -250,6 +250,22 @@ def test_what_mdx_runs_is_left_out(text: str, read: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("Call {name} of {word}.\n", "Call {name} of {word}.\n"),
+        ("```\n<A />\n```\nCall {name}.\n", "```\n<A />\n```\nCall {name}.\n"),
+        ("<A />\nCall {name}.\n", "Call […].\n"),
+        ("Call {A.b} of {name}.\n", "Call […] of […].\n"),
+        ("export const c = (\n  1\n);\n\nCall {name}.\n", "Call […].\n"),
+        ("<div style={{a: 1}}>Call {name}.</div>\n", "Call […].\n"),
+    ],
+)
+def test_braces_of_a_plain_page_are_expressions_where_it_uses_jsx(text: str, read: str) -> None:
+    """An import alone, as one that a page is about, tells nothing of its braces."""
+    assert cleaned(f"import A, {{ B }} from 'a';\n\n{text}", "md").lstrip("\n") == read
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "The set {a, b} of f(x) {y} and C++ or i++.\n",

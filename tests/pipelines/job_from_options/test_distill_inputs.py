@@ -117,7 +117,7 @@ def test_a_teacher_of_another_vocabulary_is_refused(ws: Workspace, docs: Path, s
     anchored = {"distill.method": "rl", "distill.reward": "ifeval", "distill.dials": {"anchor_beta": 0.1}}
     rewarded = lines(docs.parent / "rewarded.jsonl", [{"prompt": "Say one word.", **ASKED}])
     for changes in (asked, anchored | {"distill.prompts": str(rewarded)}):
-        with pytest.raises(InputError, match=r"the teacher .*: 1 tokens differ, first 'zzz'"):
+        with pytest.raises(InputError, match=r"the teacher .*: 1 different token, first 'zzz'"):
             distill_job(ws, stranger, "base", changes=changes)
     unchecked = {**asked, "distill.preflight": False}
     assert not distill_job(ws, stranger, "base", changes=unchecked).settings.preflight
@@ -128,7 +128,7 @@ def test_teachers_that_no_prompts_can_serve_are_refused_before_prompts_are_writt
     ws: Workspace, stranger: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = {"distill.prompts": "self"}
-    with pytest.raises(InputError, match=r"the teacher .*: 1 tokens differ, first 'zzz'"):
+    with pytest.raises(InputError, match=r"the teacher .*: 1 different token, first 'zzz'"):
         distill_job(ws, stranger, "base", changes=asked)
     with pytest.raises(InputError, match=r"teacher=previous: .* was never midtrained"):
         distill_job(ws, student="base", changes={**asked, "distill.dials": {"teacher": "previous"}})
@@ -154,7 +154,7 @@ def test_a_route_that_a_row_takes_leads_to_a_teacher_of_the_same_vocabulary(
         build()  # no row takes that route
     lines(prompts, [{"prompt": "Add.", "route": "code"}, {"prompt": "Say."}])
     for build in builds:
-        with pytest.raises(InputError, match=r"the teacher .*: 1 tokens differ"):
+        with pytest.raises(InputError, match=r"the teacher .*: 1 different token"):
             build()
 
 

@@ -24,6 +24,7 @@ from pipelines.machine.stage_tokens import StageTokens
 from pipelines.runs.kept_texts import KEPT_TEXTS
 from pipelines.runs.workspace import Workspace
 from recovery.models.size import Matrix, Size
+from tests.support.present import present
 from tests.support.small_cycles import make_docs, make_home, settle
 
 SIZE = Size(
@@ -45,6 +46,32 @@ READING = _Timed(SIZE, Speed(flops=1e12, weights=1e6))  # decoding waits for mem
 def test_times_of_tokens_worked_by_hand() -> None:
     assert COMPUTING.read(100) == pytest.approx(2 * 1000 * 100 / 0.8e6)
     assert COMPUTING.train(100) == pytest.approx(6 * 1000 * 100 / 0.8e6)
+
+
+def test_recomputation_for_all_weights_is_a_forward_pass_more() -> None:
+    recomputing = replace(COMPUTING, recomputes=True)
+    assert recomputing.train(300) == pytest.approx(COMPUTING.train(400))
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize(("lora", "times"), [(None, 4 / 3), ({"rank": 2}, 1)])
+def test_a_cycle_that_recomputes_activations_is_estimated_so(
+    tmp_path: Path, lora: dict[str, int] | None, times: float
+) -> None:
+    """With an adapter the backward pass takes one forward pass less, which recomputing takes more."""
+    ws, docs = make_home(tmp_path), make_docs(tmp_path)
+    job = cycle_job(ws, docs, changes={"midtrain.lora": lora, "distill.lora": lora})
+    midtrain = job.settings.midtrain.model_copy(update={"mix": Mix(new=1.0)})  # no chat, which is written
+
+    def planned(recompute: bool) -> CycleTime:
+        model = job.settings.model.model_copy(update={"gradient_checkpointing": recompute})
+        settings = job.settings.model_copy(update={"model": model, "midtrain": midtrain})
+        return present(estimate(ws, job.model_copy(update={"settings": settings})))
+
+    without, recomputing = planned(False), planned(True)
+    assert recomputing.midtraining == pytest.approx(times * without.midtraining)
+    assert (recomputing.recovery > without.recovery) is (lora is None)
+    assert recomputing.evaluations == without.evaluations
 
 
 def test_processes_divide_training_and_recovery_s_answers_but_no_evaluation() -> None:

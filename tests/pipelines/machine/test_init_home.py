@@ -16,10 +16,12 @@ import yaml
 from transformers.utils import chat_template_utils
 
 from pipelines.config.settings import parse, preset_text
+from pipelines.home import Home
 from pipelines.machine import init_home, pinned_settings
 from pipelines.machine.init_home import _preset, initialise
 from pipelines.machine.pinned_settings import with_template_arg
 from pipelines.runs.progress import Progress
+from pipelines.runs.unmade_home import left_as_found
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from tests.support import tiny
@@ -80,6 +82,65 @@ def test_a_model_that_is_not_there_is_named_as_seen_from_here(
         initialise(ws, model=model)
     assert str(refused.value).startswith(said.format(here=here))
     assert not (tmp_path / "home" / "recover.yaml").exists()
+
+
+@pytest.mark.parametrize("there", [None, [], ["recover.yaml", "notes.txt"]])
+def test_a_home_that_could_not_be_set_up_is_left_as_it_was(tmp_path: Path, there: list[str] | None) -> None:
+    """A database and empty folders remained, also of a home named by mistake."""
+    home = tmp_path / "new" / "home"
+    if there is not None:
+        home.mkdir(parents=True)
+    for name in there or []:
+        (home / name).write_text(preset_text("microworld") if name == "recover.yaml" else "mine")
+    with pytest.raises(InputError, match=r"no such model directory|already names the model"):
+        Home.init(home, tmp_path / "missing", quiet=True)
+    assert (tmp_path / "new").exists() is (there is not None)
+    if there is not None:
+        assert sorted(path.name for path in home.iterdir()) == sorted(there)
+
+
+def test_what_another_process_has_put_into_a_new_home_stays(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+
+    def fail() -> None:
+        with left_as_found(home), Workspace.open(home) as ws:
+            (ws.home / "recover.yaml").write_text("model: other")
+            raise InputError("failed")
+
+    with pytest.raises(InputError, match="failed"):
+        fail()
+    assert {"recover.db", "recover.yaml"} <= {path.name for path in home.iterdir()}
+
+
+def test_a_new_database_that_another_process_has_open_stays(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+
+    def fail() -> None:
+        with left_as_found(home), Workspace.open(home):
+            others.append(Workspace.open(home))
+            raise InputError("failed")
+
+    others: list[Workspace] = []
+    with pytest.raises(InputError, match="failed"):
+        fail()
+    assert {"recover.db", "recover.db-wal"} <= {path.name for path in home.iterdir()}
+    others[0].close()
+
+
+def test_what_lies_beside_a_database_that_was_there_stays(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    Workspace.open(home).close()
+    lock = home / "recover.db-lock"
+    lock.unlink()
+
+    def fail() -> None:
+        with left_as_found(home):
+            lock.touch()  # as a process that writes does
+            raise InputError("failed")
+
+    with pytest.raises(InputError, match="failed"):
+        fail()
+    assert lock.exists()
 
 
 def test_settings_that_are_written_anew_pin_what_the_first_ones_did(

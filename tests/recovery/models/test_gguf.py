@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -92,7 +93,11 @@ def test_init_registers_a_gguf_file_or_its_folder_and_says_its_precision(
 ) -> None:
     with Workspace.open(tmp_path / "home", progress=Progress()) as ws:
         found = initialise(ws, model=str(source), preset="microworld")
-        assert "tiny.Q4_1.gguf: 4-bit Q4_1 weights, dequantised into" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert "tiny.Q4_1.gguf: 4-bit Q4_1 weights, dequantised into" in said
+        for label in ("read", "compare"):
+            assert re.search(rf"^  {label} +20/20  tensors$", said, re.M)
+        assert "de-quantizing" not in said
         assert ws.clean().path.parent == ws.home / "models"
         assert initialise(ws, model=str(source.parent))["base"] == found["base"]
         assert ws.load(ws.clean()).stop_ids == (258,)

@@ -1,0 +1,8 @@
+"""Write a number with its noun."""
+
+from __future__ import annotations
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 step, 2,000 steps."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
