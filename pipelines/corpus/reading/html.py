@@ -10,10 +10,9 @@ import codecs
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from pipelines.corpus.markup.front_matter import front_matter
-from pipelines.corpus.markup.page_blocks import Block, fenced_code, without_menus
+from pipelines.corpus.markup.page_blocks import Block, fenced_code, joined, without_menus
 from pipelines.corpus.markup.permalinks import permalink_sign
 from pipelines.corpus.markup.raised import raised
 from pipelines.corpus.reading import encodings
@@ -62,20 +61,26 @@ LONGEST_ROW = 2000  # characters of a row that is joined: a page laid out as a t
 
 def read_html(source: Source, facts: FileFacts) -> Iterator[str]:
     """Yield the main text of a page."""
+    page = Page()
+    if fed(page, source, facts):
+        yield page.text()
+
+
+def fed(page: Page, source: Source, facts: FileFacts) -> bool:
+    """Feed a file to a page; return whether it holds anything."""
     from lxml import etree
 
-    page = _Page()
     parser = etree.HTMLParser(target=page, huge_tree=True, no_network=True)
-    fed = False
+    found = False
     for number, text in enumerate(_decoded(source, facts)):
         if number == 0 and (data := front_matter(text)):
             page.title += [data.title] if data.title else []
             text = text[data.end :]
         parser.feed(TEMPLATE_TAG.sub("", text.replace("\0", "")))
-        fed = fed or bool(text.strip())
-    if fed:
+        found = found or bool(text.strip())
+    if found:
         parser.close()
-        yield page.text()
+    return found
 
 
 def _decoded(source: Source, facts: FileFacts) -> Iterator[str]:
@@ -138,11 +143,13 @@ class _Row:
         return [Block(text, links, blocks[0].main, tight=True, pre=pre)]
 
 
-class _Page:
+class Page:
     """The parser's target: collects blocks of text.
 
     It is called for each tag and text, so the most frequent cases come first.
     """
+
+    NAMES = NAMES
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []
@@ -229,7 +236,7 @@ class _Page:
             return True
         if tag == "aside":  # a td-sidebar or book-menu is a side column within the main text too
             names += [word for name in names for word in JOINT.split(name)]
-        return tag not in WHOLE and not NAMES.isdisjoint(names)
+        return tag not in WHOLE and not self.NAMES.isdisjoint(names)
 
     def end(self, tag: str) -> None:
         while self._open:
@@ -315,11 +322,8 @@ class _Page:
         main = [block for block in self.blocks if block.main]
         enough = sum(len(block.text) for block in main) * 4 >= sum(len(block.text) for block in self.blocks)
         kept = fenced_code(main if main and enough else without_menus(self.blocks))
-        parts = [kept[0].text] if kept else []
-        for before, block in pairwise(kept):
-            parts.append(("\n" if before.tight and block.tight else "\n\n") + block.text)
         title = " ".join("".join(self.title).split())
-        body = "".join(parts)
+        body = joined(kept)
         if not body:
             raise Unreadable("a page without text")
         titled = not title or body.startswith(title) or kept[0].text in title
