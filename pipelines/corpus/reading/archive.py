@@ -64,6 +64,8 @@ def parsed(archive: zipfile.ZipFile, name: str, handlers: object) -> Iterator[No
         parser.Parse(b"", True)
     except expat.ExpatError as error:
         raise Unreadable(f"{name} in it is not XML: {expat.ErrorString(error.code)}") from error
+    except (LookupError, ValueError) as error:
+        raise Unreadable(f"{name} in it names an encoding that is not known") from error
     yield
 
 

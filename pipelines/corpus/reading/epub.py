@@ -23,12 +23,15 @@ PAGES = frozenset(("application/xhtml+xml", "text/html", "application/x-dtbook+x
 MOST_FALLBACKS = 8  # of a page in a format that is not read
 FONTS = frozenset(("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC"))
 # Parts of a book that lead into it; `role` has them behind doc-
-LEADING = frozenset(("cover", "toc", "landmarks", "loi", "lot", "page-list", "index", "pagebreak"))
+LEADING = frozenset(
+    ("cover", "toc", "landmarks", "loi", "lot", "page-list", "index", "index-group", "pagebreak")
+)
 COVER = re.compile(r"(?:.*[_-])?cover(?:[_-]?page)?(?:[_-]?\d+)?\.x?html?", re.I)
 LONGEST_COVER = 400  # characters
 HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
 FEWEST_ENTRIES, LINKED = 3, 0.8  # links of a page that is nothing but contents, and their share of it
 OPENING = 10_000  # characters in which a book says its title
+NO_TEXT = "an e-book without text: pictures of pages need text recognition first"
 UNTITLED = frozenset(("", "unknown", "untitled", "no title"))
 
 
@@ -46,7 +49,7 @@ class _Package:
     def __init__(self, place: str) -> None:
         self.folder = posixpath.dirname(place)
         self._items: dict[str, dict[str, str]] = {}
-        self._order: list[str] = []
+        self.order: list[str] = []
         self._covers: set[str] = set()
         self._title: list[str] = []
         self._in_title = False
@@ -56,7 +59,7 @@ class _Package:
         if tag == "item":
             self._items.setdefault(attributes.get("id", ""), attributes)
         elif tag == "itemref":
-            self._order.append(attributes.get("idref", ""))
+            self.order.append(attributes.get("idref", ""))
         elif tag == "reference" and attributes.get("type") == "cover":
             self._covers.add(self._place(attributes.get("href", "")))
         elif tag == "title" and not self._title:
@@ -79,7 +82,7 @@ class _Package:
 
     def pages(self) -> list[str]:
         """Return the names of the pages in their order, each once; the page of contents is none."""
-        items = (self._readable(key) for key in dict.fromkeys(self._order))
+        items = (self._readable(key) for key in dict.fromkeys(self.order))
         read = [item for item in items if item and "nav" not in item.get("properties", "").split()]
         return list(dict.fromkeys(self._place(item.get("href", "")) for item in read))
 
@@ -109,7 +112,7 @@ def _package(archive: zipfile.ZipFile) -> _Package:
     for _ in parsed(archive, place, package):
         pass
     if not package.pages():
-        raise Unreadable(f"not an e-book: {place} in it lists no pages")
+        raise Unreadable(NO_TEXT if package.order else f"not an e-book: {place} in it lists no pages")
     return package
 
 
@@ -205,7 +208,7 @@ class _Book:
         if len(bad) == len(names):
             raise Unreadable(bad[0])
         if not self._read:
-            raise Unreadable("an e-book without text: pictures of pages need text recognition first")
+            raise Unreadable(NO_TEXT)
         if bad:
             self._facts.add_note(f"{len(bad)} of {len(names)} pages cannot be read")
 

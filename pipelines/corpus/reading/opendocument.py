@@ -122,7 +122,7 @@ class _Writer:
         self._starts: dict[str, Callable[[Attributes], None]] = {
             "style": self._begin_style,
             "text-properties": self._style_text,
-            "p": lambda _: self._begin_paragraph(self._item_mark()),
+            "p": lambda given: self._begin_paragraph(given, self._item_mark()),
             "h": self._begin_heading,
             "span": self._begin_span,
             "s": lambda given: self._add(" " * min(_number(given, "c"), MOST_SPACES)),
@@ -183,7 +183,7 @@ class _Writer:
         return tag == "frame" and _value(attributes, "class") in self.UNSEEN
 
     def _begin_style(self, attributes: Attributes) -> None:
-        self._style = _value(attributes, "name") if _value(attributes, "family") == "text" else ""
+        self._style = f"{_value(attributes, 'family')} {_value(attributes, 'name')}"
 
     def _style_text(self, attributes: Attributes) -> None:
         """Note where text of a style stands: raised, lowered or nowhere."""
@@ -204,12 +204,12 @@ class _Writer:
 
     def _begin_heading(self, attributes: Attributes) -> None:
         level = min(_number(attributes, "outline-level"), DEEPEST)
-        self._begin_paragraph("" if self._within else "#" * level + " ")
+        self._begin_paragraph(attributes, "" if self._within else "#" * level + " ")
 
-    def _begin_paragraph(self, mark: str) -> None:
+    def _begin_paragraph(self, attributes: Attributes, mark: str) -> None:
         self._marks.append(mark)
         self._lines.append([])
-        self._places.append("")
+        self._places.append(self._styles.get(f"paragraph {_value(attributes, 'style-name')}", ""))
         self._outs.append([])
 
     def _end_paragraph(self) -> None:
@@ -224,7 +224,7 @@ class _Writer:
         self._put("".join(behind))
 
     def _begin_span(self, attributes: Attributes) -> None:
-        self._places.append(self._styles.get(_value(attributes, "style-name"), self._places[-1]))
+        self._places.append(self._styles.get(f"text {_value(attributes, 'style-name')}", self._places[-1]))
 
     def _begin_frame(self, attributes: Attributes) -> None:
         self._in_line = _value(attributes, "anchor-type") == "as-char"

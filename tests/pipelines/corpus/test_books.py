@@ -106,6 +106,17 @@ def test_a_page_of_a_book_is_read_as_main_text(tmp_path: Path, html: str, text: 
     assert body(tmp_path, html) == expected
 
 
+def test_a_book_of_drawings_is_no_text(tmp_path: Path) -> None:
+    package = '<package><manifest><item id="a" href="a.svg" media-type="image/svg+xml"/></manifest>'
+    drawn = package + '<spine><itemref idref="a"/></spine></package>'
+    report, _ = read(tmp_path / "drawn", papers.epub({}, parts={"OPS/book.opf": drawn}))
+    assert report.reason == "an e-book without text: pictures of pages need text recognition first"
+    page = '<item id="b" href="b.xhtml" media-type="application/xhtml+xml"/>'
+    instead = drawn.replace('+xml"/>', f'+xml" fallback="b"/>{page}')
+    parts: dict[str, str | bytes] = {"OPS/book.opf": instead, "OPS/b.xhtml": "<p>Said.</p>"}
+    assert read(tmp_path / "said", papers.epub({}, parts=parts))[1] == "Said.\n\n"
+
+
 def test_tables_of_books_have_their_titles(tmp_path: Path) -> None:
     table = "<table><tr><th>Port</th><th>Depth</th></tr><tr><td>Brack</td><td>4 m</td></tr></table>"
     assert body(tmp_path, table) == "Port | Depth\n--- | ---\nBrack | 4 m"

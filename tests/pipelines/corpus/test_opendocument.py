@@ -25,9 +25,9 @@ def read(root: Path, data: bytes, suffix: str = "odt") -> tuple[FileReport, str]
     return corpus.manifest[0], "".join(corpus.texts[:-1])
 
 
-def style(name: str, properties: str) -> str:
+def style(name: str, properties: str, family: str = "text") -> str:
     inside = f"<style:text-properties {properties}/>"
-    return f'<style:style style:name="{name}" style:family="text">{inside}</style:style>'
+    return f'<style:style style:name="{name}" style:family="{family}">{inside}</style:style>'
 
 
 STYLES = (
@@ -35,6 +35,7 @@ STYLES = (
     + style("T2", 'style:text-position="-33% 58%"')
     + style("T3", 'style:text-position="0% 100%"')
     + style("T4", 'text:display="none"')
+    + style("T1", 'text:display="none"', "paragraph")
 )
 ITEM = "<text:list-item>{}</text:list-item>"
 INNER = f"<text:list>{ITEM.format(odf_text('inner'))}</text:list>"
@@ -86,6 +87,7 @@ def frame(inside: str, anchor: str = "paragraph") -> str:
             + f'<text:section text:display="none">{odf_text("secret")}</text:section>'
             + f"<text:table-of-content>{odf_text('1 Top')}</text:table-of-content>"
             + f"<text:section>{odf_text('Kept.')}</text:section>"
+            + '<text:p text:style-name="T1">Hidden</text:p>'
             + odf_text(
                 "<text:ruby><text:ruby-base>漢</text:ruby-base><text:ruby-text>かん</text:ruby-text></text:ruby>"
             ),
@@ -178,12 +180,16 @@ EXTERNAL = '<!DOCTYPE x [<!ENTITY x SYSTEM "file:///etc/passwd">]>'
         (papers.archive({"word/document.xml": "<x/>"}), "not an OpenDocument file: it holds no content.xml"),
         (papers.archive({"content.xml": "\x01", "META-INF/manifest.xml": LOCKED}), "locked with a password"),
         (papers.archive({"encrypted-package": "\x01"}), "locked with a password"),
+        (
+            papers.archive({"content.xml": '<?xml version="1.0" encoding="UT-8"?><a/>'}),
+            "content.xml in it names an encoding that is not known",
+        ),
         (papers.archive({"content.xml": "<a><b></a>"}), "content.xml in it is not XML: mismatched tag"),
         (papers.archive({"content.xml": f"{EXTERNAL}<a>&x;</a>"}), "its XML declares a document type.*"),
         (papers.opendocument(odf_text("a" * 2**26)), r"a zip bomb: [\d,]+ bytes that unpack to [\d,]+"),
         (papers.opendocument(""), "empty"),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_what_is_no_open_document_is_skipped_with_its_reason(
     tmp_path: Path, data: bytes, reason: str
