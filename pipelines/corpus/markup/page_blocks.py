@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import NamedTuple
 
 from pipelines.corpus.as_markdown.parts import fenced
@@ -30,14 +29,6 @@ def fenced_code(blocks: list[Block]) -> list[Block]:
 
 def _in_fences(block: Block) -> Block:
     return block._replace(text=fenced(block.text), tight=False)
-
-
-def joined(blocks: list[Block]) -> str:
-    """Return the text of blocks, those of lists and tables on lines below each other."""
-    parts = [blocks[0].text] if blocks else []
-    for before, block in pairwise(blocks):
-        parts.append(("\n" if before.tight and block.tight else "\n\n") + block.text)
-    return "".join(parts)
 
 
 def without_menus(blocks: list[Block]) -> list[Block]:

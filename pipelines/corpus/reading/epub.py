@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from urllib.parse import unquote
 
-from pipelines.corpus.markup.page_blocks import Block, fenced_code, joined, without_menus
+from pipelines.corpus.markup.page_blocks import Block, without_menus
 from pipelines.corpus.reading.archive import blocks, collected, local, opened, parsed
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.html import NAMES, Page, fed
@@ -175,9 +175,10 @@ class _BookPage(Page):
 
     def read(self) -> tuple[str, str]:
         """Return the page's title where no heading says it, and its text; none of a page of contents."""
-        kept = [] if self._is_contents() else fenced_code(without_menus(self.blocks))
         title = "" if self._headed else " ".join("".join(self.title).split())
-        return title, joined(kept)
+        self.blocks = [] if self._is_contents() else without_menus(self.blocks)
+        self.title = []
+        return title, self.text() if self.blocks else ""
 
     def _is_contents(self) -> bool:
         """Return whether the page is links into the book below a heading, and nothing else."""

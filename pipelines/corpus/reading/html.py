@@ -10,9 +10,10 @@ import codecs
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from pipelines.corpus.markup.front_matter import front_matter
-from pipelines.corpus.markup.page_blocks import Block, fenced_code, joined, without_menus
+from pipelines.corpus.markup.page_blocks import Block, fenced_code, without_menus
 from pipelines.corpus.markup.permalinks import permalink_sign
 from pipelines.corpus.markup.raised import raised
 from pipelines.corpus.reading import encodings
@@ -322,8 +323,11 @@ class Page:
         main = [block for block in self.blocks if block.main]
         enough = sum(len(block.text) for block in main) * 4 >= sum(len(block.text) for block in self.blocks)
         kept = fenced_code(main if main and enough else without_menus(self.blocks))
+        parts = [kept[0].text] if kept else []
+        for before, block in pairwise(kept):
+            parts.append(("\n" if before.tight and block.tight else "\n\n") + block.text)
         title = " ".join("".join(self.title).split())
-        body = joined(kept)
+        body = "".join(parts)
         if not body:
             raise Unreadable("a page without text")
         titled = not title or body.startswith(title) or kept[0].text in title
