@@ -21,6 +21,7 @@ _LAID_OUT = {
 _SHOWN_BY_NO_LINE = ("mroot", "munder", "mover", "munderover", "mmultiscripts", "mtable", "mfenced")
 _HOLDING = frozenset(("math", *_LAID_OUT, *_SHOWN_BY_NO_LINE))
 ELEMENTS = _HOLDING | {"mi", "mn", "mo", "ms", "mtext", "mspace", "mrow", "mstyle", "mpadded", "menclose"}
+DEEPEST = 50  # elements in each other: a formula that is deeper is a part left out
 _OF = re.compile(r"\u2061(?=\w)")  # between a function and what it is of: sin x
 _UNSEEN = re.compile("[\u2061-\u2064]")
 _ONE_TERM = re.compile(r"\d+(?:[.,]\d+)?|\w?")
@@ -46,6 +47,9 @@ class Formulas:
         if tag not in _HOLDING or not self._open:
             return
         _, first, held = self._open.pop()
+        if len(self._open) > DEEPEST:
+            self._is_left_out = True
+            return
         if any(begin > end for begin, end in pairwise([first, *held, len(parts)])):
             return  # a block of the page has begun within it
         if tag == "math":
