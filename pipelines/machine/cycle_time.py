@@ -47,7 +47,16 @@ if TYPE_CHECKING:
 WORTH_SAYING = 600.0  # seconds: a shorter cycle is waited for
 PROMPT_TOKENS = 80
 TYPICAL = 0.7  # of an answer's longest length
-TEXT_SHARES = {"pdf": 0.1, "docx": 0.2, "pptx": 0.05, "html": 0.4, "ipynb": 0.3}  # of a file's bytes, roughly
+# Of a file's bytes, roughly.
+TEXT_SHARES = {
+    "pdf": 0.1,
+    "docx": 0.2,
+    "pptx": 0.05,
+    "odt": 0.2,
+    "epub": 0.4,
+    "html": 0.4,
+    "ipynb": 0.3,
+}
 UNPACKED = 3.0  # times the bytes of a packed text, roughly
 DECODED = 64  # rows at once, at most
 # Shares of a product's speed that whole passes of SmolLM2-135M reach in fp32 on a processor with AVX2.

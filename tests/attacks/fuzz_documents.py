@@ -52,9 +52,11 @@ WHOLE: dict[str, bytes] = {
     "a.pdf": papers.pdf(WORDS, WORDS + "\nsecond line"),
     "a.docx": papers.docx(papers.paragraph(WORDS) * 5, papers.paragraph("note")),
     "a.pptx": papers.pptx({1: WORDS, 2: "two"}, [2, 1], {1: "spoken"}),
+    "a.odt": papers.opendocument(papers.odf_text(WORDS) * 3 + papers.odf_table([WORDS, "b"], ["c", "d"])),
+    "a.epub": papers.epub({"a.xhtml": PAGE, "b.xhtml": papers.book_page(f"<p>{WORDS}</p>")}, "Harps"),
 }
 Reader = tuple[str, Callable[[Random], bytes], Callable[[Path], object]]
-ARCHIVES = (".docx", ".pptx")
+ARCHIVES = (".docx", ".pptx", ".odt", ".epub")
 
 
 def fuzz_documents(size: Size) -> str:

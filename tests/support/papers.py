@@ -6,6 +6,7 @@ import gzip
 import io
 import zipfile
 from pathlib import Path
+from urllib.parse import unquote
 
 WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 DRAW = 'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"'
@@ -122,6 +123,62 @@ def pptx(slides: dict[int, str], order: list[int], notes: dict[int, str] | None 
 def _drawn(text: str) -> str:
     lines = "".join(f"<a:p><a:r><a:t>{line}</a:t></a:r></a:p>" for line in text.split("\n"))
     return f"<p:sld {SLIDE} {DRAW}>{lines}</p:sld>"
+
+
+ODF = "urn:oasis:names:tc:opendocument:xmlns"
+SPACES_OF_ODF = {name: name for name in ("office", "text", "table", "style", "presentation")}
+SPACES_OF_ODF |= {"draw": "drawing", "svg": "svg-compatible"}
+OPENDOCUMENT = " ".join(f'xmlns:{prefix}="{ODF}:{name}:1.0"' for prefix, name in SPACES_OF_ODF.items())
+
+
+def opendocument(body: str, styles: str = "", kind: str = "text") -> bytes:
+    """An OpenDocument file with this XML as its body, and these automatic styles."""
+    automatic = f"<office:automatic-styles>{styles}</office:automatic-styles>"
+    inside = f"<office:body><office:{kind}>{body}</office:{kind}></office:body>"
+    content = f"<office:document-content {OPENDOCUMENT}>{automatic}{inside}</office:document-content>"
+    return archive({"mimetype": f"application/vnd.oasis.opendocument.{kind}", "content.xml": content})
+
+
+def odf_text(text: str) -> str:
+    return f"<text:p>{text}</text:p>"
+
+
+def odf_table(*rows: list[str], titles: int = 1) -> str:
+    """A table of texts, the first rows of which are titles."""
+    drawn = [
+        "<table:table-row>"
+        + "".join(f"<table:table-cell>{odf_text(cell)}</table:table-cell>" for cell in row)
+        + "</table:table-row>"
+        for row in rows
+    ]
+    head = f"<table:table-header-rows>{''.join(drawn[:titles])}</table:table-header-rows>" if titles else ""
+    return f"<table:table>{head}{''.join(drawn[titles:])}</table:table>"
+
+
+def epub(
+    pages: dict[str, str], title: str = "", parts: dict[str, str | bytes] | None = None, guide: str = ""
+) -> bytes:
+    """A book whose spine is these pages, by their addresses; one behind a + is the page of contents."""
+    items, spine, files = "", "", {}
+    for number, (name, page) in enumerate(pages.items()):
+        address, shown = name.lstrip("+"), ' properties="nav"' if name.startswith("+") else ""
+        items += f'<item id="p{number}" href="{address}" media-type="application/xhtml+xml"{shown}/>'
+        spine += f'<itemref idref="p{number}"/>'
+        files[f"OPS/{unquote(address)}"] = page
+    package = (
+        '<package xmlns="http://www.idpf.org/2007/opf" xmlns:dc="http://purl.org/dc/elements/1.1/">'
+        f"<metadata><dc:title>{title}</dc:title></metadata><manifest>{items}</manifest>"
+        f"<spine>{spine}</spine><guide>{guide}</guide></package>"
+    )
+    container = '<container><rootfiles><rootfile full-path="OPS/book.opf"/></rootfiles></container>'
+    return archive({"META-INF/container.xml": container, "OPS/book.opf": package, **files, **(parts or {})})
+
+
+def book_page(body: str, title: str = "") -> str:
+    """A page of a book, as XHTML."""
+    spaces = 'xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.org/2007/ops"'
+    head = f'<?xml version="1.0" encoding="utf-8"?>\n<!DOCTYPE html>\n<html {spaces}>'
+    return f"{head}<head><title>{title}</title></head><body>{body}</body></html>"
 
 
 def zip_bomb(megabytes: int = 48) -> bytes:

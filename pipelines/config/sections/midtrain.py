@@ -73,7 +73,7 @@ class ReadingConfig(Section):
     largest_file_mib: int = Field(
         default=Limits.largest_file_mib,
         ge=1,
-        description="largest html, man, latex, ipynb, pdf, docx or pptx file, and the most text it may give",
+        description="largest html, man, latex, ipynb, pdf, office, epub file, and the most text it may give",
     )
     seconds_per_file: int = Field(
         default=Limits.seconds_per_file,

@@ -1,4 +1,5 @@
-"""Tell the links by which a page names a place of its own, as Sphinx's ¶, from those that say something."""
+"""Tell the links by which a page names a place of its own, as Sphinx's ¶, and the marks of notes, from those
+that say something."""
 
 from __future__ import annotations
 
@@ -11,6 +12,10 @@ _NAMES = re.compile(  # of their classes and titles
 )
 _SIGNS = r"[\s¶🔗⚓\u200b\u2060\ufe0e\ufe0f\ufeff\ue000-\uf8ff]"  # the last of fonts of pictures
 _SIGN = re.compile(f"{_SIGNS}+")
+_RAISED = re.compile(r"\s*[⁰¹²³⁴⁵⁶⁷⁸⁹]{1,4}\s*")  # a link that shows no more than this leads to a note
+_SIGN_OR_RAISED = re.compile(f"{_SIGN.pattern}|{_RAISED.pattern}")
+# Of books: the mark of a note, and what leads back from it.
+_NOTES = {"noteref": re.compile(r"\s*\S{1,8}\s*"), "backlink": re.compile(r".*", re.S)}
 _NAMED_SIGN = re.compile(
     rf"{_SIGNS}*(?:[#§∞]|perma(?:nent )?link(?: to .*)?|anchor|link(?: to th(?:is|ese) .*)?"
     rf"|direct link(?: to .*)?)?{_SIGNS}*",
@@ -19,10 +24,15 @@ _NAMED_SIGN = re.compile(
 
 
 def permalink_sign(attributes: dict[str, str], *, in_heading: bool) -> re.Pattern[str] | None:
-    """Return how a link looks if it leads to the place where it stands; None where it leads elsewhere."""
+    """Return how a link looks if it leads to the place where it stands, or to or from a note; None where it
+    leads elsewhere."""
     names = (attributes.get(name) or "" for name in ("class", "title", "aria-label", "rel"))
     if _NAMES.search(" ".join(names)):
         return _NAMED_SIGN
-    if not (attributes.get("href") or "").startswith("#"):
-        return None
-    return _NAMED_SIGN if in_heading else _SIGN
+    for kind in f"{attributes.get('epub:type')} {attributes.get('role')}".split():
+        if found := _NOTES.get(kind.removeprefix("doc-")):
+            return found
+    address = attributes.get("href") or ""
+    if not address.startswith("#"):
+        return _RAISED if "#" in address else None
+    return _NAMED_SIGN if in_heading else _SIGN_OR_RAISED

@@ -38,6 +38,8 @@ FORMATS = (
     Format("pdf", (".pdf",)),
     Format("docx", (".docx",)),
     Format("pptx", (".pptx",)),
+    Format("odt", (".odt", ".odp")),
+    Format("epub", (".epub",)),
 )
 BY_SUFFIX = {suffix: format for format in FORMATS for suffix in format.suffixes}
 # Behind the suffix of what a template gives, as in page.html.md.erb.
@@ -48,9 +50,10 @@ TEMPLATED = ("text", "html", "man")
 # What files of other kinds may be saved as, to be read; .key and .dot also name private keys and graphs.
 OTHERWISE = {
     "xlsx xlsm xlsb xls ods numbers": "csv",
-    "doc docm dotx odt rtf pages": "docx",
-    "ppt pptm pps ppsx odp": "pptx",
-    "epub mobi azw3 fb2 chm mht mhtml docbook dbk dita texi texinfo textile pod": "html",
+    "doc docm dotx rtf pages": "docx",
+    "ppt pptm pps ppsx": "pptx",
+    "mobi azw3 fb2": "epub",
+    "chm mht mhtml docbook dbk dita texi texinfo textile pod": "html",
     "xml": "html or txt",
     "eml msg mbox yaml yml": "txt",
     "mdown mkd mkdn": "md",
@@ -60,7 +63,7 @@ OTHERWISE = {
     "ps djvu xps": "pdf",
 }
 SAVED_AS = {suffix: kind for suffixes, kind in OTHERWISE.items() for suffix in suffixes.split()}
-KINDS = "txt, md, tex, html, ipynb, pdf, docx, pptx, jsonl or csv"
+KINDS = "txt, md, tex, html, ipynb, pdf, docx, pptx, odt, epub, jsonl or csv"
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Limits:
     """Limits on one file, and what of a folder is left out; both are reasons for skipping a file."""
 
     largest_text_mib: int = 4096  # of text, jsonl and csv, unpacked: they are streamed
-    largest_file_mib: int = 256  # of html, latex, pdf, docx and pptx, on the disk, and of the text they give
+    largest_file_mib: int = 256  # of formats that are not streamed, on the disk, and of the text they give
     seconds_per_file: int = 60  # of processor time in a parsing process, for every 64 MiB of text
     memory_mib: int = 1024  # of such a process
     workers: int = 0  # number of such processes; 0: one a core, at most 4

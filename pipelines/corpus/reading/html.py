@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from pipelines.corpus.markup.front_matter import front_matter
+from pipelines.corpus.markup.mathml import ELEMENTS, Formulas
 from pipelines.corpus.markup.page_blocks import Block, fenced_code, without_menus
 from pipelines.corpus.markup.permalinks import permalink_sign
 from pipelines.corpus.markup.raised import raised
@@ -28,7 +29,7 @@ def _words(text: str) -> frozenset[str]:
 
 NEVER = _words(
     "script style noscript template nav footer button select textarea iframe object svg canvas audio video "
-    "dialog menu datalist del s strike"
+    "dialog menu datalist del s strike annotation annotation-xml"
 )
 BESIDE_MAIN = _words("header aside")  # within the main text they are its title, notes and footnotes
 BLOCKS = _words(
@@ -39,7 +40,8 @@ BLOCKS = _words(
 TIGHT = _words("li tr dt dd")  # blocks without an empty line between them
 MAIN = _words("main article")
 APART = _words("sub sup")  # from their line
-SPECIAL = NEVER | BLOCKS | MAIN | APART | _words("title a br td th pre")  # other tags only style their text
+# Other tags only style their text.
+SPECIAL = NEVER | BLOCKS | MAIN | APART | ELEMENTS | _words("title a br td th pre")
 HINTS = _words("hidden aria-hidden role style class id")  # attributes that may exclude an element
 WHOLE = MAIN | _words("html body")  # never excluded by their class
 ROLES = _words("navigation banner contentinfo complementary search menu menubar toolbar dialog alertdialog")
@@ -63,20 +65,26 @@ LONGEST_ROW = 2000  # characters of a row that is joined: a page laid out as a t
 
 def read_html(source: Source, facts: FileFacts) -> Iterator[str]:
     """Yield the main text of a page."""
+    page = Page()
+    if fed(page, source, facts):
+        yield page.text()
+
+
+def fed(page: Page, source: Source, facts: FileFacts) -> bool:
+    """Feed a file to a page; return whether it holds anything."""
     from lxml import etree
 
-    page = _Page()
     parser = etree.HTMLParser(target=page, huge_tree=True, no_network=True)
-    fed = False
+    found = False
     for number, text in enumerate(_decoded(source, facts)):
         if number == 0 and (data := front_matter(text)):
             page.title += [data.title] if data.title else []
             text = text[data.end :]
         parser.feed(TEMPLATE_TAG.sub("", text.replace("\0", "")))
-        fed = fed or bool(text.strip())
-    if fed:
+        found = found or bool(text.strip())
+    if found:
         parser.close()
-        yield page.text()
+    return found
 
 
 def _decoded(source: Source, facts: FileFacts) -> Iterator[str]:
@@ -139,11 +147,13 @@ class _Row:
         return [Block(text, links, blocks[0].main, tight=True, pre=pre)]
 
 
-class _Page:
+class Page:
     """The parser's target: collects blocks of text.
 
     It is called for each tag and text, so the most frequent cases come first.
     """
+
+    NAMES = NAMES
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []
@@ -154,6 +164,7 @@ class _Page:
         # Of each open link the sign it may show, the number of its first block and part, characters of links
         self._signs: list[tuple[re.Pattern[str] | None, int, int, int, bool]] = []
         self._parts: list[str] = []
+        self._formulas = Formulas()
         self._skipped_at = 0  # depth of the excluded element, 0: none
         self._main = self._pre = self._links = self._link_characters = 0
         self._tight = self._in_title = self._has_title = False
@@ -187,6 +198,8 @@ class _Page:
             self._begin_cell(attributes.get("colspan", "1"))
         elif tag in APART:
             self._apart.append((len(self._parts), self._links > 0, self._link_characters))
+        elif tag in ELEMENTS:
+            self._formulas.begin(tag, len(self._open), len(self._parts))
 
     def _begin_link(self, attributes: dict[str, str]) -> None:
         sign = permalink_sign(attributes, in_heading=not HEADINGS.isdisjoint(self._open[-4:]))
@@ -230,7 +243,7 @@ class _Page:
             return True
         if tag == "aside":  # a td-sidebar or book-menu is a side column within the main text too
             names += [word for name in names for word in JOINT.split(name)]
-        return tag not in WHOLE and not NAMES.isdisjoint(names)
+        return tag not in WHOLE and not self.NAMES.isdisjoint(names)
 
     def end(self, tag: str) -> None:
         while self._open:
@@ -257,6 +270,8 @@ class _Page:
                 self._end_link(*self._signs.pop())
         elif tag in APART and self._apart:
             self._set_apart(tag, *self._apart.pop())
+        elif tag in ELEMENTS:
+            self._formulas.end(tag, self._parts)
         elif tag == "title":
             self._in_title = False
 

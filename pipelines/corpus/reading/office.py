@@ -1,36 +1,27 @@
-"""Read Word and PowerPoint files: XML in a zip archive, parsed as a stream and never held as a tree.
-
-A document type declaration is refused, and with it every entity; so is an archive that unpacks to too much.
-"""
+"""Read Word and PowerPoint files: XML in a zip archive, parsed as a stream and never held as a tree."""
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from operator import itemgetter
-from xml.parsers import expat
 
 from pipelines.corpus.markup.raised import raised
-from pipelines.corpus.reading.formats import MIB, Unreadable
+from pipelines.corpus.reading.archive import BLOCK, collected, opened, parsed
+from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source
 
-LARGEST_PART = 512 * MIB  # of XML, unpacked
-LARGEST_ARCHIVE = 4096 * MIB
-BOMB_RATIO = 200  # XML shrinks 10 to 50 times
-BOMB_FROM = 32 * MIB
-BLOCK = 2**16
+OFFICE = "Office file"
 SLIDE = re.compile(r"ppt/slides/slide(\d+)\.xml")
 RAISED, LOWERED = "raised", "lowered"  # text that does not stand on its line
 
 
 def read_docx(source: Source, facts: FileFacts) -> Iterator[str]:
     """Yield paragraphs, lists, tables and notes; leave out deleted text, comments and page headers."""
-    with _archive(source) as archive:
+    with opened(source, OFFICE) as archive:
         names = archive.NameToInfo
         main = next((name for name in names if re.fullmatch(r"word/document\d*\.xml", name)), None)
         if main is None:
@@ -42,7 +33,7 @@ def read_docx(source: Source, facts: FileFacts) -> Iterator[str]:
 
 def read_pptx(source: Source, facts: FileFacts) -> Iterator[str]:
     """Yield slides in their order, each with its notes."""
-    with _archive(source) as archive:
+    with opened(source, OFFICE) as archive:
         slides = _slides(archive)
         if not slides:
             raise Unreadable("not a presentation: it holds no slides")
@@ -56,58 +47,9 @@ def read_pptx(source: Source, facts: FileFacts) -> Iterator[str]:
             yield "\n"
 
 
-def _archive(source: Source) -> zipfile.ZipFile:
-    """Open the archive; Unreadable if it is none or unpacks to more than a document would."""
-    try:
-        archive = zipfile.ZipFile(os.fdopen(os.dup(source.handle), "rb"))
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise Unreadable("not a whole Office file: its zip archive is damaged or locked") from error
-    total = sum(info.file_size for info in archive.infolist())
-    packed = sum(info.compress_size for info in archive.infolist())
-    if total > LARGEST_ARCHIVE or (total > BOMB_FROM and total > BOMB_RATIO * max(packed, 1)):
-        raise Unreadable(f"a zip bomb: {packed:,} bytes that unpack to {total:,}")
-    return archive
-
-
-def _blocks(archive: zipfile.ZipFile, name: str) -> Iterator[bytes]:
-    info = archive.getinfo(name)
-    size = 0
-    try:
-        with archive.open(info) as part:
-            while block := part.read(BLOCK):
-                size += len(block)
-                if size > LARGEST_PART or (size > BOMB_FROM and size > BOMB_RATIO * info.compress_size):
-                    raise Unreadable(f"a zip bomb: {name} unpacks to more than {size // MIB} MiB")
-                yield block
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError) as error:
-        raise Unreadable(f"{name} in it is damaged or locked") from error
-
-
-def _parse(archive: zipfile.ZipFile, name: str, handlers: object) -> Iterator[None]:
-    """Feed a part to the handlers; yield after each block, so that its text can be taken."""
-    parser = expat.ParserCreate(namespace_separator=" ")
-    parser.buffer_text = True
-    parser.StartDoctypeDeclHandler = _refuse
-    for event in ("StartElementHandler", "EndElementHandler", "CharacterDataHandler"):
-        if hasattr(handlers, event):
-            setattr(parser, event, getattr(handlers, event))
-    try:
-        for block in _blocks(archive, name):
-            parser.Parse(block, False)
-            yield
-        parser.Parse(b"", True)
-    except expat.ExpatError as error:
-        raise Unreadable(f"{name} in it is not XML: {expat.ErrorString(error.code)}") from error
-    yield
-
-
-def _refuse(*_: object) -> None:
-    raise Unreadable("its XML declares a document type, which Office never does")
-
-
 def _texts(archive: zipfile.ZipFile, name: str) -> Iterator[str]:
     writer = _Writer()
-    for _ in _parse(archive, name, writer):
+    for _ in parsed(archive, name, writer):
         if writer.size > BLOCK:
             yield writer.take()
     yield writer.take()
@@ -263,40 +205,16 @@ def _slides(archive: zipfile.ZipFile) -> list[str]:
     return [*dict.fromkeys(ordered), *rest]
 
 
-class _Attributes:
-    """Collects the attributes of one kind of element."""
-
-    def __init__(self, tag: str) -> None:
-        self.tag = tag
-        self.found: list[dict[str, str]] = []
-
-    def StartElementHandler(self, name: str, attributes: dict[str, str]) -> None:
-        if name.rpartition(" ")[2] == self.tag:
-            self.found.append(
-                {key.rpartition(" ")[2]: value for key, value in attributes.items()}
-                | {key: value for key, value in attributes.items() if " " in key}
-            )
-
-
-def _collected(archive: zipfile.ZipFile, name: str, tag: str) -> list[dict[str, str]]:
-    if name not in archive.NameToInfo:
-        return []
-    collector = _Attributes(tag)
-    for _ in _parse(archive, name, collector):
-        pass
-    return collector.found
-
-
 def _slide_keys(archive: zipfile.ZipFile) -> list[str]:
     """Return the relationship of each slide: `r:id`, not to be confused with the slide's `id`."""
-    rows = _collected(archive, "ppt/presentation.xml", "sldId")
+    rows = collected(archive, "ppt/presentation.xml", "sldId")
     return [value for row in rows for key, value in row.items() if key.endswith("relationships id")]
 
 
 def _related(archive: zipfile.ZipFile, part: str) -> dict[str, str]:
     """Return the parts that a part refers to, by relationship."""
     folder, name = posixpath.split(part)
-    rows = _collected(archive, f"{folder}/_rels/{name}.rels", "Relationship")
+    rows = collected(archive, f"{folder}/_rels/{name}.rels", "Relationship")
     places = {row.get("Id", ""): row.get("Target", "") for row in rows if row.get("TargetMode") != "External"}
     return {
         key: posixpath.normpath(posixpath.join(folder, target)).lstrip("/") for key, target in places.items()

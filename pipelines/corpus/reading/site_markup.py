@@ -14,8 +14,8 @@ from pipelines.corpus.as_markdown.asciidoc import page as asciidoc
 from pipelines.corpus.as_markdown.org import page as org
 from pipelines.corpus.markup import fences
 from pipelines.corpus.markup.front_matter import FrontMatter, front_matter
-from pipelines.corpus.reading.markdown import read_markdown, without_data
-from pipelines.corpus.reading.restructured import read_restructured
+from pipelines.corpus.reading.site_sources.markdown import read_markdown, without_data
+from pipelines.corpus.reading.site_sources.restructured import read_restructured
 
 LONGEST = 4 * 2**20  # characters: a longer text is no page, and stays as it stands
 ROUNDS = 4  # what is left out may join what stood around it to something that is left out too

@@ -16,12 +16,14 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pipelines.corpus.reading.epub import read_epub
 from pipelines.corpus.reading.formats import MIB, Limits, Unreadable
 from pipelines.corpus.reading.html import read_html
 from pipelines.corpus.reading.latex import read_latex
 from pipelines.corpus.reading.manual import read_manual
 from pipelines.corpus.reading.notebook import read_notebook
 from pipelines.corpus.reading.office import read_docx, read_pptx
+from pipelines.corpus.reading.opendocument import read_opendocument
 from pipelines.corpus.reading.pdf import read_pdf
 from pipelines.corpus.reading.plain import FileFacts, Source, TextPiece, pieces
 from pipelines.corpus.reading.tables import read_csv, read_jsonl
@@ -35,6 +37,8 @@ ONE_DOCUMENT: dict[str, Callable[[Source, FileFacts], Iterator[str]]] = {
     "pdf": read_pdf,
     "docx": read_docx,
     "pptx": read_pptx,
+    "odt": read_opendocument,
+    "epub": read_epub,
 }
 TABLES: dict[str, Callable[[Source, FileFacts], Iterator[TextPiece]]] = {"jsonl": read_jsonl, "csv": read_csv}
 HEADER = struct.Struct("!cI")  # kind of the frame and its length in bytes

@@ -132,3 +132,33 @@ def test_questions_show_exponents_and_no_deleted_text(text: str, said: list[str]
 
 def test_an_exponent_of_asciidoc_is_asked_as_one() -> None:
     assert prose_sentences(cleaned("It has 2^10^ parts.", "adoc")) == ["It has 2¹⁰ parts."]
+
+
+@pytest.mark.parametrize(
+    ("formula", "text"),
+    [
+        ("<msup><mn>10</mn><mn>6</mn></msup>", "10⁶"),
+        ("<mrow>\n<msub>\n<mi>x</mi>\n<mi>i</mi>\n</msub> <mo>=</mo> <mn>2</mn></mrow>", "x_i = 2"),
+        ("<msubsup><mi>a</mi><mn>1</mn><mrow><mi>n</mi><mo>+</mo><mn>1</mn></mrow></msubsup>", "a₁^(n+1)"),
+        ("<msup><mi>f</mi><mo>′</mo></msup><mo>(</mo><mi>x</mi><mo>)</mo>", "f′(x)"),
+        ("<mfrac><mn>1</mn><mrow><mn>2</mn><mi>n</mi></mrow></mfrac>", "1/(2n)"),
+        ("<msqrt><msup><mi>x</mi><mn>2</mn></msup><mo>+</mo><mn>1</mn></msqrt>", "√(x²+1)"),
+        (
+            "<mi>sin</mi><mo>&#x2061;</mo><mi>x</mi><mo>=</mo><mn>2</mn><mo>&#x2062;</mo><mi>k</mi>",
+            "sin x=2k",
+        ),
+        ("<semantics><mi>x</mi><annotation>\\mathbf{x}</annotation></semantics>", "x"),
+        ("<munderover><mo>∑</mo><mn>1</mn><mi>n</mi></munderover><mi>k</mi>", "[…]"),
+        ("<mtable><mtr><mtd><mn>1</mn></mtd><mtd><mn>0</mn></mtd></mtr></mtable>", "[…]"),
+        ("<msup><mn>10</mn></msup>", "[…]"),
+    ],
+)
+def test_a_formula_of_a_page_is_written_on_its_line(tmp_path: Path, formula: str, text: str) -> None:
+    page = f"<p>It is <math>{formula}</math> <math><mi>m</mi></math>, by 10<sup>6</sup>.</p>"
+    assert read_corpus(papers.write(tmp_path, {"a.html": page})).texts == (f"It is {text} m, by 10⁶.",)
+
+
+def test_a_block_within_a_formula_moves_no_exponent(tmp_path: Path) -> None:
+    page = "<p>It is <math><msup><mn>10</mn><mtext><p>block</p></mtext><mn>6</mn></msup></math> tons.</p>"
+    (text,) = read_corpus(papers.write(tmp_path, {"a.html": page})).texts
+    assert text.split() == ["It", "is", "10", "block", "6", "tons."]

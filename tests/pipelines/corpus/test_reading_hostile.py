@@ -301,7 +301,8 @@ def test_a_table_takes_bounded_memory(tmp_path: Path, name: str, data: bytes, re
 
 
 @pytest.mark.parametrize(
-    "row", ["<td>cell", "<li>", "<a>x</a>", "<br>", "<b>", "&nbsp;", "* ", "<p hidden>", "|\n"]
+    "row",
+    ["<td>cell", "<li>", "<a>x</a>", "<br>", "<b>", "&nbsp;", "* ", "<p hidden>", "|\n", "<msup><mn>1</mn>"],
 )
 def test_time_grows_with_a_page_and_not_with_its_square(tmp_path: Path, row: str) -> None:
     root = papers.write(tmp_path, {"a.html": f"<table><tr><td>words {row * 60_000}"})

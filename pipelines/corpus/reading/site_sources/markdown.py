@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pipelines.corpus.markup import fences
 from pipelines.corpus.markup.extensions import without_extensions
 from pipelines.corpus.markup.mdx import without_expressions
-from pipelines.corpus.reading.markdown_parts import Kind, Part, Scanner
+from pipelines.corpus.reading.site_sources.markdown_parts import Kind, Part, Scanner
 
 # A shorter one, as in code, may be what a text is about.
 _DATA = re.compile(

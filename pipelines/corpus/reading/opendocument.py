@@ -1,0 +1,337 @@
+"""Read OpenDocument texts and presentations as Markdown: XML in a zip archive, parsed as a stream."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby, islice
+from operator import itemgetter
+
+from pipelines.corpus.markup.parts import LEFT_OUT
+from pipelines.corpus.markup.raised import raised
+from pipelines.corpus.reading.archive import BLOCK, blocks, local, opened, parsed
+from pipelines.corpus.reading.formats import Unreadable
+from pipelines.corpus.reading.plain import FileFacts, Source
+
+CONTENT, MANIFEST, LOCKED = "content.xml", "META-INF/manifest.xml", "encrypted-package"
+RAISED, LOWERED = "raised", "lowered"  # text that does not stand on its line
+HIDDEN = "hidden"
+HEADS = 16  # blocks of the manifest that are looked through
+DEEPEST = 6  # level of headings, and of lists that are indented
+MOST_SPACES, MOST_CELLS = 80, 1000
+LONGEST_REPEATED = 80  # characters of a cell that is repeated where it goes on
+SPACES = re.compile(r"[ \t\r\n]+")
+Attributes = Mapping[str, str]
+
+
+def read_opendocument(source: Source, facts: FileFacts) -> Iterator[str]:
+    """Yield headings, paragraphs, lists, tables and frames, then notes; leave out deleted and hidden text,
+    comments, page headers, and what is made of the headings."""
+    with opened(source, "OpenDocument file") as archive:
+        _refuse_locked(archive)
+        if CONTENT not in archive.NameToInfo:
+            raise Unreadable(f"not an OpenDocument file: it holds no {CONTENT}")
+        writer = _Writer()
+        for _ in parsed(archive, CONTENT, writer):
+            if writer.size > BLOCK:
+                yield writer.take()
+        yield writer.take()
+        yield from writer.notes
+
+
+def _refuse_locked(archive: zipfile.ZipFile) -> None:
+    names = archive.NameToInfo
+    said = b"".join(islice(blocks(archive, MANIFEST), HEADS)) if MANIFEST in names else b""
+    if LOCKED in names or b"encryption-data" in said:
+        raise Unreadable("locked with a password")
+
+
+@dataclass
+class _Table:
+    """A table that is open."""
+
+    cells: list[str] = field(default_factory=list)  # of the open row
+    above: dict[int, tuple[str, int]] = field(default_factory=dict)  # cells that go on below, up to which row
+    row: int = 0
+    column: int = 0
+    written: int = 0  # rows
+    width: int = 0  # of the last of these
+    shape: tuple[int, int, int] = (1, 1, 1)  # of the open cell: columns, rows, times that it is there
+    titled: bool = False  # its first rows are titles
+    spans: bool = False  # a cell takes several columns
+
+    def add(self, text: str) -> None:
+        """Add the open cell, several times if it is short."""
+        wide, down, times = self.shape
+        short = len(text) <= LONGEST_REPEATED
+        self.spans = self.spans or wide > 1
+        for _ in range(min(times if short else 1, MOST_CELLS - len(self.cells))):
+            if down > 1 and wide == 1:
+                self.above[self.column] = (text if short else "", self.row + down - 1)
+            self.cells.append(text)
+            self.column += 1
+
+    def cover(self, times: int) -> None:
+        """Repeat the cell above where it goes on; leave out what the cell before takes, so that such a row is
+        narrower than its titles."""
+        for _ in range(min(times, MOST_CELLS - len(self.cells))):
+            text, last = self.above.get(self.column, ("", -1))
+            self.cells += [text] if last >= self.row else []
+            self.column += 1
+
+    def end_row(self) -> list[str]:
+        """Return the cells of the row that ends here."""
+        cells, self.cells = self.cells, []
+        self.row, self.column = self.row + 1, 0
+        return cells
+
+
+class _Writer:
+    """Collects text by elements, as the parser's target."""
+
+    SKIPPED = frozenset(("annotation", "binary-data", "forms", "note-citation", "note-ref", "number"))
+    SKIPPED |= {
+        "object",
+        "page-number",
+        "ruby-text",
+        "script",
+        "scripts",
+        "tracked-changes",
+        "table-of-content",
+    }
+    SKIPPED |= {"alphabetical-index", "illustration-index", "object-index", "table-index", "user-index"}
+    PICTURED = "svg-compatible"  # the namespace of what a picture is called
+    UNSEEN = frozenset(("header", "footer", "date-time", "page-number"))  # frames of a presentation's pages
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.notes: list[str] = []
+        self._outs: list[list[str]] = [[]]  # of the text, and of what is open in it: notes, cells, paragraphs
+        self._lines: list[list[tuple[str, str]]] = []  # parts of open paragraphs, each behind its place
+        self._marks: list[str] = []  # that these begin with
+        self._places = [""]  # where the text of open spans stands
+        self._styles: dict[str, str] = {}
+        self._style = ""
+        self._bullets: list[bool] = []  # of open items: the first paragraph is still to come
+        self._tables: list[_Table] = []
+        self._skipping = self._lists = self._within = 0
+        self._in_line = False  # the open frame stands for a word
+        self._kind = ""  # of the block before: an empty line stands between different ones
+        self._starts: dict[str, Callable[[Attributes], None]] = {
+            "style": self._begin_style,
+            "text-properties": self._style_text,
+            "p": lambda given: self._begin_paragraph(given, self._item_mark()),
+            "h": self._begin_heading,
+            "span": self._begin_span,
+            "s": lambda given: self._add(" " * min(_number(given, "c"), MOST_SPACES)),
+            "tab": lambda _: self._add("\t"),
+            "line-break": lambda _: self._add("\n"),
+            "list": lambda _: self._begin_list(),
+            "list-item": lambda _: self._bullets.append(True),
+            "list-header": lambda _: self._bullets.append(False),
+            "note": lambda _: self._begin_within(),
+            "frame": self._begin_frame,
+            "table": lambda _: self._tables.append(_Table()),
+            "table-header-rows": lambda _: self._begin_titles(),
+            "table-cell": self._begin_cell,
+            "covered-table-cell": self._cover,
+        }
+        self._ends: dict[str, Callable[[], object]] = {
+            "p": self._end_paragraph,
+            "h": self._end_paragraph,
+            "span": self._places.pop,
+            "list": self._end_list,
+            "list-item": self._bullets.pop,
+            "list-header": self._bullets.pop,
+            "note": self._end_note,
+            "table-header-rows": self._end_titles,
+            "table-cell": self._end_cell,
+            "table-row": self._end_row,
+            "table": self._end_table,
+            "page": lambda: self._write("\n", ""),
+        }
+
+    def StartElementHandler(self, name: str, attributes: dict[str, str]) -> None:
+        tag = local(name)
+        if self._skipping or tag in self.SKIPPED or self.PICTURED in name or self._is_unseen(tag, attributes):
+            if tag == "object" and not self._skipping and self._in_line:
+                self._add(LEFT_OUT)
+            self._skipping += 1
+        elif start := self._starts.get(tag):
+            start(attributes)
+
+    def EndElementHandler(self, name: str) -> None:
+        if self._skipping:
+            self._skipping -= 1
+        elif end := self._ends.get(local(name)):
+            end()
+
+    def CharacterDataHandler(self, text: str) -> None:
+        if self._skipping or not self._lines:
+            return
+        text = SPACES.sub(" ", text)
+        line = self._lines[-1]
+        if text.startswith(" ") and (not line or line[-1][1].endswith((" ", "\t", "\n"))):
+            text = text[1:]
+        self._add(text)
+
+    def _is_unseen(self, tag: str, attributes: Attributes) -> bool:
+        if tag == "section":
+            return _value(attributes, "display") == "none"
+        return tag == "frame" and _value(attributes, "class") in self.UNSEEN
+
+    def _begin_style(self, attributes: Attributes) -> None:
+        self._style = f"{_value(attributes, 'family')} {_value(attributes, 'name')}"
+
+    def _style_text(self, attributes: Attributes) -> None:
+        """Note where text of a style stands: raised, lowered or nowhere."""
+        place = _value(attributes, "text-position").partition(" ")[0]
+        if _value(attributes, "display") == "none":
+            self._styles[self._style] = HIDDEN
+        elif place == "sub" or place.startswith("-"):
+            self._styles[self._style] = LOWERED
+        elif place == "super" or place.strip("0%"):
+            self._styles[self._style] = RAISED
+
+    def _item_mark(self) -> str:
+        """Return what the paragraph that begins has before it in a list."""
+        if self._within or not self._bullets:
+            return ""
+        first, self._bullets[-1] = self._bullets[-1], False
+        return "  " * (min(self._lists, DEEPEST) - 1) + ("- " if first else "  ")
+
+    def _begin_heading(self, attributes: Attributes) -> None:
+        level = min(_number(attributes, "outline-level"), DEEPEST)
+        self._begin_paragraph(attributes, "" if self._within else "#" * level + " ")
+
+    def _begin_paragraph(self, attributes: Attributes, mark: str) -> None:
+        self._marks.append(mark)
+        self._lines.append([])
+        self._places.append(self._styles.get(f"paragraph {_value(attributes, 'style-name')}", ""))
+        self._outs.append([])
+
+    def _end_paragraph(self) -> None:
+        """Write the paragraph, and behind it what frames in it say."""
+        mark, behind = self._marks.pop(), self._outs.pop()
+        self._places.pop()
+        text = _text(self._lines.pop())
+        if text and text != LEFT_OUT:
+            in_list = bool(mark) and not mark.startswith("#")
+            said = mark + text.replace("\n", " ") if mark else text
+            self._write(f"{said}\n" if in_list else f"{said}\n\n", "list" if in_list else "")
+        self._put("".join(behind))
+
+    def _begin_span(self, attributes: Attributes) -> None:
+        self._places.append(self._styles.get(f"text {_value(attributes, 'style-name')}", self._places[-1]))
+
+    def _begin_frame(self, attributes: Attributes) -> None:
+        self._in_line = _value(attributes, "anchor-type") == "as-char"
+
+    def _begin_list(self) -> None:
+        self._lists += 1
+
+    def _end_list(self) -> None:
+        self._lists -= 1
+        if not self._lists:
+            self._end_block("list")
+
+    def _begin_within(self) -> None:
+        self._outs.append([])
+        self._within += 1
+
+    def _end_within(self) -> list[str]:
+        self._within -= 1
+        return self._outs.pop()
+
+    def _end_note(self) -> None:
+        self.notes += self._end_within()
+
+    def _begin_titles(self) -> None:
+        if self._tables:
+            self._tables[-1].titled = not self._tables[-1].row
+
+    def _end_titles(self) -> None:
+        """Write Markdown's rule below titles, unless one stands above several columns."""
+        table = self._tables[-1] if self._tables else _Table()
+        if table.titled and table.written and not table.spans:
+            self._write("|" + "---|" * table.width + "\n", "table")
+
+    def _begin_cell(self, attributes: Attributes) -> None:
+        if self._tables:
+            names = ("number-columns-spanned", "number-rows-spanned", "number-columns-repeated")
+            wide, down, times = (_number(attributes, name) for name in names)
+            self._tables[-1].shape = (wide, down, times)
+        self._begin_within()
+
+    def _end_cell(self) -> None:
+        text = " ".join("".join(self._end_within()).split())
+        if self._tables:
+            self._tables[-1].add(text.replace("|", "\\|"))
+
+    def _cover(self, attributes: Attributes) -> None:
+        if self._tables:
+            self._tables[-1].cover(_number(attributes, "number-columns-repeated"))
+
+    def _end_row(self) -> None:
+        """Write a row; a box, of one cell, is a paragraph, and a table in a cell a part of its line."""
+        cells = self._tables[-1].end_row() if self._tables else []
+        if not any(cells):
+            return
+        if len(self._tables) > 1:
+            self._put(" ".join(cells) + " ")
+        elif len(cells) == 1 and not self._tables[-1].written:
+            self._write(cells[0].replace("\\|", "|") + "\n\n", "")
+        else:
+            self._write(f"| {' | '.join(cells)} |\n", "table")
+            self._tables[-1].written += 1
+            self._tables[-1].width = len(cells)
+
+    def _end_table(self) -> None:
+        self._tables.pop()
+        self._end_block("table")
+
+    def _end_block(self, kind: str) -> None:
+        if self._kind == kind:
+            self._write("\n", "")
+
+    def _add(self, text: str) -> None:
+        if self._lines and text:
+            self._lines[-1].append((self._places[-1], text))
+
+    def _write(self, text: str, kind: str) -> None:
+        """Write a block, behind an empty line where one of another kind was not ended."""
+        self._put("\n" + text if self._kind and self._kind != kind and text != "\n" else text)
+        self._kind = kind
+
+    def _put(self, text: str) -> None:
+        self._outs[-1].append(text)
+        self.size += len(text) if len(self._outs) == 1 else 0
+
+    def take(self) -> str:
+        """Return the text that is done."""
+        text = "".join(self._outs[0])
+        self._outs[0].clear()
+        self.size = 0
+        return text
+
+
+def _text(line: list[tuple[str, str]]) -> str:
+    """Return the text of a paragraph's parts."""
+    said = []
+    for place, parts in groupby(line, itemgetter(0)):
+        text = "".join(part for _, part in parts)
+        if place != HIDDEN:
+            said.append(raised(text, lowered=place == LOWERED) if place else text)
+    return "".join(said).strip()
+
+
+def _value(attributes: Attributes, name: str) -> str:
+    return next((value for key, value in attributes.items() if local(key) == name), "")
+
+
+def _number(attributes: Attributes, name: str) -> int:
+    """Return a whole number of at least 1, as is meant where there is none."""
+    value = _value(attributes, name)
+    return max(1, int(value)) if re.fullmatch(r"[0-9]{1,9}", value) else 1

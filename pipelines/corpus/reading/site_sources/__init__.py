@@ -1,0 +1,6 @@
+"""Leave out what of Markdown and reStructuredText only the tools that build a site read.
+
+markdown.py        Markdown as its readers see it
+markdown_parts.py  a text in parts: code, tags, comments, prose
+restructured.py    reStructuredText: comments, labels, options of directives
+"""
