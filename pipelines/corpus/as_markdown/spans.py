@@ -56,10 +56,10 @@ class Spans:
         A cell across columns leaves the others empty, and nothing is repeated in its row or of it; titles are
         not repeated either, as they say nothing of a row.
         """
-        above, self.below = self.below, {}
+        above = self.below
         columns = None if self._lost else _columns(cells, above)
         if columns is None:
-            self._lost = True
+            self.lose()
             return None
         whole = all(cell.across == 1 for cell in cells)
         self._apart = self._apart or (titles and not whole)
@@ -73,6 +73,11 @@ class Spans:
                 said = "" if titles or cell.across > 1 else repeated(cell.said)
                 self.below |= dict.fromkeys(taken, (said, cell.down - 1))
         return [placed[at] for at in range(len(placed))] if set(placed) == set(range(len(placed))) else None
+
+    def lose(self) -> None:
+        """Know nothing of the rows to come, as where rows or cells are hidden."""
+        self._lost = True
+        self.below = {}
 
     def pass_full_rows(self, columns: int) -> None:
         """Pass the rows that have no cells of their own, as cells from above take all columns."""

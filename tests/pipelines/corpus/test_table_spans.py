@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
@@ -12,6 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.corpus.prose import asked_sentences
+from pipelines.corpus.reading.formats import Limits
+from pipelines.corpus.reading.html import read_html
+from pipelines.corpus.reading.plain import FileFacts, Source
 from pipelines.corpus.reading.site_markup import cleaned
 
 ASKED = re.compile(r"(?:(T\w+): )?(\w[\w ]*); (T\w+): (\w[\w ]*)")
@@ -78,9 +83,29 @@ def as_wiki(grid: Grid) -> str:
         for box in grid.of_row(row):
             takes = f' rowspan="{box.down}"' * (box.down > 1) + f" colspan={box.across}" * (box.across > 1)
             lines.append(f"{mark}{takes} | {box.said}" if takes else f"{mark} {box.said}")
-        if not grid.of_row(row):  # a row without cells is none
-            lines.pop()
     return "\n".join([*lines, "|}"])
+
+
+def as_html(grid: Grid, inside: str, parts: bool) -> str:
+    written = ""
+    for row in range(grid.rows):
+        tag = "th" if row < grid.heads else "td"
+        cells = (
+            f'<{tag} rowspan={box.down} colspan="{box.across}">{inside}{box.said}</{tag}>'
+            if box.down * box.across > 1
+            else f"<{tag}>{inside}{box.said}"
+            for box in grid.of_row(row)
+        )
+        part = {0: "<thead>", grid.heads: "</thead><tbody>"}.get(row, "") if parts else ""
+        written += f"{part}<tr>{''.join(cells)}</tr>"
+    return f"<table>{written}</table>"
+
+
+def page(body: str) -> str:
+    """A page, as it is read."""
+    with tempfile.TemporaryFile(buffering=0) as file:
+        file.write(f"<meta charset=utf-8><body>{body}".encode())
+        return "".join(read_html(Source(file.fileno(), False, Limits()), FileFacts()))
 
 
 def as_asciidoc(grid: Grid) -> str:
@@ -147,12 +172,14 @@ def holds(grid: Grid, *, across: bool) -> Callable[[tuple[str, str, str, str]], 
     return true
 
 
-@given(grids())
+@given(grids(), st.sampled_from(["", "<p>", "<b>"]), st.booleans())
 @settings(max_examples=150, deadline=None)
-def test_no_false_pair_comes_of_a_table_with_spans(grid: Grid) -> None:
+def test_no_false_pair_comes_of_a_table_with_spans(grid: Grid, inside: str, parts: bool) -> None:
     one_head = grid._replace(heads=1)  # as AsciiDoc has them
+    all_begin = all(map(grid.of_row, range(grid.rows)))  # to a wiki a row without cells is none
     for of, read, across in (
-        (grid, cleaned(as_wiki(grid), "wiki"), False),
+        (grid, cleaned(as_wiki(grid), "wiki") if all_begin else "", False),
+        (grid, page(as_html(grid, inside, parts)), False),
         (one_head, cleaned(f"= A\n\n{as_asciidoc(grid)}\n", "adoc"), True),
     ):
         false = [pair for pair in pairs(read) if not holds(of, across=across)(pair)]
@@ -169,6 +196,13 @@ def test_no_false_pair_comes_of_a_grid_of_restructured_text(grid: Grid) -> None:
 
 
 LONG = "all of what is said of it " * 4
+HTML = f"""<p>Of plants</p><table>
+<thead><tr><th>Kind<th>Name<th>Height</thead>
+<tr><td rowspan=2><p>tree<td>ash<td>31<tr><td>oak<td>27
+<tr><td rowspan=02>{LONG}<td>elm<td rowspan=2>33<tr><td>fir
+<tr><td colspan=2>none<td>35
+<tr><td>moss<td rowspan=0>peat<td><p>5</p>
+<tr><td>fern<td>6</table>"""
 WIKI = f"""{{|
 |+ style="x" | Of plants
 ! Kind !! Name !! Height
@@ -226,6 +260,11 @@ GRID = """+------+------+--------+
     ("read", "rows"),
     [
         (
+            page(HTML),
+            "Of plants\n\nKind | Name | Height\n--- | --- | ---\ntree | ash | 31\ntree | oak | 27\n"
+            f"{LONG.strip()} | elm | 33\nfir | 33\nnone | 35\nmoss | peat | 5\nfern | peat | 6",
+        ),
+        (
             cleaned(WIKI, "wiki"),
             "Of plants\n\n| Kind | Name | Height |\n|---|---|---|\n| tree | ash | 31 |\n| tree | oak | 27 |\n"
             f"| {LONG.strip()} | elm | 33 |\n|  | fir | 33 |\n| none | 35 |\n"
@@ -243,9 +282,10 @@ GRID = """+------+------+--------+
             "| bush | elm | 33 |\n| herb | fir | 33 |\n| moss | peat | 5 |\n| fern | peat | 6 |",
         ),
     ],
-    ids=["wiki", "asciidoc", "grid"],
+    ids=["html", "wiki", "asciidoc", "grid"],
 )
 def test_a_cell_of_several_rows_is_repeated_in_each(read: str, rows: str) -> None:
+    """But for long ones, and in a row with a cell across columns."""
     assert read.strip("\n") == rows
     found = {one.sentence for one in asked_sentences(read)}
     assert {"Kind: moss; Height: 5", "Kind: fern; Height: 6"} <= found
@@ -288,3 +328,57 @@ def test_only_titles_name_what_a_cell_says(text: str, suffix: str, cells: set[st
     read = cleaned(f"====== A ======\n\n[[b]]\n\n{text}\n" if suffix == "txt" else text, suffix)
     found = {one.sentence for one in asked_sentences(read) if len(one.passages) == 2}
     assert found == cells
+
+
+TITLES = "<table><tr><th>A<th>B<th>C</tr>"
+
+
+@pytest.mark.parametrize(
+    ("rows", "cells"),
+    [
+        # a bar in a cell begins none
+        ("<tr><td rowspan=2>g<td>a<td>1<tr><td>b<td>x|y<tr><td>h<td>c<td>3", {"A: h; B: c", "A: h; C: 3"}),
+        # numbers that are none, or more than there are rows
+        (
+            "<tr><td rowspan=x>a<td rowspan='-2'>1<td>x<tr><td>b<td>2<td rowspan=99999999999999999999>z"
+            "<tr><td>c<td>3",
+            {"A: a; B: 1", "A: b; B: 2", "A: c; B: 3"},
+        ),
+        # hidden rows and cells
+        ("<tr><td rowspan=3>g<td>a<td>1<tr hidden><td>b<td>2<tr><td>c<td>3<tr><td>d<td>4", set()),
+        (
+            "<tr><td rowspan=2>g<td>a<td>1<tr><td hidden>b<td>c<td>3<tr><td>d<td>e<td>4",
+            {"A: g; B: a", "A: g; C: 1", "A: d; B: e", "A: d; C: 4"},
+        ),
+        # a cell that goes on into one across columns
+        ("<tr><td>a<td rowspan=3>b<td>1<tr><td colspan=3>c<tr><td>d<td>4<tr><td>e<td>f<td>5", set()),
+        # titles that go on, and those of a row
+        (
+            "<tbody><tr><th rowspan=2>g<th>a<td>1<tr><th>b<th>c<tr><td>d<td>e<td>5",
+            {"A: d; B: e", "A: d; C: 5"},
+        ),
+        # more columns than titles
+        ("<tr><td colspan=2>a<td>b<td>1<tr><td>c<td colspan=2>d<td>2", set()),
+        ("<tr><td rowspan=3>a<td>b<td>1<tr><td>c<td>d<td colspan=2>2<tr><td>e<td>f<td>3", set()),
+    ],
+    ids=["bar", "numbers", "hidden row", "hidden cell", "overlap", "titles of rows", "wide", "wide below"],
+)
+def test_no_false_pair_comes_of_a_page_in_doubt(rows: str, cells: set[str]) -> None:
+    found = {one.sentence for one in asked_sentences(page(TITLES + rows)) if len(one.passages) == 2}
+    assert found == cells
+
+
+def test_a_table_without_titles_is_none_of_the_one_before() -> None:
+    tables = "<table><tr><th>A<th>B<tr><td>a<td>1<tr><td>b<td>2</table><table><tr><td>c<td>3</table>"
+    assert page(tables) == "A | B\n--- | ---\na | 1\nb | 2\n\nc | 3"
+
+
+@pytest.mark.parametrize(
+    "row",
+    ["<tr>" + "<td rowspan=65534>a" * 90 + "<tr><td>b" * 3000, "<tr><td rowspan=0 colspan=9999>a" * 3000],
+)
+def test_cells_of_many_rows_take_linear_time(row: str) -> None:
+    began = time.process_time()
+    read = page(f"<table>{row}</table>")
+    assert time.process_time() - began < 5
+    assert len(read) < 200 * len(row)
