@@ -1,9 +1,10 @@
 """Write other languages as Markdown, for the readers.
 
 asciidoc/  latex/  org/                  the languages
-dokuwiki.py  mediawiki.py                of wikis
+dokuwiki.py  mediawiki.py  wiki_tables.py    of wikis, and a MediaWiki's tables
 rst_tables.py                            of reStructuredText, which else stays as it stands, its tables
 subtitles.py                             subtitles, as a transcript
+spans.py                                 of tables: cells that go on in the rows below
 parts.py                                 what they write alike: code, tables, what is held
 
 What stands for something that the file does not say is left out, or shown as a part left out.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from pipelines.corpus.as_markdown.parts import Held, code_in_line, fenced, table
+from pipelines.corpus.as_markdown.spans import repeated
 
 _HEADING = re.compile(r"^[ \t]*(={2,6})[ \t]*(?=[^\s=])([^\n]*[^\s=])[ \t]*\1[ \t]*$", re.M)
 _MARK = re.compile(
@@ -34,6 +35,7 @@ _ITEM = re.compile(r"^((?: {2}|\t)+)([*-])[ \t]+(?=\S)", re.M)
 _TABLE = re.compile(r"(?:^[ \t]*[|^][^\n]*[|^][ \t]*(?:\n|\Z))+", re.M)
 _GAP = re.compile(r"\n[ \t]*\n(?:[ \t]*\n)+")
 _BETWEEN = re.compile(r"[|^]")
+_BELOW = ":::"  # a cell into which the one above goes on
 
 
 def is_page(text: str) -> bool:
@@ -71,14 +73,23 @@ def _indent(spaces: str) -> str:
 
 
 def _rows(written: str) -> list[str]:
-    """Return a table's lines; a cell that goes on from the row above says what that one does."""
-    rows: list[list[str]] = []
+    """Return a table's lines; a cell that goes on from the row above says what that one does, if it is no
+    title. A later row of titles begins a table of its own."""
+    lines: list[str] = []
+    part: list[list[str]] = []
+    above: list[str] = []
+    titled = False
     for line in written.strip().split("\n"):
-        above = rows[-1] if rows else []
-        cells = [cell.strip() for cell in _BETWEEN.split(line.strip()[1:-1])]
-        rows.append([_cell(cell, above[at : at + 1]) for at, cell in enumerate(cells)])
-    return ["", *table(rows), ""]
+        bare = line.strip()[:-1]
+        said = [cell.strip() for cell in _BETWEEN.split(bare[1:])]
+        is_head = "|" not in bare and sum(map(bool, said)) > 1
+        if is_head:
+            lines += ["", *table(part, titled=titled)] if part else []
+            part, above, titled = [], [], _BELOW not in said
+        part.append([_cell(cell, above[at : at + 1]) for at, cell in enumerate(said)])
+        above = [] if is_head else part[-1]
+    return [*lines, "", *table(part, titled=titled), ""]
 
 
 def _cell(said: str, above: list[str]) -> str:
-    return "".join(above) if said == ":::" else said
+    return repeated("".join(above)) if said == _BELOW else said

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pipelines.corpus.as_markdown.parts import table as written_table
+from pipelines.corpus.as_markdown.wiki_tables import WikiTable
 
 _CODE = re.compile(r"<(pre|source|syntaxhighlight|nowiki|math|code|tt)\b[^<>]*(?<!/)>", re.I)
 _AS_PRE = re.compile(r"(</?)(?:source|syntaxhighlight)\b[^<>]*>", re.I)
@@ -49,7 +49,6 @@ _EMPHASIS = (
     (re.compile(r"''(.+?)''"), r"*\1*"),
 )
 _ITEM = re.compile(r"([*#:;]+)[ \t]*(.*)$")
-_BETWEEN_CELLS = re.compile(r"\|\||!!")
 
 
 def as_markdown(text: str) -> str:
@@ -88,19 +87,17 @@ def _without_code(text: str, held: list[str]) -> str:
 
 
 def _lines(lines: list[str]) -> Iterator[str]:
-    table: list[list[str]] | None = None
+    table: WikiTable | None = None
     for line in lines:
         mark = line.lstrip(" \t:")
         if table is None and mark.startswith("{|"):
-            table = [[]]
+            table = WikiTable()
         elif table is None:
             yield _line(line)
-        elif mark.startswith("|}"):
-            yield from written_table(table)
+        elif not table.takes(mark):
+            yield from table.written()
             table = None
-        else:
-            _add_to(table, mark)
-    yield from written_table(table or [])
+    yield from table.written() if table else ()
 
 
 def _line(line: str) -> str:
@@ -118,20 +115,3 @@ def _line(line: str) -> str:
         term, _, meaning = said.partition(" : ")
         return f"{indent}**{term.strip()}**" + (f": {meaning}" if meaning else "")
     return indent + {"*": "- ", "#": "1. ", ":": ""}[marks[-1]] + said
-
-
-def _add_to(table: list[list[str]], line: str) -> None:
-    """Take a line of a table: a new row, cells, or more of the last cell."""
-    if line.startswith("|-"):
-        table.append([])
-    elif line.startswith(("|", "!")):
-        table[-1] += map(_cell, _BETWEEN_CELLS.split(line[1:].removeprefix("+")))
-    elif table[-1] and line.strip():
-        table[-1][-1] = f"{table[-1][-1]} {line.strip()}".strip()
-
-
-def _cell(written: str) -> str:
-    """Return what a cell says, without its attributes."""
-    attributes, _, said = written.partition("|")
-    is_set = said and "=" in attributes and "[" not in attributes
-    return (said if is_set else written).strip()

@@ -48,8 +48,8 @@ def fenced(code: str, language: str = "") -> str:
     return f"{fence}{language}\n{code.strip(chr(10))}\n{fence}"
 
 
-def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table, without empty rows, the first one as its head."""
+def table(rows: Sequence[Sequence[str]], *, titled: bool = True) -> list[str]:
+    """Return the lines of a table, without empty rows, the first one as its head if the table has titles."""
     kept = [[cell.replace("|", "\\|") for cell in cells] for cells in rows if any(cells)]
     lines = [f"| {' | '.join(cells)} |" for cells in kept]
-    return [*lines[:1], "|" + "---|" * len(kept[0]), *lines[1:]] if kept else []
+    return [*lines[:1], "|" + "---|" * len(kept[0]), *lines[1:]] if kept and titled else lines

@@ -1,4 +1,4 @@
-"""Write reStructuredText's tables as Markdown does: those with titles, whose cells are of a row and a column.
+"""Write reStructuredText's tables as Markdown does: those with titles, whose cells are of one column.
 
 What else there is (cells across columns, code in cells, no titles) stays as it stands.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import csv
 import re
+from bisect import bisect
 from collections.abc import Sequence
 from itertools import pairwise, takewhile
 
 from pipelines.corpus.as_markdown.parts import table
+from pipelines.corpus.as_markdown.spans import repeated
 
 _GRID = re.compile(r"[ \t]*\+(?:-+\+)+[ \t]*$")  # a border
 _SIMPLE = re.compile(r"[ \t]*=+(?: +=+)+[ \t]*$")
@@ -80,31 +82,51 @@ def _joined(parts: Sequence[str]) -> str:
 
 
 def _in_grid(lines: Sequence[str]) -> Rows:
-    """Return the rows of a grid; none where a cell takes more than one place, or there are no titles."""
+    """Return the rows of a grid; none where a cell is of several columns, or there are no titles."""
     edges = [at for at, sign in enumerate(lines[0]) if sign == "+"]
-    rules = [at for at, line in enumerate(lines) if line.startswith("+")]
-    inside = [line for line in lines if not line.startswith("+")]
-    whole = all(len(line) == len(lines[0]) and all(line[at] == "|" for at in edges) for line in inside)
-    same = all(_edges(lines[at]) == edges for at in rules)
-    titled = [at for at in rules if "=" in lines[at]] == rules[1:2]
-    if not (whole and same and titled) or rules[-1] != len(lines) - 1 or any(map(_beyond_cell, inside)):
+    if any(len(line) != len(lines[0]) for line in lines):
         return []
+    rules = {at: found for at, line in enumerate(lines) if any(found := _ruled(line, edges))}
+    even = all(_is_even_at(edges, line, rules.get(at, ())) for at, line in enumerate(lines))
+    titled = [at for at in rules if "=" in lines[at]] == [*rules][1:2]
+    whole = all(all(rules.get(at, [False])) for at in (0, *[*rules][1:2], len(lines) - 1))
+    if not (even and titled and whole):
+        return []
+    columns = [[line[left + 1 : right] for line in lines] for left, right in pairwise(edges)]
+    if any(_BEYOND.match(piece) for pieces in columns for piece in pieces):
+        return []
+    ruled = zip(*rules.values(), strict=True)
+    said = [
+        _in_column(pieces, [*zip(rules, own, strict=True)])
+        for pieces, own in zip(columns, ruled, strict=True)
+    ]
+    return [[*row] for row in zip(*said, strict=True)]
+
+
+def _ruled(line: str, edges: Sequence[int]) -> list[bool]:
+    """Return for each column whether a rule crosses it."""
     return [
-        [
-            _joined([line[left + 1 : right] for line in lines[above + 1 : below]])
-            for left, right in pairwise(edges)
-        ]
-        for above, below in pairwise(rules)
+        line[left] == line[right] == "+" and set(line[left + 1 : right]) in ({"-"}, {"="})
+        for left, right in pairwise(edges)
     ]
 
 
-def _beyond_cell(line: str) -> bool:
-    return any(_BEYOND.match(cell) for cell in line.split("|"))
+def _is_even_at(edges: Sequence[int], line: str, ruled: Sequence[bool]) -> bool:
+    """Return whether a line has crossings where its rules begin and end, and bars at the other edges."""
+    crossed = {edges[at + side] for at, is_ruled in enumerate(ruled) if is_ruled for side in (0, 1)}
+    return all(line[at] == ("+" if at in crossed else "|") for at in edges)
 
 
-def _edges(rule: str) -> list[int]:
-    """Return where a rule has its crossings; none of a row's line."""
-    return [at for at, sign in enumerate(rule) if sign == "+"] if set(rule) <= set("+-=") else []
+def _in_column(pieces: Sequence[str], rules: Sequence[tuple[int, bool]]) -> list[str]:
+    """Return what a column says in each row: below a rule a cell's text, else what the cell above says."""
+    ends = [at for at, is_ruled in rules if is_ruled]
+    said: list[str] = []
+    text = ""
+    for at, is_ruled in rules[:-1]:
+        if is_ruled:
+            text = _joined(pieces[at + 1 : ends[bisect(ends, at)]])
+        said.append(text if is_ruled else repeated(text))
+    return said
 
 
 def _borders(lines: Sequence[str], at: int) -> list[int]:

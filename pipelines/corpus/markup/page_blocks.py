@@ -16,6 +16,7 @@ class Block(NamedTuple):
     main: bool
     tight: bool
     pre: bool = False  # its lines are kept
+    last: bool = False  # of a table that has titles: what follows is none of its rows
 
 
 def fenced_code(blocks: list[Block]) -> list[Block]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 from pipelines.corpus.markup.front_matter import front_matter
 from pipelines.corpus.markup.mathml import ELEMENTS, Formulas
 from pipelines.corpus.markup.page_blocks import Block, fenced_code, without_menus
+from pipelines.corpus.markup.page_rows import BETWEEN, Row, Table
 from pipelines.corpus.markup.permalinks import permalink_sign
 from pipelines.corpus.markup.raised import raised
 from pipelines.corpus.reading import encodings
@@ -37,6 +37,8 @@ BLOCKS = _words(
     "form h1 h2 h3 h4 h5 h6 header hr html legend li main ol p pre section summary table tbody tfoot thead "
     "tr ul"
 )
+CELLS = _words("tr td th")
+PARTS = _words("thead tbody tfoot")  # of a table
 TIGHT = _words("li tr dt dd")  # blocks without an empty line between them
 MAIN = _words("main article")
 APART = _words("sub sup")  # from their line
@@ -60,7 +62,6 @@ HEADINGS = _words("h1 h2 h3 h4 h5 h6 dt")
 BETWEEN_MARKS = re.compile(r"[\s\[\](),;–-]+")
 INVISIBLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden")
 TEMPLATE_TAG = re.compile(r"<%.*?%>", re.S)
-LONGEST_ROW = 2000  # characters of a row that is joined: a page laid out as a table keeps its paragraphs
 
 
 def read_html(source: Source, facts: FileFacts) -> Iterator[str]:
@@ -117,36 +118,6 @@ def _is_utf8(source: Source) -> bool:
     return not plain
 
 
-@dataclass
-class _Row:
-    """A table's row that is open."""
-
-    first: int  # number of its first block
-    cells: int = 0
-    titles: int = 0  # of these
-    left_out: int = 0  # empty ones before the first that says something
-    spans: bool = False  # a cell takes several columns
-    borders: list[int] = field(default_factory=list)  # numbers of the blocks before which a cell ends
-    nests: bool = False  # another row is inside
-
-    def joined(self, blocks: list[Block]) -> list[Block]:
-        """Return the row's blocks as one line, below titles Markdown's rule; those of a page that is laid out
-        as a table as they are."""
-        size = sum(len(block.text) for block in blocks)
-        apart = len({block.main for block in blocks}) != 1
-        titled = self.titles == self.cells
-        if (len(blocks) < 2 and not titled) or self.cells < 2 or self.nests or apart or size > LONGEST_ROW:
-            return blocks
-        text = blocks[0].text
-        for number, block in enumerate(blocks[1:], self.first + 1):
-            text += " |" * self.borders.count(number) + f" {block.text}"
-        if titled and " | " in text and not self.spans:
-            text += "\n---" + " | ---" * (text.count(" | ") + self.left_out)
-        links = sum(block.links for block in blocks)
-        pre = all(block.pre for block in blocks)
-        return [Block(text, links, blocks[0].main, tight=True, pre=pre)]
-
-
 class Page:
     """The parser's target: collects blocks of text.
 
@@ -159,7 +130,8 @@ class Page:
         self.blocks: list[Block] = []
         self.title: list[str] = []
         self._open: list[str] = []
-        self._rows: list[_Row] = []
+        self._tables: list[Table] = []
+        self._rows: list[Row] = []
         self._apart: list[tuple[int, bool, int]] = []  # first part, in a link or not, characters of links
         # Of each open link the sign it may show, the number of its first block and part, characters of links
         self._signs: list[tuple[re.Pattern[str] | None, int, int, int, bool]] = []
@@ -180,6 +152,8 @@ class Page:
         beside = tag in BESIDE_MAIN and not self._main
         if tag in NEVER or beside or (hinted and self._unwanted(tag, attributes)):
             self._skipped_at = len(self._open)
+            if tag in CELLS and self._tables:
+                self._tables[-1].spans.lose()
             return
         self._begin(tag, attributes)
         if tag == "a":
@@ -195,7 +169,7 @@ class Page:
         elif tag == "br":
             self._parts.append("\n" if self._pre else "\v")
         elif tag in ("td", "th"):
-            self._begin_cell(attributes.get("colspan", "1"))
+            self._begin_cell(attributes)
         elif tag in APART:
             self._apart.append((len(self._parts), self._links > 0, self._link_characters))
         elif tag in ELEMENTS:
@@ -217,19 +191,21 @@ class Page:
         elif tag == "tr":
             if self._rows:
                 self._rows[-1].nests = True
-            self._rows.append(_Row(len(self.blocks)))
+            self._rows.append(Row(self._tables[-1] if self._tables else Table(), len(self.blocks)))
+        elif tag == "table":
+            self._tables.append(Table())
+        elif tag in PARTS and self._tables:
+            self._tables[-1].begin_part()
 
-    def _begin_cell(self, columns: str) -> None:
-        row = self._rows[-1] if self._rows else _Row(len(self.blocks))
+    def _begin_cell(self, attributes: dict[str, str]) -> None:
+        row = self._rows[-1] if self._rows else Row(Table(), len(self.blocks))
         if self._written:
-            self._parts.append(" | ")
+            self._parts.append(f" {BETWEEN} ")
         elif len(self.blocks) > row.first:
             row.borders.append(len(self.blocks))
-        elif row.cells:
+        elif row.takes:
             row.left_out += 1
-        row.cells += 1
-        row.titles += self._open[-1] == "th"
-        row.spans = row.spans or columns.strip() != "1"
+        row.begin_cell(attributes, is_title=self._open[-1] == "th")
 
     def _unwanted(self, tag: str, attributes: dict[str, str]) -> bool:
         if "hidden" in attributes or attributes.get("aria-hidden") == "true":
@@ -264,6 +240,10 @@ class Page:
             if tag == "tr" and self._rows:
                 row = self._rows.pop()
                 self.blocks[row.first :] = row.joined(self.blocks[row.first :])
+            elif tag in PARTS and self._tables:
+                self._tables[-1].begin_part()
+            elif tag == "table" and self._tables:
+                self._end_table(self._tables.pop())
         elif tag == "a":
             self._links -= self._links > 0
             if self._signs:
@@ -274,6 +254,10 @@ class Page:
             self._formulas.end(tag, self._parts)
         elif tag == "title":
             self._in_title = False
+
+    def _end_table(self, table: Table) -> None:
+        if table.titles and self.blocks:
+            self.blocks[-1] = self.blocks[-1]._replace(last=True)
 
     def _end_link(
         self, sign: re.Pattern[str] | None, blocks: int, first: int, links: int, written: bool
@@ -300,7 +284,7 @@ class Page:
         if self._in_title:
             self.title += [] if self._has_title else [text]
             return
-        self._parts.append(text)
+        self._parts.append(text.replace(BETWEEN, ""))
         self._written = self._written or not text.isspace()
         if self._links:
             self._link_characters += len(text.strip())
@@ -333,9 +317,10 @@ class Page:
         kept = fenced_code(main if main and enough else without_menus(self.blocks))
         parts = [kept[0].text] if kept else []
         for before, block in pairwise(kept):
-            parts.append(("\n" if before.tight and block.tight else "\n\n") + block.text)
+            tight = before.tight and block.tight and not before.last
+            parts.append(("\n" if tight else "\n\n") + block.text)
         title = " ".join("".join(self.title).split())
-        body = "".join(parts)
+        body = "".join(parts).replace(BETWEEN, "|")
         if not body:
             raise Unreadable("a page without text")
         titled = not title or body.startswith(title) or kept[0].text in title

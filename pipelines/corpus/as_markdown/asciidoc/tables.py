@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from pipelines.corpus.as_markdown.asciidoc.lines import is_remark
+from pipelines.corpus.as_markdown.spans import Spanning, Spans
 
 MOST_COLUMNS = 100
 MOST_REPEATED = 20  # times that a mark repeats a cell
@@ -98,28 +100,27 @@ def _filled(cells: list[Cell], text: str) -> Iterator[Cell]:
 
 
 def _in_rows(cells: list[Cell], columns: list[bool], write: Callable[[Cell], str]) -> list[list[str]]:
-    """Put cells into rows; where one takes several columns or rows, the others are empty."""
+    """Put cells into rows, without empty ones; where a cell takes several columns the others are empty, where
+    it takes several rows it is repeated."""
+    spans = Spans()
     found: list[list[str]] = []
-    row: list[str] = []
-    count = len(columns)
-    taken = [0] * count  # rows that a cell above still takes, by column
+    own: list[Spanning] = []  # cells of the open row
+    free = deque(range(len(columns)))  # its columns that have none
     for cell in cells:
-        row = _past_taken(row, taken)
-        if len(row) >= count:
-            row = []
-        across = min(cell.across, count - len(row))
-        taken[len(row) : len(row) + across] = [cell.down - 1] * across
-        page = replace(cell, is_page=cell.is_page or columns[len(row)])
-        row = _past_taken([*row, write(page), *[""] * (across - 1)], taken)
-        if len(row) >= count:
-            found.append(row)
-            row = []
-    return [*found, row] if row else found
+        at = free[0]
+        across = min(cell.across, len(columns) - at)
+        page = replace(cell, is_page=cell.is_page or columns[at])
+        own.append(Spanning(write(page), across, cell.down))
+        while free and free[0] < at + across:
+            free.popleft()
+        if not free:
+            found += _row(spans, own, titles=not found)
+            own = []
+            spans.pass_full_rows(len(columns))
+            free.extend(column for column in range(len(columns)) if column not in spans.below)
+    return found + _row(spans, own, titles=not found)
 
 
-def _past_taken(row: list[str], taken: list[int]) -> list[str]:
-    """Return a row with empty cells where one from above reaches."""
-    while len(row) < len(taken) and taken[len(row)]:
-        taken[len(row)] -= 1
-        row = [*row, ""]
-    return row
+def _row(spans: Spans, own: list[Spanning], *, titles: bool) -> list[list[str]]:
+    row = spans.row(own, titles=titles) or [cell.said for cell in own]
+    return [row] if any(row) else []
