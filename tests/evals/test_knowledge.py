@@ -258,6 +258,7 @@ def test_fewer_questions_are_some_of_those_that_more_are() -> None:
     samples = [subsample(questions, limit) for limit in (3, 5, 96, 120, 240, 319)]
     assert [len(sample) for sample in samples] == [3, 5, 96, 120, 240, 319]
     assert all(more[: len(fewer)] == fewer for fewer, more in pairwise(samples))
+    assert all(max(sample) > 200 for sample in samples[2:])  # from all of them, not the first ones
 
 
 def test_two_probes_with_one_id_are_refused(tmp_path: Path) -> None:
