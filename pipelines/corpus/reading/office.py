@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from operator import itemgetter
 
+from pipelines.corpus.markup.office_rows import OfficeTable
 from pipelines.corpus.markup.raised import raised
 from pipelines.corpus.reading.archive import BLOCK, collected, opened, parsed
 from pipelines.corpus.reading.formats import Unreadable
@@ -59,10 +60,16 @@ class _Writer:
     """Collects text runs, paragraphs and tables of both formats, whose elements have the same local names."""
 
     SKIPPED = frozenset(
-        ("Fallback", "del", "moveFrom", "rPrChange", "fld", "separator", "continuationSeparator", "rt")
+        (
+            *("Fallback", "del", "moveFrom", "rPrChange", "trPrChange", "tcPrChange", "fld", "rt"),
+            *("separator", "continuationSeparator"),
+        )
     )
     SIGNS = {"br": "\n", "cr": "\n", "noBreakHyphen": "-"}
     PLACES = {"superscript": RAISED, "subscript": LOWERED}
+    OF_TABLES = frozenset(
+        ("tbl", "tblPr", "tr", "tblHeader", "gridBefore", "gridAfter", "tc", "gridSpan", "hMerge", "vMerge")
+    )
     IN_FORMULA = {"sup": RAISED, "sub": LOWERED, "deg": RAISED}
 
     def __init__(self) -> None:
@@ -73,11 +80,13 @@ class _Writer:
         self._apart: list[str] = []  # where the open parts of a formula stand
         self._halves: list[int] = []  # where in the line the open halves of fractions begin
         self._skipping = self._cells = 0
+        self._table = OfficeTable()
         self._reading = self._listed = False
         self._ends: dict[str, Callable[[], None]] = {
             "p": self._end_paragraph,
             "tc": self._end_cell,
             "tr": self._end_row,
+            "tbl": self._end_table,
             "t": self._end_text,
             **dict.fromkeys(self.IN_FORMULA, self._end_apart),
             "deg": self._end_degree,
@@ -98,8 +107,8 @@ class _Writer:
             self._add(self.SIGNS[tag])
         elif tag == "numPr":
             self._listed = True
-        elif tag == "tc":
-            self._cells += 1
+        elif tag in self.OF_TABLES:
+            self._take_table(tag, attributes)
         elif tag in ("r", "rPr", "vertAlign"):
             self._stand(tag, attributes)
         elif tag in self.IN_FORMULA:
@@ -107,6 +116,12 @@ class _Writer:
         elif tag in ("num", "den"):
             self._add("/" if tag == "den" else "", self._above())
             self._halves.append(len(self._line))
+
+    def _take_table(self, tag: str, attributes: dict[str, str]) -> None:
+        self._cells += tag == "tc"
+        if tag == "tbl" and not self._cells:
+            self._table = OfficeTable()
+        self._table.takes(tag, attributes, self._cells)
 
     def _stand(self, tag: str, attributes: dict[str, str]) -> None:
         """Note where a run's text stands, which Word says of it in a tag and PowerPoint in an attribute."""
@@ -176,14 +191,18 @@ class _Writer:
 
     def _end_cell(self) -> None:
         self._cells = max(0, self._cells - 1)
-        self._add(" | ")
+        if self._cells:  # a nested table is part of its cell's line
+            self._add(" | ")
+        else:
+            self._table.end_cell(" ".join(self._ended().split()))
 
     def _end_row(self) -> None:
-        if self._cells:  # a nested table is part of its cell's line
-            return
-        text = " ".join(self._ended().split()).removesuffix("|").strip()
-        if text.strip("| "):
-            self._write(text + "\n")
+        if not self._cells and (row := self._table.end_row()):
+            self._write(row)
+
+    def _end_table(self) -> None:
+        if not self._cells:
+            self._write(self._table.end())
 
     def _write(self, text: str) -> None:
         self._done.append(text)
