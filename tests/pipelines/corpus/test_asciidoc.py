@@ -136,14 +136,36 @@ def test_blocks(asciidoc: str, said: str) -> None:
         ),
         (
             '[cols="1,a"]\n|===\n|A\n|* one\n* two\n// not\n3+^.>s|B \\| C\n|===',
-            "| A | - one - two |\n|---|---|\n| B \\| C |  |",
+            "| A | - one - two |\n| B \\| C |  |",
         ),
-        ("[cols=2*]\n|===\n.2+|A |b\n|c\n2*|d\n|===", "| A | b |\n|---|---|\n|  | c |\n| d | d |"),
-        (',===\nA,"b, c"\n,===', "| A | b, c |\n|---|---|"),
+        ("[cols=2*]\n|===\n.2+|A |b\n|c\n2*|d\n|===", "| A | b |\n| A | c |\n| d | d |"),
+        (',===\nA,"b, c"\n,===', "| A | b, c |"),
     ],
 )
 def test_tables(asciidoc: str, said: str) -> None:
     assert markdown(asciidoc) == said
+
+
+@pytest.mark.parametrize(
+    ("attributes", "between", "titled"),
+    [
+        ("", "", False),
+        ("", "\n", True),
+        ("[%header]\n", "", True),
+        ("[%header%footer,cols=2*]\n", "", True),
+        ('[cols=2*,options="footer,header"]\n', "", True),
+        ("[opts=header]\n", "", True),
+        ("[%noheader]\n", "\n", False),
+        ('[cols="2*",%autowidth]\n', "", False),
+    ],
+)
+def test_only_titles_name_what_cells_say(attributes: str, between: str, titled: bool) -> None:
+    """Without them a row of data would pass for titles: "Oslo: Bergen; 700: 290"."""
+    rows = (
+        "|City |People\n" + between + "".join(f"|{name} |{n}\n" for name, n in (("Oslo", 71), ("Bergen", 29)))
+    )
+    said = markdown(f"{attributes}|===\n{rows}|===")
+    assert ("|---|---|" in said) == titled and "| Oslo | 71 |" in said
 
 
 @pytest.mark.parametrize(
@@ -205,10 +227,10 @@ def test_what_is_no_markup_stays(text: str) -> None:
         (":d: pass:q[An _a_.]\n\n{d}", "An *a*."),
         ("----\n# install\n----\n\n<<install>>", "```\n# install\n```\n\n[…]"),
         ("[[x]]\n== Of \ufdd09\ufdd1\n\nSee <<x>>.", "## Of 9\n\nSee Of 9."),
-        ("[separator=¦]\n|===\n¦a ¦b\n|===", "| a | b |\n|---|---|"),
+        ("[separator=¦]\n|===\n¦a ¦b\n|===", "| a | b |"),
         (
             ':p: Prod\n\n[cols="1a"]\n|===\n|\nIt is {p}.footnote:[n]\n\n----\na b\nc\n----\n|===',
-            "| It is Prod.[^1] `a b c` |\n|---|\n\n[^1]: n",
+            "| It is Prod.[^1] `a b c` |\n\n[^1]: n",
         ),
     ],
 )

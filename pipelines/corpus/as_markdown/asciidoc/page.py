@@ -179,7 +179,8 @@ class Page:
         if rule[0] == "/" or style.name == "comment":
             return end + 1
         if rule[1:4] == "===" and rule[0] != "=":
-            self._put("\n".join(table(tables.rows(inner, style.given, rule[0], self._cell))))
+            rows = tables.rows(inner, style.given, rule[0], self._cell)
+            self._put("\n".join(table(rows, titled=tables.is_titled(inner, style.given))))
         elif rule[0] == "+":
             text = "\n".join(inner)
             self._put(self._prose(text, style) if style.is_formula else unescape(_TAG.sub("", text)))

@@ -19,6 +19,8 @@ _FORMAT = re.compile(r"\bformat\s*=\s*[\"']?([cdt])sv")
 _SEPARATOR = re.compile(r"\bseparator\s*=\s*[\"']?(\\t|[^\s\"'])")
 _SEPARATORS = {",": ",", ":": ":", "c": ",", "d": ":", "t": "\t"}
 _COLS = re.compile(r"\bcols\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^,\]\s]+))")
+_OPTIONS = re.compile(r"(%[\w%-]+)|\bopt(?:ion)?s\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([\w-]+))")
+_NAME = re.compile(r"[\w-]+")
 _REPEATED = re.compile(r"(\d{1,3})\*")
 
 
@@ -34,6 +36,7 @@ class Cell:
 
 def rows(lines: list[str], attributes: str, mark: str, write: Callable[[Cell], str]) -> list[list[str]]:
     """Return the rows of a table with what their cells say."""
+    titled = is_titled(lines, attributes)
     lines = [line for line in lines if not is_remark(line)]
     form = _FORMAT.search(attributes)
     given = _SEPARATOR.search(attributes)
@@ -42,7 +45,15 @@ def rows(lines: list[str], attributes: str, mark: str, write: Callable[[Cell], s
         return _separated(lines, given[1].replace("\\t", "\t") if given else between, write)
     mark = given[1] if given else mark
     columns = _columns(attributes) or [False] * max(1, _in_first_line(lines, mark))
-    return _in_rows([*_cells(lines, mark)], columns[:MOST_COLUMNS], write)
+    return _in_rows([*_cells(lines, mark)], columns[:MOST_COLUMNS], write, titled=titled)
+
+
+def is_titled(lines: list[str], attributes: str) -> bool:
+    """Return whether the first row holds titles: as attributes say, else where an empty line follows it."""
+    options = {name for given in _OPTIONS.findall(attributes) for name in _NAME.findall("".join(given))}
+    if {"header", "noheader"} & options:
+        return "header" in options
+    return len(lines) > 1 and bool(lines[0].strip()) and not lines[1].strip()
 
 
 def _separated(lines: list[str], between: str, write: Callable[[Cell], str]) -> list[list[str]]:
@@ -99,7 +110,9 @@ def _filled(cells: list[Cell], text: str) -> Iterator[Cell]:
         yield Cell(said, cell.across, cell.down, cell.is_page)
 
 
-def _in_rows(cells: list[Cell], columns: list[bool], write: Callable[[Cell], str]) -> list[list[str]]:
+def _in_rows(
+    cells: list[Cell], columns: list[bool], write: Callable[[Cell], str], *, titled: bool
+) -> list[list[str]]:
     """Put cells into rows, without empty ones; where a cell takes several columns the others are empty, where
     it takes several rows it is repeated."""
     spans = Spans()
@@ -114,11 +127,11 @@ def _in_rows(cells: list[Cell], columns: list[bool], write: Callable[[Cell], str
         while free and free[0] < at + across:
             free.popleft()
         if not free:
-            found += _row(spans, own, titles=not found)
+            found += _row(spans, own, titles=titled and not found)
             own = []
             spans.pass_full_rows(len(columns))
             free.extend(column for column in range(len(columns)) if column not in spans.below)
-    return found + _row(spans, own, titles=not found)
+    return found + _row(spans, own, titles=titled and not found)
 
 
 def _row(spans: Spans, own: list[Spanning], *, titles: bool) -> list[list[str]]:
