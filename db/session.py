@@ -10,7 +10,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from db import sqlite
 from db.errors import BadRequest, NotFound, TrackerError, driver_code, explain, is_unreachable
-from db.redact import names_a_secret
+from db.redact import names_a_secret, redact_text
 from db.schema import DEFAULT_PROJECT, REVISION, VERSION_TABLE
 from db.values import plain
 
@@ -159,6 +159,14 @@ def hosts_of(where: str | os.PathLike[str]) -> list[str]:
 def name_the_same(one: str, other: str) -> bool:
     """Return whether two paths or URLs name the same database, with the same user and password."""
     return _url(one) == _url(other)
+
+
+def without_password(where: str) -> str:
+    """Return a path or URL for messages; a password with a space or a slash is found in no text."""
+    if "://" in where:
+        with suppress(SQLAlchemyError, ValueError):
+            where = make_url(where).render_as_string(hide_password=True)
+    return redact_text(where)
 
 
 def _url(where: str | os.PathLike[str]) -> URL:

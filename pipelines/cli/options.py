@@ -71,11 +71,12 @@ class Session:
 
     def command(self, *words: str) -> str:
         """Return a command as it is typed before a home is open; see `Workspace.command`."""
+        from db.session import without_password
         from pipelines.runs import home_database
 
         implicit = self.home is None
         database = home_database.to_name(self.place, self.db, implicit=implicit)
-        named = redact_text(database) if database else None
+        named = without_password(database) if database else None
         return command(None if implicit else self.place, *words, database=named)
 
     def refuse_foreign(self, docs: Path | None) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from db.errors import NotFound
 from db.reads import queries
-from db.redact import redact_text
+from db.session import without_password
 from db.writes.tracker import Tracker
 from pipelines.config import settings
 from pipelines.config.home_settings import of_home
@@ -117,7 +117,7 @@ class Workspace:
     def command(self, *words: str) -> str:
         """Return a command as it is typed in the current folder; home and database are named unless it finds
         them."""
-        database = redact_text(self.named_db) if self.named_db else None
+        database = without_password(self.named_db) if self.named_db else None
         return command(None if self.implicit else self.home, *words, database=database)
 
     @cached_property

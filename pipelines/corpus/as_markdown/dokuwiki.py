@@ -33,6 +33,7 @@ _CHANGES = (
 )
 _ITEM = re.compile(r"^((?: {2}|\t)+)([*-])[ \t]+(?=\S)", re.M)
 _TABLE = re.compile(r"(?:^[ \t]*[|^][^\n]*[|^][ \t]*(?:\n|\Z))+", re.M)
+_BREAK_IN_CELL = re.compile(r"[ \t]*\\\\[ \t]+")
 _GAP = re.compile(r"\n[ \t]*\n(?:[ \t]*\n)+")
 _BETWEEN = re.compile(r"[|^]")
 _BELOW = ":::"  # a cell into which the one above goes on
@@ -51,6 +52,7 @@ def as_markdown(text: str) -> str:
     text = _MONO.sub(lambda code: held.hold(code_in_line(code[1])), text)
     text = _NOTE.sub(lambda note: f"**{_kind(note[1])}**\n\n", text)
     text = _LEFT_OUT.sub("", text)
+    text = _TABLE.sub(lambda rows: _BREAK_IN_CELL.sub(" ", rows[0]), text)
     for pattern, instead in _CHANGES:
         text = pattern.sub(instead, text)
     text = _TABLE.sub(lambda rows: "\n".join(_rows(rows[0])) + "\n", text)

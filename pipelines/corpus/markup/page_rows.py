@@ -43,6 +43,7 @@ class Row:
     def joined(self, blocks: list[Block]) -> list[Block]:
         """Return the row's blocks as one line, below titles Markdown's rule; those of a page that is laid out
         as a table as they are."""
+        blocks = self._in_its_line(blocks)
         goes_on = bool(self.table.spans.below)
         size = sum(len(block.text) for block in blocks)
         is_line = not self.nests and len({block.main for block in blocks}) < 2 and size <= LONGEST_ROW
@@ -51,6 +52,18 @@ class Row:
         if not blocks or not is_line:
             return blocks
         return self._line(whole, blocks) if whole else self._as_it_stands(text, blocks, goes_on)
+
+    def _in_its_line(self, blocks: list[Block]) -> list[Block]:
+        """Return the blocks of a row that is read below titles, or consists of them, so that bars and ends of
+        lines in a cell begin no other cell or row; code keeps its lines."""
+        titled = 1 < len(self.takes) == self.titles
+        if self.nests or not (self.table.titles or titled) or all(block.pre for block in blocks):
+            return blocks
+        return [
+            block._replace(text=text if block.pre else text.replace("\n", " "))
+            for block in blocks
+            for text in [block.text.replace("|", "\\|")]
+        ]
 
     def _as_it_stands(self, text: str, blocks: list[Block], goes_on: bool) -> list[Block]:
         """Return the row as it is written; where cells are of several columns or rows it has another width
@@ -93,7 +106,7 @@ class Row:
             return ""
         while row and not row[0]:
             row.pop(0)
-        return " ".join(" | ".join(cell.replace("|", "\\|") for cell in row).split())
+        return " ".join(" | ".join(row).split())
 
     def _cells(self, text: str, blocks: int) -> list[str] | None:
         """Return what each cell says; None where that is in doubt."""

@@ -238,12 +238,11 @@ class Page:
             self._main -= self._main > 0 and tag in MAIN
             self._pre -= self._pre > 0 and tag == "pre"
             if tag == "tr" and self._rows:
-                row = self._rows.pop()
-                self.blocks[row.first :] = row.joined(self.blocks[row.first :])
+                self._end_row(self._rows.pop())
             elif tag in PARTS and self._tables:
                 self._tables[-1].begin_part()
             elif tag == "table" and self._tables:
-                self._end_table(self._tables.pop())
+                self._end_rows(self._tables.pop(), len(self.blocks))
         elif tag == "a":
             self._links -= self._links > 0
             if self._signs:
@@ -255,9 +254,16 @@ class Page:
         elif tag == "title":
             self._in_title = False
 
-    def _end_table(self, table: Table) -> None:
-        if table.titles and self.blocks:
-            self.blocks[-1] = self.blocks[-1]._replace(last=True)
+    def _end_row(self, row: Row) -> None:
+        self.blocks[row.first :] = row.joined(self.blocks[row.first :])
+        if row.nests:  # another table is inside, whose rows are none of this one
+            self._end_rows(row.table, row.first)
+            self._end_rows(row.table, len(self.blocks))
+
+    def _end_rows(self, table: Table, block: int) -> None:
+        """End the rows below a table's titles before a block."""
+        if table.titles and block:
+            self.blocks[block - 1] = self.blocks[block - 1]._replace(last=True)
 
     def _end_link(
         self, sign: re.Pattern[str] | None, blocks: int, first: int, links: int, written: bool

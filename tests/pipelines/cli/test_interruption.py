@@ -15,6 +15,7 @@ import pytest
 
 from db.reads import queries
 from db.writes.tracker import Tracker
+from pipelines.cli.options import Session
 from pipelines.engines import engine_places
 from pipelines.runs.home_database import to_name
 from pipelines.runs.stage_runner import run_stage
@@ -162,3 +163,16 @@ def test_the_hint_names_a_database_that_a_command_would_not_open_unnamed(
     assert to_name(home, server, implicit=True) == server  # refused unless it is named
     (home / "database.url").write_text("postgres:/x://[bad")
     assert to_name(home, server, implicit=False) == server
+
+
+@pytest.mark.parametrize("password", ["secret", "12345/secret", "a secret", "s@secret"])
+def test_a_command_that_names_a_database_hides_its_password(home: Path, password: str) -> None:
+    server = f"postgresql://ada:{password}@db.example/recover?password=secret"
+    ws = Workspace.open(home)
+    ws.named_db = server
+    for command in (ws.command, Session(home=str(home), db=server).command):
+        said = command("resume")
+        assert said.startswith(f"recover --home {home} --db 'postgresql://")
+        assert "@db.example/recover" in said
+        assert "secret" not in said
+        assert "12345" not in said

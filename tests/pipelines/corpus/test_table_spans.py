@@ -322,6 +322,8 @@ def test_a_cell_of_several_rows_is_repeated_in_each(read: str, rows: str) -> Non
         ),
         ("^ Capital | Oslo |\n^ People | 700 |\n^ Area | 454 |\n", "txt", set()),
         ("^ A ^ B ^\n^ ::: ^ mm ^\n| a | 1 |\n| b | 2 |\n", "txt", set()),
+        # lines within cells
+        ("^ A ^ B ^\n| a \\\\ b | \\\\c |\n| d | 2\\\\ 3 |", "txt", {r"A: a b; B: \\c", "A: d; B: 2 3"}),
     ],
 )
 def test_only_titles_name_what_a_cell_says(text: str, suffix: str, cells: set[str]) -> None:
@@ -360,12 +362,32 @@ TITLES = "<table><tr><th>A<th>B<th>C</tr>"
         # more columns than titles
         ("<tr><td colspan=2>a<td>b<td>1<tr><td>c<td colspan=2>d<td>2", set()),
         ("<tr><td rowspan=3>a<td>b<td>1<tr><td>c<td>d<td colspan=2>2<tr><td>e<td>f<td>3", set()),
+        # bars in a cell across columns, and beside an empty one
+        (
+            "<tr><td colspan=3>a | b | 1<tr><td><p>c | d<td><p>2<td><tr><td>e<td>f<td>3<tr><td>g<td>h<td>4",
+            {"A: e; B: f", "A: e; C: 3", "A: g; B: h", "A: g; C: 4"},
+        ),
+        (
+            "<tr><td>a<br>b<td>c<br>d<td>1<tr><td>e<td>f<td>2",
+            {"A: a b; B: c d", "A: a b; C: 1", "A: e; B: f", "A: e; C: 2"},
+        ),
+        # a table in another one
+        ("<tr><td>a<td>b<td><table><tr><td>c<td>d<td>1</table><tr><td>e<td>f<td>2", set()),
     ],
-    ids=["bar", "numbers", "hidden row", "hidden cell", "overlap", "titles of rows", "wide", "wide below"],
+    ids=[
+        *("bar", "numbers", "hidden row", "hidden cell", "overlap", "titles of rows", "wide", "wide below"),
+        *("bars", "lines", "table in a cell"),
+    ],
 )
 def test_no_false_pair_comes_of_a_page_in_doubt(rows: str, cells: set[str]) -> None:
     found = {one.sentence for one in asked_sentences(page(TITLES + rows)) if len(one.passages) == 2}
     assert found == cells
+
+
+def test_a_bar_in_a_title_begins_no_column() -> None:
+    read = page("<table><tr><th>a|b<th>C<tr><td>d<td>e<td>1<tr><td>f<td>g<td>2</table>")
+    assert read == "a\\|b | C\n--- | ---\nd | e | 1\nf | g | 2"
+    assert not [one for one in asked_sentences(read) if len(one.passages) == 2]
 
 
 def test_a_table_without_titles_is_none_of_the_one_before() -> None:
