@@ -125,7 +125,7 @@ class Page:
     It is called for each tag and text, so the most frequent cases come first.
     """
 
-    NAMES = NAMES
+    NEVER, NAMES, ROLES = NEVER, NAMES, ROLES
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []
@@ -152,7 +152,7 @@ class Page:
         if tag not in SPECIAL and not hinted:
             return
         beside = tag in BESIDE_MAIN and not self._main
-        if tag in NEVER or beside or (hinted and self._unwanted(tag, attributes)):
+        if tag in self.NEVER or beside or (hinted and self._unwanted(tag, attributes)):
             self._skipped_at = len(self._open)
             if tag in CELLS and self._tables:
                 self._tables[-1].spans.lose()
@@ -214,7 +214,7 @@ class Page:
             return True
         names = (attributes.get("class") or "").lower().split()
         styled = attributes.get("style") if FORMULA not in names else None
-        if attributes.get("role") in ROLES or INVISIBLE.search(styled or ""):
+        if attributes.get("role") in self.ROLES or INVISIBLE.search(styled or ""):
             return True
         if tag not in HEADED and not any(map(SECTION.fullmatch, names)):
             names += (attributes.get("id") or "").lower().split()
