@@ -19,8 +19,8 @@ _LAID_OUT = {
     "mfrac": 2,
     "msqrt": 0,
 }  # of how many parts, 0: of any number
-_SHOWN_BY_NO_LINE = ("mroot", "munder", "mover", "munderover", "mmultiscripts", "mtable", "mfenced")
-_SHOWN_BY_NO_LINE += ("maction", "mlongdiv", "mstack")
+_SHOWN_BY_NO_LINE = frozenset(("mroot", "munder", "mover", "munderover", "mmultiscripts", "mtable"))
+_SHOWN_BY_NO_LINE |= {"mfenced", "maction", "mlongdiv", "mstack"}
 _MAY_STAND_APART = ("mi", "mo", "mspace")  # from letters beside it: log n, a mod b
 _HOLDING = frozenset(("math", *_LAID_OUT, *_SHOWN_BY_NO_LINE, *_MAY_STAND_APART))
 ELEMENTS = _HOLDING | {"mn", "ms", "mtext", "mrow", "mstyle", "mpadded", "menclose"}

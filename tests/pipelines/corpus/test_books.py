@@ -98,8 +98,8 @@ def test_a_page_without_a_heading_has_its_title_once(tmp_path: Path) -> None:
         ('<header><h1>One</h1></header><div class="sidebar"><p>A box.</p></div>', "One\n\nA box."),
         ('<p>The <a epub:type="noteref" href="#n1">sextant</a> is old.</p>', "The sextant is old."),
         (
-            '<p>It rises<a role="doc-noteref" href="a">xiii</a><a role="doc-noteref" href="b">[note 3]</a>.</p>',
-            "It rises.",
+            '<p>It is<a role="doc-noteref" href="a">xiii</a><a role="doc-noteref" href="b">[note 3]</a>.</p>',
+            "It is.",
         ),
         (
             '<dl><dt><a role="doc-backlink" href="#q">Sextant</a></dt><dd>A tool.</dd></dl>',
