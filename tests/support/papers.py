@@ -131,12 +131,16 @@ SPACES_OF_ODF |= {"draw": "drawing", "svg": "svg-compatible"}
 OPENDOCUMENT = " ".join(f'xmlns:{prefix}="{ODF}:{name}:1.0"' for prefix, name in SPACES_OF_ODF.items())
 
 
-def opendocument(body: str, styles: str = "", kind: str = "text") -> bytes:
-    """An OpenDocument file with this XML as its body, and these automatic styles."""
+def opendocument(body: str, styles: str = "", kind: str = "text", named: str = "") -> bytes:
+    """An OpenDocument file with this XML as its body, these automatic styles, and named ones."""
     automatic = f"<office:automatic-styles>{styles}</office:automatic-styles>"
     inside = f"<office:body><office:{kind}>{body}</office:{kind}></office:body>"
     content = f"<office:document-content {OPENDOCUMENT}>{automatic}{inside}</office:document-content>"
-    return archive({"mimetype": f"application/vnd.oasis.opendocument.{kind}", "content.xml": content})
+    parts: dict[str, str | bytes] = {"mimetype": f"application/vnd.oasis.opendocument.{kind}"}
+    if named:
+        said = f"<office:styles>{named}</office:styles>"
+        parts["styles.xml"] = f"<office:document-styles {OPENDOCUMENT}>{said}</office:document-styles>"
+    return archive({**parts, "content.xml": content})
 
 
 def odf_text(text: str) -> str:

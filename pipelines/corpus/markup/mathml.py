@@ -6,6 +6,7 @@ A formula that no line shows, as a matrix or a sum with limits, is a part left o
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import pairwise
 
 from pipelines.corpus.markup.parts import LEFT_OUT
@@ -18,13 +19,28 @@ _LAID_OUT = {
     "mfrac": 2,
     "msqrt": 0,
 }  # of how many parts, 0: of any number
-_SHOWN_BY_NO_LINE = ("mroot", "munder", "mover", "munderover", "mmultiscripts", "mtable", "mfenced")
-_HOLDING = frozenset(("math", *_LAID_OUT, *_SHOWN_BY_NO_LINE))
-ELEMENTS = _HOLDING | {"mi", "mn", "mo", "ms", "mtext", "mspace", "mrow", "mstyle", "mpadded", "menclose"}
+_SHOWN_BY_NO_LINE = frozenset(("mroot", "munder", "mover", "munderover", "mmultiscripts", "mtable"))
+_SHOWN_BY_NO_LINE |= {"mfenced", "maction", "mlongdiv", "mstack"}
+_MAY_STAND_APART = ("mi", "mo", "mspace")  # from letters beside it: log n, a mod b
+_HOLDING = frozenset(("math", *_LAID_OUT, *_SHOWN_BY_NO_LINE, *_MAY_STAND_APART))
+ELEMENTS = _HOLDING | {"mn", "ms", "mtext", "mrow", "mstyle", "mpadded", "menclose"}
+_PREFIXES = frozenset(("m", "mml", "svg"))
 DEEPEST = 50  # elements in each other: a formula that is deeper is a part left out
-_OF = re.compile(r"\u2061(?=\w)")  # between a function and what it is of: sin x
+_OF = "\u2061"  # between a function and what it is of: sin x; here also around 1/2 and behind e^x
+_BESIDE_WORDS = "\u2063"
+_TIMES = "\u2062\u2064"  # and plus
+_GAP = re.compile(r"(?<=[\w)′])[\u2061-\u2064]+(?=[^\W⁰¹²³⁴-⁹₀-₉]|√)")
 _UNSEEN = re.compile("[\u2061-\u2064]")
+_WORD = re.compile(r"[^\W\d_]{2,}")
 _ONE_TERM = re.compile(r"\d+(?:[.,]\d+)?|\w?")
+_NO_BAR = re.compile(r"0+(?:\.0*)?[a-z%]*")
+_ENDS_APART = re.compile(rf"[{_OF}⁰¹²³⁴-⁹]$")
+
+
+def unprefixed(tag: str) -> str:
+    """Return an element's name without the prefix that books and articles give to those of formulas."""
+    prefix, _, name = tag.rpartition(":")
+    return name if prefix in _PREFIXES else tag
 
 
 class Formulas:
@@ -35,8 +51,10 @@ class Formulas:
         self._open: list[tuple[int, int, list[int]]] = []
         self._is_left_out = False
 
-    def begin(self, tag: str, depth: int, at: int) -> None:
+    def begin(self, tag: str, attributes: Mapping[str, str], depth: int, at: int) -> None:
         """Note an element that begins so deep in the page, with the part of this number."""
+        if self._open and _NO_BAR.fullmatch(attributes.get("linethickness") or ""):
+            self._is_left_out = True  # n over k is no fraction
         if self._open and self._open[-1][0] == depth - 1:
             self._open[-1][2].append(at)
         if tag in _HOLDING:
@@ -52,29 +70,50 @@ class Formulas:
             return
         if any(begin > end for begin, end in pairwise([first, *held, len(parts)])):
             return  # a block of the page has begun within it
+        whole = self._written(tag, first, held, parts)
+        parts[first:] = [whole if self._open else _seen(whole)]
+
+    def _written(self, tag: str, first: int, held: list[int], parts: list[str]) -> str:
+        whole = "".join(parts[first:])
         if tag == "math":
-            whole = LEFT_OUT if self._is_left_out else _UNSEEN.sub("", _OF.sub(" ", "".join(parts[first:])))
+            whole = LEFT_OUT if self._is_left_out else whole
             self._is_left_out = self._is_left_out and bool(self._open)
-        else:
+        elif tag in _LAID_OUT or tag in _SHOWN_BY_NO_LINE:
             said = ["".join(parts[at:end]).strip() for at, end in pairwise([*held, len(parts)])]
             fits = tag in _LAID_OUT and _LAID_OUT[tag] in (0, len(said))
             self._is_left_out = self._is_left_out or not fits
             whole = _on_line(tag, said) if fits else "".join(said)
-        parts[first:] = [whole]
+        elif tag == "mspace" or _WORD.fullmatch(whole.strip()):
+            whole = f"{_BESIDE_WORDS}{whole}{_BESIDE_WORDS}"
+        return whole
+
+
+def _seen(text: str) -> str:
+    """Return text with spaces instead of what stands between terms unseen."""
+    return _UNSEEN.sub("", _GAP.sub(lambda gap: " " if gap[0].strip(_TIMES) else "", text))
 
 
 def _on_line(tag: str, said: list[str]) -> str:
     if tag == "mfrac":
-        return "/".join(half if _ONE_TERM.fullmatch(half) else f"({half})" for half in said)
+        halves = map(_seen, said)
+        whole = "/".join(half if _ONE_TERM.fullmatch(half) else f"({half})" for half in halves)
+        return f"{_OF}{whole}{_OF}"
     if tag == "msqrt":
-        return f"√({''.join(said)})"
+        return f"√({_seen(''.join(said))})"
     lowered = [_apart(said[1], lowered=True)] if tag != "msup" else []
-    return "".join((said[0], *lowered, *([_apart(said[-1])] if tag != "msub" else [])))
+    return "".join((_base(said[0]), *lowered, *([_apart(said[-1])] if tag != "msub" else [])))
+
+
+def _base(text: str) -> str:
+    """Return what has an exponent or an index: in brackets if it is a fraction or has one itself."""
+    return f"({_seen(text)})" if _ENDS_APART.search(text) else _UNSEEN.sub("", text)
 
 
 def _apart(text: str, *, lowered: bool = False) -> str:
     """Return an exponent or an index; a letter or a word is marked as such too, unlike in text."""
+    text = _seen(text)
     said = raised(text, lowered=lowered)
-    if said != text or not any(map(str.isalnum, text)):
-        return said
-    return ("_" if lowered else "^") + (text if text.isalnum() else f"({text})")
+    if _ENDS_APART.search(text) or (said == text and any(map(str.isalnum, text))):
+        is_term = text.isalnum() and not _ENDS_APART.search(text)
+        said = ("_" if lowered else "^") + (text if is_term else f"({text})")
+    return said + _OF if said.startswith(("_", "^")) and not said.endswith(")") else said

@@ -15,7 +15,8 @@ _SIGN = re.compile(f"{_SIGNS}+")
 _RAISED = re.compile(r"\s*[⁰¹²³⁴⁵⁶⁷⁸⁹]{1,4}\s*")  # a link that shows no more than this leads to a note
 _SIGN_OR_RAISED = re.compile(f"{_SIGN.pattern}|{_RAISED.pattern}")
 # Of books: the mark of a note, and what leads back from it.
-_NOTES = {"noteref": re.compile(r"\s*\S{1,8}\s*"), "backlink": re.compile(r".*", re.S)}
+_MARK = re.compile(r"\s*(?!\S*[^\W\d_]{3})\S{1,8}\s*|\W*(?:[ivxl]{3,8}|note\W*\d*)\W*", re.I)  # no word
+_NOTES = {"noteref": _MARK, "backlink": re.compile(r".*", re.S)}
 _NAMED_SIGN = re.compile(
     rf"{_SIGNS}*(?:[#§∞]|perma(?:nent )?link(?: to .*)?|anchor|link(?: to th(?:is|ese) .*)?"
     rf"|direct link(?: to .*)?)?{_SIGNS}*",
@@ -31,7 +32,7 @@ def permalink_sign(attributes: dict[str, str], *, in_heading: bool) -> re.Patter
         return _NAMED_SIGN
     for kind in f"{attributes.get('epub:type')} {attributes.get('role')}".split():
         if found := _NOTES.get(kind.removeprefix("doc-")):
-            return found
+            return _MARK if in_heading else found
     address = attributes.get("href") or ""
     if not address.startswith("#"):
         return _RAISED if "#" in address else None

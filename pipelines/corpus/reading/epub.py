@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from pipelines.corpus.markup.page_blocks import Block, without_menus
 from pipelines.corpus.reading.archive import blocks, collected, local, opened, parsed
 from pipelines.corpus.reading.formats import Unreadable
-from pipelines.corpus.reading.html import NAMES, Page, fed
+from pipelines.corpus.reading.html import NAMES, NEVER, ROLES, Page, fed
 from pipelines.corpus.reading.plain import FileFacts, Source
 
 CONTAINER, ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
@@ -27,6 +27,8 @@ LEADING = frozenset(
     ("cover", "toc", "landmarks", "loi", "lot", "page-list", "index", "index-group", "pagebreak")
 )
 COVER = re.compile(r"(?:.*[_-])?cover(?:[_-]?page)?(?:[_-]?\d+)?\.x?html?", re.I)
+# Of a site's parts, what boxes and chapters of a book are called too
+CALLED = frozenset(("sidebar", "menu", "navigation", "cookie", "cookies", "social", "share", "ads"))
 LONGEST_COVER = 400  # characters
 HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
 FEWEST_ENTRIES, LINKED = 3, 0.8  # links of a page that is nothing but contents, and their share of it
@@ -158,7 +160,9 @@ class _Part(Source):
 class _BookPage(Page):
     """A page of a book: all of it is main text, but for what leads into the book."""
 
-    NAMES = NAMES - {"sidebar"}  # a box
+    NEVER = NEVER - {"footer"}  # of a chapter, with its notes, or of a quotation, with who said it
+    NAMES = NAMES - CALLED
+    ROLES = ROLES - {"complementary"}
 
     def __init__(self) -> None:
         super().__init__()

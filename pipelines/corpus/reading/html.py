@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from pipelines.corpus.markup.front_matter import front_matter
-from pipelines.corpus.markup.mathml import ELEMENTS, Formulas
+from pipelines.corpus.markup.mathml import ELEMENTS, Formulas, unprefixed
 from pipelines.corpus.markup.page_blocks import Block, fenced_code, without_menus
 from pipelines.corpus.markup.page_rows import BETWEEN, Row, Table
 from pipelines.corpus.markup.permalinks import permalink_sign
@@ -29,7 +29,7 @@ def _words(text: str) -> frozenset[str]:
 
 NEVER = _words(
     "script style noscript template nav footer button select textarea iframe object svg canvas audio video "
-    "dialog menu datalist del s strike annotation annotation-xml"
+    "dialog menu datalist del s strike annotation annotation-xml mphantom"
 )
 BESIDE_MAIN = _words("header aside")  # within the main text they are its title, notes and footnotes
 BLOCKS = _words(
@@ -61,6 +61,7 @@ LONGEST_MARK = 80  # characters of a mark of a note or of a link to its own plac
 HEADINGS = _words("h1 h2 h3 h4 h5 h6 dt")
 BETWEEN_MARKS = re.compile(r"[\s\[\](),;–-]+")
 INVISIBLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden")
+FORMULA = "mwe-math-mathml-a11y"  # of MediaWiki: hidden, as a picture of it is shown
 TEMPLATE_TAG = re.compile(r"<%.*?%>", re.S)
 
 
@@ -124,7 +125,7 @@ class Page:
     It is called for each tag and text, so the most frequent cases come first.
     """
 
-    NAMES = NAMES
+    NEVER, NAMES, ROLES = NEVER, NAMES, ROLES
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []
@@ -143,6 +144,7 @@ class Page:
         self._written = False  # the current block has text
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
+        tag = unprefixed(tag) if ":" in tag else tag
         self._open.append(tag)
         if self._skipped_at:
             return
@@ -150,7 +152,7 @@ class Page:
         if tag not in SPECIAL and not hinted:
             return
         beside = tag in BESIDE_MAIN and not self._main
-        if tag in NEVER or beside or (hinted and self._unwanted(tag, attributes)):
+        if tag in self.NEVER or beside or (hinted and self._unwanted(tag, attributes)):
             self._skipped_at = len(self._open)
             if tag in CELLS and self._tables:
                 self._tables[-1].spans.lose()
@@ -173,7 +175,7 @@ class Page:
         elif tag in APART:
             self._apart.append((len(self._parts), self._links > 0, self._link_characters))
         elif tag in ELEMENTS:
-            self._formulas.begin(tag, len(self._open), len(self._parts))
+            self._formulas.begin(tag, attributes, len(self._open), len(self._parts))
 
     def _begin_link(self, attributes: dict[str, str]) -> None:
         sign = permalink_sign(attributes, in_heading=not HEADINGS.isdisjoint(self._open[-4:]))
@@ -210,9 +212,10 @@ class Page:
     def _unwanted(self, tag: str, attributes: dict[str, str]) -> bool:
         if "hidden" in attributes or attributes.get("aria-hidden") == "true":
             return True
-        if attributes.get("role") in ROLES or INVISIBLE.search(attributes.get("style") or ""):
-            return True
         names = (attributes.get("class") or "").lower().split()
+        styled = attributes.get("style") if FORMULA not in names else None
+        if attributes.get("role") in self.ROLES or INVISIBLE.search(styled or ""):
+            return True
         if tag not in HEADED and not any(map(SECTION.fullmatch, names)):
             names += (attributes.get("id") or "").lower().split()
         if tag == "sup" and "reference" in names:
@@ -222,6 +225,7 @@ class Page:
         return tag not in WHOLE and not self.NAMES.isdisjoint(names)
 
     def end(self, tag: str) -> None:
+        tag = unprefixed(tag) if ":" in tag else tag
         while self._open:
             last = self._open.pop()
             if self._skipped_at:

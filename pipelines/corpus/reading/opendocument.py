@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 from operator import itemgetter
 
+from pipelines.corpus.markup.opendocument_styles import HIDDEN, LOWERED, Attributes, Styles, value
 from pipelines.corpus.markup.parts import LEFT_OUT
 from pipelines.corpus.markup.raised import raised
 from pipelines.corpus.reading.archive import BLOCK, blocks, local, opened, parsed
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source
 
-CONTENT, MANIFEST, LOCKED = "content.xml", "META-INF/manifest.xml", "encrypted-package"
-RAISED, LOWERED = "raised", "lowered"  # text that does not stand on its line
-HIDDEN = "hidden"
+CONTENT, STYLES = "content.xml", "styles.xml"
+MANIFEST, LOCKED = "META-INF/manifest.xml", "encrypted-package"
 HEADS = 16  # blocks of the manifest that are looked through
 DEEPEST = 6  # level of headings, and of lists that are indented
 MOST_SPACES, MOST_CELLS = 80, 1000
 LONGEST_REPEATED = 80  # characters of a cell that is repeated where it goes on
 SPACES = re.compile(r"[ \t\r\n]+")
-Attributes = Mapping[str, str]
 
 
 def read_opendocument(source: Source, facts: FileFacts) -> Iterator[str]:
@@ -33,7 +32,10 @@ def read_opendocument(source: Source, facts: FileFacts) -> Iterator[str]:
         _refuse_locked(archive)
         if CONTENT not in archive.NameToInfo:
             raise Unreadable(f"not an OpenDocument file: it holds no {CONTENT}")
-        writer = _Writer()
+        styles = Styles()
+        for _ in parsed(archive, STYLES, styles) if STYLES in archive.NameToInfo else ():
+            pass
+        writer = _Writer(styles)
         for _ in parsed(archive, CONTENT, writer):
             if writer.size > BLOCK:
                 yield writer.take()
@@ -54,6 +56,7 @@ class _Table:
 
     cells: list[str] = field(default_factory=list)  # of the open row
     above: dict[int, tuple[str, int]] = field(default_factory=dict)  # cells that go on below, up to which row
+    said: str = ""  # by the last cell, in its paragraphs
     row: int = 0
     column: int = 0
     written: int = 0  # rows
@@ -105,23 +108,22 @@ class _Writer:
     PICTURED = "svg-compatible"  # the namespace of what a picture is called
     UNSEEN = frozenset(("header", "footer", "date-time", "page-number"))  # frames of a presentation's pages
 
-    def __init__(self) -> None:
+    def __init__(self, styles: Styles) -> None:
         self.size = 0
         self.notes: list[str] = []
         self._outs: list[list[str]] = [[]]  # of the text, and of what is open in it: notes, cells, paragraphs
         self._lines: list[list[tuple[str, str]]] = []  # parts of open paragraphs, each behind its place
         self._marks: list[str] = []  # that these begin with
         self._places = [""]  # where the text of open spans stands
-        self._styles: dict[str, str] = {}
-        self._style = ""
+        self._styles = styles
         self._bullets: list[bool] = []  # of open items: the first paragraph is still to come
         self._tables: list[_Table] = []
         self._skipping = self._lists = self._within = 0
         self._in_line = False  # the open frame stands for a word
         self._kind = ""  # of the block before: an empty line stands between different ones
         self._starts: dict[str, Callable[[Attributes], None]] = {
-            "style": self._begin_style,
-            "text-properties": self._style_text,
+            "style": styles.begin,
+            "text-properties": styles.note,
             "p": lambda given: self._begin_paragraph(given, self._item_mark()),
             "h": self._begin_heading,
             "span": self._begin_span,
@@ -141,6 +143,7 @@ class _Writer:
         self._ends: dict[str, Callable[[], object]] = {
             "p": self._end_paragraph,
             "h": self._end_paragraph,
+            "style": styles.end,
             "span": self._places.pop,
             "list": self._end_list,
             "list-item": self._bullets.pop,
@@ -179,21 +182,8 @@ class _Writer:
 
     def _is_unseen(self, tag: str, attributes: Attributes) -> bool:
         if tag == "section":
-            return _value(attributes, "display") == "none"
-        return tag == "frame" and _value(attributes, "class") in self.UNSEEN
-
-    def _begin_style(self, attributes: Attributes) -> None:
-        self._style = f"{_value(attributes, 'family')} {_value(attributes, 'name')}"
-
-    def _style_text(self, attributes: Attributes) -> None:
-        """Note where text of a style stands: raised, lowered or nowhere."""
-        place = _value(attributes, "text-position").partition(" ")[0]
-        if _value(attributes, "display") == "none":
-            self._styles[self._style] = HIDDEN
-        elif place == "sub" or place.startswith("-"):
-            self._styles[self._style] = LOWERED
-        elif place == "super" or place.strip("0%"):
-            self._styles[self._style] = RAISED
+            return value(attributes, "display") == "none"
+        return tag == "frame" and value(attributes, "class") in self.UNSEEN
 
     def _item_mark(self) -> str:
         """Return what the paragraph that begins has before it in a list."""
@@ -209,7 +199,7 @@ class _Writer:
     def _begin_paragraph(self, attributes: Attributes, mark: str) -> None:
         self._marks.append(mark)
         self._lines.append([])
-        self._places.append(self._styles.get(f"paragraph {_value(attributes, 'style-name')}", ""))
+        self._places.append(self._styles.place(f"paragraph {value(attributes, 'style-name')}", ""))
         self._outs.append([])
 
     def _end_paragraph(self) -> None:
@@ -224,10 +214,11 @@ class _Writer:
         self._put("".join(behind))
 
     def _begin_span(self, attributes: Attributes) -> None:
-        self._places.append(self._styles.get(f"text {_value(attributes, 'style-name')}", self._places[-1]))
+        style = f"text {value(attributes, 'style-name')}"
+        self._places.append(self._styles.place(style, self._places[-1]))
 
     def _begin_frame(self, attributes: Attributes) -> None:
-        self._in_line = _value(attributes, "anchor-type") == "as-char"
+        self._in_line = value(attributes, "anchor-type") == "as-char"
 
     def _begin_list(self) -> None:
         self._lists += 1
@@ -266,23 +257,24 @@ class _Writer:
         self._begin_within()
 
     def _end_cell(self) -> None:
-        text = " ".join("".join(self._end_within()).split())
+        said = "".join(self._end_within())
         if self._tables:
-            self._tables[-1].add(text.replace("|", "\\|"))
+            self._tables[-1].said = said.strip()
+            self._tables[-1].add(" ".join(said.split()).replace("|", "\\|"))
 
     def _cover(self, attributes: Attributes) -> None:
         if self._tables:
             self._tables[-1].cover(_number(attributes, "number-columns-repeated"))
 
     def _end_row(self) -> None:
-        """Write a row; a box, of one cell, is a paragraph, and a table in a cell a part of its line."""
+        """Write a row; a box, of one cell, is paragraphs, and a table in a cell a part of its line."""
         cells = self._tables[-1].end_row() if self._tables else []
         if not any(cells):
             return
         if len(self._tables) > 1:
             self._put(" ".join(cells) + " ")
         elif len(cells) == 1 and not self._tables[-1].written:
-            self._write(cells[0].replace("\\|", "|") + "\n\n", "")
+            self._write(self._tables[-1].said + "\n\n", "")
         else:
             self._write(f"| {' | '.join(cells)} |\n", "table")
             self._tables[-1].written += 1
@@ -297,7 +289,7 @@ class _Writer:
             self._write("\n", "")
 
     def _add(self, text: str) -> None:
-        if self._lines and text:
+        if self._lines and text and self._places[-1] != HIDDEN:
             self._lines[-1].append((self._places[-1], text))
 
     def _write(self, text: str, kind: str) -> None:
@@ -322,16 +314,11 @@ def _text(line: list[tuple[str, str]]) -> str:
     said = []
     for place, parts in groupby(line, itemgetter(0)):
         text = "".join(part for _, part in parts)
-        if place != HIDDEN:
-            said.append(raised(text, lowered=place == LOWERED) if place else text)
+        said.append(raised(text, lowered=place == LOWERED) if place else text)
     return "".join(said).strip()
-
-
-def _value(attributes: Attributes, name: str) -> str:
-    return next((value for key, value in attributes.items() if local(key) == name), "")
 
 
 def _number(attributes: Attributes, name: str) -> int:
     """Return a whole number of at least 1, as is meant where there is none."""
-    value = _value(attributes, name)
-    return max(1, int(value)) if re.fullmatch(r"[0-9]{1,9}", value) else 1
+    said = value(attributes, name)
+    return max(1, int(said)) if re.fullmatch(r"[0-9]{1,9}", said) else 1

@@ -96,6 +96,18 @@ def test_a_page_without_a_heading_has_its_title_once(tmp_path: Path) -> None:
             "A note.",
         ),
         ('<header><h1>One</h1></header><div class="sidebar"><p>A box.</p></div>', "One\n\nA box."),
+        ('<p>The <a epub:type="noteref" href="#n1">sextant</a> is old.</p>', "The sextant is old."),
+        (
+            '<p>It is<a role="doc-noteref" href="a">xiii</a><a role="doc-noteref" href="b">[note 3]</a>.</p>',
+            "It is.",
+        ),
+        (
+            '<dl><dt><a role="doc-backlink" href="#q">Sextant</a></dt><dd>A tool.</dd></dl>',
+            "Sextant\nA tool.",
+        ),
+        ('<div id="cookies"><p>Bake ten minutes.</p></div>', "Bake ten minutes."),
+        ('<aside role="complementary"><p>A box.</p></aside>', "A box."),
+        ("<p>Said.</p><footer><p>1. A note.</p></footer>", "Said.\n\n1. A note."),
         ("<pre>x = 1\ny = 2</pre><p>Two lines of a program.</p><p>No more.</p>", None),
         ('<p>Kept.</p><section epub:type="index"><p>tide, 4</p></section>', "Kept."),
         ("<p>Caf&eacute;&nbsp;and<br/>tea &#8212; &amp; more</p>", "Café and\ntea — & more"),

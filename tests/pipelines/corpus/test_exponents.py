@@ -151,11 +151,43 @@ def test_an_exponent_of_asciidoc_is_asked_as_one() -> None:
         ("<munderover><mo>∑</mo><mn>1</mn><mi>n</mi></munderover><mi>k</mi>", "[…]"),
         ("<mtable><mtr><mtd><mn>1</mn></mtd><mtd><mn>0</mn></mtd></mtr></mtable>", "[…]"),
         ("<msup><mn>10</mn></msup>", "[…]"),
+        ("<mn>2</mn><mfrac><mn>1</mn><mn>2</mn></mfrac><mi>n</mi>", "2 1/2 n"),
+        ("<mn>2</mn><mo>&#x2062;</mo><mfrac><mn>1</mn><mn>2</mn></mfrac>", "2 1/2"),
+        ("<msup><mrow><mfrac><mn>1</mn><mn>2</mn></mfrac></mrow><mn>3</mn></msup>", "(1/2)³"),
+        ("<msup><msup><mn>10</mn><mn>3</mn></msup><mn>2</mn></msup>", "(10³)²"),
+        ("<msup><mn>2</mn><msup><mn>10</mn><mn>2</mn></msup></msup>", "2^(10²)"),
+        ("<msup><mi>e</mi><mi>x</mi></msup><mi>y</mi>", "e^x y"),
+        ("<msup><mi>e</mi><mi>x</mi></msup><mo>=</mo><mfrac><mn>1</mn><mn>2</mn></mfrac>", "e^x=1/2"),
+        (
+            "<mi>k</mi><mo>mod</mo><mi>n</mi><mo>+</mo><mi>log</mi><mo>(</mo><mi>n</mi><mo>)</mo>",
+            "k mod n+log(n)",
+        ),
+        ("<msubsup><mi>x</mi><mi>i</mi><mn>2</mn></msubsup><mi>y</mi>", "x_i²y"),
+        ("<mn>4</mn><mspace width='1em'/><mn>5</mn>", "4 5"),
+        ("<mphantom><mn>3</mn></mphantom><mn>4</mn>", "4"),
+        ("<mfrac linethickness='0pt'><mi>n</mi><mi>k</mi></mfrac>", "[…]"),
+        ("<maction><mn>1</mn><mn>2</mn></maction>", "[…]"),
     ],
 )
 def test_a_formula_of_a_page_is_written_on_its_line(tmp_path: Path, formula: str, text: str) -> None:
     page = f"<p>It is <math>{formula}</math> <math><mi>m</mi></math>, by 10<sup>6</sup>.</p>"
     assert read_corpus(papers.write(tmp_path, {"a.html": page})).texts == (f"It is {text} m, by 10⁶.",)
+
+
+@pytest.mark.parametrize("prefix", ["m", "mml"])
+def test_a_formula_whose_elements_have_a_prefix_is_one(tmp_path: Path, prefix: str) -> None:
+    power = "<P:msup><P:mn>10</P:mn><P:mn>6</P:mn></P:msup><P:annotation>x</P:annotation>"
+    page = f"<p>It is <P:math>{power}</P:math> tons.</p>".replace("P:", f"{prefix}:")
+    assert read_corpus(papers.write(tmp_path, {"a.html": page})).texts == ("It is 10⁶ tons.",)
+
+
+def test_a_formula_that_mediawiki_hides_behind_its_picture_is_read(tmp_path: Path) -> None:
+    power = "<math><msup><mn>10</mn><mn>6</mn></msup></math>"
+    hidden = (
+        f'<span class="mwe-math-mathml-inline mwe-math-mathml-a11y" style="display: none;">{power}</span>'
+    )
+    page = f'<p>It is {hidden}<img aria-hidden="true" alt="10^6"> tons.</p>'
+    assert read_corpus(papers.write(tmp_path, {"a.html": page})).texts == ("It is 10⁶ tons.",)
 
 
 def test_a_block_within_a_formula_moves_no_exponent(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pipelines.corpus import documents
 from pipelines.corpus.manifest import FileReport
+from pipelines.corpus.markup.opendocument_styles import Styles
 from pipelines.corpus.prose import asked_sentences
 from pipelines.corpus.reading import opendocument
 from pipelines.corpus.reading.formats import Limits
@@ -25,9 +26,10 @@ def read(root: Path, data: bytes, suffix: str = "odt") -> tuple[FileReport, str]
     return corpus.manifest[0], "".join(corpus.texts[:-1])
 
 
-def style(name: str, properties: str, family: str = "text") -> str:
+def style(name: str, properties: str, family: str = "text", parent: str = "") -> str:
     inside = f"<style:text-properties {properties}/>"
-    return f'<style:style style:name="{name}" style:family="{family}">{inside}</style:style>'
+    named = f'style:name="{name}" style:family="{family}" style:parent-style-name="{parent}"'
+    return f"<style:style {named}>{inside}</style:style>"
 
 
 STYLES = (
@@ -111,6 +113,28 @@ def test_a_text_is_read_as_markdown(tmp_path: Path, body: str, text: str) -> Non
     assert found.strip() == text
 
 
+def span(name: str, text: str) -> str:
+    return f'<text:span text:style-name="{name}">{text}</text:span>'
+
+
+def test_a_style_is_as_its_file_and_the_style_that_it_is_made_of_say(tmp_path: Path) -> None:
+    named = (
+        style("Red", "", parent="Raised")
+        + style("Raised", 'style:text-position="super 58%"')
+        + '<text:list-style><style:text-properties style:text-position="sub"/></text:list-style>'
+        + style("A", "", parent="B")
+        + style("B", "", parent="A")
+    )
+    own = style("T1", "", parent="Red") + style("T2", 'style:text-position="0% 100%"', parent="Raised")
+    body = odf_text(f"10{span('Red', '6')} or 10{span('T1', '7')} of {span('T2', '8')} by {span('A', '9')}.")
+    assert read(tmp_path, papers.opendocument(body, own, named=named))[1].strip() == "10⁶ or 10⁷ of 8 by 9."
+
+
+def test_words_around_hidden_text_stay_apart(tmp_path: Path) -> None:
+    body = odf_text(f"one{span('T4', 'hidden ')} two {span('T4', 'hidden')} three")
+    assert read(tmp_path, papers.opendocument(body, STYLES))[1].strip() == "one two three"
+
+
 def cell(text: str = "", covered: bool = False, **numbers: int) -> str:
     tag = "table:covered-table-cell" if covered else "table:table-cell"
     given = "".join(f' table:number-{name.replace("_", "-")}="{number}"' for name, number in numbers.items())
@@ -142,6 +166,13 @@ def test_a_cell_that_goes_on_below_is_repeated_and_one_across_columns_is_not(tmp
         f"| {'x' * 81} | y | z |",
         "|  | y | w |",
     ]
+
+
+def test_the_paragraphs_of_a_box_stay_apart(tmp_path: Path) -> None:
+    box = rows(
+        cell("Tides").replace("</table:table-cell>", f"{odf_text('They rise | fall.')}</table:table-cell>")
+    )
+    assert read(tmp_path, papers.opendocument(box))[1].strip() == "Tides\n\nThey rise | fall."
 
 
 def test_titles_across_columns_make_no_rule(tmp_path: Path) -> None:
@@ -238,7 +269,7 @@ def elements(inside: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 def test_elements_in_any_order_are_no_slip(parts: list[str]) -> None:
     from xml.parsers import expat
 
-    writer = opendocument._Writer()
+    writer = opendocument._Writer(Styles())
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.StartElementHandler = writer.StartElementHandler
     parser.EndElementHandler = writer.EndElementHandler
