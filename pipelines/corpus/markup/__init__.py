@@ -13,11 +13,9 @@ parts.py       what the patterns share
 permalinks.py  of HTML: how links look that lead to the place where they stand
 page_blocks.py of HTML: menus, and code in fences, by the blocks of a page
 page_rows.py   of HTML: the rows of tables, on a line each
-office_rows.py of Word and PowerPoint: the rows of tables, on a line each
 front_matter.py    the data above a site's page
 raised.py      of exponents and indices: figures as Unicode has them
 mathml.py      of HTML: formulas, on their line
-opendocument_styles.py    of OpenDocument: where text stands, raised, lowered or nowhere
 asciidoc.py  org.py  vim_help.py    what only these languages mark, where a text is read as it stands
 
 In doubt a text is kept, as a fact that is not asked is worse than a mark that stays.
