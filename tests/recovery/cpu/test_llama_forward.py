@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from recovery.batches.teacher_scores import TeacherScores
-from recovery.cpu import library
+from recovery.cpu import library, llama_forward
 from recovery.cpu.llama_forward import CHECKED, reader_of
 from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import can_pack, hidden_states, plain_states, states_at
@@ -214,6 +214,16 @@ def test_what_only_the_model_can_do_is_left_to_it(monkeypatch: pytest.MonkeyPatc
     model.gradient_checkpointing_enable()
     assert reader(model) is None
     assert reader(tiny.model().bfloat16()) is None
+
+
+def test_a_text_that_rounding_alone_carries_away_is_checked_against_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = iter([False])
+    monkeypatch.setattr(llama_forward, "close", lambda *_, **__: next(found, True))
+    assert reader(tiny.model())
+    monkeypatch.setattr(llama_forward, "close", lambda *_, **__: False)
+    assert reader(tiny.model()) is None
 
 
 def test_parts_of_the_same_names_that_are_made_otherwise_are_left_to_the_model() -> None:
