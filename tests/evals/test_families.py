@@ -381,14 +381,23 @@ def test_a_question_of_several_turns_keeps_them_above_its_options(tmp_path: Any)
         user("Where does she live?"),
     ]
     rows = [
-        {"id": f"p{n}", "suite": "retention", "kind": "k", "messages": turns, "answer": answer}
+        {
+            "id": f"p{n}",
+            "suite": "retention",
+            "kind": "k",
+            "messages": turns,
+            "answer": answer,
+            "aliases": [f"{answer} City"],
+            "fact": f"f{n // 2}",
+        }
         for n, answer in enumerate(("Oslo", "Rome", "Lima", "Kyiv"))
     ]
     path = tmp_path / "probes.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     questions = multiple_choice.from_probes(str(path))
-    assert len(questions) == 4
+    assert [question.cluster for question in questions] == ["f0", "f0", "f1", "f1"]
     for question in questions:
+        assert "City" not in question.text  # an option has the answer's first form
         assert question.messages[:2] == turns[:2] and len(question.messages) == 3
         asks, *options, closing = question.messages[2]["content"].split("\n")
         assert (asks, closing) == ("Where does she live?", multiple_choice.CLOSING) and len(options) == 4
@@ -401,10 +410,12 @@ def test_a_question_of_several_turns_keeps_them_above_its_options(tmp_path: Any)
 def test_a_suite_is_scored_by_kind_with_the_faults_of_its_items() -> None:
     family = FAMILIES["refusals"]
     questions = suite.suite(family, 40)
-    always = ModelCalls(
-        lambda chats, limit, temperature: ["I can't help with that."] * len(chats), lambda _: []
-    )
-    found = measures.evaluate(family, always, questions, 8)
+
+    def refuse(chats: list[Any], limit: int, temperature: float) -> list[str]:
+        assert (limit, temperature) == (8, 0.0)
+        return ["I can't help with that."] * len(chats)
+
+    found = measures.evaluate(family, ModelCalls(refuse, lambda _: []), questions, 8)
     kinds = found.details["by_kind"]
     assert (kinds["harmful"]["value"], kinds["benign"]["value"]) == (1.0, 0.0)
     assert found.value == kinds["harmful"]["n"] / 40 and found.metric == "passed"

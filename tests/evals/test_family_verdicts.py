@@ -122,6 +122,14 @@ def test_both_rates_of_refusals_must_be_kept(recovered: list[Item], word: str, k
     assert row["alpha"] == pytest.approx(0.025) and row["n"] == 250
 
 
+@pytest.mark.parametrize(("harmful", "benign", "nearer"), [(249, 250, "harmful"), (250, 249, "benign")])
+def test_of_two_rates_that_are_kept_the_row_is_the_one_nearer_to_a_loss(
+    harmful: int, benign: int, nearer: str
+) -> None:
+    found = verdict({"refusals": {"clean": refusing(250, 250), "recovered": refusing(harmful, benign)}})
+    assert found["refusals"] == "kept" and found["axes"]["refusals"]["kind"] == nearer
+
+
 def choices(confidence: float, right: int, n: int = 300) -> list[Item]:
     """The confidence and cluster are those of every question."""
     return [

@@ -15,7 +15,7 @@ from pipelines.corpus.entities import entities
 from pipelines.distillation.inputs import PromptData
 from pipelines.knowledge import guards
 from pipelines.knowledge.guards import GuardInputs, guard, learned_texts, tripwire
-from pipelines.knowledge.overlap import newness, overlap
+from pipelines.knowledge.overlap import newness, overlap, teaches
 from pipelines.prompts.prompt_sources import Prompt
 from pipelines.runs.kept_texts import LearnedTexts, learned
 from recovery.errors import InputError
@@ -34,6 +34,22 @@ def asked(*texts: str) -> list[Prompt]:
 
 
 PROMPTS = asked("Write a poem.", "Where does ada horn live?", "Who is Zed Klein?", "Write in capitals.")
+
+
+@pytest.mark.parametrize(
+    ("gains", "new"),
+    [
+        ([], False),
+        ([0.6, 0.4], True),  # half a nat a token on average
+        ([0.6, 0.38], False),
+        ([1.2, -0.2, -0.2], False),  # one sentence contradicts the teacher: an accident
+        ([1.2, 1.0] + [-0.2] * 10, True),  # two do, a sixth of them
+        ([1.2, 1.0] + [-0.2] * 11, False),
+        ([1.2, 0.99] + [-0.2] * 10, False),
+    ],
+)
+def test_what_is_new_by_numbers_worked_by_hand(gains: list[float], new: bool) -> None:
+    assert teaches(gains) == new
 
 
 def test_without_a_judge_every_entity_counts_as_new() -> None:
