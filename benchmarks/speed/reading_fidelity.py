@@ -42,7 +42,7 @@ from benchmarks.speed.fidelity.readers import (
 )
 from benchmarks.speed.fidelity.references import Reference, encoded, office, pages
 from pipelines.corpus.reading.html import read_html
-from pipelines.corpus.reading.zipped.office import read_docx, read_pptx
+from pipelines.corpus.reading.office import read_docx, read_pptx
 
 PAGE = Path(__file__).parents[2] / "docs" / "documents.md"
 WORD = re.compile(r"\w+")

@@ -26,7 +26,7 @@ from recovery.cpu.llama_layers import LayerWeights, build_of, is_plain
 from recovery.cpu.placed_cache import PlacedCache
 from recovery.forward.common_beginning import common_beginning
 from recovery.forward.decoder import Responses
-from recovery.forward.equality import NOT_APPLICABLE, close, close_per_token, first_tokens
+from recovery.forward.equality import NOT_APPLICABLE, TRIALS, close, close_per_token, first_tokens
 from recovery.forward.hidden_states import READ_TOKENS, logit_transform, logits_of, plain_states
 from recovery.forward.model_decoder import ModelDecoder, Prompt, takes_kv_cache
 from recovery.memory import main_memory
@@ -170,7 +170,7 @@ def _equals_model(model: Any, pad_id: int) -> bool:
         except NOT_APPLICABLE:
             return False
     tokens = 2 * (max(CHECK_LENGTHS) + CHECK_STEPS)
-    starts = first_tokens(model, tokens)
+    starts = first_tokens(model, tokens, in_fp32=TRIALS)
     return all(any(_equal_from(model, pad_id, start, tokens, alike) for start in starts) for alike in (0, 4))
 
 

@@ -27,12 +27,12 @@ from recovery.cpu.library import call, library
 from recovery.cpu.llama_layers import LayerWeights, build_of
 from recovery.cpu.placed_cache import PlacedCache
 from recovery.cpu.token_kernels import are_ids, fits
-from recovery.forward.equality import NOT_APPLICABLE, close, first_tokens
+from recovery.forward.equality import NOT_APPLICABLE, TRIALS, close, first_tokens
 from recovery.forward.kv_cache import sees_all
 from recovery.forward.packed import Packed, PackedReader, Read
 
 GRADIENT_TOLERANCE = 1e-3  # of the largest: gradients are longer sums than states
-CHECKED_TOKENS = 22  # in two sequences
+TRIED = 22  # tokens of a check, in two sequences
 ROUNDING = 1e-6  # absolute, for gradients that are nothing but rounding
 KEPT: dict[str, Callable[[Shape], int]] = {  # numbers a token that each layer keeps for its backward pass
     "x": lambda s: s.hidden,
@@ -327,11 +327,12 @@ class _Body(torch.autograd.Function):
 
 def _equals_model(model: Any, reader: Reader, read: Read) -> bool:
     """Compare states and gradients of two short sequences, one of them padded, with the model's own."""
-    return any(_equal_from(model, reader, read, start) for start in first_tokens(model, CHECKED_TOKENS))
+    starts = first_tokens(model, TRIED, in_fp32=TRIALS)
+    return any(_equal_from(model, reader, read, start) for start in starts)
 
 
 def _equal_from(model: Any, reader: Reader, read: Read, start: int) -> bool:
-    tokens = torch.arange(start, start + CHECKED_TOKENS).view(2, -1) % len(reader.embed.weight)
+    tokens = torch.arange(start, start + TRIED).view(2, -1) % len(reader.embed.weight)
     real = torch.ones_like(tokens, dtype=torch.bool)
     real[1, 7:] = False
     found = reader(tokens, real)[real]

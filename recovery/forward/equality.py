@@ -23,7 +23,7 @@ def close(found: Tensor, expected: Tensor, share: float = TOLERANCE, rounding: f
     return bool((found - expected).abs().max() <= share * expected.abs().max() + rounding)
 
 
-def first_tokens(model: Any, tokens: int) -> range:
+def first_tokens(model: Any, tokens: int, in_fp32: int = 1) -> range:
     """Return the first token of each trial of so many tokens: one that succeeds is enough.
 
     The ids mean nothing together, and rounding alone now and then carries such a text away, of a model of 30
@@ -31,7 +31,8 @@ def first_tokens(model: Any, tokens: int) -> range:
     are control tokens, which is fifty times as much as of others. What computes something else, or mixes
     sequences, does so with any text.
     """
-    trials = min(TRIALS, len(model.get_input_embeddings().weight) // tokens)
+    embed = model.get_input_embeddings().weight
+    trials = min(in_fp32 if embed.dtype == torch.float32 else TRIALS, len(embed) // tokens)
     return range(0, tokens * max(trials, 1), tokens)
 
 

@@ -105,7 +105,7 @@ def test_the_command_says_where_it_serves_in_the_form_that_was_asked_for(
     shown = CliRunner().invoke(cli, [*options, "dashboard", "--port", str(port)]).stdout
     url = f"http://127.0.0.1:{port}"
     assert json.loads(shown) == {"url": url} if as_json else f"dashboard on {url}" in shown
-    assert made["home"] == tmp_path  # which the commands on its pages name
+    assert made["command"]("ls") == f"recover --home {tmp_path} ls"  # as its pages write them
 
 
 def test_an_address_is_announced_once_it_answers() -> None:

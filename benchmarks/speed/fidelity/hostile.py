@@ -18,7 +18,7 @@ from pipelines.corpus.manifest import FileReport
 from pipelines.corpus.reading import pool
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.html import read_html
-from pipelines.corpus.reading.zipped.office import read_docx
+from pipelines.corpus.reading.office import read_docx
 from tests.support import papers
 
 HOSTILE: dict[str, bytes] = {

@@ -13,6 +13,7 @@ parts.py       what the patterns share
 permalinks.py  of HTML: how links look that lead to the place where they stand
 page_blocks.py of HTML: menus, and code in fences, by the blocks of a page
 page_rows.py   of HTML: the rows of tables, on a line each
+office_files/  of files of word processors
 front_matter.py    the data above a site's page
 raised.py      of exponents and indices: figures as Unicode has them
 mathml.py      of HTML: formulas, on their line

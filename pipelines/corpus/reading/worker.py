@@ -16,17 +16,17 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pipelines.corpus.reading.epub import read_epub
 from pipelines.corpus.reading.formats import MIB, Limits, Unreadable
 from pipelines.corpus.reading.html import read_html
 from pipelines.corpus.reading.latex import read_latex
 from pipelines.corpus.reading.manual import read_manual
 from pipelines.corpus.reading.notebook import read_notebook
+from pipelines.corpus.reading.office import read_docx, read_pptx
+from pipelines.corpus.reading.opendocument import read_opendocument
 from pipelines.corpus.reading.pdf import read_pdf
 from pipelines.corpus.reading.plain import FileFacts, Source, TextPiece, pieces
 from pipelines.corpus.reading.tables import read_csv, read_jsonl
-from pipelines.corpus.reading.zipped.epub import read_epub
-from pipelines.corpus.reading.zipped.office import read_docx, read_pptx
-from pipelines.corpus.reading.zipped.opendocument import read_opendocument
 from recovery.landlock import confine
 
 ONE_DOCUMENT: dict[str, Callable[[Source, FileFacts], Iterator[str]]] = {

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from pipelines.corpus import documents
 from pipelines.corpus.manifest import FileReport
+from pipelines.corpus.markup.office_files.opendocument_styles import Styles
 from pipelines.corpus.prose import asked_sentences
+from pipelines.corpus.reading import opendocument
 from pipelines.corpus.reading.formats import Limits
-from pipelines.corpus.reading.zipped import opendocument
-from pipelines.corpus.reading.zipped.opendocument_styles import Styles
 from tests.support import papers
 from tests.support.papers import odf_table, odf_text
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import unquote
 
 from pipelines.corpus.markup.page_blocks import Block, without_menus
+from pipelines.corpus.reading.archive import blocks, collected, local, opened, parsed
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.html import NAMES, NEVER, ROLES, Page, fed
 from pipelines.corpus.reading.plain import FileFacts, Source
-from pipelines.corpus.reading.zipped.archive import blocks, collected, local, opened, parsed
 
 CONTAINER, ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
 PAGES = frozenset(("application/xhtml+xml", "text/html", "application/x-dtbook+xml", "text/x-oeb1-document"))

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from operator import itemgetter
 
+from pipelines.corpus.markup.office_files.office_rows import OfficeTable
 from pipelines.corpus.markup.raised import raised
+from pipelines.corpus.reading.archive import BLOCK, collected, opened, parsed
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source
-from pipelines.corpus.reading.zipped.archive import BLOCK, collected, opened, parsed
-from pipelines.corpus.reading.zipped.office_rows import OfficeTable
 
 OFFICE = "Office file"
 SLIDE = re.compile(r"ppt/slides/slide(\d+)\.xml")

@@ -9,12 +9,18 @@ from dataclasses import dataclass, field
 from itertools import groupby, islice
 from operator import itemgetter
 
+from pipelines.corpus.markup.office_files.opendocument_styles import (
+    HIDDEN,
+    LOWERED,
+    Attributes,
+    Styles,
+    value,
+)
 from pipelines.corpus.markup.parts import LEFT_OUT
 from pipelines.corpus.markup.raised import raised
+from pipelines.corpus.reading.archive import BLOCK, blocks, local, opened, parsed
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source
-from pipelines.corpus.reading.zipped.archive import BLOCK, blocks, local, opened, parsed
-from pipelines.corpus.reading.zipped.opendocument_styles import HIDDEN, LOWERED, Attributes, Styles, value
 
 CONTENT, STYLES = "content.xml", "styles.xml"
 MANIFEST, LOCKED = "META-INF/manifest.xml", "encrypted-package"
