@@ -18,7 +18,7 @@ from click.core import ParameterSource
 from db.redact import redact, redact_text
 from pipelines.runs.launch import launch
 from pipelines.runs.progress import speaks_unicode
-from recovery.command_line import DB_VARIABLE, command
+from recovery.command_line import DB_VARIABLE
 from recovery.errors import InputError
 from recovery.launch_env import launched
 from recovery.named_paths import expanded
@@ -71,13 +71,11 @@ class Session:
 
     def command(self, *words: str) -> str:
         """Return a command as it is typed before a home is open; see `Workspace.command`."""
-        from db.session import without_password
         from pipelines.runs import home_database
 
         implicit = self.home is None
-        database = home_database.to_name(self.place, self.db, implicit=implicit)
-        named = without_password(database) if database else None
-        return command(None if implicit else self.place, *words, database=named)
+        named = home_database.to_name(self.place, self.db, implicit=implicit)
+        return home_database.typed(self.place, named, *words, implicit=implicit)
 
     def refuse_foreign(self, docs: Path | None) -> None:
         """Refuse an unnamed ./.recover inside the documents or owned by another user."""

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from db.errors import BadRequest, Unreachable
-from db.session import Database, file_of, hosts_of, name_the_same
+from db.session import Database, file_of, hosts_of, name_the_same, without_password
 from pipelines.runs.home_project import CHECKPOINTS, DATABASE_NAME, is_its_own, works_in
 from recovery.command_line import DB_VARIABLE, command
 from recovery.errors import InputError
@@ -63,6 +63,12 @@ def to_name(home: Path, db_url: str | None, *, implicit: bool) -> str | None:
     except BadRequest:  # what the home notes cannot be read
         return db_url
     return None if found else db_url
+
+
+def typed(home: Path, named: str | None, *words: str, implicit: bool) -> str:
+    """Return a command as typed for a home and the database that `to_name` gives, without a password."""
+    database = without_password(named) if named else None
+    return command(None if implicit else home, *words, database=database)
 
 
 def _elsewhere(database: str) -> list[str]:

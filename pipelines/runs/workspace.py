@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from db.errors import NotFound
 from db.reads import queries
-from db.session import without_password
 from db.writes.tracker import Tracker
 from pipelines.config import settings
 from pipelines.config.home_settings import of_home
@@ -20,7 +19,6 @@ from pipelines.runs import home_database, home_project
 from pipelines.runs.home_database import uninitialised
 from pipelines.runs.home_project import CHECKPOINTS, RUNS
 from pipelines.runs.progress import Progress
-from recovery.command_line import command
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -117,8 +115,7 @@ class Workspace:
     def command(self, *words: str) -> str:
         """Return a command as it is typed in the current folder; home and database are named unless it finds
         them."""
-        database = without_password(self.named_db) if self.named_db else None
-        return command(None if self.implicit else self.home, *words, database=database)
+        return home_database.typed(self.home, self.named_db, *words, implicit=self.implicit)
 
     @cached_property
     def config(self) -> settings.Config:

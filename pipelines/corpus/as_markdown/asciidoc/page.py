@@ -179,8 +179,9 @@ class Page:
         if rule[0] == "/" or style.name == "comment":
             return end + 1
         if rule[1:4] == "===" and rule[0] != "=":
-            rows = tables.rows(inner, style.given, rule[0], self._cell)
-            self._put("\n".join(table(rows, titled=tables.is_titled(inner, style.given))))
+            titled = tables.is_titled(inner, style.given)
+            rows = tables.rows(inner, style.given, rule[0], self._cell, titled=titled)
+            self._put("\n".join(table(rows, titled=titled)))
         elif rule[0] == "+":
             text = "\n".join(inner)
             self._put(self._prose(text, style) if style.is_formula else unescape(_TAG.sub("", text)))

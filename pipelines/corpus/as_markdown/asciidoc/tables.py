@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from pipelines.corpus.as_markdown.asciidoc.lines import is_remark
-from pipelines.corpus.as_markdown.spans import Spanning, Spans
+from pipelines.corpus.as_markdown.spans import MOST_COLUMNS, Spanning, Spans
 
-MOST_COLUMNS = 100
 MOST_REPEATED = 20  # times that a mark repeats a cell
 _SPEC = r"(?:(?<!\S)(?:(\d{1,3})?(?:\.(\d{1,3}))?([+*]))?(?:[<^>](?:\.[<^>])?|\.[<^>])?([adehlmsv])?)?(?<!\\)"
 _ESCAPED = re.compile(r"\\(?=[|!])")
@@ -34,9 +33,10 @@ class Cell:
     is_page: bool = False  # written as a page of its own
 
 
-def rows(lines: list[str], attributes: str, mark: str, write: Callable[[Cell], str]) -> list[list[str]]:
+def rows(
+    lines: list[str], attributes: str, mark: str, write: Callable[[Cell], str], *, titled: bool
+) -> list[list[str]]:
     """Return the rows of a table with what their cells say."""
-    titled = is_titled(lines, attributes)
     lines = [line for line in lines if not is_remark(line)]
     form = _FORMAT.search(attributes)
     given = _SEPARATOR.search(attributes)
