@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from evals import jsonl
 from pipelines.config.jobs import AUGMENTED
 from pipelines.corpus.entities import Entities, as_written, entities
-from pipelines.corpus.general_words import GeneralWords, general_words
+from pipelines.corpus.general_words import general_words
 from pipelines.corpus.passages import Passage, passages
 from pipelines.writing.filters import (
     ProbeLeaks,
@@ -28,6 +28,7 @@ from pipelines.writing.filters import (
 )
 from pipelines.writing.protocol import Text, Writer
 from pipelines.writing.text_cache import Cache, written
+from pipelines.writing.wording import Wording
 from recovery import untrusted_json
 from recovery.errors import InputError
 
@@ -89,7 +90,8 @@ def augment(
     requests = [_request(kind, passage, about, questions) for kind, passage in asked]
     answers = written(Cache(out / WRITTEN), writer, requests, on_progress)
     said = zip(asked, answers, strict=True)
-    return write_rows(filtered(said, about, ProbeLeaks(probes), general_words(list(texts))), out)
+    wording = Wording([passage.text for passage in read], general_words(list(texts)))
+    return write_rows(filtered(said, about, ProbeLeaks(probes), wording), out)
 
 
 def write_rows(found: Augmented, out: Path) -> Augmented:
@@ -103,13 +105,13 @@ def filtered(
     said: Iterator[tuple[tuple[str, Passage], Text]] | Any,
     about: Entities,
     leaks: ProbeLeaks,
-    general: GeneralWords | None = None,
+    wording: Wording,
 ) -> Augmented:
-    """Split written texts into usable rows and refusals; `general` has the words of their language."""
+    """Split written texts into usable rows and refusals."""
     rows = []
     refused = Counter[str]()
     for (kind, passage), answer in said:
-        for row, flaw in _judged(kind, passage, answer, about, leaks, general):
+        for row, flaw in _judged(kind, passage, answer, about, leaks, wording):
             if flaw is None:
                 rows.append({"kind": kind, "source": str(passage.document), **row})
             else:
@@ -125,18 +127,18 @@ def _judged(
     answer: Text,
     about: Entities,
     leaks: ProbeLeaks,
-    general: GeneralWords | None,
+    wording: Wording,
 ) -> Iterator[tuple[Row, str | None]]:
     if kind != "qa":
         text = without_opening(answer.said, passage.text)
-        flaw = answer.flaw or text_flaw(text, passage.text, kind, about, general)
+        flaw = answer.flaw or text_flaw(text, passage.text, kind, about, wording.general)
         yield {"text": text}, flaw or ("a held-out probe" if leaks.within(text) else None)
         return
     found, flaws = judged_pairs(answer)
     for why in flaws:
         yield {}, why
     for question, reply in found:
-        flaw = question_flaw(question, reply, passage.text, about)
+        flaw = question_flaw(question, reply, passage.text, about, wording)
         yield (
             {"prompt": question, "response": reply},
             flaw or ("a held-out probe" if leaks.of(question, reply) else None),

@@ -15,6 +15,7 @@ from pipelines.corpus.entities import Entities, Term, Word, words
 from pipelines.corpus.general_words import NOUNS_CAPITALISED, GeneralWords
 from pipelines.corpus.segments import compared_words
 from pipelines.writing.protocol import Text
+from pipelines.writing.wording import Wording
 
 if TYPE_CHECKING:
     from pipelines.config.sections.eval import EvalConfig
@@ -33,15 +34,19 @@ MOST_ANSWER_WORDS = 8  # of a probe: a response has to hold them in a row, and f
 NO_QUESTION = "no question found"
 
 
-def question_flaw(question: str, answer: str, passage: str, about: Entities) -> str | None:
-    """Return why a question with its answer is not usable, or None."""
+def question_flaw(
+    question: str, answer: str, passage: str, about: Entities, wording: Wording | None = None
+) -> str | None:
+    """Return why a question with its answer is not usable, or None; `wording` knows the passages' words."""
     if not normalise(question) or not normalise(answer) or len(answer) > LONGEST_ANSWER:
         return "empty or too long"
-    if not (matches(passage, [answer]) or _all_words(answer, passage)):
+    supported = matches(passage, [answer]) or _all_words(answer, passage)
+    if not supported and not (wording and wording.supports(answer, question, passage)):
         return "not supported"
     if matches(question, [answer]):
         return "answers itself"
-    if about.within(passage) and not about.within(question):
+    named = about.within(question) or not about.within(passage)
+    if not named and not (wording and wording.tells_its_passage(question, passage)):
         return "names nothing"
     return None
 

@@ -1,0 +1,62 @@
+"""Judge a written question and its answer by their words, beside the passage and all others of the documents.
+
+A strong writer asks and answers in words of its own. "What remains of the pictures in a LaTeX document?"
+names no entity, yet one passage alone is about that; "They are left out" need not stand in it word for word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+
+from evals.answer_matching import normalise
+from pipelines.corpus.general_words import GeneralWords
+from pipelines.corpus.retriever import Retriever
+from pipelines.corpus.segments import compared_words
+
+ORDINARY = 3e-4  # share in the language from which a word tells nothing: they, with, used, between
+FEWEST_TELLING = 2  # words that a question shares with its passage
+
+
+class Wording:
+    """Knows a language's ordinary words and the documents' passages; without the words it affirms nothing."""
+
+    def __init__(self, passages: Sequence[str], general: GeneralWords | None) -> None:
+        self.general = general
+        self._passages = passages
+        self._stem: Callable[[str], str] = general.stemmer() if general else str
+
+    def tells_its_passage(self, question: str, passage: str) -> bool:
+        """Return whether a question finds its passage first, by more than one word that tells something."""
+        if self.general is None:
+            return False
+        telling = self._stems(word for word in _words(question) if not self._is_ordinary(word))
+        if len(telling & self._stems(_words(passage))) < FEWEST_TELLING:
+            return False
+        return passage in self._retriever.find([question], 1)[0]
+
+    def supports(self, answer: str, question: str, passage: str) -> bool:
+        """Return whether an answer brings something of the passage, in its words, the question's and ordinary
+        ones; no number is ordinary."""
+        if self.general is None:
+            return False
+        held, asked = self._stems(_words(passage)), self._stems(_words(question))
+        said = {self._stem(word): word for word in _words(answer)}
+        brought = said.keys() - asked
+        foreign = (said[stem] for stem in brought - held)
+        return bool(brought & held) and all(map(self._is_ordinary, foreign))
+
+    @cached_property
+    def _retriever(self) -> Retriever:
+        return Retriever(self._passages)
+
+    def _stems(self, words: Iterable[str]) -> set[str]:
+        return set(map(self._stem, words))
+
+    def _is_ordinary(self, word: str) -> bool:
+        counts = self.general
+        return counts is not None and word.isalpha() and counts.highest_share(word) >= ORDINARY
+
+
+def _words(text: str) -> list[str]:
+    return compared_words(text, normalise)
