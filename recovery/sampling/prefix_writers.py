@@ -20,7 +20,7 @@ from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.mixture import MixedSampler
 from recovery.sampling.protocol import Sampler, SamplingParams
 from recovery.sampling.split_sampler import SplitSampler, in_parts
-from recovery.teachers.teachers import CheckpointTeacher, RoutedTeacher, Teacher
+from recovery.teachers.teachers import CheckpointTeacher, RoutedTeacher, Teacher, Teaching
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
@@ -36,7 +36,7 @@ class StepInputs:
     method: Method
     student: ChatModel
     sampler: Sampler
-    teacher: Teacher | None
+    teacher: Teaching | None
     views: RowEncoder
     rows: list[int]  # the prompt of each sequence to write: of a mix, by the student
     data: list[int]  # the pairs whose answers may be used instead
