@@ -22,7 +22,7 @@ from transformers.models.auto import tokenization_auto
 
 from recovery.errors import InputError, RecoverError
 from recovery.forward.hidden_states import can_pack, decoder_layers, hidden_states, logits_of, unwrap
-from recovery.models import loading
+from recovery.models import gguf, loading
 from recovery.models.adapters import LoraSpec, adapter_off, add_lora
 from recovery.models.chat_model import ChatModel
 from recovery.models.loading import ModelSpec
@@ -174,6 +174,15 @@ def test_a_model_without_a_list_of_layers_is_refused(tiny_chat_model: ChatModel)
 def test_missing_directories(tmp_path: Path) -> None:
     assert "no such model directory" in refused(tmp_path / "nowhere")
     assert "no config.json" in refused(tmp_path)
+
+
+def test_no_name_is_not_the_current_folder(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(saved)
+    with pytest.raises(InputError, match="no model is named"):
+        load("")
+    monkeypatch.chdir(saved.parent)
+    Path("model.gguf").touch()
+    assert gguf.find(".") == Path("model.gguf") and gguf.find("") is None
 
 
 def test_no_chat_template(saved: Path) -> None:
