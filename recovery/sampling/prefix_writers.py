@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,7 +18,7 @@ from recovery.batches.rollouts import Rollouts, joined
 from recovery.errors import InputError
 from recovery.methods.method import Method
 from recovery.sampling.in_process import InProcessSampler
-from recovery.sampling.mixture import MixedSampler
+from recovery.sampling.mixture import sample_mixture
 from recovery.sampling.protocol import Sampler, SamplingParams
 from recovery.sampling.split_sampler import SplitSampler, in_parts
 from recovery.teachers.teachers import CheckpointTeacher, RoutedTeacher, Teacher, Teaching
@@ -101,11 +102,11 @@ def teacher_mix(inputs: StepInputs) -> Rollouts:
     contexts = [inputs.views.teacher(row) for row in inputs.rows]
 
     def write(one: Teacher, at: list[int]) -> Rollouts:
-        sampler = MixedSampler(inputs.student, _local(one), inputs.method.share)
+        mixed = partial(sample_mixture, inputs.student, _local(one), inputs.method.share)
         asked, read = _pick(prompts, at), _pick(contexts, at)
         return in_parts(
             len(at),
-            lambda part, params: sampler.sample(asked[part], read[part], params),
+            lambda part, params: mixed(asked[part], read[part], params),
             inputs.params,
             inputs.student.pad_id,
         )
