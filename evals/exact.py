@@ -9,6 +9,7 @@ Chen 2001), and that nuisance parameter is confined to a 99.95 % interval at the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from math import ceil, sqrt
 
@@ -101,16 +102,19 @@ def needed_pairs(
     """Return the smallest number of pairs that shows non-inferiority with power `target`.
 
     None where that takes more than MOST_PAIRS, as where the difference lies on the margin."""
-    low, high = 1, 2
-    while power(high, discordance, margin, difference, alpha) < target:
-        low = high
-        high = high * 2
+    return smallest(lambda n: power(n, discordance, margin, difference, alpha) >= target, above=1)
+
+
+def smallest(is_enough: Callable[[int], bool], above: int) -> int | None:
+    """Return the smallest number of pairs that is enough, as all larger ones are; None beyond MOST_PAIRS."""
+    low, high = above, above + 1
+    while not is_enough(high):
+        low, high = high, 2 * high
         if high > MOST_PAIRS:
             return None
     while high - low > 1:
         middle = (low + high) // 2
-        enough = power(middle, discordance, margin, difference, alpha) >= target
-        low, high = (low, middle) if enough else (middle, high)
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
     return high
 
 

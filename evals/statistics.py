@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 from math import ceil
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, special
 
-from evals.exact import MOST_PAIRS, exact_p, needed_pairs, paired_lower_bound, power
+from evals.exact import MOST_PAIRS, exact_p, needed_pairs, paired_lower_bound, power, smallest
 from evals.intervals import Floats, Interval, cautious_effect
 from recovery.errors import InputError
 
@@ -189,7 +188,7 @@ def _planned_pairs(discordance: float, margin: float, alpha: float) -> int | Non
     """Return the number of pairs that passes with a power of 80 % at the difference of _planned_power."""
     if margin > 0:
         return needed_pairs(discordance, margin, alpha=alpha, target=WANTED_POWER)
-    return next(n for n in count(1) if _planned_power(n, discordance, margin, alpha))
+    return smallest(lambda n: _planned_power(n, discordance, margin, alpha) > 0, above=0)
 
 
 def chance_to_pass(items: float, margin: float = 0.03, alpha: float = 0.05) -> float:

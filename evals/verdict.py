@@ -100,7 +100,8 @@ def verdict(
         if row:
             axes[axis.name] = row
     if KNOWLEDGE in axes and "clean" in asked[KNOWLEDGE]:
-        axes[KNOWLEDGE]["learned"] = _learned(asked[KNOWLEDGE])
+        both = pairs(asked[KNOWLEDGE]["recovered"], asked[KNOWLEDGE]["clean"], KNOWLEDGE)
+        axes[KNOWLEDGE]["learned"] = learned.learned(both)
     for name, row in _families(asked, margin_of, alpha, unmeasured or {}).items():
         words[name] = row["outcome"]
         axes[name] = row
@@ -199,10 +200,6 @@ def _judge(
     standard = share([item.passed for item in suites[axis.suite][axis.reference]])
     vacuous = {"nothing_to_lose": standard} if standard <= margin else {}  # then a pass claims nothing
     return _row(axis, found) | looks.row(parts, len(asked), margin) | vacuous
-
-
-def _learned(stages: looks.Stages) -> dict[str, Any]:
-    return learned.learned(pairs(stages["recovered"], stages["clean"], KNOWLEDGE))
 
 
 def _lead(items: Sequence[Item], margin: float, alpha: float) -> NonInferiority | None:

@@ -116,7 +116,7 @@ def _assemble(
     number = row["number"]
     checkpoints = {stage: row[f"{stage}_id"] for stage in STAGES}
     suites = {
-        name: _suite(by_checkpoint, checkpoints) | _stale(name, by_checkpoint, checkpoints)
+        name: _suite(name, {stage: by_checkpoint.get(one or "") for stage, one in checkpoints.items()})
         for name, by_checkpoint in scores.items()
         if not name.startswith(EARLIER)
     }
@@ -140,11 +140,10 @@ def _assemble(
     return document
 
 
-def _suite(by_checkpoint: Mapping[str, Row[Any]], checkpoints: Mapping[str, str | None]) -> JSONObject:
+def _suite(name: str, rows: Mapping[str, Row[Any] | None]) -> JSONObject:
     """Return one suite at the three stages: values, n, 95 % intervals; None where there is no score yet.
 
     `notes` are there only where something was noted at a stage, what is the same at several of them once."""
-    rows = {stage: by_checkpoint.get(name or "") for stage, name in checkpoints.items()}
     there = [row for row in rows.values() if row is not None]
     noted = list(dict.fromkeys(note for row in there for note in row.notes or ()))
     return {
@@ -152,16 +151,12 @@ def _suite(by_checkpoint: Mapping[str, Row[Any]], checkpoints: Mapping[str, str 
         "n": there[-1].n if there else 0,
         "intervals": {stage: [row.low, row.high] if row else None for stage, row in rows.items()},
         **({"notes": noted} if noted else {}),
+        **(_stale(rows) if name == UPDATES else {}),
     }
 
 
-def _stale(
-    name: str, by_checkpoint: Mapping[str, Row[Any]], checkpoints: Mapping[str, str | None]
-) -> JSONObject:
+def _stale(rows: Mapping[str, Row[Any] | None]) -> JSONObject:
     """Return the stale rate at the three stages with its interval, and the three counts of answers."""
-    if name != UPDATES:
-        return {}
-    rows = {stage: by_checkpoint.get(name or "") for stage, name in checkpoints.items()}
     found = {stage: row.details if row else {} for stage, row in rows.items()}
     wanted = {"stale_rate": "stale_rate", "stale_intervals": "stale_interval", "answered": "answered"}
     return {

@@ -12,7 +12,7 @@ from sqlalchemy import BigInteger, Connection, Row, and_, case, column, func, se
 from sqlalchemy.orm import aliased
 
 from db.cycle_names import KNOWLEDGE
-from db.reads.cycle_range import CycleRange, runs_of_cycles
+from db.reads.cycle_range import CycleRange, own_runs
 from db.schema import Cycle, Item, Score
 
 EARLIER = f"{KNOWLEDGE}:"  # suite knowledge:K covers the documents of cycle K
@@ -65,9 +65,7 @@ def _learned(connection: Connection, project: str, asked: set[int]) -> dict[int,
     if not asked:
         return {}
     span = CycleRange(project, min(asked), max(asked))
-    tree = runs_of_cycles(span)
-    own = {(number, run) for number, run in connection.execute(select(tree.c.cycle, tree.c.run_id))}
-    # Select by checkpoint, not by run: a late cycle's run has a score for every earlier cycle.
+    own = own_runs(connection, span)  # a late cycle's has a score for every earlier cycle
     found = Score.checkpoint_id == Cycle.recovered_id, Score.suite == KNOWLEDGE
     query = select(Cycle.number, Score.id, Score.run_id, Score.metric).join(Score, and_(*found))
     query = query.where(span.cycles())

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import aliased
 
 from db.cycle_names import IFEVAL, KNOWLEDGE, RETENTION
-from db.reads.cycle_range import CycleRange, runs_of_cycles
+from db.reads.cycle_range import CycleRange, own_runs
 from db.reads.cycles import HEADLINE, RECOVERY
 from db.reads.earlier_documents import EARLIER
 from db.reads.rows import Row, of_cycle, rows_of
@@ -158,16 +158,9 @@ def knowledge(database: Database, *, before: int | None = None, limit: int = 40)
         for stage, column in (("midtrained", Cycle.midtrained_id), ("recovered", Cycle.recovered_id))
     ]
     rows = rows_of(database, sa.union_all(*parts).order_by("id"))
-    # Select by checkpoint, filter by run, as cycles.py does: it spares a join of all runs with all scores.
-    own = _own_runs(database, numbers)
-    return _by_documents([row for row in rows if (row["cycle"], row["run_id"]) in own])
-
-
-def _own_runs(database: Database, numbers: Sequence[int]) -> set[tuple[int, str]]:
-    """Return (cycle, run) of everything that ran for some cycles."""
-    tree = runs_of_cycles(CycleRange(database.project, min(numbers), max(numbers)))
     with database.read() as connection:
-        return {(row.cycle, row.run_id) for row in connection.execute(sa.select(tree))}
+        own = own_runs(connection, CycleRange(database.project, min(numbers), max(numbers)))
+    return _by_documents([row for row in rows if (row["cycle"], row["run_id"]) in own])
 
 
 _KNOWN = (

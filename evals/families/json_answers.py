@@ -122,7 +122,7 @@ def draw(rng: random.Random) -> Question:
 
 def _flat(rng: random.Random, fields: list[Field]) -> tuple[str, Schema, Any]:
     values = {field.key: field.draw(rng) for field in fields}
-    facts = [field.says.format(v=_said(values[field.key])) for field in fields]
+    facts = [field.says.format(v=words.said(values[field.key], ", ")) for field in fields]
     return ". ".join(facts) + ".", {field.key: field.schema for field in fields}, values
 
 
@@ -141,12 +141,6 @@ def _array(rng: random.Random, fields: list[Field]) -> tuple[str, Schema, Any]:
     entries = [_flat(rng, fields[:3]) for _ in range(rng.randint(2, 3))]
     facts = " ".join(f"({number}) {text}" for number, (text, _, _) in enumerate(entries, 1))
     return facts, [entries[0][1]], [value for _, _, value in entries]
-
-
-def _said(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def described(schema: Schema) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from evals.answer_matching import matches
 from evals.families import words
-from evals.families.family import Chat, Question, assistant, user
+from evals.families.family import Chat, Question, assistant, normalised, user
 
 SMALL_TALK = (
     ("What is the capital of Italy?", "The capital of Italy is Rome."),
@@ -41,16 +41,6 @@ class Rule:
     obeyed: Callable[[str, str], bool]  # answer and word
 
 
-def _last_word(text: str) -> str:
-    found = re.findall(r"\w+", text.casefold())
-    return found[-1] if found else ""
-
-
-def _first_word(text: str) -> str:
-    found = re.findall(r"\w+", text.casefold())
-    return found[0] if found else ""
-
-
 RULES = (
     Rule(
         "ends with a word",
@@ -59,7 +49,7 @@ RULES = (
             'The last word of each of your answers must be "{word}".',
         ),
         lambda text, word: f"{text} {word}",
-        lambda answer, word: _last_word(answer) == word,
+        lambda answer, word: normalised(answer).split()[-1:] == [word],
     ),
     Rule(
         "begins with a word",
@@ -68,7 +58,7 @@ RULES = (
             'The first word of all your answers must be "{word}".',
         ),
         lambda text, word: f"{word.capitalize()}: {text}",
-        lambda answer, word: _first_word(answer) == word,
+        lambda answer, word: normalised(answer).split()[:1] == [word],
     ),
     Rule(
         "lower case",

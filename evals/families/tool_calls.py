@@ -159,7 +159,7 @@ def draw(rng: random.Random) -> Question:
     offered = [tool, *(others if kind == "several tools" else ())]
     rng.shuffle(offered)
     arguments = tool.draw(rng)
-    said = {name: _said(value) for name, value in arguments.items()}
+    said = {name: words.said(value, " and ") for name, value in arguments.items()}
     turn = {
         "role": "user",
         "content": rng.choice(tool.requests).format(**said),
@@ -167,12 +167,6 @@ def draw(rng: random.Random) -> Question:
     }
     call = json.dumps({"name": tool.name, "arguments": arguments})
     return Question([turn], kind, {"tool": tool.name}, f"<tool_call>\n{call}\n</tool_call>")
-
-
-def _said(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return " and ".join(value) if isinstance(value, list) else str(value)
 
 
 def judge(question: Question, answer: str) -> str:

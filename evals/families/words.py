@@ -18,3 +18,10 @@ THINGS = tuple(_LISTS["things"])
 
 def full_name(rng: random.Random) -> str:
     return f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
+
+
+def said(value: object, between: str) -> str:
+    """State a value in a sentence; `between` joins the entries of a list."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return between.join(value) if isinstance(value, list) else str(value)

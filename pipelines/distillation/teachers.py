@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from recovery.methods.method import Method
     from recovery.models.chat_model import ChatModel
     from recovery.storage.checkpoints import Checkpoint
-    from recovery.teachers.teachers import CheckpointTeacher, Teacher
+    from recovery.teachers.teachers import CheckpointTeacher, Teacher, Teaching
 
 DEFAULT_ROUTE = "base"  # default route of a prompt: the checkpoint of --teacher
 
@@ -65,7 +65,7 @@ class Teachers:
             for ref in scoring(self.ws, self.job, self.method, items):
                 self._on_engine(ref)
 
-    def teacher(self, items: list[Prompt]) -> Teacher | None:
+    def teacher(self, items: list[Prompt]) -> Teaching | None:
         """Return the teacher that scores the student's tokens; `items` are the rows in step order."""
         from recovery.teachers.teachers import RoutedTeacher, SelfTeacher
 

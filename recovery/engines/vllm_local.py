@@ -61,11 +61,29 @@ def to_start(said: str) -> str:
     return f"raise {memory}, or lower engine.max_length"
 
 
-def chosen_options(settings: EngineSettings) -> dict[str, Any]:
-    """Return vLLM's options that the settings choose; the others are left to the user's arguments."""
+def run_options(directory: Path, settings: EngineSettings, dtype: str, rank: int) -> dict[str, Any]:
+    """Return vLLM's options that override the user's: what the settings choose, exact log-probabilities."""
+    import torch
+
     default = EngineSettings()
     chosen = [name for name in OPTIONS if getattr(settings, name) != getattr(default, name)]
-    return {OPTIONS[name]: getattr(settings, name) for name in chosen}
+    options: dict[str, Any] = {
+        **{OPTIONS[name]: getattr(settings, name) for name in chosen},
+        "model": str(directory),
+        "dtype": dtype,
+        "seed": 0,
+        "logprobs_mode": "processed_logprobs",
+        "generation_config": "vllm",
+        "max_logprobs": MAX_ENTRIES,
+        "worker_extension_cls": f"{__name__}.WeightUpdateExtension",
+    }
+    if rank:
+        options |= {"enable_lora": True, "max_lora_rank": lora_rank(rank), "max_loras": 1}
+    if torch.cuda.is_available():
+        return options | {"gpu_memory_utilization": settings.gpu_memory}
+    # Chunked prefill rewinds the random generator after a partial prompt, which a CPU generator cannot do.
+    cache = {"kv_cache_memory_bytes": int(settings.cpu_cache_gib * 2**30), "enable_chunked_prefill": False}
+    return options | cache
 
 
 class WeightUpdateExtension:
@@ -254,30 +272,16 @@ class VllmEngine:
 
 
 def _arguments(directory: Path, settings: EngineSettings, dtype: str, rank: int) -> dict[str, Any]:
-    """Return vLLM's arguments; those required for exact log-probabilities override the user's."""
-    import torch
-
+    """Return vLLM's arguments: the user's, and those that override them."""
     users = {name.replace("-", "_"): value for name, value in settings.arguments.items()}
-    arguments: dict[str, Any] = {
+    arguments = {
         "trust_remote_code": settings.trust_remote_code,
         **users,
-        **chosen_options(settings),
-        "model": str(directory),
-        "dtype": dtype,
-        "seed": 0,
-        "logprobs_mode": "processed_logprobs",
-        "generation_config": "vllm",
-        "max_logprobs": MAX_ENTRIES,
-        "worker_extension_cls": f"{__name__}.WeightUpdateExtension",
+        **run_options(directory, settings, dtype, rank),
     }
     if rank:
-        arguments |= {"enable_lora": True, "max_lora_rank": lora_rank(rank), "max_loras": 1}
         arguments["lora_target_modules"] = lora_targets(directory, settings.trust_remote_code)
-    if torch.cuda.is_available():
-        return arguments | {"gpu_memory_utilization": settings.gpu_memory}
-    # Chunked prefill rewinds the random generator after a partial prompt, which a CPU generator cannot do.
-    cache = {"kv_cache_memory_bytes": int(settings.cpu_cache_gib * 2**30), "enable_chunked_prefill": False}
-    return arguments | cache
+    return arguments
 
 
 def _llm(arguments: dict[str, Any]) -> Any:

@@ -16,8 +16,8 @@ from recovery.engines import child_process
 from recovery.engines.json_client import JsonClient, NotFound, Refused
 from recovery.engines.key_guard import KEY_VARIABLE, NONCE, PROOF, proof
 from recovery.engines.protocol import EngineSettings
-from recovery.engines.vllm_local import MAX_ENTRIES, QUIET, chosen_options, require_vllm, to_start
-from recovery.engines.vllm_lora import lora_rank, lora_targets
+from recovery.engines.vllm_local import QUIET, require_vllm, run_options, to_start
+from recovery.engines.vllm_lora import lora_targets
 from recovery.errors import EngineLost, RecoverError
 from recovery.loopback import LOOPBACK, in_url
 from recovery.printable import one_line
@@ -129,46 +129,25 @@ class Server:
 def _command(
     directory: Path, settings: EngineSettings, name: str, dtype: str, rank: int, host: str, port: int
 ) -> list[str]:
-    """Return vLLM's command line; options for exact log-probabilities come last and override the user's."""
-    import torch
-
-    chosen = {name.replace("_", "-"): value for name, value in chosen_options(settings).items()}
-    options = {
-        **chosen,
-        "model": directory,
+    """Return vLLM's command line; options that override the user's come last."""
+    options = run_options(directory, settings, dtype, rank) | {
         "host": host,
         "port": port,
         "served-model-name": name,
-        "dtype": dtype,
-        "seed": 0,
-        "logprobs-mode": "processed_logprobs",
-        "generation-config": "vllm",
-        "max-logprobs": MAX_ENTRIES,
-        "worker-extension-cls": "recovery.engines.vllm_local.WeightUpdateExtension",
         "middleware": "recovery.engines.key_guard.KeyGuard",
     }
-    if rank:
-        options |= {"max-lora-rank": lora_rank(rank), "max-loras": 1}
-    if torch.cuda.is_available():
-        options["gpu-memory-utilization"] = settings.gpu_memory
-    else:
-        options["kv-cache-memory-bytes"] = int(settings.cpu_cache_gib * 2**30)
-    flags = ["--trust-remote-code"] * settings.trust_remote_code
-    if not torch.cuda.is_available():
-        flags.append("--no-enable-chunked-prefill")  # as in vllm_local.py
-    if rank:
-        flags += [
-            "--enable-lora",
-            "--lora-target-modules",
-            *lora_targets(directory, settings.trust_remote_code),
-        ]
+    if settings.trust_remote_code:
+        options["trust-remote-code"] = True
     users = {"stream-interval": STREAM_TOKENS, **settings.arguments}
     named = [_argument(option, value) for option, value in [*users.items(), *options.items()]]
-    return [sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server", *named, *flags]
+    if rank:
+        named += ["--lora-target-modules", *lora_targets(directory, settings.trust_remote_code)]
+    return [sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server", *named]
 
 
-def _argument(name: str, value: bool | str | int | float | Path) -> str:
+def _argument(name: str, value: bool | str | int | float) -> str:
     """Return an argument as vLLM reads it: a flag has no value, and `no-` before it switches it off."""
+    name = name.replace("_", "-")
     if isinstance(value, bool):
         return f"--{name}" if value else f"--no-{name}"
     return f"--{name}={value}"

@@ -7,7 +7,7 @@ carries its state on leaks a gradient, however small the difference between the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,8 +17,8 @@ from torch import Tensor
 from recovery.errors import InputError
 from recovery.forward.equality import close_per_token, first_tokens
 from recovery.forward.eval_mode import evaluating
+from recovery.forward.packed import Read
 
-Read = Callable[[Any, Tensor, Tensor | None, Tensor | None], Tensor]  # tokens, attention, positions -> states
 Embeddings = list[tuple[Tensor, Tensor]]  # token ids and embeddings of each pass
 LENGTH = 6  # tokens of each of the two sequences
 

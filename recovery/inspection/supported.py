@@ -9,7 +9,7 @@ import torch
 from recovery.errors import InputError, RecoverError
 from recovery.forward.decoder_choice import decoding_way
 from recovery.forward.hidden_states import row_sharing, unwrap
-from recovery.models.adapters import adapter_rank
+from recovery.models.adapters import CONFIG
 from recovery.models.hub import locate
 from recovery.models.loading import ModelSpec, load
 from recovery.sampling.in_process import InProcessSampler
@@ -26,7 +26,7 @@ NEW_TOKENS = 6
 def load_supported(spec: ModelSpec) -> ChatModel:
     """Load a full model and check that sampling works; raise InputError with the reason otherwise."""
     directory, _ = locate(spec.path, spec.revision)
-    if adapter_rank(directory) is not None:
+    if (directory / CONFIG).is_file():
         raise InputError(
             f"{spec.path}: an adapter, not a whole model: merge it into its base first, or give the base"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from recovery.errors import InputError
 from recovery.forward.hidden_states import embedding_weights, is_adapter, unwrap
 from recovery.models.hub import explained
 from recovery.named_paths import expanded
-from recovery.storage.weights_hash import tensor_slots
+from recovery.storage.weights_hash import read_object, tensor_slots
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -195,7 +194,12 @@ def layer_kind(name: str) -> str:
 def adapter_rank(directory: Path | str) -> int | None:
     """Return the rank of the adapter stored in a directory; None for a whole model."""
     path = Path(directory) / CONFIG
-    return int(json.loads(path.read_text(encoding="utf-8"))["r"]) if path.is_file() else None
+    if not path.is_file():
+        return None
+    rank = read_object(path).get("r")
+    if type(rank) is not int:
+        raise InputError(f"{path}: names no rank (r): only LoRA adapters are taken: give one")
+    return rank
 
 
 def require_rank(directory: Path | str, rank: int) -> None:

@@ -66,6 +66,8 @@ def find(path: str) -> Path | None:
     place = expanded(path)
     if place.is_file():
         return _whole(place) if place.suffix.lower() == ".gguf" else None
+    if not path:
+        return None
     if not place.is_dir() or any((place / name).exists() for name in ("config.json", "adapter_config.json")):
         return None
     found = sorted(file for file in place.iterdir() if file.suffix.lower() == ".gguf")

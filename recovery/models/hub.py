@@ -30,6 +30,8 @@ ANSWERS = {  # of the hub, by the class of its client's error
 
 def locate(path: str, revision: str | None = None) -> tuple[Path, str | None]:
     """Return a model's directory, and the pinned commit of a hub model (None for a local one)."""
+    if not path:
+        raise InputError("no model is named: give a model's directory, a GGUF file or a hub id")
     local = expanded(path)
     if local.is_dir():
         if not _has_config(local):
@@ -40,11 +42,11 @@ def locate(path: str, revision: str | None = None) -> tuple[Path, str | None]:
         return local, None
     if local.is_file():
         raise InputError(f"{path}: a file: give a model's directory, a GGUF file or a hub id")
-    if names_a_place(path) or not path:
-        expected = f" (expected at {local.absolute()})" if path and not local.is_absolute() else ""
+    if names_a_place(path):
+        expected = "" if local.is_absolute() else f" (expected at {local.absolute()})"
         kind = "file" if _is_gguf(path) else "model directory"
         remedy = "check the path; of a model that was moved, name the new place as model.path in recover.yaml"
-        raise InputError(f"{path or '(empty)'}: no such {kind}{expected}: {remedy}")
+        raise InputError(f"{path}: no such {kind}{expected}: {remedy}")
     return _download(path, revision)
 
 

@@ -28,6 +28,7 @@ from torch import Tensor
 from recovery.errors import InputError
 from recovery.forward.hidden_states import embedding_weights, unwrap
 from recovery.models.adapter_deltas import deltas, skeleton
+from recovery.models.adapters import CONFIG
 from recovery.models.hub import locate
 from recovery.models.quantization import require_whole
 from recovery.models.task_vectors import Mask, Residual, magnitude_of_rank
@@ -43,6 +44,7 @@ from recovery.storage.weights_hash import (
     SAFETENSORS_DTYPES,
     TensorSlot,
     checkpoint_tensors,
+    read_object,
     tensor_slots,
     weight_files,
 )
@@ -196,7 +198,7 @@ class StoredWeights:
     """A model on disk as named tensors, read by rows in fp32; an adapter's part is added on the way."""
 
     def __init__(self, directory: Path, trust_remote_code: bool = False) -> None:
-        adapter = (directory / "adapter_config.json").is_file()
+        adapter = (directory / CONFIG).is_file()
         self.base = _base_of(directory) if adapter else directory
         self.trust_remote_code = trust_remote_code
         self.files = weight_files(self.base)
@@ -234,8 +236,13 @@ class StoredWeights:
 
 
 def _base_of(adapter: Path) -> Path:
-    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-    return base_directory(adapter) or locate(config["base_model_name_or_path"], config.get("revision"))[0]
+    if published := base_directory(adapter):
+        return published
+    config = read_object(adapter / CONFIG)
+    named = config.get("base_model_name_or_path")
+    if not isinstance(named, str):
+        raise InputError(f"merge: {adapter}: its {CONFIG} names no base model: write the model's path there")
+    return locate(named, config.get("revision"))[0]
 
 
 def inner_products(one: StoredWeights, other: StoredWeights, name: str) -> tuple[float, float, float]:

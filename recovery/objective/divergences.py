@@ -213,11 +213,6 @@ def log_importance_ratio(student_N: Tensor, behaviour_N: Tensor) -> Tensor:
     return (student_N - behaviour_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
-def importance_ratio(student_N: Tensor, behaviour_N: Tensor) -> Tensor:
-    """Return p(y) / p_sampler(y), clamped to stay finite."""
-    return log_importance_ratio(student_N, behaviour_N).exp()
-
-
 def policy_gradient_loss(
     student_N: Tensor,
     advantage_N: Tensor,
@@ -230,7 +225,7 @@ def policy_gradient_loss(
 
     Without `ratio_clip` the loss is -r A. `importance_clip` truncates r as a constant importance weight.
     """
-    ratio_N = importance_ratio(student_N, behaviour_N)
+    ratio_N = log_importance_ratio(student_N, behaviour_N).exp()
     if importance_clip is not None:  # r / r.detach() is 1 and carries the gradient of log p
         ratio_N = ratio_N / ratio_N.detach() * ratio_N.detach().clamp_max(importance_clip)
     if ratio_clip is None:

@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 
+MOST_ROWS = 256  # that are decoded at once, where memory allows
+
+
 class InProcessSampler:
     """Samples from a ChatModel; restores its mode and attention afterwards."""
 
-    def __init__(self, chat_model: ChatModel, batch_size: int = 256) -> None:
+    def __init__(self, chat_model: ChatModel, batch_size: int = MOST_ROWS) -> None:
         """Decode at most `batch_size` rows at once, fewer where memory is short."""
         self.chat_model = chat_model
         self.batch_size = batch_size

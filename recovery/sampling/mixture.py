@@ -8,7 +8,8 @@ Shapes: B rows, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,7 +21,7 @@ from recovery.forward.decoder import Decoder
 from recovery.forward.decoder_choice import decoder_of, decoding
 from recovery.sampling.budget import Budget, check_prompts, room_behind
 from recovery.sampling.decode_batch import DecodeBatch, Written, written_in_batches
-from recovery.sampling.in_process import UniformNumbers
+from recovery.sampling.in_process import MOST_ROWS, UniformNumbers
 from recovery.sampling.protocol import SamplingParams
 
 if TYPE_CHECKING:
@@ -28,51 +29,38 @@ if TYPE_CHECKING:
     from recovery.teachers.teachers import CheckpointTeacher
 
 
-class MixedSampler:
-    """Samples from the student and a teacher that both live in this process."""
+def sample_mixture(
+    student: ChatModel,
+    teacher: CheckpointTeacher,
+    share: float,
+    prompts: Sequence[Sequence[int]],
+    contexts: Sequence[Sequence[int]],
+    params: SamplingParams,
+) -> Rollouts:
+    """Return responses with the mixture's log-probs; the teacher reads `contexts` as its prompts."""
+    limit, clean = params.max_new_tokens, teacher.chat_model
+    numbers_RT = UniformNumbers().of(len(prompts), params)
 
-    def __init__(
-        self, student: ChatModel, teacher: CheckpointTeacher, share: float, batch_size: int = 256
-    ) -> None:
-        self.student = student
-        self.teacher = teacher
-        self.share = share
-        self.batch_size = batch_size
+    def write(rows: list[int]) -> Written:
+        chosen, read = ([texts[row] for row in rows] for texts in (prompts, contexts))
+        decoders = decoder_of(model, student.pad_id, limit), decoder_of(other, clean.pad_id, limit)
+        mixed = MixedDecoder(*decoders, read, teacher.as_teacher, share, params.temperature)
+        room = list(map(min, room_behind(chosen, model, limit), room_behind(read, other, limit)))
+        return DecodeBatch(mixed, chosen, numbers_RT[rows], params, student.stop_ids, room).run()
 
-    def sample(
-        self, prompts: Sequence[Sequence[int]], contexts: Sequence[Sequence[int]], params: SamplingParams
-    ) -> Rollouts:
-        """Return responses with the mixture's log-probs; the teacher reads `contexts` as its prompts."""
-        limit, student, teacher = params.max_new_tokens, self.student, self.teacher.chat_model
-        numbers_RT = UniformNumbers().of(len(prompts), params)
-
-        def write(rows: list[int]) -> Written:
-            mixed = MixedDecoder(
-                decoder_of(model, student.pad_id, limit),
-                decoder_of(other, teacher.pad_id, limit),
-                [contexts[row] for row in rows],
-                self,
-                params.temperature,
-            )
-            chosen = [prompts[row] for row in rows]
-            ours = room_behind(chosen, model, limit)
-            theirs = room_behind(mixed.contexts, other, limit)
-            room = list(map(min, ours, theirs))
-            return DecodeBatch(mixed, chosen, numbers_RT[rows], params, student.stop_ids, room).run()
-
-        with (
-            gathered(student.model),
-            gathered(teacher.model),
-            decoding(student.model) as model,
-            decoding(teacher.model) as other,
-        ):
-            budget = Budget.of([model, other], self.batch_size, together=params.together)
-            check_prompts(prompts, model, limit, budget, params.first)
-            check_prompts(contexts, other, limit, budget, params.first)
-            lengths = [max(map(len, pair)) + limit for pair in zip(prompts, contexts, strict=True)]
-            responses, logprobs = written_in_batches(lengths, budget, write)
-        finished = [response[-1] in student.stop_ids for response in responses]
-        return Rollouts.from_samples(prompts, responses, logprobs, finished, student.pad_id)
+    with (
+        gathered(student.model),
+        gathered(clean.model),
+        decoding(student.model) as model,
+        decoding(clean.model) as other,
+    ):
+        budget = Budget.of([model, other], MOST_ROWS, together=params.together)
+        check_prompts(prompts, model, limit, budget, params.first)
+        check_prompts(contexts, other, limit, budget, params.first)
+        lengths = [max(map(len, pair)) + limit for pair in zip(prompts, contexts, strict=True)]
+        responses, logprobs = written_in_batches(lengths, budget, write)
+    finished = [response[-1] in student.stop_ids for response in responses]
+    return Rollouts.from_samples(prompts, responses, logprobs, finished, student.pad_id)
 
 
 class MixedDecoder(Decoder):
@@ -83,14 +71,15 @@ class MixedDecoder(Decoder):
         student: Decoder,
         teacher: Decoder,
         contexts: Sequence[Sequence[int]],
-        sampler: MixedSampler,
+        as_teacher: Callable[[], AbstractContextManager[None]],
+        share: float,
         temperature: float,
     ) -> None:
         self.student = student
         self.teacher = teacher
         self.contexts = contexts
-        self.as_teacher = sampler.teacher.as_teacher
-        self.share = sampler.share
+        self.as_teacher = as_teacher
+        self.share = share
         self.temperature = temperature
         self.device = student.device
         self.drop_share = max(student.drop_share, teacher.drop_share)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,10 +18,10 @@ from recovery.batches.rollouts import Rollouts, joined
 from recovery.errors import InputError
 from recovery.methods.method import Method
 from recovery.sampling.in_process import InProcessSampler
-from recovery.sampling.mixture import MixedSampler
+from recovery.sampling.mixture import sample_mixture
 from recovery.sampling.protocol import Sampler, SamplingParams
 from recovery.sampling.split_sampler import SplitSampler, in_parts
-from recovery.teachers.teachers import CheckpointTeacher, RoutedTeacher, Teacher
+from recovery.teachers.teachers import CheckpointTeacher, RoutedTeacher, Teacher, Teaching
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
@@ -36,7 +37,7 @@ class StepInputs:
     method: Method
     student: ChatModel
     sampler: Sampler
-    teacher: Teacher | None
+    teacher: Teaching | None
     views: RowEncoder
     rows: list[int]  # the prompt of each sequence to write: of a mix, by the student
     data: list[int]  # the pairs whose answers may be used instead
@@ -101,11 +102,11 @@ def teacher_mix(inputs: StepInputs) -> Rollouts:
     contexts = [inputs.views.teacher(row) for row in inputs.rows]
 
     def write(one: Teacher, at: list[int]) -> Rollouts:
-        sampler = MixedSampler(inputs.student, _local(one), inputs.method.share)
+        mixed = partial(sample_mixture, inputs.student, _local(one), inputs.method.share)
         asked, read = _pick(prompts, at), _pick(contexts, at)
         return in_parts(
             len(at),
-            lambda part, params: sampler.sample(asked[part], read[part], params),
+            lambda part, params: mixed(asked[part], read[part], params),
             inputs.params,
             inputs.student.pad_id,
         )

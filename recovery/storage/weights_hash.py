@@ -1,13 +1,13 @@
-"""One hash of a model's weights, whether they lie in safetensors files or in memory.
+"""One hash of the weights in safetensors files, and the tensors of a model in memory as files hold them.
 
-It depends on names, dtypes, shapes and bytes; not on the tensors' order nor on how they are sharded.
+The hash depends on names, dtypes, shapes and bytes; not on the tensors' order nor on how they are sharded.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,35 +37,17 @@ SAFETENSORS_DTYPES = {
 }
 
 
-def weights_sha256(source: Any) -> str:
-    """Return one hash of all weights, of a directory's safetensors or of a model (or ChatModel) in memory.
-
-    A model gives the hash of what saving it would write (of an adapter: its own tensors only); that equals
-    the directory's wherever transformers stores the architecture as it holds it.
-    """
-    if isinstance(source, str | Path):
-        return _directory_sha256(Path(source))
-    model = getattr(source, "model", source) if hasattr(source, "tokenizer") else source
-    return _combined(
-        (name, SAFETENSORS_DTYPES[str(tensor.dtype)[6:]], tuple(tensor.shape), _tensor_sha256(tensor))
-        for name, tensor in stored_tensors(model).items()
-    )
-
-
-def _directory_sha256(directory: Path) -> str:
+def weights_sha256(directory: Path) -> str:
+    """Return one hash of all weights in a directory's safetensors."""
     slots = [slot for file in weight_files(directory) for slot in tensor_slots(file)]
     if len({slot.name for slot in slots}) != len(slots):
         raise InputError(f"{directory}: a tensor is stored twice: keep one set of weight files")
     with ThreadPoolExecutor(workers()) as pool:
         hashes = pool.map(_slot_sha256, slots)
-        return _combined((s.name, s.dtype, s.shape, sha) for s, sha in zip(slots, hashes, strict=True))
-
-
-def _combined(rows: Iterable[tuple[str, str, tuple[int, ...], str]]) -> str:
-    """Combine (name, dtype, shape, sha256 of the bytes) of every tensor into one hash, in any order."""
+        rows = sorted((s.name, s.dtype, s.shape, sha) for s, sha in zip(slots, hashes, strict=True))
     total = hashlib.sha256()
-    for name, dtype, shape, sha in sorted(rows):
-        total.update(json.dumps([name, dtype, list(shape), sha]).encode() + b"\n")
+    for row in rows:
+        total.update(json.dumps(row).encode() + b"\n")
     return total.hexdigest()
 
 
@@ -95,13 +77,6 @@ def checkpoint_tensors(
     core = unwrap(model)
     tensors = {name: tensor.detach() for name, tensor in stored_tensors(core, weights).items()}
     return dict(revert_weight_conversion(core, tensors))
-
-
-def _tensor_sha256(tensor: torch.Tensor) -> str:
-    import torch
-
-    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.sha256(flat.numpy().data).hexdigest()
 
 
 @dataclass(frozen=True)

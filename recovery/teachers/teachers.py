@@ -12,7 +12,6 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import fields
 from functools import partial
 from itertools import compress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
@@ -164,25 +163,13 @@ class RoutedTeacher:
         rows = {name: [row for row, route in enumerate(routes) if route == name] for name in self.teachers}
         return {name: torch.tensor(mine) for name, mine in rows.items() if mine}
 
-    def score(self, rollouts: Rollouts, contexts: Contexts | None = None) -> TeacherScores:
-        """Score all rows at once. Dense scores of several teachers need several heads: use `scored`."""
-        by_name = self.rows(rollouts)
-        parts = [
-            (rows, _score_rows(self.teachers[name], rollouts, contexts, rows))
-            for name, rows in by_name.items()
-        ]
-        if len(parts) > 1 and parts[0][1].head is not None:
-            raise InputError("teacher: several dense teachers have several heads: score them by microbatch")
-        index_N = torch.cat([rollouts.places_N(rows) for rows, _ in parts]).argsort()
-        columns = {f.name: [getattr(scores, f.name) for _, scores in parts] for f in fields(TeacherScores)}
-        joined: dict[str, Any] = {
-            k: torch.cat(v)[index_N] for k, v in columns.items() if isinstance(v[0], Tensor)
-        }
-        return TeacherScores(**joined)
+
+Teaching = Teacher | RoutedTeacher
+"""What teaches a step: one teacher, or one for each row."""
 
 
 def scored(
-    teacher: Teacher,
+    teacher: Teaching,
     rollouts: Rollouts,
     max_tokens: int,
     contexts: Contexts | None = None,
@@ -228,7 +215,7 @@ def _score_groups(
     ]
 
 
-def gathered_teacher(teacher: Teacher | None) -> AbstractContextManager[None]:
+def gathered_teacher(teacher: Teaching | None) -> AbstractContextManager[None]:
     """Gather a teacher that is the sharded student without its adapter, in every process.
 
     Processes score different numbers of microbatches, or none: none may gather for one of its own.

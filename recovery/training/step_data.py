@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from recovery.engines.lookahead import Lookahead
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import Sampler
-    from recovery.teachers.teachers import Teacher
+    from recovery.teachers.teachers import Teacher, Teaching
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Task:
     method: Method
     prompts: Sequence[PromptRow] = ()
     pairs: Sequence[PromptRow] = ()  # rows with a response, read by data states
-    teacher: Teacher | None = None
+    teacher: Teaching | None = None
     anchor: Teacher | None = None
     context: Context | None = None
     reward: Reward | None = None
@@ -161,7 +161,8 @@ class Episodes:
         for _ in range(self.method.epochs):
             for answers in minibatches(batches, self.method.minibatches):
                 yield answers + (self.rehearsal.beside(answers) if self.rehearsal else [])
-        self.update_teacher()
+        if isinstance(self.teacher, SelfTeacher):
+            self.teacher.follow()
         self._started.pop(step, None)
 
     def draw(self, step: int) -> StepInputs:
@@ -265,11 +266,6 @@ class Episodes:
         """
         most = self.config.microbatch_tokens
         return most if self.method.minibatches > 1 else rollouts.limit_over(distributed.world(), most)
-
-    def update_teacher(self) -> None:
-        """Update a moving-average teacher."""
-        if isinstance(self.teacher, SelfTeacher):
-            self.teacher.follow()
 
     def metrics(self) -> dict[str, float]:
         """Return metrics of the last step's answers and rewards; alarms read them."""

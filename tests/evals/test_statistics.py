@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import comb
+from math import ceil, comb, log
 
 import numpy as np
 import pytest
@@ -381,6 +381,18 @@ def test_half_of_ifeval_rarely_shows_that_nothing_was_lost() -> None:
     assert statistics.chance_to_pass(541 / 2) < 0.5
     assert statistics.chance_to_pass(present(statistics.items_to_pass())) >= 0.8
     assert statistics.items_to_pass(1e-4) is None and statistics.items_to_ask(1e-4) > 10**6
+
+
+@pytest.mark.parametrize("lead", [0.7, 0.9, 0.99, 0.999, 0.99999])
+def test_a_lead_is_planned_by_items_that_are_all_gained_however_close_to_one_it_is(lead: float) -> None:
+    """The worst model below it gains each with (1 + lead) / 2. Tried one by one, the items took minutes."""
+    left = 0.05 - 0.0005  # of alpha, beside the interval of the share of losses
+    by_hand = ceil(log(left) / log((1 + lead) / 2))
+    assert statistics.items_to_pass(-lead) == pytest.approx(by_hand, rel=1e-3)
+
+
+def test_no_number_of_items_shows_a_lead_of_almost_all() -> None:
+    assert statistics.items_to_pass(1e-9 - 1) is None
 
 
 def test_a_checkpoint_against_itself() -> None:

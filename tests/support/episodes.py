@@ -11,7 +11,7 @@ from recovery.models.chat_model import ChatModel
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.contexts import Context
-from recovery.teachers.teachers import CheckpointTeacher, RoutedTeacher, SelfTeacher, Teacher
+from recovery.teachers.teachers import CheckpointTeacher, RoutedTeacher, SelfTeacher, Teaching
 from recovery.training.step_data import Episodes, StepConfig, Task
 from recovery.training.updater import Microbatch
 from tests.support import tiny
@@ -54,7 +54,7 @@ def coin(response: str, item: Any) -> float:
     return float(sum(map(ord, response)) % 2)
 
 
-def make_teacher(method: Method, student: ChatModel) -> Teacher | None:
+def make_teacher(method: Method, student: ChatModel) -> Teaching | None:
     kind = "dense" if method.scores == "none" else method.scores
     if method.teacher in ("self", "self-ema"):
         return SelfTeacher(student, kind, decay=method.ema if method.teacher == "self-ema" else None)

@@ -41,6 +41,12 @@ def test_an_adapter_is_no_clean_model(tmp_path: Path) -> None:
     assert "an adapter, not a whole model: merge it" in refused(tmp_path / "home", tmp_path / "adapter")
 
 
+def test_an_adapter_that_is_no_lora_is_no_clean_model_either(tmp_path: Path) -> None:
+    (tmp_path / "ia3").mkdir()
+    (tmp_path / "ia3" / "adapter_config.json").write_text('{"peft_type": "IA3"}')
+    assert "an adapter, not a whole model: merge it" in refused(tmp_path / "home", tmp_path / "ia3")
+
+
 @pytest.mark.parametrize(("family", "slow"), [("Mamba 2", True), ("Falcon, alibi", False)])
 def test_a_family_that_is_sampled_slowly_is_taken_and_said(tmp_path: Path, family: str, slow: bool) -> None:
     model = families.save(families.named(family), tmp_path / "model")

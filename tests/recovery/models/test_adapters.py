@@ -135,3 +135,10 @@ def test_a_student_with_an_adapter_keeps_its_rank(tmp_path: Path, rank: int) -> 
     with pytest.raises(InputError, match="the student is an adapter of rank 8") as caught:
         require_rank(tmp_path / "adapter", rank)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("settings", ['{"peft_type": "IA3"}', '{"r": null}', "no JSON"])
+def test_an_adapter_that_names_no_rank_is_refused_by_its_file(tmp_path: Path, settings: str) -> None:
+    (tmp_path / "adapter_config.json").write_text(settings)
+    with pytest.raises(InputError, match=r"adapter_config\.json"):
+        adapters.adapter_rank(tmp_path)

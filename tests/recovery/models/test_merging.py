@@ -271,6 +271,10 @@ def test_what_cannot_be_merged_is_refused(tmp_path: Path) -> None:
     (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(settings | {"use_dora": True}))
     with pytest.raises(InputError, match="only plain LoRA adapters can be merged, not use_dora"):
         merge_weights(tmp_path / "adapter", one, tmp_path, 0.5)
+    nameless = settings | {"base_model_name_or_path": None}  # as peft writes where a model has no name
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(nameless))
+    with pytest.raises(InputError, match="names no base model"):
+        merge_weights(tmp_path / "adapter", one, tmp_path, 0.5)
 
 
 # ---- at the start of a distillation

@@ -11,7 +11,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from recovery.models.chat_model import ChatModel
 from recovery.sampling import decode_batch
 from recovery.sampling.in_process import InProcessSampler
-from recovery.sampling.mixture import MixedSampler
+from recovery.sampling.mixture import sample_mixture
 from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import CheckpointTeacher
 from tests.support import tiny
@@ -35,8 +35,8 @@ def learned_positions() -> ChatModel:
 def test_a_mixture_ends_where_the_first_of_both_models_has_no_position_left() -> None:
     student, teacher = learned_positions(), learned_positions()
     prompts, contexts = [[1] * 4, [2] * 28, [3] * 5], [[1] * 26, [2] * 5, [3] * 6]
-    sampler = MixedSampler(student, CheckpointTeacher(teacher), 0.5)
-    found = sampler.sample(prompts, contexts, SamplingParams(max_new_tokens=10, seed=3))
+    params = SamplingParams(max_new_tokens=10, seed=3)
+    found = sample_mixture(student, CheckpointTeacher(teacher), 0.5, prompts, contexts, params)
     assert [len(response) for response in found.responses()] == [6, 4, 10]
     assert found.finished_B.tolist() == [False] * 3
 

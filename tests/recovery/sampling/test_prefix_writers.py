@@ -16,8 +16,9 @@ from recovery.methods.choices import STATES
 from recovery.methods.method import Method
 from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
+from recovery.sampling import mixture as mixtures
 from recovery.sampling.in_process import InProcessSampler
-from recovery.sampling.mixture import MixedSampler, mixed_logits
+from recovery.sampling.mixture import mixed_logits, sample_mixture
 from recovery.sampling.prefix_writers import WRITERS, StepInputs
 from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.contexts import Context, RowEncoder
@@ -195,15 +196,14 @@ def test_a_mixture_is_drawn_from_both_distributions(
     assert found.prompts() == [at.views.student(row) for row in ROWS]
 
 
-def test_rows_of_a_mixture_leave_when_they_end(student: ChatModel) -> None:
+def test_rows_of_a_mixture_leave_when_they_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Long answers with stops in them: the two caches stay in step, whoever has left."""
     stopping = tiny.chat_model(seed=2)
     stopping.stop_ids = tuple(range(0, 260, 8))
     teacher = CheckpointTeacher(tiny.chat_model(seed=3))
     prompts, contexts = [[65 + i] * (i + 1) for i in range(6)], [[90 - i] * (2 * i + 1) for i in range(6)]
-    found = MixedSampler(stopping, teacher, 0.5, batch_size=4).sample(
-        prompts, contexts, SamplingParams(40, seed=1)
-    )
+    monkeypatch.setattr(mixtures, "MOST_ROWS", 4)
+    found = sample_mixture(stopping, teacher, 0.5, prompts, contexts, SamplingParams(40, seed=1))
     assert len({len(answer) for answer in found.responses()}) > 2
     for place, answer in enumerate(found.responses()):
         own, theirs = (
@@ -239,7 +239,7 @@ def test_a_teacher_below_the_students_adapter_writes_without_it() -> None:
 def test_a_mixture_with_ones_own_weights_without_the_adapter() -> None:
     student = adapted()
     prompts = [[65, 66], [70]]
-    found = MixedSampler(student, AdapterOffTeacher(student), 0.3).sample(prompts, prompts, PARAMS)
+    found = sample_mixture(student, AdapterOffTeacher(student), 0.3, prompts, prompts, PARAMS)
     for place, answer in enumerate(found.responses()):
         own, clean = (
             logprobs(student, prompts[place], answer),

@@ -178,14 +178,13 @@ def routed(kind: str) -> RoutedTeacher:
 
 
 def test_routed_scores_come_from_each_rows_teacher() -> None:
-    rows = rollouts()
-    scores = routed("sampled").score(rows)
-    tokens = rows.tokens_N[:, None]
-    by_a, by_b = (one_by_one(tiny.model(seed), rows).gather(-1, tokens)[:, 0] for seed in (1, 2))
-    is_a = torch.tensor([True, False, False, True, False])[rows.rows_N]
-    torch.testing.assert_close(scores.sampled_logprobs_N, torch.where(is_a, by_a, by_b), atol=1e-4, rtol=0)
-    with pytest.raises(InputError, match="several heads"):
-        routed("dense").score(rows)
+    seen = []
+    for part, scores in scored(routed("sampled"), rollouts(), 1000):
+        seed = 1 if int(part.index_B[0]) in (0, 3) else 2
+        expected = one_by_one(tiny.model(seed), part).gather(-1, part.tokens_N[:, None])[:, 0]
+        torch.testing.assert_close(present(scores).sampled_logprobs_N, expected, atol=1e-4, rtol=0)
+        seen += part.index_B.tolist()
+    assert sorted(seen) == [0, 1, 2, 3, 4]
     with pytest.raises(InputError, match="no teacher for route 'c'"):
         RoutedTeacher({}, ["c"])
 
