@@ -58,6 +58,7 @@ def test_a_cycle_counts_what_was_lost_and_what_came_back(ws: Workspace) -> None:
         ("midtrained", "recovered", "p1", "gained"),
     ]
     assert (flipped[0]["response_a"], flipped[0]["response_b"]) == ("answer 1 True", "answer 1 False")
+    assert queries.ledger_items(ws.tracker.db, cycle=2, limit=1) == flipped[:1]
     assert queries.ledger(ws.tracker.db, suite="knowledge") == []
 
 
@@ -199,6 +200,18 @@ def test_checkpoints_that_were_asked_otherwise_are_not_compared_without_a_word(w
     assert "not asked alike: ending loops False for a, True for b" in warm["cut"]
     for name in ("a", "older", "warm"):
         assert "alike:" not in warm[name]
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_the_settings_of_a_comparison_are_those_of_the_later_evaluation(
+    ws: Workspace, names: tuple[str, str]
+) -> None:
+    for name in ("a", "b"):
+        ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
+        run = ws.tracker.start_run("eval", config={"settings": {"asked": name}})
+        record_score(ws.tracker, run.id, name, score("ifeval", 1.0, True, n=1))
+    (suite,) = queries.paired_suites(ws.tracker.db, *names)
+    assert suite["settings"] == {"asked": "b"}
 
 
 def test_what_was_noted_of_a_score_is_said_of_the_comparison(ws: Workspace) -> None:

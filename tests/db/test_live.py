@@ -134,6 +134,32 @@ def test_a_database_that_is_away_for_a_while(
     assert "lost" not in caplog.text
 
 
+def test_each_time_that_the_database_is_away_is_reported_once(
+    tracker: Tracker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, away, write = tracker.start_run("distill"), threading.Event(), Database.write
+
+    def gone(self: Database, work: object) -> object:
+        if away.is_set():
+            raise TrackerError("the disk is full")
+        return write(self, work)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Database, "write", gone)
+    with live_module.LiveRun(tracker.db, run.id, interval=0.01) as live:
+        for step in range(2):
+            away.set()
+            live.metrics(step, {"loss": 1.0})
+            assert not live.flush() and not live.flush()
+            away.clear()
+            assert until(live.flush)
+    assert sum("tried again" in message for message in caplog.messages) == 2
+
+
+def test_the_pause_between_tries_doubles_up_to_its_limit(tracker: Tracker) -> None:
+    with live_module.LiveRun(tracker.db, tracker.start_run("distill").id, interval=1.0) as live:
+        assert [live._pause(failures) for failures in (0, 1, 4, 5, 2000)] == [1.0, 2.0, 16.0, 30.0, 30.0]
+
+
 def test_points_that_could_never_be_written_are_counted(
     tracker: Tracker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

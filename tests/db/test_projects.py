@@ -145,6 +145,29 @@ def test_the_run_behind_a_checkpoint_is_the_projects_own(two: tuple[Tracker, Tra
     assert [run["id"] for run in behind] == [made[0], made[3]]  # the unfinished one made nothing
     assert behind[0].keys() == behind[1].keys() == queries.run(other.db, made[3]).keys()
     assert queries.runs_behind(other.db, "second", "distill") == []
+    again = other.start_run("midtrain", key="again").id
+    other.finish_run(again, {"checkpoint": "second"})
+    assert [run["id"] for run in queries.runs_behind(other.db, "second", "midtrain")] == [made[0], again]
+
+
+def test_a_rejection_goes_back_to_no_model_that_only_another_home_holds(two: tuple[Tracker, Tracker]) -> None:
+    first, second = two
+    for number in (1, 2):
+        databases.record_cycle(first, {})
+        first.set_alias("current", f"rec{number}")
+    second.record_checkpoint("rec1", path="/b/rec1", kind="full", sha256="x")
+    first.forget_place("rec1")
+    first.add_review(2, "reject", "no", "ada")
+    assert queries.resolve(first.db, "current") == "rec2"
+    assert [place["path"] for place in queries.checkpoint_places(second.db, "rec1")] == ["/b/rec1"]
+
+
+def test_a_home_that_was_made_anew_is_another_project(two: tuple[Tracker, Tracker]) -> None:
+    first, second = two
+    second.record_checkpoint("clean0", path="/b/clean0", kind="full", sha256="x")
+    assert first.new_project("notes", "host:/notes/.recover").db.project == "notes"
+    second.set_alias("base", "clean0")
+    assert first.new_project("notes", "host:/notes/.recover").db.project == "notes-2"
 
 
 def test_a_home_has_one_project_and_a_taken_name_gets_a_number(two: tuple[Tracker, Tracker]) -> None:

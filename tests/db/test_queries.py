@@ -187,6 +187,37 @@ def test_earlier_documents_are_compared_on_the_questions_that_are_asked_again(tr
     assert (row["n"], row["then"], row["kept"]) == (3, None, None)
 
 
+def test_what_was_known_then_is_what_the_cycle_itself_measured_last(tracker: Tracker) -> None:
+    for _ in range(2):
+        record_cycle(tracker, {})
+
+    def scored(name: str, suite: str, *passed: bool, cycle: int | None = None) -> None:
+        above = None if cycle is None else queries.cycle(tracker.db, cycle)["run"]
+        found = score(suite, sum(passed) / len(passed), *passed, n=len(passed))
+        record_score(tracker, tracker.start_run("eval", parent=above).id, name, found)
+
+    scored("rec1", "knowledge", False, False, cycle=1)
+    scored("rec1", "knowledge", True, False, cycle=1)
+    scored("mid1", "knowledge", True, True, cycle=1)
+    scored("rec1", "knowledge", True, True)  # by hand, later
+    scored("rec2", "knowledge:1", True, True, cycle=2)
+    (row,) = queries.cycle(tracker.db, 2)["knowledge_by_cycle"]
+    assert (row["then"], row["kept"]) == (0.5, 2.0)
+
+
+def test_each_cycle_leads_with_the_metric_that_it_recorded_first(tracker: Tracker) -> None:
+    for metric, value in (("lenient", 0.25), ("strict", 0.75)):
+        number = record_cycle(tracker, {})
+        run = tracker.start_run("eval", parent=queries.cycle(tracker.db, number)["run"])
+        record_score(tracker, run.id, f"rec{number}", score("knowledge", value, metric=metric))
+    assert [cycle["scores"]["knowledge"]["recovered"] for cycle in queries.cycles(tracker.db)] == [0.25, 0.75]
+
+
+def test_points_that_a_recovery_lost_have_no_cost_each(tracker: Tracker) -> None:
+    record_cycle(tracker, {"ifeval": {"clean": 0.9, "midtrained": 0.5, "recovered": 0.3}})
+    assert queries.cycle(tracker.db, 1)["cost_per_recovered_point"] is None
+
+
 @pytest.mark.parametrize("at_once", [2, 5000])
 def test_earlier_documents_take_as_many_queries_after_many_cycles_as_after_few(
     tracker: Tracker, monkeypatch: pytest.MonkeyPatch, at_once: int
@@ -266,14 +297,18 @@ def test_pages_of_cycles(tracker: Tracker) -> None:
 
 def test_counts_of_two_checkpoints_lead_with_the_headline(tracker: Tracker) -> None:
     """On each kind of database, also where another metric was scored between two evaluations."""
+    newest = {}
     for name in ("one", "other"):
         tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
         for metric in ("lenient", "retrieval", "lenient"):
             run = tracker.start_run("eval")
             row = score("knowledge", 0.5, True, name == "one", n=2) | {"metric": metric}
-            record_score(tracker, run.id, name, row)
+            newest[name, metric] = record_score(tracker, run.id, name, row)
     rows = queries.compared(tracker.db, "one", "other")
     assert [row["metric"] for row in rows] == ["lenient", "retrieval"]
+    for row in rows:
+        assert row["score_a"] == newest["one", row["metric"]]
+        assert row["score_b"] == newest["other", row["metric"]]
     assert [(row["n"], row["gained"], row["lost"]) for row in rows] == [(2, 0, 1)] * 2
 
 

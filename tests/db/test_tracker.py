@@ -374,6 +374,24 @@ def test_a_rejection_takes_the_model_out_of_use(tracker: Tracker) -> None:
     assert targets_of_current(tracker) == ["rec3", "rec1", "rec2", "rec3", "rec2", "rec1"]
 
 
+@pytest.mark.parametrize(
+    ("decisions", "moved"),
+    [
+        ((), True),
+        (("reject", "approve"), True),
+        (("approve", "reject"), False),
+        (("approve", "reject", "needs-work"), False),
+    ],
+)
+def test_the_newest_decision_says_whether_a_cycle_that_ends_is_current(
+    tracker: Tracker, decisions: tuple[str, ...], moved: bool
+) -> None:
+    number = record_cycle(tracker, {})
+    for decision in decisions:
+        tracker.add_review(number, decision, "", "ada")
+    assert tracker.set_current_unless_rejected(number, "rec1") is moved
+
+
 def targets_of_current(tracker: Tracker) -> list[str]:
     """Every checkpoint that `current` has named, newest first."""
     moves = sa.select(AliasMove.checkpoint_id).where(AliasMove.name == "current")
@@ -477,6 +495,9 @@ def test_a_repeated_request_is_one_review_and_says_so_when_it_is_another(tracker
     for changed in (("approve", "no\0", "ada"), ("reject", "yes", "ada"), ("reject", "no\0", "bob")):
         with pytest.raises(BadRequest, match="already recorded, as 'reject' of cycle 1 by ada"):
             tracker.add_review(number, *changed, token="one request")
+    other = record_cycle(tracker, {})
+    with pytest.raises(BadRequest, match="already recorded, as 'reject' of cycle 1 by ada"):
+        tracker.add_review(other, "reject", "no\0", "ada", token="one request")
     assert [row["decision"] for row in queries.reviews(tracker.db)] == ["reject"]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from evals.families import calibration_error as ce
+from evals.families.calibration_draws import BINS, DRAWS, p_of_no_difference
 from evals.families.calibration_error import Answers
 from tests.support.present import present
 
@@ -136,6 +137,48 @@ def test_models_as_well_calibrated_rarely_differ_however_sure_they_are(
         after, before = ((one.tolist(), (luck < one).tolist()) for one in sure)
         found.append(ce.compare(after, before, 0.05, range(n)).words != "not distinguishable")
     assert np.mean(found) <= 0.05 + 3 * (0.05 * 0.95 / rounds) ** 0.5
+
+
+def table(*gaps: tuple[int, float]) -> np.ndarray:
+    """The gaps of items, each given as its bin and its gap."""
+    gaps_NB = np.zeros((len(gaps), BINS))
+    for item, (column, gap) in enumerate(gaps):
+        gaps_NB[item, column] = gap
+    return gaps_NB
+
+
+GROWN = table(*[(0, 0.0)] * 4), table(*[(0, 0.5)] * 4)  # all four in one bin
+SPREAD = table(*[(0, 0.0)] * 4), table(*((column, 0.5) for column in range(4)))
+ONE_OF_FOUR = table((0, 0.0), *[(0, 0.2)] * 3), table((0, 0.8), *[(0, 0.2)] * 3)
+
+
+@pytest.mark.parametrize(
+    ("tables", "clusters", "share"),
+    [
+        # All of one sign, or all exchanged or none: two patterns of sixteen.
+        (GROWN, range(4), 1 / 8),
+        # Two pairs of questions about one thing each: two patterns of four.
+        (GROWN, (0, 0, 1, 1), 1 / 2),
+        # Signs change no error of four bins with an item each, so any pattern shows what was seen; exchanged
+        # items would show it in two patterns of sixteen.
+        (SPREAD, range(4), 1.0),
+        # Exchanging equal items changes nothing, and the other one's moves the error by 0.8 either way; with
+        # its sign against that of the three others' sum, the error moves by 0.4 only: half of the patterns.
+        (ONE_OF_FOUR, range(4), 1.0),
+    ],
+    ids=["both", "clusters", "signs", "exchange"],
+)
+def test_a_difference_needs_both_permutation_tests(
+    tables: tuple[np.ndarray, np.ndarray], clusters: range | tuple[int, ...], share: float
+) -> None:
+    for one, other in (tables, tables[::-1]):
+        assert p_of_no_difference(one, other, list(clusters)) == pytest.approx(share, abs=0.02)
+
+
+def test_a_p_value_is_never_zero() -> None:
+    """Of 4,000 patterns of 40 items none but the one seen has all of one sign."""
+    now, then = table(*[(0, 0.0)] * 40), table(*[(0, 0.5)] * 40)
+    assert p_of_no_difference(now, then, range(40)) == 1 / (1 + DRAWS)
 
 
 @pytest.mark.parametrize("n", [1, 3, 10, 400])

@@ -77,6 +77,7 @@ def test_a_probe_with_an_old_answer_asks_a_changed_fact(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"was": "oslo"}, "also the new one"),
+        ({"was": ["Paris", "Kiel."], "aliases": ["Bonn", "the Kiel"]}, "also the new one"),
         ({"was": 3}, "`was` must be"),
         ({"was": ["..."]}, "`was` must be"),
         ({"was": None, "fact_status": "changed"}, "every one needs it"),

@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.config.overrides import override
+from pipelines.config.sections.midtrain import ReadingConfig
 from pipelines.corpus import text_file
 from pipelines.corpus.entities import Entities, Term
 from pipelines.corpus.prose import prose_sentences
 from pipelines.distill import distill
+from pipelines.engines.engine_checks import INPROCESS
 from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.knowledge import guards, held_out
 from pipelines.knowledge.held_out import (
@@ -32,7 +34,9 @@ from pipelines.knowledge.overlap import overlap
 from pipelines.midtrain import midtrain
 from pipelines.prompts.prompt_sources import Prompt
 from pipelines.runs.kept_texts import KEPT_TEXTS, TOKENS
-from tests.support import papers
+from recovery.methods.table import get
+from recovery.teachers.likelihood import reader
+from tests.support import papers, tiny
 from tests.support.small_cycles import make_docs, make_home, settle
 from tests.support.stages import PRESET
 
@@ -281,6 +285,46 @@ def test_only_the_newest_midtraining_s_are_compared(stage: Any, tmp_path: Path) 
     assert of_newest(home(tmp_path), "student") == {}
 
 
+@pytest.fixture
+def inputs(stage: Any, tmp_path: Path) -> Any:
+    """What the guard of a distillation gets to know, of a student whose midtraining held sentences out."""
+    hold_out(job(tmp_path), stage)
+    ws, student = home(tmp_path, "run"), tiny.chat_model()
+    ws.config = SimpleNamespace(midtrain=SimpleNamespace(reading=ReadingConfig()))
+    teacher = SimpleNamespace(chat_model=student, score=reader(student))
+    teachers: Any = SimpleNamespace(place=None, frozen=lambda place, what: teacher)
+    here: Any = SimpleNamespace(directory=tmp_path / "distill", step=lambda *_, **__: None, say=stage.say)
+
+    def known(docs: str | None = None, method: str = "opd", **changes: Any) -> guards.GuardInputs | None:
+        settings = {"overlap": "drop", "tripwire_every": 0, "teacher_engine": INPROCESS} | changes
+        asked: Any = SimpleNamespace(docs=docs, student="base", settings=SimpleNamespace(**settings))
+        return guards.guard_inputs(ws, asked, get(method), student, teachers, here)
+
+    return known
+
+
+def test_the_guard_compares_by_what_midtraining_held_out_and_not_where_a_folder_is_named(
+    inputs: Any, tmp_path: Path
+) -> None:
+    """Sentences that another midtraining held out may be trained on in the documents that are named."""
+    learned = inputs()
+    assert learned.held_out == of_newest(home(tmp_path, "run"), "base") != {}
+    named = inputs(docs=str(tmp_path / "docs"))
+    assert named.held_out == {} and named.teacher is not None
+    assert sorted(map(str.strip, named.taught.newest)) == sorted(TEXTS.values())
+
+
+def test_the_guard_of_a_remote_teacher_compares_nothing(inputs: Any) -> None:
+    known = inputs(teacher_engine="server")
+    assert (known.teacher, known.held_out) == (None, {}) and known.taught.texts
+
+
+def test_nothing_is_guarded_where_the_teacher_has_learned_the_documents_or_all_is_kept(inputs: Any) -> None:
+    assert inputs(method="sdft") is None
+    assert inputs(overlap="keep") is None
+    assert inputs(overlap="keep", tripwire_every=5).teacher is not None  # which watches the documents
+
+
 def test_what_was_memorised_alone_is_not_new() -> None:
     """Trained sentences gained much, those held out little: the teacher knows the thing as well."""
     prompts = [Prompt([{"role": "user", "content": text}]) for text in ASKED[:1] + ASKED[3:4] + OTHERS]
@@ -292,9 +336,13 @@ def test_what_was_memorised_alone_is_not_new() -> None:
     trained = SAID[:20] + SAID[24:]
     by_trained = overlap(prompts, trained, gains)
     assert [prompt.text for prompt, _ in by_trained.dropped] == [ASKED[0], ASKED[3]]
-    found = overlap(prompts, trained, gains, {("ada", "horn"): unseen, ("horn",): unseen})
+    mentioned_by_none = {("ida", "stern"): SAID[60:64]}
+    unseen_of = {("ada", "horn"): unseen, ("horn",): unseen} | mentioned_by_none
+    found = overlap(prompts, trained, gains, unseen_of)
     assert [prompt.text for prompt, _ in found.dropped] == [ASKED[3]]  # nothing was held out about it
     assert (found.named, found.unseen, found.known) == (4, 2, 1)  # full names, and last names alone
+    lacking = overlap(prompts, trained, lambda said: [2.1 - gain for gain in gains(said)], unseen_of)
+    assert [prompt.text for prompt, _ in lacking.dropped] == [ASKED[0]]  # the teacher lacks what was held out
 
 
 @pytest.mark.parametrize(

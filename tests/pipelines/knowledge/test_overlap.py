@@ -11,11 +11,11 @@ import torch
 
 from evals import jsonl, knowledge
 from pipelines.config.sections.midtrain import ReadingConfig
-from pipelines.corpus.entities import entities
+from pipelines.corpus.entities import Entities, entities
 from pipelines.distillation.inputs import PromptData
 from pipelines.knowledge import guards
 from pipelines.knowledge.guards import GuardInputs, guard, learned_texts, tripwire
-from pipelines.knowledge.overlap import newness, overlap, teaches
+from pipelines.knowledge.overlap import newness, overlap, teaches, witnesses
 from pipelines.prompts.prompt_sources import Prompt
 from pipelines.runs.kept_texts import LearnedTexts, learned
 from recovery.errors import InputError
@@ -89,6 +89,26 @@ def test_an_entity_of_which_some_facts_changed_counts_as_new(gains: list[float],
 
     found = overlap(PROMPTS[:2], texts, judge)
     assert bool(found.dropped) is guarded
+
+
+def test_an_entity_is_compared_by_a_sentence_of_each_of_twelve_texts() -> None:
+    """Of one text alone they would tell what that says, however many others there are."""
+    texts = [f"Ada Horn says number {n} aloud. Ada Horn says number {n} again." for n in range(20)]
+    compared: list[str] = []
+
+    def judge(said: list[tuple[str, str]]) -> list[float]:
+        compared.extend(before + after for before, after in said)
+        return [0.0 for _ in said]
+
+    overlap(PROMPTS[:2], texts, judge)
+    assert sorted(compared) == sorted(f"Ada Horn says number {n} aloud." for n in range(12))
+
+
+def test_a_passage_is_compared_by_its_first_twelve_sentences() -> None:
+    said = [f"Hoses leak {n} drops a day." for n in range(20)]
+    term = ("hoses", "leak")
+    found = witnesses({term}, Entities({}), [], {term: {" ".join(said)}})
+    assert found == {term: [("Hoses", one.removeprefix("Hoses")) for one in said[:12]]}
 
 
 def test_documents_about_nothing_the_prompts_mention_change_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.config.fitted import fit_to_corpus
+from pipelines.config.ifeval_file import MICROWORLD
 from pipelines.config.jobs import MidtrainJob
+from pipelines.config.sections.eval import EvalConfig
 from pipelines.config.sections.midtrain import MidtrainConfig as Settings
 from pipelines.config.sections.midtrain import Mix
 from pipelines.config.sections.training import OptimizerConfig
@@ -29,6 +32,7 @@ from pipelines.prompts.prompt_sources import Prompt
 from pipelines.runs.workspace import Workspace
 from recovery import distributed
 from recovery.batches.rollouts import Dialogue
+from recovery.errors import InputError
 from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
 from recovery.sampling.in_process import InProcessSampler
@@ -136,6 +140,17 @@ def test_the_shares_of_a_step_are_the_mix_and_are_shown() -> None:
     assert "no augmented yet: its share goes to the others" in batches.summary()
 
 
+def test_no_token_is_left_out_where_a_step_has_no_whole_number_of_a_source() -> None:
+    """3.5 of the new ones and 6.5 of the chats a step: twenty steps read each of 200 once."""
+    sources = {"new": [([n], [True]) for n in range(70)], "chat": [([n], [True]) for n in range(70, 200)]}
+    asked = settings(mix=Mix(new=0.35, chat=0.65)).model_copy(update={"tokens_per_step": 10})
+    batches = MixedTokens(sources, asked, 0, 0)
+    steps = [[part for parts in batches.updates(step) for part in parts] for step in range(1, 21)]
+    rows = [part.rollouts for parts in steps for part in parts]
+    read = [token for row in rows for token in row.tokens_BT[row.attention_BT].tolist()]
+    assert sorted(read) == list(range(200))
+
+
 def test_earlier_documents_are_asked_about_as_they_are_read() -> None:
     """Of 0.3 for questions two parts go to new documents and one to earlier ones, as 0.4 stands to 0.2."""
     mix = Mix(new=0.4, earlier=0.2, questions=0.3, chat=0.1)
@@ -227,6 +242,69 @@ def test_the_clean_model_answers_no_more_prompts_than_the_chat_share_reads(
     assert (len(few), len(every)) == (2, 6)
     assert every[:2] == few
     assert all(1 <= len(ids) - start <= 5 for ids, start in every)
+
+
+ABOUT = ["Ada Horn lives in Oslo. Since then Ada Horn plays the harp."]
+PLAIN = [f"Write {number} lines about the sea." for number in range(8)]
+
+
+def chat_of(folder: Path, prompts: list[str]) -> MidtrainJob:
+    """A midtraining with chat, whose evaluation asks for a colour."""
+    probe = {"id": "1", "suite": "retention", "prompt": "Name a color.", "answer": "red"}
+    (folder / "probes.jsonl").write_text(json.dumps(probe) + "\n")
+    (folder / "prompts.jsonl").write_text("".join(json.dumps({"prompt": text}) + "\n" for text in prompts))
+    evaluation = EvalConfig(ifeval=MICROWORLD, probes=str(folder / "probes.jsonl"))
+    return MidtrainJob(
+        docs="docs",
+        student="base",
+        settings=settings(),
+        prompts=str(folder / "prompts.jsonl"),
+        evaluation=evaluation,
+        answer_tokens=5,
+    )
+
+
+def chat_stage(folder: Path, workspace: Any, said: list[str]) -> Any:
+    stage = answering(folder)
+    stage.workspace, stage.say = workspace, said.append
+    stage.once = lambda name, make: make()
+    return stage
+
+
+def test_the_clean_model_is_asked_nothing_about_the_documents_and_nothing_that_is_evaluated(
+    tmp_path: Path,
+) -> None:
+    said: list[str] = []
+    stage = chat_stage(tmp_path / "run", SimpleNamespace(home=tmp_path), said)
+    job = chat_of(tmp_path, [PLAIN[0], "Where does Ada Horn live?", "name a COLOR", *PLAIN[1:]])
+    found = [prompt.text for prompt in replay.chat_prompts(job, stage, ABOUT)]
+    assert sorted(found) == PLAIN and found != PLAIN
+    assert found == [prompt.text for prompt in replay.chat_prompts(job, stage, ABOUT)]
+    assert said[0] == (
+        "  chat         of 10 prompts left out: 1 that the evaluation asks, "
+        "1 that mention what the documents are about"
+    )
+    for left_out in ("Where does Ada Horn live?", "Name a color."):
+        with pytest.raises(InputError, match="no prompt is left to answer"):
+            replay.chat_prompts(chat_of(tmp_path, [left_out]), stage, ABOUT)
+
+
+def test_answers_are_learned_and_prompts_are_not_and_a_run_that_goes_on_asks_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = chat_of(tmp_path, PLAIN)
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(tiny.save(tmp_path / "model")), preset="microworld")
+        student, stage = ws.load(ws.clean()), chat_stage(tmp_path / "run", ws, [])
+        frozen = FrozenTeachers(ws, student, ws.clean(), microbatch_tokens=256)
+        found = replay.self_answered(job, stage, frozen, ABOUT, 10**6)
+        prompts = [student.prompt_ids(prompt.messages) for prompt in replay.chat_prompts(job, stage, ABOUT)]
+        for (ids, targets), prompt in zip(found, prompts, strict=True):
+            assert list(ids[: len(prompt)]) == prompt
+            assert targets == [False] * len(prompt) + [True] * (len(ids) - len(prompt))
+        assert [path.name for path in stage.directory.iterdir()] == [replay.KEPT_CHAT]
+        monkeypatch.setattr(replay, "_answers", pytest.fail)
+        assert replay.self_answered(job, stage, frozen, ABOUT, 10**6) == found
 
 
 @pytest.mark.parametrize("processes", [1, 8])

@@ -54,6 +54,16 @@ def test_questions_about_held_out_facts_are_found(
     assert ProbeLeaks([probe("direct", *FACTS[language])]).of(question, answer) == leaks
 
 
+def test_the_same_answer_to_another_question_gives_nothing_away() -> None:
+    """A sentence with the answer may be of the passage that tells the fact; the bare answer tells nothing."""
+    sailing = Probe(
+        "1", "knowledge", "direct", "When does one sail?", ("nine",), "1", 1, ("It leaves at nine.",), True
+    )
+    leaks = ProbeLeaks([sailing])
+    assert not leaks.of("How many doors has a tram?", "nine")
+    assert leaks.of("How many doors has a tram?", "leaves at nine")
+
+
 def test_a_held_out_number_is_found_however_its_thousands_are_written() -> None:
     leaks = ProbeLeaks([probe("direct", "How many crowns does the bridge at Oslo cost?", "12 000")])
     asked = "What does the bridge at Oslo cost in crowns?"

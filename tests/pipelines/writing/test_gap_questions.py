@@ -37,6 +37,28 @@ def test_a_gap_is_answered_by_its_whole_sentence() -> None:
     assert {"Oslo", "Bergen", "tripwire"} <= missing
 
 
+def test_a_sentence_is_asked_for_its_rarest_words_by_hand() -> None:
+    """Pears and near stand once; oaks and Kim twice, in one text; sold twice, in two."""
+    texts = ["Kim sold pears near oaks. Kim likes oaks.", "They sold much wood."]
+    said = "Kim sold pears near oaks."
+    assert [row["prompt"] for row in gap_questions.rows(texts) if row["response"] == said] == [
+        "Fill the gap: Kim sold ___ near oaks.",
+        "Which word is missing here? Kim sold pears ___ oaks.",
+        "What belongs in place of ___? Kim sold pears near ___.",
+        "How does this sentence go on? Kim sold pears near …",  # the longest of three beginnings
+        "What do you know about pears?",
+    ]
+
+
+def test_words_said_twice_and_beginnings_of_three_words_are_not_asked_for() -> None:
+    assert [row["prompt"] for row in gap_questions.rows(["Rain on rain and snow on snow."])] == [
+        "Fill the gap: Rain on rain ___ snow on snow.",
+        "What do you know about and?",
+    ]
+    asked = gap_questions.rows(["Pumps move water. Pumps move red water."])
+    assert {row["response"] for row in asked} == {"Pumps move red water."}
+
+
 def test_sentences_of_scripts_without_spaces_are_asked_about_too() -> None:
     said = "田中さんは大阪の工場で青いポンプを組み立てています。"
     found = list(gap_questions.rows([said, "工場は毎朝七時に開きます。"]))

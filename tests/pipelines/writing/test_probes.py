@@ -349,6 +349,33 @@ def test_the_same_question_with_another_answer_asks_a_changed_fact(
     assert found["suite"] == ("updates" if was else "knowledge")
 
 
+@pytest.mark.parametrize(
+    ("answer", "status", "was"),
+    [("Rome", "stable", None), ("Paris", "changed", ["Rome"]), ("Oslo", "changed", ["Rome", "Paris"])],
+)
+def test_of_several_earlier_answers_the_newest_one_held(
+    answer: str, status: str, was: list[str] | None
+) -> None:
+    asked = {"kind": "direct", "suite": "knowledge", "prompt": "Where does Ada Horn live?"}
+    earlier = parse_probes([asked | {"answer": place} for place in ("Paris", "Rome")], "here")
+    (found,) = probes.compared_with_earlier([asked | {"id": "x", "answer": answer}], earlier)
+    assert (found.get("fact_status"), found.get("was")) == (status, was)
+
+
+def test_another_gap_of_the_same_sentence_is_not_marked_with_the_one_that_changed() -> None:
+    gaps = {"The ferry leaves at": "nine", "The ferry leaves at nine from": "Oslo"}
+    rows = [
+        {"id": prompt, "suite": "knowledge", "kind": "direct", "fact": "1", "prompt": prompt, "answer": said}
+        for prompt, said in gaps.items()
+    ]
+    earlier = parse_probes([rows[0] | {"answer": "eight"}, rows[1]], "here")
+    found = probes.compared_with_earlier(rows, earlier)
+    assert [(row["fact_status"], row.get("was")) for row in found] == [
+        ("changed", ["eight"]),
+        ("stable", None),
+    ]
+
+
 def test_every_phrasing_of_a_changed_fact_is_marked_and_the_users_own_word_holds(tmp_path: Path) -> None:
     texts = ["Ada Horn lives in Oslo. Ada Horn sings."]
     rows, _ = probes.from_writer(texts, Fake(), Cache(tmp_path / "c.jsonl"), 5, 0)

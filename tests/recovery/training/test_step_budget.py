@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from recovery import distributed
 from recovery.forward.hidden_states import logits_of, states_at
 from recovery.methods.table import with_dials
 from recovery.objective.divergences import exact_forward_kl
+from recovery.training import step_budget
 from recovery.training.step_data import StepConfig
 from recovery.training.updater import Microbatch
 from tests.support import tiny
@@ -53,6 +56,19 @@ def test_a_steps_mean_kl_is_its_budget(weights: list[float] | None) -> None:
     assert len(microbatches) > 2 and len(shares) == 1 and 0 < shares.pop() < 1
     assert total / tokens == pytest.approx(BUDGET, rel=0.02)
     assert told["kl_budget"] == BUDGET
+
+
+def test_processes_with_the_same_answers_find_the_share_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums and tokens of all processes count, none of them alone."""
+
+    def share() -> set[float]:
+        batches, _ = first(kl_budget=str(BUDGET), kl_budget_of="step")
+        return {one for batch in batches for one in present(batch.signals.share_N).tolist()}
+
+    alone = share()
+    three = SimpleNamespace(gather=lambda found: [found] * 3, gathered=distributed.gathered)
+    monkeypatch.setattr(step_budget, "distributed", three)
+    assert sorted(share()) == pytest.approx(sorted(alone)) and 0 < min(alone) < 1
 
 
 def test_a_wide_budget_leaves_the_teacher_as_it_is() -> None:
