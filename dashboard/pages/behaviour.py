@@ -49,6 +49,8 @@ def build(context: PageContext, address: Address) -> Html:
     if not scores:
         note = not_asked(number, "score", suite, " It comes with the first measurement.")
         return tag("section", head, note, class_="card")
+    if not any(scores.values()):
+        return tag("section", head, tag("p", f"The scores of {suite} are not split by kind."), class_="card")
     return tag(
         "section",
         head,
