@@ -116,8 +116,7 @@ def _enough(name: str, margin: float, alpha: float, judged: float) -> str:
     if calibrated:
         return f"about {count} questions give {WANTED_POWER:.0%}"
     wider = f", {several} where several questions ask each" if margin < 0 and count < several else ""
-    give = "question gives" if count == 1 else "questions give"
-    return f"{count} {give} {WANTED_POWER:.0%}{wider}"
+    return f"{count} questions give {WANTED_POWER:.0%}{wider}"
 
 
 def _is_calibration(name: str) -> bool:

@@ -205,8 +205,6 @@ def test_power_warning_counts_one_question_and_one_fact_as_one() -> None:
     assert str(line).startswith("behaviour: with 1 independent question a model")
     (line,) = power_warning({"knowledge": 2}, least=0.0, facts={"knowledge": 1})
     assert str(line).startswith("knowledge: with 2 questions about 1 fact one lost answer")
-    (line,) = power_warning({"behaviour": 0.5}, {"behaviour": 0.96})
-    assert line.text.endswith("; 1 question gives 80%")
 
 
 def test_power_warning_names_facts_that_are_too_few_for_one_lost_answer() -> None:
