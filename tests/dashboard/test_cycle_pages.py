@@ -222,7 +222,7 @@ def test_no_answers_are_offered_to_be_read_where_none_were_asked_for(context: Pa
 def test_scores_that_are_not_split_by_kind_draw_no_empty_table(context: PageContext) -> None:
     databases.record_cycle(context.tracker, SCORES)
     page = views.look(context, "/behaviour")
-    assert "The scores of ifeval are not split by kind." in page.text and not page.all("table")
+    assert "The scores of ifeval are not split by instruction type." in page.text and not page.all("table")
 
 
 def test_show_all_samples_stays_with_the_suite(context: PageContext) -> None:
