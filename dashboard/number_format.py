@@ -110,5 +110,11 @@ def time_unit(seconds: float) -> tuple[float, str]:
     return next((unit for unit in units if seconds >= unit[0]), (1.0, "s"))
 
 
+def short_duration(seconds: float) -> str:
+    """Format seconds in one unit: 90 -> 1.5 min."""
+    size, unit = time_unit(abs(seconds))
+    return f"{seconds / size:.3g} {unit}"
+
+
 def ago(at: str) -> str:
     return f"{duration(max(0.0, seconds_since(at)))} ago"
