@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from db.values import seconds_since
 from evals.scores import bound_in_points
@@ -95,12 +95,25 @@ def number(value: float | None) -> str:
     return f"{value:.1e}".replace("-", "−")
 
 
+def alike(values: Sequence[float]) -> Callable[[float], str]:
+    """Return a format of an axis's ticks, all in the unit of the largest: 0, 5 k, 10 k."""
+    largest = max(map(abs, values), default=0.0)
+    for most, size, unit in ((1e9, 1e9, " G"), (1e6, 1e6, " M"), (1e4, 1e3, " k")):
+        if most * 0.99995 <= largest < math.inf:
+            return lambda value: f"{value / size:.4g}{unit}".replace("-", "−") if value else "0"
+    return number
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """Return the unit of an axis up to so many seconds, in seconds, and its name."""
+    units = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
+    return next((unit for unit in units if seconds >= unit[0]), (1.0, "s"))
+
+
 def short_duration(seconds: float) -> str:
-    """Format seconds for an axis: 90 -> 1.5 min."""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if abs(seconds) >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} s"
+    """Format seconds in one unit: 90 -> 1.5 min."""
+    size, unit = time_unit(abs(seconds))
+    return f"{seconds / size:.3g} {unit}"
 
 
 def ago(at: str) -> str:

@@ -19,8 +19,8 @@ Row = Mapping[str, Any]
 MOST_NOTE, MOST_NAME = 4000, 80
 WORDS = {"approve": "Approve", "reject": "Reject", "needs-work": "Needs work"}
 MEANS = {
-    "approve": "current moves to this cycle's model, unless it descends from that",
-    "reject": "current moves back to the model before, if it is this cycle's and of no other in use",
+    "approve": "its model becomes the one in use (current), unless that descends from it already",
+    "reject": "where its model is in use (current), the one before takes its place",
     "needs-work": "not yet; say what is missing",
 }
 

@@ -50,10 +50,23 @@ IN_URL = re.compile(
     r"(?<=://)(?:[^/?#\s]{0,300}@|[^/?#\s:@]{0,100}:(?!\d{1,5}[/?#])\S{0,300}@)"
     r"|(?<=:/)[^/?#\s:@]{1,100}:[^/\s]{1,300}@"
 )
+# A password may hold a few single spaces, which a host behind it tells from prose; digits and a slash at its
+# beginning are no port in the URL of a database, where no @ follows one.
+SPACED_IN_URL = re.compile(
+    r"(?<=://)[^/?#\s:@]{1,100}:(?=[^\s/])(?!\d{1,5}(?:[^\w@]|$))"
+    r"(?:(?:(?!://)[^\s\"'<>]){1,60} ){1,5}(?:(?!://)[^\s\"'<>]){0,60}@(?=[\w.-]{1,100}(?::\d{1,5})?/)"
+)
+IN_DATABASE_URL = re.compile(
+    r"(?i)(?<![a-z])((?:postgres(?:ql)?|mysql|mariadb|mongodb|redis|amqp)(?:\+\w{1,30})?://)"
+    r"[^/?#\s:@]{0,100}:\d{1,5}/[^\s?#]{0,300}@"
+)
 IN_ENCODED_URL = re.compile(r"(?i)(?<=%3a%2f%2f)[^\s&]{0,300}?%40")
 PARAMETER = re.compile(r"(?<=[?&;])([^=&;?\s]{1,60})=([^&;\s\"']+)")
 ASSIGNED = re.compile(r"(?<![\w?&-])-{0,2}([A-Za-z][\w.-]{1,60})[\"']?\s*(=|:(?=[\s\"']))[^\S\n]*")
-ASSIGNED_VALUE = re.compile(r"\(hidden\)|\"[^\"]*\"?|'[^']*'?|[^\s,;&\"']+")
+# A backslash goes before a quote or a space that belongs to the value.
+ASSIGNED_VALUE = re.compile(
+    r"\(hidden\)|\"(?:\\[\s\S]|[^\"\\])*\"?|'(?:\\[\s\S]|[^'\\])*'?|(?:\\[^\n]|[^\s,;&\"'\\])+"
+)
 ALSO_A_WORD = {
     "auth",
     "cookie",
@@ -133,7 +146,8 @@ def redact_text(text: str) -> str:
     """Redact keys, passwords in addresses, and values assigned to secret names."""
     text = KNOWN_SHAPES.sub(HIDDEN, text)
     if ":/" in text:
-        text = IN_URL.sub(f"{HIDDEN}@", text)
+        text = IN_URL.sub(f"{HIDDEN}@", IN_DATABASE_URL.sub(rf"\1{HIDDEN}@", text))
+        text = SPACED_IN_URL.sub(f"{HIDDEN}@", text)
     if "%" in text:
         text = IN_ENCODED_URL.sub(f"{HIDDEN}%40", text)
     if "earer" in text or "EARER" in text:

@@ -13,6 +13,7 @@ from evals.intervals import FEW_CLUSTERS
 from evals.probes import KNOWLEDGE, RETENTION, UPDATES
 from evals.statistics import WANTED_POWER, chance_to_pass, items_to_pass, outcome
 from evals.verdict import ALPHA, BEHAVIOUR, margins_by_axis
+from recovery.counted import plural
 
 ROWS_OF_RETENTION = "give more rows of suite retention in the probes file"
 WIDER = "set a wider one in recover.yaml"
@@ -71,13 +72,15 @@ def power_warning(
         chance = _low_chance(name, count * judged, margin, level, least)
         if chance:
             perfect = "lost nothing" if margin > 0 else "gives new answers only"
-            said = f"with {count:g} independent questions{part} a model that {perfect} passes in {chance}"
+            asked = f"{count:g} independent {plural(count, 'question')}{part}"
+            said = f"with {asked} a model that {perfect} passes in {chance}"
             enough = _enough(name, margin, level, judged)
             remedy = REMEDIES[name] if enough else WIDER
             then = enough or f"no number of questions gives {WANTED_POWER:.0%} at so small a margin"
             found.append(PowerWarning(name, f"{said} ({limit}); {then}", remedy))
         elif 0 < few < count and _needs_all(few * judged, margin, level):
-            said = f"with {count:g} questions about {few:g} facts{part} one lost answer leaves the claim open"
+            asked = f"{count:g} questions about {few:g} {plural(few, 'fact')}{part}"
+            said = f"with {asked} one lost answer leaves the claim open"
             found.append(PowerWarning(name, f"{said} ({limit}); more facts bear it", REMEDIES[name]))
     return found
 

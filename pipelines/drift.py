@@ -16,6 +16,7 @@ from pipelines.runs.kept_texts import KEPT_TEXTS, read_evenly
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
+from recovery.counted import counted
 
 if TYPE_CHECKING:
     from recovery.batches.rollouts import Rollouts
@@ -127,7 +128,7 @@ def drift_text(found: Result) -> str:
         f"a  {found['a']}",
         f"b  {found['b']}",
         "",
-        f"states on {found['prompts']} prompts            a to b   a to itself",
+        f"states on {counted(found['prompts'], 'prompt'):<23} a to b   a to itself",
     ]
     lines += [
         f"  {name:<28} {value:>10.4f}  {found['floor'][name]:>10.4f}"

@@ -21,6 +21,7 @@ from pipelines.evaluation.suites import facts_by_axis, independent_by_axis, suit
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job, run_stage
 from pipelines.runs.workspace import Workspace
+from recovery.counted import counted
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -199,8 +200,9 @@ def in_words(result: Result) -> str:
     tried = [row for row in [*result["parts"], *result["sets"]] if row["axes"]]
     nearest = max(tried, key=_behaviour)
     axis = nearest["axes"][verdict.BEHAVIOUR]
+    asked = counted(axis["n"], "prompt")
     return (
         f"no part and no set of parts was shown to be enough; {', '.join(nearest['parts'])} came nearest in "
         f"behaviour ({100 * axis['difference']:+.1f} points against the clean model, bounds "
-        f"{100 * axis['lower_bound']:+.1f} to {100 * axis['upper_bound']:+.1f}, on {axis['n']} prompts)"
+        f"{100 * axis['lower_bound']:+.1f} to {100 * axis['upper_bound']:+.1f}, on {asked})"
     )

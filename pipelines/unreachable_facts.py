@@ -25,6 +25,7 @@ from pipelines.evaluate import evaluate
 from pipelines.job_from_options.inputs import resolved_for, say_about, say_kept, teaching
 from pipelines.runs.progress import counting
 from pipelines.runs.workspace import Workspace
+from recovery.counted import counted
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def _told(
         found_of_kind = [verdict for verdict in found if verdict.probe.kind == kind]
         rows.append(_row(kind, asked_of_kind, found_of_kind))
     words = (
-        f"{checkpoint} fails {total['failed']} of {total['asked']} {suite} questions: "
+        f"{checkpoint} fails {total['failed']} of {counted(total['asked'], f'{suite} question')}: "
         f"{total['unreachable']} unreachable, {total['lost']} lost or never learned "
         f"(first by chance: about {total['by_chance']:.0f})"
     )

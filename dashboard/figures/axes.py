@@ -8,7 +8,7 @@ from typing import Any
 from dashboard.figures.markers import Style, markers
 from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
-from dashboard.number_format import number
+from dashboard.number_format import alike, number
 from db.cycle_names import STAGES
 
 Point = tuple[float, float | None]
@@ -45,17 +45,19 @@ def frame(
     x_label: str = "",
     y_label: str = "",
     *,
-    x_text: Callable[[float], str] = number,
-    y_text: Callable[[float], str] = number,
+    x_text: Callable[[float], str] | None = None,
+    y_text: Callable[[float], str] | None = None,
     upright: bool = False,
 ) -> Html:
     """Draw ticks, axis labels and the grid: horizontal lines, with `upright` vertical ones too.
 
-    A place that `x_text` or `y_text` has no words for gets no tick."""
+    A place that `x_text` or `y_text` has no words for gets no tick; the default is a number, in one unit."""
     left = x.start
     right = x.end
     bottom = y.start
     top = y.end
+    x_text = x_text or ticks_text(x, x.ticks(7))
+    y_text = y_text or ticks_text(y, y.ticks())
     parts: list[Html] = []
     for value in filter(y_text, y.ticks()):
         parts.append(rule(left, y(value), right, y(value)))
@@ -72,6 +74,11 @@ def frame(
             tag("text", y_label, x=10, y=middle, text_anchor="middle", class_="ink", transform=turned)
         )
     return join(parts)
+
+
+def ticks_text(scale: Scale, ticks: Sequence[float]) -> Callable[[float], str]:
+    """Return the format of ticks: on a linear axis all in one unit."""
+    return number if scale.log else alike(ticks)
 
 
 def scores_and_bounds(suite: Mapping[str, Any]) -> list[float | None]:

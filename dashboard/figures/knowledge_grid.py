@@ -24,6 +24,8 @@ def triangle(
     width = max(LEFT + len(cycles) * size + 10, 900)
     height = TOP + len(cycles) * size + 6
     drawn: list[Html] = [tag("text", "documents of cycle", x=LEFT, y=14, class_="ink")]
+    if size < CELL:  # the rows show their number alone
+        drawn.append(tag("text", "after cycle", x=LEFT - 8, y=TOP - 8, text_anchor="end", class_="ink"))
     every = max(1, -(-len(cycles) // 30))
     for place, number in enumerate(cycles):
         if place % every == 0:

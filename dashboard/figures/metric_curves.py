@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dashboard.figures import axes
@@ -11,7 +11,7 @@ from dashboard.figures.axes import Point
 from dashboard.figures.markers import Style, legend, marker, series
 from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
-from dashboard.number_format import number, short_duration
+from dashboard.number_format import alike, time_unit
 
 SMALL = (220, 84)
 BROKEN, ALARM = Style("alarm", "cross", None), Style("alarm", "triangle", None)
@@ -54,18 +54,22 @@ def figure(
     places = [place for curve in curves for place in curve.places]
     rows = [row for curve in curves for row in curve.rows]
     ends = [row["low"] for row in rows] + [row["high"] for row in rows]
-    x = Scale.around(places, axes.LEFT, width - axes.RIGHT)
+    x, text = _across(places, axis, width)
     values = [value for value in ends if value is not None]
     y = Scale.around(values, axes.HEIGHT - axes.BOTTOM, axes.TOP, log=log)
-    text = short_duration if axis == "time" else _whole
     drawn = [_drawn(series(place), curve, x, y, keep) for place, curve in enumerate(curves)]
     words = f"{metric} over {axis} of {', '.join(curve.name for curve in curves)}"
     return axes.svg(axes.frame(x, y, axis, metric, x_text=text), drawn, label=words, width=width)
 
 
-def _whole(place: float) -> str:
-    """Format a step or a number of tokens; there is nothing between two of them."""
-    return number(place) if abs(place - round(place)) < 1e-9 else ""
+def _across(places: Sequence[float], axis: str, width: int) -> tuple[Scale, Callable[[float], str]]:
+    """Return the axis of steps, tokens or time and the format of its ticks; nothing is between two steps."""
+    x = Scale.around(places, axes.LEFT, width - axes.RIGHT)
+    if axis == "time":
+        size, unit = time_unit(max(places, default=0.0))
+        return replace(x, unit=size), lambda seconds: f"{seconds / size:.3g} {unit}"
+    words = alike(x.ticks(7))
+    return x, lambda place: words(place) if abs(place - round(place)) < 1e-9 else ""
 
 
 def _drawn(style: Style, curve: Curve, x: Scale, y: Scale, keep: float) -> list[Html | None]:

@@ -18,6 +18,7 @@ class Scale:
     start: float
     end: float
     log: bool = False
+    unit: float = 1.0  # in which ticks are round
 
     @classmethod
     def around(cls, values: Iterable[float], start: float, end: float, *, log: bool = False) -> Scale:
@@ -66,7 +67,7 @@ class Scale:
             found = _decades(self.low, self.high)
             if len(found) >= 2:
                 return found
-        step = _round_step((self.high - self.low) / max(count, 1))
+        step = self.unit * _round_step((self.high - self.low) / self.unit / max(count, 1))
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
         return [place * step for place in range(first, last + 1) if place * step > 0 or not self.log]

@@ -49,6 +49,9 @@ def build(context: PageContext, address: Address) -> Html:
     if not scores:
         note = not_asked(number, "score", suite, " It comes with the first measurement.")
         return tag("section", head, note, class_="card")
+    if not any(scores.values()):
+        why = f"The scores of {suite} are not split by {_detail(suite)[1]}."
+        return tag("section", head, tag("p", why), class_="card")
     return tag(
         "section",
         head,

@@ -15,6 +15,7 @@ from dashboard.status_chips import chip
 from db.errors import TrackerError
 from db.reads import queries
 from evals import comparison
+from recovery.counted import counted
 
 TITLE = "Compare"
 PATH = "/compare"
@@ -121,7 +122,7 @@ def _table(rows: Sequence[Row], a: str, b: str) -> Html:
         tag(
             "p",
             "p is McNemar's exact test (of calibration a permutation test), "
-            f"adjusted for {len(rows)} tests (Holm); above 0.05 the two are not distinguishable. "
+            f"adjusted for {counted(len(rows), 'test')} (Holm); above 0.05 the two are not distinguishable. "
             "Intervals are paired.",
             class_="soft small",
         ),

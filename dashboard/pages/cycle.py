@@ -13,7 +13,7 @@ from dashboard.markup import Html, join, tag
 from dashboard.number_format import NONE, bound, bounds, count, duration, limit, moment, points, share, size
 from dashboard.page_context import PageContext
 from dashboard.page_parts import beside_claim, empty, notes, prompts, samples_by_suite, samples_of_axis, table
-from dashboard.pages.cycles import outcome
+from dashboard.pages.cycles import onward, outcome
 from dashboard.status_chips import chip
 from db.reads import queries
 from db.redact import differences, redact_text
@@ -93,14 +93,16 @@ def _head(context: PageContext, address: Address, row: Row, run: Row) -> Html:
     after = (
         tag("a", f"Cycle {number + 1} →", href=address.page(PATH, n=number + 1)) if number < newest else None
     )
-    docs = tag("span", redact_text(str(run["config"].get("docs", ""))), class_="said inline mono small")
+    place = redact_text(str(run["config"].get("docs", "")))
+    docs = [" · ", tag("span", place, class_="said inline mono small")] if place else None
     return tag(
         "section",
         tag(
             "div",
             tag("h1", f"Cycle {number} ", chip(row["status"])),
             tag("p", *outcome(context, row), class_="lead"),
-            tag("p", f"{when} · run {run['id']} · ", docs, class_="soft small"),
+            onward(address, row),
+            tag("p", f"{when} · run {run['id']}", docs, class_="soft small"),
         ),
         tag("p", before, " ", after, class_="pager"),
         class_="card head",

@@ -104,6 +104,7 @@ def _headline(context: PageContext, address: Address, rows: list[Row]) -> Html:
             "div",
             tag("h1", cycle_link(address, row, "Cycle"), " ", chip(row["status"])),
             tag("p", *outcome(context, row), class_="lead"),
+            onward(address, row),
         ),
         tag("p", "The model in use (current) is ", _current(context, address, rows), class_="soft"),
         class_="card head",
@@ -146,10 +147,23 @@ def outcome(context: PageContext, row: Row) -> list[Any]:
         words = UNDECIDED.get(row["status"], "It has no verdict.")
         onward = context.command("resume", row["run"])
         return [with_code(words.replace("COMMAND", onward)), failure(row)]
-    parts = [f"Instruction following: {_by_stage(scores)}"]
+    followed = f": {_by_stage(scores)}" if scores else " was not measured"
+    parts = [f"Instruction following{followed}"]
     parts += _at_worst(verdict)
     known = row["scores"].get(KNOWLEDGE, {})
     if known.get("recovered") is not None:
         parts.append(f"the new documents: {_by_stage(known)}")
     judged = [tag("span", axis, " ", chip(verdict[axis])) for axis in shown_axes(verdict)]
-    return ["; ".join(parts) + ".", tag("span", judged, class_="judged")]
+    return [tag("span", judged, class_="judged"), "; ".join(parts) + "."]
+
+
+def onward(address: Address, row: Row) -> Html | None:
+    """Say what a person does next with a cycle that has a verdict and no review."""
+    if not row["verdict"] or row["review"]:
+        return None
+    number, asked = row["cycle"], row["scores"].get(IFEVAL, {})
+    review = tag("a", "review the cycle", href=address.page("/cycle", n=number))
+    if asked.get("clean") is None or asked.get("recovered") is None:
+        return tag("p", "Next: ", review, ".", class_="next")
+    lost = tag("a", "read the answers that it lost", href=address.page("/samples", n=number, flip="lost"))
+    return tag("p", "Next: ", lost, ", then ", review, ".", class_="next")

@@ -44,8 +44,8 @@ def build(context: PageContext, address: Address) -> Html:
     )
     said = tag(
         "p",
-        "Each family of behaviour in the clean model, and in the midtrained and recovered one of each cycle. "
-        "A cell opens the samples that fail it; its tooltip holds the 95 % interval.",
+        "Each family of behaviour in the clean model, and in the midtrained and recovered one of each cycle, "
+        "the newest first. A cell opens the samples that fail it; its tooltip holds the 95 % interval.",
         class_="soft",
     )
     drawn = _figure(address, found, first, number)
@@ -74,7 +74,7 @@ def scores(context: PageContext, first: int, last: int) -> Scores:
 
 def _figure(address: Address, found: Scores, first: int, last: int) -> Html:
     columns = [(last, "clean")]
-    columns += [(n, stage) for n in range(first, last + 1) for stage in ("midtrained", "recovered")]
+    columns += [(n, stage) for n in range(last, first - 1, -1) for stage in ("midtrained", "recovered")]
     there = {column for by_column in found.values() for column in by_column}
     columns = [column for column in columns if column in there]
     heads = [

@@ -22,6 +22,7 @@ from pipelines.config.sections.distill import StopConfig
 from pipelines.prompts.instruction_checks import followed, require_checkers
 from pipelines.prompts.leaks import AskedPrompts
 from pipelines.prompts.prompt_sources import Prompt, read_prompts
+from recovery.counted import counted
 from recovery.distributed import once
 from recovery.errors import InputError
 from recovery.sampling.prefix_writers import writes
@@ -83,10 +84,11 @@ def require_enough(settings: StopConfig | None, probe: Sequence[Prompt]) -> None
     if settings is None or _can_pass(len(probe), settings.margin):
         return
     where = f" in {settings.probe or RECOVERY_PROMPTS}" if len(probe) < settings.prompts else ""
+    show = "shows" if len(probe) == 1 else "show"
     raise InputError(
-        f"distill.stop: {len(probe)} prompts{where} never show that behaviour is back within a margin of "
-        f"{settings.margin:g}, which takes {_fewest(settings.margin)}: raise distill.stop.prompts, name a "
-        "distill.stop.probe with as many, or raise distill.stop.margin"
+        f"distill.stop: {counted(len(probe), 'prompt')}{where} never {show} that behaviour is back "
+        f"within a margin of {settings.margin:g}, which takes {_fewest(settings.margin)}: raise "
+        "distill.stop.prompts, name a distill.stop.probe with as many, or raise distill.stop.margin"
     )
 
 

@@ -79,7 +79,7 @@ def require_watched(settings: DistillConfig, method: Method) -> None:
         )
     if settings.stop is not None and settings.steps < (second := 2 * settings.stop.every):
         raise InputError(
-            f"distill.stop: {settings.steps} steps end before its second look, after {second}: lower "
+            f"distill.stop: {_steps_end(settings)} before its second look, after {second}: lower "
             "distill.stop.every, take more steps, or leave out --stop-when-recovered"
         )
 
@@ -91,8 +91,12 @@ def _unwatched(settings: DistillConfig, method: Method) -> str | None:
     if not settings.tripwire_every:
         return "distill.tripwire_every is 0"
     if settings.steps < (every := settings.tripwire_every):
-        return f"{settings.steps} steps end before the first look (distill.tripwire_every: {every})"
+        return f"{_steps_end(settings)} before the first look (distill.tripwire_every: {every})"
     return None
+
+
+def _steps_end(settings: DistillConfig) -> str:
+    return "1 step ends" if settings.steps == 1 else f"{settings.steps} steps end"
 
 
 def require_same_answers(began: Config, now: Config) -> None:

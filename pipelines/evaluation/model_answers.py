@@ -84,8 +84,8 @@ class ModelAnswers:
         }
         if self.unfinished:
             self.stage.say(
-                f"  {self.suite:<12} {self.unfinished} of {score.n} answers ended inside their thinking and "
-                "count as empty: raise the limit of new tokens"
+                f"  {self.suite:<12} {self.unfinished} of {counted(score.n, 'answer')} ended inside "
+                "their thinking and count as empty: raise the limit of new tokens"
             )
         cost = {"tokens_read": self.tokens_read, "tokens_written": self.tokens_written}
         self.thinking.clear()

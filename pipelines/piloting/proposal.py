@@ -12,6 +12,7 @@ from scipy import special
 
 from pipelines.knowledge.forecast import CONFIDENCE, LossPerKL
 from pipelines.piloting.rate_curves import Curve, Estimate
+from recovery.counted import counted
 
 RATES, LENGTHS = 9, 8  # of the grid: between the two rates measured, and in parts of the whole length
 
@@ -54,7 +55,7 @@ def of_cycles(law: LossPerKL) -> BehaviourLaw | None:
     Cycles that lost nothing, such as gentler ones, do not show that a nat costs nothing."""
     if law.slopes is None or law.slopes[1] <= 0:
         return None
-    return BehaviourLaw(((1.0, Estimate(*law.slopes)),), f"{len(law.points)} earlier cycles")
+    return BehaviourLaw(((1.0, Estimate(*law.slopes)),), counted(len(law.points), "earlier cycle"))
 
 
 def of_checkpoints(measured: Sequence[tuple[float, Estimate]], prompts: int) -> BehaviourLaw | None:
@@ -62,7 +63,8 @@ def of_checkpoints(measured: Sequence[tuple[float, Estimate]], prompts: int) -> 
     moved = sorted((one for one in measured if one[0] > 0), key=lambda one: one[0])
     if not moved:
         return None
-    return BehaviourLaw(tuple(moved), f"{prompts} prompts asked of {len(moved)} checkpoints of the pilot")
+    asked = f"{counted(prompts, 'prompt')} asked of {counted(len(moved), 'checkpoint')} of the pilot"
+    return BehaviourLaw(tuple(moved), asked)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pipelines.piloting.plan import Plan
 from pipelines.piloting.proposal import Candidate, Forecasts, Length
 from pipelines.piloting.rate_curves import Estimate
 from recovery.command_line import Command
+from recovery.counted import counted
 
 Row = dict[str, Any]
 
@@ -72,7 +73,7 @@ def _recovery(job: PilotJob, chosen: Candidate) -> str:
 
 
 def _in_words(one: Candidate) -> str:
-    length = f"{one.length.steps:,} steps ({one.length.passes:.1f} passes at the full rate)"
+    length = f"{counted(one.length.steps, 'step')} ({one.length.passes:.1f} passes at the full rate)"
     kl = f"KL {one.kl.value:.3g} [{one.kl.low:.3g}, {one.kl.high:.3g}]"
     return (
         f"rate {one.rate:.3g} for {length} is expected to cost {in_points(one.loss)} points of behaviour and "

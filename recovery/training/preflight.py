@@ -139,12 +139,13 @@ def prompt_ids(student: ChatModel, teacher: ChatModel, prompts: Sequence[Message
         differing = differing or (None if mine == theirs else (number, mine, theirs))
     if refused:
         row, reason = refused[0]
-        detail = f"{len(refused)} of {len(prompts)} prompts cannot be rendered, first prompt {row}: {reason}"
+        asked = counted(len(prompts), "prompt")
+        detail = f"{len(refused)} of {asked} cannot be rendered, first prompt {row}: {reason}"
         return Check("prompt ids", False, detail, "change or leave out these prompts")
     if differing:
         detail = _difference(student, teacher, *differing)
         return Check("prompt ids", False, detail, "give both the same chat template and template_args")
-    return Check("prompt ids", True, f"the same in {len(prompts)} prompts")
+    return Check("prompt ids", True, f"the same in {counted(len(prompts), 'prompt')}")
 
 
 def _encodes_alike(student: ChatModel, teacher: ChatModel) -> bool:

@@ -49,6 +49,23 @@ def test_the_axis_of_a_few_steps_names_whole_steps_only() -> None:
 
 
 @pytest.mark.parametrize(
+    ("axis", "end", "words"),
+    [
+        ("steps", 20_000.0, ["0", "5 k", "10 k", "15 k", "20 k"]),
+        ("tokens", 2_000_000.0, ["0", "0.5 M", "1 M", "1.5 M", "2 M"]),
+        ("steps", 8000.0, ["0", "2000", "4000", "6000", "8000"]),
+        ("time", 40.0, ["0 s", "10 s", "20 s", "30 s", "40 s"]),
+        ("time", 240.0, ["0 min", "1 min", "2 min", "3 min", "4 min"]),
+        ("time", 7200.0, ["0 h", "0.5 h", "1 h", "1.5 h", "2 h"]),
+    ],
+)
+def test_the_ticks_of_an_axis_are_round_and_in_one_unit(axis: str, end: float, words: list[str]) -> None:
+    rows = [{"step": step, "value": 0.5, "low": 0.5, "high": 0.5, "n": 1, "special": ""} for step in (0, 1)]
+    drawn = str(figure([Curve("run", rows, [0.0, end])], "loss", axis))
+    assert re.findall(r'y="(?:336|336.0)" text-anchor="middle">([^<]*)<', drawn) == words
+
+
+@pytest.mark.parametrize(
     ("values", "marked"),
     [([0.5], 1), ([0.5, 0.4], 0), ([0.5, None, 0.4, 0.3, None, 0.2], 2), ([None], 0), ([], 0)],
 )

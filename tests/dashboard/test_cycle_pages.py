@@ -197,6 +197,34 @@ def test_what_was_noted_of_a_score_is_said_once_on_every_page(context: PageConte
         assert page.count("ifeval: 25 prompts left out") == 1
 
 
+@pytest.mark.parametrize("url", ["/", "/cycle"])
+def test_a_verdict_comes_first_and_then_what_to_do_until_it_is_reviewed(
+    context: PageContext, url: str
+) -> None:
+    number = databases.record_cycle(context.tracker, SCORES)
+    assert "Next:" not in views.look(context, url).text
+    context.tracker.record_verdicts(number, {"behaviour": {"outcome": "recovered"}})
+    page = views.look(context, url)
+    places = [page.text.index(words) for words in ("recovered", "Instruction following", "Next: read")]
+    assert places == sorted(places)
+    assert f"{samples.PATH}?n=1&flip=lost" in [given["href"] for given in page.all("a")]
+    context.tracker.add_review(number, "approve", "", "ann")
+    assert "Next:" not in views.look(context, url).text
+
+
+def test_no_answers_are_offered_to_be_read_where_none_were_asked_for(context: PageContext) -> None:
+    number = databases.record_cycle(context.tracker, {"knowledge": {"clean": 0.1, "recovered": 0.7}})
+    context.tracker.record_verdicts(number, {"knowledge": {"outcome": "kept"}})
+    page = views.look(context, "/").text
+    assert "Next: review the cycle." in page and "Instruction following was not measured;" in page
+
+
+def test_scores_that_are_not_split_by_kind_draw_no_empty_table(context: PageContext) -> None:
+    databases.record_cycle(context.tracker, SCORES)
+    page = views.look(context, "/behaviour")
+    assert "The scores of ifeval are not split by instruction type." in page.text and not page.all("table")
+
+
 def test_show_all_samples_stays_with_the_suite(context: PageContext) -> None:
     databases.record_cycle(context.tracker, SCORES)
     page = views.look(context, "/samples?n=1&suite=knowledge&search=nowhere")

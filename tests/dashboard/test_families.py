@@ -30,8 +30,9 @@ def titles(page: Scan) -> list[str]:
 def test_the_heat_map_has_families_by_models(tracker: Tracker) -> None:
     record_families(tracker, 2, HOSTILE)
     page = look(context(tracker), "/families")
-    heads = ("clean", "midtrained 1", "recovered 1", "midtrained 2", "recovered 2")
-    assert all(word in page.text for word in heads)
+    heads = ("clean", "midtrained 2", "recovered 2", "midtrained 1", "recovered 1")
+    places = [page.text.index(word) for word in heads]
+    assert places == sorted(places)  # the newest is in sight where the table is wider than the window
     assert len(page.all("td", "cell")) == 5 * 5  # tools were never asked
     json = next(title for title in titles(page) if title.startswith("json, recovered of cycle 2"))
     assert json == "json, recovered of cycle 2: 90.0 % of 100, 95 % interval 85.0 to 95.0 %"

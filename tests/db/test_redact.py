@@ -66,6 +66,13 @@ SECRET = "Zq9-longSecret_7"
         f"Invalid header value b'Bearer {SECRET}\\n{SECRET}'",
         f"Bearer {SECRET}\n{SECRET}",
         f"host=h user=u password={SECRET}",
+        f"postgresql://ann:my {SECRET}@host/db refused it",
+        f"postgresql+psycopg://ann:a b/c {SECRET}@host:5432/db",
+        f"postgresql://ann:12/34{SECRET}@host/db",
+        f"redis://:12/{SECRET}@host:6379/0",
+        f"password='it\\'s {SECRET}' host=h",
+        f'{{"password": "a \\" {SECRET}"}}',
+        f"password=my\\ {SECRET} host=h",
     ],
 )
 def test_a_secret_is_hidden_in_text(said: str) -> None:
@@ -84,6 +91,12 @@ def test_a_secret_is_hidden_in_text(said: str) -> None:
         "https://host:8080/@ann/post and https://host/x?page=2",
         "a key = value store; the author: Ann",
         "step 3: loss 0.2 (best: 0.1)",
+        "http://host:8080 is up, ask ann@example.org",
+        "open http://host:8080, or copy it with scp ann@host/x",
+        "see https://host: it needs a login, then mail ann@example.org",
+        "postgresql://host:5432/db refused ann@example.org",
+        "postgresql://host:5432/db?application_name=ann@example.org",
+        "model://org:main and git@example.org:org/name",
     ],
 )
 def test_ordinary_text_is_kept(said: str) -> None:
@@ -149,7 +162,23 @@ def test_paths_in_errors_stay_readable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert redact_error("passwd: hunter2") == f"passwd: {HIDDEN}"
 
 
-@pytest.mark.parametrize("piece", ["a=", "://a:", "Bearer ", '"', "?a", "key:", "--a", "%3a%2f%2f", " "])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "a=",
+        "://a:",
+        "://a:b c",
+        "redis://a:1/",
+        "a=\\",
+        "Bearer ",
+        '"',
+        "?a",
+        "key:",
+        "--a",
+        "%3a%2f%2f",
+        " ",
+    ],
+)
 def test_any_text_is_read_in_time_in_proportion(piece: str) -> None:
     begun = time.process_time()
     redact_text(piece * 20_000)

@@ -200,6 +200,13 @@ def test_power_warning_asks_for_more_where_only_a_part_is_judged() -> None:
     assert power_warning({"behaviour": 1600}, judged=0.5) == []
 
 
+def test_power_warning_counts_one_question_and_one_fact_as_one() -> None:
+    (line,) = power_warning({"behaviour": 1})
+    assert str(line).startswith("behaviour: with 1 independent question a model")
+    (line,) = power_warning({"knowledge": 2}, least=0.0, facts={"knowledge": 1})
+    assert str(line).startswith("knowledge: with 2 questions about 1 fact one lost answer")
+
+
 def test_power_warning_names_facts_that_are_too_few_for_one_lost_answer() -> None:
     """Three gaps of a sentence are worth three items where some answers flip, one where hardly any does."""
     asked = {"knowledge": 390}

@@ -124,6 +124,7 @@ def test_a_probe_prompt_behind_a_system_turn_is_kept_from_training_without_it(pr
     ("stop", "said"),
     [
         ({"prompts": 8}, "8 prompts never show"),
+        ({"prompts": 1}, "1 prompt never shows"),
         ({"prompts": 200, "margin": 0.05}, "20 prompts in the recovery prompts never show"),
     ],
 )
