@@ -46,7 +46,7 @@ class Home:
         from pipelines.machine.init_home import initialise
         from pipelines.runs.unmade_home import left_as_found
 
-        with left_as_found(expanded(path), db):
+        with left_as_found(expanded(path)):
             home = cls._at(path, db, quiet=quiet, create=True)
             try:
                 initialise(

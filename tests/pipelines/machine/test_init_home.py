@@ -127,38 +127,6 @@ def test_a_new_database_that_another_process_has_open_stays(tmp_path: Path) -> N
     others[0].close()
 
 
-@pytest.mark.parametrize("url", ["sqlite:///{}/new/runs.db", "{}/new/runs.db", "{}/home/runs.db"])
-def test_a_named_database_that_a_failed_setup_made_is_removed(tmp_path: Path, url: str) -> None:
-    with pytest.raises(InputError, match="no such model directory"):
-        Home.init(tmp_path / "home", tmp_path / "missing", db=url.format(tmp_path), quiet=True)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_named_database_in_which_another_home_works_stays(tmp_path: Path) -> None:
-    """Made by the home that fails, and taken by another one meanwhile."""
-    file = tmp_path / "runs.db"
-
-    def fail() -> None:
-        with left_as_found(tmp_path / "home", str(file)):
-            Workspace.open(tmp_path / "home", str(file)).close()
-            other = Workspace.open(tmp_path / "other", str(file))
-            other.settle_project()
-            other.close()
-            raise InputError("failed")
-
-    with pytest.raises(InputError, match="failed"):
-        fail()
-    assert file.exists() and not (tmp_path / "home").exists()
-
-
-def test_a_named_database_that_was_there_stays(tmp_path: Path) -> None:
-    file = tmp_path / "runs.db"
-    Workspace.open(tmp_path / "first", str(file)).close()
-    with pytest.raises(InputError, match="no such model directory"):
-        Home.init(tmp_path / "home", tmp_path / "missing", db=str(file), quiet=True)
-    assert file.exists()
-
-
 def test_what_lies_beside_a_database_that_was_there_stays(tmp_path: Path) -> None:
     home = tmp_path / "home"
     Workspace.open(home).close()
