@@ -22,6 +22,7 @@ class Table:
     heads: list[list[Spanning]] = field(default_factory=list)  # the open rows of titles: none follows yet
     begins: int = 0  # number of their first block
     written: list[str] = field(default_factory=list)  # the titles of the columns that are to be written
+    is_part: bool = False  # these stand below other titles of the table
 
     def begin_part(self, blocks: list[Block]) -> None:
         """Begin a head or a body, into which no cell from before goes on."""
@@ -34,6 +35,7 @@ class Table:
         found = [] if len(self.heads) > 1 and self.spans.lost else titles_of(self.heads)
         first = next((at for at, title in enumerate(found) if title), 0)
         if len(found) - first > 1:
+            self.is_part = self.titles > 0
             self.titles, self.written = len(found), found[first:]
         elif not self.written:
             self.heads = []
@@ -43,7 +45,7 @@ class Table:
         if not self.written:
             return
         text = " ".join(" | ".join(self.written).split()) + "\n---" + " | ---" * (self.titles - 1)
-        if self.begins:
+        if self.is_part and self.begins:
             blocks[self.begins - 1] = blocks[self.begins - 1]._replace(last=True)
         blocks[self.begins : self.begins + len(self.heads)] = [blocks[self.begins]._replace(text=text)]
         self.heads, self.written = [], []
