@@ -12,12 +12,14 @@ from pipelines.config.fitted import steps_within
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.corpus import documents
 from pipelines.corpus.manifest import FileReport, skipped_by_reason
+from pipelines.corpus.prose import untitled_tables
 from pipelines.corpus.reading.formats import Limits
 from pipelines.corpus.reading.plain import TextPiece
 from recovery.training.config import warmup_within
 
 CHARACTERS_PER_TOKEN = 4  # an estimate, without a tokenizer
 SHOWN, SHOWN_LENGTH = 5, 120  # number of documents whose beginning is shown, and its characters
+UNTITLED = "holds tables without titles, whose cells are not asked about"
 REMARKS = 10  # of files that were read, at most
 Encode = Callable[[str], Sequence[int]]
 
@@ -47,23 +49,30 @@ def preview(
     """Read a folder as midtraining would, and keep only counts and beginnings."""
     made = Preview(folder, counted=encode is not None)
     begun: list[str] = []
-    tokens, goes_on = 0, False
+    tokens, goes_on, untitled = 0, False, 0
     for item in documents.read_folder(folder, limits, strict=strict, progress=progress):
         if isinstance(item, TextPiece):
             if len(begun) < SHOWN and not goes_on:
                 begun.append(item.text[: 4 * SHOWN_LENGTH])
             goes_on = item.goes_on
+            untitled += untitled_tables(item.text)
             tokens += len(encode(item.text)) if encode else -(-len(item.text) // CHARACTERS_PER_TOKEN)
             tokens += not item.goes_on  # the end of the document
             continue
         read = item.status == "read"
-        made.manifest.append(replace(item, tokens=tokens) if read else item)
+        made.manifest.append(_counted(item, tokens, untitled) if read else item)
         if read:
             made.first += [{"path": item.path, "text": text} for text in begun[: SHOWN - len(made.first)]]
         begun = []
-        tokens, goes_on = 0, False
+        tokens, goes_on, untitled = 0, False, 0
     documents.refuse_nothing(folder, made.manifest)
     return made
+
+
+def _counted(report: FileReport, tokens: int, untitled: int) -> FileReport:
+    """Return the report with its tokens, and with a remark on tables that no gaps will be made of."""
+    reasons = [report.reason, UNTITLED if untitled else None]
+    return replace(report, tokens=tokens, reason="; ".join(filter(None, reasons)) or None)
 
 
 def by_kind(made: Preview) -> list[dict[str, Any]]:

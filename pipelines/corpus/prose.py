@@ -77,6 +77,25 @@ def silent_rows(text: str) -> int:
     )
 
 
+def untitled_tables(text: str) -> int:
+    """Return how many tables have rows that could be asked about, and no titles; code is none."""
+    return _untitled_tables(_without_blocks(text)) if _untitled_tables(text) else 0
+
+
+def _untitled_tables(text: str) -> int:
+    count = size = 0
+    titled = False
+    for line in [*text.split("\n"), ""]:
+        is_rule = tables.is_rule(f"|{line}")
+        if is_rule or _is_bare_row(line.strip().strip("|")):
+            size += 1
+            titled = titled or is_rule
+        else:
+            count += size >= tables.FEWEST_ROWS and not titled
+            size, titled = 0, False
+    return count
+
+
 def prose_sentences(text: str) -> list[str]:
     """Return a text's sentences as they read, in order; those that show an address or a template's tag are
     left out."""

@@ -4,6 +4,7 @@ asciidoc/  latex/  org/                  the languages
 dokuwiki.py  mediawiki.py  wiki_tables.py    of wikis, and a MediaWiki's tables
 rst_tables.py                            of reStructuredText, which else stays as it stands, its tables
 subtitles.py                             subtitles, as a transcript
+heads.py                                 of tables: the rows of titles above them
 spans.py                                 of tables: cells that go on in the rows below
 parts.py                                 what they write alike: code, tables, what is held
 

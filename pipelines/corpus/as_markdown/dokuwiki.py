@@ -6,9 +6,11 @@ Pictures, macros and what plugins put in are left out. A page is known by its he
 from __future__ import annotations
 
 import re
+from itertools import chain
 
-from pipelines.corpus.as_markdown.parts import Held, code_in_line, fenced, table
-from pipelines.corpus.as_markdown.spans import repeated
+from pipelines.corpus.as_markdown.heads import Part, part_for_titles
+from pipelines.corpus.as_markdown.parts import Held, code_in_line, fenced
+from pipelines.corpus.as_markdown.spans import Spanning, repeated
 
 _HEADING = re.compile(r"^[ \t]*(={2,6})[ \t]*(?=[^\s=])([^\n]*[^\s=])[ \t]*\1[ \t]*$", re.M)
 _MARK = re.compile(
@@ -76,21 +78,35 @@ def _indent(spaces: str) -> str:
 
 def _rows(written: str) -> list[str]:
     """Return a table's lines; a cell that goes on from the row above says what that one does, if it is no
-    title. A later row of titles begins a table of its own."""
-    lines: list[str] = []
-    part: list[list[str]] = []
+    title. Later rows of titles begin a table of their own, but for sums."""
+    parts = [Part()]
     above: list[str] = []
-    titled = False
     for line in written.strip().split("\n"):
         bare = line.strip()[:-1]
-        said = [cell.strip() for cell in _BETWEEN.split(bare[1:])]
+        cells = _BETWEEN.split(bare[1:])
+        said = [cell.strip() for cell in cells]
         is_head = "|" not in bare and sum(map(bool, said)) > 1
-        if is_head:
-            lines += ["", *table(part, titled=titled)] if part else []
-            part, above, titled = [], [], _BELOW not in said
-        part.append([_cell(cell, above[at : at + 1]) for at, cell in enumerate(said)])
-        above = [] if is_head else part[-1]
-    return [*lines, "", *table(part, titled=titled), ""]
+        part = part_for_titles(parts, said) if is_head else None
+        if part:
+            part.in_doubt = part.in_doubt or (_BELOW in said and not part.heads)
+            part.heads.append(_titles(cells))
+            above = []
+        else:
+            above = [_cell(cell, above[at : at + 1]) for at, cell in enumerate(said)]
+            parts[-1].rows.append(above)
+    return [*chain.from_iterable(part.written() for part in parts), ""]
+
+
+def _titles(cells: list[str]) -> list[Spanning]:
+    """Return the cells of a row of titles; one without even a space belongs to the one before."""
+    found: list[Spanning] = []
+    for cell in cells:
+        said = cell.strip()
+        if not cell and found:
+            found[-1] = found[-1]._replace(across=found[-1].across + 1)
+        else:
+            found.append(Spanning("" if said == _BELOW else said))
+    return found
 
 
 def _cell(said: str, above: list[str]) -> str:

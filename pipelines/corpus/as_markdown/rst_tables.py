@@ -11,6 +11,7 @@ from bisect import bisect
 from collections.abc import Sequence
 from itertools import pairwise, takewhile
 
+from pipelines.corpus.as_markdown.heads import joined
 from pipelines.corpus.as_markdown.parts import table
 from pipelines.corpus.as_markdown.spans import repeated
 
@@ -82,15 +83,18 @@ def _joined(parts: Sequence[str]) -> str:
 
 
 def _in_grid(lines: Sequence[str]) -> Rows:
-    """Return the rows of a grid; none where a cell is of several columns, or there are no titles."""
-    edges = [at for at, sign in enumerate(lines[0]) if sign == "+"]
-    if any(len(line) != len(lines[0]) for line in lines):
+    """Return the rows of a grid, the first one with its titles; none where one of the others has a cell of
+    several columns, or there are no titles."""
+    below = [at for at, line in enumerate(lines) if set(line) == {"+", "="}]  # the titles
+    if len(below) != 1 or any(len(line) != len(lines[0]) for line in lines):
         return []
+    edges = [at for at, sign in enumerate(lines[below[0]]) if sign == "+"]
+    head, lines = lines[: below[0] + 1], lines[below[0] :]
     rules = {at: found for at, line in enumerate(lines) if any(found := _ruled(line, edges))}
     even = all(_is_even_at(edges, line, rules.get(at, ())) for at, line in enumerate(lines))
-    titled = [at for at in rules if "=" in lines[at]] == [*rules][1:2]
-    whole = all(all(rules.get(at, [False])) for at in (0, *[*rules][1:2], len(lines) - 1))
-    if not (even and titled and whole):
+    whole = len(lines) > 1 and all(all(rules.get(at, [False])) for at in (0, len(lines) - 1))
+    titles = joined(_grid_titles(head, edges))
+    if not (even and whole and titles):
         return []
     columns = [[line[left + 1 : right] for line in lines] for left, right in pairwise(edges)]
     if any(_BEYOND.match(piece) for pieces in columns for piece in pieces):
@@ -100,7 +104,27 @@ def _in_grid(lines: Sequence[str]) -> Rows:
         _in_column(pieces, [*zip(rules, own, strict=True)])
         for pieces, own in zip(columns, ruled, strict=True)
     ]
-    return [[*row] for row in zip(*said, strict=True)]
+    return [titles, *([*row] for row in zip(*said, strict=True))]
+
+
+def _grid_titles(lines: Sequence[str], edges: Sequence[int]) -> Rows:
+    """Return the rows of a grid's titles, one across columns in each of these; none where their borders do
+    not fit."""
+    columns = [*pairwise(edges)]
+    rows: Rows = []
+    parts: list[list[str]] = [[] for _ in columns]
+    for line in lines:
+        crossed = [at for at in edges if line[at] in "|+"]
+        if edges[0] not in crossed or edges[-1] not in crossed:
+            return []
+        ruled = [set(line[left + 1 : right]) in ({"-"}, {"="}) for left, right in columns]
+        if any(ruled):
+            rows.append([_joined(own) if done else "" for own, done in zip(parts, ruled, strict=True)])
+            parts = [[] if done else own for own, done in zip(parts, ruled, strict=True)]
+        for own, (left, right), done in zip(parts, columns, ruled, strict=True):
+            begin, end = crossed[bisect(crossed, left) - 1], crossed[bisect(crossed, right - 1)]
+            own += [] if done or not rows else [line[begin + 1 : end]]
+    return rows[1:]
 
 
 def _ruled(line: str, edges: Sequence[int]) -> list[bool]:

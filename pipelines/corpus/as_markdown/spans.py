@@ -47,7 +47,7 @@ class Spans:
 
     def __init__(self) -> None:
         self.below: dict[int, tuple[str, int]] = {}  # by column: what is said, and in how many more rows
-        self._lost = False  # cells overlap, or there are too many: where later ones stand is not known
+        self.lost = False  # cells overlap, or there are too many: where later ones stand is not known
         self._apart = False  # a title is of several columns: nothing is repeated
 
     def row(self, cells: Sequence[Spanning], *, titles: bool = False) -> list[str] | None:
@@ -57,7 +57,7 @@ class Spans:
         not repeated either, as they say nothing of a row.
         """
         above = self.below
-        columns = None if self._lost else _columns(cells, above)
+        columns = None if self.lost else _columns(cells, above)
         if columns is None:
             self.lose()
             return None
@@ -76,7 +76,7 @@ class Spans:
 
     def lose(self) -> None:
         """Know nothing of the rows to come, as where rows or cells are hidden."""
-        self._lost = True
+        self.lost = True
         self.below = {}
 
     def pass_full_rows(self, columns: int) -> None:

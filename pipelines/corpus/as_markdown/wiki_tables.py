@@ -1,14 +1,16 @@
-"""Write a MediaWiki's table as Markdown does, with a head where its first row consists of titles.
+"""Write a MediaWiki's table as Markdown does, with a head where its first rows consist of titles.
 
-A later row of titles begins a table of its own. What a cell says is repeated below where it takes more rows.
+Later ones begin a table of their own, but for sums. What a cell says is repeated below where it takes more
+rows.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import chain
 
-from pipelines.corpus.as_markdown.parts import table
+from pipelines.corpus.as_markdown.heads import Part, part_for_titles
 from pipelines.corpus.as_markdown.spans import Spanning, Spans, spanning
 
 _BETWEEN = {"|": re.compile(r"\|\|"), "!": re.compile(r"\|\||!!")}
@@ -69,22 +71,23 @@ class WikiTable:
 
     def written(self) -> list[str]:
         """Return the table's lines, below its caption."""
-        lines = ["", self._caption] if self._caption else []
         spans = Spans()
-        part: list[list[str]] = []
-        titled = False
+        parts = [Part()]
         for row in self._rows:
             if not row.cells:
                 continue
             goes_on = bool(spans.below)
-            found = spans.row(row.cells, titles=row.has_titles)
-            if row.has_titles:
-                lines += ["", *table(part, titled=titled)] if part else []
-                part = [row.said]
-                titled = row.is_whole and not goes_on and not self._nests
+            below = goes_on and bool(parts[-1].heads) and not parts[-1].rows  # titles that go on
+            is_head = row.has_titles or (below and len(row.cells) == row.heads)
+            found = spans.row(row.cells, titles=is_head)
+            part = part_for_titles(parts, row.said) if is_head else None
+            if part:
+                part.in_doubt = part.in_doubt or self._nests or (goes_on and not part.heads)
+                part.heads.append(row.cells)
             else:
-                part.append(found if found and row.is_whole else row.said)
-        return [*lines, "", *table(part, titled=titled)]
+                parts[-1].rows.append(found if found and row.is_whole else row.said)
+        caption = ["", self._caption] if self._caption else []
+        return [*caption, *chain.from_iterable(part.written() for part in parts)]
 
 
 def _cell(written: str) -> Spanning:

@@ -52,13 +52,17 @@ def taken_out(text: str, split: Split) -> tuple[str, list[Cell]]:
 
 
 def _tables(lines: Sequence[str]) -> Iterator[tuple[int, range]]:
-    """Yield the number of the line with a table's titles, and those of its rows."""
+    """Yield the number of the line with a table's titles, and those of its rows, up to a further rule: that
+    is one between rows, or in doubt has titles above it too."""
     rules = [at for at, line in enumerate(lines) if at and is_rule(line) and ROW.match(lines[at - 1])]
+    end = -1
     for at, following in pairwise([*rules, len(lines) + 1]):
+        goes_on = end >= at - 1
         end = at + 1
         while end < following - 1 and ROW.match(lines[end]):
             end += 1
-        yield at - 1, range(at + 1, end)
+        if not goes_on:
+            yield at - 1, range(at + 1, end)
 
 
 def is_rule(line: str) -> bool:
@@ -78,7 +82,7 @@ class _Table(NamedTuple):
         than the titles where empty ones before are left out."""
         outer = lines[titles + 1].rstrip().endswith("|")
         read = {at: _plain_cells(lines[at], outer) for at in rows}
-        named = [cell.strip(" :") for cell in _plain_cells(lines[titles], outer)]
+        named = [cell.strip(" :").replace(": ", ", ") for cell in _plain_cells(lines[titles], outer)]
         width = len(cells(_bare(lines[titles + 1])))
         widths = Counter(map(len, read.values()))
         if not outer and widths and widths.most_common(1)[0][0] == width:

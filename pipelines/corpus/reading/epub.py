@@ -163,6 +163,7 @@ class _BookPage(Page):
     NEVER = NEVER - {"footer"}  # of a chapter, with its notes, or of a quotation, with who said it
     NAMES = NAMES - CALLED
     ROLES = ROLES - {"complementary"}
+    IS_XHTML = True
 
     def __init__(self) -> None:
         super().__init__()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
+from html import escape
 from itertools import pairwise
 
 from pipelines.corpus.markup.front_matter import front_matter
@@ -63,6 +64,7 @@ BETWEEN_MARKS = re.compile(r"[\s\[\](),;–-]+")
 INVISIBLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden")
 FORMULA = "mwe-math-mathml-a11y"  # of MediaWiki: hidden, as a picture of it is shown
 TEMPLATE_TAG = re.compile(r"<%.*?%>", re.S)
+CDATA = re.compile(r"<!\[CDATA\[((?:(?!<!\[CDATA\[).)*?)\]\]>", re.S)  # of XHTML: text; to HTML a comment
 
 
 def read_html(source: Source, facts: FileFacts) -> Iterator[str]:
@@ -82,7 +84,8 @@ def fed(page: Page, source: Source, facts: FileFacts) -> bool:
         if number == 0 and (data := front_matter(text)):
             page.title += [data.title] if data.title else []
             text = text[data.end :]
-        parser.feed(TEMPLATE_TAG.sub("", text.replace("\0", "")))
+        text = TEMPLATE_TAG.sub("", text.replace("\0", ""))
+        parser.feed(CDATA.sub(lambda said: escape(said[1]), text) if page.IS_XHTML else text)
         found = found or bool(text.strip())
     if found:
         parser.close()
@@ -126,6 +129,7 @@ class Page:
     """
 
     NEVER, NAMES, ROLES = NEVER, NAMES, ROLES
+    IS_XHTML = False
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []
@@ -197,7 +201,7 @@ class Page:
         elif tag == "table":
             self._tables.append(Table())
         elif tag in PARTS and self._tables:
-            self._tables[-1].begin_part()
+            self._tables[-1].begin_part(self.blocks)
 
     def _begin_cell(self, attributes: dict[str, str]) -> None:
         row = self._rows[-1] if self._rows else Row(Table(), len(self.blocks))
@@ -244,7 +248,7 @@ class Page:
             if tag == "tr" and self._rows:
                 self._end_row(self._rows.pop())
             elif tag in PARTS and self._tables:
-                self._tables[-1].begin_part()
+                self._tables[-1].begin_part(self.blocks)
             elif tag == "table" and self._tables:
                 self._end_rows(self._tables.pop(), len(self.blocks))
         elif tag == "a":
@@ -259,8 +263,8 @@ class Page:
             self._in_title = False
 
     def _end_row(self, row: Row) -> None:
-        self.blocks[row.first :] = row.joined(self.blocks[row.first :])
-        if row.nests:  # another table is inside, whose rows are none of this one
+        row.join(self.blocks)
+        if row.nests and not row.is_line:  # another table is inside, whose rows are none of this one
             self._end_rows(row.table, row.first)
             self._end_rows(row.table, len(self.blocks))
 

@@ -9,8 +9,10 @@ import csv
 import json
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
+from pipelines.corpus.as_markdown.heads import holds_figures
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source, TextPiece, characters, pieces
 from recovery import untrusted_json
@@ -27,6 +29,7 @@ SAID_FIELDS = ("content", "value", "text")
 DELIMITERS = ",;\t|"
 SEPARATOR = re.compile(r'"?sep=([\t !#-/:-@\[-`{-~])"?\s*', re.I)  # a first line for Excel names it
 QUOTED = re.compile(r'"[^"]*"?')
+NAMELESS = "its first row holds numbers: it is read as a row, and columns have no names"
 
 
 # jsonl ---------------------------------------------------------------------------------------------------
@@ -129,7 +132,7 @@ def _values(name: str, value: Any, depth: int) -> Iterator[str]:
 
 def read_csv(source: Source, facts: FileFacts) -> Iterator[TextPiece]:
     """Yield one document: a line a row, each value with its column's name."""
-    yield from pieces(_rows(_Rows(lines(characters(source, facts)))))
+    yield from pieces(_rows(_Rows(lines(characters(source, facts))), facts))
 
 
 class Opening(NamedTuple):
@@ -199,13 +202,20 @@ def _delimiter(first: str) -> str:
     return max(DELIMITERS, key=times)
 
 
-def _rows(rows: Iterable[list[str]]) -> Iterator[str]:
-    header: list[str] | None = None
-    for row in rows:
-        if header is None:
-            header = [cell.strip()[:LONGEST_NAME] for cell in row]
-            yield ", ".join(filter(None, header)) + "\n"
-        elif line := _row(header, row):
+def _rows(rows: Iterable[list[str]], facts: FileFacts) -> Iterator[str]:
+    """Yield the columns' names, then each row; the first row is one of these where it holds numbers."""
+    found = iter(rows)
+    first = next(found, None)
+    if first is None:
+        return
+    header = [cell.strip()[:LONGEST_NAME] for cell in first]
+    if holds_figures(header):
+        facts.add_note(NAMELESS)
+        header, found = [], chain([first], found)
+    else:
+        yield ", ".join(filter(None, header)) + "\n"
+    for row in found:
+        if line := _row(header, row):
             yield line + "\n"
 
 

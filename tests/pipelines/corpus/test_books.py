@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -228,3 +229,16 @@ def test_a_spine_of_many_pages_costs_no_square(tmp_path: Path) -> None:
     pages = {f"p{n}.xhtml": f"<p>{n}</p>" for n in range(4000)}
     report, text = read(tmp_path, papers.epub(pages), Limits(seconds_per_file=20))
     assert report.status == "read" and text.endswith("3998\n\n3999\n\n")
+
+
+def test_text_that_xhtml_sets_apart_as_such_is_read(tmp_path: Path) -> None:
+    html = "<p>If <![CDATA[a < b & c > <i>d]]> it is <![CDATA[so]]>.</p><p>End.</p>"
+    script = "<script>//<![CDATA[\nif (a < b) { c('</p>') }\n//]]></script>"
+    assert body(tmp_path / "a", html + script) == "If a < b & c > <i>d it is so.\n\nEnd."
+    assert body(tmp_path / "b", "<p>It is open.</p><![CDATA[ <p>Till here.</p>").startswith("It is open.")
+
+
+def test_open_marks_of_such_text_take_linear_time(tmp_path: Path) -> None:
+    began = time.process_time()
+    body(tmp_path, "<p>So.</p>" + "<![CDATA[" * 50_000)
+    assert time.process_time() - began < 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -301,3 +302,25 @@ def test_no_text_takes_long(piece: str) -> None:
     begun = time.process_time()
     as_markdown(piece * (100_000 // len(piece)))
     assert time.process_time() - begun < 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "titled"),
+    [
+        (r"\toprule A & B \\ \midrule a & 1 \\ b & 2 \\ \bottomrule", True),
+        (r"A & B \\ \hline a & 1 \\ b & 2 \\ \hline c & 3", True),
+        (r"\hline A & B \\ \hline\hline a & 1 \\ \hline b & 2 \\ \hline", True),
+        (r"\hline \textbf{A} & \textbf{B} \\ \hline a & 1 \\ \hline b & 2 \\ \hline", True),
+        (r"A & B \\ \endhead a & 1 \\ b & 2", True),
+        (r"a & 1 \\ b & 2 \\ c & 3", False),
+        (r"\toprule a & 1 \\ b & 2 \\ \midrule c & 3 \\ \bottomrule", False),
+        (r"\hline a & 1 \\ \hline b & 2 \\ \hline c & 3 \\ \hline", False),
+        (r"\textbf{a} & \textbf{1} \\ b & 2 \\ c & 3", False),
+        (r"\toprule a & 1 \\ \cmidrule{1-2} b & 2 \\ \bottomrule", False),
+    ],
+)
+def test_the_first_row_of_a_table_holds_titles_where_rules_say_so(rows: str, titled: bool) -> None:
+    read = as_markdown(f"\\begin{{tabular}}{{ll}}\n{rows}\n\\end{{tabular}} It is the table of them all.")
+    first, second = read.strip().splitlines()[:2]
+    assert re.fullmatch(r"\| \W*[aA]\W* \| \W*[B1]\W* \|", first)
+    assert (second == "|---|---|") == titled

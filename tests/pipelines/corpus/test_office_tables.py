@@ -49,7 +49,24 @@ def read(folder: Path, name: str, data: bytes) -> tuple[str, set[str]]:
         (table(row("Name", "Port", "Use"), *ROWS), set()),
         (table(row("Name", "Port", "Use", head=NO_HEAD), *ROWS), set()),
         (table(row("Name", "Port", "Use", head=WAS_HEAD), *ROWS), set()),
-        (table(TITLES, row("a", "b", "c", head=HEAD), *ROWS), set()),  # two rows of titles
+        (
+            table(row("Name", (ACROSS, "Of it"), head=HEAD), row("", "Port", "Use", head=HEAD), *ROWS),
+            {cell.replace("; ", "; Of it, ") for cell in ASH | OTHERS},
+        ),
+        (
+            table(
+                row(('<w:gridSpan w:val="3"/>', "Of trees"), head=HEAD),
+                row((BEGINS, "Name"), "A", "B", head=HEAD),
+                row((GOES_ON, ""), "Port", "Use", head=HEAD),
+                *ROWS,
+            ),
+            {cell.replace("; Port", "; A, Port").replace("; Use", "; B, Use") for cell in ASH | OTHERS},
+        ),
+        (table(TITLES, row("a", "b", head=HEAD), *ROWS), set()),  # not as wide
+        (
+            table(TITLES, *ROWS, row("Sum", "93", "2", head=HEAD)),
+            ASH | OTHERS | {"Name: Sum; Port: 93", "Name: Sum; Use: 2"},
+        ),
         (table(row("Name", (ACROSS, "Port"), "Use", head=HEAD), *ROWS), set()),
         (table(TITLES, row("none", (ACROSS, "5")), *ROWS), ASH | OTHERS),
         (table(TITLES, row("none", "4", (ACROSS, "5")), *ROWS), ASH | OTHERS),
@@ -125,3 +142,17 @@ def test_tables_of_slides_are_asked_below_a_first_row_that_is_marked(
     text, found = read(tmp_path, "a.pptx", papers.pptx({1: slide}, [1]))
     assert found == cells
     assert "fir | 44 | a\nfir | 45 | b\nyew | 46\n" in text
+
+
+def test_a_title_of_two_rows_of_a_slide_makes_both_rows_of_titles(tmp_path: Path) -> None:
+    head = (
+        drawn_row('<a:tc rowSpan="2">Name', '<a:tc gridSpan="2">Of it', '<a:tc hMerge="1">'),
+        drawn_row('<a:tc vMerge="1">', "Port", "Use"),
+    )
+    _, found = read(tmp_path, "a.pptx", papers.pptx({1: drawn(' firstRow="1"', *head, *DRAWN)}, [1]))
+    assert found == {one.replace("; ", "; Of it, ") for one in ASKED}
+
+
+def test_rows_that_are_all_marked_stay_rows(tmp_path: Path) -> None:
+    text, found = read(tmp_path, "a.docx", papers.docx(table(TITLES, row("ash", "31", "web", head=HEAD))))
+    assert text.startswith("Name | Port | Use\nash | 31 | web\n") and not found

@@ -167,3 +167,21 @@ def test_strict_and_empty_folders_are_bad_input(
         with pytest.raises(InputError, match=message) as refused:
             said(capsys, "-q", "--home", tmp_path / "home", "corpus", *words)
         assert refused.value.exit_code == 2
+
+
+def test_files_with_tables_that_are_not_asked_about_are_remarked(tmp_path: Path) -> None:
+    files: dict[str, bytes | str] = {
+        "a.md": "So:\n\n| ash | 31 |\n| oak | 27 |\n",
+        "b.html": "<table><tr><td>elm<td>35<tr><td>fir<td>36</table>",
+        "c.md": "| Name | Port |\n|---|---|\n| yew | 44 |\n| box | 45 |\n",
+        "d.jsonl": '{"text": "| bay | 51 |\\n| fig | 52 |"}\nnone\n',
+    }
+    made = preview.preview(papers.write(tmp_path / "docs", files))
+    remark = "holds tables without titles, whose cells are not asked about"
+    assert [report.reason for report in made.manifest] == [
+        remark,
+        remark,
+        None,
+        f"1 of 2 lines are no JSON; {remark}",
+    ]
+    assert preview.remarks(made)[0] == {"files": 2, "remark": remark, "such as": "a.md"}

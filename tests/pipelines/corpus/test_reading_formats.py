@@ -704,6 +704,28 @@ def test_a_table_is_split_where_its_columns_end(tmp_path: Path, table: str, text
     assert corpus.texts[0].splitlines()[1] == text
 
 
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ("Ada,36,Oslo\nBob,41,Rome\n", "Ada; 36; Oslo\nBob; 41; Rome\n"),
+        ("1.5;Oslo\n-2;Rome\n", "1.5; Oslo\n-2; Rome\n"),
+    ],
+)
+def test_a_table_s_first_row_with_numbers_names_no_columns(tmp_path: Path, table: str, text: str) -> None:
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.csv": table}))
+    assert corpus.texts == (text,)
+    assert corpus.manifest[0].reason == tables.NAMELESS
+
+
+def test_years_dates_and_names_with_figures_name_columns(tmp_path: Path) -> None:
+    table = "City,2019,2020-01,1/22/20,08:30,Q1,1st\nOslo,1,2,3,4,5,6\n"
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.csv": table}))
+    assert corpus.texts[0].splitlines()[1] == (
+        "City: Oslo; 2019: 1; 2020-01: 2; 1/22/20: 3; 08:30: 4; Q1: 5; 1st: 6"
+    )
+    assert corpus.manifest[0].reason is None
+
+
 def test_a_row_that_is_none_is_named_by_its_line_in_the_file(tmp_path: Path) -> None:
     cells = "," * tables.MOST_CELLS
     files: dict[str, bytes | str] = {"a.csv": f"\nsep=,\n\na,b\n{cells}\n", "b.txt": "text"}

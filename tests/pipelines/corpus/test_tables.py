@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.corpus.cloze import clozes
 from pipelines.corpus.documents import texts_of
-from pipelines.corpus.prose import asked_sentences, prose_sentences, silent_rows
+from pipelines.corpus.prose import asked_sentences, prose_sentences, silent_rows, untitled_tables
 from pipelines.corpus.reading.site_markup import cleaned
 
 OPTIONS = """Set these.
@@ -151,6 +151,38 @@ def test_a_cell_is_of_no_other_column_than_its_own(tmp_path: Path) -> None:
     assert said(noted) == [f"{name}; Unit: {name[0]}1" for name in NAMES]  # nothing stands in the notes
     iconless = page(tmp_path, "<th></th><th>Name</th><th>Unit</th>", 2)
     assert said(iconless) == [f"Name: {name}; Unit: {name[0]}1" for name in NAMES]
+
+
+def test_a_rule_between_rows_has_no_titles_above_it() -> None:
+    rows = "| N | V |\n|---|---|\n| a | 3 |\n| b | 4 |\n| c | 5 |\n|---|---|\n| sum | 12 |\n| mean | 4 |"
+    assert said(rows) == ["N: a; V: 3", "N: b; V: 4"]
+    apart = "| N | V |\n|---|---|\n| a | 3 |\n| b | 4 |\n\n| M | W |\n|---|---|\n| c | 5 |\n| d | 6 |"
+    assert said(apart) == ["N: a; V: 3", "N: b; V: 4", "M: c; W: 5", "M: d; W: 6"]
+    for empty in ("|---|---|\n", "| | |\n|---|---|\n"):
+        assert said(f"{empty}| a | 3 |\n| b | 4 |\n| c | 5 |") == []
+
+
+def test_a_gap_asks_for_no_title_of_two_parts() -> None:
+    rows = [f"| tree_{n} | {31 * n + 12} |" for n in range(9)]
+    gaps = clozes(["\n".join(["| Tree | Size: height |", "|---|---|", *rows])], limit=99, each=3)
+    assert {(gap.before, gap.answer) for gap in gaps} == {
+        (f"Tree: tree_{n}; Size, height:", f"{31 * n + 12}") for n in range(9)
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "tables"),
+    [
+        ("| a | 3 |\n| b | 4 |\n\nSo.\n\n  | c | 5 |\n  | d | 6 |", 2),
+        ("a | 3\nb | 4", 1),
+        ("| N | V |\n|---|---|\n| a | 3 |\n\nN | V\n--- | ---\na | 3\nb | 4", 0),
+        ("| a | 3 |", 0),
+        ("| A line of it\n| and the next one", 0),
+        ("```\ncat a | sort\ncat b | sort\n```", 0),
+    ],
+)
+def test_tables_without_titles_are_counted(text: str, tables: int) -> None:
+    assert untitled_tables(text) == tables
 
 
 def test_titles_and_rows_that_are_asked_about_are_not_silent() -> None:

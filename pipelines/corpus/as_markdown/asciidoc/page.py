@@ -179,8 +179,7 @@ class Page:
         if rule[0] == "/" or style.name == "comment":
             return end + 1
         if rule[1:4] == "===" and rule[0] != "=":
-            titled = tables.is_titled(inner, style.given)
-            rows = tables.rows(inner, style.given, rule[0], self._cell, titled=titled)
+            rows, titled = tables.rows(inner, style.given, rule[0], self._cell)
             self._put("\n".join(table(rows, titled=titled)))
         elif rule[0] == "+":
             text = "\n".join(inner)

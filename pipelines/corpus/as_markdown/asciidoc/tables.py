@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from pipelines.corpus.as_markdown.asciidoc.lines import is_remark
+from pipelines.corpus.as_markdown.heads import titles_of
 from pipelines.corpus.as_markdown.spans import MOST_COLUMNS, Spanning, Spans
 
 MOST_REPEATED = 20  # times that a mark repeats a cell
@@ -31,24 +32,26 @@ class Cell:
     across: int = 1
     down: int = 1
     is_page: bool = False  # written as a page of its own
+    is_title: bool = False
 
 
 def rows(
-    lines: list[str], attributes: str, mark: str, write: Callable[[Cell], str], *, titled: bool
-) -> list[list[str]]:
-    """Return the rows of a table with what their cells say."""
+    lines: list[str], attributes: str, mark: str, write: Callable[[Cell], str]
+) -> tuple[list[list[str]], bool]:
+    """Return the rows of a table with what their cells say, and whether the first one holds titles."""
+    titled = _is_titled(lines, attributes)
     lines = [line for line in lines if not is_remark(line)]
     form = _FORMAT.search(attributes)
     given = _SEPARATOR.search(attributes)
     between = _SEPARATORS.get(form[1] if form else mark)
     if between:
-        return _separated(lines, given[1].replace("\\t", "\t") if given else between, write)
+        return _separated(lines, given[1].replace("\\t", "\t") if given else between, write), titled
     mark = given[1] if given else mark
     columns = _columns(attributes) or [False] * max(1, _in_first_line(lines, mark))
     return _in_rows([*_cells(lines, mark)], columns[:MOST_COLUMNS], write, titled=titled)
 
 
-def is_titled(lines: list[str], attributes: str) -> bool:
+def _is_titled(lines: list[str], attributes: str) -> bool:
     """Return whether the first row holds titles: as attributes say, else where an empty line follows it."""
     options = {name for given in _OPTIONS.findall(attributes) for name in _NAME.findall("".join(given))}
     if {"header", "noheader"} & options:
@@ -101,37 +104,47 @@ def _cell(found: re.Match[str]) -> Cell:
     spans = found[3] == "+"
     across = int(found[1] or 1) if spans else 1
     down = int(found[2] or 1) if spans else 1
-    return Cell("", max(1, min(across, MOST_COLUMNS)), max(1, down), found[4] == "a")
+    return Cell("", max(1, min(across, MOST_COLUMNS)), max(1, down), found[4] == "a", found[4] == "h")
 
 
 def _filled(cells: list[Cell], text: str) -> Iterator[Cell]:
     said = _ESCAPED.sub("", text).strip()
     for cell in cells:
-        yield Cell(said, cell.across, cell.down, cell.is_page)
+        yield replace(cell, text=said)
 
 
 def _in_rows(
     cells: list[Cell], columns: list[bool], write: Callable[[Cell], str], *, titled: bool
-) -> list[list[str]]:
+) -> tuple[list[list[str]], bool]:
     """Put cells into rows, without empty ones; where a cell takes several columns the others are empty, where
-    it takes several rows it is repeated."""
+    it takes several rows it is repeated. Join the titles of the first rows whose cells are all marked as
+    such."""
     spans = Spans()
     found: list[list[str]] = []
     own: list[Spanning] = []  # cells of the open row
+    heads: list[list[Spanning]] = []
+    behind = 0  # number of the row behind these
+    marked = True  # all cells so far are titles
     free = deque(range(len(columns)))  # its columns that have none
     for cell in cells:
         at = free[0]
         across = min(cell.across, len(columns) - at)
         page = replace(cell, is_page=cell.is_page or columns[at])
         own.append(Spanning(write(page), across, cell.down))
+        marked = marked and (cell.is_title or (titled and not heads))
         while free and free[0] < at + across:
             free.popleft()
         if not free:
-            found += _row(spans, own, titles=titled and not found)
+            found += _row(spans, own, titles=marked)
+            if marked:
+                heads.append(own)
+                behind = len(found)
             own = []
             spans.pass_full_rows(len(columns))
             free.extend(column for column in range(len(columns)) if column not in spans.below)
-    return found + _row(spans, own, titles=titled and not found)
+    found += _row(spans, own, titles=titled and not found)
+    titles = titles_of(heads) if behind < len(found) and len(heads) > titled else []
+    return ([titles, *found[behind:]], True) if titles else (found, titled)
 
 
 def _row(spans: Spans, own: list[Spanning], *, titles: bool) -> list[list[str]]:

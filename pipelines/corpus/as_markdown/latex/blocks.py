@@ -16,6 +16,7 @@ INDENTED = 4  # lists within one another that are set in further
 STRIPPED = "*: ."
 _ITEM = ("item", "question", "part", "task")
 _ROW = ("\\", "tabularnewline", "cr")
+_RULES = ("hline", "midrule", "toprule", "bottomrule", "specialrule", "Xhline", "endhead", "endfirsthead")
 
 
 class Blocks(Commands):
@@ -152,19 +153,27 @@ class Blocks(Commands):
     # Tables
 
     def _table(self, at: int, last: int) -> str:
-        """Return a table row by row, the first one as its head; one of a single column as lines."""
-        rows = [cells for cells in self._rows(at, last) if any(cells)]
+        """Return a table row by row, the first one as its head where rules mark it; one of a single column as
+        lines."""
+        rows: list[list[str]] = []
+        ruled = [0]  # rules above each row
+        for cells, rules in self._rows(at, last):
+            ruled[-1] += rules
+            if any(cells):
+                rows.append(cells)
+                ruled.append(0)
         if not rows:
             return "\n\n"
         if max(map(len, rows)) < 2:
             return self.block("\n".join(row[0] for row in rows))
         if self._depth > 1 and len(rows) == 1 and len(rows[0]) < 2:
             return " ".join(rows[0])
-        return self.block("\n".join(table(rows)))
+        return self.block("\n".join(table(rows, titled=_is_titled(rows, ruled[1:-1]))))
 
-    def _rows(self, at: int, last: int) -> Iterator[list[str]]:
+    def _rows(self, at: int, last: int) -> Iterator[tuple[list[str], int]]:
+        """Yield each row, and how many rules stand above it."""
         cells: list[str] = []
-        begun = at
+        begun = first = at
         while at < last:
             kind, said, _ = self.tokens[at]
             ends_row = kind == "word" and said.rstrip("*") in _ROW
@@ -174,15 +183,22 @@ class Blocks(Commands):
                 cells.append(self._cell(begun, at))
                 begun = at + 1
             if ends_row:
-                yield cells
+                yield cells, len([*self._own(first, at, _RULES)])
                 cells = []
-                at = begun = self.options(begun, last)
+                at = begun = first = self.options(begun, last)
                 continue
             at += 1
-        yield [*cells, self._cell(begun, last)]
+        yield [*cells, self._cell(begun, last)], len([*self._own(first, last, _RULES)])
 
     def _cell(self, at: int, end: int) -> str:
         return self.on_a_line(self.render(at, end)).replace("|---", "").strip()
+
+
+def _is_titled(rows: list[list[str]], ruled: list[int]) -> bool:
+    """Return whether the first row holds titles: more rules are below it than above some other row, or it is
+    all in bold above one."""
+    bold = all(cell.startswith("**") for cell in rows[0] if cell)
+    return ruled[:1] > [0] and (bold or len(ruled) == 1 or min(ruled) < ruled[0])
 
 
 def _fenced(source: str, *, plain: bool = True) -> str:

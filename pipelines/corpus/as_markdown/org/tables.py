@@ -1,9 +1,10 @@
-"""Write the rows of a table as Markdown does, the first one as its head."""
+"""Write the rows of a table as Markdown does, one above a rule as its head."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import dropwhile
 
 from pipelines.corpus.as_markdown.parts import table as written_table
 
@@ -13,13 +14,16 @@ _MARKS = _UNSEEN | {"", "#", "*"}
 
 
 def rows(lines: list[str], written: Callable[[str], str]) -> list[str]:
-    """Return rows without rules, and without what only Org reads in them."""
-    table = [_cells(line) for line in lines if not line.lstrip().startswith("|-")]
-    firsts = {cells[0] for cells in table}
+    """Return rows without rules, and without what only Org reads in them; the first one as titles where a
+    rule parts it from the others."""
+    table = [None if line.lstrip().startswith("|-") else _cells(line) for line in lines]
+    firsts = {cells[0] for cells in table if cells}
     if firsts <= _MARKS and firsts - {""}:
-        table = [cells[1:] for cells in table if cells[0] not in _UNSEEN]
-    table = [cells for cells in table if any(cells) and not _only_sets(cells)]
-    return written_table([[written(cell) for cell in cells] for cells in table])
+        table = [cells and cells[1:] for cells in table if not cells or cells[0] not in _UNSEEN]
+    table = [cells for cells in table if cells is None or (any(cells) and not _only_sets(cells))]
+    table = [*dropwhile(lambda cells: cells is None, table)]
+    titled = table[1:2] == [None] and any(table[2:])
+    return written_table([[written(cell) for cell in cells] for cells in table if cells], titled=titled)
 
 
 def _cells(line: str) -> list[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pipelines.corpus.as_markdown.spans import repeated
+from pipelines.corpus.as_markdown.heads import titles_of
+from pipelines.corpus.as_markdown.spans import Spanning, repeated, spanning
 
 _OFF = ("0", "false", "off")
 
@@ -15,17 +16,19 @@ class OfficeTable:
     def __init__(self) -> None:
         self._marks_first = False  # its first row holds titles, PowerPoint says of it
         self._rows = 0
-        self._rule = 0  # cells of the row of titles above, while it is the last one
-        self._titles = 0  # cells of the titles, once the rule is written
+        self._heads: list[list[Spanning]] = []  # the rows of titles, while no other follows
+        self._titles = 0  # columns, once the rule is written
         self._above: list[str] = []  # what may go on in the open row
         self._begin_row()
 
     def _begin_row(self) -> None:
         self._cells: list[str] = []
+        self._takes: list[int] = []  # the columns of each
         self._has_titles = self._marks_first and not self._rows
         self._across = False  # a cell takes several columns, or a column has none
         self._says = False  # something of its own
         self._goes_on = self._hidden = False  # the open cell: the one above, or the one before
+        self._columns: str | None = None  # that the open cell takes
 
     def takes(self, tag: str, attributes: Mapping[str, str], depth: int) -> None:
         """Take what a tag says of the table, of a row outside its cells (depth 0) or of a cell (1)."""
@@ -40,12 +43,20 @@ class OfficeTable:
             self._across = self._across or value != "0"
         elif tag in ("gridSpan", "hMerge") and depth == 1:
             self._across = self._across or value != "1"
+            self._columns = value if tag == "gridSpan" else self._columns
         elif tag == "vMerge" and depth == 1:
             self._goes_on = value != "restart"
         elif tag == "tc" and depth == 1:
-            self._across = self._across or attributes.get("gridSpan", "1") != "1"
-            self._goes_on = attributes.get("vMerge", "0") not in _OFF
-            self._hidden = attributes.get("hMerge", "0") not in _OFF
+            self._begin_cell(attributes)
+
+    def _begin_cell(self, attributes: Mapping[str, str]) -> None:
+        """Begin a cell, of which PowerPoint says here what Word says within it."""
+        self._columns = attributes.get("gridSpan")
+        self._across = self._across or (self._columns or "1") != "1"
+        self._goes_on = attributes.get("vMerge", "0") not in _OFF
+        self._hidden = attributes.get("hMerge", "0") not in _OFF
+        # A title of the marked row goes on: this row is one of titles too
+        self._has_titles = self._has_titles or (self._marks_first and self._goes_on and bool(self._heads))
 
     def end_cell(self, said: str) -> None:
         self._says = self._says or bool(said)
@@ -54,28 +65,36 @@ class OfficeTable:
             said = self._above[at]
         if said or not self._hidden:
             self._cells.append(said)
+            self._takes.append(spanning(said, self._columns, None).across)
 
     def end_row(self) -> str:
-        """Return the row's line, below titles behind the rule; nothing of an empty row."""
-        is_first, self._rows = not self._rows, self._rows + 1
+        """Return the row's line, behind those of the titles above; nothing of titles and of an empty row."""
+        follows = self._rows == len(self._heads)
+        self._rows += 1
         cells = self._cells
         self._above = [] if self._across or self._has_titles else [repeated(cell) for cell in cells]
+        if self._has_titles and follows:
+            self._heads.append([Spanning(*cell) for cell in zip(cells, self._takes, strict=True)])
+            return ""
         if not self._says:
             return ""
-        if self._has_titles:
-            is_head = is_first and not self._across and len(cells) > 1
-            self._rule = len(cells) if is_head else 0  # of two rows of titles none is
-            return _line(cells, escaped=is_head).lstrip("| ") if is_head else _line(cells)
-        rule, self._rule = self._rule, 0
-        self._titles = self._titles or rule
+        head = self._head(titles_of(self._heads))
         if self._across and len(cells) == self._titles:
             cells = [*cells, ""]  # no cell stands below the title of another column
-        ruled = " | ".join(["---"] * rule) + "\n" if rule else ""
-        return ruled + _line(cells, escaped=bool(self._titles))
+        return head + _line(cells, escaped=bool(self._titles))
+
+    def _head(self, titles: list[str]) -> str:
+        """Return the line of the columns' titles, with Markdown's rule below it; without any the rows
+        that are marked as such."""
+        heads, self._heads = self._heads, []
+        if not titles:
+            return "".join(_line([cell.said for cell in cells]) for cells in heads)
+        self._titles = len(titles)
+        return _line(titles, escaped=True).lstrip("| ") + " | ".join(["---"] * len(titles)) + "\n"
 
     def end(self) -> str:
         """Return what stands behind the table: below titles the next one's rows are none of its own."""
-        return "\n" if self._titles else ""
+        return self._head([]) + ("\n" if self._titles else "")
 
 
 def _line(cells: Sequence[str], *, escaped: bool = False) -> str:
