@@ -87,17 +87,6 @@ def dismiss() -> None:
         distributed.stop()
 
 
-def too_few_gpus() -> str | None:
-    """Return what to do where more processes were launched on this machine than it has GPUs."""
-    from recovery.models.device import require_gpus
-
-    try:
-        require_gpus()
-    except InputError as error:
-        return str(error)
-    return None
-
-
 def launch(count: int, command: Command = unnamed) -> int:
     """Run this very command line in `count` processes on this machine; returns the first one's exit code.
 
