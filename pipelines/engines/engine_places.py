@@ -103,11 +103,8 @@ class Engines(ExitStack):
         if where == COLOCATED:
             engine = VllmEngine(checkpoint.path, settings, dtype=dtype, rank=rank)
         elif where == OWN_SERVER:
-            log, name = (
-                self.directory / f"{role}.log",
-                checkpoint.id,
-            )  # by which clients verify what is served
-            server = Server(checkpoint.path, settings, name=name, log=log, dtype=dtype, rank=rank)
+            log = self.directory / f"{role}.log"
+            server = Server(checkpoint.path, settings, name=checkpoint.id, log=log, dtype=dtype, rank=rank)
             engine = self._on_own_server(server)
         else:
             engine = ServerEngine(where.split(","), settings, processes=self._processes())
