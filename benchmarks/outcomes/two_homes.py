@@ -9,12 +9,12 @@ Both must have been asked the same questions. Nothing is asked again, and nothin
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.ledger import Line, markdown, paired
+from benchmarks.outcomes.arguments import whole_docstring
 from db.cycle_names import STAGES
 from db.reads import queries
 from evals import intervals, statistics
@@ -29,9 +29,7 @@ Answers = dict[str, list[Item]]  # by suite and metric
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = whole_docstring(__doc__)
     parser.add_argument("home", type=Path)
     parser.add_argument("other", type=Path)
     parser.add_argument("--stage", choices=STAGES, default="clean")
