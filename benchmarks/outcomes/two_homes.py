@@ -18,6 +18,7 @@ from benchmarks.outcomes.arguments import whole_docstring
 from db.cycle_names import STAGES
 from db.reads import queries
 from evals import intervals, statistics
+from evals.families.measures import clusters
 from evals.scores import Item, share
 from evals.statistics import PairedComparison
 from pipelines.evaluation.recorded_scores import recorded_items
@@ -78,10 +79,6 @@ def scored(items: Sequence[Item]) -> str:
     passed = [item.passed for item in items]
     low, high = intervals.clustered_interval(passed, clusters(items))
     return f"{share(passed):.3f} [{low:.3f}, {high:.3f}]"
-
-
-def clusters(items: Sequence[Item]) -> list[str]:
-    return [item.cluster for item in items]
 
 
 def _row(name: str, ones: list[Item], others: list[Item]) -> Line:
