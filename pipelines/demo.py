@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from db.reads import queries
 from pipelines.config.home_settings import refuse_unnamed
@@ -26,41 +26,27 @@ STORY = """the story   a model learns documents, forgets how to follow instructi
             clean -> midtrained on new documents -> recovered by distillation from the clean model"""
 
 
-class World(Protocol):
-    """What a demo's cycles learn: a model, and documents with the files that say how to measure them."""
-
-    @property
-    def story(self) -> str: ...
-
-    @property
-    def changes(self) -> Mapping[str, Any]:
-        """Settings that differ from the home's."""
-
-    def check(self, cycles: int) -> None:
-        """Refuse a number of cycles that it has no documents for."""
-
-    def set_up(self, ws: Workspace) -> None:
-        """Register the clean model, unless that was done."""
-
-    def documents(self, stage: Stage, turn: int, seed: int) -> Path:
-        """Write the documents of a cycle, unless that was done; return their folder."""
-
-
 class Microworld:
     """The shipped tiny model, and people whom no one has heard of."""
 
     story = STORY
-    changes: Mapping[str, Any] = {}
+    changes: Mapping[str, Any] = {}  # settings that differ from the home's
 
     def check(self, cycles: int) -> None:
+        """Refuse a number of cycles that it has no documents for."""
         if cycles < 1:
             raise InputError(f"--cycles {cycles}: a demo needs at least one")
 
     def set_up(self, ws: Workspace) -> None:
+        """Register the clean model, unless that was done."""
         initialise(ws, model="microworld")
 
     def documents(self, stage: Stage, turn: int, seed: int) -> Path:
+        """Write the documents of a cycle, unless that was done; return their folder."""
         return world_once(stage.directory / "worlds", turn, seed)
+
+
+World = Microworld | HandbookWorld  # what a demo's cycles learn, and how that is measured
 
 
 def demo(ws: Workspace, job: DemoJob, *, key: str | None = None) -> Result:

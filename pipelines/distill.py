@@ -206,7 +206,7 @@ def _episodes(
             weights=[row.weight for row in data.rows],
         ),
         StepConfig(seed=job.seed, **sizes),
-        rehearsal=rehearsal(stage.workspace, job, student, method, stage),
+        rehearsal=rehearsal(stage.workspace, job, data.pairs, student, method, stage),
         on_scored=_tracer(stage, student, method, settings.steps),
         ahead=ahead,
     )

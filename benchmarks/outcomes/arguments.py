@@ -15,13 +15,15 @@ def home_parser(description: str | None, home: Path, page: str) -> argparse.Argu
     return parser
 
 
+def whole_docstring(description: str | None, prog: str | None = None) -> argparse.ArgumentParser:
+    """Return a parser that shows the whole docstring as it is written."""
+    shown = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(prog=prog, description=description, formatter_class=shown)
+
+
 def ways_parser(module: str, description: str | None, ways: Sequence[str]) -> argparse.ArgumentParser:
     """Return a parser with OUT, --ways, --seeds, --small and --write-docs; it shows the whole docstring."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m benchmarks.outcomes.{module}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = whole_docstring(description, prog=f"python -m benchmarks.outcomes.{module}")
     parser.add_argument("out", type=Path, help="folder for the homes; repeat it to resume")
     parser.add_argument("--ways", nargs="+", default=list(ways), choices=list(ways))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])

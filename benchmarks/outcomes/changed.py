@@ -150,12 +150,10 @@ def run(out: Path, seed: int, ways: Sequence[str], cycles: int = 1, small: bool 
     ]
     if any(ledger.get(**name) is None for name in wanted):
         world = World(out / str(seed), seed, small)
-        try:
+        with world.ws:
             for way in ways:
                 for line in _measured(world, way, cycles, ledger):
                     ledger.add({"seed": seed, "way": way, "small": small, **line})
-        finally:
-            world.ws.tracker.close()
     return [ledger.lines[tuple(name.values())] for name in wanted]
 
 

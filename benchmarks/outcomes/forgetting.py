@@ -99,22 +99,22 @@ def _run_seed(ledger: Ledger, seed: int, asked: argparse.Namespace) -> None:
     from benchmarks.outcomes.lab import Lab  # imports torch and transformers, which --help does not need
 
     lab, clock = Lab(asked.home, seed, asked.limit), Clock(len(ARMS) + 1)
-    _write_triples(lab)
-    suites = (TARGET, *RETENTION)
-    clean = lab.measure(lab.clean, suites)
-    ledger.add({**_name(seed, "clean", asked.limit), "clean": clean, "after": clean})
-    made = {"clean": lab.clean}
-    for arm in ARMS:
-        clock.done += 1
-        clock.say(f"seed {seed}: {arm.name}")
-        settings = {"method": arm.method, "prompts": lab.file(arm.prompts), **arm.settings}
-        teacher = made[arm.teacher] if arm.teacher else None
-        found = lab.train(arm.name, lab.clean, settings, arm.learning_rate, teacher=teacher)
-        made[arm.name] = found["checkpoint"]
-        if not ledger.get(**_name(seed, arm.name, asked.limit)):
-            after = lab.measure(found["checkpoint"], suites)
-            ledger.add({**_name(seed, arm.name, asked.limit), "clean": clean, "after": after})
-    lab.close()
+    with lab.ws:
+        _write_triples(lab)
+        suites = (TARGET, *RETENTION)
+        clean = lab.measure(lab.clean, suites)
+        ledger.add({**_name(seed, "clean", asked.limit), "clean": clean, "after": clean})
+        made = {"clean": lab.clean}
+        for arm in ARMS:
+            clock.done += 1
+            clock.say(f"seed {seed}: {arm.name}")
+            settings = {"method": arm.method, "prompts": lab.file(arm.prompts), **arm.settings}
+            teacher = made[arm.teacher] if arm.teacher else None
+            found = lab.train(arm.name, lab.clean, settings, arm.learning_rate, teacher=teacher)
+            made[arm.name] = found["checkpoint"]
+            if not ledger.get(**_name(seed, arm.name, asked.limit)):
+                after = lab.measure(found["checkpoint"], suites)
+                ledger.add({**_name(seed, arm.name, asked.limit), "clean": clean, "after": after})
 
 
 def table(groups: dict[str, list[Line]]) -> list[dict[str, Any]]:

@@ -76,9 +76,6 @@ class Lab:
         if not is_whole or len(jsonl.read(self.home / "ifeval.jsonl", {})) != limit:
             self._write_files()
 
-    def close(self) -> None:
-        self.ws.tracker.close()
-
     @cached_property
     def clean(self) -> str:
         return self.ws.clean().id

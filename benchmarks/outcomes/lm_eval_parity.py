@@ -9,7 +9,6 @@ likely.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from lm_eval.api.task import Task
 from lm_eval.models.huggingface import HFLM
 
 from benchmarks.ledger import Line, markdown
+from benchmarks.outcomes.arguments import whole_docstring
 from evals import harness, ifeval
 from evals.scores import Item, Score
 from pipelines.config.jobs import EvalJob
@@ -37,9 +37,7 @@ FIGURES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = whole_docstring(__doc__)
     parser.add_argument("home", type=Path)
     parser.add_argument("--checkpoint", default="base")
     parser.add_argument("--ifeval", metavar="FILE", help="default: the hub's prompts")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.outcomes.lab import RECOVERY_RATE, SHOUT
@@ -76,7 +76,6 @@ def _forgets_less(outcome: Outcome, results: Results) -> bool:
 
 
 def _recovery(method: str, **settings: Any) -> Row:
-    learning_rate = settings.pop("learning_rate", 2.5e-4)
     return Row(
         method,
         method,
@@ -86,12 +85,18 @@ def _recovery(method: str, **settings: Any) -> Row:
         "behaviour within 5 points of clean",
         _back,
         settings,
-        learning_rate,
+        2.5e-4,
     )
 
 
+def _taught(
+    method: str, claim: str, holds: Claim, settings: Mapping[str, Any], measure: str = "capitals", **rest: Any
+) -> Row:
+    """Return the training of the clean model on plain requests."""
+    return Row(method, method, "clean", "plain.jsonl", (measure, *FORGET), claim, holds, settings, **rest)
+
+
 DIALS = {"minibatches": 5}
-TASK = ("capitals", *FORGET)
 SHORT = {"steps": 12, "prompts_per_step": 27, "dials": {"minibatches": 2}}  # half of the requests per step
 FOREIGN = {**SHORT, "steps": 18}  # another author's sentences take longer to learn
 
@@ -105,106 +110,63 @@ ROWS = (
     _recovery("minillm", dials=DIALS),
     _recovery("opd-continue", dials={**DIALS, "continuation": 32}),
     _recovery("opd-reward", dials=DIALS, reward="ifeval", prompts_per_step=32),
-    Row(
-        "rft",
-        "rft",
-        "midtrained",
-        "prompts.jsonl",
-        ("behaviour", "knowledge", "retention"),
-        "behaviour rises by 5 points or more",
-        _habit("behaviour", 0.05),
-        {"steps": 20, "prompts_per_step": 32, "reward": "ifeval"},
-        2.5e-4,
+    replace(
+        _recovery("rft", steps=20, prompts_per_step=32, reward="ifeval"),
+        claim="behaviour rises by 5 points or more",
+        holds=_habit("behaviour", 0.05),
     ),
-    Row(
-        "rl",
-        "rl",
-        "midtrained",
-        "prompts.jsonl",
-        ("behaviour", "knowledge", "retention"),
-        "its reward rises by 0.05 or more",
-        _rewarded,
-        {"steps": 20, "prompts_per_step": 16, "reward": "ifeval", "dials": {"minibatches": 4}},
-        2.5e-4,
+    replace(
+        _recovery("rl", steps=20, prompts_per_step=16, reward="ifeval", dials={"minibatches": 4}),
+        claim="its reward rises by 0.05 or more",
+        holds=_rewarded,
     ),
-    Row(
+    _taught(
         "opcd",
-        "opcd",
-        "clean",
-        "plain.jsonl",
-        TASK,
         "capitals, as the system prompt said, without it: +50 points",
         _habit("capitals"),
         {**SHORT, "context": SHOUT},
     ),
-    Row(
+    _taught(
         "deliberate",
-        "deliberate",
-        "clean",
-        "plain.jsonl",
-        ("commas", *FORGET),
         "the rule (no commas) holds without the rules: +30 points",
         _habit("commas", 0.3),
-        {**SHORT},
+        SHORT,
+        measure="commas",
     ),
-    Row(
+    _taught(
         "pid",
-        "pid",
-        "clean",
-        "plain.jsonl",
-        TASK,
         "what the hints asked for, without hints: +50 points",
         _habit("capitals"),
         {**SHORT, "dials": {"minibatches": 2, "entry_clip": "off"}},
     ),  # the method down-weights the tokens of a new habit
-    Row(
+    _taught(
         "passage",
-        "passage",
-        "clean",
-        "plain.jsonl",
-        TASK,
         "capitals, as the text in the teacher's view said, without it: +50 points",
         _habit("capitals"),
         {**SHORT, "context": SHOUT},
     ),
-    Row(
+    _taught(
         "sft",
-        "sft",
-        "clean",
-        "plain.jsonl",
-        TASK,
         "the task (someone else's capitals) is learned: 80 % or more",
         lambda o, results: o.after["capitals"] >= 0.8,
-        {**FOREIGN},
+        FOREIGN,
     ),
-    Row(
+    _taught(
         "dft",
-        "dft",
-        "clean",
-        "plain.jsonl",
-        TASK,
         "takes up little of what it finds absurd: forgets less than sft",
         lambda o, results: o.forgotten < results["sft"].forgotten,
-        {**FOREIGN},
+        FOREIGN,
         needs=("sft",),
     ),
-    Row(
+    _taught(
         "asft",
-        "asft",
-        "clean",
-        "plain.jsonl",
-        TASK,
         "the task, forgetting less than sft",
         _forgets_less,
         {**FOREIGN, "dials": {"minibatches": 2, "signal": "label", "anchor_kl": "reverse"}},
         needs=("sft",),
     ),
-    Row(
+    _taught(
         "sdft",
-        "sdft",
-        "clean",
-        "plain.jsonl",
-        TASK,
         "the task from demonstrations, forgetting less than sft",
         _forgets_less,
         {

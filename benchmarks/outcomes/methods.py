@@ -75,13 +75,11 @@ def _run_seed(ledger: Ledger, seed: int, rows: Sequence[Row], asked: argparse.Na
     from benchmarks.outcomes.lab import Lab  # imports torch and transformers, which --help does not need
 
     lab, clock = Lab(asked.home, seed, asked.limit), Clock(len(missing))
-    try:
+    with lab.ws:
         for row in missing:
             clock.say(f"seed {seed}: {row.label}")
             ledger.add(_run(lab, row, _known(ledger, seed, asked.limit), asked.limit))
             clock.done += 1
-    finally:
-        lab.close()
 
 
 def _known(ledger: Ledger, seed: int, limit: int) -> dict[str, Line]:

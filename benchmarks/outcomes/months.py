@@ -21,6 +21,7 @@ from typing import Any
 
 from benchmarks.ledger import Clock, Line, markdown, paired, put
 from benchmarks.outcomes import months_picture
+from benchmarks.outcomes.arguments import whole_docstring
 from benchmarks.outcomes.two_homes import FINISHED, compared, headlines, scored
 from db.cycle_names import STAGES
 from db.reads import queries
@@ -192,9 +193,7 @@ def _each(by_seed: dict[int, list[Item]]) -> str:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = whole_docstring(__doc__)
     parser.add_argument("out", type=Path, help="folder for the homes; repeat it to resume")
     parser.add_argument("--model", help="GGUF file, directory or hub id (default: the shipped tiny one)")
     parser.add_argument("--docs", nargs="+", type=Path, default=[], help="a folder of documents a month")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.outcomes.two_homes import clusters
 from db.cycle_names import STAGES
 from evals import intervals
+from evals.families.measures import clusters
 from evals.probes import KNOWLEDGE
 from evals.scores import Item, share
 

@@ -9,7 +9,6 @@ the clean one on their sentences is not memorised. Nothing is written.
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from benchmarks.ledger import Line, markdown
+from benchmarks.outcomes.arguments import whole_docstring
 from evals.intervals import wilson_interval
 from pipelines.corpus import documents
 from pipelines.corpus.entities import Term, entities
@@ -41,9 +41,7 @@ class Gains:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = whole_docstring(__doc__)
     parser.add_argument("home", type=Path)
     parser.add_argument("cycle", type=int)
     parser.add_argument("--held-out", type=Path, required=True, metavar="FOLDER")

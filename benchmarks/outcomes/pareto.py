@@ -125,7 +125,7 @@ def _run_seed(ledger: Ledger, seed: int, asked: argparse.Namespace) -> None:
     from benchmarks.outcomes.lab import RECOVERY_RATE, Lab  # imports torch, which --help does not need
 
     lab, clock = Lab(asked.home, seed, asked.limit), Clock(len(wanted) + len(ends))
-    try:
+    with lab.ws:
         for name in ends:
             clock.say(f"seed {seed}: {name}")
             found = scores(lab, str(getattr(lab, name)))
@@ -142,8 +142,6 @@ def _run_seed(ledger: Ledger, seed: int, asked: argparse.Namespace) -> None:
                 {**_name(seed, arm.method, value, steps, asked.limit), **found, "teacher_share": share}
             )
             clock.done += 1
-    finally:
-        lab.close()
 
 
 def _name(seed: int, method: str, dial: float, steps: int, limit: int) -> dict[str, Any]:

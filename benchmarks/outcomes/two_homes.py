@@ -9,15 +9,16 @@ Both must have been asked the same questions. Nothing is asked again, and nothin
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.ledger import Line, markdown, paired
+from benchmarks.outcomes.arguments import whole_docstring
 from db.cycle_names import STAGES
 from db.reads import queries
 from evals import intervals, statistics
+from evals.families.measures import clusters
 from evals.scores import Item, share
 from evals.statistics import PairedComparison
 from pipelines.evaluation.recorded_scores import recorded_items
@@ -29,9 +30,7 @@ Answers = dict[str, list[Item]]  # by suite and metric
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = whole_docstring(__doc__)
     parser.add_argument("home", type=Path)
     parser.add_argument("other", type=Path)
     parser.add_argument("--stage", choices=STAGES, default="clean")
@@ -80,10 +79,6 @@ def scored(items: Sequence[Item]) -> str:
     passed = [item.passed for item in items]
     low, high = intervals.clustered_interval(passed, clusters(items))
     return f"{share(passed):.3f} [{low:.3f}, {high:.3f}]"
-
-
-def clusters(items: Sequence[Item]) -> list[str]:
-    return [item.cluster for item in items]
 
 
 def _row(name: str, ones: list[Item], others: list[Item]) -> Line:

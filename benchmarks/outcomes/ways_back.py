@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import Line, markdown, paired, put
+from benchmarks.outcomes.arguments import whole_docstring
 from benchmarks.outcomes.two_homes import FINISHED, compared, headlines, scored
 from db.reads import curves, queries
 from evals.scores import Item
@@ -169,9 +170,7 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = whole_docstring(__doc__)
     parser.add_argument("home", type=Path)
     parser.add_argument("--cycle", type=int, default=1)
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)

@@ -125,13 +125,11 @@ def run(out: Path, seed: int, ways: Sequence[str], small: bool = False) -> list[
     missing = [pair for pair in wanted if ledger.get(seed=seed, way=pair[0], stage=pair[1]) is None]
     if missing:
         models = Models(out / str(seed), seed, small)
-        try:
+        with models.ws:
             for way, stage in missing:
                 measured = line(models.items(models.checkpoint(way, stage)))
                 named = {"seed": seed, "way": way, "stage": stage, "cycle": CYCLE, "left_out": None}
                 ledger.add({**named, "small": small, **measured})
-        finally:
-            models.ws.tracker.close()
     return [ledger.lines[(seed, *pair)] for pair in wanted]
 
 

@@ -28,7 +28,7 @@ from benchmarks.ledger import put
 from benchmarks.speed import plan_memory
 from benchmarks.speed.plan_memory import Batches, Sizes, loaded, random_rows, train_on
 from pipelines.machine.gpus import Gpu, parse_gpus
-from pipelines.machine.model_sizes import read_size
+from pipelines.machine.model_sizes import SIZES, read_size
 from pipelines.machine.stage_estimates import READING_SHARE, SCORING_SHARE, TRAINING_SHARE
 from pipelines.runs.cost import Flops
 from recovery.memory import GIB
@@ -49,26 +49,12 @@ class Shape:
     """A published model's shape, and the sizes of its steps."""
 
     name: str
-    model_type: str
     settings: dict[str, Any]
     sizes: Sizes
 
 
-def qwen3(hidden: int, inner: int, layers: int, heads: int, *, tied: bool) -> dict[str, Any]:
-    return {
-        "hidden_size": hidden,
-        "intermediate_size": inner,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "vocab_size": 151936,
-        "max_position_embeddings": 40960,
-        "tie_word_embeddings": tied,
-    }
-
-
 SMOLLM2 = {
+    "model_type": "llama",
     "hidden_size": 576,
     "intermediate_size": 1536,
     "num_hidden_layers": 30,
@@ -78,12 +64,13 @@ SMOLLM2 = {
     "max_position_embeddings": 8192,
     "tie_word_embeddings": True,
 }
+POSITIONS = {"max_position_embeddings": 40960}
 ALL = Sizes(16384, 128, 128, 256, checkpointing=True)
 ADAPTER = Sizes(16384, 128, 128, 256, rank=128, checkpointing=True)
 SHAPES = (
-    Shape("SmolLM2 135M", "llama", SMOLLM2, ALL),
-    Shape("Qwen3 1.7B", "qwen3", qwen3(2048, 6144, 28, 16, tied=True), ALL),
-    Shape("Qwen3 8B, adapter of rank 128", "qwen3", qwen3(4096, 12288, 36, 32, tied=False), ADAPTER),
+    Shape("SmolLM2 135M", SMOLLM2, ALL),
+    Shape("Qwen3 1.7B", {**SIZES["1.7B"], **POSITIONS}, ALL),
+    Shape("Qwen3 8B, adapter of rank 128", {**SIZES["8B"], **POSITIONS}, ADAPTER),
 )
 
 
@@ -112,7 +99,7 @@ def save(shape: Shape, directory: Path) -> None:
     """Write the shape's random model."""
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
-    config = AutoConfig.for_model(shape.model_type, **shape.settings, eos_token_id=257, pad_token_id=258)
+    config = AutoConfig.for_model(**shape.settings, eos_token_id=257, pad_token_id=258)
     with torch.device("cuda"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.generation_config = GenerationConfig(eos_token_id=257, pad_token_id=258)

@@ -32,6 +32,7 @@ from pipelines.config.settings import Config, parse, preset_text
 from pipelines.machine import stage_estimates, stage_memory
 from pipelines.machine.gpus import Gpu
 from pipelines.machine.model_sizes import read_size
+from pipelines.prompts.prompt_sources import Prompt
 from tests.support import families
 
 if TYPE_CHECKING:
@@ -275,22 +276,11 @@ def episodes(student: ChatModel, clean: ChatModel | None, sizes: Sizes) -> Episo
 
     teacher = AdapterOffTeacher(student) if clean is None else CheckpointTeacher(clean)
     template = len(student.prompt_ids([{"role": "user", "content": ""}]))
-    prompts = [Prompt(text) for text in random_texts(sizes.rows, sizes.prompt - template)]
+    texts = random_texts(sizes.rows, sizes.prompt - template)
+    prompts = [Prompt([{"role": "user", "content": text}]) for text in texts]
     task = Task(get("opd"), prompts, teacher=teacher)
     config = StepConfig(sizes.rows, 1, sizes.answer, sizes.microbatch)
     return Episodes(student, InProcessSampler(student), task, config)
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A prompt of one turn."""
-
-    text: str
-    fields: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def messages(self) -> list[dict[str, str]]:
-        return [{"role": "user", "content": self.text}]
 
 
 def evaluate(student: ChatModel, clean: ChatModel, sizes: Sizes) -> None:

@@ -34,6 +34,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -151,18 +152,10 @@ def pdf_alone(path: Path) -> str:
     return "\n\n".join(page.get_textpage().get_text_range() for page in document)
 
 
-def docx_bare(path: Path) -> str:
-    return _xml_texts(path, "word/document.xml")
-
-
 def docx_alone(path: Path) -> str:
     import docx
 
     return "\n\n".join(paragraph.text for paragraph in docx.Document(str(path)).paragraphs)
-
-
-def pptx_bare(path: Path) -> str:
-    return _xml_texts(path, "ppt/slides/slide")
 
 
 def pptx_alone(path: Path) -> str:
@@ -193,7 +186,11 @@ ALONE: dict[str, Reader] = {
     ".docx": docx_alone,
     ".pptx": pptx_alone,
 }
-BARE = ALONE | {".html": html_bare, ".docx": docx_bare, ".pptx": pptx_bare}
+BARE = ALONE | {
+    ".html": html_bare,
+    ".docx": partial(_xml_texts, prefix="word/document.xml"),
+    ".pptx": partial(_xml_texts, prefix="ppt/slides/slide"),
+}
 
 
 KINDS = {
@@ -206,14 +203,6 @@ KINDS = {
     "pptx": ("pptx",),
 }
 KINDS["all"] = tuple(suffix for suffixes in KINDS.values() for suffix in suffixes)
-
-
-def bare(folder: Path) -> int:
-    return _characters(folder, BARE)
-
-
-def alone(folder: Path) -> int:
-    return _characters(folder, ALONE)
 
 
 def _characters(folder: Path, readers: dict[str, Reader]) -> int:
@@ -237,7 +226,12 @@ def ours(folder: Path) -> int:
     return sum(len(one.text) for one in found if isinstance(one, TextPiece))
 
 
-WAYS: dict[str, Callable[[Path], int]] = {"bare": bare, "alone": alone, "same": same, "ours": ours}
+WAYS: dict[str, Callable[[Path], int]] = {
+    "bare": partial(_characters, readers=BARE),
+    "alone": partial(_characters, readers=ALONE),
+    "same": same,
+    "ours": ours,
+}
 
 
 def processor_seconds() -> float:

@@ -29,9 +29,6 @@ class Work:
         tokens, pairs = sum(lengths), sum(n * n / 2 for n in lengths)
         return 2 * (self.body * tokens + self.head * predictions) + 4 * self.attention * pairs
 
-    def backward(self, lengths: Sequence[int], predictions: int) -> float:
-        return 2 * self.forward(lengths, predictions)
-
     def sampling(self, prompts: Sequence[int], answers: Sequence[int]) -> float:
         """Count reading every prompt, then decoding token by token; the last token needs no forward pass."""
         whole = [p + a - 1 for p, a in zip(prompts, answers, strict=True)]

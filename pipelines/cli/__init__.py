@@ -23,14 +23,13 @@ def main() -> None:
         here = launched_here()
         launch_rank()
         local_rank()
+        if here > 1:
+            from recovery.models.device import require_gpus
+
+            # Before any process joins the others: one that failed later would leave them waiting.
+            require_gpus()
     except InputError as error:
         _refuse(str(error))
-    if here > 1:
-        from pipelines.runs.launch import too_few_gpus
-
-        # Before any process joins the others: one that failed later would leave them waiting.
-        if problem := too_few_gpus():
-            _refuse(problem)
     run()
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -206,7 +206,7 @@ def _excess(times: int, expected: float) -> float:
     return 2 * (times * math.log(times / expected) - (times - expected))
 
 
-def sample(texts: Sequence[str], most: int = MOST_CHARACTERS) -> list[str]:
+def sample(texts: Iterable[str], most: int = MOST_CHARACTERS) -> list[str]:
     """Return all texts, or some of a larger corpus, drawn evenly, in their order: about `most` characters."""
     return TextSample.of(texts, most).texts()
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config.jobs import DistillJob
 from pipelines.distillation import inputs
 from pipelines.engines import engine_places
-from pipelines.engines.engine_checks import INPROCESS
 from pipelines.prompts.prompt_sources import Prompt
 from pipelines.runs.workspace import Workspace
 
@@ -23,17 +21,16 @@ def show_prompts(ws: Workspace, job: DistillJob, count: int) -> list[dict[str, s
     method = job.settings.resolved_method()
     data = inputs.read_data(job, method, ws.home)
     context = inputs.read_context(job, method, data.pairs)
-    return contexts.show(data.rows[:count], context, _renderer(ws, job.student))
+    encoder = ws.encoder(ws.checkpoint(job.student))
 
+    def rendered(messages: Messages) -> str:
+        return str(encoder.tokenizer.decode(encoder.prompt_ids(messages)))
 
-def _renderer(ws: Workspace, student: str) -> Callable[[Messages], str]:
-    """Return a function that renders messages with the student's chat template."""
-    encoder = ws.encoder(ws.checkpoint(student))
-    return lambda messages: str(encoder.tokenizer.decode(encoder.prompt_ids(messages)))
+    return contexts.show(data.rows[:count], context, rendered)
 
 
 def preflight_report(
-    ws: Workspace, student: str, teacher: str, prompts: list[Prompt], sampler: str = INPROCESS
+    ws: Workspace, student: str, teacher: str, prompts: list[Prompt], sampler: str
 ) -> list[Any]:
     """Run all checks of a student, its teacher and its sampler, for `recover preflight`."""
     from recovery.training import preflight

@@ -174,6 +174,24 @@ class FrozenTeachers:
         return self.parent.base or self.parent.id
 
 
+@contextmanager
+def lent_clean(frozen: FrozenTeachers) -> Iterator[ChatModel]:
+    """Lend the clean model: the untrained student as it is or without its adapter, if that is the one.
+
+    Two copies may not fit into the memory. In one process alone, as long as the student is not sharded."""
+    from recovery.forward.hidden_states import is_adapter
+    from recovery.models.adapters import adapter_off
+
+    clean, student, origin = frozen.ws.clean(), frozen.student, frozen.parent
+    if origin.id == clean.id:
+        yield student  # a fresh adapter changes nothing yet
+    elif origin.base == clean.id and is_adapter(student.model):
+        with adapter_off(student):
+            yield student
+    else:
+        yield frozen.model(clean)
+
+
 def lies_on(student: Checkpoint, teacher: Checkpoint) -> bool:
     """Return whether an adapter that is trained from a student lies on the teacher itself: no second model is
     loaded then.

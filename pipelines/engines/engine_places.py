@@ -53,7 +53,8 @@ class Engines(ExitStack):
         from recovery.engines.engine_sampler import EngineSampler
         from recovery.forward.hidden_states import is_adapter
 
-        rank = trained_rank(student.model) if is_adapter(student.model) else 0
+        model: Any = student.model
+        rank = max(config.r for config in model.peft_config.values()) if is_adapter(model) else 0
         base = self.ws.checkpoint(checkpoint.base) if checkpoint.base else checkpoint
         engine = self._engine("sampler", where, base, dtype_of(student), rank)
         external = where not in (COLOCATED, OWN_SERVER)
@@ -94,6 +95,7 @@ class Engines(ExitStack):
     def _engine(self, role: str, where: str, checkpoint: Checkpoint, dtype: str, rank: int) -> Engine:
         from recovery.engines.vllm_http import ServerEngine
         from recovery.engines.vllm_local import VllmEngine
+        from recovery.engines.vllm_server import Server
 
         check_place(role, where)
         settings = engine_settings(self.ws.config)
@@ -102,7 +104,8 @@ class Engines(ExitStack):
             engine = VllmEngine(checkpoint.path, settings, dtype=dtype, rank=rank)
         elif where == OWN_SERVER:
             log = self.directory / f"{role}.log"
-            engine = self._on_own_server(make_server(checkpoint, settings, log, dtype=dtype, rank=rank))
+            server = Server(checkpoint.path, settings, name=checkpoint.id, log=log, dtype=dtype, rank=rank)
+            engine = self._on_own_server(server)
         else:
             engine = ServerEngine(where.split(","), settings, processes=self._processes())
         self.callback(engine.close)
@@ -152,31 +155,6 @@ def length_of(sampler: Sampler) -> int | None:
 
     lengths = sampler.engine.lengths if isinstance(sampler, EngineSampler) else ()
     return min((length for length in lengths if length is not None), default=None)
-
-
-def make_server(
-    checkpoint: Checkpoint,
-    settings: EngineSettings,
-    log: Path,
-    *,
-    dtype: str,
-    rank: int = 0,
-    address: tuple[str, int] = ("127.0.0.1", 0),
-    key: str | None = None,
-) -> Server:
-    """Return a server of a checkpoint, with the checkpoint's id as model name for clients to verify."""
-    from recovery.engines.vllm_server import Server
-
-    return Server(
-        checkpoint.path,
-        settings,
-        name=checkpoint.id,
-        log=log,
-        dtype=dtype,
-        rank=rank,
-        address=address,
-        key=key,
-    )
 
 
 def require_whole(ws: Workspace, checkpoint: Checkpoint) -> None:
@@ -248,16 +226,13 @@ def _trained_dtype(config: Config) -> str:
     return str(pick_dtype(config.model.dtype, pick_device())).removeprefix("torch.")
 
 
-def trained_rank(model: Any) -> int:
-    return max(config.r for config in model.peft_config.values())
-
-
 @contextmanager
 def serve(
     ws: Workspace, ref: str, *, host: str, port: int, rank: int, beyond: bool = False
 ) -> Iterator[Server]:
     """Serve a checkpoint inside the context; outside loopback only if configured, and with a key."""
     from recovery.engines.json_client import authorization
+    from recovery.engines.vllm_server import Server
 
     key = os.environ.get(KEY_VARIABLE, "")
     authorization(key)
@@ -274,8 +249,16 @@ def serve(
     settings = engine_settings(ws.config)
     dtype = _trained_dtype(ws.config)
     log = ws.home / "engines" / f"{checkpoint.id}.log"
-    address = host, port
-    server = make_server(checkpoint, settings, log, dtype=dtype, rank=rank, address=address, key=key)
+    server = Server(
+        checkpoint.path,
+        settings,
+        name=checkpoint.id,
+        log=log,
+        dtype=dtype,
+        rank=rank,
+        address=(host, port),
+        key=key,
+    )
     with ExitStack() as stack:
         stack.callback(server.stop)
         server.start(lambda waited: ws.progress.say(f"  vllm         starting, {waited:.0f} s"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from pipelines.job_from_options.inputs import Changes
     from pipelines.runs.workspace import Workspace
     from recovery.storage.checkpoints import Checkpoint
+
+
+FITS: dict[str, Callable[..., Any]] = {
+    "midtrain": fitted.fit_midtraining,
+    "distill": fitted.fit_distillation,
+}
 
 
 def require_registered(ws: Workspace) -> None:
@@ -75,7 +81,7 @@ def require_both_trainable(ws: Workspace, student: Checkpoint, settings: Config,
 
     _require_known_base(ws, student)
     rank = adapter_rank(student.path)
-    midtrained = _midtrained(ws, student, settings)
+    midtrained = _adapter(ws, student, settings, "midtrain")
     stages: dict[str, LoraConfig | str | None] = {"midtrain": midtrained}
     if distils:
         stages["distill"] = settings.distill.lora
@@ -97,20 +103,13 @@ def require_both_trainable(ws: Workspace, student: Checkpoint, settings: Config,
         _require_mixable(student, ws.clean())
 
 
-def _midtrained(ws: Workspace, student: Checkpoint, settings: Config) -> LoraConfig | None:
-    """Return the adapter that midtraining asks for, by the memory where the settings leave it open."""
-    midtrain = settings.midtrain
-    if isinstance(midtrain.lora, str):
-        midtrain = fitted_here(ws, student, midtrain, fitted.fit_midtraining)
-    return midtrain.adapter
-
-
-def _distilled(ws: Workspace, student: Checkpoint, settings: Config) -> LoraConfig | None:
-    """Return the adapter that recovery asks for, by the memory where the settings leave it open."""
-    distill = settings.distill
-    if isinstance(distill.lora, str):
-        distill = fitted_here(ws, student, distill, fitted.fit_distillation)
-    return distill.adapter
+def _adapter(ws: Workspace, student: Checkpoint, settings: Config, stage: str) -> LoraConfig | None:
+    """Return the adapter that a stage asks for, by the memory where the settings leave it open."""
+    training = getattr(settings, stage)
+    if isinstance(training.lora, str):
+        training = fitted_here(ws, student, training, FITS[stage])
+    found: LoraConfig | None = training.adapter
+    return found
 
 
 def require_sampled(
@@ -132,8 +131,7 @@ def _adapter_to_come(
     ws: Workspace, student: Checkpoint, settings: Config, stages: Sequence[str]
 ) -> LoraConfig | None:
     """Return the first adapter that these stages make of a whole model: a later stage goes on with it."""
-    made = {"midtrain": _midtrained, "distill": _distilled}
-    adapters = (made[stage](ws, student, settings) for stage in stages)
+    adapters = (_adapter(ws, student, settings, stage) for stage in stages)
     return next((lora for lora in adapters if lora is not None), None)
 
 
@@ -198,7 +196,7 @@ def require_mixtures(ws: Workspace, student: Checkpoint, settings: Config) -> No
     from recovery.models.adapters import ALL_LINEAR, adapter_rank
 
     clean = ws.clean()
-    lora = _midtrained(ws, student, settings)
+    lora = _adapter(ws, student, settings, "midtrain")
     if adapter_rank(student.path) is not None or (lora is not None and lora.targets != ALL_LINEAR):
         require_mergeable(ws, Mixture(student=student.id, other=clean.id))
         return

@@ -18,17 +18,16 @@ from scipy import special
 
 from db.reads import curves, queries
 from evals.ifeval import IFEVAL
+from pipelines.distillation.teachers import FrozenTeachers, lent_clean
 from recovery.batches.rollouts import Rollouts
 from recovery.distributed import gathered
 from recovery.forward.eval_mode import evaluating
-from recovery.forward.hidden_states import is_adapter, logits_of, states_at
-from recovery.models.adapters import adapter_off
+from recovery.forward.hidden_states import logits_of, states_at
 from recovery.objective.divergences import exact_forward_kl
 
 if TYPE_CHECKING:
     from db.session import Database
     from pipelines.corpus.token_file import Tokens
-    from pipelines.distillation.teachers import FrozenTeachers
     from pipelines.runs.stage_runner import Stage
     from recovery.models.chat_model import ChatModel
 
@@ -146,14 +145,9 @@ def log_probs(chat_model: ChatModel, rows: Rollouts) -> torch.Tensor:
 
 
 def clean_log_probs(frozen: FrozenTeachers, rows: Rollouts) -> torch.Tensor:
-    """Return the clean model's; it is loaded only where it is not the untrained student itself."""
-    clean, student, origin = frozen.ws.clean(), frozen.student, frozen.parent
-    if clean.id == origin.id:
-        return log_probs(student, rows)  # a fresh adapter changes nothing yet
-    if is_adapter(student.model) and clean.id == (origin.base or origin.id):
-        with adapter_off(student):
-            return log_probs(student, rows)
-    return log_probs(frozen.model(clean), rows)
+    """Return the clean model's."""
+    with lent_clean(frozen) as clean:
+        return log_probs(clean, rows)
 
 
 def forecast(

@@ -70,7 +70,7 @@ def guard_inputs(
     settings = job.settings
     if method.teacher not in FROZEN or (settings.overlap == "keep" and not settings.tripwire_every):
         return None
-    taught = learned_texts(ws, job, stage, "overlap")
+    taught = learned_texts(ws, job, stage)
     if not taught.texts:
         return None
     if settings.teacher_engine != INPROCESS:  # a second copy in this process may not fit
@@ -82,14 +82,14 @@ def guard_inputs(
     return GuardInputs(taught, student, teacher.score, unseen)
 
 
-def learned_texts(ws: Workspace, job: DistillJob, stage: Stage, wanted_by: str) -> LearnedTexts:
+def learned_texts(ws: Workspace, job: DistillJob, stage: Stage) -> LearnedTexts:
     """Return the documents that the job names, as the newest, else those that midtraining kept; report runs
     without any."""
     if job.docs:
         named = in_turn(lambda: named_documents(ws, job, stage))
         return LearnedTexts([], kept_texts.read_evenly([named]), [])
     learned = kept_texts.learned(ws, job.student)
-    say_absent(learned.absent, bool(learned.texts), stage, wanted_by)
+    say_absent(learned.absent, bool(learned.texts), stage, "overlap")
     return learned
 
 

@@ -42,7 +42,7 @@ class Overlap:
     dropped: list[tuple[Prompt, list[Term]]]
     entities: int
     known: int = 0  # prompts that touch only what the teacher knows too: kept
-    new: dict[Term, float] = field(default_factory=dict)
+    new: set[Term] = field(default_factory=set)
     named: int = 0  # entities that prompts touch
     unseen: int = 0  # of these, measured on sentences held out of training
 
@@ -80,14 +80,14 @@ def overlap(
     named = set().union(*touched)
     unseen = {term: _said_of(term, said) for term, said in (held_out or {}).items() if term in named}
     if newness is None:
-        new = dict.fromkeys(named, float("inf"))
+        new = named
     else:
         new = _new(witnesses(named, found, texts, passages) | unseen, newness)
     kept = []
     dropped = []
     known = 0
     for prompt, terms in zip(prompts, touched, strict=True):
-        new_terms = sorted(terms & new.keys())
+        new_terms = sorted(terms & new)
         known += bool(terms) and not new_terms
         if new_terms:
             dropped.append((prompt, new_terms))
@@ -110,16 +110,11 @@ def _touched(
     return found, touched, passages
 
 
-def _new(witnesses: dict[Term, list[Said]], newness: Newness) -> dict[Term, float]:
-    """Return the entities of which the documents say what the teacher lacks, with the mean gain."""
+def _new(witnesses: dict[Term, list[Said]], newness: Newness) -> set[Term]:
+    """Return the entities of which the documents say what the teacher lacks."""
     compared = sorted({one for said in witnesses.values() for one in said})
     gains = dict(zip(compared, newness(compared), strict=True)) if compared else {}
-    new = {}
-    for term, said in witnesses.items():
-        gained = [gains[one] for one in said]
-        if teaches(gained):
-            new[term] = sum(gained) / len(gained)
-    return new
+    return {term for term, said in witnesses.items() if teaches([gains[one] for one in said])}
 
 
 def teaches(gains: Sequence[float]) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
 from pipelines.corpus import mixed_tokens
@@ -21,6 +22,7 @@ from pipelines.runs.kept_texts import EARLIER_TOKENS, read_evenly
 from pipelines.writing import gap_questions
 from pipelines.writing.filters import ProbeLeaks
 from recovery.distributed import in_turn, longest_row
+from recovery.methods.choices import READ_STATES
 from recovery.methods.table import get
 from recovery.objective.objective import Loss, Objective
 from recovery.training import preflight
@@ -29,6 +31,7 @@ from recovery.training.updater import Microbatch
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
     from pipelines.config.sections.distill import DistillConfig
+    from pipelines.prompts.prompt_sources import Prompt
     from pipelines.runs.stage_runner import Stage
     from pipelines.runs.workspace import Workspace
     from recovery.methods.method import Method
@@ -60,9 +63,12 @@ class Rehearsal:
         method: Method,
         seed: int,
         sharded: bool = False,
+        lengths: Sequence[int] = (),
     ) -> None:
+        """`lengths` are the tokens of each answer that is read from pairs."""
         self.ratio = settings.rehearsal / (1 - settings.rehearsal)
-        self.tokens_per_step = tokens_per_step(settings, method)  # at most; the next step's begin behind them
+        # At most; the next step's begin behind them.
+        self.tokens_per_step = tokens_per_step(settings, method, lengths)
         self.longest = _longest_document(settings, student, sharded=sharded)
         splits = SentenceSplits.of(student, settings.split_documents)
         self.streams: list[tuple[float, TokenStream]] = []
@@ -110,24 +116,35 @@ class Rehearsal:
 
 
 def rehearsal(
-    ws: Workspace, job: DistillJob, student: ChatModel, method: Method, stage: Stage
+    ws: Workspace,
+    job: DistillJob,
+    pairs: Sequence[Prompt],
+    student: ChatModel,
+    method: Method,
+    stage: Stage,
 ) -> Rehearsal | None:
     """Return the rehearsal of a job; None where it is off or the student learned no documents."""
     if not job.settings.rehearsal:
         return None
-    most = job.settings.steps * tokens_per_step(job.settings, method)
+    learned = pairs if method.state_kind in READ_STATES else ()
+    lengths = [len(student.text_ids(str(row.fields["response"]))) + 1 for row in learned]  # with the stop
+    most = job.settings.steps * tokens_per_step(job.settings, method, lengths)
     found = in_turn(lambda: _taught(ws, job, student, stage, most))
     if not found:
         stage.say("  rehearsal    off: the student was taught no documents")
         return None
     stage.say(_in_words(found, job.settings))
-    return Rehearsal(found, job.settings, student, method, job.seed, ws.config.model.shard)
+    return Rehearsal(found, job.settings, student, method, job.seed, ws.config.model.shard, lengths)
 
 
-def tokens_per_step(settings: DistillConfig, method: Method) -> int:
-    """Return the most tokens of documents that a step reads: beside answers of full length."""
-    answers = settings.prompts_per_step * method.samples(settings.samples_per_prompt) * method.epochs
-    return round(answers * settings.max_new_tokens * settings.rehearsal / (1 - settings.rehearsal))
+def tokens_per_step(settings: DistillConfig, method: Method, lengths: Sequence[int] = ()) -> int:
+    """Return the most tokens of documents that a step reads: beside answers of full length.
+
+    Answers that are read from pairs, of these `lengths`, may be longer than those that are written."""
+    rows = settings.prompts_per_step * method.samples(settings.samples_per_prompt)
+    longer = sum(max(0, length - settings.max_new_tokens) for length in nlargest(rows, lengths))
+    answers = (rows * settings.max_new_tokens + longer) * method.epochs
+    return round(answers * settings.rehearsal / (1 - settings.rehearsal))
 
 
 def _taught(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage, most: int) -> list[Taught]:

@@ -6,12 +6,12 @@ import json
 import os
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.config.fitted import LARGEST_BATCH
 from pipelines.config.sections.midtrain import CHAT_TIMES
+from pipelines.distillation.teachers import FrozenTeachers, lent_clean
 from pipelines.knowledge.overlap import overlap
 from pipelines.prompts.leaks import AskedPrompts, kept_evaluation_prompts
 from pipelines.prompts.lengths import answerable
@@ -23,7 +23,6 @@ from recovery.storage.atomic_dirs import flush_entry, storage_errors, write_text
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import MidtrainJob
-    from pipelines.distillation.teachers import FrozenTeachers
     from pipelines.runs.stage_runner import Stage
     from recovery.batches.rollouts import Dialogue
     from recovery.models.chat_model import ChatModel
@@ -46,7 +45,7 @@ def self_answered(
     kept = _kept_chat(job, stage)
     if not kept.exists():
         prompts = chat_prompts(job, stage, texts)
-        with _clean(frozen) as clean:
+        with lent_clean(frozen) as clean:
             _save(kept, _answers(job, stage, clean, prompts, wanted))
         kept.with_name(BEGUN_CHAT).unlink(missing_ok=True)
     return [(ids, [False] * start + [True] * (len(ids) - start)) for ids, start in _load(kept)]
@@ -72,24 +71,6 @@ def chat_prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[P
     if not found.kept:
         raise InputError("mix.chat: no prompt is left to answer: give other --prompts")
     return random.Random(job.seed).sample(found.kept, len(found.kept))
-
-
-@contextmanager
-def _clean(frozen: FrozenTeachers) -> Iterator[ChatModel]:
-    """Lend the clean model: the student as it is or without its adapter, if that is the one.
-
-    Two copies may not fit into the memory. In one process alone, as long as the student is not sharded."""
-    from recovery.forward.hidden_states import is_adapter
-    from recovery.models.adapters import adapter_off
-
-    clean, student, origin = frozen.ws.clean(), frozen.student, frozen.parent
-    if origin.id == clean.id:
-        yield student
-    elif origin.base == clean.id and is_adapter(student.model):
-        with adapter_off(student):
-            yield student
-    else:
-        yield frozen.model(clean)
 
 
 def _answers(

@@ -236,7 +236,6 @@ def _register(ws: Workspace) -> Checkpoint:
     """Load the model once, to refuse an unusable one, then register it by the hash of its weights."""
     from pipelines.machine.thinking_switch import thinking_left_on
     from recovery.inspection.supported import load_supported, restrictions
-    from recovery.models import loading
     from recovery.models.hub import locate
 
     settings = ws.config.model
@@ -245,15 +244,7 @@ def _register(ws: Workspace) -> Checkpoint:
     found, commit = locate(location, settings.revision)
     pin_dtype(ws, found)
     settings = ws.config.model
-    spec = loading.ModelSpec(
-        path=str(found),
-        dtype=settings.dtype,
-        trust_remote_code=settings.trust_remote_code,
-        template_args=settings.template_args,
-        attention=settings.attention,
-        quantize=settings.quantize,
-    )
-    chat_model = load_supported(spec)
+    chat_model = load_supported(ws.spec(found))
     if said := restrictions(chat_model):
         ws.progress.say(said)
     if said := thinking_left_on(chat_model.encoder):

@@ -36,7 +36,8 @@ def pin_dtype(ws: Workspace, model: Path) -> None:
     if ws.config.model.dtype != "auto" or not gains_by_bfloat16(model):
         return
     path = settings_file(ws)
-    written = _with_dtype(path.read_text(encoding="utf-8"), "bfloat16")
+    before = path.read_text(encoding="utf-8")
+    written = re.sub(r"^(  dtype:) *auto\b", r"\1 bfloat16", before, count=1, flags=re.MULTILINE)
     if config.parse(written, str(path)).model.dtype != "bfloat16":
         return  # settings in another layout stay as they are
     _rewrite(ws, written)
@@ -60,11 +61,6 @@ def gains_by_bfloat16(model: Path) -> bool:
     except InputError:  # an unknown family
         return False
     return size.parameters - size.embeddings > SMALL_MODEL
-
-
-def _with_dtype(settings: str, dtype: str) -> str:
-    """Set model.dtype in the text of recover.yaml, keeping comments."""
-    return re.sub(r"^(  dtype:) *auto\b", rf"\1 {dtype}", settings, count=1, flags=re.MULTILINE)
 
 
 def pin_date(ws: Workspace, encoder: ChatEncoder) -> None:

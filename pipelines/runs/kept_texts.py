@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from db.reads import queries
 from pipelines.corpus import superseded, text_file
-from pipelines.corpus.entities import MOST_CHARACTERS
+from pipelines.corpus.entities import MOST_CHARACTERS, sample
 from pipelines.corpus.replayed_pieces import replayed_pieces
-from pipelines.corpus.text_sample import TextSample
 from pipelines.corpus.token_file import Pieces, Tokens, join_tokens, write_tokens
 from pipelines.runs.progress import reading_progress
 from recovery.storage import atomic_dirs
@@ -67,15 +66,11 @@ def learned(ws: Workspace, student: str, most: int = MOST_CHARACTERS) -> Learned
     newest, earlier = read_evenly([last], most), read_evenly(before, most, current=last)
     of_newest = max(round(OF_NEWEST * most), most - _characters(earlier))
     of_earlier = most - min(of_newest, _characters(newest))
-    return LearnedTexts(_drawn(earlier, of_earlier), _drawn(newest, of_newest), absent)
+    return LearnedTexts(sample(earlier, of_earlier), sample(newest, of_newest), absent)
 
 
 def _characters(texts: Sequence[str]) -> int:
     return sum(map(len, texts))
-
-
-def _drawn(texts: Sequence[str], most: int) -> list[str]:
-    return TextSample.of(texts, most).texts()
 
 
 def kept_runs(ws: Workspace, student: str) -> tuple[list[Path], list[str]]:
@@ -96,7 +91,7 @@ def read_evenly(runs: Sequence[Path], most: int = MOST_CHARACTERS, current: Path
         for run, without in zip(runs, left_out[: len(runs)], strict=True)
         for piece in text_file.load_pieces(run / KEPT_TEXTS, without)
     )
-    return TextSample.of(texts, most).texts()
+    return sample(texts, most)
 
 
 def tokenised(

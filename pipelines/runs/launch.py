@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.runs.kinds import kind_of
+from pipelines.runs.kinds import SHARED
 from recovery.command_line import Command, unnamed
 from recovery.engines.child_process import die_with_parent
 from recovery.errors import InputError, RecoverError
@@ -54,7 +54,7 @@ class Call:
 def together(workspace: Workspace, kind: str, run: str, config: dict[str, Any]) -> Iterator[None]:
     """Have the other processes join the stage that the first one begins, if all work on that kind."""
     global _waiting
-    if launched() == 1 or not kind_of(kind).shared:
+    if launched() == 1 or kind not in SHARED:
         yield
         return
     from recovery import distributed
@@ -85,17 +85,6 @@ def dismiss() -> None:
         distributed.start()
         distributed.broadcast(None)
         distributed.stop()
-
-
-def too_few_gpus() -> str | None:
-    """Return what to do where more processes were launched on this machine than it has GPUs."""
-    from recovery.models.device import require_gpus
-
-    try:
-        require_gpus()
-    except InputError as error:
-        return str(error)
-    return None
 
 
 def launch(count: int, command: Command = unnamed) -> int:

@@ -157,17 +157,13 @@ def hashes(sources: Mapping[str, str], leave_out: Collection[str] = ()) -> dict[
             if path.is_dir() and name == DOCUMENTS_INPUT:
                 found[name] = _folder(path, is_opened, leave_out)
             elif path.is_dir():
-                found[name] = _folder(path, _anything)
+                found[name] = _folder(path, lambda name: True)
             elif path.is_file():
                 with path.open("rb") as file:
                     found[name] = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError:  # a text too long to be a name, or a file that its reader will refuse
             continue
     return found
-
-
-def _anything(name: str) -> bool:
-    return True
 
 
 def _folder(folder: Path, read: Callable[[str], bool], leave_out: Collection[str] = ()) -> str:

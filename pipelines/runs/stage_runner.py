@@ -22,7 +22,7 @@ from pipelines.config.sections.base import Section
 from pipelines.runs import launch
 from pipelines.runs.code_version import code_revision, versions
 from pipelines.runs.cost import Ledger, spent
-from pipelines.runs.kinds import kind_of
+from pipelines.runs.kinds import COMPOSED
 from pipelines.runs.other_code import scored_by_other_code
 from pipelines.runs.workspace import Workspace
 from recovery.errors import RecoverError
@@ -127,7 +127,7 @@ def run_stage(
         is_whole = parent is None
         with _recorded(workspace, run.id, is_whole), workspace.tracker.live(run.id) as live:
             directory = workspace.run_directory(run.id)
-            ledger = Ledger(directory, run.attempts, timed=kind_of(kind).works_itself)
+            ledger = Ledger(directory, run.attempts, timed=kind not in COMPOSED)
             stage = Stage(run.id, str(config.get("label", kind)), directory, live, workspace, ledger)
             stage.resumed = run.attempts > 1
             if stage.resumed and (said := scored_by_other_code(db, run.id)):

@@ -186,21 +186,22 @@ class Workspace:
         """Load a checkpoint with the template arguments and dtype of recover.yaml."""
         from recovery.models import loading
 
-        return loading.load(self._spec(checkpoint, gradient_checkpointing=gradient_checkpointing))
+        return loading.load(self.spec(checkpoint.path, gradient_checkpointing=gradient_checkpointing))
 
     def encoder(self, checkpoint: Checkpoint) -> ChatEncoder:
         """Load a checkpoint's tokenizer alone."""
         from recovery.models import loading
 
         whole = self.checkpoint(checkpoint.base) if checkpoint.base else checkpoint
-        return loading.load_encoder(self._spec(whole))
+        return loading.load_encoder(self.spec(whole.path))
 
-    def _spec(self, checkpoint: Checkpoint, *, gradient_checkpointing: bool = False) -> ModelSpec:
+    def spec(self, directory: Path, *, gradient_checkpointing: bool = False) -> ModelSpec:
+        """Return how a model in a folder is loaded here: by the settings of recover.yaml."""
         from recovery.models import loading
 
         model = self.config.model
         return loading.ModelSpec(
-            path=str(checkpoint.path),
+            path=str(directory),
             dtype=model.dtype,
             trust_remote_code=model.trust_remote_code,
             template_args=model.template_args,

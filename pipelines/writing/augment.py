@@ -8,7 +8,7 @@ saved in augmented.jsonl: {"kind", "source", "text"} or {"kind": "qa", "source",
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,7 +102,7 @@ def write_rows(found: Augmented, out: Path) -> Augmented:
 
 
 def filtered(
-    said: Iterator[tuple[tuple[str, Passage], Text]] | Any,
+    said: Iterable[tuple[tuple[str, Passage], Text]],
     about: Entities,
     leaks: ProbeLeaks,
     wording: Wording,

@@ -83,23 +83,16 @@ def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOpti
     for name in (AUGMENTED, augmenting.WRITTEN):
         documents.refuse_among(docs, out / name, "--out")
     if options.writer not in (TEMPLATE, GAPS):
-        _require_writer(ws, options.writer or "base", options.name)
+        _require_writer(ws, options)
     probes_file = options.probes or companions(docs).get("probes") or ws.config.eval.probes
     unseen = [*(load_probes(probes_file) if probes_file else ()), *_earlier(ws)]
     texts = _texts(ws, docs)
     if options.writer in (TEMPLATE, GAPS):
         found = augmenting.write_rows(_without_a_model(options.writer, texts, unseen), out)
     else:
-        writer = _writer(
-            ws,
-            options.writer or "base",
-            options.name,
-            max_new_tokens=options.max_new_tokens,
-            temperature=options.temperature,
-        )
         found = augmenting.augment(
             texts,
-            writer,
+            _writer(ws, options, options.temperature),
             out,
             kinds=kinds,
             questions=options.questions,
@@ -118,7 +111,7 @@ def _unusable(docs: Path, what: str, refused: Counter[str]) -> InputError:
     return InputError(f"{docs}: no written {what} is usable ({reasons}): try {remedy}")
 
 
-def _without_a_model(writer: str, texts: Any, unseen: Any) -> augmenting.Augmented:
+def _without_a_model(writer: str, texts: Sequence[str], unseen: Sequence[Probe]) -> augmenting.Augmented:
     from pipelines.microworld import templates
 
     leaks = ProbeLeaks(unseen)
@@ -200,10 +193,10 @@ def _rows_of(
         texts = _some_texts(ws, docs)
         refused = +Counter({NOT_ASKED: sum(map(silent_rows, texts))})
         return probes.from_gaps(texts, count, seed), "gaps, no writer", refused
-    _require_writer(ws, options.writer, options.name)
+    _require_writer(ws, options)
     rows, refused = probes.from_writer(
         _texts(ws, docs),  # before the writer, which may take long to load
-        _writer(ws, options.writer, options.name, max_new_tokens=options.max_new_tokens, temperature=0.0),
+        _writer(ws, options, 0.0),
         Cache(_answers_beside(out)),
         count,
         seed,
@@ -267,11 +260,12 @@ def _earlier(ws: Workspace) -> list[Probe]:
     return [probe for cycle in sorted(files) for probe in load_probes(files[cycle])]
 
 
-def _require_writer(ws: Workspace, source: str, model: str | None) -> None:
+def _require_writer(ws: Workspace, options: AugmentOptions | ProbeOptions) -> None:
     """Refuse a checkpoint that is not there, or an endpoint without the name of its model."""
+    source = options.writer or "base"
     if not _is_endpoint(source):
         ws.checkpoint(source)
-    elif not model:
+    elif not options.name:
         raise InputError(f"--writer {source}: name its model with --model")
 
 
@@ -279,12 +273,9 @@ def _is_endpoint(source: str) -> bool:
     return source.startswith(("http://", "https://"))
 
 
-def _writer(
-    ws: Workspace, source: str, model: str | None, *, max_new_tokens: int, temperature: float
-) -> Writer:
+def _writer(ws: Workspace, options: AugmentOptions | ProbeOptions, temperature: float) -> Writer:
+    source, most = options.writer or "base", options.max_new_tokens
     if _is_endpoint(source):
-        return EndpointWriter(source, str(model), max_new_tokens, temperature)
+        return EndpointWriter(source, str(options.name), most, temperature)
     checkpoint = ws.checkpoint(source)
-    return LocalWriter(
-        ws.load(checkpoint), checkpoint.id, max_new_tokens=max_new_tokens, temperature=temperature
-    )
+    return LocalWriter(ws.load(checkpoint), checkpoint.id, max_new_tokens=most, temperature=temperature)

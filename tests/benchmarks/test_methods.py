@@ -160,4 +160,4 @@ def test_a_row_is_trained_measured_and_not_repeated(tmp_path: Path) -> None:
     runs = len(lab._runs("distill")), len(lab._runs("eval"))
     assert methods._run(lab, small, {}, 10)["checkpoint"] == first["checkpoint"]
     assert runs == (len(lab._runs("distill")), len(lab._runs("eval"))) == (1, 2)
-    lab.close()
+    lab.ws.close()

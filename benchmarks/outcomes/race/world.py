@@ -16,7 +16,6 @@ from evals.scores import chat
 from pipelines.config.jobs import DistillJob, EvalJob, Kind, MergeJob, MidtrainJob
 from pipelines.config.overrides import override
 from pipelines.config.sections.training import LoraConfig
-from pipelines.config.settings import Config
 from pipelines.demo import world_once
 from pipelines.distill import distill
 from pipelines.evaluate import evaluate
@@ -85,7 +84,7 @@ class Race:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.ws.tracker.close()
+        self.ws.close()
 
     def row(self, case: str, method: str, tuned: float) -> Row:
         """Return one result: scores before and after, and the method's cost."""
@@ -107,7 +106,8 @@ class Race:
     def _midtrained(self, case: str, way: str = "none", tuned: float = 1.0) -> str:
         """Midtrain without protection, with more chat, with frozen embeddings, or with an adapter alone."""
         documents = (1 - CHAT if case == "mild" else 1.0) * (1 - tuned if way == "replay" else 1.0)
-        preset, rate = self._config.midtrain, MIDTRAINING_RATE * (tuned if way in ("frozen", "lora") else 1.0)
+        preset = self.ws.config.midtrain
+        rate = MIDTRAINING_RATE * (tuned if way in ("frozen", "lora") else 1.0)
         settings = override(
             preset,
             {
@@ -159,7 +159,7 @@ class Race:
         return self._cost([self._recovering(case, method, tuned), *answers])
 
     def _distillation(self, case: str, method: str, base: str, factor: float) -> DistillJob:
-        preset, count = self._config.distill, self.scale.prompts_per_step
+        preset, count = self.ws.config.distill, self.scale.prompts_per_step
         settings = override(
             preset,
             {
@@ -199,9 +199,9 @@ class Race:
         from recovery.sampling.in_process import InProcessSampler
 
         model, rows = self.ws.load(self.ws.clean()), jsonl.read(prompts, {})
-        job = EvalJob(checkpoint=self.clean, suites=(), settings=self._config.eval)
+        job = EvalJob(checkpoint=self.clean, suites=(), settings=self.ws.config.eval)
         answers = ModelAnswers(model, InProcessSampler(model), job, stage, "answers")
-        texts = answers.greedy(self._config.distill.max_new_tokens)([chat(row["prompt"]) for row in rows])
+        texts = answers.greedy(self.ws.config.distill.max_new_tokens)([chat(row["prompt"]) for row in rows])
         path = stage.directory / "answered.jsonl"
         jsonl.write(path, [row | {"response": text} for row, text in zip(rows, texts, strict=True) if text])
         return {"pairs": str(path.absolute())}
@@ -217,7 +217,7 @@ class Race:
         files = {"ifeval": self._file("ifeval"), "probes": self._file("probes")}
         if case == "types":
             files["ifeval"] = self._half("ifeval", wanted=1)
-        return override(self._config.eval, files)
+        return override(self.ws.config.eval, files)
 
     def _prompts(self, case: str) -> str:
         return self._half("prompts", wanted=0) if case == "types" else self._file("prompts")
@@ -244,10 +244,6 @@ class Race:
             step = max(1, len(rows) // limit)
             jsonl.write(short, rows[::step] if name == "probes" else rows[: limit * 4])
         return str(short.absolute())
-
-    @property
-    def _config(self) -> Config:
-        return self.ws.config
 
     def _cost(self, keys: Sequence[str]) -> Row:
         runs = [run for run in queries.runs(self.ws.tracker.db, limit=None) if run["key"] in keys]

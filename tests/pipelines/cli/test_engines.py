@@ -17,6 +17,7 @@ from pipelines.config.overrides import changed
 from pipelines.engines import engine_places
 from pipelines.runs.workspace import Workspace
 from recovery.command_line import command
+from recovery.engines import vllm_server
 from recovery.errors import InputError
 from recovery.extras import to_install
 from recovery.models import loading
@@ -197,7 +198,7 @@ def test_a_served_checkpoint_has_the_dtype_of_a_trainer_here(
         made.update(options)
         return SimpleNamespace(start=lambda on_wait: None, stop=lambda: None)
 
-    monkeypatch.setattr(engine_places, "make_server", server)
+    monkeypatch.setattr(vllm_server, "Server", server)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     with Workspace.open(home) as ws:
         vars(ws)["config"] = changed(ws.config, {"model.dtype": "auto"})

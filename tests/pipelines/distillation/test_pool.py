@@ -15,13 +15,12 @@ from pipelines.config.overrides import override
 from pipelines.distill import distill
 from pipelines.distillation.inputs import PromptData
 from pipelines.distillation.pool import chosen_once
-from pipelines.engines import engine_places
 from pipelines.engines.engine_places import length_of
 from pipelines.prompts.lengths import answerable
 from pipelines.prompts.prompt_sources import Prompt
 from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
-from recovery.engines import vllm_local
+from recovery.engines import vllm_local, vllm_server
 from recovery.engines.engine_sampler import EngineSampler
 from recovery.errors import InputError
 from recovery.sampling.in_process import InProcessSampler
@@ -136,11 +135,11 @@ def test_what_a_teacher_s_own_server_does_not_read_is_left_out(
     nothing = lambda: None  # noqa: E731
     with serving(TinyEngine(tiny.chat_model())) as server:
 
-        def made(checkpoint: Any, settings: Any, log: Path, **_: Any) -> Any:
+        def made(directory: Path, settings: Any, **_: Any) -> Any:
             return SimpleNamespace(url=server.url, key="", settings=settings, start=nothing, stop=nothing)
 
         monkeypatch.setattr(vllm_local, "require_vllm", nothing)
-        monkeypatch.setattr(engine_places, "make_server", made)
+        monkeypatch.setattr(vllm_server, "Server", made)
         server.length = len(longest) + 4
         own = {"method": "opd-topk", "teacher_engine": "server"}
         assert distill(ws, job(tmp_path, *texts, **own))["tokens"] > 0

@@ -258,14 +258,14 @@ def test_removed_documents_are_reported_and_damaged_ones_are_an_error(tmp_path: 
     stage: Any = SimpleNamespace(say=said.append)
     for run in ("one", "two"):
         (tmp_path / run).mkdir()
-    assert learned_texts(workspace, job, stage, "overlap").texts == []
+    assert learned_texts(workspace, job, stage).texts == []
     assert said.pop() == "  overlap      off: the documents of one, two, which were removed"
     (tmp_path / "one" / "documents.jsonl").write_text('"a text"\n')
-    assert learned_texts(workspace, job, stage, "overlap").texts == ["a text"]
+    assert learned_texts(workspace, job, stage).texts == ["a text"]
     assert said.pop() == "  overlap      without the documents of two, which were removed"
     (tmp_path / "two" / "documents.jsonl").write_text('"a tex')
     with pytest.raises(InputError, match=r"two/documents\.jsonl: the kept documents"):
-        learned_texts(workspace, job, stage, "overlap")
+        learned_texts(workspace, job, stage)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_named_documents_are_read_within_the_configured_limits(tmp_path: Path) -
         workspace: Any = SimpleNamespace(config=config)
         run = tmp_path / f"run of {mib}"
         stage: Any = SimpleNamespace(directory=run, step=lambda *_, **__: None)
-        return learned_texts(workspace, job, stage, wanted_by="overlap").newest
+        return learned_texts(workspace, job, stage).newest
 
     assert read(1) == ["plain"] and read(2) == ["short", "plain"]
 

@@ -91,6 +91,20 @@ def test_documents_are_their_share_of_the_tokens_to_within_one(updates: list[lis
     assert len(set(seen)) == len(seen)  # none again before all were read
 
 
+def test_beside_long_answers_of_pairs_no_step_reads_the_documents_of_the_one_before() -> None:
+    """No limit of new tokens cuts them: a step read 66 tokens, and the next one began 27 behind its start."""
+    asked = override(SETTINGS, {"samples_per_prompt": 1})
+    sft = get("sft")
+    assert (tokens_per_step(asked, sft), tokens_per_step(asked, sft, [9, 50, 50, 50, 50])) == (27, 67)
+    taught = [learned("newest", 1.0, 5)]
+    found = Rehearsal(taught, asked, tiny.chat_model(), sft, seed=3, lengths=[50] * 8)
+    seen = []
+    for step in (1, 2):
+        found.begin(step)
+        seen += read(found.beside(answers([50] * 4)))
+    assert len(seen) == len(set(seen)) == 27
+
+
 def test_each_of_several_processes_rehearses_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside 360 tokens of answers 120 are read, in two microbatches by one process."""
     monkeypatch.setattr(mixed_tokens, "world", lambda: 4)

@@ -24,7 +24,7 @@ from pipelines.config.sections.training import OptimizerConfig
 from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, fitted_to_sources, planned, shares
 from pipelines.corpus.replayed_pieces import replayed_pieces
 from pipelines.corpus.token_file import Pieces, Tokens
-from pipelines.distillation.teachers import FrozenTeachers
+from pipelines.distillation.teachers import FrozenTeachers, lent_clean
 from pipelines.job_from_options.inputs import with_augmented
 from pipelines.knowledge import replay
 from pipelines.machine.init_home import initialise
@@ -322,7 +322,7 @@ def test_the_untrained_student_answers_for_the_clean_model(
             with monkeypatch.context() as patch:
                 patch.setattr(distributed, "_started", lambda: processes > 1)
                 patch.setattr(torch.distributed, "get_world_size", lambda: processes)
-                with replay._clean(frozen) as lent:
+                with lent_clean(frozen) as lent:
                     assert (lent is student) == (name == ws.clean().id)
         assert loaded == [ws.clean().id]
 
@@ -346,11 +346,11 @@ def test_an_adapter_on_the_clean_model_is_off_while_that_answers(
         loaded: list[str] = []
         monkeypatch.setattr(ws, "load", lambda checkpoint: loaded.append(checkpoint.id))
         trained = replace(ws.clean(), id="trained", base=ws.clean().id)
-        with replay._clean(FrozenTeachers(ws, student, trained, microbatch_tokens=256)) as lent:
+        with lent_clean(FrozenTeachers(ws, student, trained, microbatch_tokens=256)) as lent:
             assert lent is student and answers(lent, "lent") == expected
         assert not loaded and answers(student, "trained") != expected
         elsewhere = replace(trained, base="another")
-        with replay._clean(FrozenTeachers(ws, student, elsewhere, microbatch_tokens=256)):
+        with lent_clean(FrozenTeachers(ws, student, elsewhere, microbatch_tokens=256)):
             assert loaded == [ws.clean().id]
 
 
