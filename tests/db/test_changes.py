@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -34,9 +35,9 @@ def test_every_row_of_a_run_changes_the_version(tracker: Tracker, clock: Callabl
     assert changed(tracker, lambda: tracker.start_run("eval", key="one"))  # goes on
     run = tracker.start_run("eval", key="one").id
     for name in ("a", "b"):
-        made = {"path": "/c", "kind": "full", "sha256": name}
-        assert changed(tracker, lambda: tracker.record_checkpoint(name, **made))  # noqa: B023
-        assert changed(tracker, lambda: tracker.set_alias("current", name))  # noqa: B023
+        record = partial(tracker.record_checkpoint, name, path="/c", kind="full", sha256=name)
+        assert changed(tracker, record)
+        assert changed(tracker, partial(tracker.set_alias, "current", name))
     assert changed(tracker, lambda: tracker.set_alias("current", "a"))
     assert changed(tracker, lambda: record_score(tracker, run, "a", score("ifeval", 0.5)))
     clock("01")
