@@ -12,7 +12,7 @@ from pipelines.corpus.as_markdown.spans import MOST_COLUMNS, Spanning
 MOST = 3  # rows of titles: a table of more consists of such rows
 # But years, dates and times, which are titles of columns too
 _DATE = r"(?:1[5-9]|20)\d\d(?:[-/–]\d{1,4}){0,2}|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}|\d{1,2}:\d\d"
-_FIGURES = re.compile(rf"\W*+(?!(?:{_DATE})\W*$)\d[\d\W]*(?: [^\W\d_]{{1,3}})?")
+_FIGURES = re.compile(rf"\W*+(?!(?:{_DATE})\W*$)\d(?:[\d\W]*|(?:[\d\W]*\d)? [^\W\d_]{{1,3}})")
 
 
 def holds_figures(cells: Sequence[str]) -> bool:
@@ -25,10 +25,12 @@ def titles_of(rows: Sequence[Sequence[Spanning]]) -> list[str]:
     """Return the title of each column, a group's before its own; none where it is in doubt of which column
     one is. A title above all columns says nothing of one."""
     rows = [*dropwhile(lambda cells: len(cells) < 2, rows)]
+    if len(rows) > MOST:
+        return []
     if len(rows) == 1:
         return [cell.said for cell in rows[0]] if all(cell.across == 1 for cell in rows[0]) else []
     grid: dict[tuple[int, int], str] = {}
-    for row, cell in ((row, cell) for row, cells in enumerate(rows[: MOST + 1]) for cell in cells):
+    for row, cell in ((row, cell) for row, cells in enumerate(rows) for cell in cells):
         first = next(column for column in count() if (row, column) not in grid)
         across, down = range(first, first + cell.across), range(row, row + cell.down)
         if across.stop > MOST_COLUMNS or down.stop > len(rows) or any((row, at) in grid for at in across):

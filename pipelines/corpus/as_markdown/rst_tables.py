@@ -13,7 +13,7 @@ from itertools import pairwise, takewhile
 
 from pipelines.corpus.as_markdown.heads import joined
 from pipelines.corpus.as_markdown.parts import table
-from pipelines.corpus.as_markdown.spans import repeated
+from pipelines.corpus.as_markdown.spans import MOST_COLUMNS, repeated
 
 _GRID = re.compile(r"[ \t]*\+(?:-+\+)+[ \t]*$")  # a border
 _SIMPLE = re.compile(r"[ \t]*=+(?: +=+)+[ \t]*$")
@@ -89,6 +89,8 @@ def _in_grid(lines: Sequence[str]) -> Rows:
     if len(below) != 1 or any(len(line) != len(lines[0]) for line in lines):
         return []
     edges = [at for at, sign in enumerate(lines[below[0]]) if sign == "+"]
+    if len(edges) > MOST_COLUMNS + 1:
+        return []
     head, lines = lines[: below[0] + 1], lines[below[0] :]
     rules = {at: found for at, line in enumerate(lines) if any(found := _ruled(line, edges))}
     even = all(_is_even_at(edges, line, rules.get(at, ())) for at, line in enumerate(lines))

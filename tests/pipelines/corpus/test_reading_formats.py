@@ -718,10 +718,10 @@ def test_a_table_s_first_row_with_numbers_names_no_columns(tmp_path: Path, table
 
 
 def test_years_dates_and_names_with_figures_name_columns(tmp_path: Path) -> None:
-    table = "City,2019,2020-01,1/22/20,08:30,Q1,1st\nOslo,1,2,3,4,5,6\n"
+    table = "City,2019,2020-01,1/22/20,08:30,Q1,1st,95% CI\nOslo,1,2,3,4,5,6,7\n"
     corpus = documents.read_corpus(papers.write(tmp_path, {"a.csv": table}))
     assert corpus.texts[0].splitlines()[1] == (
-        "City: Oslo; 2019: 1; 2020-01: 2; 1/22/20: 3; 08:30: 4; Q1: 5; 1st: 6"
+        "City: Oslo; 2019: 1; 2020-01: 2; 1/22/20: 3; 08:30: 4; Q1: 5; 1st: 6; 95% CI: 7"
     )
     assert corpus.manifest[0].reason is None
 

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.corpus.as_markdown.heads import titles_of
+from pipelines.corpus.as_markdown.spans import MOST_COLUMNS, Spanning
 from pipelines.corpus.prose import asked_sentences
 from pipelines.corpus.reading.formats import Limits
 from pipelines.corpus.reading.html import read_html
@@ -419,6 +421,29 @@ HEAD_GRID = """
 def test_titles_of_groups_stand_before_those_of_their_columns(read: str) -> None:
     assert {one.sentence for one in asked_sentences(read) if len(one.passages) == 2} == SIZES
     assert read.count("Size: min") == 1 and "Size |" not in read
+
+
+def test_a_second_row_of_titles_in_doubt_is_not_asked_about_as_a_row() -> None:
+    rows = "|ash |9\n|oak |8 |7\n|yew |5 |6\n"  # below Size stands what goes on from the titles
+    head = "|Name .3+|Size |Price\nh|min h|EUR\n"
+    read = cleaned(f"= A\n\n[cols=3*,options=header]\n|===\n{head}{rows}|===\n", "adoc")
+    assert "EUR" in read and not any(len(one.passages) == 2 for one in asked_sentences(read))
+
+
+def test_many_rows_of_titles_are_none_at_once() -> None:
+    begun = time.process_time()
+    assert titles_of([[Spanning("a")] * 50] * 200_000) == []
+    assert time.process_time() - begun < 1
+
+
+def test_a_grid_of_more_columns_than_are_followed_stays_as_it_stands() -> None:
+    def grid(columns: int) -> str:
+        title, row = ("".join(f"|{sign}" for _ in range(columns)) + "|" for sign in "tr")
+        border, below = ("+" + f"{sign}+" * columns for sign in "-=")
+        return "\n".join(["So:", "", border, title, below, row, border, "", "End."])
+
+    assert "---|" in cleaned(grid(MOST_COLUMNS), "rst")
+    assert "---|" not in cleaned(grid(MOST_COLUMNS + 1), "rst")
 
 
 @pytest.mark.parametrize(

@@ -143,8 +143,10 @@ def _in_rows(
             spans.pass_full_rows(len(columns))
             free.extend(column for column in range(len(columns)) if column not in spans.below)
     found += _row(spans, own, titles=titled and not found)
-    titles = titles_of(heads) if behind < len(found) and len(heads) > titled else []
-    return ([titles, *found[behind:]], True) if titles else (found, titled)
+    if len(heads) <= titled or behind == len(found):
+        return found, titled
+    titles = titles_of(heads)
+    return ([titles, *found[behind:]], True) if titles else (found, False)
 
 
 def _row(spans: Spans, own: list[Spanning], *, titles: bool) -> list[list[str]]:
