@@ -41,7 +41,7 @@ FLAG = re.compile(r"--?[A-Za-z][\w-]*")
 KNOWN_SHAPES = re.compile(
     r"\b(hf_[A-Za-z0-9]{8,}|sk[-_][A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{8,}|github_pat_\w{8,}"
     r"|A[KS]IA[A-Z0-9]{12,}|xox[abeprs]-[A-Za-z0-9-]{8,}|glpat-[\w-]{8,}|AIza[\w-]{20,}|gsk_\w{8,}"
-    r"|xai-\w{8,}|nvapi-[\w-]{8,}|npm_\w{16,}|pypi-[\w-]{16,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
+    r"|xai-\w{8,}|nvapi-[\w-]{8,}|npm_\w{16,}|pypi-[\w-]{16,}|eyJ[\w-]{8,4000}\.[\w-]{8,}\.[\w-]*"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*)"
 )
 # Match up to the last @ before the path; a password may contain a slash, but then no port precedes it.
@@ -57,7 +57,7 @@ SPACED_IN_URL = re.compile(
     r"(?:(?:(?!://)[^\s\"'<>]){1,60} ){1,5}(?:(?!://)[^\s\"'<>]){0,60}@(?=[\w.-]{1,100}(?::\d{1,5})?/)"
 )
 IN_DATABASE_URL = re.compile(
-    r"(?i)(?<![a-z])((?:postgres(?:ql)?|mysql|mariadb|mongodb|redis|amqp)(?:\+\w{1,30})?://)"
+    r"(?i)(?<![a-z])((?:postgres(?:ql)?|mysql|mariadb|mongodb|rediss?|amqps?)(?:\+\w{1,30})?://)"
     r"[^/?#\s:@]{0,100}:\d{1,5}/[^\s?#]{0,300}@"
 )
 IN_ENCODED_URL = re.compile(r"(?i)(?<=%3a%2f%2f)[^\s&]{0,300}?%40")

@@ -70,6 +70,8 @@ SECRET = "Zq9-longSecret_7"
         f"postgresql+psycopg://ann:a b/c {SECRET}@host:5432/db",
         f"postgresql://ann:12/34{SECRET}@host/db",
         f"redis://:12/{SECRET}@host:6379/0",
+        f"rediss://:12/{SECRET}@host:6379/0",
+        f"amqps://ann:12/{SECRET}@host:5671/queue",
         f"password='it\\'s {SECRET}' host=h",
         f'{{"password": "a \\" {SECRET}"}}',
         f"password=my\\ {SECRET} host=h",
@@ -176,6 +178,7 @@ def test_paths_in_errors_stay_readable(monkeypatch: pytest.MonkeyPatch) -> None:
         "key:",
         "--a",
         "%3a%2f%2f",
+        "eyJ-",
         " ",
     ],
 )
@@ -183,6 +186,11 @@ def test_any_text_is_read_in_time_in_proportion(piece: str) -> None:
     begun = time.process_time()
     redact_text(piece * 20_000)
     assert time.process_time() - begun < 5
+
+
+def test_a_signed_token_with_a_long_head_is_hidden() -> None:
+    token = f"eyJ{'a' * 3000}.{'b' * 9000}.c"
+    assert redact_text(f"got {token} back") == f"got {HIDDEN} back"
 
 
 def test_a_secret_that_tokens_spell_together_is_hidden() -> None:
