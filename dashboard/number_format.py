@@ -86,22 +86,23 @@ def number(value: float | None) -> str:
     """Format with a few significant digits: 12.3 k, 0.0012, 3e-07."""
     if value is None or not math.isfinite(value):
         return NONE
-    size = abs(value)
-    for most, unit in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
-        if size >= most * 0.99995:  # 9999.7 rounds to 10 k
-            return f"{value / (1e3 if unit == ' k' else most):.4g}{unit}"
-    if size == 0 or size >= 1e-4:
-        return f"{value:.4g}".replace("-", "−")
-    return f"{value:.1e}".replace("-", "−")
+    size, unit = _unit(abs(value))
+    digits = ".4g" if value == 0 or abs(value) >= 1e-4 else ".1e"
+    return f"{value / size:{digits}}{unit}".replace("-", "−")
 
 
 def alike(values: Sequence[float]) -> Callable[[float], str]:
     """Return a format of an axis's ticks, all in the unit of the largest: 0, 5 k, 10 k."""
-    largest = max(map(abs, values), default=0.0)
-    for most, size, unit in ((1e9, 1e9, " G"), (1e6, 1e6, " M"), (1e4, 1e3, " k")):
-        if most * 0.99995 <= largest < math.inf:
-            return lambda value: f"{value / size:.4g}{unit}".replace("-", "−") if value else "0"
-    return number
+    size, unit = _unit(max(map(abs, values), default=0.0))
+    if not unit:
+        return number
+    return lambda value: f"{value / size:.4g}{unit}".replace("-", "−") if value else "0"
+
+
+def _unit(value: float) -> tuple[float, str]:
+    """Return the size and the name of the unit in which a number is written; 9999.7 rounds to 10 k."""
+    units = ((1e9, 1e9, " G"), (1e6, 1e6, " M"), (1e4, 1e3, " k"))
+    return next(((size, name) for least, size, name in units if value >= least * 0.99995), (1.0, ""))
 
 
 def time_unit(seconds: float) -> tuple[float, str]:

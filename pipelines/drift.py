@@ -124,11 +124,12 @@ def forgetting(ws: Workspace, a: str, b: str) -> dict[str, dict[str, Any]]:
 
 
 def drift_text(found: Result) -> str:
+    states = f"states on {counted(found['prompts'], 'prompt')}"
     lines = [
         f"a  {found['a']}",
         f"b  {found['b']}",
         "",
-        f"states on {counted(found['prompts'], 'prompt'):<23} a to b   a to itself",
+        f"{states:<30} {'a to b':>10}  {'a to itself':>10}",
     ]
     lines += [
         f"  {name:<28} {value:>10.4f}  {found['floor'][name]:>10.4f}"

@@ -24,6 +24,7 @@ TITLE = "Cycle"
 PATH = "/cycle"
 ACTIONS = {"review": reviewing.record}
 DOCUMENTS = 200  # files per page of the list
+REVIEW = "review"  # id of the card with the form
 MOST_EARLIER = 5  # earlier cycles whose documents are listed
 HASH = re.compile("[0-9a-f]{64}")
 LISTS = {"all": "list them", "skipped": "list what was skipped"}
@@ -59,7 +60,7 @@ def build(context: PageContext, address: Address) -> Html:
             "section",
             reviewing.box(row, queries.reviews(context.db, cycle=number), context.reviewer),
             class_="card",
-            id="review",
+            id=REVIEW,
         ),
         tag("section", tag("h2", "Cost"), _cost(row), class_="card"),
         tag("section", tag("h2", "Models"), _models(context, row), class_="card"),
@@ -101,7 +102,7 @@ def _head(context: PageContext, address: Address, row: Row, run: Row) -> Html:
             "div",
             tag("h1", f"Cycle {number} ", chip(row["status"])),
             tag("p", *outcome(context, row), class_="lead"),
-            onward(address, row),
+            onward(address, row, f"#{REVIEW}"),
             tag("p", f"{when} · run {run['id']}", docs, class_="soft small"),
         ),
         tag("p", before, " ", after, class_="pager"),

@@ -145,8 +145,8 @@ def outcome(context: PageContext, row: Row) -> list[Any]:
         return ["It was given up before its verdict: nothing resumes it."]
     if not verdict:
         words = UNDECIDED.get(row["status"], "It has no verdict.")
-        onward = context.command("resume", row["run"])
-        return [with_code(words.replace("COMMAND", onward)), failure(row)]
+        command = context.command("resume", row["run"])
+        return [with_code(words.replace("COMMAND", command)), failure(row)]
     followed = f": {_by_stage(scores)}" if scores else " was not measured"
     parts = [f"Instruction following{followed}"]
     parts += _at_worst(verdict)
@@ -157,13 +157,13 @@ def outcome(context: PageContext, row: Row) -> list[Any]:
     return [tag("span", judged, class_="judged"), "; ".join(parts) + "."]
 
 
-def onward(address: Address, row: Row) -> Html | None:
-    """Say what a person does next with a cycle that has a verdict and no review."""
+def onward(address: Address, row: Row, form: str | None = None) -> Html | None:
+    """Say what a person does next with a cycle that has a verdict and no review; `form` is its address."""
     if not row["verdict"] or row["review"]:
         return None
     number, asked = row["cycle"], row["scores"].get(IFEVAL, {})
-    review = tag("a", "review the cycle", href=address.page("/cycle", n=number))
+    review = tag("a", "review the cycle", href=form or address.page("/cycle", n=number))
     if asked.get("clean") is None or asked.get("recovered") is None:
         return tag("p", "Next: ", review, ".", class_="next")
-    lost = tag("a", "read the answers that it lost", href=address.page("/samples", n=number, flip="lost"))
+    lost = tag("a", "read the answers that were lost", href=address.page("/samples", n=number, flip="lost"))
     return tag("p", "Next: ", lost, ", then ", review, ".", class_="next")

@@ -65,7 +65,8 @@ def _learned(connection: Connection, project: str, asked: set[int]) -> dict[int,
     if not asked:
         return {}
     span = CycleRange(project, min(asked), max(asked))
-    own = own_runs(connection, span)  # a late cycle's has a score for every earlier cycle
+    own = own_runs(connection, span)
+    # Select by checkpoint, not by run: a late cycle's run has a score for every earlier cycle.
     found = Score.checkpoint_id == Cycle.recovered_id, Score.suite == KNOWLEDGE
     query = select(Cycle.number, Score.id, Score.run_id, Score.metric).join(Score, and_(*found))
     query = query.where(span.cycles())

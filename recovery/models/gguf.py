@@ -63,11 +63,11 @@ class ConvertedModel:
 
 def find(path: str) -> Path | None:
     """Return the GGUF file that a model path names: the file itself, or the only one in a folder."""
+    if not path:  # which would be the current folder
+        return None
     place = expanded(path)
     if place.is_file():
         return _whole(place) if place.suffix.lower() == ".gguf" else None
-    if not path:
-        return None
     if not place.is_dir() or any((place / name).exists() for name in ("config.json", "adapter_config.json")):
         return None
     found = sorted(file for file in place.iterdir() if file.suffix.lower() == ".gguf")

@@ -42,9 +42,11 @@ def sample_mixture(
     numbers_RT = UniformNumbers().of(len(prompts), params)
 
     def write(rows: list[int]) -> Written:
-        chosen, read = ([texts[row] for row in rows] for texts in (prompts, contexts))
-        decoders = decoder_of(model, student.pad_id, limit), decoder_of(other, clean.pad_id, limit)
-        mixed = MixedDecoder(*decoders, read, teacher.as_teacher, share, params.temperature)
+        chosen = [prompts[row] for row in rows]
+        read = [contexts[row] for row in rows]
+        ours = decoder_of(model, student.pad_id, limit)
+        theirs = decoder_of(other, clean.pad_id, limit)
+        mixed = MixedDecoder(ours, theirs, read, teacher.as_teacher, share, params.temperature)
         room = list(map(min, room_behind(chosen, model, limit), room_behind(read, other, limit)))
         return DecodeBatch(mixed, chosen, numbers_RT[rows], params, student.stop_ids, room).run()
 

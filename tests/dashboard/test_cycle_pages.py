@@ -197,9 +197,9 @@ def test_what_was_noted_of_a_score_is_said_once_on_every_page(context: PageConte
         assert page.count("ifeval: 25 prompts left out") == 1
 
 
-@pytest.mark.parametrize("url", ["/", "/cycle"])
+@pytest.mark.parametrize(("url", "review"), [("/", "/cycle?n=1"), ("/cycle", "#review")])
 def test_a_verdict_comes_first_and_then_what_to_do_until_it_is_reviewed(
-    context: PageContext, url: str
+    context: PageContext, url: str, review: str
 ) -> None:
     number = databases.record_cycle(context.tracker, SCORES)
     assert "Next:" not in views.look(context, url).text
@@ -207,7 +207,10 @@ def test_a_verdict_comes_first_and_then_what_to_do_until_it_is_reviewed(
     page = views.look(context, url)
     places = [page.text.index(words) for words in ("recovered", "Instruction following", "Next: read")]
     assert places == sorted(places)
-    assert f"{samples.PATH}?n=1&flip=lost" in [given["href"] for given in page.all("a")]
+    links = [given["href"] for given in page.all("a")]
+    assert f"{samples.PATH}?n=1&flip=lost" in links and review in links
+    is_there = review.removeprefix("#") in [given.get("id") for given in page.all("section")]
+    assert is_there == (url == "/cycle")  # where it leads: to the form on the same page
     context.tracker.add_review(number, "approve", "", "ann")
     assert "Next:" not in views.look(context, url).text
 

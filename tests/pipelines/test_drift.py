@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.config.jobs import DriftJob
-from pipelines.drift import drift, forgetting
+from pipelines.drift import drift, drift_text, forgetting
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
 from tests.support import tiny
@@ -35,6 +35,18 @@ def test_a_prompt_that_the_model_has_no_room_for_is_left_out(tmp_path: Path) -> 
     assert found["prompts"] == 9
     assert found["states"] == found["floor"]  # a model that has not moved is as far as from itself
     assert found["states"]["hidden_centroid"] > 0
+
+
+@pytest.mark.parametrize(("prompts", "words"), [(1, "1 prompt "), (1000, "1,000 prompts ")])
+def test_the_distances_of_both_stand_below_their_headings(prompts: int, words: str) -> None:
+    distance = {"hidden_centroid": 12.5}
+    states = {"prompts": prompts, "states": distance, "floor": {"hidden_centroid": 0.25}}
+    heading, row = drift_text({"a": "one", "b": "other", **states, "kl": {}, "forgetting": {}}).splitlines()[
+        3:5
+    ]
+    assert heading.startswith(f"states on {words}")
+    assert heading.index("a to b") + len("a to b") == row.index("12.5000") + len("12.5000")
+    assert heading.index("a to itself") < row.index("0.2500") < len(heading)
 
 
 def test_the_mean_of_forgetting_leaves_out_what_the_documents_say(tmp_path: Path) -> None:
