@@ -11,11 +11,20 @@ from functools import cached_property
 
 from evals.answer_matching import normalise
 from pipelines.corpus.general_words import GeneralWords
+from pipelines.corpus.markup.parts import names
 from pipelines.corpus.retriever import Retriever
 from pipelines.corpus.segments import compared_words
 
 ORDINARY = 3e-4  # share in the language from which a word tells nothing: they, with, used, between
 FEWEST_TELLING = 2  # words that a question shares with its passage
+NEGATING = frozenset(  # ordinary words that turn what a passage says into its opposite
+    normalise(word)
+    for word in names(
+        "no not never none nor neither without cannot nicht nie kein keine keinen keiner ohne ne pas jamais aucun"
+        " aucune sans no nunca ningún ninguna sin non mai nessun nessuna senza não nunca nenhum nenhuma sem niet"
+        " geen nooit zonder не нет никогда без"
+    )
+)
 
 
 class Wording:
@@ -37,7 +46,7 @@ class Wording:
 
     def supports(self, answer: str, question: str, passage: str) -> bool:
         """Return whether an answer brings something of the passage, in its words, the question's and ordinary
-        ones; no number is ordinary."""
+        ones; no number is ordinary, and no word that negates."""
         if self.general is None:
             return False
         held, asked = self._stems(_words(passage)), self._stems(_words(question))
@@ -55,7 +64,8 @@ class Wording:
 
     def _is_ordinary(self, word: str) -> bool:
         counts = self.general
-        return counts is not None and word.isalpha() and counts.highest_share(word) >= ORDINARY
+        known = counts is not None and word.isalpha() and counts.highest_share(word) >= ORDINARY
+        return known and word not in NEGATING
 
 
 def _words(text: str) -> list[str]:

@@ -9,7 +9,8 @@ import csv
 import json
 import re
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from contextlib import suppress
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 from pipelines.corpus.as_markdown.heads import holds_figures
@@ -29,7 +30,7 @@ SAID_FIELDS = ("content", "value", "text")
 DELIMITERS = ",;\t|"
 SEPARATOR = re.compile(r'"?sep=([\t !#-/:-@\[-`{-~])"?\s*', re.I)  # a first line for Excel names it
 QUOTED = re.compile(r'"[^"]*"?')
-NAMELESS = "its first row holds numbers: it is read as a row, and columns have no names"
+NAMELESS = "its first row holds numbers as the second does: it is read as a row, and columns have no names"
 
 
 # jsonl ---------------------------------------------------------------------------------------------------
@@ -205,18 +206,36 @@ def _delimiter(first: str) -> str:
 def _rows(rows: Iterable[list[str]], facts: FileFacts) -> Iterator[str]:
     """Yield the columns' names, then each row; the first row is one of these where it holds numbers."""
     found = iter(rows)
-    first = next(found, None)
-    if first is None:
-        return
+    first, second = next(found, []), next(found, [])
     header = [cell.strip()[:LONGEST_NAME] for cell in first]
-    if holds_figures(header):
+    rest = chain([second], found)
+    if first and second and _is_a_row(header, second):
         facts.add_note(NAMELESS)
-        header, found = [], chain([first], found)
-    else:
+        header, rest = [], chain([first, second], found)
+    elif first:
         yield ", ".join(filter(None, header)) + "\n"
-    for row in found:
+    for row in rest:
         if line := _row(header, row):
             yield line + "\n"
+
+
+def _is_a_row(first: list[str], second: list[str]) -> bool:
+    """Return whether the first row holds numbers just where the second one does: but names that count up
+    evenly (0, 1, 2; wavelengths) are names."""
+    if [_number(cell) is None for cell in first] != [_number(cell.strip()) is None for cell in second]:
+        return False
+    numbers = [number for cell in first if (number := _number(cell)) is not None]
+    steps = {round(higher - lower, 9) for lower, higher in pairwise(numbers)}
+    return bool(numbers) and not (len(steps) == 1 and min(steps) > 0)
+
+
+def _number(cell: str) -> float | None:
+    """Return the number that a cell is; years, dates and times name columns too."""
+    if not holds_figures([cell]):
+        return None
+    with suppress(ValueError):
+        return float(cell)
+    return None
 
 
 def _row(header: list[str], row: list[str]) -> str:

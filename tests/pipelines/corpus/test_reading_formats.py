@@ -726,6 +726,23 @@ def test_years_dates_and_names_with_figures_name_columns(tmp_path: Path) -> None
     assert corpus.manifest[0].reason is None
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        "Land,0-14,15-64\nNorway,3.2,4.5\n",  # ranges
+        ",0,1,2\na,5,7,9\n",  # as pandas names columns
+        "sample,400,410,420\nA,0.3,0.2,0.1\n",  # wavelengths
+        "name,7\nAda,Oslo\n",  # a number above a word
+    ],
+)
+def test_names_that_are_numbers_name_columns(tmp_path: Path, table: str) -> None:
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.csv": table}))
+    names, row = (line.split(",") for line in table.splitlines())
+    said = [f"{name}: {cell}" if name else cell for name, cell in zip(names, row, strict=True)]
+    assert corpus.texts[0].splitlines()[1] == "; ".join(said)
+    assert corpus.manifest[0].reason is None
+
+
 def test_a_row_that_is_none_is_named_by_its_line_in_the_file(tmp_path: Path) -> None:
     cells = "," * tables.MOST_CELLS
     files: dict[str, bytes | str] = {"a.csv": f"\nsep=,\n\na,b\n{cells}\n", "b.txt": "text"}

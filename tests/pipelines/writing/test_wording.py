@@ -58,8 +58,9 @@ def test_a_question_tells_the_passage_that_it_finds_first(
     ("answer", "supported"),
     [
         ("They are left out.", True),
-        ("It does not show them, and only the captions stay there.", True),
-        ("No, but their caption stays.", True),  # an ending apart
+        ("It shows them there, and only the captions stay.", True),
+        ("They are not left out.", False),  # its opposite
+        ("Their caption stays.", True),  # an ending apart
         ("They are omitted.", False),  # a word of neither, though it means the same
         ("The 3 captions stay.", False),  # a number of neither
         ("In a paper.", False),  # what was asked, and ordinary words
@@ -103,7 +104,7 @@ class Strong:
 
     def write(self, requests: Sequence[str]) -> Sequence[tuple[int, Text]]:
         said = (
-            "Q: What becomes of pictures in a LaTeX paper?\nA: They do not stay there, they are left out.\n"
+            "Q: What becomes of pictures in a LaTeX paper?\nA: They are left out there.\n"
             "Q: And what happens to the captions of a LaTeX paper?\nA: They are translated.\n"
         )
         return [(place, Text(said if "LaTeX" in text else "")) for place, text in enumerate(requests)]
@@ -111,5 +112,5 @@ class Strong:
 
 def test_augmentation_keeps_what_a_writer_says_in_its_own_words(tmp_path: Path) -> None:
     found = augment(PASSAGES, Strong(), tmp_path, kinds=["qa"])
-    assert [row["response"] for row in found.rows] == ["They do not stay there, they are left out."]
+    assert [row["response"] for row in found.rows] == ["They are left out there."]
     assert found.refused["not supported"] == 1
