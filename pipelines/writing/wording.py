@@ -20,9 +20,9 @@ FEWEST_TELLING = 2  # words that a question shares with its passage
 NEGATING = frozenset(  # ordinary words that turn what a passage says into its opposite
     normalise(word)
     for word in names(
-        "no not never none nor neither without cannot nicht nie kein keine keinen keiner ohne ne pas jamais aucun"
-        " aucune sans no nunca ningún ninguna sin non mai nessun nessuna senza não nunca nenhum nenhuma sem niet"
-        " geen nooit zonder не нет никогда без"
+        "no not never none nor neither without cannot nicht nie kein keine keinen keiner ohne ne pas jamais"
+        " aucun aucune sans no nunca ningún ninguna sin non mai nessun nessuna senza não nunca nenhum nenhuma"
+        " sem niet geen nooit zonder не нет никогда без"
     )
 )
 
