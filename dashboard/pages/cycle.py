@@ -19,6 +19,7 @@ from db.reads import queries
 from db.redact import differences, redact_text
 from evals.probes import UPDATES
 from evals.verdict import NOT_MEASURED, is_refuted
+from recovery.counted import counted
 
 TITLE = "Cycle"
 PATH = "/cycle"
@@ -179,9 +180,12 @@ def _numbers(axis: Mapping[str, Any], samples: int) -> str:
         words += f", where {limit(margin)} is allowed"
     words += ". "
     if axis.get("n") is not None:
-        items = "prompts" if samples == 1 else "answers"
-        lost, gained = ("old answers", "new ones") if margin and margin < 0 else (f"{items} lost", "gained")
-        words += f"{axis['lost']} {lost}, {axis['gained']} {gained} of {prompts(axis['n'], samples)}"
+        item = "prompt" if samples == 1 else "answer"
+        if margin is not None and margin < 0:
+            words += f"{counted(axis['lost'], 'old answer')}, {counted(axis['gained'], 'new one')}"
+        else:
+            words += f"{counted(axis['lost'], item)} lost, {axis['gained']} gained"
+        words += f" of {prompts(axis['n'], samples)}"
         words += f", all {details['kind']}" if "kind" in details else ""
     if isinstance(mcnemar := details.get("p_mcnemar"), float):
         words += f"; McNemar p = {mcnemar:.2g}"

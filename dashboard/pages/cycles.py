@@ -163,7 +163,8 @@ def onward(address: Address, row: Row, form: str | None = None) -> Html | None:
         return None
     number, asked = row["cycle"], row["scores"].get(IFEVAL, {})
     review = tag("a", "review the cycle", href=form or address.page("/cycle", n=number))
-    if asked.get("clean") is None or asked.get("recovered") is None:
+    none_lost = row["verdict"].get("axes", {}).get(BEHAVIOUR, {}).get("lost") == 0
+    if none_lost or asked.get("clean") is None or asked.get("recovered") is None:
         return tag("p", "Next: ", review, ".", class_="next")
     lost = tag("a", "read the answers that were lost", href=address.page("/samples", n=number, flip="lost"))
     return tag("p", "Next: ", lost, ", then ", review, ".", class_="next")

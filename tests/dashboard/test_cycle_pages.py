@@ -215,6 +215,24 @@ def test_a_verdict_comes_first_and_then_what_to_do_until_it_is_reviewed(
     assert "Next:" not in views.look(context, url).text
 
 
+@pytest.mark.parametrize(
+    ("lost", "said", "onward"),
+    [
+        (0, "0 prompts lost, 3 gained of 60", "Next: review the cycle."),
+        (1, "1 prompt lost, 3 gained of 60", "Next: read the answers that were lost"),
+    ],
+)
+def test_lost_answers_are_counted_and_offered_where_there_are_any(
+    context: PageContext, lost: int, said: str, onward: str
+) -> None:
+    number = databases.record_cycle(context.tracker, SCORES)
+    axis = {"outcome": "recovered", "difference": 0.04, "lower_bound": 0.01, "margin": 0.03}
+    counts = {"gained": 3, "lost": lost, "n": 60, "suite": "ifeval"}
+    context.tracker.record_verdicts(number, {"behaviour": axis | counts})
+    page = views.look(context, "/cycle").text
+    assert said in page and onward in page
+
+
 def test_no_answers_are_offered_to_be_read_where_none_were_asked_for(context: PageContext) -> None:
     number = databases.record_cycle(context.tracker, {"knowledge": {"clean": 0.1, "recovered": 0.7}})
     context.tracker.record_verdicts(number, {"knowledge": {"outcome": "kept"}})
