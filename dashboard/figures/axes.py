@@ -11,6 +11,7 @@ from dashboard.markup import Html, join, tag
 from dashboard.number_format import alike, number
 from db.cycle_names import STAGES
 
+ACROSS = 7  # ticks of a horizontal axis, about
 Point = tuple[float, float | None]
 
 WIDTH, HEIGHT = 960, 360
@@ -56,13 +57,14 @@ def frame(
     right = x.end
     bottom = y.start
     top = y.end
-    x_text = x_text or ticks_text(x, x.ticks(7))
-    y_text = y_text or ticks_text(y, y.ticks())
+    across, up = x.ticks(ACROSS), y.ticks()
+    x_text = x_text or ticks_text(x, across)
+    y_text = y_text or ticks_text(y, up)
     parts: list[Html] = []
-    for value in filter(y_text, y.ticks()):
+    for value in filter(y_text, up):
         parts.append(rule(left, y(value), right, y(value)))
         parts.append(label(left - 8, y(value) + 4, y_text(value), "end"))
-    for value in filter(x_text, x.ticks(7)):
+    for value in filter(x_text, across):
         parts.append(rule(x(value), top if upright else bottom, x(value), bottom + 4))
         parts.append(label(x(value), bottom + 18, x_text(value), "middle"))
     if x_label:

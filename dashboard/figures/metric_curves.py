@@ -68,7 +68,7 @@ def _across(places: Sequence[float], axis: str, width: int) -> tuple[Scale, Call
     if axis == "time":
         size, unit = time_unit(max(places, default=0.0))
         return replace(x, unit=size), lambda seconds: f"{seconds / size:.3g} {unit}"
-    words = alike(x.ticks(7))
+    words = alike(x.ticks(axes.ACROSS))
     return x, lambda place: words(place) if abs(place - round(place)) < 1e-9 else ""
 
 

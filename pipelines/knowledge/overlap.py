@@ -82,7 +82,7 @@ def overlap(
     if newness is None:
         new = named
     else:
-        new = _new(witnesses(named, found, texts, passages) | unseen, newness)
+        new = _new(witnesses(named - unseen.keys(), found, texts, passages) | unseen, newness)
     kept = []
     dropped = []
     known = 0

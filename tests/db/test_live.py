@@ -105,18 +105,25 @@ def test_what_is_no_number_is_left_out(tracker: Tracker, caplog: pytest.LogCaptu
     assert len(caplog.messages) == 3 and "metric 'note' at step 1 is a str" in caplog.text
 
 
-def test_a_database_that_is_away_for_a_while(
-    tracker: Tracker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING)
-    run, away, write = tracker.start_run("distill"), threading.Event(), Database.write
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Return an event; while it is set, nothing can be written to a database."""
+    is_away, write = threading.Event(), Database.write
 
     def gone(self: Database, work: object) -> object:
-        if away.is_set():
+        if is_away.is_set():
             raise TrackerError("the disk is full")
         return write(self, work)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Database, "write", gone)
+    return is_away
+
+
+def test_a_database_that_is_away_for_a_while(
+    tracker: Tracker, away: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    run = tracker.start_run("distill")
     with live_module.LiveRun(tracker.db, run.id, interval=0.01) as live:
         away.set()
         for step in range(20):
@@ -135,16 +142,9 @@ def test_a_database_that_is_away_for_a_while(
 
 
 def test_each_time_that_the_database_is_away_is_reported_once(
-    tracker: Tracker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tracker: Tracker, away: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run, away, write = tracker.start_run("distill"), threading.Event(), Database.write
-
-    def gone(self: Database, work: object) -> object:
-        if away.is_set():
-            raise TrackerError("the disk is full")
-        return write(self, work)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Database, "write", gone)
+    run = tracker.start_run("distill")
     with live_module.LiveRun(tracker.db, run.id, interval=0.01) as live:
         for step in range(2):
             away.set()
