@@ -35,7 +35,7 @@ MODEL = click.option("--model", "name", metavar="NAME", help="name of the model 
 @MODEL
 @click.option(
     "--questions",
-    default=4,
+    default=8,
     show_default=True,
     type=click.IntRange(1),
     metavar="N",

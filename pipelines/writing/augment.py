@@ -79,7 +79,7 @@ def augment(
     out: Path,
     *,
     kinds: Sequence[str] = KINDS,
-    questions: int = 4,
+    questions: int = 8,
     probes: Sequence[Probe] = (),
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Augmented:

@@ -59,7 +59,7 @@ class AugmentOptions:
     kinds: str = ",".join(augmenting.KINDS)
     writer: str | None = None  # checkpoint, URL, TEMPLATE or GAPS; None: the clean checkpoint
     name: str | None = None  # the endpoint's name of the model
-    questions: int = 4  # at most, per passage
+    questions: int = 8  # at most, per passage
     probes: Path | None = None  # file of probes that must not leak; None: the evaluation's
     max_new_tokens: int = 512
     temperature: float = 0.7
