@@ -29,110 +29,25 @@ _ABBREVIATED = re.compile(
 )
 _OPENING = "(\"“„'‘[*_"
 # What hardly ever ends a sentence; Inc., etc. and the like do so as often as not: there a small letter tells.
-_SHORT = frozenset(
-    (
-        "dr.",
-        "prof.",
-        "mr.",
-        "mrs.",
-        "ms.",
-        "mme.",
-        "st.",
-        "hr.",
-        "sr.",
-        "sra.",
-        "vs.",
-        "cf.",
-        "bzw.",
-        "ca.",
-        "approx.",
-        "e.g.",
-        "i.e.",
-        "z.b.",
-        "d.h.",
-        "u.a.",
-        "vgl.",
-        "lt.",
-        "i.s.d.",
-        "i.s.v.",
-        "i.v.m.",
-        "inkl.",
-        "mio.",
-        "mrd.",
-    )
-) | names(
-    "fa. mlle. c.-à-d. éd. núm. ej. uu. avda. dña. ud. uds. pág. págs."  # French, Spanish
+_SHORT = names(
+    "dr. prof. mr. mrs. ms. mme. st. hr. sr. sra. vs. cf. bzw. ca. approx. e.g. i.e. z.b. d.h. u.a. vgl."
+    " lt. i.s.d. i.s.v. i.v.m. inkl. mio. mrd."
+    " fa. mlle. c.-à-d. éd. núm. ej. uu. avda. dña. ud. uds. pág. págs."  # French, Spanish
     " ул. им. рис. табл. стр. гл. ст. см. ср. напр. проф. акад. тыс. млн. млрд."
     " डॉ. प्रो. श्री. सुश्री. रु. कि.मी. ई.पू. พ.ศ. ค.ศ. ดร."
 )
 _BEHIND_P = "p. ex."  # in French; "ex." alone is English too, as is what "EE. UU." begins with
 _FRENCH_TITLES = ("M.", "MM.")  # unlike metres, written large
-_BEFORE_NUMBERS = frozenset(
-    (
-        "no.",
-        "nos.",
-        "nr.",
-        "fig.",
-        "eq.",
-        "sec.",
-        "art.",
-        "abs.",
-        "az.",
-        "gem.",
-        "s.",
-        "kap.",
-        "ziff.",
-        "bd.",
-        "vol.",
-        "ch.",
-        "pp.",
-        "para.",
-        "cl.",
-        "al.",
-        "jan.",
-        "feb.",
-        "mar.",
-        "apr.",
-        "jun.",
-        "jul.",
-        "aug.",
-        "sep.",
-        "sept.",
-        "oct.",
-        "nov.",
-        "dec.",
-        "env.",  # in French
-    )
+_BEFORE_NUMBERS = names(
+    "no. nos. nr. fig. eq. sec. art. abs. az. gem. s. kap. ziff. bd. vol. ch. pp. para. cl. al. jan. feb."
+    " mar. apr. jun. jul. aug. sep. sept. oct. nov. dec."
+    " env."  # in French
 )
 # Before a German ordinal: im 19. Jahrhundert, der 2. Weltkrieg
 _BEFORE_ORDINALS = names("im am der die das dem den des vom zum zur beim seit jeder jede jedes jedem jeden")
-_MONTHS = frozenset(
-    (
-        "januar",
-        "februar",
-        "märz",
-        "april",
-        "mai",
-        "juni",
-        "juli",
-        "august",
-        "september",
-        "oktober",
-        "november",
-        "dezember",
-        "jan",
-        "feb",
-        "mär",
-        "apr",
-        "jun",
-        "jul",
-        "aug",
-        "sep",
-        "sept",
-        "okt",
-        "nov",
-        "dez",
-    )
+_MONTHS = names(
+    "januar februar märz april mai juni juli august september oktober november dezember jan feb mär apr"
+    " jun jul aug sep sept okt nov dez"
 )
 
 
