@@ -47,7 +47,7 @@ SPANISH_ENDINGS = names(
     "ando iendo ado ada ados adas ido ida idos idas aba aban aron ieron ará arán erá erán irá irán aría ería"
     " iría amos emos imos a an as e en es o ó ió"
 )
-ELIDING = frozenset(("fr", "it", "pt"))  # there a word may stand behind another's rest: qu'il, l'azienda
+ELIDING = names("fr it pt")  # there a word may stand behind another's rest: qu'il, l'azienda
 DETECTED_FROM = 20_000  # characters from which the language is detected
 DETECTED_TEXTS = 400  # of more, some are taken: single letters of each tell no language
 ENGLISH, ENGLISH_SHARE = ("the", "of", "this", "with"), 0.01  # words, and their share where a part is English

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from itertools import pairwise
 
-from pipelines.corpus.markup.parts import LEFT_OUT
+from pipelines.corpus.markup.parts import LEFT_OUT, names
 from pipelines.corpus.markup.raised import raised
 
 _LAID_OUT = {
@@ -19,12 +19,13 @@ _LAID_OUT = {
     "mfrac": 2,
     "msqrt": 0,
 }  # of how many parts, 0: of any number
-_SHOWN_BY_NO_LINE = frozenset(("mroot", "munder", "mover", "munderover", "mmultiscripts", "mtable"))
-_SHOWN_BY_NO_LINE |= {"mfenced", "maction", "mlongdiv", "mstack"}
+_SHOWN_BY_NO_LINE = names(
+    "mroot munder mover munderover mmultiscripts mtable mfenced maction mlongdiv mstack"
+)
 _MAY_STAND_APART = ("mi", "mo", "mspace")  # from letters beside it: log n, a mod b
 _HOLDING = frozenset(("math", *_LAID_OUT, *_SHOWN_BY_NO_LINE, *_MAY_STAND_APART))
 ELEMENTS = _HOLDING | {"mn", "ms", "mtext", "mrow", "mstyle", "mpadded", "menclose"}
-_PREFIXES = frozenset(("m", "mml", "svg"))
+_PREFIXES = names("m mml svg")
 DEEPEST = 50  # elements in each other: a formula that is deeper is a part left out
 _OF = "\u2061"  # between a function and what it is of: sin x; here also around 1/2 and behind e^x
 _BESIDE_WORDS = "\u2063"

@@ -13,24 +13,23 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import unquote
 
 from pipelines.corpus.markup.page_blocks import Block, without_menus
+from pipelines.corpus.markup.parts import names
 from pipelines.corpus.reading.archive import blocks, collected, local, opened, parsed
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.html import NAMES, NEVER, ROLES, Page, fed
 from pipelines.corpus.reading.plain import FileFacts, Source
 
 CONTAINER, ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
-PAGES = frozenset(("application/xhtml+xml", "text/html", "application/x-dtbook+xml", "text/x-oeb1-document"))
+PAGES = names("application/xhtml+xml text/html application/x-dtbook+xml text/x-oeb1-document")
 MOST_FALLBACKS = 8  # of a page in a format that is not read
-FONTS = frozenset(("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC"))
+FONTS = names("http://www.idpf.org/2008/embedding http://ns.adobe.com/pdf/enc#RC")
 # Parts of a book that lead into it; `role` has them behind doc-
-LEADING = frozenset(
-    ("cover", "toc", "landmarks", "loi", "lot", "page-list", "index", "index-group", "pagebreak")
-)
+LEADING = names("cover toc landmarks loi lot page-list index index-group pagebreak")
 COVER = re.compile(r"(?:.*[_-])?cover(?:[_-]?page)?(?:[_-]?\d+)?\.x?html?", re.I)
 # Of a site's parts, what boxes and chapters of a book are called too
-CALLED = frozenset(("sidebar", "menu", "navigation", "cookie", "cookies", "social", "share", "ads"))
+CALLED = names("sidebar menu navigation cookie cookies social share ads")
 LONGEST_COVER = 400  # characters
-HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
+HEADINGS = names("h1 h2 h3 h4 h5 h6")
 FEWEST_ENTRIES, LINKED = 3, 0.8  # links of a page that is nothing but contents, and their share of it
 OPENING = 10_000  # characters in which a book says its title
 NO_TEXT = "an e-book without text: pictures of pages need text recognition first"

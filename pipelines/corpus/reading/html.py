@@ -16,6 +16,7 @@ from pipelines.corpus.markup.front_matter import front_matter
 from pipelines.corpus.markup.mathml import ELEMENTS, Formulas, unprefixed
 from pipelines.corpus.markup.page_blocks import Block, fenced_code, without_menus
 from pipelines.corpus.markup.page_rows import BETWEEN, Row, Table
+from pipelines.corpus.markup.parts import names
 from pipelines.corpus.markup.permalinks import permalink_sign
 from pipelines.corpus.markup.raised import raised
 from pipelines.corpus.reading import encodings
@@ -23,43 +24,38 @@ from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source, characters
 from recovery.counted import counted
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-NEVER = _words(
+NEVER = names(
     "script style noscript template nav footer button select textarea iframe object svg canvas audio video "
     "dialog menu datalist del s strike annotation annotation-xml mphantom"
 )
-BESIDE_MAIN = _words("header aside")  # within the main text they are its title, notes and footnotes
-BLOCKS = _words(
+BESIDE_MAIN = names("header aside")  # within the main text they are its title, notes and footnotes
+BLOCKS = names(
     "address article aside blockquote body center dd details div dl dt fieldset figcaption figure footer "
     "form h1 h2 h3 h4 h5 h6 header hr html legend li main ol p pre section summary table tbody tfoot thead "
     "tr ul"
 )
-CELLS = _words("tr td th")
-PARTS = _words("thead tbody tfoot")  # of a table
-TIGHT = _words("li tr dt dd")  # blocks without an empty line between them
-MAIN = _words("main article")
-APART = _words("sub sup")  # from their line
+CELLS = names("tr td th")
+PARTS = names("thead tbody tfoot")  # of a table
+TIGHT = names("li tr dt dd")  # blocks without an empty line between them
+MAIN = names("main article")
+APART = names("sub sup")  # from their line
 # Other tags only style their text.
-SPECIAL = NEVER | BLOCKS | MAIN | APART | ELEMENTS | _words("title a br td th pre")
-HINTS = _words("hidden aria-hidden role style class id")  # attributes that may exclude an element
-WHOLE = MAIN | _words("html body")  # never excluded by their class
-ROLES = _words("navigation banner contentinfo complementary search menu menubar toolbar dialog alertdialog")
-NAMES = _words(
+SPECIAL = NEVER | BLOCKS | MAIN | APART | ELEMENTS | names("title a br td th pre")
+HINTS = names("hidden aria-hidden role style class id")  # attributes that may exclude an element
+WHOLE = MAIN | names("html body")  # never excluded by their class
+ROLES = names("navigation banner contentinfo complementary search menu menubar toolbar dialog alertdialog")
+NAMES = names(
     "nav navbar navigation menu sidebar footer site-header site-footer site-nav breadcrumb breadcrumbs "
     "cookie cookies cookie-banner cookie-consent toc advert advertisement ads share social noprint "
     "topnav subnav bottomnav top-nav sub-nav skip-nav legalcopy legal-copy navpath ttc "
     "viewcode-link viewcode-back "
     "nav-panel mw-jump-link mw-editsection printfooter catlinks navbox pagination pager skip-link"
 )
-HEADED = _words("section h1 h2 h3 h4 h5 h6 span dt")  # their ids are made of what they say
+HEADED = names("section h1 h2 h3 h4 h5 h6 span dt")  # their ids are made of what they say
 SECTION = re.compile(r"sect(?:ion|\d)")  # a class of blocks with such ids
 JOINT = re.compile(r"[^a-z]+")  # between the words of a class's name
 LONGEST_MARK = 80  # characters of a mark of a note or of a link to its own place
-HEADINGS = _words("h1 h2 h3 h4 h5 h6 dt")
+HEADINGS = names("h1 h2 h3 h4 h5 h6 dt")
 BETWEEN_MARKS = re.compile(r"[\s\[\](),;–-]+")
 INVISIBLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden")
 FORMULA = "mwe-math-mathml-a11y"  # of MediaWiki: hidden, as a picture of it is shown

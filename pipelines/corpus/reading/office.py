@@ -10,6 +10,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from pipelines.corpus.markup.office_files.office_rows import OfficeTable
+from pipelines.corpus.markup.parts import names
 from pipelines.corpus.markup.raised import raised
 from pipelines.corpus.reading.archive import BLOCK, collected, opened, parsed
 from pipelines.corpus.reading.formats import Unreadable
@@ -59,17 +60,12 @@ def _texts(archive: zipfile.ZipFile, name: str) -> Iterator[str]:
 class _Writer:
     """Collects text runs, paragraphs and tables of both formats, whose elements have the same local names."""
 
-    SKIPPED = frozenset(
-        (
-            *("Fallback", "del", "moveFrom", "rPrChange", "trPrChange", "tcPrChange", "fld", "rt"),
-            *("separator", "continuationSeparator"),
-        )
+    SKIPPED = names(
+        "Fallback del moveFrom rPrChange trPrChange tcPrChange fld rt separator continuationSeparator"
     )
     SIGNS = {"br": "\n", "cr": "\n", "noBreakHyphen": "-"}
     PLACES = {"superscript": RAISED, "subscript": LOWERED}
-    OF_TABLES = frozenset(
-        ("tbl", "tblPr", "tr", "tblHeader", "gridBefore", "gridAfter", "tc", "gridSpan", "hMerge", "vMerge")
-    )
+    OF_TABLES = names("tbl tblPr tr tblHeader gridBefore gridAfter tc gridSpan hMerge vMerge")
     IN_FORMULA = {"sup": RAISED, "sub": LOWERED, "deg": RAISED}
 
     def __init__(self) -> None:

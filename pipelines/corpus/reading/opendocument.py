@@ -16,7 +16,7 @@ from pipelines.corpus.markup.office_files.opendocument_styles import (
     Styles,
     value,
 )
-from pipelines.corpus.markup.parts import LEFT_OUT
+from pipelines.corpus.markup.parts import LEFT_OUT, names
 from pipelines.corpus.markup.raised import raised
 from pipelines.corpus.reading.archive import BLOCK, blocks, local, opened, parsed
 from pipelines.corpus.reading.formats import Unreadable
@@ -100,19 +100,13 @@ class _Table:
 class _Writer:
     """Collects text by elements, as the parser's target."""
 
-    SKIPPED = frozenset(("annotation", "binary-data", "forms", "note-citation", "note-ref", "number"))
-    SKIPPED |= {
-        "object",
-        "page-number",
-        "ruby-text",
-        "script",
-        "scripts",
-        "tracked-changes",
-        "table-of-content",
-    }
-    SKIPPED |= {"alphabetical-index", "illustration-index", "object-index", "table-index", "user-index"}
+    SKIPPED = names(
+        "annotation binary-data forms note-citation note-ref number object page-number ruby-text script"
+        " scripts tracked-changes table-of-content alphabetical-index illustration-index object-index"
+        " table-index user-index"
+    )
     PICTURED = "svg-compatible"  # the namespace of what a picture is called
-    UNSEEN = frozenset(("header", "footer", "date-time", "page-number"))  # frames of a presentation's pages
+    UNSEEN = names("header footer date-time page-number")  # frames of a presentation's pages
 
     def __init__(self, styles: Styles) -> None:
         self.size = 0

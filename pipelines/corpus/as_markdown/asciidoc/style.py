@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pipelines.corpus.markup.parts import names
+
 KINDS = ("NOTE", "TIP", "IMPORTANT", "WARNING", "CAUTION")  # of remarks
-_CODE = frozenset(("source", "listing", "literal", "synopsis", "screen", "console"))
-_FORMULAS = frozenset(("stem", "latexmath", "asciimath"))
-_PICTURES = frozenset(
-    ("plantuml", "mermaid", "ditaa", "graphviz", "blockdiag", "seqdiag", "vega", "svgbob", "d2", "a2s", "uml")
-)
+_CODE = names("source listing literal synopsis screen console")
+_FORMULAS = names("stem latexmath asciimath")
+_PICTURES = names("plantuml mermaid ditaa graphviz blockdiag seqdiag vega svgbob d2 a2s uml")
 _SHORT = re.compile(r"[%#.][^,]*")
 _PART = re.compile(r"((?:\"[^\"]*\"|'[^']*'|[^,\"']|[\"'])*?)(?:,|$)")
 _LANGUAGE = re.compile(r"[\w+#.-]{1,30}")

@@ -72,7 +72,7 @@ class Blocks(Commands):
 
     def _other(self, name: str, at: int, last: int, out: list[str]) -> None:
         """Print an environment that has no form of its own, behind its name where that says what it is."""
-        if name in words.FRAMES:
+        if name == "frame":
             said, at = self.heading(2, at, last)
             out += [self.footnotes(), said, self.render(at, last), "\n\n"]
             return

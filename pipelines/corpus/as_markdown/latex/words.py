@@ -68,7 +68,7 @@ ACCENTS = {
     '"': "\u0308", "r": "\u030a", "H": "\u030b", "v": "\u030c", "d": "\u0323", "c": "\u0327", "k": "\u0328",
     "b": "\u0331",
 }  # fmt: skip
-ALONE = {"`": "`", "'": "'", "^": "^", "~": "~", '"': '"', "=": "=", ".": "."}  # accents over nothing
+ALONE = tuple("`'^~\"=.")  # accents that are printed over nothing
 GERMAN = {
     **dict(zip("aouAOUs", "äöüÄÖÜß", strict=True)),
     "`": "„", "'": "“", "-": "", "=": "-", "|": "", "<": "«", ">": "»", '"': "",
@@ -86,7 +86,7 @@ MARKS = {
 DECLARED_STYLES = names("it em sl itshape slshape bf bfseries tt ttfamily")
 BREAKS = names("par smallskip medskip bigskip newpage clearpage vspace vfill vskip bibitem")
 CODE = names("texttt code lstinline path file command filename mintinline url nolinkurl tt ttfamily")
-PLAIN_ADDRESS = frozenset(("url", "nolinkurl", "path"))
+PLAIN_ADDRESS = names("url nolinkurl path")
 FOOTNOTES = names("footnote footnotetext sidenote marginpar marginnote endnote tablefootnote")
 OVERLAID = names("only uncover visible alert onslide invisible")  # <2-> may follow
 CAPTIONS = names("caption subcaption captionof vcaption captionabove captionbelow")
@@ -186,7 +186,6 @@ TABLES = {
     "tabular": 1, "tabularx": 2, "tabulary": 2, "longtable": 1, "supertabular": 1, "xtabular": 1, "tabu": 1,
     "longtabu": 1, "NiceTabular": 1, "tblr": 1, "longtblr": 1, "mpxtabular": 1, "tabbing": 0,
 }  # fmt: skip
-FRAMES = frozenset(("frame",))
 SKIPPED = {  # arguments of environments that are no words
     "minipage": 1, "multicols": 1, "wrapfigure": 2, "wraptable": 2, "subfigure": 1, "subtable": 1,
     "adjustbox": 1, "spacing": 1, "column": 1, "adjustwidth": 2, "wrapfig": 2, "turn": 1, "rotate": 1,
@@ -204,20 +203,8 @@ _NAMES = {
 }  # fmt: skip
 THEOREMS = {name: shown for shown, listed in _NAMES.items() for name in listed.split()}
 # Whose meaning here no macro with arguments, and none of another file, may replace.
-COMMANDS = frozenset().union(
-    HEADINGS,
-    RUN_IN,
-    MARKS,
-    DECLARED_STYLES,
-    BREAKS,
-    CODE,
-    FOOTNOTES,
-    CAPTIONS,
-    NOTHING,
-    PRINTED,
-    QUANTITIES,
-    LENGTHS,
-)
+COMMANDS = RUN_IN | DECLARED_STYLES | BREAKS | CODE | FOOTNOTES | CAPTIONS | LENGTHS
+COMMANDS |= HEADINGS.keys() | MARKS.keys() | NOTHING.keys() | PRINTED.keys() | QUANTITIES.keys()
 
 
 def arguments_before_text(name: str) -> int:
@@ -228,7 +215,7 @@ def arguments_before_text(name: str) -> int:
 def accented(accent: str, letter: str) -> str:
     """Return a letter, or the first one of several, with an accent."""
     if not letter.strip():
-        return ALONE.get(accent, "") + letter
+        return accent + letter if accent in ALONE else letter
     if not letter[0].isalpha():
         return letter
     first = {"ı": "i", "ȷ": "j"}.get(letter[0], letter[0])

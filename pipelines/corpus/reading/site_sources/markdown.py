@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pipelines.corpus.markup import fences
 from pipelines.corpus.markup.extensions import without_extensions
 from pipelines.corpus.markup.mdx import without_expressions
+from pipelines.corpus.markup.parts import names
 from pipelines.corpus.reading.site_sources.markdown_parts import Kind, Part, Scanner
 
 # A shorter one, as in code, may be what a text is about.
@@ -25,19 +26,18 @@ _MODULES = re.compile(r"^import\s([^\n]*)\sfrom\s+(?:\"[^\"\n]+\"|'[^'\n]+');?[ 
 _NAME = r"[A-Za-z_$][\w$]*"
 _USED = re.compile(rf"[<{{]\s*({_NAME})")
 _JSX = re.compile(r"^export\s+(?:const|default|function|let)\s|=\{|\{/\*", re.M)
-_BLOCK_NAMES = """
+_BLOCKS = names("""
     address article aside blockquote body br button center dd details div dl dt fieldset figcaption figure
     footer form h1 h2 h3 h4 h5 h6 head header hr html legend li main nav ol p section summary table tbody td
     tfoot th thead tr ul video
-"""
+""")
 # sub, sup, del and s are not among them: without them another number or claim would stand there.
-_STYLE_NAMES = """
+_STYLES = names("""
     a abbr acronym area audio b base big caption cite code col colgroup data em embed font i iframe img input
     ins kbd label link map mark meta noscript object option param picture q samp select small source span
     strong textarea time title track tt u var wbr
-"""
-_BLOCKS, _STYLES = frozenset(_BLOCK_NAMES.split()), frozenset(_STYLE_NAMES.split())
-_ALWAYS = frozenset(("br", "hr", "wbr"))  # stand alone, with and without attributes
+""")
+_ALWAYS = names("br hr wbr")  # stand alone, with and without attributes
 
 
 def without_data(parts: Iterable[str]) -> Iterator[str]:
