@@ -9,7 +9,7 @@ import re
 from itertools import chain
 
 from pipelines.corpus.as_markdown.heads import Part, part_for_titles
-from pipelines.corpus.as_markdown.parts import Held, code_in_line, fenced
+from pipelines.corpus.as_markdown.parts import Held, code_in_line, fenced, without_marks
 from pipelines.corpus.as_markdown.spans import Spanning, repeated
 
 _HEADING = re.compile(r"^[ \t]*(={2,6})[ \t]*(?=[^\s=])([^\n]*[^\s=])[ \t]*\1[ \t]*$", re.M)
@@ -49,7 +49,7 @@ def is_page(text: str) -> bool:
 def as_markdown(text: str) -> str:
     """Return a page of a DokuWiki in Markdown."""
     held = Held()
-    text = _CODE.sub(lambda code: f"\n{held.hold(_block(code[2], code[3]))}\n", text)
+    text = _CODE.sub(lambda code: f"\n{held.hold(_block(code[2], code[3]))}\n", without_marks(text))
     text = _AS_IT_STANDS.sub(lambda said: held.hold(said[1] or said[2] or ""), text)
     text = _MONO.sub(lambda code: held.hold(code_in_line(code[1])), text)
     text = _NOTE.sub(lambda note: f"**{_kind(note[1])}**\n\n", text)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from pipelines.corpus.as_markdown.parts import Held, without_marks
 from pipelines.corpus.as_markdown.wiki_tables import WikiTable
 
 _CODE = re.compile(r"<(pre|source|syntaxhighlight|nowiki|math|code|tt)\b[^<>]*(?<!/)>", re.I)
 _AS_PRE = re.compile(r"(</?)(?:source|syntaxhighlight)\b[^<>]*>", re.I)
-_HELD = "\ue001{}\ue001"  # stands for code meanwhile
-_IS_HELD = re.compile("\ue001(\\d{1,9})\ue001")
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
 _TEMPLATE = re.compile(r"^[ \t]*\{\{(?!\{)[^{}]*\}\}(?!\})[ \t]*(?:\n|\Z)", re.M)
 _INNER = re.compile(r"(?<=(?<!\{)\{\{)([^{}]*)\{\{[^{}]*\}\}")  # a template within another one
@@ -53,8 +52,8 @@ _ITEM = re.compile(r"([*#:;]+)[ \t]*(.*)$")
 
 def as_markdown(text: str) -> str:
     """Return a page of a wiki in Markdown."""
-    held: list[str] = []
-    text = _without_code(_COMMENT.sub("", text), held)
+    held = Held()
+    text = _without_code(_COMMENT.sub("", without_marks(text)), held)
     for _ in range(_NESTED):
         text = _INNER.sub(r"\1", text)
     text = _TEMPLATE.sub("", text)
@@ -65,10 +64,10 @@ def as_markdown(text: str) -> str:
     text = "\n".join(_lines(text.split("\n")))
     for pattern, instead in _EMPHASIS:
         text = pattern.sub(instead, text)
-    return _IS_HELD.sub(lambda mark: held[int(mark[1])] if int(mark[1]) < len(held) else mark[0], text)
+    return held.restored(text)
 
 
-def _without_code(text: str, held: list[str]) -> str:
+def _without_code(text: str, held: Held) -> str:
     """Put a mark in place of code, which is held."""
     kept, end = [], 0
     unclosed = set()
@@ -80,9 +79,9 @@ def _without_code(text: str, held: list[str]) -> str:
         if closing is None:
             unclosed.add(name)
             continue
-        kept += [text[end : opening.start()], _HELD.format(len(held))]
+        code = _AS_PRE.sub(r"\1pre>", text[opening.start() : closing.end()])
+        kept += [text[end : opening.start()], held.hold(code)]
         end = closing.end()
-        held.append(_AS_PRE.sub(r"\1pre>", text[opening.start() : end]))
     return "".join([*kept, text[end:]])
 
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-MARKS = "\ufdd0\ufdd1"  # around the number of a text that is held; a page is read without them
+_MARKS = str.maketrans("", "", "\ufdd0\ufdd1")  # around the number of a text that is held
 _MARK = re.compile("\ufdd0(\\d{1,9})\ufdd1")
 _RUN = re.compile("`+")
+
+
+def without_marks(text: str) -> str:
+    """Return a page without the characters that mark what is held."""
+    return text.translate(_MARKS)
 
 
 class Held:

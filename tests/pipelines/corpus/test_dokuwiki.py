@@ -48,6 +48,10 @@ def test_other_texts_stay(text: str) -> None:
     assert cleaned(text, "txt") == text
 
 
+def test_characters_that_mark_what_is_held_are_no_part_of_a_page() -> None:
+    assert cleaned("== A ==\n\n''b'' \ufdd00\ufdd1 \ufdd09\ufdd1 c\n", "txt") == "##### A\n\n`b` 0 9 c\n"
+
+
 @pytest.mark.parametrize(
     "piece",
     [" ", "//a ", "''a", "((a", "[[a", "{{a", "<code>", "<nowiki>", "%%", "= ", "| ", "__a ", "\n \n"],

@@ -30,7 +30,7 @@ from pipelines.corpus.as_markdown.asciidoc.lines import (
     without_anchors,
 )
 from pipelines.corpus.as_markdown.asciidoc.style import KINDS, Style, style_of
-from pipelines.corpus.as_markdown.parts import MARKS, fenced, table
+from pipelines.corpus.as_markdown.parts import fenced, table, without_marks
 from pipelines.corpus.markup.parts import LEFT_OUT
 
 _GAPS = re.compile(r"\n{3,}")
@@ -42,7 +42,6 @@ _REVISION = re.compile(r"v?\d[\w.-]*(?:,.*)?$")
 _TAG = re.compile(r"<(script|style|svg)\b.*?(?:</\1>|\Z)|</?[A-Za-z][^<>]*>", re.S | re.I)
 _FENCE = re.compile(r"^ *(`{3,})[^\n`]*\n(.*?)\n *\1$", re.M | re.S)
 _DEEPEST_QUOTE = 4  # quotations within one another that are set in
-_MARKS = str.maketrans("", "", MARKS)
 
 
 def as_markdown(text: str) -> str:
@@ -64,7 +63,7 @@ class Page:
     """The lines of a page, and what is written of them."""
 
     def __init__(self, text: str, around: Inline | None = None) -> None:
-        self.lines = [line.rstrip() for line in shown_lines(text.translate(_MARKS).split("\n"))]
+        self.lines = [line.rstrip() for line in shown_lines(without_marks(text).split("\n"))]
         self._ends: dict[str, list[int]] = defaultdict(list)
         for at, line in enumerate(self.lines):
             if line and RULE.match(line):
