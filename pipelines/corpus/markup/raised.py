@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
 
+RAISED, LOWERED = "raised", "lowered"  # text that does not stand on its line
 _RAISED = str.maketrans("0123456789+-−–", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻")
 _LOWERED = str.maketrans("0123456789+-−–", "₀₁₂₃₄₅₆₇₈₉₊₋₋₋")
 _FIGURES = re.compile(r"[+−–-]?[0-9]*(?:[,–-][0-9]+)*[+−–-]?")
@@ -26,3 +30,12 @@ def raised(text: str, *, lowered: bool = False) -> str:
     else:
         return text
     return said + behind
+
+
+def joined(parts: Iterable[tuple[str, str]]) -> str:
+    """Return the parts of a line, each given behind where it stands, as one text."""
+    said = []
+    for place, texts in groupby(parts, itemgetter(0)):
+        text = "".join(text for _, text in texts)
+        said.append(raised(text, lowered=place == LOWERED) if place else text)
+    return "".join(said)

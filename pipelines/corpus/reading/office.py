@@ -6,19 +6,16 @@ import posixpath
 import re
 import zipfile
 from collections.abc import Callable, Iterator
-from itertools import groupby
-from operator import itemgetter
 
 from pipelines.corpus.markup.office_files.office_rows import OfficeTable
 from pipelines.corpus.markup.parts import names
-from pipelines.corpus.markup.raised import raised
+from pipelines.corpus.markup.raised import LOWERED, RAISED, joined
 from pipelines.corpus.reading.archive import BLOCK, collected, opened, parsed
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source
 
 OFFICE = "Office file"
 SLIDE = re.compile(r"ppt/slides/slide(\d+)\.xml")
-RAISED, LOWERED = "raised", "lowered"  # text that does not stand on its line
 
 
 def read_docx(source: Source, facts: FileFacts) -> Iterator[str]:
@@ -166,12 +163,8 @@ class _Writer:
 
     def _ended(self) -> str:
         """Return the line, which ends here."""
-        said = []
-        for place, parts in groupby(self._line, itemgetter(0)):
-            text = "".join(part for _, part in parts)
-            said.append(raised(text, lowered=place == LOWERED) if place else text)
-        self._line = []
-        return "".join(said)
+        line, self._line = self._line, []
+        return joined(line)
 
     def _end_text(self) -> None:
         self._reading = False

@@ -6,18 +6,12 @@ import re
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import groupby, islice
-from operator import itemgetter
+from itertools import islice
 
-from pipelines.corpus.markup.office_files.opendocument_styles import (
-    HIDDEN,
-    LOWERED,
-    Attributes,
-    Styles,
-    value,
-)
+from pipelines.corpus.as_markdown.spans import LONGEST, repeated
+from pipelines.corpus.markup.office_files.opendocument_styles import HIDDEN, Attributes, Styles, value
 from pipelines.corpus.markup.parts import LEFT_OUT, names
-from pipelines.corpus.markup.raised import raised
+from pipelines.corpus.markup.raised import joined
 from pipelines.corpus.reading.archive import BLOCK, blocks, local, opened, parsed
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source
@@ -27,7 +21,6 @@ MANIFEST, LOCKED = "META-INF/manifest.xml", "encrypted-package"
 HEADS = 16  # blocks of the manifest that are looked through
 DEEPEST = 6  # level of headings, and of lists that are indented
 MOST_SPACES, MOST_CELLS = 80, 1000
-LONGEST_REPEATED = 80  # characters of a cell that is repeated where it goes on
 SPACES = re.compile(r"[ \t\r\n]+")
 
 
@@ -74,11 +67,11 @@ class _Table:
     def add(self, text: str) -> None:
         """Add the open cell, several times if it is short."""
         wide, down, times = self.shape
-        short = len(text) <= LONGEST_REPEATED
+        short = len(text) <= LONGEST
         self.spans = self.spans or wide > 1
         for _ in range(min(times if short else 1, MOST_CELLS - len(self.cells))):
             if down > 1 and wide == 1:
-                self.above[self.column] = (text if short else "", self.row + down - 1)
+                self.above[self.column] = (repeated(text), self.row + down - 1)
             self.cells.append(text)
             self.column += 1
 
@@ -206,7 +199,7 @@ class _Writer:
         """Write the paragraph, and behind it what frames in it say."""
         mark, behind = self._marks.pop(), self._outs.pop()
         self._places.pop()
-        text = _text(self._lines.pop())
+        text = joined(self._lines.pop()).strip()
         if text and text != LEFT_OUT:
             in_list = bool(mark) and not mark.startswith("#")
             said = mark + text.replace("\n", " ") if mark else text
@@ -307,15 +300,6 @@ class _Writer:
         self._outs[0].clear()
         self.size = 0
         return text
-
-
-def _text(line: list[tuple[str, str]]) -> str:
-    """Return the text of a paragraph's parts."""
-    said = []
-    for place, parts in groupby(line, itemgetter(0)):
-        text = "".join(part for _, part in parts)
-        said.append(raised(text, lowered=place == LOWERED) if place else text)
-    return "".join(said).strip()
 
 
 def _number(attributes: Attributes, name: str) -> int:

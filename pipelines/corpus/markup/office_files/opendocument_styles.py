@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-RAISED, LOWERED = "raised", "lowered"  # text that does not stand on its line
+from pipelines.corpus.markup.raised import LOWERED, RAISED
+
 HIDDEN = "hidden"
 MOST_PARENTS = 16  # styles of which one is made
 Attributes = Mapping[str, str]
