@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from xml.parsers import expat
 
+from pipelines.corpus.markup.office_files.xml_names import local
 from pipelines.corpus.reading.formats import MIB, Unreadable
 from pipelines.corpus.reading.plain import Source
 
@@ -96,8 +97,3 @@ def collected(archive: zipfile.ZipFile, name: str, tag: str) -> list[dict[str, s
     for _ in parsed(archive, name, collector):
         pass
     return collector.found
-
-
-def local(name: str) -> str:
-    """Return a name without its namespace."""
-    return name.rpartition(" ")[2]

@@ -12,9 +12,10 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from urllib.parse import unquote
 
+from pipelines.corpus.markup.office_files.xml_names import local
 from pipelines.corpus.markup.page_blocks import Block, without_menus
 from pipelines.corpus.markup.parts import names
-from pipelines.corpus.reading.archive import blocks, collected, local, opened, parsed
+from pipelines.corpus.reading.archive import blocks, collected, opened, parsed
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.html import NAMES, NEVER, ROLES, Page, fed
 from pipelines.corpus.reading.plain import FileFacts, Source

@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 
 from pipelines.corpus.markup.office_files.office_rows import OfficeTable
+from pipelines.corpus.markup.office_files.xml_names import local, value
 from pipelines.corpus.markup.parts import names
 from pipelines.corpus.markup.raised import LOWERED, RAISED, joined
 from pipelines.corpus.reading.archive import BLOCK, collected, opened, parsed
@@ -89,7 +90,7 @@ class _Writer:
         }
 
     def StartElementHandler(self, name: str, attributes: dict[str, str]) -> None:
-        tag = name.rpartition(" ")[2]
+        tag = local(name)
         if self._skipping or tag in self.SKIPPED:
             self._skipping += 1
         elif tag == "t":
@@ -119,8 +120,7 @@ class _Writer:
     def _stand(self, tag: str, attributes: dict[str, str]) -> None:
         """Note where a run's text stands, which Word says of it in a tag and PowerPoint in an attribute."""
         if tag == "vertAlign":
-            value = next((value for key, value in attributes.items() if key.endswith(" val")), "")
-            self._place = self.PLACES.get(value, "")
+            self._place = self.PLACES.get(value(attributes, "val"), "")
         elif tag == "r":
             self._place = self._above()
         elif share := attributes.get("baseline", "").strip("0%"):
@@ -130,7 +130,7 @@ class _Writer:
         if self._skipping:
             self._skipping -= 1
             return
-        end = self._ends.get(name.rpartition(" ")[2])
+        end = self._ends.get(local(name))
         if end:
             end()
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from pipelines.corpus.as_markdown.spans import LONGEST, repeated
-from pipelines.corpus.markup.office_files.opendocument_styles import HIDDEN, Attributes, Styles, value
+from pipelines.corpus.markup.office_files.opendocument_styles import HIDDEN, Styles
+from pipelines.corpus.markup.office_files.xml_names import Attributes, local, value
 from pipelines.corpus.markup.parts import LEFT_OUT, names
 from pipelines.corpus.markup.raised import joined
-from pipelines.corpus.reading.archive import BLOCK, blocks, local, opened, parsed
+from pipelines.corpus.reading.archive import BLOCK, blocks, opened, parsed
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source
 

@@ -1,5 +1,6 @@
 """Take the markup of word processors' files apart.
 
 office_rows.py          of Word and PowerPoint: the rows of tables, on a line each
+xml_names.py            elements and attributes by their names
 opendocument_styles.py  of OpenDocument: where text stands, raised, lowered or nowhere
 """

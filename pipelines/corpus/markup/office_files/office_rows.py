@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pipelines.corpus.as_markdown.heads import titles_of
 from pipelines.corpus.as_markdown.spans import Spanning, repeated, spanning
+from pipelines.corpus.markup.office_files.xml_names import Attributes, value
 
 _OFF = ("0", "false", "off")
 
@@ -30,26 +31,26 @@ class OfficeTable:
         self._goes_on = self._hidden = False  # the open cell: the one above, or the one before
         self._columns: str | None = None  # that the open cell takes
 
-    def takes(self, tag: str, attributes: Mapping[str, str], depth: int) -> None:
+    def takes(self, tag: str, attributes: Attributes, depth: int) -> None:
         """Take what a tag says of the table, of a row outside its cells (depth 0) or of a cell (1)."""
-        value = next((value for key, value in attributes.items() if key.endswith(" val")), "")
+        said = value(attributes, "val")
         if tag == "tblPr" and not depth:
             self._marks_first = attributes.get("firstRow", "0") not in _OFF
         elif tag == "tr" and not depth:
             self._begin_row()
         elif tag == "tblHeader" and not depth:
-            self._has_titles = value not in _OFF
+            self._has_titles = said not in _OFF
         elif tag in ("gridBefore", "gridAfter") and not depth:
-            self._across = self._across or value != "0"
+            self._across = self._across or said != "0"
         elif tag in ("gridSpan", "hMerge") and depth == 1:
-            self._across = self._across or value != "1"
-            self._columns = value if tag == "gridSpan" else self._columns
+            self._across = self._across or said != "1"
+            self._columns = said if tag == "gridSpan" else self._columns
         elif tag == "vMerge" and depth == 1:
-            self._goes_on = value != "restart"
+            self._goes_on = said != "restart"
         elif tag == "tc" and depth == 1:
             self._begin_cell(attributes)
 
-    def _begin_cell(self, attributes: Mapping[str, str]) -> None:
+    def _begin_cell(self, attributes: Attributes) -> None:
         """Begin a cell, of which PowerPoint says here what Word says within it."""
         self._columns = attributes.get("gridSpan")
         self._across = self._across or (self._columns or "1") != "1"

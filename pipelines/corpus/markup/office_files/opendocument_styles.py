@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from pipelines.corpus.markup.office_files.xml_names import Attributes, local, value
 from pipelines.corpus.markup.raised import LOWERED, RAISED
 
 HIDDEN = "hidden"
 MOST_PARENTS = 16  # styles of which one is made
-Attributes = Mapping[str, str]
 
 
 class Styles:
@@ -20,14 +18,14 @@ class Styles:
         self._open = ""
 
     def StartElementHandler(self, name: str, attributes: dict[str, str]) -> None:
-        tag = _local(name)
+        tag = local(name)
         if tag == "style":
             self.begin(attributes)
         elif tag == "text-properties":
             self.note(attributes)
 
     def EndElementHandler(self, name: str) -> None:
-        if _local(name) == "style":
+        if local(name) == "style":
             self.end()
 
     def begin(self, attributes: Attributes) -> None:
@@ -57,11 +55,3 @@ class Styles:
                 return self._places[style]
             style = self._parents.get(style, "")
         return otherwise
-
-
-def value(attributes: Attributes, name: str) -> str:
-    return next((value for key, value in attributes.items() if _local(key) == name), "")
-
-
-def _local(name: str) -> str:
-    return name.rpartition(" ")[2]
