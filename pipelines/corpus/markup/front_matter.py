@@ -18,16 +18,19 @@ class FrontMatter(NamedTuple):
     end: int
 
 
-def front_matter(text: str) -> FrontMatter | None:
-    """Return what the YAML or TOML before a page says; None where a page begins otherwise, as with a rule."""
+NONE = FrontMatter("", "", 0)
+
+
+def front_matter(text: str) -> FrontMatter:
+    """Return what the YAML or TOML before a page says; NONE where a page begins otherwise, as with a rule."""
     mark = text[:3]
     opening, _, _ = text.partition("\n")
     if mark not in ("---", "+++") or opening.rstrip() != mark:
-        return None
+        return NONE
     end = re.compile(rf"^(?:{re.escape(mark)})[ \t]*(?:\n|\Z)", re.M).search(text, len(opening) + 1)
     data = text[len(opening) + 1 : end.start()] if end else ""
     if not end or not (_is_yaml(data) if mark == "---" else _TOML.search(data)):
-        return None
+        return NONE
     shown = {name: _value(value) for name, value in _SHOWN.findall(data)}
     return FrontMatter(shown.get("title", ""), shown.get("description", ""), end.end())
 

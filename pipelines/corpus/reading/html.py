@@ -77,7 +77,8 @@ def fed(page: Page, source: Source, facts: FileFacts) -> bool:
     parser = etree.HTMLParser(target=page, huge_tree=True, no_network=True)
     found = False
     for number, text in enumerate(_decoded(source, facts)):
-        if number == 0 and (data := front_matter(text)):
+        if number == 0:
+            data = front_matter(text)
             page.title += [data.title] if data.title else []
             text = text[data.end :]
         text = TEMPLATE_TAG.sub("", text.replace("\0", ""))

@@ -71,15 +71,11 @@ def _of_wiki(text: str) -> str:
 
 def _of_org(text: str) -> str:
     found = front_matter(text)
-    if found is None:
-        return org.as_markdown(text)
     return _below(found, org.as_markdown(text[found.end :], titled=bool(found.title)), "md")
 
 
 def _of_asciidoc(text: str) -> str:
     found = front_matter(text)
-    if found is None:
-        return asciidoc.as_markdown(text)
     return _below(found, asciidoc.as_markdown(text[found.end :]), "md")
 
 
@@ -101,20 +97,17 @@ def _cleaned_once(text: str, suffix: str) -> str:
         return text
     if suffix in _MARKDOWN and not (any(mark in text for mark in _MARKS) and _TRIGGER.search(text)):
         return text
-    text = _without_front_matter(text, suffix)
+    found = front_matter(text)
+    text = _below(found, text[found.end :], suffix)
     if suffix in _MARKDOWN:
         return read_markdown(text, mdx=suffix == "mdx")
     return read_restructured(text) if suffix == "rst" else text
 
 
-def _without_front_matter(text: str, suffix: str) -> str:
-    """Return a text whose front matter gives way to what readers see of it."""
-    found = front_matter(text)
-    return text if found is None else _below(found, text[found.end :], suffix)
-
-
 def _below(found: FrontMatter, body: str, suffix: str) -> str:
     """Return a page below its title and what it is about, where only the front matter says so."""
+    if not found.end:
+        return body
     body = body.lstrip("\n")
     own = fences.without(body)
     first = _FIRST.match(own)
