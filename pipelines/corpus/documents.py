@@ -6,7 +6,6 @@ text_file.py (on the disk)
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
@@ -245,8 +244,7 @@ def _with_facts(report: FileReport, job: _Job, limits: Limits, reason: str | Non
     if reason is None:
         return replace(report, status="read", reason=facts.note)
     if facts.sha256 is None and job.entry.size <= HASHED:
-        whole = b"".join(Source(job.entry.handle, False, limits).raw())
-        report = replace(report, sha256=hashlib.sha256(whole).hexdigest())
+        report = replace(report, sha256=Source(job.entry.handle, False, limits).sha256())
     return _skipped(report, reason)
 
 

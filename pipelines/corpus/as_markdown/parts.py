@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 _MARKS = str.maketrans("", "", "\ufdd0\ufdd1")  # around the number of a text that is held
 _MARK = re.compile("\ufdd0(\\d{1,9})\ufdd1")
-_RUN = re.compile("`+")
+RUN = re.compile("`+")  # of backticks
 
 
 def without_marks(text: str) -> str:
@@ -40,7 +40,7 @@ class Held:
 
 def code_in_line(code: str) -> str:
     """Return code between backticks, more of them than it has itself."""
-    bars = "`" * (1 + max(map(len, _RUN.findall(code)), default=0))
+    bars = "`" * (1 + max(map(len, RUN.findall(code)), default=0))
     pad = " " if code.startswith("`") or code.endswith("`") else ""
     return f"{bars}{pad}{code}{pad}{bars}"
 
@@ -49,7 +49,7 @@ def fenced(code: str, language: str = "") -> str:
     """Return code between fences that it does not hold; nothing for none."""
     if not code.strip():
         return ""
-    fence = "`" * (1 + max([2, *map(len, _RUN.findall(code))]))
+    fence = "`" * (1 + max([2, *map(len, RUN.findall(code))]))
     return f"{fence}{language}\n{code.strip(chr(10))}\n{fence}"
 
 

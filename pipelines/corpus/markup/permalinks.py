@@ -24,14 +24,20 @@ _NAMED_SIGN = re.compile(
 )
 
 
+def kinds(attributes: dict[str, str]) -> list[str]:
+    """Return what a part of a book is; `role` says it behind doc-."""
+    said = f"{attributes.get('epub:type')} {attributes.get('role')}"
+    return [kind.removeprefix("doc-") for kind in said.split()]
+
+
 def permalink_sign(attributes: dict[str, str], *, in_heading: bool) -> re.Pattern[str] | None:
     """Return how a link looks if it leads to the place where it stands, or to or from a note; None where it
     leads elsewhere."""
     names = (attributes.get(name) or "" for name in ("class", "title", "aria-label", "rel"))
     if _NAMES.search(" ".join(names)):
         return _NAMED_SIGN
-    for kind in f"{attributes.get('epub:type')} {attributes.get('role')}".split():
-        if found := _NOTES.get(kind.removeprefix("doc-")):
+    for kind in kinds(attributes):
+        if found := _NOTES.get(kind):
             return _MARK if in_heading else found
     address = attributes.get("href") or ""
     if not address.startswith("#"):

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from pipelines.corpus.markup.office_files.xml_names import local
 from pipelines.corpus.markup.page_blocks import Block, without_menus
 from pipelines.corpus.markup.parts import names
+from pipelines.corpus.markup.permalinks import kinds
 from pipelines.corpus.reading.archive import blocks, collected, opened, parsed
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.html import NAMES, NEVER, ROLES, Page, fed
@@ -24,7 +25,7 @@ CONTAINER, ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
 PAGES = names("application/xhtml+xml text/html application/x-dtbook+xml text/x-oeb1-document")
 MOST_FALLBACKS = 8  # of a page in a format that is not read
 FONTS = names("http://www.idpf.org/2008/embedding http://ns.adobe.com/pdf/enc#RC")
-# Parts of a book that lead into it; `role` has them behind doc-
+# Parts of a book that lead into it
 LEADING = names("cover toc landmarks loi lot page-list index index-group pagebreak")
 COVER = re.compile(r"(?:.*[_-])?cover(?:[_-]?page)?(?:[_-]?\d+)?\.x?html?", re.I)
 # Of a site's parts, what boxes and chapters of a book are called too
@@ -171,8 +172,7 @@ class _BookPage(Page):
         self._headed = self._leads_out = False
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        kinds = f"{attributes.get('epub:type')} {attributes.get('role')}".split()
-        if not LEADING.isdisjoint(kind.removeprefix("doc-") for kind in kinds):
+        if not LEADING.isdisjoint(kinds(attributes)):
             attributes = {**attributes, "hidden": ""}
         self._headed = self._headed or tag in HEADINGS
         self._leads_out = self._leads_out or (tag == "a" and "://" in (attributes.get("href") or ""))

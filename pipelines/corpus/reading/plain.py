@@ -76,6 +76,13 @@ class Source:
             offset += len(block)
             yield block
 
+    def sha256(self) -> str:
+        """Return the hash of the bytes as they are on the disk."""
+        hashed = hashlib.sha256()
+        for block in self.raw():
+            hashed.update(block)
+        return hashed.hexdigest()
+
     def at_once(self, facts: FileFacts) -> bytes | None:
         """Return all of a small file, hashed and unpacked; None for a larger one, or one hard to unpack."""
         if self.size > AT_ONCE:
@@ -88,9 +95,7 @@ class Source:
         """Yield the unpacked bytes and hash the file; the hash is complete when all blocks were taken."""
         hashed = hashlib.sha256()
         if self.packed:
-            for block in self.raw():
-                hashed.update(block)
-            facts.sha256 = hashed.hexdigest()
+            facts.sha256 = self.sha256()
         kept: list[bytes] | None = []
         size = 0
         for block in self.blocks():

@@ -6,7 +6,6 @@ the next file gets a new process. Answers are bytes in frames that are checked; 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -156,7 +155,8 @@ class Pool:
         answer = job.answer
         failed = None
         try:
-            answer.facts.sha256 = _sha256(job, self.limits)  # while the other process parses
+            source = Source(job.handle, job.packed, self.limits)
+            answer.facts.sha256 = source.sha256()  # while the other process parses
         except OSError as error:
             failed = error
         try:
@@ -190,13 +190,6 @@ class Pool:
         else:
             running.end()
             self._all.discard(running)
-
-
-def _sha256(job: _Job, limits: Limits) -> str:
-    hashed = hashlib.sha256()
-    for block in Source(job.handle, job.packed, limits).raw():
-        hashed.update(block)
-    return hashed.hexdigest()
 
 
 class _Worker:

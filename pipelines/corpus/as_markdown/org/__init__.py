@@ -5,7 +5,6 @@ spans.py       where blocks, drawers and environments end
 settings.py    what the keywords of a page set, and what its headings say
 written.py     the lines that are written, in their lists and quotations
 tables.py      the rows of a table
-listings.py    code
 inline.py      a paragraph: emphasis, code, links, footnotes
 reading.py     what of a paragraph is read and written, and which marks are open
 shown.py       what links without a text, macros and dates show

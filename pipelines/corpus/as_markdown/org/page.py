@@ -10,7 +10,6 @@ import re
 from textwrap import dedent
 
 from pipelines.corpus.as_markdown.org.inline import in_line
-from pipelines.corpus.as_markdown.org.listings import listing
 from pipelines.corpus.as_markdown.org.settings import KEYWORD, heading, settings_of
 from pipelines.corpus.as_markdown.org.shown import Shown
 from pipelines.corpus.as_markdown.org.spans import CODE, ENVIRONMENT, HEADING, UNSEEN, Span, spans
@@ -32,6 +31,8 @@ _TERM = re.compile(r"[ \t]::(?:[ \t]+|$)")
 _BULLETS = re.compile(r"[\s>]*(?:-|\d+[.)])\s*")
 _DEFINES = re.compile(r"\[fn:([\w-]+)\][ \t]*")
 _FIXED = re.compile(r"[ \t]*:(?:[ \t]|$)")
+_ESCAPED = re.compile(r"([ \t]*,*),(?=\*|#\+)")  # by Org, where code has it at the beginning of a line
+_LANGUAGE = re.compile(r"[^\s:`-][^\s`]*")
 _BOXES = frozenset(("note", "tip", "warning", "important", "caution", "info", "hint", "attention", "danger"))
 
 
@@ -209,7 +210,9 @@ class _Page:
         self._place(_indent(self._lines[at]))
         inside = self._lines[at + 1 : span.end] if span.whole else []
         if span.kind in CODE:
-            self._as_it_stands(listing(inside, span.options if span.kind == "src" else ""))
+            language = _LANGUAGE.match(span.options) if span.kind == "src" else None
+            code = [_ESCAPED.sub(r"\1", line, count=1) for line in inside]
+            self._code(code, language[0] if language else "")
         elif span.kind == ENVIRONMENT:
             self._as_it_stands(self._lines[at : span.end + 1])
         elif span.whole:
@@ -229,6 +232,9 @@ class _Page:
         self._out.begin(span.end, quoted=span.kind == "quote")
         return at + 1
 
+    def _code(self, lines: list[str], language: str = "") -> None:
+        self._as_it_stands(fenced(dedent("\n".join(lines)), language).split("\n"))
+
     def _as_it_stands(self, lines: list[str]) -> None:
         for line in lines:
             self._out.add(line)
@@ -245,8 +251,7 @@ class _Page:
             self._as_it_stands(rows(lines, self._in_line))
             self._out.gap()
         else:
-            text = "\n".join(line.lstrip()[1:].removeprefix(" ") for line in lines)
-            self._as_it_stands(fenced(dedent(text)).split("\n"))
+            self._code([line.lstrip()[1:].removeprefix(" ") for line in lines])
         return at
 
 

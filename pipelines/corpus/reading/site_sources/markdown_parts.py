@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from html import unescape
 
-from pipelines.corpus.as_markdown.parts import fenced
+from pipelines.corpus.as_markdown.parts import RUN, fenced
 from pipelines.corpus.markup import fences
 from pipelines.corpus.markup.boxes import box_at
 from pipelines.corpus.markup.mdx import are_closed, export_end
@@ -65,7 +65,6 @@ _TITLE = re.compile(r"""\b(?:title|label|header|summary)\s*=\s*\\?["']([^"'\n{}<
 _ARGUMENT = re.compile(r"""\s*["']([^"'\n{}<>]+)["']""")
 _TITLED = frozenset(("tab", "details", "expand"))  # template tags that begin with their title
 _TEXT = re.compile(r"""\btext\s*=\s*["']([^"'\n{}<>]+)["']""")
-_RUN = re.compile(r"`+")
 _BEFORE_EXPORT = re.compile(  # no line of prose
     r"\s*\Z|(?:im|ex)port\b|[\])}`]|\{?/\*|//|#{1,6}[ \t]|[^\n]*(?:;|\*/)[ \t]*$", re.M
 )
@@ -79,9 +78,8 @@ class Kind(Enum):
     TEXT = auto()
     CODE = auto()  # stays as it stands
     GONE = auto()  # left out, or replaced by what a reader sees instead
-    ALONE = auto()  # left out where nothing else stands on its lines
     TAG = auto()  # an element's tag: its name decides
-    COMMAND = auto()  # a template's tag: left out where another closes it, else like ALONE
+    COMMAND = auto()  # a template's tag: left out where another closes it, or nothing else stands on its line
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +302,7 @@ def _closing_runs(text: str) -> dict[int, int]:
     """Return, by where a run of backticks begins, where the next one of the same length ends."""
     closing: dict[int, int] = {}
     following: dict[int, int] = {}  # by length
-    for start, end in reversed([found.span() for found in _RUN.finditer(text)]):
+    for start, end in reversed([found.span() for found in RUN.finditer(text)]):
         if end - start in following:
             closing[start] = following[end - start]
         following[end - start] = end
