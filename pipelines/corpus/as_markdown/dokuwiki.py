@@ -6,9 +6,8 @@ Pictures, macros and what plugins put in are left out. A page is known by its he
 from __future__ import annotations
 
 import re
-from itertools import chain
 
-from pipelines.corpus.as_markdown.heads import Part, part_for_titles
+from pipelines.corpus.as_markdown.heads import Parts
 from pipelines.corpus.as_markdown.parts import Held, code_in_line, fenced, without_marks
 from pipelines.corpus.as_markdown.spans import Spanning, repeated
 
@@ -79,22 +78,19 @@ def _indent(spaces: str) -> str:
 def _rows(written: str) -> list[str]:
     """Return a table's lines; a cell that goes on from the row above says what that one does, if it is no
     title. Later rows of titles begin a table of their own, but for sums."""
-    parts = [Part()]
+    parts = Parts()
     above: list[str] = []
     for line in written.strip().split("\n"):
         bare = line.strip()[:-1]
         cells = _BETWEEN.split(bare[1:])
         said = [cell.strip() for cell in cells]
         is_head = "|" not in bare and sum(map(bool, said)) > 1
-        part = part_for_titles(parts, said) if is_head else None
-        if part:
-            part.in_doubt = part.in_doubt or (_BELOW in said and not part.heads)
-            part.heads.append(_titles(cells))
+        if is_head and parts.add_titles(_titles(cells), in_doubt=_BELOW in said):
             above = []
         else:
             above = [_cell(cell, above[at : at + 1]) for at, cell in enumerate(said)]
-            parts[-1].rows.append(above)
-    return [*chain.from_iterable(part.written() for part in parts), ""]
+            parts.add(above)
+    return [*parts.written(), ""]
 
 
 def _titles(cells: list[str]) -> list[Spanning]:

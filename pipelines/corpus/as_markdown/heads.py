@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import count, dropwhile
+from dataclasses import dataclass, field
+from itertools import chain, count, dropwhile
 
 from pipelines.corpus.as_markdown.parts import table
 from pipelines.corpus.as_markdown.spans import MOST_COLUMNS, Spanning
@@ -29,14 +30,24 @@ def titles_of(rows: Sequence[Sequence[Spanning]]) -> list[str]:
         return []
     if len(rows) == 1:
         return [cell.said for cell in rows[0]] if all(cell.across == 1 for cell in rows[0]) else []
-    grid: dict[tuple[int, int], str] = {}
-    for row, cell in ((row, cell) for row, cells in enumerate(rows) for cell in cells):
-        first = next(column for column in count() if (row, column) not in grid)
-        across, down = range(first, first + cell.across), range(row, row + cell.down)
-        if across.stop > MOST_COLUMNS or down.stop > len(rows) or any((row, at) in grid for at in across):
-            return []
-        grid |= {(y, x): cell.said for y in down for x in across}
-    return joined([[grid[place] for place in sorted(grid) if place[0] == row] for row in range(len(rows))])
+    grid: list[dict[int, str]] = [{} for _ in rows]  # what each row says, by column
+    for at, cells in enumerate(rows):
+        for cell in cells:
+            if not _is_placed(cell, grid[at:]):
+                return []
+    return joined([[row[column] for column in sorted(row)] for row in grid])
+
+
+def _is_placed(cell: Spanning, rows: Sequence[dict[int, str]]) -> bool:
+    """Put a cell into all rows and columns that it takes, from the first that is free in the first row on;
+    return whether there is room for it."""
+    first = next(column for column in count() if column not in rows[0])
+    columns = range(first, first + cell.across)
+    if columns.stop > MOST_COLUMNS or cell.down > len(rows) or not rows[0].keys().isdisjoint(columns):
+        return False
+    for row in rows[: cell.down]:
+        row.update(dict.fromkeys(columns, cell.said))
+    return True
 
 
 def joined(grid: Sequence[Sequence[str]]) -> list[str]:
@@ -47,13 +58,11 @@ def joined(grid: Sequence[Sequence[str]]) -> list[str]:
     return [": ".join(dict.fromkeys(filter(None, column))) for column in zip(*grid, strict=True)]
 
 
-class Part:
-    """Rows of a wiki's table, below those of their titles, if any."""
-
-    def __init__(self) -> None:
-        self.heads: list[list[Spanning]] = []
-        self.rows: list[list[str]] = []
-        self.in_doubt = False  # a cell of the part before goes on in the titles
+@dataclass
+class _Part:
+    heads: list[list[Spanning]] = field(default_factory=list)
+    rows: list[list[str]] = field(default_factory=list)
+    in_doubt: bool = False  # of which columns its titles are
 
     def written(self) -> list[str]:
         """Return the part's lines behind an empty one."""
@@ -62,10 +71,31 @@ class Part:
         return ["", *table([*heads, *self.rows], titled=bool(titles))]
 
 
-def part_for_titles(parts: list[Part], cells: Sequence[str]) -> Part | None:
-    """Return the part that a row marked as titles belongs above, a new one behind rows; nothing for sums."""
-    if (parts[-1].heads or parts[-1].rows) and holds_figures(cells):
-        return None
-    if parts[-1].rows:
-        parts.append(Part())
-    return parts[-1]
+class Parts:
+    """A wiki's table in parts: rows below those of their titles, if any."""
+
+    def __init__(self) -> None:
+        self._parts = [_Part()]
+
+    @property
+    def has_open_titles(self) -> bool:
+        """Return whether the last row is one of titles."""
+        return bool(self._parts[-1].heads) and not self._parts[-1].rows
+
+    def add(self, row: list[str]) -> None:
+        self._parts[-1].rows.append(row)
+
+    def add_titles(self, cells: list[Spanning], *, in_doubt: bool) -> bool:
+        """Add a row marked as titles, behind rows in a part of its own; return False for one of sums."""
+        part = self._parts[-1]
+        if (part.heads or part.rows) and holds_figures([cell.said for cell in cells]):
+            return False
+        if part.rows:
+            part = _Part()
+            self._parts.append(part)
+        part.in_doubt = part.in_doubt or (in_doubt and not part.heads)
+        part.heads.append(cells)
+        return True
+
+    def written(self) -> list[str]:
+        return [*chain.from_iterable(part.written() for part in self._parts)]

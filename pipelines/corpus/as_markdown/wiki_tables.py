@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from itertools import chain
 
-from pipelines.corpus.as_markdown.heads import Part, part_for_titles
+from pipelines.corpus.as_markdown.heads import Parts
 from pipelines.corpus.as_markdown.spans import Spanning, Spans, spanning
 
 _BETWEEN = {"|": re.compile(r"\|\|"), "!": re.compile(r"\|\||!!")}
@@ -72,22 +71,18 @@ class WikiTable:
     def written(self) -> list[str]:
         """Return the table's lines, below its caption."""
         spans = Spans()
-        parts = [Part()]
+        parts = Parts()
         for row in self._rows:
             if not row.cells:
                 continue
             goes_on = bool(spans.below)
-            below = goes_on and bool(parts[-1].heads) and not parts[-1].rows  # titles that go on
-            is_head = row.has_titles or (below and len(row.cells) == row.heads)
+            is_below = goes_on and parts.has_open_titles and len(row.cells) == row.heads
+            is_head = row.has_titles or is_below
             found = spans.row(row.cells, titles=is_head)
-            part = part_for_titles(parts, row.said) if is_head else None
-            if part:
-                part.in_doubt = part.in_doubt or self._nests or (goes_on and not part.heads)
-                part.heads.append(row.cells)
-            else:
-                parts[-1].rows.append(found if found and row.is_whole else row.said)
+            if not (is_head and parts.add_titles(row.cells, in_doubt=self._nests or goes_on)):
+                parts.add(found if found and row.is_whole else row.said)
         caption = ["", self._caption] if self._caption else []
-        return [*caption, *chain.from_iterable(part.written() for part in parts)]
+        return [*caption, *parts.written()]
 
 
 def _cell(written: str) -> Spanning:

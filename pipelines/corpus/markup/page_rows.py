@@ -91,9 +91,10 @@ class Row:
         self.is_line = whole_blocks and len({block.main for block in blocks}) < 2 and size <= LONGEST_ROW
         blocks = self._in_its_line(blocks, marked=marked)
         text = self._text(blocks)
+        said = self._cells(text, len(blocks)) if self.is_line and not self.nests else None
         if marked and blocks:
-            self._add_titles(text, blocks)
-        whole = self._whole(text if self.is_line and not self.nests else None, len(blocks))
+            self._add_titles(said)
+        whole = self._whole(said)
         if not blocks or not self.is_line:
             return blocks
         return self._line(whole, blocks) if whole else self._as_it_stands(text, blocks, goes_on)
@@ -109,16 +110,11 @@ class Row:
         unread = (self.nests and not self.is_line) or not (self.table.titles or marked)
         if unread or all(block.pre for block in blocks):
             return blocks
-        return [
-            block._replace(text=text if block.pre else text.replace("\n", " "))
-            for block in blocks
-            for text in [block.text.replace("|", "\\|")]
-        ]
+        return [block._replace(text=_in_one_cell(block)) for block in blocks]
 
-    def _add_titles(self, text: str, blocks: list[Block]) -> None:
+    def _add_titles(self, said: list[str] | None) -> None:
         """Take the row as one of titles, unless it is one of sums, or what goes on in it is no title."""
         table = self.table
-        said = self._cells(text, len(blocks)) if self.is_line and not self.nests else None
         is_sum = bool(table.titles or table.heads) and holds_figures(said or [])
         follows = self.first == table.begins + len(table.heads) if table.heads else not table.spans.below
         if not said or is_sum or not follows:
@@ -147,13 +143,12 @@ class Row:
             text += f" {BETWEEN}" * self.borders.count(number) + f" {block.text}"
         return text
 
-    def _whole(self, text: str | None, blocks: int) -> str:
+    def _whole(self, own: list[str] | None) -> str:
         """Return the line of a row in which cells from above go on, with what they say; nothing of another
         row, or in doubt."""
         spans = self.table.spans
         if not spans.below and all(down is None for _, down in self.takes):
             return ""
-        own = None if text is None else self._cells(text, blocks)
         cells = [
             spanning(said, *takes)
             for said, takes in zip(own or [""] * len(self.takes), self.takes, strict=True)
@@ -171,3 +166,8 @@ class Row:
         said = [" ".join(cell.split()) for cell in text.split(BETWEEN)]
         found = [""] * self.left_out + said + [""] * self.borders.count(self.first + blocks)
         return found if len(found) == len(self.takes) else None
+
+
+def _in_one_cell(block: Block) -> str:
+    text = block.text.replace("|", "\\|")
+    return text if block.pre else text.replace("\n", " ")
