@@ -27,6 +27,7 @@ _OTHERWISE = (
     "varepsilon ε AA Å ldots … dots … S § dag † ddag ‡ cdot · cdots ⋯ star ⋆ TM ™ smiley ☺ sad ☹ diamonds ♦"
     " EUR € vbar | slash / under _ equal = tilde ~ hash # backslash \\ asciicirc ^ exclamation ! bsemi ; to →"
     " neq ≠ proptop ∝ infty ∞ partial ∂ exists ∃ neg ¬"
-).split()
+)
+_OTHERS = _OTHERWISE.split(" ")
 ENTITIES = {name: html5[f"{name};"] for name in _AS_HTML.split()} | {"shy": ""}
-ENTITIES |= zip(_OTHERWISE[::2], _OTHERWISE[1::2], strict=True)
+ENTITIES |= zip(_OTHERS[::2], _OTHERS[1::2], strict=True)

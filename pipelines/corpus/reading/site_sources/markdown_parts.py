@@ -130,8 +130,7 @@ class Scanner:
             if end and found.start() >= start:
                 at = max(at, end)
                 continue
-            name = found.lastgroup if found.lastgroup != "bars" else "fence"
-            part = self._read[name](found.start(), found) if name else None
+            part = self._read[found.lastgroup](found.start(), found) if found.lastgroup else None
             if part is None:
                 at = found.end()
                 continue
