@@ -37,9 +37,8 @@ NAME_SHARE = 0.05  # of the prompts: entities that more of them mention are comm
 FEWEST_COMMON = 8  # prompts; an entity that fewer of them mention is never common
 TERM_SHARE = 0.01  # the same for terms that the documents do not use far more often than the prompts
 TERM_LETTERS = 5  # of a term, at least
-TERM_EXCESS = (
-    21.6  # G² of a term's mentions, at least: that of three at a hundred times the general frequency
-)
+# G² of a term's mentions, at least: that of three at a hundred times the general frequency
+TERM_EXCESS = 21.6
 TERM_TIMES = 3  # a term occurs so often, at least, where general frequencies are not known
 UNSPACED_LETTERS, UNSPACED_LONGEST = 3, 8  # of a term in a script without spaces
 TERM_DOCUMENTS = 0.05  # of the documents hold a term, at most, where general frequencies are not known
@@ -195,10 +194,7 @@ class _Own:
         rarely follow each other elsewhere."""
         if self.general is None:
             return True
-        return self._share(times) >= NAME_KEYNESS * self.general.highest_share(" ".join(name))
-
-    def _share(self, times: int) -> float:
-        return times / self.words
+        return times / self.words >= NAME_KEYNESS * self.general.highest_share(" ".join(name))
 
 
 def _excess(times: int, expected: float) -> float:

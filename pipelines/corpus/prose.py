@@ -15,20 +15,12 @@ from pipelines.corpus.markup.lines import is_code, is_prose, plain
 from pipelines.corpus.markup.parts import SLOT
 from pipelines.corpus.markup.pictures import is_picture
 from pipelines.corpus.segments import segments
-from pipelines.corpus.sentences import (
-    SPACED_STOPS,
-    UNSPACED_STOPS,
-    begins_small,
-    is_abbreviated,
-    sentences,
-)
+from pipelines.corpus.sentences import SPACED_STOPS, UNSPACED_STOPS, begins_small, is_abbreviated, sentences
 from recovery.unspaced_scripts import UNSPACED, between_lines, first_unit
 
 WRAPPED = 60  # columns: a longer line that ends no sentence goes on in the next one
-HALF, WIDTH = (
-    36,
-    72,
-)  # columns: and so does one of half a page's width behind which the next one's first word has no room
+# Columns: and so does one of half a page's width behind which the next one's first word has no room
+HALF, WIDTH = 36, 72
 ALIKE = 0.9  # of the next line: no shorter is one that is as full, where letters tell nothing
 LONGEST_ROW = 160  # characters of a row whose columns are set apart by spaces
 LONGEST = 400  # characters of a sentence that is asked about

@@ -51,7 +51,7 @@ def as_markdown(text: str) -> str:
     text = _CODE.sub(lambda code: f"\n{held.hold(_block(code[2], code[3]))}\n", without_marks(text))
     text = _AS_IT_STANDS.sub(lambda said: held.hold(said[1] or said[2] or ""), text)
     text = _MONO.sub(lambda code: held.hold(code_in_line(code[1])), text)
-    text = _NOTE.sub(lambda note: f"**{_kind(note[1])}**\n\n", text)
+    text = _NOTE.sub(lambda note: f"**{(note[1] or 'note').capitalize()}**\n\n", text)
     text = _LEFT_OUT.sub("", text)
     text = _TABLE.sub(lambda rows: _BREAK_IN_CELL.sub(" ", rows[0]), text)
     for pattern, instead in _CHANGES:
@@ -65,10 +65,6 @@ def as_markdown(text: str) -> str:
 def _block(options: str, code: str) -> str:
     language = (options.split() or [""])[0]
     return fenced(code, language if language.isalnum() else "")
-
-
-def _kind(name: str | None) -> str:
-    return "Note" if name is None else name.capitalize()
 
 
 def _indent(spaces: str) -> str:

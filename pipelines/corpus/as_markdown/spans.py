@@ -30,11 +30,7 @@ def repeated(said: str) -> str:
 
 def spanning(said: str, across: str | None, down: str | None) -> Spanning:
     """Read the numbers of columns and of rows as HTML does; 0 rows are all that follow."""
-    return Spanning(
-        said,
-        min(_number(across) or 1, MOST_ACROSS),
-        min(_number(down), MOST_DOWN) or MOST_DOWN,
-    )
+    return Spanning(said, min(_number(across) or 1, MOST_ACROSS), min(_number(down), MOST_DOWN) or MOST_DOWN)
 
 
 def _number(written: str | None) -> int:

@@ -25,11 +25,9 @@ def begins_clause(line: str, before: str) -> bool:
     kind = _kind(line)
     if kind is None:
         return False
-    return _follows(kind, _kind(before)) or bool(_ENDS_FULLY.search(before[-_LONGEST_END:]))
-
-
-def _follows(kind: str, previous: str | None) -> bool:
-    return previous is not None and kind in (previous, "section")
+    previous = _kind(before)
+    follows = previous is not None and kind in (previous, "section")
+    return follows or bool(_ENDS_FULLY.search(before[-_LONGEST_END:]))
 
 
 def _kind(line: str) -> str | None:

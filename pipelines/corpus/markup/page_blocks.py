@@ -25,11 +25,7 @@ def fenced_code(blocks: list[Block]) -> list[Block]:
     whole = sum(len(block.text) for block in blocks)
     if kept and (max(kept) > whole / 2 or sum(kept) > TYPED * whole):
         return blocks
-    return [_in_fences(block) if block.pre else block for block in blocks]
-
-
-def _in_fences(block: Block) -> Block:
-    return block._replace(text=fenced(block.text), tight=False)
+    return [block._replace(text=fenced(block.text), tight=False) if block.pre else block for block in blocks]
 
 
 def without_menus(blocks: list[Block]) -> list[Block]:

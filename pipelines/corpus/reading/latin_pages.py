@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
 
 # For each page the letters beyond a-z of languages written in it; the first page wins a tie.
 WESTERN = (
@@ -97,7 +96,9 @@ def _share(text: str, languages: tuple[str, ...]) -> float:
     """Return the share of what is not ASCII that the language writes which suits best."""
     signs, letters = 0, Counter[str]()
     total = 0
-    for at, c in _beyond_ascii(text):
+    for at, c in enumerate(text):
+        if c.isascii():
+            continue
         total += 1
         if _is_sign(text, at):
             signs += 1
@@ -105,10 +106,6 @@ def _share(text: str, languages: tuple[str, ...]) -> float:
             letters[c] += 1
     known = (sum(letters[c] for c in {*language, *language.upper()}) for language in languages)
     return (signs + max(known)) / max(1, total)
-
-
-def _beyond_ascii(text: str) -> Iterator[tuple[int, str]]:
-    return ((at, c) for at, c in enumerate(text) if not c.isascii())
 
 
 def _is_letter(c: str) -> bool:

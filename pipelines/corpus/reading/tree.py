@@ -219,17 +219,15 @@ def _check_regular(entry: Entry) -> None:
 def shown(path: str) -> str:
     """Return a name as one printable line, different for different names, shortened in the middle."""
     if not path.isprintable() or "\\" in path:
-        path = "".join(c if c.isprintable() and c != "\\" else _escaped(c) for c in path)
+        path = "".join(
+            c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode("ascii") for c in path
+        )
     if len(path) > LONGEST_SHOWN:
         import hashlib
 
         middle = hashlib.sha256(path.encode()).hexdigest()[:16]
         path = f"{path[: LONGEST_SHOWN // 2]}…{middle}…{path[-LONGEST_SHOWN // 3 :]}"
     return path.rstrip("/") if path.endswith("/") else path
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def extent(root: Path, leave_out: Collection[str] = ()) -> tuple[int, int]:

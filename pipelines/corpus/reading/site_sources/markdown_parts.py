@@ -106,7 +106,7 @@ class Scanner:
         self._indented = [] if mdx else list(_indented(text))
         self._read: dict[str, Callable[[int, re.Match[str]], Part | None]] = {
             "fence": self._fence,
-            "code": self._code,
+            "code": lambda at, found: self._code(at, at),
             "math": self._math,
             "comment": self._comment,
             "anchor": self._anchor,
@@ -150,14 +150,11 @@ class Scanner:
     def _fence(self, at: int, found: re.Match[str]) -> Part | None:
         opening = fences.OPENING.match(self.text, at)
         if opening is None:
-            return self._code_at(found.start("bars"), at)
+            return self._code(found.start("bars"), at)
         end = fences.end_of(self.text, opening)
         return None if end is None else Part(Kind.CODE, self.text[at:end])
 
-    def _code(self, at: int, found: re.Match[str]) -> Part | None:
-        return self._code_at(at, at)
-
-    def _code_at(self, run: int, at: int) -> Part | None:
+    def _code(self, run: int, at: int) -> Part | None:
         """Return the text from `at` to the end of the inline code that begins at `run`."""
         end = self._runs.get(run)
         border = bisect_right(self._blank, run)
