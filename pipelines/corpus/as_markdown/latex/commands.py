@@ -226,16 +226,14 @@ class Commands(Page):
     def _reference(self, token: Token, name: str, at: int, end: int, out: list[str]) -> int:
         """Print a mark for what refers to something."""
         if _REFERRING.fullmatch(name):
-            label = _LABEL.match(self.source(*self.span(at, end)[:2]))
-            noun = (
-                words.LABELS.get(label[1].lower(), "") if label and name in _NAMING and self.english else ""
-            )
+            is_named = name in _NAMING and self.english
+            label = _LABEL.match(self.source(*self.span(at, end)[:2])) if is_named else None
+            noun = words.LABELS.get(label[1].lower(), "") if label else ""
             out.append(f"{noun} {REFERENCE}" if noun else REFERENCE)
             return self.past_arguments(2 if "range" in name else 1, at, end)
         if _CITING.fullmatch(name):
-            out.append(
-                GAP if name.startswith(_ASIDE) else REFERENCE if _AS_WORD.fullmatch(name) else CITATION
-            )
+            cited = REFERENCE if _AS_WORD.fullmatch(name) else CITATION
+            out.append(GAP if name.startswith(_ASIDE) else cited)
             return self.past_arguments(1, at, end)
         if not _UNSEEN.fullmatch(name):
             return self._unknown(token, name, at, end, out)

@@ -41,12 +41,9 @@ def _sign(found: re.Match[str]) -> str:
     if name not in FORMULA_SIGNS:
         return found[0]
     sign = f"{before}{FORMULA_SIGNS[name]}{after if before else ''}"
-    named = len(FORMULA_SIGNS[name]) > 1
-    return (
-        f"{sign} "
-        if named and not sign.endswith(" ") and found.string[found.end() : found.end() + 1].isalnum()
-        else sign
-    )
+    is_word = len(FORMULA_SIGNS[name]) > 1
+    touches_next = not sign.endswith(" ") and found.string[found.end() : found.end() + 1].isalnum()
+    return f"{sign} " if is_word and touches_next else sign
 
 
 def in_line(source: str) -> str:
