@@ -63,11 +63,11 @@ class Attributes:
     def holds(self, test: str, names: str) -> bool | None:
         """Return whether a condition holds; None where the page does not say."""
         known = [self._is_set(name) for name in re.split(r"[,+]", names.lower())]
-        if "+" in names:
-            any_set = False if False in known else (None if None in known else True)
-        else:
-            any_set = True if True in known else (None if None in known else False)
-        return any_set if any_set is None or test == "ifdef" else not any_set
+        decisive = "+" not in names  # one that is set; where a + joins them one that is not
+        if decisive not in known and None in known:
+            return None
+        holds = decisive if decisive in known else not decisive
+        return holds if test == "ifdef" else not holds
 
     def _is_set(self, name: str) -> bool | None:
         if name in self.values or name in ("backend-html5", "basebackend-html"):

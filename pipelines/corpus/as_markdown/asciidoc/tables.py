@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -48,7 +47,10 @@ def rows(
         return _separated(lines, given[1].replace("\\t", "\t") if given else between, write), titled
     mark = given[1] if given else mark
     columns = _columns(attributes) or [False] * max(1, _in_first_line(lines, mark))
-    return _in_rows([*_cells(lines, mark)], columns[:MOST_COLUMNS], write, titled=titled)
+    found = _Rows(columns[:MOST_COLUMNS], titled=titled)
+    for cell in _cells(lines, mark):
+        found.add(cell, write)
+    return found.written()
 
 
 def _is_titled(lines: list[str], attributes: str) -> bool:
@@ -113,42 +115,48 @@ def _filled(cells: list[Cell], text: str) -> Iterator[Cell]:
         yield replace(cell, text=said)
 
 
-def _in_rows(
-    cells: list[Cell], columns: list[bool], write: Callable[[Cell], str], *, titled: bool
-) -> tuple[list[list[str]], bool]:
-    """Put cells into rows, without empty ones; where a cell takes several columns the others are empty, where
-    it takes several rows it is repeated. Join the titles of the first rows whose cells are all marked as
-    such."""
-    spans = Spans()
-    found: list[list[str]] = []
-    own: list[Spanning] = []  # cells of the open row
-    heads: list[list[Spanning]] = []
-    behind = 0  # number of the row behind these
-    marked = True  # all cells so far are titles
-    free = deque(range(len(columns)))  # its columns that have none
-    for cell in cells:
-        at = free[0]
-        across = min(cell.across, len(columns) - at)
-        page = replace(cell, is_page=cell.is_page or columns[at])
-        own.append(Spanning(write(page), across, cell.down))
-        marked = marked and (cell.is_title or (titled and not heads))
-        while free and free[0] < at + across:
-            free.popleft()
-        if not free:
-            found += _row(spans, own, titles=marked)
-            if marked:
-                heads.append(own)
-                behind = len(found)
-            own = []
-            spans.pass_full_rows(len(columns))
-            free.extend(column for column in range(len(columns)) if column not in spans.below)
-    found += _row(spans, own, titles=titled and not found)
-    if len(heads) <= titled or behind == len(found):
-        return found, titled
-    titles = titles_of(heads)
-    return ([titles, *found[behind:]], True) if titles else (found, False)
+class _Rows:
+    """Rows of a table, without empty ones; where a cell takes several columns the others are empty, where it
+    takes several rows it is repeated."""
 
+    def __init__(self, columns: list[bool], *, titled: bool) -> None:
+        self._columns = columns  # of each, whether its cells are AsciiDoc
+        self._titled = titled
+        self._spans = Spans()
+        self._rows: list[list[str]] = []
+        self._open: list[Spanning] = []  # cells of the last row
+        self._free = [*range(len(columns))]  # its columns that have none
+        self._only_titles = True  # all cells so far are marked as such
+        self._heads: list[list[Spanning]] = []  # the first rows, which consist of titles
+        self._behind = 0  # number of the row behind these
 
-def _row(spans: Spans, own: list[Spanning], *, titles: bool) -> list[list[str]]:
-    row = spans.row(own, titles=titles) or [cell.said for cell in own]
-    return [row] if any(row) else []
+    def add(self, cell: Cell, write: Callable[[Cell], str]) -> None:
+        """Add the next cell, which may be the last one of its row."""
+        at = self._free[0]
+        across = min(cell.across, len(self._columns) - at)
+        said = write(replace(cell, is_page=cell.is_page or self._columns[at]))
+        self._open.append(Spanning(said, across, cell.down))
+        is_title = cell.is_title or (self._titled and not self._heads)
+        self._only_titles = self._only_titles and is_title
+        self._free = [column for column in self._free if column >= at + across]
+        if not self._free:
+            self._end_row(titles=self._only_titles)
+
+    def _end_row(self, *, titles: bool) -> None:
+        row = self._spans.row(self._open, titles=titles) or [cell.said for cell in self._open]
+        self._rows += [row] if any(row) else []
+        if titles:
+            self._heads.append(self._open)
+            self._behind = len(self._rows)
+        self._open = []
+        self._spans.pass_full_rows(len(self._columns))
+        self._free = [column for column in range(len(self._columns)) if column not in self._spans.below]
+
+    def written(self) -> tuple[list[list[str]], bool]:
+        """Return the rows, and whether the first one holds titles: those of several rows of titles joined."""
+        if self._open:
+            self._end_row(titles=self._titled and not self._rows)
+        if len(self._heads) <= self._titled or self._behind == len(self._rows):
+            return self._rows, self._titled
+        titles = titles_of(self._heads)
+        return ([titles, *self._rows[self._behind :]], True) if titles else (self._rows, False)
