@@ -59,7 +59,7 @@ def as_markdown(text: str) -> str:
     text = _TABLE.sub(lambda rows: "\n".join(_rows(rows[0])) + "\n", text)
     text = _ITEM.sub(lambda item: _indent(item[1]) + ("- " if item[2] == "*" else "1. "), text)
     text = _HEADING.sub(lambda heading: f"{'#' * (7 - len(heading[1]))} {heading[2]}", text)
-    return held.restored(_GAP.sub("\n\n", text), deepest=2)
+    return held.restored(_GAP.sub("\n\n", text))
 
 
 def _block(options: str, code: str) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 _MARKS = str.maketrans("", "", "\ufdd0\ufdd1")  # around the number of a text that is held
+DEEPEST = 4  # texts that are held within one another
 _MARK = re.compile("\ufdd0(\\d{1,9})\ufdd1")
 RUN = re.compile("`+")  # of backticks
 
@@ -26,9 +27,9 @@ class Held:
         self._texts.append(text)
         return f"\ufdd0{len(self._texts) - 1}\ufdd1"
 
-    def restored(self, text: str, deepest: int = 1) -> str:
+    def restored(self, text: str) -> str:
         """Return a text with what its marks stand for, which may hold marks in turn."""
-        for _ in range(deepest):
+        for _ in range(DEEPEST):
             text, changed = _MARK.subn(lambda mark: self._texts[int(mark[1])], text)
             if not changed:
                 break

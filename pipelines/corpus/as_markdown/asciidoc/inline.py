@@ -11,7 +11,6 @@ from pipelines.corpus.as_markdown.asciidoc.lines import ENTRY
 from pipelines.corpus.as_markdown.parts import Held, code_in_line
 from pipelines.corpus.markup.parts import LEFT_OUT
 
-_DEEPEST = 4  # what is held within one another
 _ESCAPED = re.compile(
     r"\\(\{(?=[\w-]+\})|(?:https?|ftp|mailto|link|xref|image|kbd|footnote)(?=:)|<<|\(\(|\[\["
     r"|(?<!\w\\)[*_`#](?=[^\s*_`#][^\n*_`#]{0,300}[*_`#])|[~^](?=[^\s~^]{1,100}[~^]))"
@@ -88,8 +87,8 @@ class Inline:
             return text
         noted = len(self.footnotes)
         text = self._marked(_BROKEN.sub("", text))
-        self.footnotes[noted:] = [self._held.restored(note, _DEEPEST) for note in self.footnotes[noted:]]
-        text = self._held.restored(text, _DEEPEST)
+        self.footnotes[noted:] = [self._held.restored(note) for note in self.footnotes[noted:]]
+        text = self._held.restored(text)
         self._held.clear()
         return text
 

@@ -33,21 +33,29 @@ class OfficeTable:
 
     def takes(self, tag: str, attributes: Attributes, depth: int) -> None:
         """Take what a tag says of the table, of a row outside its cells (depth 0) or of a cell (1)."""
-        said = value(attributes, "val")
-        if tag == "tblPr" and not depth:
+        if depth == 0:
+            self._take_of_row(tag, attributes)
+        elif depth == 1:
+            self._take_of_cell(tag, attributes)
+
+    def _take_of_row(self, tag: str, attributes: Attributes) -> None:
+        if tag == "tblPr":
             self._marks_first = attributes.get("firstRow", "0") not in _OFF
-        elif tag == "tr" and not depth:
+        elif tag == "tr":
             self._begin_row()
-        elif tag == "tblHeader" and not depth:
-            self._has_titles = said not in _OFF
-        elif tag in ("gridBefore", "gridAfter") and not depth:
-            self._across = self._across or said != "0"
-        elif tag in ("gridSpan", "hMerge") and depth == 1:
+        elif tag == "tblHeader":
+            self._has_titles = value(attributes, "val") not in _OFF
+        elif tag in ("gridBefore", "gridAfter"):
+            self._across = self._across or value(attributes, "val") != "0"
+
+    def _take_of_cell(self, tag: str, attributes: Attributes) -> None:
+        if tag in ("gridSpan", "hMerge"):
+            said = value(attributes, "val")
             self._across = self._across or said != "1"
             self._columns = said if tag == "gridSpan" else self._columns
-        elif tag == "vMerge" and depth == 1:
-            self._goes_on = said != "restart"
-        elif tag == "tc" and depth == 1:
+        elif tag == "vMerge":
+            self._goes_on = value(attributes, "val") != "restart"
+        elif tag == "tc":
             self._begin_cell(attributes)
 
     def _begin_cell(self, attributes: Attributes) -> None:
