@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pipelines.corpus.as_markdown.latex import glossary
@@ -205,25 +206,40 @@ def _is_defined(before: list[Token]) -> bool:
     return bool(last) and last[0].kind == "word" and last[0].said.rstrip("*") in DEFINING
 
 
+@dataclass
+class _Condition:
+    """A condition that is open."""
+
+    begins: int
+    is_false: bool  # \iffalse
+    other: int | None = None  # where its \else is
+
+    def gone(self, end: int) -> list[tuple[int, int]]:
+        """Return the first and the last token of what goes: the commands, and the branch between two of them
+        that is not shown."""
+        other = self.other or end
+        if self.is_false:
+            return [(self.begins, other), (end, end)]
+        return [(self.begins, self.begins), (other, end)]
+
+
 def _without_other_branches(tokens: list[Token]) -> list[Token]:
     """Leave out what \\iffalse hides, and of other conditions the second branch."""
     gone: list[tuple[int, int]] = []
-    opened: list[tuple[int, bool, int]] = []  # where it begins, whether it is \iffalse, where its \else is
+    opened: list[_Condition] = []
     for at, token in enumerate(tokens):
         if token.kind != "word" or not token.said.startswith(("if", "else", "fi")):
             continue
         if token.said == "fi" and opened:
-            begun, untrue, other = opened.pop()
-            gone.append((begun, (other if other > 0 else at) if untrue else begun))
-            gone.append((at, at) if untrue or other < 0 else (other, at))
+            gone += opened.pop().gone(at)
         elif token.said == "else" and opened:
-            opened[-1] = (opened[-1][0], opened[-1][1], at)
+            opened[-1].other = at
         elif (
             token.said.startswith("if")
             and token.said not in _NO_CONDITION
             and not _is_defined(tokens[max(0, at - 2) : at])
         ):
-            opened.append((at, token.said == "iffalse", -1))
+            opened.append(_Condition(at, token.said == "iffalse"))
     kept: list[Token] = []
     end = 0
     for first, last in sorted(gone):
