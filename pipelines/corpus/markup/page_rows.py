@@ -86,9 +86,7 @@ class Row:
         marked = fewest <= len(self.takes) == self.titles
         if not marked:
             self.table.end_head()
-        size = sum(len(block.text) for block in blocks)
-        whole_blocks = not self.nests or self._nests_rows_alone(blocks)
-        self.is_line = whole_blocks and len({block.main for block in blocks}) < 2 and size <= LONGEST_ROW
+        self.is_line = self._fits_a_line(blocks)
         blocks = self._in_its_line(blocks, marked=marked)
         text = self._text(blocks)
         said = self._cells(text, len(blocks)) if self.is_line and not self.nests else None
@@ -98,6 +96,12 @@ class Row:
         if not blocks or not self.is_line:
             return blocks
         return self._line(whole, blocks) if whole else self._as_it_stands(text, blocks, goes_on)
+
+    def _fits_a_line(self, blocks: list[Block]) -> bool:
+        """Return whether the row's blocks are joined: not those of other rows, or of a page laid out so."""
+        is_whole = not self.nests or self._nests_rows_alone(blocks)
+        is_short = sum(len(block.text) for block in blocks) <= LONGEST_ROW
+        return is_whole and is_short and len({block.main for block in blocks}) < 2
 
     def _nests_rows_alone(self, blocks: list[Block]) -> bool:
         """Return whether a row below titles holds tables that have none, and so are a part of its line."""
