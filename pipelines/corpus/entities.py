@@ -282,11 +282,8 @@ def _terms(said: list[Word], written: _Written) -> Iterator[Term]:
             if len(four) == 4 and all(w.unspaced and (w.joined or w is word) for w in four):
                 yield tuple(w.small for w in four)
             continue
-        if (
-            (not word.named or written.only_opens(word))
-            and len(word.text) >= TERM_LETTERS
-            and not word.text.isdigit()
-        ):
+        is_small = not word.named or written.only_opens(word)
+        if is_small and len(word.text) >= TERM_LETTERS and not word.text.isdigit():
             yield (word.small,)
 
 

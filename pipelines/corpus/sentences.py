@@ -104,9 +104,8 @@ def begins_small(text: str) -> bool:
 
 def _is_spanish_or_french(last: str, following: str) -> bool:
     """Return whether a word is abbreviated by what follows: EE. UU., av. J.-C."""
-    return (last == "EE." and following.startswith("UU.")) or (
-        last in ("av.", "ap.") and following.startswith("J.-C")
-    )
+    is_spanish = last == "EE." and following.startswith("UU.")
+    return is_spanish or (last in ("av.", "ap.") and following.startswith("J.-C"))
 
 
 def is_abbreviated(said: str, following: str) -> bool:

@@ -55,12 +55,8 @@ def heading_at(lines: list[str], at: int) -> tuple[int, str, int] | None:
         marks, said = found.groups()
         return len(marks), re.sub(rf"[ \t]+{marks}$", "", said), 1
     below = lines[at + 1] if at + 1 < len(lines) else ""
-    if (
-        len(below) > 2
-        and abs(len(line) - len(below)) < 2
-        and _UNDERLINE.match(below)
-        and _UNDERLINED.match(line)
-    ):
+    is_as_long = len(below) > 2 and abs(len(line) - len(below)) < 2
+    if is_as_long and _UNDERLINE.match(below) and _UNDERLINED.match(line):
         return _LEVELS[below[0]], line, 2
     return None
 

@@ -280,17 +280,13 @@ class Commands(Page):
     def _goes_on(self, token: Token, at: int, end: int) -> bool:
         """Return whether a sentence goes on behind a command."""
         following = self.tokens[at].said[:1] if at < end and self.tokens[at].kind == "text" else ""
-        return (
-            following.islower()
-            or following in tuple(",.'’")
-            or (following == " " and token.source[-1] != "\n")
-        )
+        is_on_line = following == " " and token.source[-1] != "\n"
+        return is_on_line or following.islower() or following in tuple(",.'’")
 
     def _begins_line(self, at: int) -> bool:
         return at < 1 or self.tokens[at - 1].kind in _BETWEEN
 
     def _is_key(self, first: int, last: int) -> bool:
         source = _HSPACE.sub("", self.source(first, last)).strip()
-        return bool(_KEY.fullmatch(source) or _INDEXED.search(source)) or (
-            source.startswith("\\") and " " not in source and "{" not in source
-        )
+        is_command = source.startswith("\\") and " " not in source and "{" not in source
+        return is_command or bool(_KEY.fullmatch(source) or _INDEXED.search(source))

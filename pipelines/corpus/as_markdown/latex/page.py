@@ -138,9 +138,8 @@ class Page:
         """Return a text in emphasis, unless it is part of a word or of several paragraphs."""
         inner = said.strip()
         after = self.tokens[following] if following < len(self.tokens) else None
-        glued = (out and out[-1][-1:].isalnum()) or (
-            after and after.kind == "text" and after.said[0].isalnum()
-        )
+        goes_on = after is not None and after.kind == "text" and after.said[0].isalnum()
+        glued = goes_on or (bool(out) and out[-1][-1:].isalnum())
         if not inner or glued or "\n" in inner or "*" in inner:
             return said
         begins = len(said) - len(said.lstrip())

@@ -230,15 +230,12 @@ def _without_other_branches(tokens: list[Token]) -> list[Token]:
     for at, token in enumerate(tokens):
         if token.kind != "word" or not token.said.startswith(("if", "else", "fi")):
             continue
+        is_condition = token.said.startswith("if") and token.said not in _NO_CONDITION
         if token.said == "fi" and opened:
             gone += opened.pop().gone(at)
         elif token.said == "else" and opened:
             opened[-1].other = at
-        elif (
-            token.said.startswith("if")
-            and token.said not in _NO_CONDITION
-            and not _is_defined(tokens[max(0, at - 2) : at])
-        ):
+        elif is_condition and not _is_defined(tokens[max(0, at - 2) : at]):
             opened.append(_Condition(at, token.said == "iffalse"))
     kept: list[Token] = []
     end = 0
