@@ -105,9 +105,8 @@ class _Package:
 
 
 def _package(archive: zipfile.ZipFile) -> _Package:
-    roots = [
-        posixpath.normpath(row.get("full-path", "")) for row in collected(archive, CONTAINER, "rootfile")
-    ]
+    rows = collected(archive, CONTAINER, "rootfile")
+    roots = (posixpath.normpath(row.get("full-path", "")) for row in rows)
     place = next((root for root in roots if root in archive.NameToInfo), None)
     if place is None:
         raise Unreadable(f"not an e-book: it holds no {CONTAINER} that names its pages")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 from pipelines.corpus.reading.formats import Unreadable
@@ -50,14 +51,7 @@ def read_pdf(source: Source, facts: FileFacts) -> Iterator[str]:
 
 
 def _page(document: Any, number: int) -> str:
-    page = document[number]
-    try:
-        text_page = page.get_textpage()
-        try:
-            text = text_page.get_text_range()
-        finally:
-            text_page.close()
-    finally:
-        page.close()
+    with closing(document[number]) as page, closing(page.get_textpage()) as text_page:
+        text = text_page.get_text_range()
     text = SPLIT_WORD.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     return "\n".join(line.rstrip() for line in CONTROL.sub("", text).split("\n")).strip()
