@@ -83,30 +83,33 @@ def _joined(parts: Sequence[str]) -> str:
 
 
 def _in_grid(lines: Sequence[str]) -> Rows:
-    """Return the rows of a grid, the first one with its titles; none where one of the others has a cell of
-    several columns, or there are no titles."""
+    """Return the rows of a grid, the first one with its titles; none without these, or in doubt."""
     below = [at for at, line in enumerate(lines) if set(line) == {"+", "="}]  # the titles
     if len(below) != 1 or any(len(line) != len(lines[0]) for line in lines):
         return []
     edges = [at for at, sign in enumerate(lines[below[0]]) if sign == "+"]
     if len(edges) > MOST_COLUMNS + 1:
         return []
-    head, lines = lines[: below[0] + 1], lines[below[0] :]
+    titles = joined(_grid_titles(lines[: below[0] + 1], edges))
+    rows = _grid_rows(lines[below[0] :], edges)
+    return [titles, *rows] if titles and rows else []
+
+
+def _grid_rows(lines: Sequence[str], edges: Sequence[int]) -> Rows:
+    """Return the rows below a grid's titles; none where a cell is of several columns, or more than a line can
+    hold."""
     rules = {at: found for at, line in enumerate(lines) if any(found := _ruled(line, edges))}
     even = all(_is_even_at(edges, line, rules.get(at, ())) for at, line in enumerate(lines))
     whole = len(lines) > 1 and all(all(rules.get(at, [False])) for at in (0, len(lines) - 1))
-    titles = joined(_grid_titles(head, edges))
-    if not (even and whole and titles):
-        return []
     columns = [[line[left + 1 : right] for line in lines] for left, right in pairwise(edges)]
-    if any(_BEYOND.match(piece) for pieces in columns for piece in pieces):
+    if not (even and whole) or any(_BEYOND.match(piece) for pieces in columns for piece in pieces):
         return []
     ruled = zip(*rules.values(), strict=True)
     said = [
         _in_column(pieces, [*zip(rules, own, strict=True)])
         for pieces, own in zip(columns, ruled, strict=True)
     ]
-    return [titles, *([*row] for row in zip(*said, strict=True))]
+    return [[*row] for row in zip(*said, strict=True)]
 
 
 def _grid_titles(lines: Sequence[str], edges: Sequence[int]) -> Rows:
