@@ -170,13 +170,10 @@ class Commands(Page):
             said, at = self.argument(at, end)
             out.append(raised(said, lowered=name == "textsubscript"))
             return at
-        if name == "ding":
+        if name in ("ding", "ensuremath"):
             first, last, at = self.span(at, end)
-            out.append(words.DINGBATS.get(self.source(first, last), ""))
-            return at
-        if name == "ensuremath":
-            first, last, at = self.span(at, end)
-            out.append(self.hold(in_line(self.source(first, last))))
+            source = self.source(first, last)
+            out.append(words.DINGBATS.get(source, "") if name == "ding" else self.hold(in_line(source)))
             return at
         if name in words.QUANTITIES:
             return self._quantity(name, at, end, out)
