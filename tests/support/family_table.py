@@ -31,34 +31,35 @@ PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 TOKENS = torch.tensor([[72, 101, 108, 108, 111, 32, 9, 200, 7]])
 HEAD = """# Model families
 
-Any causal language model with a chat template is tried at `recover init`: it is loaded, its head is
-compared with its hidden states, and a few tokens are sampled and scored again. What does not agree is
-refused there in one line. A model that brings its own code needs
-`recover init --home DIR --model MODEL --trust-remote-code`, once you have read it. An adapter, or weights
-that are stored quantised, are refused as `--model` too, but for [GGUF files](scaling.md#one-process), and
-GPT-OSS in MXFP4, which is unpacked to bfloat16. Of a vision-language model the language part is trained, and
-the vision part is kept as it is, with the files of its processor.
+`recover init` tries any causal language model with a chat template. It loads the model, compares its head
+with its hidden states, samples a few tokens and scores them again. A model that does not agree is refused.
 
-Each row is a tiny random model of the real architecture, taken through loading, hidden states, sampling
-(log-probs recomputed), a training step, saving and reading back; then the same with an adapter, which is
-saved, read back and merged into its base. `python -m tests.support.family_table` writes this page; the
-tests compare it.
+- **A model that brings its own code** needs `recover init --home DIR --model MODEL --trust-remote-code`, once
+  you have read that code.
+- **Adapters and quantised weights** are refused as `--model`, but for [GGUF files](scaling.md#one-process)
+  and GPT-OSS in MXFP4, which is unpacked to bfloat16.
+- **Vision-language models**: the language part is trained. The vision part is kept as it is, with the files
+  of its processor.
+- **Mixtures of experts**: where all weights are trained, so are the routers, by the loss of the tokens alone.
+  No loss keeps the experts' shares even, and `router_aux_loss_coef` has no effect. An adapter on routed
+  experts copies their weights whenever it computes, so sampling with it in this process is slow.
+- **LongRoPE** (Phi-3 and Phi-4-mini with long contexts) changes all rows of a pass where one is longer than a
+  boundary. So longer and shorter sequences never share a pass. A response that grows beyond the boundary is
+  read again from its prompt, as `generate` does.
 
-*Sampled*: how prompts are decoded, chosen by trial: the fastest way whose log-probs are those of the model
-reading each row alone, and in which no row's numbers have a gradient along padding or another row. *In
-padded rows* is the usual one. *In rows of one length* takes the model's own cache, as transformers'
-`generate` does; *without a cache* reads everything again for each token. The last two are slow, and
-`recover init` says so. Training keeps rows apart by the same trial.
+Each row of the table is a tiny random model of the real architecture. It goes through loading, hidden states,
+sampling (log-probs recomputed), a training step, saving and reading back. The same follows with an adapter,
+which is saved, read back and merged into its base. `python -m tests.support.family_table` writes this page;
+the tests compare it.
 
-*Packed*: documents share a row of tokens, which is faster; otherwise each has a row of its own. *Adapter
-on*: the layers that `lora` trains by default. An adapter on routed experts makes a copy of their weights
-whenever it computes: sampling with it in this process is slow. Where all weights are trained, the routers of
-a mixture of experts are too, by the loss of the tokens alone: no loss keeps the experts' shares even, and
-`router_aux_loss_coef` has no effect.
-
-Models with LongRoPE (Phi-3 and Phi-4-mini with long contexts) change all rows of a pass where one is longer
-than a boundary; longer and shorter sequences never share a pass, and a response that grows beyond it is read
-again from its prompt, as `generate` does.
+- *Sampled*: how prompts are decoded. A trial chooses the fastest way whose log-probs are those of the model
+  reading each row alone, and in which no row's numbers have a gradient along padding or another row.
+  Training keeps rows apart by the same trial. The last two of these ways are slow; `recover init` says so.
+  - *in padded rows*: the usual way;
+  - *in rows of one length*: by the model's own cache, as transformers' `generate` does;
+  - *without a cache*: everything is read again for each token.
+- *Packed*: documents share a row of tokens, which is faster; otherwise each has a row of its own.
+- *Adapter on*: the layers that `lora` trains by default.
 
 | family | model type | works | sampled | packed | adapter on |
 |---|---|---|---|---|---|
