@@ -107,8 +107,8 @@ class Tracker:
     def finish_run(
         self, run_id: str, result: Mapping[str, Any] | None = None, *, cost: Mapping[str, float] | None = None
     ) -> None:
-        """Mark a run as done. `cost` excludes child runs: tokens_sampled, …, seconds."""
-        self._end_run(run_id, cost or {}, status="done", result=dict(result or {}))
+        """Mark a run as done. `cost` is as in `fail_run`, without child runs: tokens_sampled, …, seconds."""
+        self._end_run(run_id, cost, status="done", result=dict(result or {}))
 
     def fail_run(self, run_id: str, error: str, *, cost: Mapping[str, float] | None = None) -> None:
         """Mark a run as failed. `cost` is that of all its attempts, as far as it is known."""

@@ -73,6 +73,10 @@ def test_a_run_that_ends_without_a_known_cost_keeps_what_is_recorded(tracker: Tr
     tracker.fail_run(run, "the disk is full", cost={"seconds": 1.5})
     tracker.stop_run(run, "interrupted")
     assert queries.run(tracker.db, run)["cost"] == {"seconds": 1.5}
+    tracker.finish_run(run, {"checkpoint": "abc"})
+    assert queries.run(tracker.db, run)["cost"] == {"seconds": 1.5}
+    tracker.finish_run(run, cost={})
+    assert queries.run(tracker.db, run)["cost"] == {}
 
 
 def test_keys_are_names_under_a_parent(tracker: Tracker) -> None:
