@@ -11,12 +11,13 @@ from bisect import bisect
 from collections.abc import Sequence
 from itertools import pairwise, takewhile
 
-from pipelines.corpus.as_markdown.heads import joined
+from pipelines.corpus.as_markdown.heads import joined, titles_of
 from pipelines.corpus.as_markdown.parts import table
-from pipelines.corpus.as_markdown.spans import MOST_COLUMNS, repeated
+from pipelines.corpus.as_markdown.spans import MOST_COLUMNS, Spanning, repeated
 
 _GRID = re.compile(r"[ \t]*\+(?:-+\+)+[ \t]*$")  # a border
 _SIMPLE = re.compile(r"[ \t]*=+(?: +=+)+[ \t]*$")
+_UNDERLINE = re.compile(r"[ \t]*(?:=+(?: +=+)+|-+(?: +-+)*)[ \t]*$")  # of a row of titles
 _OPTION = re.compile(r"[ \t]*:([\w-]+):[ \t]*(.*)$")
 _BEYOND = re.compile(r"[ \t]*\.\. |.*::[ \t]*$")  # what a cell of one line cannot hold
 MOST_LINES = 2000  # of a simple table
@@ -175,7 +176,7 @@ def _between_borders(lines: Sequence[str], borders: Sequence[int]) -> Rows:
     if len(borders) != 3:
         return []
     spans = [found.span() for found in re.finditer("=+", lines[borders[0]])]
-    titles = _in_columns(lines[borders[0] + 1 : borders[1]], spans)
+    titles = titles_of(_simple_titles(lines[borders[0] + 1 : borders[1] + 1], spans))
     rows: Rows = []
     for line in lines[borders[1] + 1 : borders[2]]:
         cells = _in_columns([line], spans)
@@ -187,6 +188,31 @@ def _between_borders(lines: Sequence[str], borders: Sequence[int]) -> Rows:
             rows[-1] = [_joined(both) for both in zip(rows[-1], cells, strict=True)]
     rows = [row for row in rows if any(row)]
     return [titles, *rows] if titles and rows else []
+
+
+def _simple_titles(lines: Sequence[str], columns: Sequence[tuple[int, int]]) -> list[list[Spanning]]:
+    """Return the rows of a simple table's titles, each above its underline; none where one of these does not
+    fit the columns."""
+    rows: list[list[Spanning]] = []
+    own: list[str] = []
+    for line in lines:
+        if not _UNDERLINE.match(line):
+            own.append(line)
+            continue
+        under = [found.span() for found in re.finditer("[=-]+", line)]
+        across = [_columns_over(columns, *span) for span in under]
+        said = _in_columns(own, under)
+        if not said or 0 in across or sum(across) != len(columns):
+            return []
+        rows.append([Spanning(*cell) for cell in zip(said, across, strict=True)])
+        own = []
+    return rows
+
+
+def _columns_over(columns: Sequence[tuple[int, int]], begin: int, end: int) -> int:
+    """Return how many columns a part of an underline is below; 0 where it begins or ends within one."""
+    found = [column for column in columns if begin <= column[0] and column[1] <= end]
+    return len(found) if found and (found[0][0], found[-1][1]) == (begin, end) else 0
 
 
 def _in_columns(lines: Sequence[str], spans: Sequence[tuple[int, int]]) -> list[str]:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from pipelines.corpus.as_markdown.spans import LONGEST, repeated
+from pipelines.corpus.as_markdown.heads import titles_of
+from pipelines.corpus.as_markdown.spans import LONGEST, Spanning, repeated
 from pipelines.corpus.markup.office_files.opendocument_styles import HIDDEN, Styles
 from pipelines.corpus.markup.office_files.xml_names import Attributes, local, value
 from pipelines.corpus.markup.parts import LEFT_OUT, names
@@ -60,20 +61,20 @@ class _Table:
     row: int = 0
     column: int = 0
     written: int = 0  # rows
-    width: int = 0  # of the last of these
     shape: tuple[int, int, int] = (1, 1, 1)  # of the open cell: columns, rows, times that it is there
-    titled: bool = False  # its first rows are titles
-    spans: bool = False  # a cell takes several columns
+    begins: list[Spanning] = field(default_factory=list)  # the cells that begin in the open row
+    titled: bool = False  # the open row is one of titles
+    heads: list[tuple[list[Spanning], list[str]]] = field(default_factory=list)  # such rows, and their cells
 
     def add(self, text: str) -> None:
         """Add the open cell, several times if it is short."""
         wide, down, times = self.shape
         short = len(text) <= LONGEST
-        self.spans = self.spans or wide > 1
         for _ in range(min(times if short else 1, MOST_CELLS - len(self.cells))):
             if down > 1 and wide == 1:
                 self.above[self.column] = (repeated(text), self.row + down - 1)
             self.cells.append(text)
+            self.begins.append(Spanning(text, wide, down))
             self.column += 1
 
     def cover(self, times: int) -> None:
@@ -84,11 +85,12 @@ class _Table:
             self.cells += [text] if last >= self.row else []
             self.column += 1
 
-    def end_row(self) -> list[str]:
-        """Return the cells of the row that ends here."""
-        cells, self.cells = self.cells, []
+    def end_row(self) -> tuple[list[Spanning], list[str]]:
+        """Return the cells that begin in the row that ends here, and all that it has."""
+        ended = self.begins, self.cells
+        self.begins, self.cells = [], []
         self.row, self.column = self.row + 1, 0
-        return cells
+        return ended
 
 
 class _Writer:
@@ -238,10 +240,14 @@ class _Writer:
             self._tables[-1].titled = not self._tables[-1].row
 
     def _end_titles(self) -> None:
-        """Write Markdown's rule below titles, unless one stands above several columns."""
+        """Write one title a column above Markdown's rule; where that is in doubt, the rows as they are."""
         table = self._tables[-1] if self._tables else _Table()
-        if table.titled and table.written and not table.spans:
-            self._write("|" + "---|" * table.width + "\n", "table")
+        titles = titles_of([begins for begins, _ in table.heads])
+        for cells in [titles] if titles else [cells for _, cells in table.heads]:
+            self._write_cells(cells)
+        if titles:
+            self._write("|" + "---|" * len(titles) + "\n", "table")
+        table.titled, table.heads = False, []
 
     def _begin_cell(self, attributes: Attributes) -> None:
         if self._tables:
@@ -262,17 +268,24 @@ class _Writer:
 
     def _end_row(self) -> None:
         """Write a row; a box, of one cell, is paragraphs, and a table in a cell a part of its line."""
-        cells = self._tables[-1].end_row() if self._tables else []
+        if not self._tables:
+            return
+        table = self._tables[-1]
+        begins, cells = table.end_row()
         if not any(cells):
             return
         if len(self._tables) > 1:
             self._put(" ".join(cells) + " ")
-        elif len(cells) == 1 and not self._tables[-1].written:
-            self._write(self._tables[-1].said + "\n\n", "")
+        elif len(cells) == 1 and not (table.written or table.heads):
+            self._write(table.said + "\n\n", "")
+        elif table.titled:
+            table.heads.append((begins, cells))
         else:
-            self._write(f"| {' | '.join(cells)} |\n", "table")
-            self._tables[-1].written += 1
-            self._tables[-1].width = len(cells)
+            self._write_cells(cells)
+
+    def _write_cells(self, cells: list[str]) -> None:
+        self._write(f"| {' | '.join(cells)} |\n", "table")
+        self._tables[-1].written += 1
 
     def _end_table(self) -> None:
         self._tables.pop()

@@ -182,6 +182,26 @@ def test_titles_across_columns_make_no_rule(tmp_path: Path) -> None:
     assert "---" not in read(tmp_path, papers.opendocument(table))[1]
 
 
+def test_the_titles_of_a_group_stand_before_those_of_its_columns(tmp_path: Path) -> None:
+    groups = cell("Name", rows_spanned=2) + cell("Size", columns_spanned=2) + cell(covered=True)
+    own = cell(covered=True) + cell("min") + cell("max")
+    over = cell("Trees", columns_spanned=3) + cell(covered=True, columns_repeated=2)
+    body = [
+        cell(name) + cell(low) + cell(high) for name, low, high in (("ash", "3", "31"), ("oak", "2", "27"))
+    ]
+    between = "</table:table-row><table:table-row>"
+    lines = "| Name | Size: min | Size: max |\n|---|---|---|\n| ash | 3 | 31 |\n| oak | 2 | 27 |"
+    for head, above in ((groups + between + own, ""), (over + between + groups + between + own, "Trees\n\n")):
+        assert read(tmp_path, papers.opendocument(rows(head, *body)))[1].strip() == above + lines
+
+
+def test_titles_in_doubt_are_rows_as_they_stand(tmp_path: Path) -> None:
+    uneven = cell("A", columns_spanned=2) + cell(covered=True) + cell("B")
+    between = "</table:table-row><table:table-row>"
+    table = rows(uneven + between + cell("c") + cell("d"), cell("1") + cell("2") + cell("3"))
+    assert read(tmp_path, papers.opendocument(table))[1].strip() == "| A | B |\n| c | d |\n| 1 | 2 | 3 |"
+
+
 def test_what_a_table_says_is_asked_about(tmp_path: Path) -> None:
     table = odf_table(["Option", "Default"], ["timeout", "30"], ["retries", "5"], ["workers", "8"])
     _, text = read(tmp_path, papers.opendocument(odf_text("Settings.") + table))

@@ -392,6 +392,18 @@ HEAD_GRID = """
 +------+-----+------+-------+
 """
 
+HEAD_SIMPLE = """
+====  ===  ====  =====
+Name  Size       Price
+----  ---------  -----
+      min  max   EUR
+           all
+====  ===  ====  =====
+ash   3    31    9
+oak   2    27    8
+====  ===  ====  =====
+"""
+
 
 @pytest.mark.parametrize(
     "read",
@@ -405,6 +417,7 @@ HEAD_GRID = """
             "txt",
         ),
         cleaned(f"So:\n{HEAD_GRID}\nEnd.", "rst"),
+        cleaned(f"So:\n{HEAD_SIMPLE}\nEnd.", "rst"),
         cleaned(
             "= A\n\n[cols=4*]\n|===\n.2+h|Name 2+h|Size h|Price\nh|min h|max all h|EUR\n"
             "|ash |3 |31 |9\n|oak |2 |27 |8\n|===\n",
@@ -416,11 +429,28 @@ HEAD_GRID = """
             "adoc",
         ),
     ],
-    ids=["html", "html without parts", "wiki", "dokuwiki", "grid", "asciidoc", "asciidoc with a header"],
+    ids=[
+        "html",
+        "html without parts",
+        "wiki",
+        "dokuwiki",
+        "grid",
+        "simple",
+        "asciidoc",
+        "asciidoc with a header",
+    ],
 )
 def test_titles_of_groups_stand_before_those_of_their_columns(read: str) -> None:
     assert {one.sentence for one in asked_sentences(read) if len(one.passages) == 2} == SIZES
     assert read.count("Size: min") == 1 and "Size |" not in read
+
+
+@pytest.mark.parametrize(
+    "underline", ["----  --------   -----", "----  ---------", "----  ---  ----------", "-" * 16]
+)
+def test_an_underline_that_fits_no_columns_leaves_a_simple_table_as_it_stands(underline: str) -> None:
+    read = cleaned(HEAD_SIMPLE.replace("----  ---------  -----", underline), "rst")
+    assert "|---|" not in read and underline in read and "Price" in read
 
 
 def test_a_second_row_of_titles_in_doubt_is_not_asked_about_as_a_row() -> None:
