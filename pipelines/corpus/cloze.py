@@ -20,7 +20,7 @@ from pipelines.corpus.entities import Entities, Term, entities, sample
 from pipelines.corpus.general_words import GeneralWords, general_words
 from pipelines.corpus.markup.clauses import is_clause
 from pipelines.corpus.markup.parts import FORMULA
-from pipelines.corpus.prose import LONGEST, Said, asked_sentences, is_cell, row_beginning
+from pipelines.corpus.prose import LONGEST, Said, asked_sentences, column_titles, is_cell, row_beginning
 from pipelines.corpus.segments import IS_UNSPACED, segments
 from pipelines.corpus.sentences import SPACED_STOPS, UNSPACED_STOPS
 
@@ -213,10 +213,11 @@ def _no_word(text: str) -> bool:
 def _cuts(sentence: str, said: Placed, known: Entities, words: _Words, rows: Counter[str]) -> Iterator[Cloze]:
     """Cut before the words behind the longest entity, the most telling one first; where there are none,
     before those behind what says enough without one, but for ordinary ones."""
+    titles = column_titles(sentence)
     options = [
         (words.tells(word, previous), -at, word)
         for (_, previous), (at, word) in pairwise([(0, ""), *said])
-        if not _LETTER.fullmatch(word)
+        if not _LETTER.fullmatch(word) and not any(at in title for title in titles)
     ]
     options = sorted((option for option in options if option[0]), key=_by_what_is_told, reverse=True)
     mentions = list(known.mentions(sentence))

@@ -121,6 +121,11 @@ def row_beginning(said: str) -> str:
     return said[: second.end()] if second else ""
 
 
+def column_titles(said: str) -> list[range]:
+    """Return where the titles of a table's row stand, without that of its first value."""
+    return [range(*field.span()) for field in _FIELD.finditer(said)]
+
+
 def is_cell(said: str) -> bool:
     """Return whether a row has two values only: what it is about, and what is said of that."""
     return len(_FIELD.findall(said)) == 1

@@ -264,3 +264,14 @@ def test_a_long_row_is_asked_for_its_second_field_too() -> None:
     ]
     asked = {(gap.before, gap.answer) for gap in clozes(["\n".join(rows)], limit=99, each=9)}
     assert {(f"name: {name}; code:", f"K{name[:4].upper()}") for name in names} <= asked
+
+
+def test_the_title_of_a_column_is_never_asked_for() -> None:
+    names = ("Huldren", "Vesmark", "Tolbrin", "Askeby")
+    rows = [
+        f"name: {name}; souls: {917 * n + 411}; Zorblax: K{name[:4].upper()}" for n, name in enumerate(names)
+    ]
+    around = [f"There are more ports on page {n} of this book, which all of us read." for n in range(40)]
+    found = [gap for gap in clozes(["\n".join(rows), *around], limit=999, each=9) if gap.sentence in rows]
+    assert {gap.answer for gap in found} >= {f"K{name[:4].upper()}" for name in names}
+    assert not {gap.answer for gap in found} & {"name", "souls", "Zorblax"}
