@@ -106,6 +106,66 @@ def test_no_alarm(name: str) -> None:
     assert step_of_alarm(QUIET[name]) is None
 
 
+EDGES: dict[str, tuple[str, dict[str, tuple[float, float]], dict[str, tuple[float, float]]]] = {
+    # the alarm, and from what to what metrics go without it and with it
+    "share at the limit": (
+        "length collapse",
+        {"truncated_share": (0.1, 0.79)},
+        {"truncated_share": (0.1, 0.81)},
+    ),
+    "rise to the limit": (
+        "length collapse",
+        {"truncated_share": (0.61, 0.9)},
+        {"truncated_share": (0.59, 0.9)},
+    ),
+    "answers like the teacher's": (
+        "length collapse",
+        {"truncated_share": (0.1, 1.0), "reverse_kl": (1.0, 0.74)},
+        {"truncated_share": (0.1, 1.0), "reverse_kl": (1.0, 0.76)},
+    ),
+    "share that repeats": (
+        "repetition collapse",
+        {"repeated_share": (0.0, 0.29)},
+        {"repeated_share": (0.0, 0.31)},
+    ),
+    "rise of repeating": (
+        "repetition collapse",
+        {"repeated_share": (0.2, 0.39)},
+        {"repeated_share": (0.2, 0.41)},
+    ),
+    "student that stops": (
+        "stop-token mismatch",
+        {"student_stop_mass": (9e-4, 9e-4), "teacher_stop_mass": (0.0, 0.0)},
+        {"student_stop_mass": (1.1e-3, 1.1e-3), "teacher_stop_mass": (0.0, 0.0)},
+    ),
+    "teacher that does not": (
+        "stop-token mismatch",
+        {"student_stop_mass": (0.01, 0.01), "teacher_stop_mass": (1.1e-3, 1.1e-3)},
+        {"student_stop_mass": (0.01, 0.01), "teacher_stop_mass": (9e-4, 9e-4)},
+    ),
+    "entropy that is left": (
+        "entropy collapse",
+        {"entropy": (1.0, 0.11)},
+        {"entropy": (1.0, 0.09)},
+    ),
+    "certainty of the teacher": (
+        "entropy collapse",
+        {"entropy": (1.0, 0.01), "reverse_kl": (1.0, 0.49)},
+        {"entropy": (1.0, 0.01), "reverse_kl": (1.0, 0.51)},
+    ),
+}
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_where_each_alarm_begins(edge: str) -> None:
+    name, *sides = EDGES[edge]
+    quiet, rung = (
+        check(course(**{metric: [first] * 5 + [last] * 10 for metric, (first, last) in side.items()}), OPD)
+        for side in sides
+    )
+    assert quiet is None and present(rung).name == name
+
+
 @pytest.mark.parametrize("name", COLLAPSES)
 def test_a_student_that_teaches_itself_shares_its_stop_tokens(name: str) -> None:
     alarm = check(COLLAPSES[name], get("opcd"))
