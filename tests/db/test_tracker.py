@@ -26,6 +26,7 @@ from db.redact import HIDDEN
 from db.schema import AliasMove, Base, Item, Metric
 from db.session import Database
 from db.values import plain, storable
+from db.writes.points import Point
 from db.writes.tracker import Tracker
 from tests.support.databases import items, record_cycle, record_metrics, record_score, score
 
@@ -196,6 +197,12 @@ def test_a_step_logged_again_is_replaced(tracker: Tracker) -> None:
 def test_what_is_not_a_number(tracker: Tracker, step: int, value: float) -> None:
     with pytest.raises(BadRequest, match="metric 'loss'"):
         record_metrics(tracker, tracker.start_run("distill").id, step, {"loss": value})
+
+
+def test_a_point_of_the_last_step_holds_a_number_or_the_name_of_what_is_none() -> None:
+    number, special = (Point.of("run", "loss", 2**63 - 1, value) for value in (2.5, math.nan))
+    assert (number.step, number.value, number.special) == (2**63 - 1, 2.5, None)
+    assert (special.value, special.special) == (None, "nan")
 
 
 # Checkpoints and aliases -----------------------------------------------------------------------------------
