@@ -36,6 +36,10 @@ class Config(Section):
         default=0, ge=0, le=MOST_SEED, description="of everything that is drawn, unless --seed says otherwise"
     )
 
+    def training(self, stage: str) -> MidtrainConfig | DistillConfig:
+        """Return the settings of a stage that trains: `midtrain` or `distill`."""
+        return self.midtrain if stage == "midtrain" else self.distill
+
     @model_validator(mode="after")
     def _sampled_as_trained(self) -> Config:
         for section, sampler in (("distill", self.distill.sampler), ("eval", self.eval.sampler)):

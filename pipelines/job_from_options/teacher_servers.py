@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
 
-from pipelines.config import fitted
-from pipelines.machine.fitting import fitted_here
+from pipelines.machine.fitting import adapter_of
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,9 +44,8 @@ def _trains_adapter(ws: Workspace, student: Checkpoint, settings: Config, *, cyc
 
     if adapter_rank(student.path) is not None:
         return True
-    if cycle and fitted_here(ws, student, settings.midtrain, fitted.fit_midtraining).lora is not None:
-        return True
-    return fitted_here(ws, student, settings.distill, fitted.fit_distillation).lora is not None
+    trainings = (settings.midtrain, settings.distill) if cycle else (settings.distill,)
+    return any(adapter_of(ws, student, training) for training in trainings)
 
 
 def _addresses(where: str) -> set[str]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.config import fitted
 from pipelines.config.jobs import Mixture
 from pipelines.config.sections.training import LoraConfig
 from pipelines.engines.engine_checks import INPROCESS
 from pipelines.machine import model_sizes
-from pipelines.machine.fitting import fitted_here
+from pipelines.machine.fitting import adapter_of
 from pipelines.merge import require_mergeable
 from recovery.errors import InputError
 from recovery.named_paths import expanded
@@ -22,12 +21,6 @@ if TYPE_CHECKING:
     from pipelines.job_from_options.inputs import Changes
     from pipelines.runs.workspace import Workspace
     from recovery.storage.checkpoints import Checkpoint
-
-
-FITS: dict[str, Callable[..., Any]] = {
-    "midtrain": fitted.fit_midtraining,
-    "distill": fitted.fit_distillation,
-}
 
 
 def require_registered(ws: Workspace) -> None:
@@ -65,7 +58,7 @@ def require_trainable(
     from recovery.models.adapters import require_rank
 
     _require_known_base(ws, student)
-    lora = getattr(settings, stage).lora
+    lora = settings.training(stage).lora
     if isinstance(lora, LoraConfig) or (lora is None and f"{stage}.lora" in changes):
         require_rank(student.path, lora.rank if lora else 0)
     _require_modules(student, stage, lora)
@@ -81,7 +74,7 @@ def require_both_trainable(ws: Workspace, student: Checkpoint, settings: Config,
 
     _require_known_base(ws, student)
     rank = adapter_rank(student.path)
-    midtrained = _adapter(ws, student, settings, "midtrain")
+    midtrained = adapter_of(ws, student, settings.midtrain)
     stages: dict[str, LoraConfig | str | None] = {"midtrain": midtrained}
     if distils:
         stages["distill"] = settings.distill.lora
@@ -103,15 +96,6 @@ def require_both_trainable(ws: Workspace, student: Checkpoint, settings: Config,
         _require_mixable(student, ws.clean())
 
 
-def _adapter(ws: Workspace, student: Checkpoint, settings: Config, stage: str) -> LoraConfig | None:
-    """Return the adapter that a stage asks for, by the memory where the settings leave it open."""
-    training = getattr(settings, stage)
-    if isinstance(training.lora, str):
-        training = fitted_here(ws, student, training, FITS[stage])
-    found: LoraConfig | None = training.adapter
-    return found
-
-
 def require_sampled(
     ws: Workspace, student: Checkpoint, settings: Config, stages: Sequence[str], samplers: Sequence[str]
 ) -> None:
@@ -131,7 +115,7 @@ def _adapter_to_come(
     ws: Workspace, student: Checkpoint, settings: Config, stages: Sequence[str]
 ) -> LoraConfig | None:
     """Return the first adapter that these stages make of a whole model: a later stage goes on with it."""
-    adapters = (_adapter(ws, student, settings, stage) for stage in stages)
+    adapters = (adapter_of(ws, student, settings.training(stage)) for stage in stages)
     return next((lora for lora in adapters if lora is not None), None)
 
 
@@ -196,7 +180,7 @@ def require_mixtures(ws: Workspace, student: Checkpoint, settings: Config) -> No
     from recovery.models.adapters import ALL_LINEAR, adapter_rank
 
     clean = ws.clean()
-    lora = _adapter(ws, student, settings, "midtrain")
+    lora = adapter_of(ws, student, settings.midtrain)
     if adapter_rank(student.path) is not None or (lora is not None and lora.targets != ALL_LINEAR):
         require_mergeable(ws, Mixture(student=student.id, other=clean.id))
         return
@@ -277,7 +261,7 @@ def _tried(base: Checkpoint, targets: str | Sequence[str], dropout: float = 0.0)
 def _require_whole_numbers(student: Checkpoint, settings: Config, stage: str) -> None:
     from recovery.models.adapters import adapter_rank
 
-    lora = getattr(settings, stage).lora
+    lora = settings.training(stage).lora
     if settings.model.quantize and lora is None and adapter_rank(student.path) is None:
         raise InputError(
             f"{stage}.lora: weights in 4 bits (model.quantize) can't be trained: set it, as to {{rank: 32}}"

@@ -21,7 +21,7 @@ from pipelines.corpus.reading.formats import format_of
 from pipelines.corpus.reading.tree import ASKED, is_read
 from pipelines.engines.engine_checks import INPROCESS
 from pipelines.evaluation.suites import Suite
-from pipelines.machine.fitting import fitted_here, mix_of
+from pipelines.machine.fitting import adapter_of, mix_of
 from pipelines.machine.model_sizes import read_size
 from pipelines.machine.stage_tokens import (
     EVALUATIONS,
@@ -154,9 +154,8 @@ def _recomputing(ws: Workspace, job: CycleJob) -> tuple[bool, bool]:
     settings, student = job.settings, ws.checkpoint(job.student)
     if student.base or not settings.model.checkpoints_gradients(on_gpu()):
         return False, False
-    midtrain = fitted_here(ws, student, settings.midtrain, fitted.fit_midtraining)
-    distill = fitted_here(ws, student, settings.distill, fitted.fit_distillation)
-    return midtrain.lora is None, midtrain.lora is None and distill.lora is None
+    midtrains_all = adapter_of(ws, student, settings.midtrain) is None
+    return midtrains_all, midtrains_all and adapter_of(ws, student, settings.distill) is None
 
 
 def without_kernels() -> str:

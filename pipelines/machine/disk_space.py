@@ -102,9 +102,9 @@ def of_cycle(config: Config) -> tuple[int, int]:
 
 def written(settings: Config, size: ModelSize, stages: Sequence[str]) -> list[Written]:
     """Return what each of the stages writes, one after the other, from a student of that size."""
-    found = []
+    found, machine = [], fitting.this_machine(settings.model)
     for stage in stages:
-        training = fitting.fitted_stage(settings, size, fitting.this_machine(settings.model), stage)
+        training = fitting.fitted_training(settings.training(stage), size, machine)
         mixture = 0
         if training.adapter and not size.rank:  # else the student's adapter is trained on
             size = replace(size, rank=training.adapter.rank)

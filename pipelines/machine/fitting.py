@@ -16,16 +16,16 @@ from pipelines.config.fitted import (
 )
 from pipelines.config.home_settings import code_of, servers_elsewhere
 from pipelines.config.sections.base import Section
+from pipelines.config.sections.distill import DistillConfig
+from pipelines.config.sections.midtrain import MidtrainConfig, Mix
+from pipelines.config.sections.training import LoraConfig
 from pipelines.machine import gpus, model_sizes
 from recovery.errors import InputError
 from recovery.launch_env import launched, launched_here
 from recovery.memory import main_memory
 
 if TYPE_CHECKING:
-    from pipelines.config.sections.distill import DistillConfig
-    from pipelines.config.sections.midtrain import MidtrainConfig, Mix
     from pipelines.config.sections.model import ModelConfig
-    from pipelines.config.settings import Config
     from pipelines.runs.stage_runner import Stage
     from pipelines.runs.workspace import Workspace
     from recovery.models.size import Size
@@ -92,13 +92,22 @@ def _size_at_hand(model: ModelConfig) -> Size | None:
         return None
 
 
-def fitted_stage(
-    settings: Config, size: ModelSize, machine: Machine, stage: str
+def fitted_training(
+    settings: MidtrainConfig | DistillConfig, size: ModelSize, machine: Machine
 ) -> MidtrainConfig | DistillConfig:
-    """Return the settings of a training, named by its stage, fitted to a model and a machine."""
-    if stage == "midtrain":
-        return fit_midtraining(settings.midtrain, size, machine)
-    return fit_distillation(settings.distill, size, machine)
+    """Return the settings of a training fitted to a model and a machine."""
+    if isinstance(settings, MidtrainConfig):
+        return fit_midtraining(settings, size, machine)
+    return fit_distillation(settings, size, machine)
+
+
+def adapter_of(
+    ws: Workspace, student: Checkpoint, settings: MidtrainConfig | DistillConfig
+) -> LoraConfig | None:
+    """Return the adapter that a training asks for, by this machine's memory where it leaves that open."""
+    if settings.lora == "auto":
+        settings = fitted_training(settings, checkpoint_size(ws, student), this_machine(ws.config.model))
+    return settings.adapter
 
 
 def checkpoint_size(ws: Workspace, found: Checkpoint) -> ModelSize:

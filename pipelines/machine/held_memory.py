@@ -124,7 +124,7 @@ def held(
     midtraining the clean one."""
     fresh = not student.size.rank
     for stage in stages:
-        training = fitting.fitted_stage(settings, student.size, machine, stage)
+        training = fitting.fitted_training(settings.training(stage), student.size, machine)
         one = replace(_during(stage, training, student, machine, teacher), fresh=fresh)
         before = _before(one, training, student, teacher, _weights(student.size, machine))
         yield max(one, before, key=attrgetter("least"))

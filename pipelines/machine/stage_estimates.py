@@ -21,7 +21,6 @@ from pipelines.machine.stage_memory import (
     PlannedWork,
     Sampled,
     ends_bytes,
-    method_of,
     reading_bytes,
     rows_at_once,
     sampling_memory,
@@ -111,7 +110,7 @@ def _usual(job: PlannedWork) -> UsualLengths:
 
 def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     settings = job.config.distill
-    samples = method_of(job, "distill").samples(settings.samples_per_prompt)
+    samples = settings.resolved_method().samples(settings.samples_per_prompt)
     prompts = settings.prompts_per_step / job.processes
     answers = prompts * samples
     batch = Sampled(answers, prompts, settings.max_new_tokens)

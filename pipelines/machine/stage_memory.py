@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
+from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
 from pipelines.config.training_weights import gathered_bytes, trained
@@ -60,8 +61,7 @@ class PlannedWork:
         return min(self.answer_tokens, self.config.distill.max_new_tokens)
 
     def lora(self, stage: str) -> LoraConfig | None:
-        found: LoraConfig | None = getattr(self.config, stage).lora
-        return found
+        return self.config.training(stage).adapter
 
     def weights(self, size: Size) -> float:
         """Return the bytes of a loaded model's weights."""
@@ -118,19 +118,19 @@ def ends_bytes(size: Size, job: PlannedWork) -> float:
 
 def tokens_of_a_pass(job: PlannedWork, stage: str) -> int:
     """Return the most tokens in a forward pass of training."""
-    settings = getattr(job.config, stage)
-    if stage != "distill":
-        return int(settings.microbatch_tokens)
+    settings = job.config.training(stage)
+    if isinstance(settings, MidtrainConfig):
+        return settings.microbatch_tokens
     return fitted.tokens_of_a_pass(settings.microbatch_tokens, settings.max_new_tokens, job.prompt_tokens)
 
 
 def trained_weights(size: Size, job: PlannedWork, stage: str) -> int:
-    return trained(size, job.lora(stage), getattr(job.config, stage).freeze_embeddings)
+    return trained(size, job.lora(stage), job.config.training(stage).freeze_embeddings)
 
 
 def _head(size: Size, job: PlannedWork, stage: str) -> int:
     """Return the trained weights of the head."""
-    trains_head = not job.lora(stage) and not getattr(job.config, stage).freeze_embeddings
+    trains_head = not job.lora(stage) and not job.config.training(stage).freeze_embeddings
     return size.vocabulary * size.hidden if trains_head else 0
 
 
@@ -139,19 +139,11 @@ def _loss_bytes(size: Size, job: PlannedWork, stage: str) -> float:
     from recovery.objective.divergences import BISECTED_ENTRIES
     from recovery.objective.objective import CHUNK_ENTRIES
 
-    method = method_of(job, stage)
+    method = job.config.training(stage).resolved_method()
     share = job.answer / (job.prompt_tokens + job.answer) if stage == "distill" else 1.0
     logits = share * tokens_of_a_pass(job, stage) * size.vocabulary
     moved = 12.0 * min(BISECTED_ENTRIES, logits) if method.kl_budget is not None else 0.0
     return logit_bytes(method) * min(CHUNK_ENTRIES["accelerator"][1], logits) + moved
-
-
-def method_of(job: PlannedWork, stage: str) -> Method:
-    """Return the row of the table of methods that a stage trains by."""
-    from recovery.methods.table import get, with_dials
-
-    settings = getattr(job.config, stage)
-    return get("sft") if settings.method == "text" else with_dials(settings.method, settings.dials)
 
 
 def logit_bytes(method: Method) -> int:

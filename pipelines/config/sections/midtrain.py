@@ -9,6 +9,8 @@ from pydantic import Field, model_validator
 from pipelines.config.sections.base import AUTO, Fitted, Section
 from pipelines.config.sections.training import SPLIT_DOCUMENTS, LoraConfig, OptimizerConfig, fitted_adapter
 from pipelines.corpus.reading.formats import Limits
+from recovery.methods.method import Method
+from recovery.methods.table import get, with_dials
 
 
 class Mix(Section):
@@ -165,6 +167,10 @@ class MidtrainConfig(Section):
     @property
     def adapter(self) -> LoraConfig | None:
         return fitted_adapter(self.lora)
+
+    def resolved_method(self) -> Method:
+        """Return the row of the table of methods that it trains by, with the dials that are set."""
+        return get("sft") if self.method == "text" else with_dials(self.method, self.dials)
 
     @model_validator(mode="after")
     def _one_length(self) -> MidtrainConfig:
