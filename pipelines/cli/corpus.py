@@ -39,6 +39,7 @@ def corpus_command(
     from pipelines.config.settings import CONFIG_NAME
     from pipelines.corpus import preview
     from pipelines.corpus.reading.tree import Tree
+    from pipelines.machine.fitting import first_midtraining
     from pipelines.runs.progress import Progress, reading_progress
 
     folder = _one_of(folder, docs)
@@ -61,7 +62,7 @@ def corpus_command(
         progress=reading_progress(step, folder, reading.leave_out),
     )
     if config:
-        settings = _fitted(config, made.tokens)
+        settings = first_midtraining(config, made.tokens)
     session.show(preview.as_json(made, settings), lambda: _text(made, settings))
 
 
@@ -71,17 +72,6 @@ def _one_of(folder: Path | None, docs: Path | None) -> Path:
     if found is None or (folder and docs):
         raise click.UsageError("give one folder: DIR or --docs DIR")
     return found
-
-
-def _fitted(config: Config, tokens: int) -> MidtrainConfig:
-    """Return the settings of a first midtraining with every number set."""
-    from pipelines.config.fitted import fit_midtraining, fit_to_corpus
-    from pipelines.machine.fitting import context_by_config, fitted_by_config
-
-    settings = fitted_by_config(config.model, config.midtrain, partial(fit_midtraining, on_teacher=True))
-    settings = settings.model_copy(update={"mix": settings.mix.without("augmented")})  # none is named here
-    context = context_by_config(config.model)
-    return fit_to_corpus(settings, tokens, settings.mix.at_first.new, context)
 
 
 def _encoder(config: Config) -> Encode:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.overrides import flattened
+from pipelines.config.overrides import changed, flattened
 from pipelines.config.settings import Config
 from recovery.named_paths import expanded
 
@@ -32,19 +32,11 @@ FILE_NAME = re.compile(r"[^\s:]+\.(jsonl?|txt|md|csv|parquet)")
 
 def anchored(config: Config, folder: Path) -> Config:
     """Return the settings with relative paths made absolute, starting from `folder`."""
-    data = config.model_dump()
-    for key in FILES:
-        *path, name = key.split(".")
-        section: Any = data
-        for part in path:
-            section = section[part] or {}
-        if isinstance(section.get(name), str):
-            section[name] = _anchored(key, section[name], folder)
-    routes = data["distill"]["routes"]  # each a checkpoint, or a model's folder: any path with a slash
-    data["distill"]["routes"] = {
-        name: anchored_source(place, folder) if "/" in place else place for name, place in routes.items()
+    routes = {  # each a checkpoint, or a model's folder: any path with a slash
+        name: anchored_source(place, folder) if "/" in place else place
+        for name, place in config.distill.routes.items()
     }
-    return Config.model_validate(data)
+    return changed(config, {**anchored_changes(config.model_dump(), folder), "distill.routes": routes})
 
 
 def _anchored(key: str, value: str, folder: Path) -> str:

@@ -49,12 +49,9 @@ def of_home(home: Path, *, implicit: bool) -> settings.Config:
 def refuse_unnamed(asking: Section, source: str, home: Path) -> None:
     """Refuse settings, or a recorded job, of a home that was not named if they ask to run code, or to send
     texts to another machine."""
-    asked = None
-    if code := code_of(asking):
-        asked = f"run {code}"
-    elif servers := servers_elsewhere(asking):
-        asked = f"send texts, and the key that is set, to {servers[0]}"
-    if asked:
+    code, servers = code_of(asking), servers_elsewhere(asking)
+    if code or servers:
+        asked = f"run {code}" if code else f"send texts, and the key that is set, to {servers[0]}"
         raise InputError(
             f"{source} asks to {asked}, and this home was not named: check it, then give --home {home}"
         )

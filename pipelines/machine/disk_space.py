@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pipelines.config.fitted import ModelSize
 from pipelines.config.training_weights import ADAPTER_BYTES, averaged_bytes, surely_trained
 from pipelines.machine import fitting, model_sizes
+from pipelines.machine.gpus import on_gpu
 from pipelines.machine.stage_memory import LASTING_BYTES
 from recovery.errors import InputError
 from recovery.memory import GIB
@@ -90,13 +91,10 @@ def of_cycle(config: Config) -> tuple[int, int]:
 
     Both are 0 where the model's config.json is not at hand.
     """
-    import torch
-
-    try:
-        size = model_sizes.read_size_at_hand(config.model.path, config.model.revision)
-    except InputError:
+    size = model_sizes.size_at_hand(config.model)
+    if size is None:
         return 0, 0
-    found = written(config, model_sizes.model_size(size, config.model, torch.cuda.is_available()), STAGES)
+    found = written(config, model_sizes.model_size(size, config.model, on_gpu()), STAGES)
     return max(one.least for one in found), in_all(found)
 
 
@@ -122,9 +120,7 @@ def in_all(found: Sequence[Written], further: int = 0) -> int:
 
 def _whole(size: ModelSize, model: ModelConfig) -> int:
     """Return the bytes of a checkpoint of all weights."""
-    import torch
-
-    return size.parameters * model.number_bytes(torch.cuda.is_available())
+    return size.parameters * model.number_bytes(on_gpu())
 
 
 def _written(

@@ -13,22 +13,24 @@ from pipelines.config.fitted import (
     ModelSize,
     fit_distillation,
     fit_midtraining,
+    fit_to_corpus,
 )
 from pipelines.config.home_settings import code_of, servers_elsewhere
 from pipelines.config.sections.base import Section
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.midtrain import MidtrainConfig, Mix
 from pipelines.config.sections.training import LoraConfig
-from pipelines.machine import gpus, model_sizes
+from pipelines.machine import model_sizes
+from pipelines.machine.gpus import USABLE, on_gpu
 from recovery.errors import InputError
 from recovery.launch_env import launched, launched_here
 from recovery.memory import main_memory
 
 if TYPE_CHECKING:
     from pipelines.config.sections.model import ModelConfig
+    from pipelines.config.settings import Config
     from pipelines.runs.stage_runner import Stage
     from pipelines.runs.workspace import Workspace
-    from recovery.models.size import Size
     from recovery.storage.checkpoints import Checkpoint
 
 S = TypeVar("S", bound=Section)
@@ -66,30 +68,16 @@ def fitted_here(
     return fit(settings, checkpoint_size(ws, checkpoint), this_machine(ws.config.model))
 
 
-def fitted_by_config(model: ModelConfig, settings: S, fit: Callable[[S, ModelSize, Machine], S]) -> S:
-    """Return the settings fitted to a model by its config.json alone, and to this machine's memory.
+def first_midtraining(config: Config, tokens: int) -> MidtrainConfig:
+    """Return the settings of a first midtraining on so many tokens, without retold documents.
 
-    They stay as they are where that file is not to be had."""
-    import torch
-
-    size = _size_at_hand(model)
-    if size is None:
-        return settings
-    measured = model_sizes.model_size(size, model, torch.cuda.is_available())
-    return fit(settings, measured, this_machine(model))
-
-
-def context_by_config(model: ModelConfig) -> int | None:
-    """Return how many positions a model has by its config.json; None where that file is not to be had."""
-    size = _size_at_hand(model)
-    return size.context if size else None
-
-
-def _size_at_hand(model: ModelConfig) -> Size | None:
-    try:
-        return model_sizes.read_size_at_hand(model.path, model.revision)
-    except InputError:
-        return None
+    They are fitted to this machine and to the model by its config.json alone, unless it is not to be had."""
+    size, settings = model_sizes.size_at_hand(config.model), config.midtrain
+    if size:
+        measured = model_sizes.model_size(size, config.model, on_gpu())
+        settings = fit_midtraining(settings, measured, this_machine(config.model), on_teacher=True)
+    settings = settings.model_copy(update={"mix": settings.mix.without("augmented")})
+    return fit_to_corpus(settings, tokens, settings.mix.at_first.new, size.context if size else None)
 
 
 def fitted_training(
@@ -120,9 +108,7 @@ def checkpoint_size(ws: Workspace, found: Checkpoint) -> ModelSize:
         size = model_sizes.read_size(str(path))
     except InputError:
         return replace(_by_weights(path, ws.config.model), rank=rank)
-    import torch
-
-    return replace(model_sizes.model_size(size, ws.config.model, torch.cuda.is_available()), rank=rank)
+    return replace(model_sizes.model_size(size, ws.config.model, on_gpu()), rank=rank)
 
 
 def _by_weights(path: Path, model: ModelConfig) -> ModelSize:
@@ -130,11 +116,9 @@ def _by_weights(path: Path, model: ModelConfig) -> ModelSize:
 
     Which of its layers 4 bits would hold is not known: all count as whole.
     """
-    import torch
-
     parameters = sum(file.stat().st_size for file in path.glob("*.safetensors")) // 2
     width = max(64, round((parameters / 200) ** 0.5))
-    whole = float(parameters * model.number_bytes(torch.cuda.is_available()))
+    whole = float(parameters * model.number_bytes(on_gpu()))
     quantized_bytes = whole if model.quantize else 0.0
     return ModelSize(parameters, parameters // 20, 600 * width, 60 * width, quantized_bytes)
 
@@ -148,7 +132,7 @@ def this_machine(model: ModelConfig) -> Machine:
     parts = launched() if model.shard else 1
     if gpu:
         total = torch.cuda.get_device_properties(0).total_memory
-        return Machine(gpus.USABLE * total, weight_bytes, parts, whole_bytes=total)
+        return Machine(USABLE * total, weight_bytes, parts, whole_bytes=total)
     whole = main_memory() / launched_here()
     return Machine(
         USABLE_CPU * whole,

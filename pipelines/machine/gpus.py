@@ -11,6 +11,13 @@ from recovery.memory import GIB
 USABLE = 0.92  # share of a GPU's memory; the rest is driver and fragmentation
 
 
+def on_gpu() -> bool:
+    """Return whether this process computes on a GPU."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
 @dataclass(frozen=True)
 class Gpu:
     """A GPU model; dense FLOP/s and bytes/s by its vendor. Set the price with `--price`."""

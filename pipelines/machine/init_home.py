@@ -12,6 +12,7 @@ import yaml
 
 from db.reads import queries
 from pipelines.config import settings as config
+from pipelines.machine.gpus import on_gpu
 from pipelines.machine.moved_model import in_its_new_place, origin
 from pipelines.machine.pinned_settings import pin_date, pin_dtype, settings_file, write_settings
 from pipelines.microworld.shipped_model import MICROWORLD, place_of
@@ -227,9 +228,7 @@ def _preset(model: str) -> str:
     """Choose by the model, and by whether this machine has a GPU."""
     if model == MICROWORLD:
         return MICROWORLD
-    import torch
-
-    return "real" if torch.cuda.is_available() else "cpu"
+    return "real" if on_gpu() else "cpu"
 
 
 def _register(ws: Workspace) -> Checkpoint:
@@ -259,12 +258,10 @@ def _register(ws: Workspace) -> Checkpoint:
 
 def _require_memory(model: str, settings: ModelConfig) -> None:
     """Refuse weights that this machine's memory cannot hold: the system would end the process unexplained."""
-    import torch
-
     from pipelines.machine.model_sizes import read_size
     from pipelines.machine.product_speed import is_faster_in_bfloat16
 
-    if torch.cuda.is_available():
+    if on_gpu():
         return
     halved = settings.dtype == "auto" and is_faster_in_bfloat16()
     number_bytes = 2 if halved else settings.number_bytes(gpu=False)

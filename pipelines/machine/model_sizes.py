@@ -66,18 +66,19 @@ def read_size(model: str) -> Size:
     return size_from_config(model, values)
 
 
-def read_size_at_hand(model: str, revision: str | None = None) -> Size:
-    """Read a model's size from its own files, or from the hub's cache; no hub is asked."""
+def size_at_hand(model: ModelConfig) -> Size | None:
+    """Return a model's size from its own config.json, or from the one in the hub's cache; no hub is asked."""
     from huggingface_hub import try_to_load_from_cache
 
     from recovery.models.hub import names_a_place
 
-    if model == "microworld" or names_a_place(model):
-        return read_size(model)
-    cached = try_to_load_from_cache(model, "config.json", revision=revision)
-    if not isinstance(cached, str):
-        raise InputError(f"{model}: its config.json is not in the hub's cache")
-    return read_size(cached)
+    place: object = model.path
+    if model.path != "microworld" and not names_a_place(model.path):
+        place = try_to_load_from_cache(model.path, "config.json", revision=model.revision)
+    try:
+        return read_size(place) if isinstance(place, str) else None
+    except InputError:
+        return None
 
 
 def _from_hub(model: str) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.config import settings as config
+from pipelines.machine.gpus import on_gpu
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
@@ -49,12 +50,10 @@ def gains_by_bfloat16(model: Path) -> bool:
 
     Compiled kernels train small models faster in fp32.
     """
-    import torch
-
     from pipelines.machine.model_sizes import read_size
     from pipelines.machine.product_speed import is_faster_in_bfloat16
 
-    if torch.cuda.is_available() or not is_faster_in_bfloat16():
+    if on_gpu() or not is_faster_in_bfloat16():
         return False
     try:
         size = read_size(str(model))

@@ -9,6 +9,7 @@ from functools import cache
 
 import torch
 
+from pipelines.machine.gpus import on_gpu
 from recovery.launch_env import launched, launched_here, machines
 from recovery.usable_cpus import usable_cpus
 
@@ -85,10 +86,6 @@ def processes_at_once() -> int:
         return launched()
     with_cores = max(1, usable_cpus() // torch.get_num_threads())
     return min(launched_here(), with_cores) * machines()
-
-
-def on_gpu() -> bool:
-    return torch.cuda.is_available()
 
 
 @cache

@@ -84,7 +84,7 @@ def training_memory(size: Size, job: PlannedWork, stage: str) -> dict[str, float
     count = trained_weights(size, job, stage)
     tokens = tokens_of_a_pass(job, stage)
     plain = training_bytes(size, checkpointing, job.number_bytes)
-    adapted = _with_adapter(size, checkpointing, lora, job.number_bytes)
+    adapted = training_bytes(size, checkpointing, job.number_bytes, lora.rank if lora else None)
     # Beside what is kept: while the loss is computed its chunk, going back through the layers one of these.
     going_back = tokens * (adapted.peak - adapted.kept)
     head = _head(size, job, stage)
@@ -161,37 +161,24 @@ def logit_bytes(method: Method) -> int:
     return fp32 * tensors
 
 
-def training_bytes(size: Size, checkpointing: bool, number_bytes: int = 2) -> Training:
-    """Return activation bytes per token, as the model's own code makes them.
+def training_bytes(
+    size: Size, checkpointing: bool, number_bytes: int = 2, rank: int | None = None
+) -> Training:
+    """Return activation bytes per token, as the model's own code makes them; `rank` is that of an adapter.
 
-    Where that can't be counted: all layers, or with checkpointing one and all inputs."""
+    Where that can't be counted: all layers, or with checkpointing one and all inputs. An adapter adds each
+    layer's fp32 input and low-rank projection."""
     from recovery.models.activations import Training
 
-    counted = size.activations(number_bytes=number_bytes)
+    counted = size.activations(rank, number_bytes)
     if counted:
         return counted.recomputing if checkpointing else counted.training
     outputs = sum(matrix.used * matrix.outputs for matrix in size.matrices)
     inputs = float(number_bytes * size.layers * size.hidden)
     layers = number_bytes * (2.0 * outputs + size.attention_width) + 2 * inputs
+    if rank is not None:
+        layers += 4.0 * sum(m.inputs + rank for m in size.matrices if not m.is_routed)
     return Training(inputs, inputs + layers / size.layers) if checkpointing else Training(layers, layers)
-
-
-def _with_adapter(size: Size, checkpointing: bool, lora: LoraConfig | None, number_bytes: int) -> Training:
-    """Return the activation bytes per token of a model with an adapter, if one is trained.
-
-    Where that can't be counted: each layer's fp32 input and low-rank projection more."""
-    from recovery.models.activations import Training
-
-    plain = training_bytes(size, checkpointing, number_bytes)
-    if lora is None:
-        return plain
-    counted = size.activations(lora.rank, number_bytes)
-    if counted:
-        return counted.recomputing if checkpointing else counted.training
-    added = 4.0 * sum(m.inputs + lora.rank for m in size.matrices if not m.is_routed)
-    if checkpointing:
-        return Training(plain.kept, plain.peak + added / size.layers)
-    return Training(plain.kept + added, plain.peak + added)
 
 
 def _expert_bytes(size: Size, checkpointing: bool, lora: LoraConfig | None, number_bytes: int) -> float:

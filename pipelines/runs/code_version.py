@@ -60,9 +60,8 @@ def revision_of(file: Path) -> str | None:
     if found is None or not found.endswith("-dirty"):
         return found
     changes = _git(file.parent, "diff", "--no-ext-diff", "--no-color", "--no-relative", "HEAD")
-    told = (
-        hashlib.sha256(changes.encode()).hexdigest() if changes else uuid4().hex
-    )  # not known: like no other
+    # Changes that are not known are like no others.
+    told = hashlib.sha256(changes.encode()).hexdigest() if changes else uuid4().hex
     return f"{found}-{told[:8]}"
 
 
