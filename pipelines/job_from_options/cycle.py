@@ -20,12 +20,12 @@ from pipelines.engines.engine_places import require_place
 from pipelines.evaluate import evaluation_within, further_within
 from pipelines.evaluation.question_checks import require_answerable
 from pipelines.evaluation.suites import answerable_suites, suites_of
-from pipelines.job_from_options import ifeval_prompts
 from pipelines.job_from_options.document_checks import (
     require_chat_apart,
     require_questions,
     require_recovery_apart,
 )
+from pipelines.job_from_options.ifeval_prompts import require_new, with_further, with_ifeval
 from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
@@ -38,8 +38,6 @@ from pipelines.job_from_options.inputs import (
     say_beside,
     training_folder,
     with_augmented,
-    with_further,
-    with_ifeval,
     with_routes,
 )
 from pipelines.job_from_options.measure import suites_of_verdict
@@ -199,7 +197,7 @@ def _with_files(ws: Workspace, settings: Config, augment: Path | None, changes: 
     settings = settings.model_copy(update={"midtrain": midtrain})
     typed = "eval.further_prompts" in changes
     settings = with_further(ws, with_ifeval(ws, settings, changes), typed=typed)
-    ifeval_prompts.require_new(settings.eval)
+    require_new(settings.eval)
     return settings
 
 

@@ -3,52 +3,72 @@ and the further prompts that a cycle may ask."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from evals import ifeval, jsonl
-from pipelines.config.ifeval_file import HUB_IFEVAL, further_path, ifeval_path
+from pipelines.config.ifeval_file import HUB_IFEVAL, MICROWORLD, further_path, ifeval_path
 from pipelines.config.sections.eval import EvalConfig
+from pipelines.config.settings import Config
+from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-
-if TYPE_CHECKING:
-    from pipelines.runs.workspace import Workspace
 
 SEED = 0  # of generated prompts, whatever a run's seed: all cycles of a home are asked the same
 FURTHER_SEED = 2_000_003  # of the further ones: other prompts than `recover prompts ifeval` writes as a rule
 COUNT = 725  # generated prompts: what a verdict needs at the shipped margin (statistics.items_to_pass)
 
 
-def within_reach(ws: Workspace, settings: EvalConfig, *, typed: bool) -> EvalConfig:
-    """Return settings whose prompts can be read; refuse a file that the evaluation would refuse.
+def with_ifeval(ws: Workspace, settings: Config, changes: Mapping[str, Any]) -> Config:
+    """Return settings whose IFEval prompts can be read; refuse a file that the evaluation would refuse.
 
     The hub's data set, if it was not typed, gives way to generated prompts where no hub is in reach.
     """
-    path = ifeval_path(settings)
+    path = ifeval_path(settings.eval)
     if path is not None:
         ifeval.require_prompts(path)
         return settings
     try:
         ifeval.rows()
     except InputError:
-        if typed:
+        if "eval.ifeval" in changes:
             raise
-        return settings.model_copy(update={"ifeval": str(_generated(ws))})
+        return _asking(settings, ifeval=str(_generated(ws)))
     return settings
 
 
-def with_further(ws: Workspace, settings: EvalConfig) -> EvalConfig:
-    """Return settings whose further prompts, if there are any, lie in a file of their own."""
-    named = settings.further_prompts
+def with_ifeval_left_out(ws: Workspace, settings: Config, changes: Mapping[str, Any]) -> Config:
+    """Return settings that name the prompts which an evaluation will ask, for training to leave them out:
+    generated ones where no hub is in reach. A file, which training may go without, stays as it is."""
+    return with_ifeval(ws, settings, changes) if settings.eval.ifeval == HUB_IFEVAL else settings
+
+
+def with_further(ws: Workspace, settings: Config, *, typed: bool) -> Config:
+    """Return settings whose further prompts, if there are any, lie in a file of their own.
+
+    The shipped model knows no generated ones, and is refused those that were typed.
+    """
+    named = settings.eval.further_prompts
+    if isinstance(named, str):
+        path = further_path(settings.eval)
+        ifeval.require_prompts(path)
+        return _asking(settings, further_prompts=str(path))
     if not named:
         return settings
-    if isinstance(named, int):
-        path = _further_file(ws, named)
-        _write(path, named, FURTHER_SEED)
-    else:
-        path = further_path(settings)
-        ifeval.require_prompts(path)
-    return settings.model_copy(update={"further_prompts": str(path)})
+    if settings.model.path != MICROWORLD:
+        _write(_further_file(ws, named), named, FURTHER_SEED)
+        return _asking(settings, further_prompts=str(_further_file(ws, named)))
+    if typed:
+        raise InputError(
+            f"--further {named}: the tiny model's vocabulary lacks generated prompts: give a FILE in "
+            "IFEval's format (eval.further_prompts)"
+        )
+    return _asking(settings, further_prompts=0)
+
+
+def _asking(settings: Config, **evaluation: Any) -> Config:
+    """Return settings with some of the evaluation replaced."""
+    return settings.model_copy(update={"eval": settings.eval.model_copy(update=evaluation)})
 
 
 def require_new(settings: EvalConfig) -> None:
@@ -61,12 +81,12 @@ def require_new(settings: EvalConfig) -> None:
         )
 
 
-def with_written(ws: Workspace, settings: EvalConfig) -> EvalConfig:
+def with_written(ws: Workspace, settings: Config) -> Config:
     """Return settings with the file of further prompts that the home holds, to keep it out of training."""
-    named = settings.further_prompts
+    named = settings.eval.further_prompts
     if not isinstance(named, int) or not _further_file(ws, named).is_file():
         return settings
-    return settings.model_copy(update={"further_prompts": str(_further_file(ws, named))})
+    return _asking(settings, further_prompts=str(_further_file(ws, named)))
 
 
 def _further_file(ws: Workspace, count: int) -> Path:

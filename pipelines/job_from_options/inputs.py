@@ -9,7 +9,6 @@ from typing import Any
 from db.reads import queries
 from evals.probes import load_probes
 from pipelines.config.anchored_paths import is_file
-from pipelines.config.ifeval_file import HUB_IFEVAL, MICROWORLD
 from pipelines.config.jobs import IFEVAL_INPUT
 from pipelines.config.overrides import changed
 from pipelines.config.sections.distill import DistillConfig
@@ -20,8 +19,8 @@ from pipelines.corpus.reading.tree import beside, companions
 from pipelines.distillation.input_checks import require_askable
 from pipelines.distillation.inputs import PromptData
 from pipelines.distillation.pool import require_unasked
-from pipelines.job_from_options import ifeval_prompts
 from pipelines.job_from_options.document_checks import require_chat_apart
+from pipelines.job_from_options.ifeval_prompts import with_written
 from pipelines.prompts.leaks import asked_prompts
 from pipelines.prompts.prompt_sources import Prompt, read_prompts
 from pipelines.runs.kept_probes import earlier_probes
@@ -42,8 +41,7 @@ def resolved(ws: Workspace, docs: Path | None, changes: Changes = NONE) -> Confi
     """Return recover.yaml, overridden by the files beside the documents, and both by `changes`."""
     beside = companions(docs) if docs else {}
     from_files = {BESIDE[name]: path for name, path in beside.items()}
-    settings = changed(ws.config, {**from_files, **changes})
-    return settings.model_copy(update={"eval": ifeval_prompts.with_written(ws, settings.eval)})
+    return with_written(ws, changed(ws.config, {**from_files, **changes}))
 
 
 def say_beside(ws: Workspace, docs: Path, changes: Changes, used: Mapping[str, str | None]) -> None:
@@ -167,39 +165,6 @@ def taught_folder(ws: Workspace, checkpoint: str) -> Path | None:
     """Return the folder of documents that a checkpoint was last trained on; None for the clean model."""
     runs = ws.midtraining_runs(checkpoint)
     return Path(runs[-1]["config"]["docs"]) if runs else None
-
-
-# Questions -------------------------------------------------------------------------------------------------
-
-
-def with_ifeval(ws: Workspace, settings: Config, changes: Changes) -> Config:
-    """Return settings whose IFEval prompts can be read: the file's, the hub's, or generated ones."""
-    evaluation = ifeval_prompts.within_reach(ws, settings.eval, typed="eval.ifeval" in changes)
-    return settings.model_copy(update={"eval": evaluation})
-
-
-def with_ifeval_left_out(ws: Workspace, settings: Config, changes: Changes) -> Config:
-    """Return settings that name the prompts which an evaluation will ask, for training to leave them out:
-    generated ones where no hub is in reach. A file, which training may go without, stays as it is."""
-    if settings.eval.ifeval != HUB_IFEVAL:
-        return settings
-    return with_ifeval(ws, settings, changes)
-
-
-def with_further(ws: Workspace, settings: Config, *, typed: bool) -> Config:
-    """Return settings whose further prompts lie in a file; the shipped model knows no generated ones, and is
-    refused those that were typed."""
-    wanted = settings.eval.further_prompts
-    if settings.model.path == MICROWORLD and isinstance(wanted, int):
-        if wanted and typed:
-            raise InputError(
-                f"--further {wanted}: the tiny model's vocabulary lacks generated prompts: give a FILE in "
-                "IFEval's format (eval.further_prompts)"
-            )
-        evaluation = settings.eval.model_copy(update={"further_prompts": 0})
-    else:
-        evaluation = ifeval_prompts.with_further(ws, settings.eval)
-    return settings.model_copy(update={"eval": evaluation})
 
 
 # Prompts ---------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from pipelines.config.jobs import DriftJob, EvalJob, LocateJob, RetrievalJob
 from pipelines.config.settings import Config
 from pipelines.engines.engine_places import require_place
 from pipelines.evaluation.suites import answerable_suites
+from pipelines.job_from_options.ifeval_prompts import with_further, with_ifeval
 from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
@@ -27,8 +28,6 @@ from pipelines.job_from_options.inputs import (
     say_kept,
     taught_folder,
     teaching,
-    with_further,
-    with_ifeval,
 )
 from pipelines.job_from_options.trained_weights import require_sampled
 from pipelines.runs.recorded import is_cycle

@@ -11,6 +11,7 @@ from pipelines.config.settings import Config
 from pipelines.engines.engine_places import require_place
 from pipelines.evaluation.question_checks import require_answerable
 from pipelines.evaluation.suites import suites_of
+from pipelines.job_from_options.ifeval_prompts import with_ifeval
 from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
@@ -18,7 +19,6 @@ from pipelines.job_from_options.inputs import (
     resolved,
     training_folder,
     with_augmented,
-    with_ifeval,
 )
 from pipelines.job_from_options.train import require_stage
 from pipelines.job_from_options.trained_weights import require_sampled

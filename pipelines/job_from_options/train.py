@@ -11,6 +11,7 @@ from pipelines.config.settings import Config
 from pipelines.distillation.input_checks import check_settings, check_without_prompts, checked_inputs
 from pipelines.distillation.inputs import reads_prompts, refuse_ignored, wanted_of_rows
 from pipelines.job_from_options.document_checks import require_questions
+from pipelines.job_from_options.ifeval_prompts import with_ifeval_left_out
 from pipelines.job_from_options.inputs import (
     NONE,
     Changes,
@@ -27,7 +28,6 @@ from pipelines.job_from_options.inputs import (
     taught_folder,
     training_folder,
     with_augmented,
-    with_ifeval_left_out,
     with_routes,
 )
 from pipelines.job_from_options.measure import eval_job

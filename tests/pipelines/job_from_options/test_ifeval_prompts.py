@@ -11,9 +11,11 @@ from huggingface_hub import HfApi
 from evals import ifeval, jsonl
 from evals.statistics import items_to_pass
 from pipelines.config.ifeval_file import HUB_IFEVAL
+from pipelines.config.overrides import changed
 from pipelines.config.sections.eval import EvalConfig
+from pipelines.config.settings import Config
 from pipelines.job_from_options.cycle import cycle_job
-from pipelines.job_from_options.ifeval_prompts import within_reach
+from pipelines.job_from_options.ifeval_prompts import with_ifeval
 from pipelines.job_from_options.measure import eval_job
 from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.runs.workspace import Workspace
@@ -43,38 +45,43 @@ def ask_the_hub(ws: Workspace) -> None:
     vars(ws).pop("config", None)
 
 
+def asking_the_hub(ws: Workspace) -> Config:
+    return changed(ws.config, {"eval.ifeval": HUB_IFEVAL})
+
+
 @pytest.mark.usefixtures("away")
 def test_without_a_hub_as_many_prompts_as_a_verdict_needs_are_generated_once(
     ws: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
     monkeypatch.setattr(ws.progress, "say", said.append)
-    found = within_reach(ws, EvalConfig(), typed=False)
+    found = with_ifeval(ws, asking_the_hub(ws), {}).eval
     path = Path(found.ifeval)
     rows = jsonl.read(path, {"prompt": str, "instruction_id_list": list})
     assert len(rows) == len({row["prompt"] for row in rows}) == items_to_pass(EvalConfig().margin)
     assert f"hub: {len(rows)} generated prompts" in said[0] and said[0].endswith(str(path))
     written = path.stat().st_mtime_ns
-    assert within_reach(ws, EvalConfig(), typed=False) == found
+    assert with_ifeval(ws, asking_the_hub(ws), {}).eval == found
     assert path.stat().st_mtime_ns == written
 
 
 @pytest.mark.usefixtures("away")
 def test_the_hub_s_prompts_are_not_replaced_where_they_were_typed(ws: Workspace) -> None:
     with pytest.raises(InputError, match="cannot be loaded from the hub"):
-        within_reach(ws, EvalConfig(), typed=True)
+        with_ifeval(ws, asking_the_hub(ws), {"eval.ifeval": HUB_IFEVAL})
 
 
 def test_prompts_in_reach_stay(ws: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ifeval, "rows", lambda path=None: [])
-    assert within_reach(ws, EvalConfig(), typed=False) == EvalConfig()
+    settings = asking_the_hub(ws)
+    assert with_ifeval(ws, settings, {}) == settings
 
 
 def test_a_file_that_the_evaluation_would_refuse_is_refused(ws: Workspace, tmp_path: Path) -> None:
     path = tmp_path / "ifeval.jsonl"
     path.write_text('{"prompt": "Hi."}\n', encoding="utf-8")
     with pytest.raises(InputError, match="instruction_id_list"):
-        within_reach(ws, EvalConfig(ifeval=str(path)), typed=False)
+        with_ifeval(ws, changed(ws.config, {"eval.ifeval": str(path)}), {})
 
 
 @pytest.mark.usefixtures("away")
