@@ -179,9 +179,13 @@ def planned(case: Case, model: Path) -> dict[str, float]:
     """Return the bytes that the plan counts for each stage."""
     sizes = case.sizes
     work = stage_memory.PlannedWork(
-        settings(sizes), prompt_tokens=sizes.prompt, answer_tokens=sizes.answer, document_tokens=10_000
+        read_size(str(model)),
+        settings(sizes),
+        prompt_tokens=sizes.prompt,
+        answer_tokens=sizes.answer,
+        document_tokens=10_000,
     )
-    found = stage_estimates.estimates(read_size(str(model)), GPU, work)
+    found = stage_estimates.estimates(GPU, work)
     return {row.stage: sum(row.memory.values()) for row in found}
 
 

@@ -63,8 +63,8 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
     count, gpu = parse_gpus(gpus)
     size = read_size(model or config.model.path)
     config = _fitted(config, size, count, gpu, tokens)
-    job = PlannedWork(config, count, document_tokens=tokens, answer_tokens=answer_tokens)
-    return {"settings": whose, **plan(size, count, gpu, job, price)}
+    job = PlannedWork(size, config, count, document_tokens=tokens, answer_tokens=answer_tokens)
+    return {"settings": whose, **plan(gpu, job, price)}
 
 
 def _fitted(config: Config, size: Size, count: int, gpu: Gpu, tokens: int) -> Config:
@@ -91,9 +91,10 @@ def _replaced(config: Config, **sections: Settings) -> Config:
     return config.model_copy(update=copies)
 
 
-def plan(size: Size, count: int, gpu: Gpu, job: PlannedWork, price: float | None = None) -> dict[str, Any]:
+def plan(gpu: Gpu, job: PlannedWork, price: float | None = None) -> dict[str, Any]:
     """Return the complete output of `recover plan` as one document."""
-    rows = [_row(found, gpu, count, price) for found in estimates(size, gpu, job)]
+    size, count = job.size, job.processes
+    rows = [_row(found, gpu, count, price) for found in estimates(gpu, job)]
     hours = None if any(row["hours"] is None for row in rows) else sum(row["hours"] for row in rows)
     fits = all(row["fits"] for row in rows)
     return {
@@ -108,7 +109,7 @@ def plan(size: Size, count: int, gpu: Gpu, job: PlannedWork, price: float | None
         "hours": hours,
         "gpu_hours": None if hours is None else hours * count,
         "cost": _cost(hours, count, price),
-        "change": [] if fits else changes(size, gpu, job),
+        "change": [] if fits else changes(gpu, job),
     }
 
 
@@ -131,16 +132,16 @@ def _cost(hours: float | None, count: int, price: float | None) -> float | None:
 # What to change --------------------------------------------------------------------------------------------
 
 
-def changes(size: Size, gpu: Gpu, job: PlannedWork) -> list[str]:
+def changes(gpu: Gpu, job: PlannedWork) -> list[str]:
     """Return the settings that together make the job fit, or the number of such GPUs that would."""
     taken: list[str] = []
     config = job.config
-    least = _largest(size, gpu, job)
+    least = _largest(gpu, job)
     for name, sections in remedies(job.config, job.processes):
         if name in taken:
             continue
         smaller = _replaced(config, **sections)
-        need = _largest(size, gpu, replace(job, config=smaller))
+        need = _largest(gpu, replace(job, config=smaller))
         if need < WORTH * least:
             taken.append(name)
             config = smaller
@@ -153,9 +154,9 @@ def changes(size: Size, gpu: Gpu, job: PlannedWork) -> list[str]:
     for count in (2, 4, 8, 16, 32, 64):
         if count > job.processes:
             spread = replace(job, config=sharded, processes=count)
-            if _largest(size, gpu, spread) <= gpu.usable_gib:
+            if _largest(gpu, spread) <= gpu.usable_gib:
                 return [*taken, f"{count} GPUs with model.shard: true"]
-    need = replace(job, config=config).weights(size) / GIB / USABLE
+    need = replace(job, config=config).weights / GIB / USABLE
     halved = [HALVED] if HALVED in taken else []
     whole = "sampling and evaluation hold the whole model on each"
     return [*halved, f"a GPU of {math.ceil(need)} GiB or more: {whole}"]
@@ -196,6 +197,6 @@ def _both(**values: Any) -> dict[str, Settings]:
     return {"midtrain": values, "distill": values}
 
 
-def _largest(size: Size, gpu: Gpu, job: PlannedWork) -> float:
+def _largest(gpu: Gpu, job: PlannedWork) -> float:
     """Return the GiB of the stage that takes most."""
-    return max(found.gib for found in estimates(size, gpu, job))
+    return max(found.gib for found in estimates(gpu, job))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pipelines.config.training_weights import (
     ADAPTER_BYTES,
@@ -20,11 +19,9 @@ from pipelines.machine.gpus import Gpu
 from pipelines.machine.stage_memory import (
     PlannedWork,
     Sampled,
-    ends_bytes,
     reading_bytes,
     rows_at_once,
     sampling_memory,
-    trained_weights,
     training_memory,
 )
 from pipelines.machine.stage_tokens import (
@@ -38,9 +35,6 @@ from pipelines.machine.stage_tokens import (
 )
 from pipelines.runs.cost import Flops
 from recovery.memory import GIB
-
-if TYPE_CHECKING:
-    from recovery.models.size import Size
 
 # Shares of a GPU's peak that are reached: of its FLOP/s (training, scoring) and of its bytes/s (reading).
 # Those of 8B on an H100 (`python -m benchmarks.speed.gpu`; trained: an adapter); that of scoring is a guess.
@@ -63,43 +57,41 @@ class Estimate:
         return sum(self.memory.values()) / GIB
 
 
-def estimates(size: Size, gpu: Gpu, job: PlannedWork) -> list[Estimate]:
+def estimates(gpu: Gpu, job: PlannedWork) -> list[Estimate]:
     """Estimate every stage of a cycle on each of `job.processes` GPUs."""
-    return [_midtrain(size, gpu, job), _distill(size, gpu, job), _evaluate(size, gpu, job)]
+    return [_midtrain(gpu, job), _distill(gpu, job), _evaluate(gpu, job)]
 
 
 # Stages ----------------------------------------------------------------------------------------------------
 
 
-def _midtrain(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
+def _midtrain(gpu: Gpu, job: PlannedWork) -> Estimate:
     settings = job.config.midtrain
-    memory = training_memory(size, job, "midtrain")
+    memory = training_memory(job, "midtrain")
     if second_model(settings, on_teacher=True):
-        memory["teacher"] = job.weights(size)
+        memory["teacher"] = job.weights
     longest = job.config.distill.max_new_tokens
     tokens = midtraining_tokens(settings, settings.mix.at_first, job.document_tokens, _usual(job), longest)
     chats = Sampled(settings.chat_prompts, settings.chat_prompts, longest)
     # The untrained student answers for the clean model, before there are shards and an optimizer.
-    adapter = ADAPTER_BYTES * trained_weights(size, job, "midtrain") if job.lora("midtrain") else 0
-    room = gpu.usable_bytes - job.weights(size) - adapter
+    adapter = ADAPTER_BYTES * job.trained("midtrain") if job.lora("midtrain") else 0
+    room = gpu.usable_bytes - job.weights - adapter
     if tokens.sampled:
-        written = job.weights(size) + adapter + sum(sampling_memory(size, chats, room, job).values())
+        written = job.weights + adapter + sum(sampling_memory(chats, room, job).values())
         memory["chat replay, beyond training"] = max(0.0, written - sum(memory.values()))
-    together = rows_at_once(size, chats, room, job) if tokens.sampled else 1.0
-    return Estimate("midtrain", memory, _midtraining_seconds(size, gpu, job, tokens, together))
+    together = rows_at_once(chats, room, job) if tokens.sampled else 1.0
+    return Estimate("midtrain", memory, _midtraining_seconds(gpu, job, tokens, together))
 
 
-def _midtraining_seconds(
-    size: Size, gpu: Gpu, job: PlannedWork, tokens: StageTokens, together: float
-) -> float | None:
+def _midtraining_seconds(gpu: Gpu, job: PlannedWork, tokens: StageTokens, together: float) -> float | None:
     """Return the time to train, and before it to answer the chat: by the first process alone."""
     context = job.config.midtrain.row_tokens / 2
-    training = _training_flops(size, job, "midtrain", tokens.trained, context)
+    training = _training_flops(job, "midtrain", tokens.trained, context)
     batches = Batches(1, together, job.config.distill.max_new_tokens)
     answering, trains = (gpu.computing(job.number_bytes, tensor_cores=one) for one in (False, True))
     return _sum(
-        _decoding_seconds(size, answering, tokens.sampled, batches, job),
-        _scoring_seconds(size, answering, tokens.scored, job, processes=1),
+        _decoding_seconds(answering, tokens.sampled, batches, job),
+        _scoring_seconds(answering, tokens.scored, job, processes=1),
         _compute_seconds(training, trains, TRAINING_SHARE, job.processes),
     )
 
@@ -108,87 +100,83 @@ def _usual(job: PlannedWork) -> UsualLengths:
     return UsualLengths(job.prompt_tokens, job.answer_tokens)
 
 
-def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
+def _distill(gpu: Gpu, job: PlannedWork) -> Estimate:
     settings = job.config.distill
     samples = settings.resolved_method().samples(settings.samples_per_prompt)
     prompts = settings.prompts_per_step / job.processes
     answers = prompts * samples
     batch = Sampled(answers, prompts, settings.max_new_tokens)
-    states = job.number_bytes * size.hidden * answers * job.answer
-    taught = _teacher_memory(size, job)
-    memory = {**training_memory(size, job, "distill"), **taught, "teacher's states": states}
+    states = job.number_bytes * job.size.hidden * answers * job.answer
+    taught = _teacher_memory(job)
+    memory = {**training_memory(job, "distill"), **taught, "teacher's states": states}
 
     # Neither gradients nor activations are there while the student samples and the teacher scores.
-    lasting = _lasting_bytes(size, job) + sum(taught.values())
+    optimizer = job.lasting_bytes("distill") * job.trained("distill") / job.parts
+    lasting = optimizer + sum(taught.values())
     updating = sum(memory.values()) - memory["weights"] - lasting
     read = answers * (job.prompt_tokens + job.answer)
-    scoring = reading_bytes(size, read, job.number_bytes) + states
+    scoring = reading_bytes(job.size, read, job.number_bytes) + states
     memory["scoring, beyond training"] = max(0.0, scoring - updating)
 
-    gathered = job.weights(size) - memory["weights"]  # sampling gathers the shards
+    gathered = job.weights - memory["weights"]  # sampling gathers the shards
     room = gpu.usable_bytes - gathered - memory["weights"] - lasting
-    sampling = gathered + sum(sampling_memory(size, batch, room, job).values())
+    sampling = gathered + sum(sampling_memory(batch, room, job).values())
     before = updating + memory["scoring, beyond training"]
     memory["sampling, beyond training"] = max(0.0, sampling - before)
-    at_once = rows_at_once(size, batch, room, job)
-    return Estimate("distill", memory, _distilling_seconds(size, gpu, job, at_once))
+    at_once = rows_at_once(batch, room, job)
+    return Estimate("distill", memory, _distilling_seconds(gpu, job, at_once))
 
 
-def _teacher_memory(size: Size, job: PlannedWork) -> dict[str, float]:
+def _teacher_memory(job: PlannedWork) -> dict[str, float]:
     """Return what is there of a teacher all the time: its weights, and a moving average in fp32."""
-    settings, trained = job.config.distill, trained_weights(size, job, "distill")
-    memory = {"teacher": _second_bytes(size, job) + copied_bytes(settings, job.number_bytes) * trained}
+    settings, trained = job.config.distill, job.trained("distill")
+    memory = {"teacher": _second_bytes(job) + copied_bytes(settings, job.number_bytes) * trained}
     if averaged := averaged_bytes(settings):
         memory["the teacher's average"] = float(averaged * trained)
     return memory
 
 
-def _second_bytes(size: Size, job: PlannedWork) -> float:
+def _second_bytes(job: PlannedWork) -> float:
     """Return the weights of a second model: none if there is none, those of one layer if it is offloaded."""
     settings, on_clean = job.config.distill, job.lora("midtrain") is not None
     if not second_model(settings, on_teacher=on_clean, sharded=job.parts > 1):
         return 0.0
-    weights = job.weights(size)
+    weights = job.weights
     if not settings.offload_teacher:
         return weights
-    return staying_bytes(weights, ends_bytes(size, job), size.layers)
+    return staying_bytes(weights, job.ends, job.size.layers)
 
 
-def _lasting_bytes(size: Size, job: PlannedWork) -> float:
-    """Return what the distillation's optimizer holds between updates."""
-    return job.lasting_bytes("distill") * trained_weights(size, job, "distill") / job.parts
-
-
-def _distilling_seconds(size: Size, gpu: Gpu, job: PlannedWork, at_once: float) -> float | None:
+def _distilling_seconds(gpu: Gpu, job: PlannedWork, at_once: float) -> float | None:
     """Return the time to sample, so many rows at once at most, to score and to train on the answers."""
     tokens = recovery_tokens(job.config.distill, _usual(job))
     sharing = sharing_processes(job.config.distill, _usual(job), job.processes)
     context = (job.prompt_tokens + job.answer) / 2
-    training = _training_flops(size, job, "distill", tokens.trained, context)
+    training = _training_flops(job, "distill", tokens.trained, context)
     together = min(tokens.rows / job.processes, at_once)
     batches = Batches(job.config.distill.steps, together, job.config.distill.max_new_tokens)
     gpu = gpu.computing(job.number_bytes, tensor_cores=True)  # sampling and scoring too, within its steps
     return _sum(
-        _decoding_seconds(size, gpu, tokens.sampled / job.processes, batches, job),
-        _scoring_seconds(size, gpu, tokens.scored, job, sharing),
+        _decoding_seconds(gpu, tokens.sampled / job.processes, batches, job),
+        _scoring_seconds(gpu, tokens.scored, job, sharing),
         _compute_seconds(training, gpu, TRAINING_SHARE, sharing),
     )
 
 
-def _evaluate(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
+def _evaluate(gpu: Gpu, job: PlannedWork) -> Estimate:
     settings = job.config.eval
-    weights = job.weights(size)
+    weights = job.weights
     rows = settings.batch_size
     batch = Sampled(rows, rows, settings.max_new_tokens)
     room = gpu.usable_bytes - weights
-    memory = {"weights": weights, **sampling_memory(size, batch, room, job)}
+    memory = {"weights": weights, **sampling_memory(batch, room, job)}
     answer = min(job.answer_tokens, settings.max_new_tokens)
     tokens = evaluation_tokens(IFEVAL_PROMPTS, job.prompt_tokens, answer)
-    batches = Batches(EVALUATIONS, rows_at_once(size, batch, room, job), settings.max_new_tokens)
+    batches = Batches(EVALUATIONS, rows_at_once(batch, room, job), settings.max_new_tokens)
     gpu = gpu.computing(job.number_bytes, tensor_cores=False)
     seconds = _sum(
-        _decoding_seconds(size, gpu, tokens.sampled, batches, job),
-        _scoring_seconds(size, gpu, tokens.scored, job, processes=1),
+        _decoding_seconds(gpu, tokens.sampled, batches, job),
+        _scoring_seconds(gpu, tokens.scored, job, processes=1),
     )
     return Estimate("evaluate", memory, seconds)
 
@@ -196,12 +184,12 @@ def _evaluate(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
 # Time ------------------------------------------------------------------------------------------------------
 
 
-def _training_flops(size: Size, job: PlannedWork, stage: str, tokens: float, context: float) -> float:
+def _training_flops(job: PlannedWork, stage: str, tokens: float, context: float) -> float:
     """Count a backward pass as two forward passes (one with an adapter), and recomputation as one more."""
     forward = 1
     backward = 1 if job.lora(stage) else 2
     recomputed = 1 if job.config.model.checkpoints_gradients(gpu=True) else 0
-    return (forward + backward + recomputed) * Flops.of_size(size).forward(tokens, context)
+    return (forward + backward + recomputed) * Flops.of_size(job.size).forward(tokens, context)
 
 
 @dataclass(frozen=True)
@@ -217,16 +205,14 @@ class Batches:
         return self.calls * math.ceil(round(answers / self.calls / self.together, 6))
 
 
-def _decoding_seconds(
-    size: Size, gpu: Gpu, tokens: float, batches: Batches, job: PlannedWork
-) -> float | None:
+def _decoding_seconds(gpu: Gpu, tokens: float, batches: Batches, job: PlannedWork) -> float | None:
     """Return the time to write tokens: rows that are decoded together share the reading of the weights.
 
     Each token reads them and its row's cache, or is compute-bound. A batch goes on until its longest answer
     ends, which is taken to be of full length."""
     if gpu.bandwidth is None or gpu.flops is None:
         return None
-    answer = min(job.answer_tokens, batches.longest)
+    size, answer = job.size, min(job.answer_tokens, batches.longest)
     seen = job.prompt_tokens + answer / 2
     reading = job.number_bytes * (size.parameters / batches.together + seen * size.cache_numbers)
     arithmetic = Flops.of_size(size).forward(1, seen) / (gpu.flops * SCORING_SHARE)
@@ -236,9 +222,9 @@ def _decoding_seconds(
     return tokens * max(reading / bandwidth, arithmetic) + waiting
 
 
-def _scoring_seconds(size: Size, gpu: Gpu, tokens: float, job: PlannedWork, processes: float) -> float | None:
+def _scoring_seconds(gpu: Gpu, tokens: float, job: PlannedWork, processes: float) -> float | None:
     context = (job.prompt_tokens + job.answer) / 2
-    return _compute_seconds(Flops.of_size(size).forward(tokens, context), gpu, SCORING_SHARE, processes)
+    return _compute_seconds(Flops.of_size(job.size).forward(tokens, context), gpu, SCORING_SHARE, processes)
 
 
 def _compute_seconds(flops: float, gpu: Gpu, share: float, processes: float) -> float | None:

@@ -37,8 +37,9 @@ SAMPLED_ROWS = 256  # rows of the in-process sampler
 
 @dataclass(frozen=True)
 class PlannedWork:
-    """The planned work: sizes of a step and of each stage, as in recover.yaml."""
+    """The planned work: a model, and sizes of a step and of each stage, as in recover.yaml."""
 
+    size: Size
     config: Config
     processes: int = 1
     document_tokens: int = 2_000_000
@@ -63,9 +64,19 @@ class PlannedWork:
     def lora(self, stage: str) -> LoraConfig | None:
         return self.config.training(stage).adapter
 
-    def weights(self, size: Size) -> float:
-        """Return the bytes of a loaded model's weights."""
-        return size.weight_bytes(self.config.model.quantize is not None, self.number_bytes)
+    def trained(self, stage: str) -> int:
+        """Return how many weights a stage trains."""
+        return trained(self.size, self.lora(stage), self.config.training(stage).freeze_embeddings)
+
+    @property
+    def weights(self) -> float:
+        """The bytes of the loaded model's weights."""
+        return self.size.weight_bytes(self.config.model.quantize is not None, self.number_bytes)
+
+    @property
+    def ends(self) -> float:
+        """The bytes of the weights that lie in no layer."""
+        return float(self.number_bytes * (self.size.embeddings + self.size.unused))
 
     def trains_copies(self, stage: str) -> bool:
         """Return whether the optimizer holds fp32 copies of weights that are loaded in fewer bits."""
@@ -77,20 +88,20 @@ class PlannedWork:
         return LASTING_BYTES - (FP32_BYTES if is_loaded else 0)
 
 
-def training_memory(size: Size, job: PlannedWork, stage: str) -> dict[str, float]:
+def training_memory(job: PlannedWork, stage: str) -> dict[str, float]:
     """Return the memory of a training, independent of its data."""
-    lora = job.lora(stage)
+    size, lora = job.size, job.lora(stage)
     checkpointing = job.config.model.checkpoints_gradients(gpu=True)
-    count = trained_weights(size, job, stage)
+    count = job.trained(stage)
     tokens = tokens_of_a_pass(job, stage)
     plain = training_bytes(size, checkpointing, job.number_bytes)
     adapted = training_bytes(size, checkpointing, job.number_bytes, lora.rank if lora else None)
     # Beside what is kept: while the loss is computed its chunk, going back through the layers one of these.
     going_back = tokens * (adapted.peak - adapted.kept)
-    head = _head(size, job, stage)
-    loss = _loss_bytes(size, job, stage) + (HEAD_GRADIENT_BYTES + job.number_bytes) * head
+    head = _head(job, stage)
+    loss = _loss_bytes(job, stage) + (HEAD_GRADIENT_BYTES + job.number_bytes) * head
     memory = {
-        "weights": job.weights(size) / job.parts,
+        "weights": job.weights / job.parts,
         "gradients and optimizer": count * (job.lasting_bytes(stage) + GRADIENT_BYTES) / job.parts,
         # Frozen weights need no inputs for their gradients: an adapted model may keep less than a plain one.
         "activations": tokens * min(plain.kept, adapted.kept),
@@ -98,7 +109,7 @@ def training_memory(size: Size, job: PlannedWork, stage: str) -> dict[str, float
         + _expert_bytes(size, checkpointing, lora, job.number_bytes),
         "loss": loss,
         "shards of other GPUs, gathered to compute": gathered_bytes(
-            job.weights(size), ends_bytes(size, job), size.layers, job.parts
+            job.weights, job.ends, size.layers, job.parts
         ),
         "going back through the layers, beyond the loss": max(
             0.0, going_back + job.number_bytes * head - loss
@@ -111,11 +122,6 @@ def training_memory(size: Size, job: PlannedWork, stage: str) -> dict[str, float
     return memory
 
 
-def ends_bytes(size: Size, job: PlannedWork) -> float:
-    """Return the bytes of the weights that lie in no layer."""
-    return float(job.number_bytes * (size.embeddings + size.unused))
-
-
 def tokens_of_a_pass(job: PlannedWork, stage: str) -> int:
     """Return the most tokens in a forward pass of training."""
     settings = job.config.training(stage)
@@ -124,24 +130,20 @@ def tokens_of_a_pass(job: PlannedWork, stage: str) -> int:
     return fitted.tokens_of_a_pass(settings.microbatch_tokens, settings.max_new_tokens, job.prompt_tokens)
 
 
-def trained_weights(size: Size, job: PlannedWork, stage: str) -> int:
-    return trained(size, job.lora(stage), job.config.training(stage).freeze_embeddings)
-
-
-def _head(size: Size, job: PlannedWork, stage: str) -> int:
+def _head(job: PlannedWork, stage: str) -> int:
     """Return the trained weights of the head."""
     trains_head = not job.lora(stage) and not job.config.training(stage).freeze_embeddings
-    return size.vocabulary * size.hidden if trains_head else 0
+    return job.size.vocabulary * job.size.hidden if trains_head else 0
 
 
-def _loss_bytes(size: Size, job: PlannedWork, stage: str) -> float:
+def _loss_bytes(job: PlannedWork, stage: str) -> float:
     """Return the memory of a chunk of the loss."""
     from recovery.objective.divergences import BISECTED_ENTRIES
     from recovery.objective.objective import CHUNK_ENTRIES
 
     method = job.config.training(stage).resolved_method()
     share = job.answer / (job.prompt_tokens + job.answer) if stage == "distill" else 1.0
-    logits = share * tokens_of_a_pass(job, stage) * size.vocabulary
+    logits = share * tokens_of_a_pass(job, stage) * job.size.vocabulary
     moved = 12.0 * min(BISECTED_ENTRIES, logits) if method.kl_budget is not None else 0.0
     return logit_bytes(method) * min(CHUNK_ENTRIES["accelerator"][1], logits) + moved
 
@@ -196,21 +198,21 @@ class Sampled:
     new_tokens: int
 
 
-def rows_at_once(size: Size, batch: Sampled, room: float, job: PlannedWork) -> float:
+def rows_at_once(batch: Sampled, room: float, job: PlannedWork) -> float:
     """Return how many rows are decoded together: all, or as many as fit into `room`, but at least one."""
     from recovery.sampling.budget import FREE_SHARE, LOGITS_BYTES
 
-    held = size.decoding(job.prompt_tokens + batch.new_tokens, job.number_bytes)
-    row = held.cache + held.step + LOGITS_BYTES * size.vocabulary
+    held = job.size.decoding(job.prompt_tokens + batch.new_tokens, job.number_bytes)
+    row = held.cache + held.step + LOGITS_BYTES * job.size.vocabulary
     return max(1.0, min(SAMPLED_ROWS, batch.rows, FREE_SHARE * room // row))
 
 
-def sampling_memory(size: Size, batch: Sampled, room: float, job: PlannedWork) -> dict[str, float]:
+def sampling_memory(batch: Sampled, room: float, job: PlannedWork) -> dict[str, float]:
     """Return the memory of a batch: its KV cache, and what reading or drawing tokens takes beside it."""
     from recovery.sampling.budget import LOGITS_BYTES
 
-    length = job.prompt_tokens + batch.new_tokens
-    rows = rows_at_once(size, batch, room, job)
+    size, length = job.size, job.prompt_tokens + batch.new_tokens
+    rows = rows_at_once(batch, room, job)
     held = size.decoding(length, job.number_bytes)
     cache = rows * held.cache
     logits = LOGITS_BYTES * rows * size.vocabulary

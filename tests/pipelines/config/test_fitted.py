@@ -158,7 +158,7 @@ def test_a_microbatch_holds_the_longest_answer_which_a_pass_holds_anyway(
     settings = DistillConfig(prompts="p", optimizer=OPTIMIZER, max_new_tokens=longest)
     found = fitted.fit_distillation(settings, model, machine)
     assert found.microbatch_tokens >= longest + fitted.TRAINED_PROMPT
-    planned = PlannedWork(PRESET.model_copy(update={"distill": found}))
+    planned = PlannedWork(read_size("microworld"), PRESET.model_copy(update={"distill": found}))
     assert tokens_of_a_pass(planned, "distill") == found.microbatch_tokens
 
 

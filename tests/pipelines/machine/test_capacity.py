@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,6 +52,7 @@ SIZES_BY_HAND = {
 }
 REAL = changed(parse(preset_text("real"), "preset"), SIZES_BY_HAND)
 EIGHT = read_size("8B")
+planning = partial(stage_memory.PlannedWork, EIGHT)
 
 
 def settings(**model: Any) -> Config:
@@ -152,28 +154,25 @@ def test_latent_attention_unfolds_a_layer_of_the_cache_at_each_step() -> None:
 
 
 def test_the_shipped_preset_fits_the_gpu_that_it_names() -> None:
-    found = capacity.plan(EIGHT, *parse_gpus("1xH100"), stage_memory.PlannedWork(REAL))
+    found = capacity.plan(parse_gpus("1xH100")[1], planning(REAL))
     assert found["fits"] and found["change"] == []
     midtrain, distill = (found["stages"][i]["memory"] for i in (0, 1))
     assert midtrain["going back through the layers, beyond the loss"] > 1
     assert midtrain["chat replay, beyond training"] > 0  # the student's cache
     without = REAL.model_copy(update={"midtrain": override(REAL.midtrain, {"mix": {"new": 1.0}})})
-    assert (
-        "chat replay, beyond training"
-        not in estimates(EIGHT, GPUS["H100"], stage_memory.PlannedWork(without))[0].memory
-    )
+    assert "chat replay, beyond training" not in estimates(GPUS["H100"], planning(without))[0].memory
     assert distill["sampling, beyond training"] > 0
 
 
 @pytest.mark.parametrize(("shard", "processes"), [(False, 1), (False, 8), (True, 8)])
 def test_the_untrained_student_alone_answers_the_chat(shard: bool, processes: int) -> None:
     """Whole, with its adapter, as it is not sharded yet: no second model lies beside it."""
-    job = stage_memory.PlannedWork(settings(shard=shard), processes)
+    job = planning(settings(shard=shard), processes)
     whole = 2 * EIGHT.parameters + 4 * EIGHT.adapter_weights(128)
     chats = stage_memory.Sampled(REAL.midtrain.chat_prompts, REAL.midtrain.chat_prompts, 2048)
     room = GPUS["H100"].usable_bytes - whole
-    sampling = stage_memory.sampling_memory(EIGHT, chats, room, job)
-    memory = estimates(EIGHT, GPUS["H100"], job)[0].memory
+    sampling = stage_memory.sampling_memory(chats, room, job)
+    memory = estimates(GPUS["H100"], job)[0].memory
     assert sum(memory.values()) == pytest.approx(whole + sum(sampling.values()))
 
 
@@ -182,13 +181,11 @@ def test_a_teacher_that_sees_the_passage_is_part_of_the_plan() -> None:
     config = settings(gradient_checkpointing=True)
     taught = {"method": "passage", "mix": {"new": 0.7, "chat": 0.3}}
     config = config.model_copy(update={"midtrain": override(config.midtrain, taught)})
-    job = stage_memory.PlannedWork(capacity.both_trainings(config, lora=None, microbatch_tokens=1000))
-    memory = estimates(EIGHT, GPUS["H200"], job)[0].memory
+    job = planning(capacity.both_trainings(config, lora=None, microbatch_tokens=1000))
+    memory = estimates(GPUS["H200"], job)[0].memory
     assert memory["teacher"] == memory["weights"] and "chat replay, beyond training" not in memory
-    adapter = stage_memory.PlannedWork(
-        capacity.both_trainings(config, lora=LoraConfig(rank=8), microbatch_tokens=1000)
-    )
-    assert "teacher" not in estimates(EIGHT, GPUS["H200"], adapter)[0].memory
+    adapter = planning(capacity.both_trainings(config, lora=LoraConfig(rank=8), microbatch_tokens=1000))
+    assert "teacher" not in estimates(GPUS["H200"], adapter)[0].memory
 
 
 def test_as_many_rows_as_a_share_of_what_is_free_holds_and_one_at_least() -> None:
@@ -197,16 +194,16 @@ def test_as_many_rows_as_a_share_of_what_is_free_holds_and_one_at_least() -> Non
     held = EIGHT.decoding(2248)
     assert held.cache == cache and 0 < held.step < cache / 36
     row = cache + held.step + 16 * 151_936
-    job = stage_memory.PlannedWork(REAL)
+    job = planning(REAL)
     for rows, room, found in ((4, 1e12, 4), (10_000, 1e12, 256), (256, 1e10, 0.7e10 // row), (256, -1, 1)):
-        assert stage_memory.rows_at_once(EIGHT, stage_memory.Sampled(rows, 1, 2048), room, job) == found
+        assert stage_memory.rows_at_once(stage_memory.Sampled(rows, 1, 2048), room, job) == found
 
 
 def test_memory_of_full_training_by_hand() -> None:
     """8B in full: 2 bytes of weights and 4 + 8 + 4 of training for each, nothing shared out."""
     config = settings(gradient_checkpointing=True)
-    job = stage_memory.PlannedWork(capacity.both_trainings(config, lora=None, microbatch_tokens=1000), 1)
-    memory = estimates(EIGHT, GPUS["H200"], job)[0].memory
+    job = planning(capacity.both_trainings(config, lora=None, microbatch_tokens=1000), 1)
+    memory = estimates(GPUS["H200"], job)[0].memory
     assert memory["weights"] == 2 * 8_190_735_360
     assert memory["gradients and optimizer"] == 16 * 8_190_735_360
     # a label's loss holds three fp32 logits of a chunk, the head's gradient is there in fp32 and bf16
@@ -218,13 +215,13 @@ def test_memory_of_full_training_by_hand() -> None:
     assert beyond == 2 * 8_190_735_360 - busy
 
 
-IN_FLOAT32 = stage_memory.PlannedWork(changed(REAL, {"model.dtype": "float32"}))
+IN_FLOAT32 = planning(changed(REAL, {"model.dtype": "float32"}))
 
 
 def test_memory_of_full_training_in_float32_by_hand() -> None:
     """8B in full: 4 bytes of weights, their gradient and two moments for each; no copy, which bf16 needs."""
     job = replace(IN_FLOAT32, config=capacity.both_trainings(IN_FLOAT32.config, lora=None))
-    midtrain, distill, _ = (one.memory for one in estimates(EIGHT, GPUS["H200"], job))
+    midtrain, distill, _ = (one.memory for one in estimates(GPUS["H200"], job))
     for memory in (midtrain, distill):
         assert memory["weights"] == 4 * 8_190_735_360
         assert memory["gradients and optimizer"] == 12 * 8_190_735_360
@@ -234,15 +231,15 @@ def test_memory_of_full_training_in_float32_by_hand() -> None:
     assert distill["teacher"] == 4 * 8_190_735_360
     assert distill["teacher's states"] == 4 * 4096 * 256 * 400  # answers, and tokens of each
     job = replace(job, config=changed(job.config, {"distill.offload_teacher": True}))
-    offloaded = estimates(EIGHT, GPUS["H200"], job)[1].memory["teacher"]
+    offloaded = estimates(GPUS["H200"], job)[1].memory["teacher"]
     ends = 2 * 151_936 * 4096
     assert offloaded == pytest.approx(4 * (ends + (8_190_735_360 - ends) / 36))
     job = replace(job, config=changed(job.config, {"distill.method": "opcd"}))
-    assert estimates(EIGHT, GPUS["H200"], job)[1].memory["teacher"] == 4 * 8_190_735_360  # a copy of itself
+    assert estimates(GPUS["H200"], job)[1].memory["teacher"] == 4 * 8_190_735_360  # a copy of itself
 
 
 def test_an_adapter_on_float32_weights_is_trained_like_any_other() -> None:
-    midtrain, distill, evaluate = (one.memory for one in estimates(EIGHT, GPUS["H200"], IN_FLOAT32))
+    midtrain, distill, evaluate = (one.memory for one in estimates(GPUS["H200"], IN_FLOAT32))
     for memory in (midtrain, distill):
         assert memory["weights"] == evaluate["weights"] == 4 * 8_190_735_360
         assert memory["gradients and optimizer"] == 16 * EIGHT.adapter_weights(128)
@@ -252,7 +249,7 @@ def test_keys_values_and_activations_in_float32_by_hand() -> None:
     """64 rows of 200 + 512 tokens of 8B: 36 layers, keys and values of 8 heads of 128, 4 bytes."""
     job = replace(IN_FLOAT32, config=changed(IN_FLOAT32.config, {"eval.max_new_tokens": 512}))
     cache = 4 * 36 * 2 * 8 * 128 * 712
-    assert estimates(EIGHT, GPUS["H200"], job)[2].memory["keys and values"] == 64 * cache
+    assert estimates(GPUS["H200"], job)[2].memory["keys and values"] == 64 * cache
     assert replace(EIGHT, empty=None).decoding(712, 4).cache == cache  # by the widths
     # Recomputing keeps each layer's input; with nothing adapted all of it is in the model's own numbers.
     kept = stage_memory.training_bytes(EIGHT, checkpointing=True, number_bytes=4).kept
@@ -263,14 +260,14 @@ def test_keys_values_and_activations_in_float32_by_hand() -> None:
 def test_what_is_advised_and_fitted_counts_float32() -> None:
     """32B are 61.02 GiB in bfloat16, of 92 % of a GPU; 8B leave 1 GiB of 40 beside an adapter's training in
     float32."""
-    change = capacity.plan(read_size("32B"), *parse_gpus("24GB"), IN_FLOAT32)["change"]
+    change = capacity.plan(parse_gpus("24GB")[1], replace(IN_FLOAT32, size=read_size("32B")))["change"]
     assert change == [
         "model.dtype: bfloat16",
         "a GPU of 67 GiB or more: sampling and evaluation hold the whole model on each",
     ]
-    assert capacity.plan(EIGHT, *parse_gpus("48GB"), IN_FLOAT32)["change"] == ["model.dtype: bfloat16"]
+    assert capacity.plan(parse_gpus("48GB")[1], IN_FLOAT32)["change"] == ["model.dtype: bfloat16"]
     whole = replace(IN_FLOAT32, config=capacity.both_trainings(IN_FLOAT32.config, lora=None))
-    change = capacity.plan(EIGHT, *parse_gpus("24GB"), whole)["change"]
+    change = capacity.plan(parse_gpus("24GB")[1], whole)["change"]
     assert change[-2:] == ["lora: {rank: 32} in midtrain and distill", "model.dtype: bfloat16"]
     real = changed(parse(preset_text("real"), "preset"), {"model.dtype": "float32"})
     row = capacity._fitted(real, EIGHT, 1, GPUS["A100-40"], 2_000_000).distill.longest_row
@@ -293,9 +290,8 @@ def test_hours_in_float32_are_those_of_its_own_speed() -> None:
     tiny_answers = {"eval.max_new_tokens": 1, "eval.batch_size": 541}
     half, whole = (
         estimates(
-            EIGHT,
             replace(GPUS["H100"], bandwidth=1e30),
-            stage_memory.PlannedWork(changed(mixed, {**tiny_answers, "model.dtype": dtype})),
+            planning(changed(mixed, {**tiny_answers, "model.dtype": dtype})),
         )
         for dtype in ("bfloat16", "float32")
     )
@@ -306,12 +302,12 @@ def test_hours_in_float32_are_those_of_its_own_speed() -> None:
 def test_a_pass_holds_the_longest_answer_however_small_the_microbatch() -> None:
     config = capacity.both_trainings(settings(gradient_checkpointing=True), lora=None)
     distill = config.distill.model_copy(update={"microbatch_tokens": 512, "max_new_tokens": 2048})
-    job = stage_memory.PlannedWork(config.model_copy(update={"distill": distill}), prompt_tokens=200)
+    job = planning(config.model_copy(update={"distill": distill}), prompt_tokens=200)
     kept = stage_memory.training_bytes(EIGHT, checkpointing=True).kept
-    assert stage_memory.training_memory(EIGHT, job, "distill")["activations"] == 2248 * kept
+    assert stage_memory.training_memory(job, "distill")["activations"] == 2248 * kept
     wide = distill.model_copy(update={"microbatch_tokens": 4096})
-    job = stage_memory.PlannedWork(config.model_copy(update={"distill": wide}), prompt_tokens=200)
-    assert stage_memory.training_memory(EIGHT, job, "distill")["activations"] == 4096 * kept
+    job = planning(config.model_copy(update={"distill": wide}), prompt_tokens=200)
+    assert stage_memory.training_memory(job, "distill")["activations"] == 4096 * kept
 
 
 def test_activations_are_those_of_the_models_own_code() -> None:
@@ -395,9 +391,8 @@ def test_frozen_embeddings_need_no_gradients_by_hand() -> None:
     for lora, less in ((None, 16 * 2 * 151_936 * 4096), (LoraConfig(rank=8), 0)):
         plain, frozen = (
             estimates(
-                EIGHT,
                 GPUS["H200"],
-                stage_memory.PlannedWork(capacity.both_trainings(settings(), **changes), 1),
+                planning(capacity.both_trainings(settings(), **changes), 1),
             )[0].memory
             for changes in ({"lora": lora}, {"lora": lora, "freeze_embeddings": True})
         )
@@ -407,9 +402,8 @@ def test_frozen_embeddings_need_no_gradients_by_hand() -> None:
 def test_shards_divide_weights_and_optimizer() -> None:
     whole, parts = (
         estimates(
-            EIGHT,
             GPUS["H100"],
-            stage_memory.PlannedWork(capacity.both_trainings(settings(shard=True), lora=None), n),
+            planning(capacity.both_trainings(settings(shard=True), lora=None), n),
         )[0]
         for n in (1, 8)
     )
@@ -447,10 +441,8 @@ def test_no_row_is_planned_that_is_longer_than_the_model_s_context() -> None:
 
 def test_an_adapter_needs_no_second_teacher() -> None:
     """Both stages train adapters: the clean model is the student with its adapter off."""
-    lora = estimates(EIGHT, GPUS["H100"], stage_memory.PlannedWork(REAL))[1]
-    full = estimates(EIGHT, GPUS["H100"], stage_memory.PlannedWork(capacity.both_trainings(REAL, lora=None)))[
-        1
-    ]
+    lora = estimates(GPUS["H100"], planning(REAL))[1]
+    full = estimates(GPUS["H100"], planning(capacity.both_trainings(REAL, lora=None)))[1]
     assert lora.memory["teacher"] == 0
     assert full.memory["teacher"] == 2 * 8_190_735_360
 
@@ -468,7 +460,7 @@ def test_an_adapter_needs_no_second_teacher() -> None:
 def test_a_teacher_is_planned_where_one_is_loaded(changes: dict[str, Any], layers: int) -> None:
     """8B has 36 layers, and 151,936 rows of 4,096 twice, which are not offloaded."""
     whole = capacity.both_trainings(changed(REAL, changes), lora=None)
-    found = estimates(EIGHT, GPUS["H100"], stage_memory.PlannedWork(whole))[1].memory["teacher"]
+    found = estimates(GPUS["H100"], planning(whole))[1].memory["teacher"]
     ends = 2 * EIGHT.embeddings
     expected = ends + (2 * EIGHT.parameters - ends) * layers / 36 if layers else 0
     assert found == pytest.approx(expected)
@@ -476,15 +468,15 @@ def test_a_teacher_is_planned_where_one_is_loaded(changes: dict[str, Any], layer
 
 def test_a_student_that_teaches_itself_copies_its_adapter_alone() -> None:
     config = changed(REAL, {"distill.method": "opcd", "midtrain.lora": None})
-    found = estimates(EIGHT, GPUS["H100"], stage_memory.PlannedWork(config))[1].memory["teacher"]
+    found = estimates(GPUS["H100"], planning(config))[1].memory["teacher"]
     assert found == 4 * EIGHT.adapter_weights(128)
 
 
 def test_no_training_of_a_vision_tower_is_planned() -> None:
     size = replace(EIGHT, unused=10**9)
-    job = stage_memory.PlannedWork(capacity.both_trainings(REAL, lora=None))
+    job = planning(capacity.both_trainings(REAL, lora=None))
     for stage in ("midtrain", "distill"):
-        planned = [stage_memory.trained_weights(one, job, stage) for one in (EIGHT, size)]
+        planned = [replace(job, size=one).trained(stage) for one in (EIGHT, size)]
         assert planned[0] - planned[1] == 10**9
 
 
@@ -505,7 +497,7 @@ def test_a_moving_average_that_teaches_is_there_in_fp32() -> None:
     for lora, trained in ((None, 8_190_735_360), (LoraConfig(rank=8), EIGHT.adapter_weights(8))):
         for method, held in (("opcd", None), ("sdft-reverse", 4 * trained)):
             config = capacity.both_trainings(changed(REAL, {"distill.method": method}), lora=lora)
-            found = estimates(EIGHT, GPUS["H200"], stage_memory.PlannedWork(config))[1]
+            found = estimates(GPUS["H200"], planning(config))[1]
             assert found.memory.get(name) == held
 
 
@@ -513,8 +505,8 @@ def test_a_moving_average_that_teaches_is_there_in_fp32() -> None:
 @pytest.mark.parametrize("size", ["0.6B", "8B"])
 def test_no_part_of_the_memory_is_negative(size: str, checkpointing: bool) -> None:
     """Without checkpointing an adapted model keeps less than a plain one: frozen weights need no inputs."""
-    job = stage_memory.PlannedWork(settings(gradient_checkpointing=checkpointing))
-    stages = estimates(read_size(size), GPUS["H100"], job)
+    job = stage_memory.PlannedWork(read_size(size), settings(gradient_checkpointing=checkpointing))
+    stages = estimates(GPUS["H100"], job)
     assert all(one.memory for one in stages) and len(stages) == len(plan_memory.STAGES)
     for one in stages:
         assert not {name: part for name, part in one.memory.items() if part < 0}, one.stage
@@ -533,7 +525,7 @@ def test_a_config_with_an_infinite_number_is_sized(tmp_path: Path) -> None:
 def test_a_method_that_samples_a_group_is_planned_with_the_whole_group() -> None:
     def planned(samples: int) -> tuple[float | None, dict[str, float]]:
         config = changed(REAL, {"distill.method": "rl", "distill.samples_per_prompt": samples})
-        _, distill, _ = estimates(EIGHT, GPUS["H100"], stage_memory.PlannedWork(config))
+        _, distill, _ = estimates(GPUS["H100"], planning(config))
         return distill.seconds, distill.memory
 
     assert planned(1) == planned(8) != planned(16)
@@ -550,7 +542,7 @@ def test_a_batch_of_answers_waits_for_its_longest(
     def planned(longest: int) -> float:
         wanted = {"eval.batch_size": together, "eval.max_new_tokens": longest, "model.dtype": dtype}
         config = changed(REAL, wanted)
-        found = estimates(EIGHT, GPUS["H100"], stage_memory.PlannedWork(config))[2].seconds
+        found = estimates(GPUS["H100"], planning(config))[2].seconds
         assert found is not None
         return found
 
@@ -564,13 +556,13 @@ def test_time_by_hand() -> None:
     checkpointing, attention's 12 a number of its width at a context of 2,048, at 26 % of 989 TFLOP/s."""
     mix = {"new": 0.3, "questions": 0.55, "earlier": 0.15, "chat": 0.0}
     config = REAL.model_copy(update={"midtrain": override(REAL.midtrain, {"mix": mix})})
-    job = stage_memory.PlannedWork(config, document_tokens=1_000_000)
+    job = planning(config, document_tokens=1_000_000)
     assert EIGHT.active == EIGHT.parameters - 151936 * 4096
     per_token = 6 * EIGHT.active + 12 * 36 * 4096 * 2048
     share = 0.3 / (1 - 0.15)  # nothing is earlier
     wanted = (3 * 1_000_000 / share) * per_token / (0.26 * 989e12)
-    assert estimates(EIGHT, GPUS["H100"], job)[0].seconds == pytest.approx(wanted)
-    two = estimates(EIGHT, GPUS["H100"], replace(job, processes=2))
+    assert estimates(GPUS["H100"], job)[0].seconds == pytest.approx(wanted)
+    two = estimates(GPUS["H100"], replace(job, processes=2))
     assert two[0].seconds == pytest.approx(wanted / 2)
 
 
@@ -590,10 +582,7 @@ def test_gpus_as_they_are_written(text: str, count: int, name: str, gib: float) 
 
 def test_answers_are_planned_no_longer_than_their_limits() -> None:
     """Of 2,048 tokens in recovery and 1,280 in an evaluation, in hours and in memory."""
-    beyond, most = (
-        estimates(EIGHT, GPUS["H200"], stage_memory.PlannedWork(REAL, answer_tokens=tokens))
-        for tokens in (10**6, 2048)
-    )
+    beyond, most = (estimates(GPUS["H200"], planning(REAL, answer_tokens=tokens)) for tokens in (10**6, 2048))
     assert beyond[0] == most[0] and beyond[1].memory == most[1].memory
     assert beyond[2].seconds == most[2].seconds
 
@@ -609,11 +598,11 @@ def test_gpus_that_nobody_has(text: str) -> None:
 def test_what_does_not_fit_is_told_what_to_change() -> None:
     """All 8 B weights on 24 GB are 150 GiB of training; what is named makes it fit, or more GPUs do."""
     config = capacity.both_trainings(settings(gradient_checkpointing=False), lora=None)
-    found = capacity.plan(EIGHT, *parse_gpus("24GB"), stage_memory.PlannedWork(config))
+    found = capacity.plan(parse_gpus("24GB")[1], planning(config))
     assert not found["fits"] and found["hours"] is None and found["change"]
-    small = capacity.plan(read_size("4B"), *parse_gpus("18GB"), stage_memory.PlannedWork(REAL))
+    small = capacity.plan(parse_gpus("18GB")[1], stage_memory.PlannedWork(read_size("4B"), REAL))
     assert not small["fits"] and small["change"] == ["microbatch_tokens: 2048"]
-    large = capacity.plan(read_size("0.6B"), *parse_gpus("H200"), stage_memory.PlannedWork(REAL))
+    large = capacity.plan(parse_gpus("H200")[1], stage_memory.PlannedWork(read_size("0.6B"), REAL))
     assert large["fits"] and large["change"] == []
 
 
@@ -643,8 +632,8 @@ def test_a_teacher_is_not_to_be_offloaded_where_that_is_refused(changes: dict[st
 @pytest.mark.parametrize("changes", [{"model.quantize": "nf4"}, {"distill.method": "sdft"}])
 def test_what_cannot_be_sharded_is_not_to_be(changes: dict[str, Any]) -> None:
     assert "model.shard: true (FSDP2 over 2 GPUs)" in advised(2) - advised(2, **changes)
-    job = stage_memory.PlannedWork(changed(REAL, changes), 2)
-    change = capacity.plan(read_size("32B"), *parse_gpus("2x10GB"), job)["change"]
+    job = stage_memory.PlannedWork(read_size("32B"), changed(REAL, changes), 2)
+    change = capacity.plan(parse_gpus("2x10GB")[1], job)["change"]
     assert not any("model.shard" in one for one in change)
     assert "GiB or more: each holds the whole model" in change[-1]
 
@@ -661,16 +650,14 @@ def test_changes_that_are_named_do_make_it_fit() -> None:
     for gpus in ("1xH100", "8xH100", "2xA100", "4x48GB"):
         for size in ("4B", "8B", "14B", "32B"):
             count, gpu = parse_gpus(gpus)
-            job = stage_memory.PlannedWork(
-                capacity.both_trainings(settings(gradient_checkpointing=False), lora=None), count
-            )
-            taken, config = capacity.changes(read_size(size), gpu, job), job.config
+            config = capacity.both_trainings(settings(gradient_checkpointing=False), lora=None)
+            job = stage_memory.PlannedWork(read_size(size), config, count)
+            taken = capacity.changes(gpu, job)
             remedies = dict(capacity.remedies(config, count))
             if set(taken) <= set(remedies):
                 for name in taken:
                     config = capacity._replaced(config, **remedies[name])
-                after = stage_memory.PlannedWork(config, count)
-                assert capacity._largest(read_size(size), gpu, after) <= gpu.usable_gib
+                assert capacity._largest(gpu, replace(job, config=config)) <= gpu.usable_gib
 
 
 def test_the_command(tmp_path: Path) -> None:
