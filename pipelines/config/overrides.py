@@ -10,7 +10,7 @@ from pipelines.config.settings import Config
 from recovery.errors import InputError
 
 OF_ANY_METHOD = ("minibatches", "epochs")  # dials that say how often answers are used
-EXCLUSIVE = ({"midtrain.steps", "midtrain.epochs"},)  # settings of which one at most is given
+LENGTHS = ("steps", "epochs")  # of midtrain, which gives one of them at most
 OPTIONAL = ("midtrain.lora", "distill.lora", "distill.stop")  # sections that may be absent
 WHOLE = (  # mappings that are one setting each: of free names, the shares of the mix, an adapter
     "model.template_args",
@@ -28,10 +28,8 @@ def override(section: AnySection, changes: Mapping[str, Any]) -> AnySection:
     """Replace settings of a section (None: keep) and validate it again."""
     given = {key: value for key, value in changes.items() if value is not None}
     data = section.model_dump()
-    for group in EXCLUSIVE:
-        names = {key.rpartition(".")[2] for key in group}
-        if names <= data.keys() and names & given.keys():
-            data.update(dict.fromkeys(names))
+    if data.keys() >= set(LENGTHS) and any(name in given for name in LENGTHS):
+        data.update(dict.fromkeys(LENGTHS))
     return validated(type(section), {**data, **given})
 
 
@@ -63,10 +61,8 @@ def flattened(changes: Mapping[str, Any], section: str = "") -> dict[str, Any]:
 
 def _forget_superseded(data: dict[str, Any], changes: Mapping[str, Any]) -> None:
     """Drop what a change makes void: the other way to give a length, and the dials of another method."""
-    for group in EXCLUSIVE:
-        if group & changes.keys():
-            for key in group:
-                _put(data, key, None)
+    if any(f"midtrain.{name}" in changes for name in LENGTHS):
+        data["midtrain"].update(dict.fromkeys(LENGTHS))
     distill = data["distill"]
     if changes.get("distill.method", distill["method"]) != distill["method"]:
         distill["dials"] = {name: dial for name, dial in distill["dials"].items() if name in OF_ANY_METHOD}

@@ -73,7 +73,7 @@ def require_space(
                 f"saved state and its checkpoint: remove what is no longer needed (`{prune}` lists it), "
                 "or take a --home on another disk"
             )
-    if min(free) < (most := in_all(found, further) + mixtures * _whole(size, settings.model)):
+    if min(free) < (most := most_at_once(found, further) + mixtures * _whole(size, settings.model)):
         ws.progress.say(
             f"  disk         {gib(min(free))} are free, states and checkpoints take {gib(most)} at most: "
             f"`{prune}` lists what is no longer needed"
@@ -86,7 +86,7 @@ def _free(home: Path) -> list[int]:
     return [shutil.disk_usage(place if place.exists() else home).free for place in places]
 
 
-def of_cycle(config: Config) -> tuple[int, int]:
+def cycle_bytes(config: Config) -> tuple[int, int]:
     """Return the bytes without which no cycle of the clean model can end, and those that it takes at most.
 
     Both are 0 where the model's config.json is not at hand.
@@ -95,7 +95,7 @@ def of_cycle(config: Config) -> tuple[int, int]:
     if size is None:
         return 0, 0
     found = written(config, model_sizes.model_size(size, config.model, on_gpu()), STAGES)
-    return max(one.least for one in found), in_all(found)
+    return max(one.least for one in found), most_at_once(found)
 
 
 def written(settings: Config, size: ModelSize, stages: Sequence[str]) -> list[Written]:
@@ -111,7 +111,7 @@ def written(settings: Config, size: ModelSize, stages: Sequence[str]) -> list[Wr
     return found
 
 
-def in_all(found: Sequence[Written], further: int = 0) -> int:
+def most_at_once(found: Sequence[Written], further: int = 0) -> int:
     """Return what lies there at once, at most: a stage's states go when it ends, its checkpoint stays."""
     states = max((one.state * one.states for one in found), default=0)
     largest = max((one.checkpoint for one in found), default=0)

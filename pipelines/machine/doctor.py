@@ -113,7 +113,7 @@ def _vllm() -> dict[str, Any]:
 def _disk(home: Path, has_torch: bool = True) -> dict[str, Any]:
     parent = nearest(home.absolute())
     free = shutil.disk_usage(parent).free / 2**30
-    least, most = (size / 2**30 for size in (_of_cycle(home) if has_torch else (0, 0)))
+    least, most = (size / 2**30 for size in (_cycle_bytes(home) if has_torch else (0, 0)))
     needed = max(FREE_GIB, least)
     writable = parent.is_dir() and os.access(parent, os.W_OK)
     problem = "a file" if home.is_file() else "not writable"
@@ -123,12 +123,12 @@ def _disk(home: Path, has_torch: bool = True) -> dict[str, Any]:
     return _row("home", writable and free >= needed, detail, remedy)
 
 
-def _of_cycle(home: Path) -> tuple[int, int]:
+def _cycle_bytes(home: Path) -> tuple[int, int]:
     """Return the bytes that a cycle of the home's model needs, and takes at most; 0 where that is unknown."""
     try:
         from pipelines.machine import disk_space
 
-        return disk_space.of_cycle(of_home(home, implicit=False))
+        return disk_space.cycle_bytes(of_home(home, implicit=False))
     except (InputError, ImportError, OSError, ValueError):  # no settings, or a model's name that is none
         return 0, 0
 

@@ -124,8 +124,7 @@ def run_stage(
         now = queries.run(db, run.id)
         if now["status"] == "done":  # by another process, just before this one had the lock
             return _recorded_result(workspace, run.id, now["result"])
-        is_whole = parent is None
-        with _recorded(workspace, run.id, is_whole), workspace.tracker.live(run.id) as live:
+        with _recorded(workspace, run.id, is_whole=parent is None), workspace.tracker.live(run.id) as live:
             directory = workspace.run_directory(run.id)
             ledger = Ledger(directory, run.attempts, timed=kind not in COMPOSED)
             stage = Stage(run.id, str(config.get("label", kind)), directory, live, workspace, ledger)
@@ -219,7 +218,7 @@ def worked_on(directory: Path) -> bool:
 
 
 @contextmanager
-def _recorded(workspace: Workspace, run_id: str, is_whole: bool) -> Iterator[None]:
+def _recorded(workspace: Workspace, run_id: str, *, is_whole: bool) -> Iterator[None]:
     """Record a failure or an interruption with what it has cost, and raise it again; that of a whole run, not
     of a stage, with the command that goes on with it, which may not be the newest one."""
     directory = workspace.run_directory(run_id)

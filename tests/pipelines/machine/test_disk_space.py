@@ -53,7 +53,7 @@ def test_a_training_keeps_two_states_and_writes_a_third() -> None:
     assert midtrain == Written("midtrain", state=12_000, states=3, checkpoint=4000)
     assert distill == Written("distill", state=12_000, states=3, checkpoint=4000)
     assert midtrain.least == 16_000
-    assert disk_space.in_all([midtrain, distill]) == 36_000 + 8000  # the states go when a stage ends
+    assert disk_space.most_at_once([midtrain, distill]) == 36_000 + 8000  # the states go when a stage ends
 
 
 def test_few_steps_write_few_states() -> None:
@@ -86,7 +86,7 @@ def test_a_mixture_under_a_fresh_adapter_is_a_whole_model() -> None:
     midtrain, distill = written(distill__lora=adapter, distill__merge=0.5)
     assert (midtrain.mixture, distill.mixture, distill.checkpoint) == (0, 4000, 4 * 64)
     assert distill.least == 12 * 64 + 4 * 64 + 4000
-    assert disk_space.in_all([midtrain, distill]) == 36_000 + 4000 + 4000 + 4 * 64
+    assert disk_space.most_at_once([midtrain, distill]) == 36_000 + 4000 + 4000 + 4 * 64
     for without in ({"distill__merge": 0.0}, {"midtrain__lora": adapter}, {"distill__lora": None}):
         changes: dict[str, Any] = {"distill__lora": adapter, "distill__merge": 0.5, **without}
         assert [one.mixture for one in written(**changes)] == [0, 0]
@@ -132,7 +132,7 @@ def test_a_disk_that_may_become_full_is_said_once(
         settle(ws, margin=0.4, learning_rate=1e-12)
         said: list[str] = []
         monkeypatch.setattr(ws.progress, "say", said.append)
-        needed, taken = _of_cycle(ws)
+        needed, taken = _cycle_bytes(ws)
         for free, how, lines in (
             (needed, None, 1),
             (taken - 1, None, 1),
@@ -196,7 +196,7 @@ def test_doctor_asks_for_what_a_cycle_needs(
 ) -> None:
     monkeypatch.setattr(doctor, "FREE_GIB", 0)
     with make_home(tmp_path) as ws:
-        needed, taken = _of_cycle(ws)
+        needed, taken = _cycle_bytes(ws)
         assert taken > needed > 0
         for free, ready in ((needed - 1, False), (needed, True)):
             leave(free)
@@ -206,8 +206,8 @@ def test_doctor_asks_for_what_a_cycle_needs(
     assert "a cycle" not in doctor._disk(tmp_path / "new")["detail"]
 
 
-def _of_cycle(ws: Workspace) -> tuple[int, int]:
-    return disk_space.of_cycle(ws.config)
+def _cycle_bytes(ws: Workspace) -> tuple[int, int]:
+    return disk_space.cycle_bytes(ws.config)
 
 
 def test_doctor_says_what_init_has_not_made_yet(tmp_path: Path) -> None:
