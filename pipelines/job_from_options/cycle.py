@@ -12,6 +12,7 @@ from evals.tasks.names import require_families
 from evals.verdict import BEHAVIOUR, EVERY_AXIS, required_axes
 from pipelines.choose import CHOICES, TRAINED, candidate_names
 from pipelines.config.jobs import CycleJob, DistillJob
+from pipelines.config.overrides import changed
 from pipelines.config.settings import Config
 from pipelines.distillation.input_checks import check_settings, check_without_prompts, checked_inputs
 from pipelines.distillation.inputs import PromptData, reads_prompts, refuse_ignored, wanted_of_rows
@@ -290,9 +291,7 @@ def _judged_suites(settings: Config, suites: str | None, *, typed: bool) -> tupl
 
 def _measuring(settings: Config, suites: tuple[str, ...]) -> Config:
     """Return the settings with the families among the suites as behaviours, and no other."""
-    behaviours = tuple(name for name in suites if name in FAMILIES)
-    evaluation = settings.eval.model_copy(update={"behaviours": behaviours})
-    return settings.model_copy(update={"eval": evaluation})
+    return changed(settings, {"eval.behaviours": [name for name in suites if name in FAMILIES]})
 
 
 def _required(suites: tuple[str, ...], *, named: bool) -> tuple[str, ...]:

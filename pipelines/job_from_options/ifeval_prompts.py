@@ -9,6 +9,7 @@ from typing import Any
 
 from evals import ifeval, jsonl
 from pipelines.config.ifeval_file import HUB_IFEVAL, MICROWORLD, further_path, ifeval_path
+from pipelines.config.overrides import changed
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.config.settings import Config
 from pipelines.runs.workspace import Workspace
@@ -33,7 +34,7 @@ def with_ifeval(ws: Workspace, settings: Config, changes: Mapping[str, Any]) -> 
     except InputError:
         if "eval.ifeval" in changes:
             raise
-        return _asking(settings, ifeval=str(_generated(ws)))
+        return changed(settings, {"eval.ifeval": str(_generated(ws))})
     return settings
 
 
@@ -52,23 +53,18 @@ def with_further(ws: Workspace, settings: Config, *, typed: bool) -> Config:
     if isinstance(named, str):
         path = further_path(settings.eval)
         ifeval.require_prompts(path)
-        return _asking(settings, further_prompts=str(path))
+        return changed(settings, {"eval.further_prompts": str(path)})
     if not named:
         return settings
     if settings.model.path != MICROWORLD:
         _write(_further_file(ws, named), named, FURTHER_SEED)
-        return _asking(settings, further_prompts=str(_further_file(ws, named)))
+        return changed(settings, {"eval.further_prompts": str(_further_file(ws, named))})
     if typed:
         raise InputError(
             f"--further {named}: the tiny model's vocabulary lacks generated prompts: give a FILE in "
             "IFEval's format (eval.further_prompts)"
         )
-    return _asking(settings, further_prompts=0)
-
-
-def _asking(settings: Config, **evaluation: Any) -> Config:
-    """Return settings with some of the evaluation replaced."""
-    return settings.model_copy(update={"eval": settings.eval.model_copy(update=evaluation)})
+    return changed(settings, {"eval.further_prompts": 0})
 
 
 def require_new(settings: EvalConfig) -> None:
@@ -86,7 +82,7 @@ def with_written(ws: Workspace, settings: Config) -> Config:
     named = settings.eval.further_prompts
     if not isinstance(named, int) or not _further_file(ws, named).is_file():
         return settings
-    return _asking(settings, further_prompts=str(_further_file(ws, named)))
+    return changed(settings, {"eval.further_prompts": str(_further_file(ws, named))})
 
 
 def _further_file(ws: Workspace, count: int) -> Path:

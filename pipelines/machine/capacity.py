@@ -16,6 +16,7 @@ from pipelines.config.fitted import (
     fit_to_corpus,
 )
 from pipelines.config.home_settings import of_home_or_preset
+from pipelines.config.overrides import changed
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
 from pipelines.config.training_weights import second_model
@@ -57,7 +58,7 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
             "leave it out, or unset model.quantize"
         )
     if shard is not None:
-        config = _replaced(config, model={"shard": shard})
+        config = changed(config, {"model.shard": shard})
     if lora is not None:
         config = both_trainings(config, lora=LoraConfig(rank=lora) if lora else None)
     count, gpu = parse_gpus(gpus)
@@ -83,12 +84,7 @@ def _fitted(config: Config, size: Size, count: int, gpu: Gpu, tokens: int) -> Co
 
 def both_trainings(config: Config, **values: Any) -> Config:
     """Return the configuration with settings of midtraining and distillation replaced."""
-    return _replaced(config, **_both(**values))
-
-
-def _replaced(config: Config, **sections: Settings) -> Config:
-    copies = {name: getattr(config, name).model_copy(update=values) for name, values in sections.items()}
-    return config.model_copy(update=copies)
+    return changed(config, _both(**values))
 
 
 def plan(gpu: Gpu, job: PlannedWork, price: float | None = None) -> dict[str, Any]:
@@ -140,7 +136,7 @@ def changes(gpu: Gpu, job: PlannedWork) -> list[str]:
     for name, sections in remedies(job.config, job.processes):
         if name in taken:
             continue
-        smaller = _replaced(config, **sections)
+        smaller = changed(config, sections)
         need = _largest(gpu, replace(job, config=smaller))
         if need < WORTH * least:
             taken.append(name)
@@ -150,7 +146,7 @@ def changes(gpu: Gpu, job: PlannedWork) -> list[str]:
             return taken
     if not _may_shard(config):
         return [*taken, f"a GPU of {math.ceil(least / USABLE)} GiB or more: each holds the whole model"]
-    sharded = _replaced(config, model={"shard": True})
+    sharded = changed(config, {"model.shard": True})
     for count in (2, 4, 8, 16, 32, 64):
         if count > job.processes:
             spread = replace(job, config=sharded, processes=count)

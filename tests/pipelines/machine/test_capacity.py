@@ -656,7 +656,7 @@ def test_changes_that_are_named_do_make_it_fit() -> None:
             remedies = dict(capacity.remedies(config, count))
             if set(taken) <= set(remedies):
                 for name in taken:
-                    config = capacity._replaced(config, **remedies[name])
+                    config = changed(config, remedies[name])
                 assert capacity._largest(gpu, replace(job, config=config)) <= gpu.usable_gib
 
 
