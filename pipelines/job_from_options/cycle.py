@@ -86,7 +86,7 @@ def cycle_job(
     folder = training_folder(ws, docs, settings)
     settings = _with_files(ws, settings, augment, changes)
     judged = _judged_suites(settings, suites, typed="eval.behaviours" in changes)
-    settings = _measuring(settings, judged)
+    settings = changed(settings, {"eval.behaviours": [name for name in judged if name in FAMILIES]})
     passage_teaching.check(settings.midtrain, augment)
     if set(TAUGHT) & set(judged):
         require_about(ws, docs, settings)
@@ -287,11 +287,6 @@ def _judged_suites(settings: Config, suites: str | None, *, typed: bool) -> tupl
         )
     families = settings.eval.behaviours if typed else ()
     return tuple(dict.fromkeys([*named, *families]))
-
-
-def _measuring(settings: Config, suites: tuple[str, ...]) -> Config:
-    """Return the settings with the families among the suites as behaviours, and no other."""
-    return changed(settings, {"eval.behaviours": [name for name in suites if name in FAMILIES]})
 
 
 def _required(suites: tuple[str, ...], *, named: bool) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from db.reads import queries
 from evals.probes import load_probes
 from pipelines.config.anchored_paths import is_file
 from pipelines.config.jobs import IFEVAL_INPUT
-from pipelines.config.overrides import changed
+from pipelines.config.overrides import changed, flattened
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.settings import Config
@@ -47,11 +47,9 @@ def resolved(ws: Workspace, docs: Path | None, changes: Changes = NONE) -> Confi
 def say_beside(ws: Workspace, docs: Path, changes: Changes, used: Mapping[str, str | None]) -> None:
     """Say which questions beside the documents take the place of those of recover.yaml, and what is used
     where a file is not there: `used` names it by the file that it may come from."""
-    there = companions(docs)
+    there, configured = companions(docs), flattened(ws.config.model_dump())
     for name, path in there.items():
-        section, _, key = BESIDE[name].partition(".")
-        configured = getattr(getattr(ws.config, section), key)
-        if name != "prompts" and BESIDE[name] not in changes and path != configured:
+        if name != "prompts" and BESIDE[name] not in changes and path != configured[BESIDE[name]]:
             ws.progress.say(f"  {name:<12} {path} beside the documents")
     missing = [
         f"{ASKS[name]}: {place or 'nothing'} (looked for {beside(docs, f'{name}.jsonl')}"

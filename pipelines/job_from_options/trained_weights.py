@@ -100,7 +100,8 @@ def require_sampled(
     ws: Workspace, student: Checkpoint, settings: Config, stages: Sequence[str], samplers: Sequence[str]
 ) -> None:
     """Refuse an engine to sample the student, or what these stages make of it, if vLLM does not take that."""
-    apart = [name for name in samplers if getattr(settings, name).sampler != INPROCESS]
+    engines = {"distill": settings.distill.sampler, "eval": settings.eval.sampler}
+    apart = [name for name in samplers if engines[name] != INPROCESS]
     if not apart:
         return
     lora = None if student.base else _adapter_to_come(ws, student, settings, stages)
