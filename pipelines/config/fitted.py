@@ -17,6 +17,7 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.sections.training import LoraConfig
+from pipelines.config.settings import TrainingSettings
 from pipelines.config.training_weights import (
     averaged_bytes,
     copied_bytes,
@@ -201,11 +202,11 @@ def distillation_in_words(settings: DistillConfig, answers: int, *, sampled: boo
     )
 
 
-def _warmup_in_words(settings: MidtrainConfig | DistillConfig, steps: int) -> str:
+def _warmup_in_words(settings: TrainingSettings, steps: int) -> str:
     return f"warm-up of {warmup_within(settings.optimizer.warmup_steps, steps)}"
 
 
-def _pass_in_words(settings: MidtrainConfig | DistillConfig) -> str:
+def _pass_in_words(settings: TrainingSettings) -> str:
     """Format what is trained, and how much of it a forward pass holds."""
     if settings.lora == "auto" or settings.microbatch_tokens == AUTO:
         return "what is trained in a forward pass follows from the model"
@@ -233,9 +234,7 @@ def _lora(asked: LoraConfig | str | None, model: ModelSize, machine: Machine) ->
     return None if held <= machine.usable_bytes / 2 else LoraConfig()
 
 
-def _free(
-    settings: MidtrainConfig | DistillConfig, model: ModelSize, machine: Machine, on_teacher: bool
-) -> float:
+def _free(settings: TrainingSettings, model: ModelSize, machine: Machine, on_teacher: bool) -> float:
     """Return the bytes that weights, optimizer and teacher leave for what a pass computes."""
     count = trained(model, settings.adapter, settings.freeze_embeddings)
     free = machine.usable_bytes - _held(count, settings.adapter, model, machine)
@@ -246,7 +245,7 @@ def _free(
     return free
 
 
-def _second_bytes(settings: MidtrainConfig | DistillConfig, model: ModelSize, machine: Machine) -> float:
+def _second_bytes(settings: TrainingSettings, model: ModelSize, machine: Machine) -> float:
     """Return the bytes of a second model, of whose layers one is there at a time if they are offloaded."""
     weights = whole_weights(model, machine)
     if not (is_offloaded(settings, machine) and model.layers):
@@ -259,7 +258,7 @@ def _ends(model: ModelSize, machine: Machine) -> float:
     return float((model.embeddings + model.unused) * machine.weight_bytes)
 
 
-def is_offloaded(settings: MidtrainConfig | DistillConfig, machine: Machine) -> bool:
+def is_offloaded(settings: TrainingSettings, machine: Machine) -> bool:
     """Return whether a second model's layers rest in memory beside this one."""
     return isinstance(settings, DistillConfig) and settings.offload_teacher and machine.has_host
 

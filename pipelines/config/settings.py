@@ -22,6 +22,7 @@ from recovery.errors import InputError
 from recovery.seeds import MOST_SEED
 
 CONFIG_NAME = "recover.yaml"
+TrainingSettings = MidtrainConfig | DistillConfig  # of a stage that trains
 
 
 class Config(Section):
@@ -36,7 +37,7 @@ class Config(Section):
         default=0, ge=0, le=MOST_SEED, description="of everything that is drawn, unless --seed says otherwise"
     )
 
-    def training(self, stage: str) -> MidtrainConfig | DistillConfig:
+    def training(self, stage: str) -> TrainingSettings:
         """Return the settings of a stage that trains: `midtrain` or `distill`."""
         return self.midtrain if stage == "midtrain" else self.distill
 

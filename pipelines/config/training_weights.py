@@ -10,6 +10,7 @@ from typing import Protocol
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.sections.training import LoraConfig
+from pipelines.config.settings import TrainingSettings
 from recovery.methods.choices import ITSELF
 
 ADAPTER_BYTES = 4  # of an adapter's weight, stored or loaded
@@ -45,9 +46,7 @@ def surely_trained(size: Counted, lora: LoraConfig | None, freeze_embeddings: bo
     return trained(size, lora, freeze_embeddings)
 
 
-def second_model(
-    settings: MidtrainConfig | DistillConfig, *, on_teacher: bool, sharded: bool = False
-) -> bool:
+def second_model(settings: TrainingSettings, *, on_teacher: bool, sharded: bool = False) -> bool:
     """Return whether a second model is there all the time: one that teaches or anchors in this process.
 
     An adapter `on_teacher`, the clean model, leaves that one when it is off, if the head is alike in both.
@@ -84,14 +83,14 @@ def gathered_bytes(weights: float, ends: float, layers: int, parts: int) -> floa
     return (1 - 1 / parts) * (ends + 2 * (weights - ends) / layers)
 
 
-def copied_bytes(settings: MidtrainConfig | DistillConfig, weight_bytes: int) -> int:
+def copied_bytes(settings: TrainingSettings, weight_bytes: int) -> int:
     """Return what the copy of a student that teaches itself holds of a trained weight; 0 without a copy."""
     if settings.resolved_method().teacher not in ITSELF:
         return 0
     return ADAPTER_BYTES if settings.adapter else weight_bytes
 
 
-def averaged_bytes(settings: MidtrainConfig | DistillConfig) -> int:
+def averaged_bytes(settings: TrainingSettings) -> int:
     """Return what a teacher that is the student's moving average holds of a trained weight; else 0."""
     return AVERAGE_BYTES if settings.resolved_method().teacher == "self-ema" else 0
 

@@ -18,10 +18,8 @@ from recovery.errors import InputError
 from recovery.memory import GIB
 
 if TYPE_CHECKING:
-    from pipelines.config.sections.distill import DistillConfig
-    from pipelines.config.sections.midtrain import MidtrainConfig
     from pipelines.config.sections.model import ModelConfig
-    from pipelines.config.settings import Config
+    from pipelines.config.settings import Config, TrainingSettings
     from pipelines.runs.workspace import Workspace
     from recovery.storage.checkpoints import Checkpoint
 
@@ -123,9 +121,7 @@ def _whole(size: ModelSize, model: ModelConfig) -> int:
     return size.parameters * model.number_bytes(on_gpu())
 
 
-def _written(
-    stage: str, training: MidtrainConfig | DistillConfig, size: ModelSize, model: ModelConfig
-) -> Written:
+def _written(stage: str, training: TrainingSettings, size: ModelSize, model: ModelConfig) -> Written:
     trained = surely_trained(size, training.adapter, training.freeze_embeddings)
     if training.adapter:
         checkpoint = ADAPTER_BYTES * trained

@@ -17,7 +17,6 @@ from pipelines.config.fitted import (
 )
 from pipelines.config.home_settings import code_of, servers_elsewhere
 from pipelines.config.sections.base import Section
-from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.midtrain import MidtrainConfig, Mix
 from pipelines.config.sections.training import LoraConfig
 from pipelines.machine import model_sizes
@@ -28,7 +27,7 @@ from recovery.memory import main_memory
 
 if TYPE_CHECKING:
     from pipelines.config.sections.model import ModelConfig
-    from pipelines.config.settings import Config
+    from pipelines.config.settings import Config, TrainingSettings
     from pipelines.runs.stage_runner import Stage
     from pipelines.runs.workspace import Workspace
     from recovery.storage.checkpoints import Checkpoint
@@ -80,18 +79,14 @@ def first_midtraining(config: Config, tokens: int) -> MidtrainConfig:
     return fit_to_corpus(settings, tokens, settings.mix.at_first.new, size.context if size else None)
 
 
-def fitted_training(
-    settings: MidtrainConfig | DistillConfig, size: ModelSize, machine: Machine
-) -> MidtrainConfig | DistillConfig:
+def fitted_training(settings: TrainingSettings, size: ModelSize, machine: Machine) -> TrainingSettings:
     """Return the settings of a training fitted to a model and a machine."""
     if isinstance(settings, MidtrainConfig):
         return fit_midtraining(settings, size, machine)
     return fit_distillation(settings, size, machine)
 
 
-def adapter_of(
-    ws: Workspace, student: Checkpoint, settings: MidtrainConfig | DistillConfig
-) -> LoraConfig | None:
+def adapter_of(ws: Workspace, student: Checkpoint, settings: TrainingSettings) -> LoraConfig | None:
     """Return the adapter that a training asks for, by this machine's memory where it leaves that open."""
     if settings.lora == "auto":
         settings = fitted_training(settings, checkpoint_size(ws, student), this_machine(ws.config.model))

@@ -29,7 +29,7 @@ from recovery.launch_env import launched
 
 if TYPE_CHECKING:
     from pipelines.config.sections.model import ModelConfig
-    from pipelines.config.settings import Config
+    from pipelines.config.settings import Config, TrainingSettings
     from pipelines.runs.workspace import Workspace
     from recovery.storage.checkpoints import Checkpoint
 
@@ -137,7 +137,7 @@ def held(
 
 def _during(
     stage: str,
-    training: MidtrainConfig | DistillConfig,
+    training: TrainingSettings,
     student: Student,
     machine: Machine,
     teacher: str,
@@ -162,14 +162,14 @@ def _during(
     )
 
 
-def _trained(training: MidtrainConfig | DistillConfig, student: Student) -> int:
+def _trained(training: TrainingSettings, student: Student) -> int:
     """Return the weights that are trained; 0 for an adapter on modules whose sizes are not known."""
     if training.adapter and student.size.rank:
         return student.adapter
     return surely_trained(student.size, training.adapter, training.freeze_embeddings)
 
 
-def _may_stand_in(training: MidtrainConfig | DistillConfig, student: Student, clean: str) -> bool:
+def _may_stand_in(training: TrainingSettings, student: Student, clean: str) -> bool:
     """Return whether a student may be its teacher when its adapter is off: other teachers are not known."""
     if not training.adapter:
         return False
@@ -178,9 +178,7 @@ def _may_stand_in(training: MidtrainConfig | DistillConfig, student: Student, cl
     return student.below == clean or has_other_teachers(training)
 
 
-def _before(
-    one: Held, training: MidtrainConfig | DistillConfig, student: Student, clean: str, weights: float
-) -> Held:
+def _before(one: Held, training: TrainingSettings, student: Student, clean: str, weights: float) -> Held:
     """Return what is held before there are shards and an optimizer: the whole student, and maybe the clean
     model beside it."""
     loads = _loads_clean(training, student, clean)
@@ -198,7 +196,7 @@ def _before(
     )
 
 
-def _loads_clean(training: MidtrainConfig | DistillConfig, student: Student, clean: str) -> bool:
+def _loads_clean(training: TrainingSettings, student: Student, clean: str) -> bool:
     """Return whether midtraining as text loads the clean model, to answer the chat share or to be compared
     with: a student on it stands in for it."""
     if not isinstance(training, MidtrainConfig) or training.method == "passage" or student.below == clean:
@@ -212,7 +210,7 @@ def _weights(size: ModelSize, machine: Machine) -> float:
     return whole - size.unused * machine.weight_bytes if size.quantized_bytes else whole
 
 
-def _shortest(training: MidtrainConfig | DistillConfig) -> int:
+def _shortest(training: TrainingSettings) -> int:
     """Return the tokens of the shortest pass: of a distillation, one that holds an answer of full length."""
     if isinstance(training, MidtrainConfig):
         return min(training.microbatch_tokens, fitted.SMALLEST_MICROBATCH)

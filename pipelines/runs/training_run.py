@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from db.reads import curves
 from pipelines.config.sections.distill import DistillConfig
-from pipelines.config.sections.midtrain import MidtrainConfig
+from pipelines.config.settings import TrainingSettings
 from pipelines.runs.cost import Flops
 from pipelines.runs.stage_runner import Stage
 from recovery.methods.method import Method
@@ -45,9 +45,7 @@ class LoggedState(TrainState):
         super().save(step, tensors, meta)
 
 
-def student(
-    ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | DistillConfig, seed: int
-) -> ChatModel:
+def student(ws: Workspace, checkpoint: Checkpoint, settings: TrainingSettings, seed: int) -> ChatModel:
     """Load a checkpoint for training, with a fresh adapter if the settings want one and it has none."""
     import torch
 
@@ -89,7 +87,7 @@ class Training:
     student: ChatModel
     batches: Batches
     method: Method
-    settings: MidtrainConfig | DistillConfig
+    settings: TrainingSettings
     steps: int
     seed: int
     checks: Sequence[StopCheck] = ()  # each may give a reason to stop
@@ -142,7 +140,7 @@ class Spending:
     """Record the cost of each step, so that interrupted attempts count too."""
 
     def __init__(
-        self, stage: Stage, chat_model: ChatModel, batches: Batches, settings: MidtrainConfig | DistillConfig
+        self, stage: Stage, chat_model: ChatModel, batches: Batches, settings: TrainingSettings
     ) -> None:
         self.stage = stage
         self.batches = batches
