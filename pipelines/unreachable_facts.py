@@ -22,7 +22,7 @@ from evals.scores import subsample
 from pipelines.config.jobs import EvalJob
 from pipelines.corpus.segments import space_behind
 from pipelines.evaluate import evaluate
-from pipelines.job_from_options.inputs import resolved_for, say_about, say_kept, teaching
+from pipelines.job_from_options.inputs import resolved_for, say_about, say_kept, taught_checkpoint
 from pipelines.runs.progress import counting
 from pipelines.runs.workspace import Workspace
 from recovery.counted import counted
@@ -51,7 +51,7 @@ def lost(
 ) -> dict[str, Any]:
     """Sort every failed question of a suite into unreachable and lost."""
     checkpoint = ws.checkpoint(reference)
-    taught = teaching(ws, checkpoint.id)
+    taught = taught_checkpoint(ws, checkpoint.id)
     say_about(ws, checkpoint.id, taught)
     settings = resolved_for(ws, taught, changes=changes or {}).eval
     path = settings.probes

@@ -43,7 +43,7 @@ from pipelines.job_from_options.inputs import (
 )
 from pipelines.job_from_options.measure import suites_of_verdict
 from pipelines.job_from_options.repeated_questions import TAUGHT, require_about
-from pipelines.job_from_options.teacher_servers import require_kept
+from pipelines.job_from_options.teacher_servers import require_teacher_kept
 from pipelines.job_from_options.trained_weights import (
     require_both_trainable,
     require_mixtures,
@@ -155,7 +155,7 @@ def _require_trainable(
     require_registered(ws)
     require_both_trainable(ws, student, settings, distils=distils)
     if distils:
-        require_kept(ws, student, settings, cycle=True)
+        require_teacher_kept(ws, student, settings, cycle=True)
 
 
 def _unmergeable(

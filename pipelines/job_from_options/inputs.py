@@ -235,7 +235,7 @@ def _newest_midtrained(ws: Workspace) -> str | None:
     return None
 
 
-def teaching(ws: Workspace, checkpoint: str) -> str:
+def taught_checkpoint(ws: Workspace, checkpoint: str) -> str:
     """Return the checkpoint whose documents a measurement asks about: the clean model, which was taught none,
     is asked about those of the newest midtraining, to be compared with what came of it."""
     if checkpoint != queries.resolve(ws.tracker.db, "base"):

@@ -26,8 +26,8 @@ from pipelines.job_from_options.inputs import (
     say_about,
     say_ifeval,
     say_kept,
+    taught_checkpoint,
     taught_folder,
-    teaching,
 )
 from pipelines.job_from_options.trained_weights import require_sampled
 from pipelines.runs.recorded import is_cycle
@@ -53,7 +53,7 @@ def eval_job(
     _require_task(listed(suites), changes)
     opened = ws.checkpoint(checkpoint or "current")
     chosen = opened.id
-    taught = teaching(ws, chosen)
+    taught = taught_checkpoint(ws, chosen)
     settings = found = resolved_for(ws, taught, changes=changes)
     require_sampled(ws, opened, settings, [], ["eval"])
     require_place("sampler", settings.eval.sampler, ws.config)
@@ -160,7 +160,7 @@ def retrieval_job(
 ) -> RetrievalJob:
     """Build a comparison with retrieval, of the clean model alone if the checkpoint is that."""
     opened, clean = ws.checkpoint(checkpoint), ws.clean()
-    taught = opened.id if docs else teaching(ws, opened.id)
+    taught = opened.id if docs else taught_checkpoint(ws, opened.id)
     if taught != opened.id:
         docs = taught_folder(ws, taught)
         say_about(ws, opened.id, taught)

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 THIS_MACHINE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 
 
-def require_kept(ws: Workspace, student: Checkpoint, settings: Config, *, cycle: bool = False) -> None:
+def require_teacher_kept(
+    ws: Workspace, student: Checkpoint, settings: Config, *, cycle: bool = False
+) -> None:
     """Refuse a server that teaches and would be sent all weights of another model, which then taught.
 
     An adapter is sent under a name of its own, beside the teacher's weights. The evaluations of a `cycle`

@@ -31,7 +31,7 @@ from pipelines.job_from_options.inputs import (
     with_routes,
 )
 from pipelines.job_from_options.measure import eval_job
-from pipelines.job_from_options.teacher_servers import require_kept
+from pipelines.job_from_options.teacher_servers import require_teacher_kept
 from pipelines.job_from_options.trained_weights import require_registered, require_trainable
 from pipelines.knowledge import passage_teaching
 from pipelines.knowledge.guards import holding_out
@@ -145,7 +145,7 @@ def _distilling(ws: Workspace, student: Checkpoint, settings: Config, changes: C
     method has no use for."""
     distill = with_routes(ws, settings.distill)
     check_settings(distill, ws.config)
-    require_kept(ws, student, settings)
+    require_teacher_kept(ws, student, settings)
     method = distill.resolved_method()
     typed = {option: changes.get(key) for option, key in OPTIONS_OF_SOME_METHODS.items()}
     refuse_ignored(method, **typed, overlap=guard_typed(changes))

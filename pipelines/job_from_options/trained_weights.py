@@ -33,9 +33,9 @@ def require_registered(ws: Workspace) -> None:
     model, asked = registered.get("model", named.path), registered.get("asked", named.revision)
     if named.path != model:
         if not _holds(expanded(named.path), clean):
-            raise _other(ws, "path", named.path, model)
+            raise _another_model(ws, "path", named.path, model)
     elif named.revision not in (asked, registered.get("revision")):
-        raise _other(ws, "revision", named.revision, asked)
+        raise _another_model(ws, "revision", named.revision, asked)
 
 
 def _holds(folder: Path, clean: Checkpoint) -> bool:
@@ -44,7 +44,7 @@ def _holds(folder: Path, clean: Checkpoint) -> bool:
     return folder.is_dir() and weights_sha256(folder) == clean.sha256
 
 
-def _other(ws: Workspace, key: str, named: str | None, registered: str | None) -> InputError:
+def _another_model(ws: Workspace, key: str, named: str | None, registered: str | None) -> InputError:
     return InputError(
         f"{ws.home}: recover.yaml names model.{key} {named or 'none'}, but this home was made with "
         f"{registered or 'none'}: set it back, or make another --home for that model with `recover init`"
@@ -169,7 +169,7 @@ def _lies_beyond(ws: Workspace, adapter: Checkpoint) -> bool:
 def _would_lie_beyond(base: Checkpoint, targets: str | Sequence[str]) -> bool:
     from recovery.models.adapters import changes_vocabulary
 
-    tried = _tried(base, targets)
+    tried = _empty_with_adapter(base, targets)
     if tried is None:
         return False
     return bool(tried.peft_config["default"].target_parameters) or changes_vocabulary(tried)
@@ -244,10 +244,10 @@ def _require_modules(student: Checkpoint, stage: str, lora: LoraConfig | str | N
 
     if lora.targets != ALL_LINEAR or lora.dropout:
         with explained(f"{stage}.lora", "adapter"):
-            _tried(student, lora.targets, lora.dropout)
+            _empty_with_adapter(student, lora.targets, lora.dropout)
 
 
-def _tried(base: Checkpoint, targets: str | Sequence[str], dropout: float = 0.0) -> Any:
+def _empty_with_adapter(base: Checkpoint, targets: str | Sequence[str], dropout: float = 0.0) -> Any:
     """Return a model without its numbers, with an adapter on these modules; None of an unknown family."""
     from recovery.models.adapters import LoraSpec, with_adapter
 
