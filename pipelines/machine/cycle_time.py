@@ -22,6 +22,7 @@ from pipelines.corpus.reading.tree import ASKED, is_read
 from pipelines.engines.engine_checks import INPROCESS
 from pipelines.evaluation.suites import Suite
 from pipelines.machine.fitting import adapter_of, mix_of
+from pipelines.machine.gpus import on_gpu
 from pipelines.machine.model_sizes import read_size
 from pipelines.machine.stage_tokens import (
     EVALUATIONS,
@@ -117,7 +118,7 @@ def estimate(
 
     `ways` are what a choice may have to make: the settings of a distillation each, or None for a mixture.
     """
-    from pipelines.machine.product_speed import measured, on_gpu, processes_at_once
+    from pipelines.machine.product_speed import measured, processes_at_once
 
     settings = job.settings
     places = {settings.eval.sampler}
@@ -149,8 +150,6 @@ def _recomputing(ws: Workspace, job: CycleJob) -> tuple[bool, bool]:
 
     Not where an adapter is trained: its backward pass takes as much less.
     """
-    from pipelines.machine.product_speed import on_gpu
-
     settings, student = job.settings, ws.checkpoint(job.student)
     if student.base or not settings.model.checkpoints_gradients(on_gpu()):
         return False, False
@@ -160,7 +159,6 @@ def _recomputing(ws: Workspace, job: CycleJob) -> tuple[bool, bool]:
 
 def without_kernels() -> str:
     """Return why models are computed without the CPU engine; nothing where it is there, or a GPU."""
-    from pipelines.machine.product_speed import on_gpu
     from recovery.forward.fast_path import fast_path
 
     if on_gpu():

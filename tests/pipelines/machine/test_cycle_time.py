@@ -95,7 +95,8 @@ def test_processes_on_gpus_shorten_the_estimate_those_on_a_cpu_share_its_cores(
 ) -> None:
     ws = make_home(tmp_path)
     job = cycle_job(ws, make_docs(tmp_path), changes={"distill.dials": {"minibatches": 1}})
-    monkeypatch.setattr("pipelines.machine.product_speed.on_gpu", lambda: gpu)
+    for module in ("product_speed", "cycle_time"):
+        monkeypatch.setattr(f"pipelines.machine.{module}.on_gpu", lambda: gpu)
     alone = estimate(ws, job)
     monkeypatch.setenv("WORLD_SIZE", "4")
     together = estimate(ws, job)
