@@ -85,13 +85,15 @@ def gathered_bytes(weights: float, ends: float, layers: int, parts: int) -> floa
 
 def copied_bytes(settings: TrainingSettings, weight_bytes: int) -> int:
     """Return what the copy of a student that teaches itself holds of a trained weight; 0 without a copy."""
-    if settings.resolved_method().teacher not in ITSELF:
+    if isinstance(settings, MidtrainConfig) or settings.resolved_method().teacher not in ITSELF:
         return 0
     return ADAPTER_BYTES if settings.adapter else weight_bytes
 
 
 def averaged_bytes(settings: TrainingSettings) -> int:
     """Return what a teacher that is the student's moving average holds of a trained weight; else 0."""
+    if isinstance(settings, MidtrainConfig):
+        return 0
     return AVERAGE_BYTES if settings.resolved_method().teacher == "self-ema" else 0
 
 

@@ -1,6 +1,6 @@
-"""Write reStructuredText's tables as Markdown does: those with titles, whose cells are of one column.
+"""Write reStructuredText's tables as Markdown does: those with titles, below which cells are of one column.
 
-What else there is (cells across columns, code in cells, no titles) stays as it stands.
+What else there is (cells across columns below the titles, code in cells, no titles) stays as it stands.
 """
 
 from __future__ import annotations

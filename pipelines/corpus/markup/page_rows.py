@@ -98,7 +98,8 @@ class Row:
         return self._line(whole, blocks) if whole else self._as_it_stands(text, blocks, goes_on)
 
     def _fits_a_line(self, blocks: list[Block]) -> bool:
-        """Return whether the row's blocks are joined: not those of other rows, or of a page laid out so."""
+        """Return whether the row's blocks are joined: few characters, none of another part of the page, and
+        of rows inside only those of tables without titles."""
         is_whole = not self.nests or self._nests_rows_alone(blocks)
         is_short = sum(len(block.text) for block in blocks) <= LONGEST_ROW
         return is_whole and is_short and len({block.main for block in blocks}) < 2
