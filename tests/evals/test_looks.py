@@ -120,6 +120,7 @@ def test_the_simulated_rule_is_that_of_the_verdict() -> None:
         assert decided(own, own + more) == (first["behaviour"] == "recovered", accepted(found))
 
 
+@pytest.mark.slow
 def test_two_looks_pass_no_more_of_what_is_worse_by_the_margin_and_more_of_equals() -> None:
     """Of a hundred cycles that lost nothing, one look at 541 prompts passes about 69."""
     rng = np.random.default_rng(11)

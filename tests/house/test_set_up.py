@@ -28,6 +28,7 @@ def set_up(folder: Path, python: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_changed_lock_leaves_what_else_is_installed(tmp_path: Path) -> None:
     """vLLM, extras and the packages of a run that is under way were gone after a pull."""
     clone = tmp_path / "a clone"  # of a path with a space, as is that of Python

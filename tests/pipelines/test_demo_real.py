@@ -39,6 +39,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_one_command_ends_with_a_verdict_and_again_it_repeats_nothing(
     recover: Any,  # noqa: F811

@@ -257,6 +257,7 @@ def test_keys_values_and_activations_in_float32_by_hand() -> None:
     assert stage_memory.training_bytes(replace(EIGHT, empty=None), True, 4).kept == 36 * 4 * 4096
 
 
+@pytest.mark.slow
 def test_what_is_advised_and_fitted_counts_float32() -> None:
     """32B are 61.02 GiB in bfloat16, of 92 % of a GPU; 8B leave 1 GiB of 40 beside an adapter's training in
     float32."""
