@@ -57,8 +57,9 @@ def with_further(ws: Workspace, settings: Config, *, typed: bool) -> Config:
     if not named:
         return settings
     if settings.model.path != MICROWORLD:
-        _write(_further_file(ws, named), named, FURTHER_SEED)
-        return changed(settings, {"eval.further_prompts": str(_further_file(ws, named))})
+        path = _further_file(ws, named)
+        _write(path, named, FURTHER_SEED)
+        return changed(settings, {"eval.further_prompts": str(path)})
     if typed:
         raise InputError(
             f"--further {named}: the tiny model's vocabulary lacks generated prompts: give a FILE in "

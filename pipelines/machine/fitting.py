@@ -89,7 +89,7 @@ def fitted_training(settings: TrainingSettings, size: ModelSize, machine: Machin
 def adapter_of(ws: Workspace, student: Checkpoint, settings: TrainingSettings) -> LoraConfig | None:
     """Return the adapter that a training asks for, by this machine's memory where it leaves that open."""
     if settings.lora == "auto":
-        settings = fitted_training(settings, checkpoint_size(ws, student), this_machine(ws.config.model))
+        settings = fitted_here(ws, student, settings, fitted_training)
     return settings.adapter
 
 
