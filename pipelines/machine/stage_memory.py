@@ -172,9 +172,9 @@ def training_bytes(
     layer's fp32 input and low-rank projection."""
     from recovery.models.activations import Training
 
-    counted = size.activations(rank, number_bytes)
+    counted = size.training(rank, checkpointing, number_bytes)
     if counted:
-        return counted.recomputing if checkpointing else counted.training
+        return counted
     outputs = sum(matrix.used * matrix.outputs for matrix in size.matrices)
     inputs = float(number_bytes * size.layers * size.hidden)
     layers = number_bytes * (2.0 * outputs + size.attention_width) + 2 * inputs
@@ -226,6 +226,5 @@ def reading_bytes(size: Size, tokens: float, number_bytes: int) -> float:
     """Return the activation bytes of a pass without gradients."""
     from recovery.forward.hidden_states import READ_TOKENS
 
-    counted = size.activations(number_bytes=number_bytes)
-    each = counted.reading if counted else training_bytes(size, False, number_bytes).kept / size.layers
+    each = size.reading(number_bytes) or training_bytes(size, False, number_bytes).kept / size.layers
     return min(tokens, READ_TOKENS["accelerator"]) * each

@@ -36,15 +36,6 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Activations:
-    """What a model's passes hold at once, in bytes per token."""
-
-    training: Training
-    recomputing: Training  # the same under gradient checkpointing
-    reading: float  # forward without gradients
-
-
-@dataclass(frozen=True)
 class Decoding:
     """What decoding holds for one row, in bytes."""
 
@@ -52,11 +43,17 @@ class Decoding:
     step: float  # beside them while one token more is read
 
 
-def count_activations(model: Any, rank: int | None) -> Activations:
-    """Count the passes of a model on the meta device, with an adapter of that rank if any."""
+def count_training(model: Any, rank: int | None, recomputing: bool) -> Training:
+    """Count a training pass on the meta device, with an adapter of that rank if any.
+
+    `recomputing` is gradient checkpointing."""
     model.requires_grad_(True)
-    found = _over_depths(model, _passes, rank)
-    return Activations(Training(*found[:2]), Training(*found[2:4]), reading=found[4])
+    return Training(*_over_depths(model, _recomputing if recomputing else _training, rank))
+
+
+def count_reading(model: Any) -> float:
+    """Count the bytes per token of a pass without gradients, of a model on the meta device."""
+    return _over_depths(model.eval(), _reading)[0]
 
 
 def count_decoding(model: Any, tokens: int) -> Decoding:
@@ -72,7 +69,7 @@ def _over_depths(
     Of repeated layers only a few are run: what one more period of them adds is counted and multiplied.
     """
     name, layers = decoder_layers(model)
-    depths, more = _depths(layers)
+    depths, more = _depths(_kinds(model, layers))
     model.config._attn_implementation = ATTENTION
     found: list[tuple[float, ...]] = []
     with _unread_masks(), torch.device("meta"):
@@ -87,56 +84,65 @@ def _over_depths(
     return tuple(b + more * (b - a) for a, b in zip(first, last, strict=True))
 
 
-def _depths(layers: Any) -> tuple[tuple[int, ...], float]:
-    """Return how many layers to run, and how many steps of that size lie behind the last.
+def _depths(kinds: list[Any]) -> tuple[tuple[int, ...], int]:
+    """Return how many layers to run, and how many periods of layers lie behind the last.
 
     Layers are left out where the kinds at the end repeat with a period. Two periods are always run: behind
     the first layers a pass holds the embeddings beside its states, which one period would not show.
     """
-    kinds = [_kind(layer) for layer in layers]
     count = len(kinds)
     for period in range(1, count // 3 + 1):
         repeats = 0
         while repeats < count - period and kinds[-1 - repeats] == kinds[-1 - repeats - period]:
             repeats += 1
-        first = count - repeats + period  # the end of the second period
+        second = count - repeats + period  # the end of the second period
+        first = second + (count - second) % period  # whole periods lie behind it
         if first + period < count:
-            return (first, first + period), (count - first - period) / period
-    return (count,), 0.0
+            return (first, first + period), (count - first) // period - 1
+    return (count,), 0
 
 
-def _kind(layer: Any) -> tuple[Any, ...]:
-    own = getattr(layer, "attention_type", None) or getattr(layer, "layer_type", None)
-    return type(layer), own, tuple((name, one.shape) for name, one in layer.named_parameters())
+def _kinds(model: Any, layers: Any) -> list[Any]:
+    """Return what tells one layer from another; the config says which attend to a window only."""
+    attention = getattr(model.config.get_text_config(), "layer_types", None) or ()
+    if len(attention) != len(layers):
+        attention = [""] * len(layers)
+    shapes = [tuple((name, one.shape) for name, one in layer.named_parameters()) for layer in layers]
+    return list(zip(map(type, layers), attention, shapes, strict=True))
 
 
-def _passes(model: Any) -> tuple[float, ...]:
-    """Return bytes per token: kept and peak of training, the same with recomputation, peak of inference."""
-    hooks = [
-        weight.register_post_accumulate_grad_hook(_drop_gradient)
-        for weight in model.parameters()
-        if weight.requires_grad
-    ]
-    model.train()
-    training = _difference(model, _train)
+def _recomputing(model: Any) -> tuple[float, ...]:
     model.gradient_checkpointing_enable({"use_reentrant": False})
     model.enable_input_require_grads()
-    recomputing = _difference(model, _train)
+    counted = _training(model)
     model.gradient_checkpointing_disable()
     model.disable_input_require_grads()
+    return counted
+
+
+def _training(model: Any) -> tuple[float, ...]:
+    """Return bytes per token: those kept, and the peak."""
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    hooks = [weight.register_post_accumulate_grad_hook(_drop_gradient) for weight in trained]
+    model.train()
+    counted = _difference(model, _train)
     for hook in hooks:
         hook.remove()
-    return *training, *recomputing, *_difference(model.eval(), _read)
+    return counted
 
 
-def _difference(model: Any, run: Callable[[Any, Tensor, _Allocations], tuple[int, ...]]) -> list[float]:
+def _reading(model: Any) -> tuple[float, ...]:
+    return _difference(model, _read)
+
+
+def _difference(model: Any, run: Callable[[Any, Tensor, _Allocations], tuple[int, ...]]) -> tuple[float, ...]:
     """Return the growth per token, from a small to a larger batch, of each number that `run` returns."""
     found = []
     for rows in ROWS:
         with _Allocations(model) as allocations:
             found.append(run(model, torch.zeros(rows, ROW, dtype=torch.long), allocations))
     tokens = (ROWS[1] - ROWS[0]) * ROW
-    return [(more - less) / tokens for less, more in zip(*found, strict=True)]
+    return tuple((more - less) / tokens for less, more in zip(*found, strict=True))
 
 
 def _read(model: Any, tokens_BT: Tensor, allocations: _Allocations) -> tuple[int, ...]:

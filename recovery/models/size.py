@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -21,7 +21,11 @@ from recovery.models.loading import settle_architecture
 from recovery.models.quantization import BYTES
 
 if TYPE_CHECKING:
-    from recovery.models.activations import Activations, Decoding
+    from collections.abc import Callable
+
+    from recovery.models.activations import Decoding, Training
+
+Counted = TypeVar("Counted")
 
 USED_EXPERTS = ("num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_topk")
 ELSEWHERE = ("quantization_config", "_name_or_path", "dtype")  # settings that no module's shape depends on
@@ -71,46 +75,51 @@ class Size:
         held = sum(matrix.inputs * matrix.outputs for matrix in self.matrices if not matrix.is_routed)
         return number_bytes * (self.parameters - held) + BYTES * held
 
-    def activations(self, rank: int | None = None, number_bytes: int = 2) -> Activations | None:
-        """Count the model's passes, with an adapter of that rank if any; None where that fails."""
-        if self.empty is None:
-            return None
-        return _activations(replace(self.empty, number_bytes=number_bytes), rank)
+    def training(
+        self, rank: int | None = None, recomputing: bool = False, number_bytes: int = 2
+    ) -> Training | None:
+        """Count a training pass, with an adapter of that rank if any; None where that fails.
+
+        `recomputing` is gradient checkpointing."""
+        from recovery.models.activations import count_training
+
+        return _count(self._empty(number_bytes), count_training, rank, recomputing)
+
+    def reading(self, number_bytes: int = 2) -> float | None:
+        """Count the bytes per token of a pass without gradients; None where that fails."""
+        from recovery.models.activations import count_reading
+
+        return _count(self._empty(number_bytes), count_reading)
 
     def decoding(self, tokens: int, number_bytes: int = 2) -> Decoding:
         """Count what decoding holds for a row of so many tokens; by the widths where that fails."""
-        empty = replace(self.empty, number_bytes=number_bytes) if self.empty else None
         numbers = number_bytes * self.cache_numbers * tokens
-        return decoding_of(empty, tokens) or _by_widths(float(numbers), self.layers)
+        return _decoding(self._empty(number_bytes), tokens) or _by_widths(float(numbers), self.layers)
+
+    def _empty(self, number_bytes: int) -> EmptyModel | None:
+        return replace(self.empty, number_bytes=number_bytes) if self.empty else None
 
     def adapter_weights(self, rank: int) -> int:
         """Return the number of weights of a LoRA adapter on every matrix of the decoder's layers."""
         return sum(matrix.copies * rank * (matrix.inputs + matrix.outputs) for matrix in self.matrices)
 
 
-@lru_cache(maxsize=32)
-def _activations(empty: EmptyModel, rank: int | None) -> Activations | None:
-    from recovery.models.activations import count_activations
-
-    try:
-        with quiet():
-            return count_activations(empty(), rank)
-    except Exception:  # noqa: BLE001 - code that reads numbers, of which there are none
-        return None
-
-
 @lru_cache(maxsize=128)
-def decoding_of(empty: EmptyModel | None, tokens: int) -> Decoding | None:
-    """Count what decoding holds for a row of so many tokens; None where the code reads numbers."""
-    from recovery.models.activations import count_decoding
-
+def _count(empty: EmptyModel | None, count: Callable[..., Counted], *given: object) -> Counted | None:
+    """Count a pass of a model; None where its code reads numbers, of which there are none."""
     if empty is None:
         return None
     try:
         with quiet(), torch.inference_mode(False):
-            return count_decoding(empty(), tokens)
-    except Exception:  # noqa: BLE001 - code that reads numbers, of which there are none
+            return count(empty(), *given)
+    except Exception:  # noqa: BLE001 - code that reads numbers fails in any way
         return None
+
+
+def _decoding(empty: EmptyModel | None, tokens: int) -> Decoding | None:
+    from recovery.models.activations import count_decoding
+
+    return _count(empty, count_decoding, tokens)
 
 
 def _by_widths(cache: float, layers: int) -> Decoding:
@@ -155,7 +164,7 @@ def decoding_bytes(model: Any) -> tuple[float, float]:
     weight = embedding_weights(core)[0]
     itemsize = max(weight.itemsize, 4) if weight.device.type == "cpu" else weight.itemsize
     empty = EmptyModel(_settings(core.config.to_dict()))
-    short, long = (decoding_of(empty, tokens) for tokens in TRIED)
+    short, long = (_decoding(empty, tokens) for tokens in TRIED)
     if short is None or long is None:
         return float(cache_numbers(core) * itemsize), 0.0
     less, more = (itemsize / 2 * (one.cache + one.step) for one in (short, long))
@@ -174,7 +183,7 @@ def size_from_config(name: str, values: dict[str, Any]) -> Size:
     if "model_type" not in values:
         raise InputError(f"{name}: its config.json lacks 'model_type': give a size instead, as in 8B")
     try:
-        return replace(_counted(EmptyModel(_settings(values))), name=name)
+        return replace(_size_of_empty(EmptyModel(_settings(values))), name=name)
     except Exception as error:
         said = " ".join(str(error).split())[:160]
         raise InputError(f"{name}: its config.json can't be sized ({said}): give a size, as in 8B") from error
@@ -211,7 +220,7 @@ class EmptyModel:
 
 
 @lru_cache(maxsize=32)
-def _counted(empty: EmptyModel) -> Size:
+def _size_of_empty(empty: EmptyModel) -> Size:
     return replace(size_of(empty()), empty=empty)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -25,10 +26,25 @@ from tests.support.stages import PRESET
 
 OPTIMIZER = OptimizerConfig(learning_rate=1e-4)
 RECOMPUTING = ModelConfig(path="some", gradient_checkpointing=True)
-SIZE = st.sampled_from([model_size(read_size(name), RECOMPUTING) for name in ("microworld", *SIZES)])
+NAMES = ["microworld", *SIZES]
+
+
+@cache
+def sized(name: str) -> ModelSize:
+    return model_size(read_size(name), RECOMPUTING)
+
+
+SIZE = st.sampled_from(NAMES).map(sized)
 MACHINE = st.builds(Machine, st.integers(2**31, 2**38), st.sampled_from([2, 4]))
 TOKENS = st.integers(60, 60_000_000)
 SHARE = st.floats(0.1, 1.0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def counted_once() -> None:
+    """Hypothesis takes counting a model's passes for a slow way to draw it."""
+    for name in NAMES:
+        sized(name)
 
 
 def midtraining(**values: Any) -> MidtrainConfig:
