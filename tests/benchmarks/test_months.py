@@ -6,6 +6,8 @@ import argparse
 import shutil
 from pathlib import Path
 
+import pytest
+
 from benchmarks.outcomes import months, months_picture
 from db.reads import queries
 from pipelines.runs.workspace import Workspace
@@ -51,6 +53,7 @@ def test_what_was_known_then_is_of_the_seeds_that_are_asked_now() -> None:
     assert (row["then"][:5], row["now"][:5]) == ("1.000", "0.500")
 
 
+@pytest.mark.slow
 def test_the_second_month_begins_where_the_first_ended(tmp_path: Path) -> None:
     docs = make_docs(tmp_path)
     second = tmp_path / "second"

@@ -43,6 +43,7 @@ def test_generate_gives_the_sampler_s_greedy_answers(model: Material) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_peer_whose_process_fails_ends_the_benchmark(model: Material) -> None:
     with sampler.beside("no such peer", model.load(), "float32", Path(sys.executable)) as write:
         with pytest.raises(SystemExit, match="no such peer: its process has ended"):

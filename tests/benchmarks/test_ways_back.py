@@ -39,6 +39,7 @@ def test_answers_to_other_questions_are_refused() -> None:
         against(others, "opd")
 
 
+@pytest.mark.slow
 def test_a_finished_cycle_is_asked_again_only_for_what_it_did_not_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,7 @@ def decided(own: Counts, both: Counts) -> tuple[bool, bool]:
     return False, alone == outcome(int(both[0]), int(both[1]), 1541, alpha=0.025) == "passed"
 
 
+@pytest.mark.slow
 def test_the_simulated_rule_is_that_of_the_verdict() -> None:
     rng = np.random.default_rng(7)
     for _ in range(25):
@@ -131,6 +132,7 @@ def test_two_looks_pass_no_more_of_what_is_worse_by_the_margin_and_more_of_equal
     assert first < 0.69 and either == pytest.approx(0.88, abs=0.04)
 
 
+@pytest.mark.slow
 def test_a_loss_on_the_own_prompts_alone_is_passed_by_no_more_than_a_fifth() -> None:
     rng = np.random.default_rng(12)
     passed = [passes(rng, 0.05, 0.08, further_loss=0.05)[1] for _ in range(1000)]

@@ -60,6 +60,7 @@ def test_an_axis_that_nothing_measures_rejects_the_cycle_but_has_no_part_in_the_
     assert found["cycle"]["verdict"]["knowledge"] == "not measured"
 
 
+@pytest.mark.slow
 def test_where_nothing_cheaper_is_shown_to_do_it_distillation_is_tried_last(
     ws: Workspace, docs: Path
 ) -> None:
@@ -91,6 +92,7 @@ def test_where_nothing_cheaper_is_shown_to_do_it_distillation_is_tried_last(
     assert {row["cycle"] for row in overview.training_runs(ws.tracker.db)} == {1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("configured", "trained"), [("opd", ["seqkd", "distill"]), ("seqkd", ["seqkd"])])
 def test_a_candidate_that_cannot_be_made_is_left_out_and_none_is_made_twice(
     configured: str, trained: list[str], ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
@@ -111,6 +113,7 @@ def test_a_candidate_that_cannot_be_made_is_left_out_and_none_is_made_twice(
     assert "can't be merged" in found["left_out"]["embeddings"]
 
 
+@pytest.mark.slow
 def test_mixtures_that_surely_fail_are_named_at_the_start_and_never_tried(
     docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +140,7 @@ def test_mixtures_that_surely_fail_are_named_at_the_start_and_never_tried(
     assert named < next(place for place, line in enumerate(said) if line.startswith("  clean "))
 
 
+@pytest.mark.slow
 def test_an_adapter_s_embeddings_are_not_put_back(ws: Workspace, docs: Path) -> None:
     settle(ws, margin=0.001, learning_rate=1e-4)
     found = tried(ws, docs, recover_with="auto", changes={"midtrain.lora": {"rank": 2}})
@@ -165,6 +169,7 @@ def test_an_error_of_the_disk_or_of_the_last_candidate_ends_the_choice(
     assert queries.runs(ws.tracker.db, kind="distill") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("processes", "ends_with"), [(1, KeyboardInterrupt), (2, RecoverError)])
 def test_a_resumed_choice_does_without_what_was_left_out_and_keeps_its_cost_but_no_state(
     processes: int,
@@ -232,6 +237,7 @@ def test_the_clean_embeddings_suffice_where_commas_pushed_all_else_down(ws: Work
     }  # a stage's score is of all questions, not of the half that judged it as a candidate
 
 
+@pytest.mark.slow
 def test_self_answered_words_suffice_where_no_mixture_of_weights_does(ws: Workspace, docs: Path) -> None:
     """Layers that drown the clean ones in any mixture; a few steps on the clean model's words bring others
     back, and distillation of the student's own answers is never begun."""
@@ -251,6 +257,7 @@ def test_self_answered_words_suffice_where_no_mixture_of_weights_does(ws: Worksp
     assert found["cycle"]["checkpoints"]["recovered"] == run["result"]["checkpoint"]
 
 
+@pytest.mark.slow
 def test_a_way_that_forgets_earlier_documents_is_left_out(
     ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

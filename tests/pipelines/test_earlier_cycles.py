@@ -62,6 +62,7 @@ def test_a_fact_that_changed_later_is_no_question_about_the_earlier_cycle(ws: Wo
     assert (found["updates"]["n"], found["knowledge:1"]["n"]) == (1, asked - 1)
 
 
+@pytest.mark.slow
 def test_what_only_superseded_documents_answer_is_no_question_about_the_earlier_cycle(
     ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +122,7 @@ def test_an_earlier_cycle_of_which_no_question_is_left_is_left_out(
     assert found["knowledge:2"]["n"] == 20  # none is set aside for the cycle that is left out
 
 
+@pytest.mark.slow
 def test_a_cycle_after_one_that_asked_nothing_about_its_documents_is_finished(
     ws: Workspace, docs: Path
 ) -> None:
@@ -228,6 +230,7 @@ def test_the_clean_model_is_asked_about_what_was_midtrained_last(
     assert len([one for one in said if "about   " in one]) == 1
 
 
+@pytest.mark.slow
 def test_a_rejected_cycle_that_was_distilled_again_is_asked_later(ws: Workspace, docs: Path) -> None:
     keep_probes(docs, "knowledge")
     midtrained = turned(ws, docs, suites="ifeval,knowledge")["checkpoints"]["midtrained"]
@@ -240,6 +243,7 @@ def test_a_rejected_cycle_that_was_distilled_again_is_asked_later(ws: Workspace,
     assert list(earlier_probes(ws, second["recovered"])) == [2]
 
 
+@pytest.mark.slow
 def test_a_cycle_goes_on_without_documents_whose_run_was_removed(ws: Workspace, docs: Path) -> None:
     mix = {"new": 0.5, "earlier": 0.5, "questions": 0.0, "chat": 0.0}
     mixed = {"distill.merge": 0.0, "distill.rehearsal": 0.0, "midtrain.mix": mix}
@@ -307,6 +311,7 @@ def test_retold_documents_that_give_a_newer_probe_away_are_left_out(
     assert said.count("  augmented    1 of 3 rows give a held-out probe away: left out") == 1
 
 
+@pytest.mark.slow
 def test_later_cycles_are_taught_nothing_that_earlier_ones_held_out(
     ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,6 +343,7 @@ def test_later_cycles_are_taught_nothing_that_earlier_ones_held_out(
     assert told["Bob Reed"] == told["Cy Moss"] == 2 and not told["Ada Bell"]  # once in each stage
 
 
+@pytest.mark.slow
 def test_a_cycle_says_which_model_it_starts_from(
     ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

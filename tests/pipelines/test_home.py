@@ -61,6 +61,7 @@ def test_files_beside_the_documents_of_a_distillation_are_its_inputs(home: Home,
     assert job.evaluation.probes == str(docs.parent / "probes.jsonl")
 
 
+@pytest.mark.slow
 def test_results_are_those_that_the_commands_print(
     home: Home, docs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -231,6 +231,7 @@ def test_a_cycle_that_is_rejected_while_its_model_is_measured_leaves_current_alo
     assert any(f"stays {before}: a review has rejected this cycle" in line for line in said)
 
 
+@pytest.mark.slow
 def test_a_resumed_demo_goes_on_with_the_job_that_its_cycle_began_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,6 +271,7 @@ def test_a_demo_whose_home_was_moved_goes_on_with_the_documents_that_it_has_writ
         assert Path(read[-1]).is_relative_to(home) and Path(read[-1]).is_dir()
 
 
+@pytest.mark.slow
 def test_the_same_command_again_names_the_cycle_that_was_interrupted(
     ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,7 @@ def test_what_ifeval_leaves_open_is_decided_on_further_prompts(
     assert "behaviour: underpowered" in open_still and "first of two looks" in open_still
 
 
+@pytest.mark.slow
 def test_the_clean_model_is_asked_further_prompts_once_in_all_cycles(
     ws: Workspace, docs: Path, further: Path, asked: list[str]
 ) -> None:
@@ -100,6 +101,7 @@ def test_a_first_look_that_decides_asks_nothing_more(
     assert (details["look"], details["alpha"]) == (1, 0.025)
 
 
+@pytest.mark.slow
 def test_a_second_look_that_was_interrupted_goes_on_with_the_model_that_is_left(
     ws: Workspace, docs: Path, further: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +235,7 @@ def test_the_tiny_model_is_refused_generated_prompts_that_were_typed(tmp_path: P
                 build()
 
 
+@pytest.mark.slow
 def test_where_questions_choose_the_recovery_further_prompts_all_decide(
     ws: Workspace, docs: Path, further: Path, asked: list[str]
 ) -> None:

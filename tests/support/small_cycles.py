@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import re
+import shutil
+import sqlite3
+import tempfile
 from collections.abc import Callable
-from functools import partial
+from contextlib import closing
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +23,7 @@ from pipelines.job_from_options.cycle import cycle_job
 from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
+from recovery.storage.atomic_dirs import read_sealed, write_sealed
 from tests.support import tiny
 
 if TYPE_CHECKING:
@@ -68,9 +74,28 @@ def make_docs(folder: Path) -> Path:
 
 
 def make_home(folder: Path) -> Workspace:
-    workspace = Workspace.open(folder / "home")
-    initialise(workspace, model=str(tiny.save(folder / "model")), preset="microworld")
-    return workspace
+    """Copy a new home with the tiny model beside it; making one each time would load and try the model."""
+    made = _made_home()
+    shutil.copytree(made, folder, dirs_exist_ok=True)
+    settings = folder / "home" / "recover.yaml"
+    settings.write_text(settings.read_text().replace(str(made), str(folder)))
+    for manifest in folder.glob("home/checkpoints/*/manifest.json"):
+        sealed = read_sealed(manifest.parent.name, manifest)
+        write_sealed(manifest, json.loads(json.dumps(sealed).replace(str(made), str(folder))))
+    with closing(sqlite3.connect(folder / "home" / "recover.db")) as database, database:
+        for column in ("checkpoints.path", "checkpoints.config", "checkpoint_places.path"):
+            table, _, name = column.partition(".")
+            database.execute(f"UPDATE {table} SET {name} = replace({name}, ?, ?)", (str(made), str(folder)))
+    return Workspace.open(folder / "home")
+
+
+@cache
+def _made_home() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="recover-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with Workspace.open(folder / "home") as workspace:
+        initialise(workspace, model=str(tiny.save(folder / "model")), preset="microworld")
+    return folder
 
 
 def settle(ws: Workspace, margin: float, learning_rate: float) -> None:

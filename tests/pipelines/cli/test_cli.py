@@ -99,6 +99,7 @@ def quickest_of_three(code: str) -> tuple[float, set[str]]:
     return min((run() for _ in range(3)), key=lambda found: found[0])
 
 
+@pytest.mark.slow
 def test_a_misspelled_suite_is_refused_before_lm_eval_is_loaded(home: Path) -> None:
     words = ["--home", str(home), "eval", "--suite", "ifevl"]
     code = f"from pipelines.cli.commands import cli\ntry:\n cli.main({words}, standalone_mode=False)\n"
@@ -524,6 +525,7 @@ def test_a_demo_exits_with_3_if_any_cycle_was_rejected(
     assert said.err == "" if code == 0 else said.error.startswith(wanted)
 
 
+@pytest.mark.slow
 def test_a_second_cycle_replays_the_first_and_asks_for_what_it_taught(
     recover: Recover, fresh: Path, world: Path, tmp_path: Path
 ) -> None:

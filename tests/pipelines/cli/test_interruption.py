@@ -39,6 +39,7 @@ def interrupt(*_: object, **__: object) -> Any:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", REQUESTS)
 def test_it_is_the_way_to_end_the_dashboard(home: Path, number: signal.Signals) -> None:
     port = free_port()

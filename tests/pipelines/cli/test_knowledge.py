@@ -246,6 +246,7 @@ def test_own_questions_and_a_writer_are_not_both_taken(recover: Recover, tmp_pat
     assert recover(*asked).code == 0
 
 
+@pytest.mark.slow
 def test_as_many_facts_are_asked_about_as_a_verdict_needs(recover: Recover, place: Path) -> None:
     """By default there were 100, with which an equally good model passes once in five times."""
     docs, home, out = PAGES / "docs", place / "home", place / "many.jsonl"

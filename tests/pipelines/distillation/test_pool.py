@@ -126,6 +126,7 @@ def test_what_would_fill_the_length_of_a_teacher_s_server_is_left_out(
         assert not [line for line in said if "are left out" in line]
 
 
+@pytest.mark.slow
 def test_what_a_teacher_s_own_server_does_not_read_is_left_out(
     ws: Workspace, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -273,6 +273,7 @@ def test_the_command_can_ask_anew(tmp_path: Path, typed: list[str], changes: dic
     assert session.changes == changes
 
 
+@pytest.mark.slow
 def test_a_cycle_reads_the_same_from_what_another_cycle_recorded(
     tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,6 +112,7 @@ def test_trainings_by_themselves_leave_out_what_an_evaluation_will_generate(
         distill_job(ws, student="base", changes={"distill.prompts": str(prompts)})
 
 
+@pytest.mark.slow
 def test_a_cycle_without_a_hub_asks_it_once_and_says_what_is_used_instead(
     ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -280,6 +280,7 @@ def job(folder: Path, student: str, **changes: Any) -> DistillJob:
     return stages.distillation(folder, student, chosen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("questions", [0.0, 0.5])
 def test_a_kill_changes_nothing(
     home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, questions: float

@@ -219,6 +219,7 @@ def test_a_model_s_path_may_hold_any_character(tmp_path: Path, model: str) -> No
     assert (found.path, found.revision) == (model, model)
 
 
+@pytest.mark.slow
 def test_a_preset_for_settings_that_exist_says_how_to_write_them_anew(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

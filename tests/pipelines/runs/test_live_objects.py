@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from pipelines.cycle import cycle
 from pipelines.job_from_options.cycle import cycle_job
 from recovery.models.chat_model import ChatModel
@@ -28,6 +30,7 @@ def live_models() -> int:
     return sum(type(found) is ChatModel for found in gc.get_objects())
 
 
+@pytest.mark.slow
 def test_a_cycle_leaves_no_model_in_memory(tmp_path: Path) -> None:
     docs = make_docs(tmp_path)
     with make_home(tmp_path) as ws:

@@ -65,6 +65,7 @@ def test_several_that_come_at_once_share_one_library(tmp_path: Path) -> None:
     assert made.stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_packages_reached_through_a_link_find_torchs_openmp(tmp_path: Path) -> None:
     """/proc names the file behind a link; scikit-learn brings an OpenMP library of its own."""
@@ -84,6 +85,7 @@ def test_without_a_compiler_everything_goes_on(tmp_path: Path) -> None:
     assert said(loaded(tmp_path, why, CC=str(failing))).startswith("False\n`cc` could not compile")
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_the_arithmetic_is_that_of_the_kernels_or_of_the_processor_without_them(tmp_path: Path) -> None:
     with_the_kernels(tmp_path)
@@ -206,6 +208,7 @@ def test_numbers_that_are_none_are_seen_to_be_none() -> None:
 NARROWER = {"AVX2": ["-mno-avx512f"], "neither": ["-mno-avx512f", "-mno-avx2", "-mno-avx", "-mno-fma"]}
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the flags are those of x86")
 @pytest.mark.parametrize("name", NARROWER)

@@ -196,6 +196,7 @@ def queues(handler: BaseHTTPRequestHandler) -> None:
         says(200, b"7")(handler)
 
 
+@pytest.mark.slow
 def test_a_server_that_answers_others_is_not_silent_to_a_request_in_its_queue() -> None:
     with server(queues) as url:
         client = JsonClient(4, queues=True)
