@@ -52,6 +52,16 @@ SIZES_BY_HAND = {
 }
 REAL = changed(parse(preset_text("real"), "preset"), SIZES_BY_HAND)
 EIGHT = read_size("8B")
+GEMMA_3_27B = {
+    "num_hidden_layers": 62,
+    "hidden_size": 5376,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 16,
+    "head_dim": 128,
+    "intermediate_size": 21504,
+    "vocab_size": 262208,
+    "sliding_window": 1024,
+}
 COUNTS: list[Callable[[Any], Any]] = [
     partial(activations.count_training, rank=None, recomputing=False),
     partial(activations.count_training, rank=8, recomputing=True),
@@ -340,6 +350,19 @@ def test_reading_takes_a_layer_whatever_their_number() -> None:
         for layers in (24, 6)
     )
     assert deep.reading() == flat.reading() is not None
+
+
+def test_a_cache_of_windowed_and_full_attention_by_hand() -> None:
+    """Gemma 3 of 27B: every sixth of 62 layers keeps the whole row, the others the last 1,024 tokens."""
+    kinds = ["sliding_attention"] * 5 + ["full_attention"]
+    settings = {
+        **GEMMA_3_27B,
+        "layer_types": (kinds * 11)[: GEMMA_3_27B["num_hidden_layers"]],
+        "model_type": "gemma3_text",
+    }
+    a_token = 2 * 16 * 128 * 2  # keys and values, in 16 bits
+    counted = size_from_config("27B", settings).decoding(8192).cache
+    assert counted == a_token * (10 * 8192 + 52 * 1024)
 
 
 @pytest.mark.parametrize("layers", [8, 9])
