@@ -10,7 +10,7 @@ BIN := .venv/bin
 VLLM := .venv-vllm
 READY := .venv/.ready
 LOCKED := .venv/.locked
-# Bytecode is kept, also where the environment says otherwise: compiling the tests anew takes each process half a minute.
+# Bytecode is kept, also where the environment says otherwise: compiling the tests anew takes each process a quarter of a minute.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
 .PHONY: help demo demo-real test test-plain test-avx2 test-slow attack test-vllm check bench docs format setup lock clean
