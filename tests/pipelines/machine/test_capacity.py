@@ -64,6 +64,7 @@ GEMMA_3_27B = {
 }
 COUNTS: list[Callable[[Any], Any]] = [
     partial(activations.count_training, rank=None, recomputing=False),
+    partial(activations.count_training, rank=8, recomputing=False),
     partial(activations.count_training, rank=8, recomputing=True),
     activations.count_reading,
     partial(activations.count_decoding, tokens=16),
