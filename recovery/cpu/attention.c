@@ -71,11 +71,11 @@ void attention(
             for (long h = g * group; h < (g + 1) * group; h++)
                 for (long i = 0; i < own; i += BLOCK) {
                     long rows = least(BLOCK, own - i), end = before + i + rows, at = begin + i;
-                    narrow_product(turned + at * turned_row + h * W, turned_row, 1, rows, keys, W * NARROW, W, score,
+                    narrow_product(0, turned + at * turned_row + h * W, turned_row, 1, rows, keys, W * NARROW, W, score,
                                    wide, padded(end), 0);
                     soften(score, wide, rows, before + i + 1, padded(end), scale, total, sums + at * H + h, H);
                     float *out = mixed + (at * H + h) * W;
-                    narrow_product(score, wide, 1, rows, values, L * NARROW, end, out, H * W, W, 0);
+                    narrow_product(0, score, wide, 1, rows, values, L * NARROW, end, out, H * W, W, 0);
                     for (long r = 0; r < rows; r++)
 #pragma omp simd
                         for (long w = 0; w < W; w++) out[r * H * W + w] *= 1 / total[r];
@@ -110,8 +110,8 @@ void attention_back(
                     expect(query + BLOCK * turned_row, turned_row, BLOCK, W);
                     expect(dy + BLOCK * mixed_row, mixed_row, BLOCK, W);
                     expect(mixed + ((at + BLOCK) * H + h) * W, mixed_row, BLOCK, W);
-                    narrow_product(query, turned_row, 1, rows, across, W * NARROW, W, share, wide, padded(end), 0);
-                    narrow_product(dy, mixed_row, 1, rows, values, W * NARROW, W, slope, wide, padded(end), 0);
+                    narrow_product(0, query, turned_row, 1, rows, across, W * NARROW, W, share, wide, padded(end), 0);
+                    narrow_product(0, dy, mixed_row, 1, rows, values, W * NARROW, W, slope, wide, padded(end), 0);
                     float mean[BLOCK];
                     for (long r = 0; r < rows; r++) {
                         const float *y = mixed + ((at + r) * H + h) * W;
@@ -133,10 +133,10 @@ void attention_back(
                     }
                     pack(query, turned_row, rows, W, queries);
                     pack(dy, mixed_row, rows, W, wanted);
-                    narrow_product(slope, wide, 1, rows, keys, L * NARROW, end, d_turned + at * turned_row + h * W,
+                    narrow_product(0, slope, wide, 1, rows, keys, L * NARROW, end, d_turned + at * turned_row + h * W,
                                    turned_row, W, 0);
-                    narrow_product(slope, 1, wide, end, queries, rows * NARROW, rows, d_keys, W, W, 1);
-                    narrow_product(share, 1, wide, end, wanted, rows * NARROW, rows, d_values, W, W, 1);
+                    narrow_product(0, slope, 1, wide, end, queries, rows * NARROW, rows, d_keys, W, W, 1);
+                    narrow_product(0, share, 1, wide, end, wanted, rows * NARROW, rows, d_values, W, W, 1);
                 }
             for (long s = 0; s < L; s++) {
                 float *to_keys = d_turned + (begin + s) * turned_row + (H + g) * W;

@@ -17,21 +17,6 @@ void lay_out(const float *weight, long outputs, long words, float *panels)
     for (long c = 0; c < outputs; c += PANEL) pack_panel(weight, words, outputs, words, PANEL, c, panels + c * words);
 }
 
-typedef union {
-    float number;
-    uint32_t bits;
-} Number;
-
-typedef uint16_t bf16 __attribute__((may_alias));
-
-static inline float from_bf16(bf16 bits) { return (Number){.bits = (uint32_t)bits << 16}.number; }
-
-static inline bf16 to_bf16(float x)
-{
-    uint32_t bits = (Number){.number = x}.bits;
-    return x != x ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16; /* to the nearest, ties to even */
-}
-
 /* Inside a parallel region: the left side of a product in the weight's type */
 static const float *as_weight(int half, const float *a, long count, float *rounded)
 {

@@ -58,14 +58,16 @@ class _Layer(ctypes.Structure):
     ]
 
 
-def shape_of(layers: Sequence[LayerWeights]) -> Shape:
-    """Return the shape that all layers share; raise where their parts do not fit each other."""
+def shape_of(layers: Sequence[LayerWeights], kernels: Any) -> Shape:
+    """Return the shape that all layers share; raise where the kernels cannot compute it."""
     first = layers[0]
     heads = first.queries, first.keys, first.width
     half = first.gate.dtype == torch.bfloat16
     shape = Shape(len(layers), len(first.before), *heads, len(first.gate), half)
     if first.keys < 1 or first.queries % first.keys or first.width % 2:
         raise RuntimeError("cpu: heads that cannot be grouped or rotated")
+    if half and (shape.hidden % 2 or shape.feed % 2 or not kernels.multiplies_bf16()):
+        raise RuntimeError("cpu: bf16 that does not come in pairs, or that the processor does not multiply")
     for layer in layers:
         if (layer.queries, layer.keys, layer.width) != heads:
             raise RuntimeError("cpu: layers with different heads")
@@ -119,7 +121,7 @@ class Layers:
 
     def __init__(self, kernels: Any, layers: Sequence[LayerWeights], norm: Any, head: Tensor | None) -> None:
         self.kernels = kernels
-        self.shape = shape_of(layers)
+        self.shape = shape_of(layers, kernels)
         self.dtype = layers[0].gate.dtype
         self._check_weights(norm, head)
         self.held = [
@@ -259,10 +261,6 @@ class Layers:
             raise RuntimeError("cpu: the last norm does not fit the layers")
         if head is not None and (head.dtype != self.dtype or head.shape[1:] != (hidden,)):
             raise RuntimeError("cpu: the head does not fit the layers")
-        if self.shape.half and (hidden % 2 or self.shape.feed % 2 or not self.kernels.multiplies_bf16()):
-            raise RuntimeError(
-                "cpu: bf16 that does not come in pairs, or that the processor does not multiply"
-            )
 
     def _check(self, cos_PW: Tensor, sin_PW: Tensor, positions: int) -> None:
         if not fits(cos_PW, sin_PW) or cos_PW.shape != sin_PW.shape:

@@ -77,7 +77,7 @@ def _kernels(compiler: list[str], openmp: str) -> Any:
         kernel = getattr(kernels, name)
         kernel.argtypes = _argument_types(parameters)
         kernel.restype = ctypes.c_long
-    kernels.multiply_with(sgemm())
+    kernels.multiply_with(*products())
     return kernels
 
 
@@ -88,13 +88,17 @@ def call(kernel: Any, *given: Any) -> int:
     return kernel(*(x.data_ptr() if isinstance(x, Tensor) else x for x in given))
 
 
-def sgemm() -> int | None:
-    """Return the address of PyTorch's fp32 matrix product, if its library exports it and it is fast here."""
+def products() -> tuple[int | None, int | None]:
+    """Return the addresses of PyTorch's matrix products of fp32 and bf16, if it exports them and is fast."""
+    return _product("sgemm_"), _product("gemm_bf16bf16f32_")
+
+
+def _product(name: str) -> int | None:
     if matrix_products.is_slow():
         return None
     try:
         torch_library: Any = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-        return ctypes.cast(torch_library.sgemm_, ctypes.c_void_p).value
+        return ctypes.cast(getattr(torch_library, name), ctypes.c_void_p).value
     except (OSError, AttributeError):
         return None
 

@@ -22,7 +22,7 @@ from recovery.batches.length_groups import length_groups
 from recovery.cpu.layer_kernels import Layers, Rows
 from recovery.cpu.library import library
 from recovery.cpu.llama_forward import reader_of
-from recovery.cpu.llama_layers import LayerWeights, build_of, is_plain
+from recovery.cpu.llama_layers import DTYPES, MEMORY_SHARE, LayerWeights, build_of, is_plain
 from recovery.cpu.placed_cache import PlacedCache
 from recovery.forward.common_beginning import common_beginning
 from recovery.forward.decoder import Responses
@@ -37,8 +37,6 @@ STEPS_A_CALL = 8
 NUMBERS_A_CALL = 2**28
 CHECK_LENGTHS = (9, 5)  # of the prompts in the check
 CHECK_STEPS = 2
-MEMORY_SHARE = 1 / 8  # of the machine's memory: larger weights are not laid out a second time
-DTYPES = torch.float32, torch.bfloat16
 
 
 def decoder_of(model: Any, pad_id: int, max_new_tokens: int) -> LlamaDecoder | None:

@@ -24,6 +24,8 @@ ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
 HEAD_NORMS = {"q_norm", "k_norm"}
 FEED_FORWARD = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 SWISH = (SiLU, SiLUActivation)
+MEMORY_SHARE = 1 / 8  # of the machine's memory: larger weights are not held a second time
+DTYPES = torch.float32, torch.bfloat16  # of models that the kernels read; bf16 where the processor has it
 
 
 def build_of(model: Any, dtypes: Sequence[torch.dtype] = (torch.float32,)) -> ModelBuild | None:

@@ -73,7 +73,7 @@ static inline void rotate(float *x, const float *cos, const float *sin, long wid
 
 /* ---- Llama-like layers ---- */
 
-/* `half`: embeddings, linear layers and head are bf16, which decoder.c alone reads; all else is fp32 */
+/* `half`: embeddings, linear layers and head are bf16; all else is fp32 */
 typedef struct {
     long layers, hidden, queries, keys, width, feed, half;
 } Shape;

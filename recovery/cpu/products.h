@@ -10,6 +10,21 @@
 enum { PANEL = LANES * VECTORS, NARROW = 2 * LANES }; /* columns of a panel: decoder.c's weights, all others */
 enum { AHEAD = 12 }; /* rows to prefetch ahead */
 
+typedef union {
+    float number;
+    uint32_t bits;
+} Number;
+
+typedef uint16_t bf16 __attribute__((may_alias));
+
+static inline float from_bf16(bf16 bits) { return (Number){.bits = (uint32_t)bits << 16}.number; }
+
+static inline bf16 to_bf16(float x)
+{
+    uint32_t bits = (Number){.number = x}.bits;
+    return x != x ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16; /* to the nearest, ties to even */
+}
+
 /* sum += a * w, word by word; without the instruction there is no bf16 */
 __attribute__((always_inline)) static inline void multiply_add(const int half, vector *sum, float a, vector w)
 {
@@ -60,17 +75,19 @@ static inline void expect(const float *x, long stride, long rows, long width)
 
 /* out (rows, columns) = a @ panels (+ out); panels are `step` floats apart */
 static inline void narrow_product(
-    const float *a, long down, long along, long rows, const float *panels, long step, long depth, float *out,
+    int half, const float *a, long down, long along, long rows, const float *panels, long step, long depth, float *out,
     long stride, long columns, int add)
 {
     for (long c = 0; c < columns; c += NARROW, panels += step)
         for (long i = 0; i < rows; i += ROWS) {
             const float *from = a + i * down;
             float *to = out + i * stride + c;
-            switch (least(rows - i, ROWS)) {
-#define OF(n) case n: tile(0, n, 2, from, down, along, panels, depth, to, stride, columns - c, 0, add ? to : 0); break;
+            switch (2 * least(rows - i, ROWS) + half) {
+#define WITH(n, half) case 2 * n + half: tile(half, n, 2, from, down, along, panels, depth, to, stride, columns - c, 0, add ? to : 0); break;
+#define OF(n) WITH(n, 0) WITH(n, 1)
                 OF_EVERY_HEIGHT
 #undef OF
+#undef WITH
             }
         }
 }
@@ -85,6 +102,20 @@ static inline void pack(const float *x, long stride, long count, long width, flo
             if (some == NARROW) memcpy(panels, x + s * stride + c, NARROW * sizeof(float));
             else
                 for (long w = 0; w < NARROW; w++) panels[w] = w < some ? x[s * stride + c + w] : 0;
+        }
+}
+
+/* Lay pairs of bf16 rows out as `pack` does rows: a word of a panel holds both numbers of a column */
+static inline void pack_pairs(const bf16 *x, long stride, long pairs, long width, float *panels)
+{
+    for (long c = 0; c < width; c += NARROW)
+        for (long s = 0; s < pairs; s++, panels += NARROW) {
+            const bf16 *one = x + 2 * s * stride + c, *other = one + stride;
+            Number *words = (Number *)panels;
+            long some = least(NARROW, width - c);
+#pragma omp simd
+            for (long w = 0; w < some; w++) words[w].bits = one[w] | (uint32_t)other[w] << 16;
+            for (long w = some; w < NARROW; w++) words[w].bits = 0;
         }
 }
 

@@ -1,7 +1,7 @@
 /* Read packed sequences through Llama-like layers, forwards and backwards. A thread takes a block of tokens from product to
    product, so that its cache holds them. */
 
-#include "products.h"
+#include "linear.h"
 
 long threads(void) { return omp_get_max_threads(); }
 
@@ -87,84 +87,6 @@ static void turns_back(
         }
 }
 
-/* ---- products of matrices that are not in panels: by PyTorch's own library where it is fast, else by tiles. Inside a
-   parallel region each runs on one thread, on that thread's tokens. ---- */
-
-typedef void Product(
-    const char *, const char *, const int *, const int *, const int *, const float *, const float *, const int *,
-    const float *, const int *, const float *, float *, const int *);
-static Product *library_product;
-
-void multiply_with(void *found) { library_product = (Product *)found; }
-
-enum { DEEP = 256 }; /* rows of a panel that is packed on the fly */
-
-/* See `multiply`. */
-static void by_tiles(
-    char turn_x, char turn_y, long m, long n, long k, const float *x, long x_row, const float *y, long y_row, int add,
-    float *out, long out_row)
-{
-    float panel[DEEP * NARROW];
-    long down = turn_y == 'N' ? y_row : 1, along = turn_y == 'N' ? 1 : y_row;
-    for (long i = 0; i < n && !k && !add; i++) memset(out + i * out_row, 0, m * sizeof(float));
-    for (long from = 0; from < k; from += DEEP)
-        for (long c = 0; c < m; c += NARROW) {
-            long depth = least(DEEP, k - from), columns = least(NARROW, m - c);
-            if (turn_x == 'N') pack(x + from * x_row + c, x_row, depth, columns, panel);
-            else pack_transposed(x + c * x_row + from, x_row, columns, depth, panel);
-            narrow_product(y + from * along, down, along, n, panel, 0, depth, out + c, out_row, columns, add || from);
-        }
-}
-
-/* As BLAS counts, columns first: out (n, m) = y (n, k) @ x (k, m) (+ out), either side transposed where its flag is 'T' */
-static void multiply(
-    char turn_x, char turn_y, int m, int n, int k, const float *x, int x_row, const float *y, int y_row, int add,
-    float *out, int out_row)
-{
-    float one = 1, more = add;
-    if (library_product)
-        library_product(&turn_x, &turn_y, &m, &n, &k, &one, x, &x_row, y, &y_row, &more, out, &out_row);
-    else by_tiles(turn_x, turn_y, m, n, k, x, x_row, y, y_row, add, out, out_row);
-}
-
-typedef struct {
-    const float *weight, *bias;
-    float *d_weight, *d_bias;
-    long inputs, outputs;
-} Linear;
-
-/* y = x @ weight^T + bias + more; rows of y are `stride` floats apart, all others are contiguous */
-static void linear(Linear own, const float *x, long rows, const float *more, float *y, long stride)
-{
-    int begun = own.bias || more;
-    for (long i = 0; i < rows && begun; i++)
-#pragma omp simd
-        for (long o = 0; o < own.outputs; o++)
-            y[i * stride + o] = (own.bias ? own.bias[o] : 0) + (more ? more[i * own.outputs + o] : 0);
-    multiply('T', 'N', own.outputs, rows, own.inputs, own.weight, own.inputs, x, own.inputs, begun, y, stride);
-}
-
-/* dx = dy @ weight (+ dx) */
-static void linear_back(Linear own, const float *dy, long stride, long rows, int add, float *dx)
-{
-    multiply('N', 'N', own.inputs, rows, own.outputs, own.weight, own.inputs, dy, stride, add, dx, own.inputs);
-}
-
-/* Weight and bias gradients, inside a parallel region: each thread takes some outputs, of all tokens. */
-static void linear_slopes(Linear own, const float *x, const float *dy, long stride, long rows)
-{
-    long me = omp_get_thread_num(), all = omp_get_num_threads(), pieces = (own.outputs + LANES - 1) / LANES;
-    long from = pieces * me / all * LANES, to = least(pieces * (me + 1) / all * LANES, own.outputs);
-    if (from >= to) return;
-    multiply('N', 'T', own.inputs, to - from, rows, x, own.inputs, dy + from, stride, 0, own.d_weight + from * own.inputs,
-             own.inputs);
-    if (!own.d_bias) return;
-    memset(own.d_bias + from, 0, (to - from) * sizeof(float));
-    for (long i = 0; i < rows; i++)
-#pragma omp simd
-        for (long o = from; o < to; o++) own.d_bias[o] += dy[i * stride + o];
-}
-
 /* ---- all layers, forwards and backwards ---- */
 
 /* Copy some heads of each token (rows `stride` floats apart) into its slot of its row in the cache `held`. */
@@ -184,7 +106,7 @@ typedef struct {
     float *x, *scale, *qkv, *turned, *head_scale, *mixed, *sums, *middle, *middle_scale, *gate_up;
 } Kept;
 
-/* Where the gradients of a layer's weights go */
+/* Where the gradients of a layer's weights go: those of linear layers in the weight's type, all others in fp32 */
 typedef struct {
     float *before, *qkv, *qkv_bias, *head_norm, *out, *out_bias, *between;
     float *gate, *gate_bias, *up, *up_bias, *down, *down_bias;
@@ -194,6 +116,7 @@ typedef struct {
    if all tokens are wanted. `norms` holds each thread's own sums. */
 typedef struct {
     float *out, *x, *middle, *normed, *gated, *gate_up, *some_mixed, *mixed, *turned, *qkv, *norms;
+    float *rounded_x, *rounded_dy; /* of bf16: for `linear_slopes` */
 } Back;
 
 enum { TOKENS = 256 }; /* in a block */
@@ -205,12 +128,26 @@ static long blocks(long rows)
     return least(rows, (rows + all * TOKENS - 1) / (all * TOKENS) * all);
 }
 
+static inline long most(long a, long b) { return a > b ? a : b; }
+
+/* The most numbers that a linear layer takes or gives */
+static long widest(const Shape *shape)
+{
+    return most(most(shape->hidden, shape->feed), (shape->queries + 2 * shape->keys) * shape->width);
+}
+
+/* Floats at the end of a thread's scratch memory, for bf16 of a block of tokens */
+static long rounding_size(const Shape *shape, long rows)
+{
+    return shape->half ? least(rows, TOKENS) * widest(shape) / 2 : 0;
+}
+
 /* Floats of scratch memory a thread needs for so many tokens in sequences of at most `longest` */
 long scratch_size(const Shape *shape, long rows, long longest)
 {
     long for_tokens = least(rows, TOKENS) * (shape->hidden + 3 * shape->feed);
-    long for_attention = attention_size(shape, longest);
-    return for_tokens > for_attention ? for_tokens : for_attention;
+    long for_slopes = shape->half ? TOKENS * widest(shape) : 0;
+    return most(most(for_tokens, for_slopes), attention_size(shape, longest)) + rounding_size(shape, rows);
 }
 
 static void rescaled(const float *x, const float *weight, const float *scale, long rows, long width, float *y)
@@ -224,16 +161,18 @@ typedef struct {
     Linear qkv, out, gate, up, down;
 } Linears;
 
-/* Without gradients all pointers of `d` are null. */
-static Linears linears(const Shape *shape, const Layer *w, const Slopes *d)
+/* A thread's view of a layer. Without gradients all pointers of `d` are null. */
+static Linears linears(const Shape *shape, const Layer *w, const Slopes *d, const Reading *run)
 {
     long D = shape->hidden, F = shape->feed, mixed = shape->queries * shape->width;
+    float *room = run->scratch + (omp_get_thread_num() + 1) * run->each - rounding_size(shape, run->rows);
+    int half = shape->half;
     return (Linears){
-        {w->qkv, w->qkv_bias, d->qkv, d->qkv_bias, D, mixed + 2 * shape->keys * shape->width},
-        {w->out, w->out_bias, d->out, d->out_bias, mixed, D},
-        {w->gate, w->gate_bias, d->gate, d->gate_bias, D, F},
-        {w->up, w->up_bias, d->up, d->up_bias, D, F},
-        {w->down, w->down_bias, d->down, d->down_bias, F, D},
+        {w->qkv, w->qkv_bias, d->qkv, d->qkv_bias, D, mixed + 2 * shape->keys * shape->width, half, room},
+        {w->out, w->out_bias, d->out, d->out_bias, mixed, D, half, room},
+        {w->gate, w->gate_bias, d->gate, d->gate_bias, D, F, half, room},
+        {w->up, w->up_bias, d->up, d->up_bias, D, F, half, room},
+        {w->down, w->down_bias, d->down, d->down_bias, F, D, half, room},
     };
 }
 
@@ -289,7 +228,7 @@ void forwards(const Shape *shape, const Layer *layers, const Kept *kept, const R
 #pragma omp parallel
     for (long l = 0; l < shape->layers; l++) {
         const Layer *w = layers + l;
-        const Linears own = linears(shape, w, &(Slopes){0});
+        const Linears own = linears(shape, w, &(Slopes){0}, run);
         const Kept *k = kept + l;
         float *scratch = run->scratch + omp_get_thread_num() * run->each;
 #pragma omp for schedule(static)
@@ -366,23 +305,24 @@ void backwards(
 #pragma omp parallel
     for (long l = shape->layers - 1; l >= 0; l--) {
         const Layer *w = layers + l;
-        const Linears own = linears(shape, w, slopes + l);
+        const Linears own = linears(shape, w, slopes + l, run);
         float *scratch = run->scratch + omp_get_thread_num() * run->each;
         float *d_before = back->norms + omp_get_thread_num() * size, *d_between = d_before + D;
         int fewer = l + 1 == shape->layers && run->wanted_rows < run->rows;
         const Kept *k = kept + l, *after = fewer ? k + 1 : k;
         Back d = *back;
         if (!fewer) d.out = d.x, d.some_mixed = d.mixed;
+        Room room = {d.rounded_x, d.rounded_dy, scratch, run->each - rounding_size(shape, run->rows)};
         long rows = fewer ? run->wanted_rows : run->rows, some = blocks(rows);
 #pragma omp for schedule(static)
         for (long b = 0; b < some; b++) {
             long at = rows * b / some, end = rows * (b + 1) / some;
             after_attention_back(shape, w, after, &own, &d, d_between, at, end - at, scratch);
         }
-        linear_slopes(own.down, d.gated, d.out, D, rows);
-        linear_slopes(own.gate, d.normed, d.gate_up, 2 * shape->feed, rows);
-        linear_slopes(own.up, d.normed, d.gate_up + shape->feed, 2 * shape->feed, rows);
-        linear_slopes(own.out, after->mixed, d.middle, D, rows);
+        linear_slopes(own.down, d.gated, d.out, D, rows, room);
+        linear_slopes(own.gate, d.normed, d.gate_up, 2 * shape->feed, rows, room);
+        linear_slopes(own.up, d.normed, d.gate_up + shape->feed, 2 * shape->feed, rows, room);
+        linear_slopes(own.out, after->mixed, d.middle, D, rows, room);
         if (fewer) {
             scatter(d.middle, run, D, d.x);
             scatter(d.some_mixed, run, own.out.inputs, d.mixed);
@@ -394,7 +334,7 @@ void backwards(
             before_attention_back(shape, w, k, &own, &d, run, fewer ? d.x : d.middle, d_before, d_between + D, at, end - at,
                                   scratch);
         }
-        linear_slopes(own.qkv, d.normed, d.qkv, own.qkv.outputs, run->rows);
+        linear_slopes(own.qkv, d.normed, d.qkv, own.qkv.outputs, run->rows, room);
         collect(back->norms, size, 0, D, slopes[l].before);
         collect(back->norms, size, D, D, slopes[l].between);
         collect(back->norms, size, 2 * D, heads * W, slopes[l].head_norm);
