@@ -21,6 +21,7 @@ from benchmarks.speed.work import Work
 from pipelines.config.sections.midtrain import MidtrainConfig
 from recovery.methods.table import get
 from recovery.models.chat_model import ChatModel
+from recovery.models.device import Dtype
 from recovery.objective.objective import Objective
 from recovery.training.config import TrainConfig
 from recovery.training.token_loss import TokenLoss
@@ -28,7 +29,8 @@ from recovery.training.trainer import train
 
 BETAS = (0.9, 0.95)
 PEER, TUNED = "HF Trainer", f"HF Trainer, {OURS}"
-EQUAL = 0.01  # largest difference between two loss curves that follow the same steps
+# Largest difference between two loss curves that follow the same steps: bf16 rounds what they multiply
+EQUAL: dict[Dtype, float] = {"float32": 0.01, "bfloat16": 0.03}
 GOAL = 1.0  # times the tokens a second of the HF Trainer
 
 
@@ -50,44 +52,57 @@ def measure(report: Report, asked: argparse.Namespace, of: Material) -> None:
     if asked.quick:
         steps, tokens = 4, 128
     rounds = asked.rounds or (1 if asked.quick else 3)
-    machine = Machine.measure()
     sides = list(SIDES) if of.is_shipped else ["recover", PEER]
-    found: dict[str, list[Seen]] = {side: [] for side in sides}
-    turns = {side: partial(turn, side, of, (steps, tokens), found[side]) for side in sides}
+    dtypes: tuple[Dtype, ...] = ("float32",) if of.is_shipped else ("float32", "bfloat16")
+    machines = {dtype: Machine.measure(getattr(torch, dtype)) for dtype in dtypes}
+    found: dict[Dtype, dict[str, list[Seen]]] = {dtype: {side: [] for side in sides} for dtype in dtypes}
+    turns = {
+        f"{side}, {dtype}": partial(turn, side, of, dtype, (steps, tokens), found[dtype][side])
+        for dtype in dtypes
+        for side in sides
+    }
     alternate(turns, rounds, warm_up=0)
     chat, documents, settings = work(of, tokens)
-    report.tables["The machine in this run"] = [machine.row()]
-    limit = machine.flops / flops_per_token(chat, documents, settings)
-    report.tables["Tokens a second"] = rows(found, limit)
-    gap = largest_gap(found["recover"][0].losses, found[PEER][0].losses)
-    report.target("largest difference between the losses of a step", gap, "at most", EQUAL)
-    if not of.is_shipped:
-        report.target(f"tokens/s against the {PEER}'s", times(found, "recover").median, "at least", GOAL)
+    report.tables["The machine in this run"] = [machine.row() for machine in machines.values()]
+    per_token = flops_per_token(chat, documents, settings)
+    report.tables["Tokens a second"] = [
+        row for dtype in dtypes for row in rows(found[dtype], dtype, machines[dtype].flops / per_token)
+    ]
+    for dtype, seen in found.items():
+        gap = largest_gap(seen["recover"][0].losses, seen[PEER][0].losses)
+        report.target(
+            f"{dtype}: largest difference between the losses of a step", gap, "at most", EQUAL[dtype]
+        )
+        if not of.is_shipped:
+            ratio = times(seen, "recover").median
+            report.target(f"{dtype}: tokens/s against the {PEER}'s", ratio, "at least", GOAL)
     length = round(sum(map(len, documents)) / len(documents))
+    halved = "fp32" if of.is_shipped else "fp32 or bf16 (the Trainer's `bf16=True`)"
     tuned = f"`{TUNED}` has this project's huge pages, matrix products, norms and rotations. "
     report.notes.append(
         f"{of.describe(chat)} on {len(documents)} documents of {length:,} tokens on average, about "
-        f"{settings.tokens_per_step:,} tokens a step, fp32, {settings.optimizer.learning_rate:g} constant, "
-        f"AdamW {BETAS}, clip 1. Both train on the same sequences in every step: this project packs them "
-        f"into rows of {settings.row_tokens}, the Trainer pads a batch of them; only documents' own tokens "
-        "count. "
+        f"{settings.tokens_per_step:,} tokens a step, {halved}, "
+        f"{settings.optimizer.learning_rate:g} constant, AdamW {BETAS}, clip 1. Both train on the same "
+        f"sequences in every step: this project packs them into rows of {settings.row_tokens}, the Trainer "
+        "pads a batch of them; only documents' own tokens count. "
         f"{tuned if of.is_shipped else ''}A round is a training in a process of its own; the median over "
         f"steps, without its first. `times` is the median over the {rounds} rounds, in brackets {SPREAD}."
     )
 
 
-def rows(found: dict[str, list[Seen]], limit: float) -> list[dict[str, Any]]:
+def rows(found: dict[str, list[Seen]], dtype: Dtype, limit: float) -> list[dict[str, Any]]:
     by_peer = limit / median([speed for seen in found[PEER] for speed in seen.speeds])
     return [
         {
             "": name,
+            "dtype": dtype,
             "tokens/s": median([speed for seen in rounds for speed in seen.speeds]),
             f"times {PEER}": "1" if name == PEER else str(times(found, name)),
             "first loss": rounds[0].losses[0],
             "last loss": rounds[0].losses[-1],
         }
         for name, rounds in found.items()
-    ] + [{"": "arithmetic limit", "tokens/s": limit, f"times {PEER}": by_peer}]
+    ] + [{"": "arithmetic limit", "dtype": dtype, "tokens/s": limit, f"times {PEER}": by_peer}]
 
 
 def times(found: dict[str, list[Seen]], side: str) -> Ratio:
@@ -109,25 +124,28 @@ def flops_per_token(chat: ChatModel, documents: list[list[int]], settings: Midtr
     return 3 * Work.of(chat.model).forward([whole], whole) / whole
 
 
-def turn(side: str, of: Material, sizes: tuple[int, int], found: list[Seen]) -> None:
+def turn(side: str, of: Material, dtype: Dtype, sizes: tuple[int, int], found: list[Seen]) -> None:
     """Run one training by one side, in a process with that side's environment."""
     with tempfile.NamedTemporaryFile("r", suffix=".json") as seen:
-        SIDES[side].apart("midtrain", side, str(of.directory), *map(str, sizes), seen.name)
+        SIDES[side].apart("midtrain", side, str(of.directory), dtype, *map(str, sizes), seen.name)
         found.append(Seen(**json.load(seen)))
 
 
-def child(side: str, directory: str, steps: str, tokens: str, path: str) -> None:
+def child(side: str, directory: str, dtype: str, steps: str, tokens: str, path: str) -> None:
     torch.set_flush_denormal(True)
-    attention = "auto" if side == "recover" else "sdpa"
-    seen = SIDES[side].work(*work(Material(Path(directory)), int(tokens), attention), int(steps))
+    of, bf16 = Material(Path(directory)), dtype == "bfloat16"
+    if side == "recover":
+        seen = ours(*work(of, int(tokens), "bfloat16" if bf16 else "float32"), int(steps))
+    else:
+        seen = theirs(*work(of, int(tokens), attention="sdpa"), int(steps), bf16)
     Path(path).write_text(json.dumps(asdict(seen)), encoding="utf-8")
 
 
 def work(
-    of: Material, tokens: int, attention: str = "auto"
+    of: Material, tokens: int, dtype: Dtype = "float32", attention: str = "auto"
 ) -> tuple[ChatModel, list[list[int]], MidtrainConfig]:
     """Return the model, the tokenized documents, and the settings for them."""
-    chat = of.load(attention=attention)
+    chat = of.load(dtype, attention)
     return chat, of.documents(chat), of.midtraining(tokens)
 
 
@@ -165,7 +183,9 @@ def steps_of(
     ]
 
 
-def theirs(student: ChatModel, documents: list[list[int]], settings: MidtrainConfig, steps: int) -> Seen:
+def theirs(
+    student: ChatModel, documents: list[list[int]], settings: MidtrainConfig, steps: int, bf16: bool = False
+) -> Seen:
     """Train by the HF Trainer; a batch holds a step's sequences."""
     from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
@@ -193,7 +213,7 @@ def theirs(student: ChatModel, documents: list[list[int]], settings: MidtrainCon
             max_steps=steps,
             learning_rate=settings.optimizer.learning_rate,
             adam_beta2=BETAS[1],
-            bf16=False,
+            bf16=bf16,
             lr_scheduler_type="constant",
             max_grad_norm=1.0,
             report_to=[],

@@ -16,9 +16,9 @@ from recovery.usable_cpus import usable_cpus
 ROWS = 64  # of the product whose speed is measured
 MEASURED_SECONDS = 0.3  # of each: shorter moments told twice the time that a cycle took
 COPIED = 2**24  # numbers, at least: more than caches hold
-# Shares of that product's speed that training of SmolLM2-135M reaches: in fp32 on a processor with AVX2, and
-# in bfloat16 on one with AVX-512, by transformers' layers in place of the CPU engine's.
-TRAINING_SHARE, TRAINING_SHARE_BF16 = 0.8, 0.5
+# Shares of that product's speed that training of SmolLM2-135M reaches: in fp32 on a processor with AVX2, in
+# bfloat16 on one with AVX-512, and on one with AMX, whose products are so fast that all else counts.
+TRAINING_SHARE, TRAINING_SHARE_BF16, TRAINING_SHARE_AMX = 0.8, 0.5, 0.35
 WORTH_IT = 1.25  # times the speed of fp32, from which on bfloat16 is chosen
 LARGE = (512, 1024)  # a product of two such matrices takes some milliseconds
 
@@ -43,8 +43,12 @@ def measured(hidden: int, number_bytes: int) -> Speed:
     many = wide.repeat(-(-COPIED // wide.numel()), 1)
     there = torch.ones_like(many)  # new memory would be slow to touch
     copy = _seconds(lambda: there.copy_(many))
-    share = TRAINING_SHARE if number_bytes == 4 or on_gpu() else TRAINING_SHARE_BF16
+    share = TRAINING_SHARE if number_bytes == 4 or on_gpu() else _share_in_bfloat16()
     return Speed(2 * ROWS * wide.numel() / product, many.numel() / copy, share)
+
+
+def _share_in_bfloat16() -> float:
+    return TRAINING_SHARE_AMX if torch.cpu.get_capabilities().get("amx_bf16") else TRAINING_SHARE_BF16
 
 
 def product_seconds(compute: Callable[[], torch.Tensor]) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+AT_ONCE = 2**18  # numbers, which a core's cache holds
 Chunk = Callable[[slice, Tensor], Tensor]
 """Map some rows, and the hidden states of these rows, to one number."""
 
@@ -44,7 +45,16 @@ def _accumulate(totals: list[Tensor], gradients: list[Tensor]) -> None:
         totals += [gradient.to(torch.promote_types(gradient.dtype, torch.float32)) for gradient in gradients]
         return
     for total, gradient in zip(totals, gradients, strict=True):
+        add_gradient(total, gradient)
+
+
+def add_gradient(total: Tensor, gradient: Tensor) -> None:
+    """Add a gradient to a total of a wider dtype, of which a CPU would first make a whole copy so wide."""
+    if total.dtype == gradient.dtype or total.device.type != "cpu":
         total.add_(gradient)
+        return
+    for part, added in zip(total.flatten().split(AT_ONCE), gradient.flatten().split(AT_ONCE), strict=True):
+        part.add_(added)
 
 
 def _leaves(value: Tensor) -> list[Tensor]:

@@ -22,6 +22,7 @@ from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError
 from recovery.forward.hidden_states import row_sharing
 from recovery.forward.packed import packed
+from recovery.objective.chunked_sum import add_gradient
 from recovery.objective.objective import Loss
 from recovery.objective.token_signals import NO_SIGNALS, TokenSignals
 from recovery.storage.training_state import load_optimizer_tensors, optimizer_tensors, prefixed, unprefixed
@@ -204,7 +205,7 @@ class Updater:
                 if weight.grad is None:
                     weight.grad = parameter.grad.float()
                 else:
-                    weight.grad.add_(parameter.grad)
+                    add_gradient(weight.grad, parameter.grad)
                 parameter.grad = None
 
     def _write_back(self) -> None:

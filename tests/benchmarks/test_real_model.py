@@ -63,7 +63,7 @@ def test_answers_end_with_their_stop_token(model: Material) -> None:
 def test_both_trainers_follow_the_same_losses(model: Material) -> None:
     chat, documents, settings = midtrain.work(model, 96)
     ours = midtrain.ours(chat, documents, settings, STEPS)
-    theirs = midtrain.theirs(*midtrain.work(model, 96, "sdpa"), STEPS)
+    theirs = midtrain.theirs(*midtrain.work(model, 96, attention="sdpa"), STEPS)
     assert len(ours.losses) == len(theirs.losses) == STEPS
     assert midtrain.largest_gap(ours.losses, theirs.losses) < 1e-3
     assert ours.losses[0] != pytest.approx(ours.losses[1], abs=1e-3)

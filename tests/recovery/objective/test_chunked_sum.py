@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from recovery.objective.chunked_sum import chunked_sum
+from recovery.objective.chunked_sum import add_gradient, chunked_sum
 from recovery.objective.divergences import slices
 
 N, D, V = 256, 16, 64
@@ -54,3 +54,14 @@ def test_wider_dtypes_keep_their_precision(dtype: torch.dtype) -> None:
     whole, parts = gradients(dtype, N), gradients(dtype, 3)
     assert relative_error(parts[1], whole[1]) < 10 * torch.finfo(dtype).eps
     assert parts[1].dtype == dtype
+
+
+@pytest.mark.parametrize("at_once", [1, 5, 6, 100])
+def test_a_gradient_is_added_in_the_total_of_a_wider_dtype_part_by_part(
+    monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """Also where the last part is shorter: 1 + 2⁻⁹ would be 1 in bf16."""
+    monkeypatch.setattr("recovery.objective.chunked_sum.AT_ONCE", at_once)
+    total = torch.full((3, 2), 2.0**-9)
+    add_gradient(total, torch.arange(1, 7, dtype=torch.bfloat16).view(3, 2))
+    assert total.tolist() == [[1 + 2**-9, 2 + 2**-9], [3 + 2**-9, 4 + 2**-9], [5 + 2**-9, 6 + 2**-9]]
