@@ -48,7 +48,10 @@ def count_training(model: Any, rank: int | None, recomputing: bool) -> Training:
 
     `recomputing` is gradient checkpointing."""
     model.requires_grad_(True)
-    return Training(*_over_depths(model, _recomputing if recomputing else _training, rank))
+    if recomputing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.enable_input_require_grads()
+    return Training(*_over_depths(model, _training, rank))
 
 
 def count_reading(model: Any) -> float:
@@ -109,15 +112,6 @@ def _kinds(model: Any, layers: Any) -> list[Any]:
         attention = [""] * len(layers)
     shapes = [tuple((name, one.shape) for name, one in layer.named_parameters()) for layer in layers]
     return list(zip(map(type, layers), attention, shapes, strict=True))
-
-
-def _recomputing(model: Any) -> tuple[float, ...]:
-    model.gradient_checkpointing_enable({"use_reentrant": False})
-    model.enable_input_require_grads()
-    counted = _training(model)
-    model.gradient_checkpointing_disable()
-    model.disable_input_require_grads()
-    return counted
 
 
 def _training(model: Any) -> tuple[float, ...]:

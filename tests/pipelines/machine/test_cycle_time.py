@@ -107,10 +107,14 @@ def test_processes_on_gpus_shorten_the_estimate_those_on_a_cpu_share_its_cores(
     assert (together.midtraining < alone.midtraining) is gpu
 
 
-def test_training_in_bf16_on_a_processor_reaches_less_of_its_products() -> None:
-    single, half = (replace(measured(64, size), flops=1e6) for size in (4, 2))
+@pytest.mark.parametrize(("amx", "share"), [(False, 0.5), (True, 0.35)])
+def test_training_in_bf16_on_a_processor_reaches_less_of_its_products(
+    monkeypatch: pytest.MonkeyPatch, amx: bool, share: float
+) -> None:
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"amx_bf16": amx})
+    single, half = (replace(measured.__wrapped__(64, size), flops=1e6) for size in (4, 2))
     times = [_Timed(SIZE, speed).train(100) for speed in (single, half)]
-    assert times == pytest.approx([6 * 1000 * 100 / 0.8e6, 6 * 1000 * 100 / 0.5e6])
+    assert times == pytest.approx([6 * 1000 * 100 / 0.8e6, 6 * 1000 * 100 / (share * 1e6)])
 
 
 def test_decoding_computes_for_each_row_or_reads_the_weights_once_a_step() -> None:
