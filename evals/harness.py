@@ -11,7 +11,7 @@ import json
 import logging
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -80,7 +80,7 @@ def run_model(
     model = nltk_sentences.settle()
     with quiet() as undetected:
         task = _drawn(_load_task(prompts_path), limit)
-        _check_docs(task, str(prompts_path or HUB_PROMPTS))
+        _check_docs(task.eval_docs, str(prompts_path or HUB_PROMPTS))
         undetected.count = 0  # made-up answers aside
         results = lm_eval.evaluate(
             answering(task),
@@ -101,13 +101,13 @@ def prompts(prompts_path: str | Path | None = None) -> list[str]:
 def require_prompts(prompts_path: str | Path) -> None:
     """Refuse a file that holds no prompts, or instructions and arguments that no checker can use."""
     nltk_sentences.settle()
-    _check_docs(_load_task(prompts_path), str(prompts_path))
+    _check_docs(_docs(prompts_path), str(prompts_path))
 
 
 def rows(prompts_path: str | Path | None = None) -> list[dict[str, Any]]:
     """Return the task's prompts as rows in IFEval's format."""
     nltk_sentences.settle()
-    return [_row(doc) for doc in _load_task(prompts_path).eval_docs]
+    return [_row(doc) for doc in _docs(prompts_path)]
 
 
 def _row(doc: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,25 +192,45 @@ class _GenerateLM(LM):
 
 def _load_task(prompts_path: str | Path | None) -> Task:
     """Load lm-eval's `ifeval` task, over the hub's prompts or a local file's (in memory, without a cache)."""
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)
-    manager = lm_eval.tasks.TaskManager(include_defaults=False, include_path=str(_IFEVAL_FOLDER))
+    if prompts_path is not None:
+        return _task_over(_local_prompts(prompts_path))
+    try:
+        with one_try(HUB_PROMPTS):
+            return _manager().load("ifeval")["tasks"]["ifeval"]
+    except Exception as error:  # offline, not cached, gated: each raises another kind
+        raise InputError(
+            f"{HUB_PROMPTS}: cannot be loaded from the hub ({first_line(error)}): "
+            "go online once, or give a local file (--ifeval FILE)"
+        ) from error
+
+
+def _docs(prompts_path: str | Path | None) -> Iterable[Mapping[str, Any]]:
+    """Return the rows of the task; those of a local file without the task, which takes longer to set up."""
     if prompts_path is None:
-        try:
-            with one_try(HUB_PROMPTS):
-                return manager.load("ifeval")["tasks"]["ifeval"]
-        except Exception as error:  # offline, not cached, gated: each raises another kind
-            raise InputError(
-                f"{HUB_PROMPTS}: cannot be loaded from the hub ({first_line(error)}): "
-                "go online once, or give a local file (--ifeval FILE)"
-            ) from error
-    return _task_over(_read_prompts(prompts_path), str(prompts_path))
+        return _load_task(None).eval_docs
+    rows: list[dict[str, Any]] = _local_prompts(prompts_path).to_list()
+    return rows
 
 
-def _task_over(rows: list[dict[str, Any]], where: str) -> Task:
-    """Return lm-eval's `ifeval` task over prompts in memory."""
-    manager = lm_eval.tasks.TaskManager(include_defaults=False, include_path=str(_IFEVAL_FOLDER))
-    override = {"task": "ifeval", "custom_dataset": lambda **_: {"train": dataset(rows, where)}}
-    return manager.load({"group": "local", "task": [override]})["tasks"]["ifeval"]
+def _local_prompts(path: str | Path) -> Any:
+    return _parsed_prompts(jsonl.text_of(path), str(path))
+
+
+@lru_cache(maxsize=4)
+def _parsed_prompts(text: str, where: str) -> Any:
+    """Return a file's prompts as a data set, parsed once: a cycle asks for the same file a dozen times."""
+    return jsonl.dataset(_read_prompts(text, where), where)
+
+
+def _task_over(prompts: Any) -> Task:
+    """Return lm-eval's `ifeval` task over a data set of prompts."""
+    override = {"task": "ifeval", "custom_dataset": lambda **_: {"train": prompts}}
+    return _manager().load({"group": "local", "task": [override]})["tasks"]["ifeval"]
+
+
+def _manager() -> lm_eval.tasks.TaskManager:
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    return lm_eval.tasks.TaskManager(include_defaults=False, include_path=str(_IFEVAL_FOLDER))
 
 
 def _drawn(task: Task, limit: int | None) -> Task:
@@ -219,11 +239,11 @@ def _drawn(task: Task, limit: int | None) -> Task:
     if limit is None or limit >= len(docs):
         return task
     rows = [{name: doc[name] for name in _COLUMNS if name in doc} for doc in subsample(docs, limit)]
-    return _task_over(rows, HUB_PROMPTS)
+    return _task_over(jsonl.dataset(rows, HUB_PROMPTS))
 
 
-def _read_prompts(path: str | Path) -> list[dict[str, Any]]:
-    rows = [jsonl.without_nulls(row) for row in jsonl.read(path, _FIELDS)]
+def _read_prompts(text: str, path: str) -> list[dict[str, Any]]:
+    rows = [jsonl.without_nulls(row) for row in jsonl.parse(text, path, _FIELDS)]
     keys = [str(row.setdefault("key", number)) for number, row in enumerate(rows)]
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
@@ -254,22 +274,10 @@ def _check_types(row: dict[str, Any], where: str) -> None:
         raise InputError(f"{where}: `kwargs` must hold an object or null for each instruction")
 
 
-def dataset(rows: list[dict[str, Any]], path: str | Path) -> Any:
-    import pyarrow
-    from datasets import Dataset
-
-    try:
-        return Dataset.from_list(rows)
-    except (pyarrow.ArrowException, TypeError) as error:
-        raise InputError(
-            f"{path}: `kwargs` of mixed types ({first_line(error)}): use IFEval's own types"
-        ) from error
-
-
-def _check_docs(task: Task, where: str) -> None:
+def _check_docs(docs: Iterable[Mapping[str, Any]], where: str) -> None:
     """Check every instruction's name and arguments, so that a wrong file fails before generation."""
     known = instruction_types()
-    for doc in task.eval_docs:
+    for doc in docs:
         names, arguments = doc["instruction_id_list"], doc["kwargs"]
         place = f"{where}, key {doc['key']}"
         if not names or len(names) != len(arguments):

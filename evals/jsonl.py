@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recovery import untrusted_json
-from recovery.errors import InputError
+from recovery.errors import InputError, first_line
 from recovery.storage.atomic_dirs import storage_errors, write_text
 
 
@@ -26,16 +26,25 @@ def write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 def read(path: str | Path, fields: Mapping[str, type]) -> list[dict[str, Any]]:
     """Return the objects of a JSONL file, each checked to hold `fields` of the given types."""
+    return parse(text_of(path), str(path), fields)
+
+
+def text_of(path: str | Path) -> str:
+    """Return the text of a JSONL file."""
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        return Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}): give a JSONL file") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: cannot be read as UTF-8 text ({error}): give a JSONL file") from error
+
+
+def parse(text: str, where: str, fields: Mapping[str, type]) -> list[dict[str, Any]]:
+    """Return the objects of a JSONL file's text as `read` does; errors name the file as `where`."""
     numbered = enumerate(text.split("\n"), 1)
-    rows = [_row(line, f"{path}:{number}", fields) for number, line in numbered if line.strip()]
+    rows = [_row(line, f"{where}:{number}", fields) for number, line in numbered if line.strip()]
     if not rows:
-        raise InputError(f"{path}: holds no lines: give a JSONL file with {', '.join(fields)} on each line")
+        raise InputError(f"{where}: holds no lines: give a JSONL file with {', '.join(fields)} on each line")
     return rows
 
 
@@ -61,3 +70,16 @@ def by_split(folder: str | Path, name: str) -> dict[str, Path]:
     """Return a task's files in a folder by their split: NAME.train.jsonl by "train", NAME.jsonl by ""."""
     found = {path.name.removesuffix(".jsonl"): path for path in Path(folder).glob("*.jsonl")}
     return {stem[len(name) + 1 :]: found[stem] for stem in found if f"{stem}.".startswith(f"{name}.")}
+
+
+def dataset(rows: list[dict[str, Any]], path: str | Path) -> Any:
+    """Return the objects as a data set of Hugging Face's `datasets`."""
+    import pyarrow
+    from datasets import Dataset
+
+    try:
+        return Dataset.from_list(rows)
+    except (pyarrow.ArrowException, TypeError) as error:
+        raise InputError(
+            f"{path}: `kwargs` of mixed types ({first_line(error)}): use IFEval's own types"
+        ) from error

@@ -14,7 +14,7 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 SHIPPED = Path(__file__).parent / "sentence_model"
@@ -28,7 +28,7 @@ def settle() -> str:
     """Make a sentence model available; return its name: "punkt_tab" or "fallback"."""
     import nltk
 
-    if not _loads():
+    if not _loads(tuple(map(str, nltk.data.path))):
         fallback = str(private_copy(SHIPPED))
         nltk.data.path[:] = [fallback, *(entry for entry in nltk.data.path if entry != fallback)]
     return name()
@@ -45,15 +45,21 @@ def name() -> str:
     return "fallback" if Path(str(found)).is_relative_to(private_copy(SHIPPED)) else "punkt_tab"
 
 
-def _loads() -> bool:
+def _loads(places: tuple[str, ...]) -> bool:
     """Return whether NLTK loads the model; a partly unpacked one is on the path but cannot be read."""
-    from nltk.tokenize.punkt import PunktTokenizer
-
     try:
-        PunktTokenizer("english")
+        _load(places)
     except LookupError:
         return False
     return True
+
+
+@lru_cache(maxsize=1)
+def _load(places: tuple[str, ...]) -> None:
+    """Load the model from NLTK's search path, which `places` is; once is enough until that changes."""
+    from nltk.tokenize.punkt import PunktTokenizer
+
+    PunktTokenizer("english")
 
 
 @cache

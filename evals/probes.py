@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +94,14 @@ class Probe:
 
 def load_probes(path: str | Path, suite: str | None = None) -> tuple[Probe, ...]:
     """Read and check the probes of a JSONL file (of one suite, if named)."""
-    probes = parse_probes(map(jsonl.without_nulls, jsonl.read(path, {"answer": str})), str(path))
+    probes = _parsed(jsonl.text_of(path), str(path))
     return tuple(probe for probe in probes if suite in (None, probe.suite))
+
+
+@lru_cache(maxsize=8)
+def _parsed(text: str, where: str) -> tuple[Probe, ...]:
+    """Parse a file's text once: a cycle asks for each suite of the same few files some thirty times."""
+    return parse_probes(map(jsonl.without_nulls, jsonl.parse(text, where, {"answer": str})), where)
 
 
 def parse_probes(rows: Iterable[dict[str, Any]], where: str) -> tuple[Probe, ...]:

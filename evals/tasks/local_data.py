@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from evals import harness, jsonl
+from evals import jsonl
 from recovery.errors import InputError
 
 _PACKAGED = ("json", "csv", "parquet", "text")  # datasets' own readers of local files
@@ -28,7 +28,7 @@ class Splits(dict[str, Any]):
     """Data by split; NAME.jsonl serves for every split that has no file of its own."""
 
     def __init__(self, rows: dict[str, list[dict[str, Any]]], leaf: str) -> None:
-        super().__init__({split: harness.dataset(found, leaf) for split, found in rows.items()})
+        super().__init__({split: jsonl.dataset(found, leaf) for split, found in rows.items()})
 
     def __missing__(self, split: str) -> Any:
         if "" not in self:

@@ -353,6 +353,20 @@ def test_keys_pair_items_so_they_must_differ(tmp_path: Path) -> None:
         evaluate(never, write(tmp_path / "p.jsonl", [GOOD, GOOD]))
 
 
+def test_a_file_is_read_as_it_is_now_and_its_rows_are_the_callers(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    comma = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+    for key in ("one", "two"):
+        path.write_text(json.dumps({"key": key, "prompt": f"Say {key}.", **comma}))
+        for _ in range(2):
+            (row,) = ifeval.rows(path)
+            assert (row["key"], row["prompt"]) == (key, f"Say {key}.")
+            row["instruction_id_list"].append("changed:here")
+        assert ifeval.prompts(path) == [f"Say {key}."]
+        score, _ = ifeval.evaluate(lambda chats: ["no"] * len(chats), path)
+        assert [item.key for item in score.items] == [key]
+
+
 def test_keys_may_be_absent(tmp_path: Path) -> None:
     rows = [{name: value for name, value in GOOD.items() if name != "key"} | {"prompt": p} for p in "ab"]
     assert by_key(evaluate(lambda chats: ["x", "a, b"], write(tmp_path / "p.jsonl", rows))) == {

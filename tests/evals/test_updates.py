@@ -55,6 +55,16 @@ def test_what_a_response_gives(response: str, answer: str, was: str, answered: s
     assert probe(answer, was).answered(response) == answered
 
 
+def test_probes_are_those_that_their_file_holds_now(tmp_path: Path) -> None:
+    for answer in ("Oslo", "Rome", "Oslo"):
+        path = write(tmp_path, [MOVED | {"answer": answer}])
+        for _ in range(2):
+            assert [probe.answers for probe in load_probes(path)] == [(answer,)]
+    path.write_text(path.read_text() + "\n{")
+    with pytest.raises(InputError, match=f"^{path}:2: not JSON"):
+        load_probes(path)
+
+
 def test_a_probe_with_an_old_answer_asks_a_changed_fact(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         MOVED,
