@@ -54,9 +54,17 @@ def require_bounded_templates(tokenizer: PreTrainedTokenizerBase) -> None:
         require_bounded(tokenizer.name_or_path, template, variables)
 
 
-@lru_cache(maxsize=64)
 def require_bounded(model: str, template: str, variables: tuple[tuple[str, str], ...]) -> None:
     """Raise TemplateTooLong for a template that loops, fills the memory or writes without end."""
+    code = _tried(template, variables)
+    if code:
+        _tried.cache_clear()  # the machine itself may have been short of memory
+        raise TemplateTooLong(model, template_trial.REASONS.get(code, template_trial.CRASHES))
+
+
+@lru_cache(maxsize=64)
+def _tried(template: str, variables: tuple[tuple[str, str], ...]) -> int:
+    """Return the exit code of a trial; one is enough for all models with the same template."""
     settings = {
         "template": template,
         "variables": dict(variables),
@@ -64,7 +72,7 @@ def require_bounded(model: str, template: str, variables: tuple[tuple[str, str],
         "seconds": int(SECONDS),
         "longest": LENGTH,
     }
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-I", "-S", "-c", START],
         input=json.dumps(settings),
         text=True,
@@ -72,9 +80,7 @@ def require_bounded(model: str, template: str, variables: tuple[tuple[str, str],
         stderr=subprocess.DEVNULL,
         env={name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ},
         cwd="/",
-    )
-    if done.returncode:
-        raise TemplateTooLong(model, template_trial.REASONS.get(done.returncode, template_trial.CRASHES))
+    ).returncode
 
 
 @contextmanager

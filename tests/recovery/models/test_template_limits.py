@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +53,29 @@ def test_a_template_of_a_directory_is_refused_by_its_name(tmp_path: Path) -> Non
     for use in (load, load_encoder):
         with pytest.raises(TemplateTooLong, match=rf"^{model}: its chat template writes more"):
             use(ModelSpec(str(model)))
+
+
+def test_models_with_one_template_share_a_trial_and_a_refusal_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+    run = subprocess.run
+
+    def counted(*words: Any, **options: Any) -> Any:
+        started.append(words)
+        return run(*words, **options)
+
+    monkeypatch.setattr(subprocess, "run", counted)
+    for name, mark, trials in (("a", "fine", 1), ("b", "fine", 1), ("c", "other", 2)):
+        model = tiny.save(tmp_path / name)
+        (model / "chat_template.jinja").write_text(f"{{# {mark} #}}{tiny.TEMPLATE}")
+        load_encoder(ModelSpec(str(model)))
+        assert len(started) == trials
+    (model / "chat_template.jinja").write_text("{{ 'x' * 3000000 }}")
+    for trials in (3, 4):
+        with pytest.raises(TemplateTooLong, match=rf"^{model}: "):
+            load_encoder(ModelSpec(str(model)))
+        assert len(started) == trials
 
 
 @pytest.mark.usefixtures("little_time")
