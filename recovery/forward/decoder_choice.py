@@ -20,6 +20,7 @@ from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import row_sharing, unwrap
 from recovery.forward.isolation import PADDING, Rows, Sharing, rows_stay_apart
 from recovery.forward.model_decoder import ATTENTION, ModelDecoder
+from recovery.forward.passed_trials import tried
 from recovery.forward.unpadded_decoders import GroupedDecoder, OwnCacheDecoder, RereadDecoder
 from recovery.forward.varlen import VARLEN
 
@@ -84,11 +85,17 @@ def decoding(model: Any) -> Iterator[Any]:
 def decoding_way(model: Any) -> Way:
     """Return how an unwrapped model decodes; tried once."""
     if model not in _chosen:
-        ways = _ways(model)
-        chosen = next((way for way in ways[:-1] if _is_sound(model, way)), ways[-1])
-        once = replace(chosen, saves_at_least=SAVED)
-        _chosen[model] = once if _begins_soundly(model, chosen) else chosen
+        _chosen[model] = tried(
+            "decoding", model, lambda way: way.saves_at_least == SAVED, lambda: _choose(model)
+        )
     return _chosen[model]
+
+
+def _choose(model: Any) -> Way:
+    """Return the first way that passes its trial, and whether a common beginning may be read once."""
+    ways = _ways(model)
+    chosen = next((way for way in ways[:-1] if _is_sound(model, way)), ways[-1])
+    return replace(chosen, saves_at_least=SAVED) if _begins_soundly(model, chosen) else chosen
 
 
 @contextmanager

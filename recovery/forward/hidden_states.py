@@ -17,6 +17,7 @@ from recovery.forward.fast_path import fast_path
 from recovery.forward.isolation import GroupedReader, Sharing, sharing_of
 from recovery.forward.packed import PackedReader
 from recovery.forward.packing_check import sequences_stay_apart
+from recovery.forward.passed_trials import tried
 from recovery.forward.varlen import VarlenReader, varlen_reader
 
 SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
@@ -174,7 +175,7 @@ def can_pack(model: Any) -> bool:
     core = unwrap(model)
     if CHUNKED in (getattr(core.config.get_text_config(), "layer_types", None) or ()):
         return False
-    return sequences_stay_apart(core, plain_states)
+    return tried("packing", core, bool, lambda: sequences_stay_apart(core, plain_states))
 
 
 def _takes_positions(decoder: Any) -> bool:

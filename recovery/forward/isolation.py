@@ -24,6 +24,7 @@ from recovery.forward.equality import NOT_APPLICABLE, close_per_token, first_tok
 from recovery.forward.eval_mode import evaluating
 from recovery.forward.packed import Packed, PackedReader, Read, packed
 from recovery.forward.packing_check import embeddings_as_leaves, reach_others
+from recovery.forward.passed_trials import tried
 
 LENGTHS = (5, 9, 9)  # of the rows in a trial: one is padded, two are not
 PADDING = 0  # the id of padding in a trial
@@ -58,9 +59,15 @@ _known: WeakKeyDictionary[Any, Sharing] = WeakKeyDictionary()
 def sharing_of(model: Any, read: Read) -> Sharing:
     """Return which sequences `read` may read together; tried once for each unwrapped model."""
     if model not in _known:
-        padding_is_harmless = all(_reads_padded(model, read, side) for side in ("right", "left"))
-        _known[model] = Sharing(not padding_is_harmless, _boundary(model))
+        _known[model] = tried(
+            "sharing", model, lambda sharing: not sharing.is_limited, lambda: _sharing(model, read)
+        )
     return _known[model]
+
+
+def _sharing(model: Any, read: Read) -> Sharing:
+    padding_is_harmless = all(_reads_padded(model, read, side) for side in ("right", "left"))
+    return Sharing(not padding_is_harmless, _boundary(model))
 
 
 class GroupedReader(PackedReader):
