@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -38,6 +38,7 @@ class Workspace:
     progress: Progress
     implicit: bool = False  # the home was found in the current folder, not named
     named_db: str | None = None  # the database, where a command has to name it
+    _tokenizer: tuple[ModelSpec, ChatEncoder] | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def open(
@@ -189,11 +190,14 @@ class Workspace:
         return loading.load(self.spec(checkpoint.path, gradient_checkpointing=gradient_checkpointing))
 
     def encoder(self, checkpoint: Checkpoint) -> ChatEncoder:
-        """Load a checkpoint's tokenizer alone."""
+        """Load a checkpoint's tokenizer alone; the last one is kept, as a stage asks for it several times."""
         from recovery.models import loading
 
         whole = self.checkpoint(checkpoint.base) if checkpoint.base else checkpoint
-        return loading.load_encoder(self.spec(whole.path))
+        spec = self.spec(whole.path)
+        if self._tokenizer is None or self._tokenizer[0] != spec:
+            self._tokenizer = spec, loading.load_encoder(spec)
+        return self._tokenizer[1]
 
     def spec(self, directory: Path, *, gradient_checkpointing: bool = False) -> ModelSpec:
         """Return how a model in a folder is loaded here: by the settings of recover.yaml."""

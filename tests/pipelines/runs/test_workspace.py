@@ -42,6 +42,19 @@ def write_model(source: Path, folder: Path) -> None:
     (folder / "config.json").write_text("{}")
 
 
+def test_a_tokenizer_is_read_once_for_the_same_checkpoint_and_settings(ws: Workspace) -> None:
+    clean = ws.clean()
+    first = ws.encoder(clean)
+    assert ws.encoder(clean) is first
+    settings = ws.home / "recover.yaml"
+    text = settings.read_text()
+    settings.write_text(text.replace("model:\n", "model:\n  template_args: {enable_thinking: false}\n", 1))
+    vars(ws).pop("config", None)
+    other = ws.encoder(clean)
+    turns = [{"role": "user", "content": "a"}]
+    assert other.prompt_text(turns) == first.prompt_text(turns) + "<think>\n\n</think>\n\n"
+
+
 def test_a_database_behind_a_link_is_noted_by_the_link(tmp_path: Path) -> None:
     """It may point to another disk later."""
     for name in ("one", "two"):
