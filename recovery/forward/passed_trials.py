@@ -6,7 +6,6 @@ other numbers, does not depend on the weights.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, TypeVar
 
@@ -63,12 +62,14 @@ def _architecture(model: Any) -> Hashable | None:
 
 
 def _settings(config: Any) -> str:
-    """Return a config as JSON, without the folder that it was read from."""
+    """Return a config's settings as text, without the folder that it was read from."""
+    return repr(_without_place(config.to_dict()))
 
-    def without_place(found: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in found.items() if name != "_name_or_path"}
 
-    return json.dumps(json.loads(config.to_json_string(use_diff=False), object_hook=without_place))
+def _without_place(found: Any) -> Any:
+    if not isinstance(found, dict):
+        return found
+    return {name: _without_place(value) for name, value in found.items() if name != "_name_or_path"}
 
 
 def _is_changed(module: Module) -> bool:
