@@ -29,7 +29,13 @@ SHAPES = """
 import sys, pytest
 sys.exit(pytest.main(["-q", "-x", "-s", "-p", "no:cacheprovider", *sys.argv[1:]]))
 """
-TESTS = ("test_kernels.py", "test_llama_forward.py", "test_llama_decode.py", "test_fused_layers.py")
+TESTS = (
+    "test_kernels.py",
+    "test_llama_forward.py",
+    "test_reading_in_bf16.py",
+    "test_llama_decode.py",
+    "test_fused_layers.py",
+)
 ASTRAY = """
 import torch
 from recovery.cpu.library import call
