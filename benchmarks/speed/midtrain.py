@@ -75,11 +75,11 @@ def measure(report: Report, asked: argparse.Namespace, of: Material) -> None:
             ratio = times(seen, "recover").median
             report.target(f"{dtype}: tokens/s against the {PEER}'s", ratio, "at least", GOAL)
     length = round(sum(map(len, documents)) / len(documents))
-    halved = "fp32" if of.is_shipped else "fp32 or bf16 (the Trainer's `bf16=True`, which rounds otherwise)"
+    rounded = "fp32" if of.is_shipped else "fp32 or bf16 (the Trainer's `bf16=True`, which rounds otherwise)"
     tuned = f"`{TUNED}` has this project's huge pages, matrix products, norms and rotations. "
     report.notes.append(
         f"{of.describe(chat)} on {len(documents)} documents of {length:,} tokens on average, about "
-        f"{settings.tokens_per_step:,} tokens a step, {halved}, "
+        f"{settings.tokens_per_step:,} tokens a step, {rounded}, "
         f"{settings.optimizer.learning_rate:g} constant, AdamW {BETAS}, clip 1. Both train on the same "
         f"sequences in every step: this project packs them into rows of {settings.row_tokens}, the Trainer "
         "pads a batch of them; only documents' own tokens count. "

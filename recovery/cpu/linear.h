@@ -68,9 +68,7 @@ static const void *as_weight(const Linear *own, const float *x, long stride, lon
     *row = own->half ? width : stride;
     if (!own->half) return x;
     bf16 *to = (bf16 *)own->room;
-    for (long i = 0; i < rows; i++)
-#pragma omp simd
-        for (long j = 0; j < width; j++) to[i * width + j] = to_bf16(x[i * stride + j]);
+    for (long i = 0; i < rows; i++) round_row(x + i * stride, width, to + i * width);
     return to;
 }
 
@@ -98,8 +96,8 @@ static void linear_back(Linear own, const float *dy, long stride, long rows, int
 /* ---- gradients of the weights: each thread takes some outputs, of all tokens ---- */
 
 typedef struct {
-    float *x, *dy;    /* of bf16: memory that all threads share, for all tokens */
-    float *d_weight;  /* of bf16: a thread's own, of `size` floats */
+    float *x, *dy;   /* of bf16: memory that all threads share, for all tokens */
+    float *d_weight; /* sums that are not rounded yet: a thread's own, of `size` floats */
     long size;
 } Room;
 
@@ -115,10 +113,8 @@ static void round_tokens(const float *x, long stride, long rows, long width, int
 #pragma omp simd
             for (long j = 0; j < width; j++) words[j].bits = to_bf16(one[j]) | (uint32_t)(other ? to_bf16(other[j]) : 0) << 16;
         else {
-#pragma omp simd
-            for (long j = 0; j < width; j++) to[j] = to_bf16(one[j]);
-#pragma omp simd
-            for (long j = 0; j < (other ? width : 0); j++) to[width + j] = to_bf16(other[j]);
+            round_row(one, width, to);
+            if (other) round_row(other, width, to + width);
         }
     }
 }
@@ -133,8 +129,7 @@ static void half_slopes(const Linear *own, long from, long to, const float *x, c
         const bf16 *first = (const bf16 *)room.dy + (paired ? 2 * at : at);
         bf16 *d_weight = (bf16 *)own->d_weight + at * inputs;
         multiply(1, 'N', 'T', inputs, some, rows, room.x, inputs, first, own->outputs, 0, room.d_weight, inputs);
-#pragma omp simd
-        for (long i = 0; i < some * inputs; i++) d_weight[i] = to_bf16(room.d_weight[i]);
+        round_row(room.d_weight, some * inputs, d_weight);
     }
 #pragma omp barrier /* the next layer rounds to the same memory */
 }

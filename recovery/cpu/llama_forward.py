@@ -53,7 +53,7 @@ def reader_of(model: Any, read: Read) -> Reader | None:
     if kernels is None or checked.get(gradients) is False:
         return None
     build = build_of(model, DTYPES if kernels.multiplies_bf16() else DTYPES[:1])
-    if build is None or build.adapted or not build.swishes or not _fits(model):
+    if build is None or build.adapted or not build.swishes:
         return None
     if model.training and getattr(model.config, "attention_dropout", 0.0):
         return None
@@ -62,15 +62,15 @@ def reader_of(model: Any, read: Read) -> Reader | None:
     try:
         reader = Reader(model, kernels)
         if gradients not in checked:
-            right = sees_all(model) and _equals_model(model, reader, read)
+            right = sees_all(model) and _has_room(model) and _equals_model(model, reader, read)
             CHECKED[model] = checked | {gradients: right}
     except NOT_APPLICABLE:
         CHECKED[model] = checked | {gradients: False}
     return reader if CHECKED[model][gradients] else None
 
 
-def _fits(model: Any) -> bool:
-    """Return whether there is room for the copy in fp32 that a bf16 model is checked against."""
+def _has_room(model: Any) -> bool:
+    """Return whether the memory holds the copy in fp32 that a bf16 model is checked against."""
     if model.get_input_embeddings().weight.dtype == torch.float32:
         return True
     return sum(weight.nbytes for weight in model.parameters()) <= MEMORY_SHARE * main_memory()

@@ -25,6 +25,12 @@ static inline bf16 to_bf16(float x)
     return x != x ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16; /* to the nearest, ties to even */
 }
 
+static inline void round_row(const float *x, long width, bf16 *to)
+{
+#pragma omp simd
+    for (long i = 0; i < width; i++) to[i] = to_bf16(x[i]);
+}
+
 /* sum += a * w, word by word; without the instruction there is no bf16 */
 __attribute__((always_inline)) static inline void multiply_add(const int half, vector *sum, float a, vector w)
 {
