@@ -42,9 +42,9 @@ FORMATS = (
     Format("epub", (".epub",)),
 )
 BY_SUFFIX = {suffix: format for format in FORMATS for suffix in format.suffixes}
-# Behind the suffix of what a template gives, as in page.html.md.erb.
-TEMPLATES = frozenset(("ejs", "erb", "eex", "gotmpl", "hbs", "heex", "in", "j2", "jinja", "jinja2", "liquid"))
-TEMPLATES |= {"mustache", "njk", "tmpl", "tpl", "twig"}
+# Behind the suffix of what a template gives, as in page.html.md.erb, or of a part of pages (usage.rst.inc).
+TEMPLATES = frozenset(("ejs", "erb", "eex", "gotmpl", "hbs", "heex", "in", "inc", "j2", "jinja", "jinja2"))
+TEMPLATES |= {"liquid", "mustache", "njk", "tmpl", "tpl", "twig"}
 STYLES = (".sty", ".cls")  # hold macros for LaTeX files, and no text
 TEMPLATED = ("text", "html", "man")
 # What files of other kinds may be saved as, to be read; .key and .dot also name private keys and graphs.

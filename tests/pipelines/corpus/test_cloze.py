@@ -120,6 +120,24 @@ def test_ordinary_words_of_parts_that_are_not_translated_are_not_asked_for() -> 
     assert "quillonze" in answers and not ordinary & answers
 
 
+def test_contractions_and_alternatives_are_as_ordinary_as_their_words() -> None:
+    told = [
+        "If there is something that all of us have lost by this and/or know of.",
+        "If there is something that all of us know of I'm to do the shell's things.",
+        "If there is something that all of us are to know of it is TCP/IP.",
+        "If there is something that all of us keep then in etc/house/ or in /house/garden for you.",
+    ]
+    answers = {gap.answer for gap in clozes([*HANDBOOK, *told], limit=99, each=9)}
+    assert {"TCP/IP", "etc/house/", "/house/garden"} <= answers
+    assert not {"and/or", "I'm", "shell's"} & answers
+
+
+def test_what_stands_in_brackets_behind_a_name_is_a_part_of_it() -> None:
+    told = "Zarquon Insurance is described in quillonze(vorpal) and in what is called tessel (gimlet)."
+    answers = {gap.answer for gap in clozes([*HANDBOOK, told], limit=99, each=9)}
+    assert "gimlet" in answers and "vorpal" not in answers
+
+
 def test_the_end_of_a_name_is_not_asked_for() -> None:
     assert "Tech" not in {gap.answer for gap in clozes(HANDBOOK, limit=50)}
 

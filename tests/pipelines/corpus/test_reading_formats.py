@@ -337,6 +337,8 @@ def test_a_blank_field_of_a_row_hides_no_other(fields: dict[str, object], text: 
         ("a.html.md.erb", "text", False),
         ("a.HTML.J2", "html", False),
         ("a.rst.in", "text", False),
+        ("a.rst.inc", "text", False),
+        ("a.inc", None, False),
         ("a.csv.j2", None, False),
         ("a.erb", None, False),
         ("a.js.erb", None, False),
