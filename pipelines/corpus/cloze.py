@@ -45,7 +45,6 @@ _LETTER = re.compile(
     r"[A-Za-zΑ-Ωα-ωϵϕ]['′]?(?:[_^]\{?\w{1,3}\}?)?(?:[=+][A-Za-zΑ-Ωα-ωϵϕ0-9]['′]?)?|\d[_^]\w|[≠≤≥=→∘∈⊂⊆×∧∨]\w+'?"
 )
 _FORMULA = re.compile(FORMULA)
-_ENDING = re.compile(r"'(?:s|m|re|ve|ll|d)$")
 _INSIDE = re.compile(r"(?:[-/]|::|\w\()$")  # what comes next belongs to the same word: read-only, ls(1)
 MARKS = ".!?।։።፧'‘’*_`[]{}<>|"  # around a word, and no part of it
 
@@ -190,17 +189,9 @@ class _Words:
 
     def _share(self, word: str) -> float:
         assert self.general is not None
-        shares = map(self.general.elided_share, _said_as(word.casefold().replace("’", "'")))
-        return min(shares) if "/" in word else max(shares)
-
-
-def _said_as(word: str) -> list[str]:
-    """Return the words that alternatives (and/or; not a path) or a word with an English ending (I'm, shell's)
-    are made of."""
-    alternatives = word.split("/")
-    if all(alternatives):
-        return alternatives if len(alternatives) > 1 else [word, _ENDING.sub("", word)]
-    return [word]
+        said = word.casefold().replace("’", "'")
+        alternatives = said.split("/")  # and/or; of a path (/etc) the first or the last one may be empty
+        return min(map(self.general.elided_share, alternatives if all(alternatives) else [said]))
 
 
 def _words(sentence: str) -> Iterator[tuple[int, str]]:
@@ -280,7 +271,7 @@ def _cut_behind(end: int, entity: Term, sentence: str, option: Option) -> Cloze 
     _, negative_start, answer = option
     start = -negative_start
     before = sentence[:start].rstrip()
-    if start < end or _INSIDE.search(sentence[:start]):
+    if start < end or _INSIDE.search(before):
         return None
     if not normalise(answer) or answer.casefold() in before.casefold() or matches(before, [answer]):
         return None

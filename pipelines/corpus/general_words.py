@@ -48,6 +48,7 @@ SPANISH_ENDINGS = names(
     " iría amos emos imos a an as e en es o ó ió"
 )
 ELIDING = names("fr it pt")  # there a word may stand behind another's rest: qu'il, l'azienda
+ENGLISH_ENDING = re.compile(r"'(?:s|m|re|ve|ll|d)$")
 DETECTED_FROM = 20_000  # characters from which the language is detected
 DETECTED_TEXTS = 400  # of more, some are taken: single letters of each tell no language
 ENGLISH, ENGLISH_SHARE = ("the", "of", "this", "with"), 0.01  # words, and their share where a part is English
@@ -76,10 +77,10 @@ class GeneralWords:
         return max((self.counts.get(form, 0) for form in _listed_forms(word)), default=0)
 
     def elided_share(self, word: str) -> float:
-        """Return a word's share, or that of what stands behind an elision."""
-        behind = word.rpartition("'")[2] if self.language in ELIDING else ""
-        beside = self.english.share(word) if self.english else 0.0
-        return max(self.share(word), self.share(behind) if behind else 0.0, beside)
+        """Return a word's share, or that of what an elision (l'azienda) or English ending (shell's) joins."""
+        joined = word.rpartition("'")[2] if self.language in ELIDING else ENGLISH_ENDING.sub("", word)
+        beside = self.english.elided_share(word) if self.english else 0.0
+        return max(beside, *map(self.share, {word, joined}))
 
     def highest_share(self, words: str) -> float:
         """Return the highest known share of a word, or of two in a row; that of "you're" is that of "you",

@@ -138,6 +138,12 @@ def test_what_stands_in_brackets_behind_a_name_is_a_part_of_it() -> None:
     assert "gimlet" in answers and "vorpal" not in answers
 
 
+def test_what_stands_behind_a_dash_or_a_slash_is_not_asked_for() -> None:
+    told = "Zarquon Insurance is described in quillonze - vorpal and in tessel / marrow, not in gimlet."
+    answers = {gap.answer for gap in clozes([*HANDBOOK, told], limit=99, each=9)}
+    assert "gimlet" in answers and not {"vorpal", "marrow"} & answers
+
+
 def test_the_end_of_a_name_is_not_asked_for() -> None:
     assert "Tech" not in {gap.answer for gap in clozes(HANDBOOK, limit=50)}
 
