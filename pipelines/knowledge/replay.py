@@ -90,14 +90,15 @@ def _answers(
     begun = _kept_chat(job, stage).with_name(BEGUN_CHAT)
     found = _begun(begun)
     total = _tokens(found)
-    shown = counting(stage.step, "tokens of chat, self-answered", before=total)
+    shown = counting(stage.step, "tokens of chat, self-answered")
     least = job.settings.chat_prompts
     for first, last in _batches(len(found), len(prompts), least, _at_once(clean)):
         enough = wanted if first < least else wanted / CHAT_TIMES
         if total >= enough:
             break
-        expected = min(wanted, max(wanted // CHAT_TIMES, least * total // first)) if first else wanted
         asked = [clean.prompt_ids(prompt.messages) for prompt in prompts[first:last]]
+        each = total / first if first else sum(map(len, asked)) / len(asked) + job.answer_tokens
+        expected = min(wanted, max(wanted // CHAT_TIMES, round(least * each)))
 
         def on_tokens(tokens: int, before: int = total, all_of_them: int = expected) -> None:
             shown(min(before + tokens, all_of_them), all_of_them)

@@ -151,13 +151,16 @@ def reading_progress(
     return progress
 
 
-def counting(step: Callable[..., None], note: str, before: int = 0) -> Callable[[int, int], None]:
-    """Return a function that shows how many of a number are done, and the time left at the pace from now.
+def counting(step: Callable[..., None], note: str) -> Callable[[int, int], None]:
+    """Return a function that shows how many of a number are done, and the time left.
 
-    `before` were done earlier, as by the attempt of a resumed run, and say nothing of the pace."""
-    begun = time.monotonic()
+    The pace is that since the first number: what came before it, as the reading of prompts or an earlier
+    attempt of a resumed run, says nothing of what is left."""
+    first: tuple[float, int] | None = None
 
     def show(done: int, total: int) -> None:
+        nonlocal first
+        begun, before = first = first or (time.monotonic(), done)
         step(done, total, eta_seconds=time_left(begun, done - before, total - before), note=note)
 
     return show

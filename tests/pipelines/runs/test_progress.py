@@ -70,11 +70,23 @@ def test_what_is_counted_shows_the_time_left_at_its_pace(monkeypatch: pytest.Mon
     now[0] = 110.0
     show(10, 40)
     assert lines == [(0, 40, None, "tokens"), (10, 40, 30.0, "tokens")]
-    resumed = counting(step, "tokens", before=30)
+    resumed = counting(step, "tokens")
     resumed(30, 40)
     now[0] = 120.0
     resumed(35, 40)
     assert lines[2:] == [(30, 40, None, "tokens"), (35, 40, 10.0, "tokens")]
+
+
+def test_what_comes_before_the_first_number_is_no_part_of_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 prompts were read for three minutes before the first token: 157 hours were said for 12 minutes."""
+    now = [0.0]
+    monkeypatch.setattr("pipelines.runs.progress.time.monotonic", lambda: now[0])
+    etas: list[float | None] = []
+    show = counting(lambda done, total, *, eta_seconds, note: etas.append(eta_seconds), "tokens")
+    for at, done in ((180.0, 64), (180.5, 264), (190.0, 2064)):
+        now[0] = at
+        show(done, 10_064)
+    assert etas == [None, None, pytest.approx((10_064 - 2064) / 200)]
 
 
 def test_no_line_holds_what_a_terminal_obeys() -> None:
