@@ -3,6 +3,8 @@
     none         no recovery: the midtrained model
     opd          the cycle's own recovery
     longer       the same with twice as many steps
+    rehearsed    the same with half of the tokens read, prompts not counted, the documents again
+    in-chat      the same with nearly all of what it rehearses asked in chat
     self         the same on the clean model's own prompts and generated ones, as without a hub
     seqkd        as many steps of fine-tuning on the clean model's own answers
     replay       no recovery, but a midtraining with as much of the documents and half of all tokens chat
@@ -50,7 +52,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "real-recovery.md"
 CLEAN, NONE, OPD = "clean", "none", "opd"
 RECORDED = {CLEAN: "clean", NONE: "midtrained", OPD: "recovered"}  # way -> stage of the cycle
 MERGES: dict[str, tuple[Kind, float]] = {"merge": ("linear", 0.5), "embeddings": ("embeddings", 1.0)}
-TRAININGS: dict[str, dict[str, Any]] = {"longer": {}, SELF: {}, "seqkd": {"method": "seqkd"}}
+TRAININGS: dict[str, dict[str, Any]] = {
+    "longer": {},
+    "rehearsed": {"rehearsal": 0.5},
+    "in-chat": {"rehearsal_questions": 0.9},
+    SELF: {},
+    "seqkd": {"method": "seqkd"},
+}
 REPLAY, REPLAYED = "replay", 0.5  # share of the clean model's own chat among the tokens
 FAMILIES = ("json", "tools", "refusals", "multi-turn")  # whose answers pass or not
 WAYS = (NONE, OPD, *TRAININGS, REPLAY, *MERGES)
