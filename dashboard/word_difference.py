@@ -13,8 +13,12 @@ from functools import lru_cache
 
 from dashboard.markup import STRADDLING, Html, join, tag, text
 from db.redact import redact_text
+from evals.answer_matching import MARKS
+from recovery.printable import JOINERS
 
-WORDS = re.compile(r"\s+|\w+|[^\w\s]")
+# Marks and joiners stay with what they join: the vowels of Hindi, the parts of one emoji
+_BINDS = f"{MARKS}{JOINERS}"
+WORDS = re.compile(rf"\s+|[\w{_BINDS}]+|[^\w\s](?:[{_BINDS}]+[^\w\s{_BINDS}]?)*")
 MOST_WORDS = 2000  # compared per text
 MOST_STEPS = 100_000  # pairs of equal words examined per comparison: about 10 ms
 SHOWN = 3000  # characters shown by default

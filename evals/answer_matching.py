@@ -38,8 +38,10 @@ _UNIT = re.compile(r"(?<=\d)(?=(?:[kKMGT]i?[Bb]|[kMG]?Hz|[mkc]m|[mk]g|ms|[ap]m|[
 _LIST_MARK = re.compile(r"^[ \t]*\d{1,3}[.)][ \t]+(?=\S)", re.MULTILINE)
 _THIN_SPACES = re.compile("(?<=\\d)['’\u00a0\u2009\u202f](?=\\d{3}(?!\\d))")  # 1'500
 _SPACED_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?!\d)")  # 12 000
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d\d?(?!\d))")
+_THOUSANDS = re.compile(r"(?<=\d)(?<!\b0),(?=\d{3}(?!\d))")  # 1,500, not 0,125
+_DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d\d?(?!\d))|(?<=\b0),(?=\d)")
+_BARE_DECIMAL = re.compile(r"(?<![\w.])\.(?=\d+(?!\w|\.\d))")  # .05, not ..5, 1.5 or .7z
+_HALF_OF_DAY = re.compile(r"(?<=\d)\s?([ap])\.\s?m\b\.?", re.IGNORECASE)  # 5 p.m.
 # Marks that change what is meant: a minus that opens a number, where no range ends (10-12, 20%-30%), and the
 # signs at the end of C++, F# or A+, not those between words (Ctrl+C).
 _MINUS = rf"(?:(?<![^\W_])|(?<=[{_NO_SPACES}]))(?<![-\u2212\u2013%‰°′″€)\]])[-\u2212\u2013](?=\d)"
@@ -47,16 +49,20 @@ _SIGNS = r"(?<=[^\W\d_])(?:[+#]{2,}|[+#](?![^\W_]))"
 _NOT_WORD = rf"(?<!\d)\.|\.(?!\d)|[^\w.{MARKS}]|_"
 _MARK = re.compile(f"(?P<minus>{_MINUS})|(?P<signs>{_SIGNS})|{_NOT_WORD}")
 _ARTICLES = {"a", "an", "the"}
-# The A of "Hall A is closed" or "A) Oslo" is a name and no article; it is kept as a letter of its own. That
-# of 7 A.M. goes, as that of 7 a.m. does.
-_NAMED_A = re.compile(r"(?<=[^\W_] )A(?=\s+[^\W\d_A-Z])|(?<![^\W_])A(?=[)\]]|[,;:!?*_\"'”’»](?![^\W_]))")
+# The A of "Hall A is closed", "Hall A (north)", "A) Oslo", "A - Oslo", of a table's cell or a paragraph is a
+# name and no article; it is kept as a letter of its own.
+_NAMED_A = re.compile(
+    r"(?<=[^\W_] )A(?=\s+[^\W\d_A-Z]|\s+\()|(?<![^\W_])A(?=[)\]]|[,;:!?*_\"'”’»](?![^\W_]))"
+    r"|(?<![^\W_])A(?=\s*\||\s+[-–—]\s|[ \t]*\n\s*\n)"
+)
 _DOTTED_A = re.compile(r"(?<![^\W_])A(?=\.(?![^\W_]))")  # of "A. Oslo", and of "A. Milne"
 _LETTER_A = "\u1d00"
 
 
 def normalise(text: str) -> str:
     """Strip case, accents, punctuation, articles and thousands separators; keep decimal points and signs."""
-    text = _UNIT.sub(" ", text.translate(_LEFT_OUT))
+    text = _BARE_DECIMAL.sub("0.", _HALF_OF_DAY.sub(r" \1m", text.translate(_LEFT_OUT)))
+    text = _UNIT.sub(" ", text)
     spaced = _MIXED_FRACTION.sub(" ", _HALF_SPACE.sub(" ", _THIN_SPACES.sub("", text)))
     spaced = _DOTTED.sub(lambda number: number[0].replace(".", ""), _in_ascii_digits(spaced))
     plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", spaced))

@@ -7,8 +7,10 @@ neither, and the share of old ones is the stale rate.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from math import ceil
 from typing import Any
 
@@ -111,8 +113,16 @@ def evaluate(way: Way, suite: str, answer: Answer | Sequence[Answer]) -> Score:
     else:
         several = [replace(probe, id=f"{probe.id}#{i}") for i in range(len(answer)) for probe in way.probes]
         found = score(several, [said for one in answer for said in one(asked)], suite, way.metric)
+    if way.passages is not None:
+        found = replace(found, items=tuple(map(_naming_what_was_read, found.items, cycle(asked))))
     notes = repeated([repr((probe.fact, probe.chat)) for probe in way.probes], "questions")
     return replace(found, details=found.details | ({"notes": notes} if notes else {}))
+
+
+def _naming_what_was_read(item: Item, asked: Asked) -> Item:
+    """Name the passages before a question: answers after others are not paired with it."""
+    read = hashlib.sha256(repr(asked).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return replace(item, detail=item.detail | {"judged_by": read})
 
 
 def after_passages(passages: Sequence[str], probe: Probe) -> list[Message]:

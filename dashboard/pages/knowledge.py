@@ -48,6 +48,9 @@ def build(context: PageContext, address: Address) -> Html:
         if older:
             address = Address(address.path, address.given | {"before": str(wanted + 1)})
             rows = older
+    if not rows and address.number("before") is not None:  # those cycles were asked nothing
+        address = Address(address.path, {key: said for key, said in address.given.items() if key != "before"})
+        rows = _rows(context, None)
     if not rows:
         return empty(
             "No midtrained model was asked what it knows yet",
@@ -58,9 +61,15 @@ def build(context: PageContext, address: Address) -> Html:
     kind = address.choice("kind", kinds, ALL)
     cycles = sorted({row["cycle"] for row in rows})
     chosen = cycles[-1] if wanted is None else wanted
+    controls = tag(
+        "div",
+        choose("Questions", "kind", {name: name for name in (ALL, *kinds)}, kind),
+        _pages(context, address, cycles[0]),
+        class_="controls",
+    )
     return tag(
         "div",
-        _kept(address, rows, cycles, kinds, kind, chosen),
+        _kept(address, rows, cycles, kind, chosen, controls),
         _chosen(rows, kind, chosen, _then(context, chosen) if kind == ALL else {}),
         _kinds(rows, kinds),
         class_="stack",
@@ -93,17 +102,11 @@ def value(row: Row, kind: str) -> float | None:
 
 
 def _kept(
-    address: Address, rows: Sequence[Row], cycles: list[int], kinds: list[str], kind: str, chosen: int
+    address: Address, rows: Sequence[Row], cycles: list[int], kind: str, chosen: int, controls: Html
 ) -> Html:
     cells = {
         (row["cycle"], row["documents"]): value(row, kind) for row in rows if row["stage"] == "recovered"
     }
-    controls = tag(
-        "div",
-        choose("Questions", "kind", {name: name for name in (ALL, *kinds)}, kind),
-        _pages(address, cycles),
-        class_="controls",
-    )
     which = (
         "every earlier cycle's" if cycles[0] == 1 else f"those of earlier cycles, from cycle {cycles[0]} on"
     )
@@ -129,10 +132,10 @@ def _kept(
     )
 
 
-def _pages(address: Address, cycles: list[int]) -> Html:
+def _pages(context: PageContext, address: Address, first: int) -> Html:
     older = (
-        tag("a", f"cycles before {cycles[0]}", href=address.link(before=cycles[0], n=None))
-        if cycles[0] > 1
+        tag("a", f"cycles before {first}", href=address.link(before=first, n=None))
+        if _rows(context, first)
         else None
     )
     newest = (

@@ -192,7 +192,8 @@ def _sample(row: Row, address: Address, scores: Mapping[str, int], *, whole: boo
     limit = WHOLE if whole else SHORT
     stages = row["stages"]
     columns = [_answer(stage, stages, limit) for stage in scores]
-    long = any(len(one["response"] or "") > SHORT for one in stages.values())
+    said = (row["prompt"], *(one["response"] for one in stages.values()))
+    long = any(len(words or "") > SHORT for words in said)
     more = tag("a", "Show all of it", href=address.link(whole=row["key"])) if long and not whole else None
     return tag(
         "section",

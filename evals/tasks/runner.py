@@ -21,6 +21,7 @@ import numpy as np
 from lm_eval.api.metrics import mean
 from lm_eval.api.model import LM
 from lm_eval.api.task import ConfigurableTask, Task
+from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from evals import harness, nltk_sentences
@@ -31,6 +32,7 @@ from recovery.errors import InputError, first_line
 
 _SEED = 0  # every checkpoint gets the same examples and options
 _MAX_NEW_TOKENS = 256  # lm-eval's own, where a task names none
+_CUTS = {"top_p", "top_k", "min_p"}  # leave out unlikely tokens where a task samples
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,9 @@ def _require_usable(name: str, task: Task, in_chat: bool) -> None:
     if task.OUTPUT_TYPE == "loglikelihood_rolling":
         raise InputError(f"{name}: gives the perplexity of texts, not answers: it cannot be paired")
     _metrics(task)
+    asked = task.config.generation_kwargs or {}
+    if _settings(asked)[2] and (cut := sorted(_CUTS & asked.keys())):
+        raise InputError(f"{name}: samples with {cut[0]}, which is not done here: leave it out of the task")
     if in_chat and any(task.doc_to_prefix(doc) for doc in task.eval_docs):
         raise InputError(f"{name}: opens the answer itself, which no chat can do: leave --chat away")
 
@@ -296,10 +301,9 @@ class _TaskLM(LM):
 
 def _settings(kwargs: dict[str, Any]) -> tuple[tuple[str, ...], int, float]:
     """Return (stop strings, longest answer, temperature) of a request."""
-    until = kwargs.get("until") or []
-    stops = (until,) if isinstance(until, str) else tuple(until)
-    warm = float(kwargs.get("temperature") or 1.0) if kwargs.get("do_sample") else 0.0
-    return stops, int(kwargs.get("max_gen_toks") or kwargs.get("max_new_tokens") or _MAX_NEW_TOKENS), warm
+    found: dict[str, Any] = dict(normalize_gen_kwargs(kwargs, _MAX_NEW_TOKENS))
+    warm = float(found.get("temperature", 1.0)) if found["do_sample"] else 0.0
+    return tuple(found["until"]), found["max_gen_toks"], warm
 
 
 def _cut(text: str, until: Sequence[str]) -> str:

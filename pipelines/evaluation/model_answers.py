@@ -58,12 +58,12 @@ class ModelAnswers:
         def generate(chats: list[list[Message]]) -> list[str]:
             prompts = [self._prompt(chat) for chat in chats]
             written = self._write(prompts, max_new_tokens, temperature, seed)
-            return [self._without_thinking(ids) for ids in written]
+            return [self._without_thinking(*both) for both in zip(written, prompts, strict=True)]
 
         return generate
 
-    def _without_thinking(self, ids: list[int]) -> str:
-        thinking, answer = self.chat_model.encoder.answer(ids)
+    def _without_thinking(self, ids: list[int], prompt: list[int]) -> str:
+        thinking, answer = self.chat_model.encoder.answer(ids, prompt)
         self.thinking[answer].append(thinking)
         self.thought |= bool(thinking)
         self.unfinished += bool(thinking) and not answer
@@ -145,8 +145,8 @@ class ModelAnswers:
             prompts = self._shortened(prompts, limit)
         written = self._write(prompts, self._room(prompts, limit), temperature, self.job.seed)
         return [
-            self.chat_model.text(ids) if isinstance(one, str) else self._without_thinking(ids)
-            for one, ids in zip(asked, written, strict=True)
+            self.chat_model.text(ids) if isinstance(one, str) else self._without_thinking(ids, prompt)
+            for one, ids, prompt in zip(asked, written, prompts, strict=True)
         ]
 
     def _shortened(self, prompts: list[list[int]], limit: int) -> list[list[int]]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from recovery.errors import InputError
 from recovery.models.control_tokens import parted, special_tokens, spells_end_of_text, turn_markers
 from recovery.models.template_limits import TemplateTooLong, bounded, require_bounded_templates
-from recovery.models.templates.continuation import continued
+from recovery.models.templates.continuation import behind_last, continued
 from recovery.models.templates.fixed_day import with_fixed_day
 from recovery.models.templates.system_turn import folded
 from recovery.models.templates.tool_calls import CallForms
@@ -143,13 +143,15 @@ class ChatEncoder:
         kept = [i for i in map(int, ids) if i not in self._dropped_ids]
         return str(self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
-    def answer(self, ids: Iterable[int]) -> tuple[str, str]:
-        """Decode a response as (thinking, answer); the prompt may have opened the thinking block already."""
-        return split_thinking(self.text(ids), self.opens_thinking)
+    def answer(self, ids: Iterable[int], prompt: Sequence[int] = ()) -> tuple[str, str]:
+        """Decode a response as (thinking, answer); its prompt's end may have opened the thinking block."""
+        end = behind_last(prompt, self._dropped_ids.difference(self.opening_ids))
+        opened = ends_inside(self.text(end)) if len(end) < len(prompt) else self.opens_thinking
+        return split_thinking(self.text(ids), opened)
 
     @cached_property
     def opens_thinking(self) -> bool:
-        """Return whether the template opens a thinking block at the end of a prompt."""
+        """Return whether the template opens a thinking block behind a user turn."""
         rendered = self._render([{"role": "user", "content": self._nonce}], opening=True)
         return ends_inside(rendered.rpartition(self._nonce)[2])
 

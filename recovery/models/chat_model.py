@@ -103,9 +103,9 @@ class ChatModel:
         """Decode token ids without control tokens."""
         return self.encoder.text(ids)
 
-    def answer(self, ids: Sequence[int]) -> str:
-        """Decode a response without its thinking block; rewards and judges read this text."""
-        return self.encoder.answer(ids)[1]
+    def answer(self, ids: Sequence[int], prompt: Sequence[int] = ()) -> str:
+        """Decode a response to a prompt without its thinking block; rewards and judges read this text."""
+        return self.encoder.answer(ids, prompt)[1]
 
     @cached_property
     def opening_ids(self) -> list[int]:

@@ -13,7 +13,6 @@ Each is a weighted sum of two or three tensors, so memory is a few million numbe
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -29,7 +28,7 @@ from recovery.errors import InputError
 from recovery.forward.hidden_states import embedding_weights, unwrap
 from recovery.models.adapter_deltas import deltas, skeleton
 from recovery.models.adapters import CONFIG
-from recovery.models.hub import locate
+from recovery.models.hub import explained, locate, quiet
 from recovery.models.quantization import require_whole
 from recovery.models.task_vectors import Mask, Residual, magnitude_of_rank
 from recovery.storage.atomic_dirs import storage_errors
@@ -177,8 +176,13 @@ def _smallest_kept(after: StoredWeights, before: StoredWeights, name: str, keep:
 
 def token_matrices(model: StoredWeights) -> set[str]:
     """Return the matrices with a row for every token: the embeddings, and the head if it is not tied."""
-    config = json.loads((model.base / "config.json").read_text(encoding="utf-8"))
-    tokens = config.get("text_config", config).get("vocab_size")
+    from transformers import AutoConfig
+
+    with quiet(), explained(str(model.base), "model"):
+        config = AutoConfig.from_pretrained(
+            model.base, local_files_only=True, trust_remote_code=model.trust_remote_code
+        )
+    tokens = config.get_text_config().vocab_size  # a file may leave it to the class
     found = {name for name, slot in model.slots.items() if len(slot.shape) == 2 and slot.shape[0] == tokens}
     if not found:
         raise InputError(f"merge: {model.base}: no matrix has a row for each of the {tokens} tokens")

@@ -362,6 +362,16 @@ def test_knowledge_is_a_triangle_by_cycle(home: Home) -> None:
     assert "cycle 3" not in views.look(home[0], "/knowledge?before=3").text.split("by kind of question")[0]
 
 
+def test_no_link_leads_to_cycles_that_were_asked_nothing(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        databases.record_cycle(tracker, {"ifeval": {"recovered": 0.9}})
+        databases.record_cycle(tracker, {"knowledge": {"recovered": 0.5}})
+        context = views.context(tracker)
+        for address in ("/knowledge", "/knowledge?before=2", "/knowledge?n=1"):
+            page = page_frame.render(context, address)
+            assert "After cycle" in page and "before=" not in page
+
+
 def test_a_sample_of_earlier_questions_is_compared_with_the_same_ones(tmp_path: Path) -> None:
     """Of four questions one was known; the two that are asked again were not, and one of them is now."""
     with Tracker(tmp_path / "recover.db") as tracker:

@@ -21,8 +21,24 @@ def test_words_that_the_other_lacks_are_marked() -> None:
 
 
 @pytest.mark.parametrize(
+    ("one", "other", "shown"),
+    [
+        ("کتاب می‌خواهم", "کتاب می‌خوانم", "کتاب <ins>می‌خواهم</ins>"),
+        ("की माँ", "का माँ", "<ins>की</ins> माँ"),
+        ("so 👨‍👩‍👧 it is", "so 👨‍👩‍👦 it is", "so <ins>👨‍👩‍👧</ins> it is"),
+        ("cafe\u0301 au lait", "cafe au lait", "<ins>cafe\u0301</ins> au lait"),
+        ("a\u200cb", "a b", "<ins>a‹200C›b</ins>"),  # joins nothing here
+    ],
+)
+def test_no_word_is_cut_at_what_joins_it(one: str, other: str, shown: str) -> None:
+    assert marked(one, other, "ins") == shown
+
+
+@pytest.mark.parametrize(
     ("one", "other"),
     [
+        ("👩" + "\u200d👩" * 800, "👩" + "\u200d👩" * 799),
+        ("\u200d" * 3000, "\u200d" * 2999),
         ("a b " * 750, "b a " * 750),
         ("no no no, " * 300, "no no, no " * 300),
         ("a " * 1500, "a " * 1499 + "b"),

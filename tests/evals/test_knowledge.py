@@ -209,6 +209,19 @@ def test_questions_of_two_documents_are_no_part_of_the_headline_or_its_ceiling(t
     ]
 
 
+def test_answers_name_what_was_read_before_them(tmp_path: Path) -> None:
+    """Answers after other passages, of another number or folder, are not paired with them."""
+
+    def read(**found: list[str]) -> list[str | None]:
+        asked = probe_scores(lambda chats: ["Oslo"] * len(chats), write(tmp_path, HOPS), retrieved=found)
+        return [item.detail.get("judged_by") for score in asked.values() for item in score.items]
+
+    one = {"a": ["Ann lives in Oslo."], "b": [], "c": [], "d": []}
+    assert read(**one) == read(**one) and read(**one)[:3] == [None] * 3
+    changed = [before != after for before, after in zip(read(**one), read(**one | {"b": ["?"]}), strict=True)]
+    assert sum(changed) == 1
+
+
 def test_a_limit_draws_the_same_questions_with_and_without_passages(tmp_path: Path) -> None:
     rows = [HOPS[2] | {"id": str(n), "prompt": f"Question {n}?"} for n in range(20)]
     probes = load_probes(write(tmp_path, rows))

@@ -414,6 +414,45 @@ def test_answers_are_as_long_as_the_task_and_the_model_allow(
     assert limits == [written]
 
 
+@pytest.mark.parametrize(
+    ("asked", "limit", "temperature"),
+    [
+        ("max_tokens: 9", 9, 0.0),
+        ("max_completion_tokens: 9, temperature: 0.7", 9, 0.7),  # lm-eval samples where a temperature stands
+        ("do_sample: false, temperature: 0.7", 256, 0.0),
+        ("do_sample: true", 256, 1.0),
+        ("do_sample: true, temperature: 0.0", 256, 0.0),
+    ],
+)
+def test_a_tasks_own_settings_mean_what_they_mean_to_lm_eval(
+    ws: Workspace,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str,
+    limit: int,
+    temperature: float,
+) -> None:
+    written: list[tuple[int, float]] = []
+
+    def noted(answers: ModelAnswers, prompts: list[list[int]], *how: Any) -> list[list[int]]:
+        written.append(how[:2])
+        return [[*b"4"] for _ in prompts]
+
+    monkeypatch.setattr(ModelAnswers, "_write", noted)
+    (folder / "sums.yaml").write_text(WRITE.replace("max_gen_toks: 8, do_sample: false", asked))
+    evaluate(ws, job(ws, folder, "sums"))
+    assert written == [(limit, temperature)]
+
+
+def test_a_task_that_samples_from_likely_tokens_alone_is_refused(ws: Workspace, folder: Path) -> None:
+    sampled = "do_sample: true, temperature: 0.7, top_p: 0.9"
+    (folder / "sums.yaml").write_text(WRITE.replace("do_sample: false", sampled))
+    with pytest.raises(InputError, match="sums: samples with top_p, which is not done here"):
+        evaluate(ws, job(ws, folder, "sums"))
+    (folder / "sums.yaml").write_text(WRITE.replace("do_sample: false", "do_sample: false, top_p: 0.9"))
+    evaluate(ws, job(ws, folder, "sums"))
+
+
 def test_a_prompt_that_leaves_no_room_for_the_answer_loses_its_beginning(
     ws: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 ANCHORS = ("\n", ".", "a")  # behind these a tokenizer such as SentencePiece adds no blank of its own
 
@@ -21,3 +21,9 @@ def continued(encode: Callable[[str], list[int]], text: str, text_ids: list[int]
         if ids[: len(alone)] == alone:
             return text_ids + ids[len(alone) :]
     return text_ids + encode(rest)
+
+
+def behind_last(ids: Sequence[int], control: Collection[int]) -> list[int]:
+    """Return what follows the last control token; all where there is none."""
+    last = max((at for at, token in enumerate(ids) if token in control), default=-1)
+    return list(ids[last + 1 :])

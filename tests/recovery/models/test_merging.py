@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig
 
 from db.reads import queries
 from pipelines.config.jobs import MergeJob, SweepJob
@@ -29,7 +30,7 @@ from recovery.models import merging
 from recovery.models.adapter_deltas import Experts, LowRank
 from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.loading import ModelSpec, load
-from recovery.models.merging import arc_shares, merge_weights
+from recovery.models.merging import StoredWeights, arc_shares, merge_weights
 from recovery.models.saving import save
 from recovery.models.task_vectors import Residual
 from tests.support import stages, tiny
@@ -207,6 +208,17 @@ def test_embeddings_and_head_alone_can_be_mixed(tmp_path: Path, tied: bool) -> N
     for name, parameter in made.items():
         mixed = 0.25 * mine[name] + 0.75 * theirs[name]
         torch.testing.assert_close(parameter, mixed if name in ends else mine[name])
+
+
+def test_the_number_of_tokens_may_be_left_to_the_models_class(tmp_path: Path) -> None:
+    """As in the published files of Gemma 3, whose vocabulary is its class's default."""
+    one = tiny.save(tmp_path / "one")
+    settings = json.loads((one / "config.json").read_text())
+    default = type(AutoConfig.from_pretrained(one))().vocab_size
+    del settings["vocab_size"]
+    (one / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(InputError, match=f"no matrix has a row for each of the {default} tokens"):
+        merging.token_matrices(StoredWeights(one))
 
 
 def test_a_model_whose_embeddings_cannot_be_told_is_refused(tmp_path: Path) -> None:

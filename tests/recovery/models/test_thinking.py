@@ -159,3 +159,20 @@ def test_a_template_that_opens_the_block_is_known_from_the_template() -> None:
     assert ChatEncoder(tiny.tokenizer(chat_template=opens)).answer(b"Hm, Paris") == ("Hm, Paris", "")
     quiet = ChatEncoder(tiny.tokenizer(), {"enable_thinking": False})  # an empty block, closed
     assert quiet.answer(b"Paris") == ("", "Paris")
+
+
+def test_a_block_that_is_opened_behind_some_turns_alone_is_looked_up_in_the_prompt() -> None:
+    """As R1's distillations open none behind a tool's result: its answers were taken for thinking."""
+    asks = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    opens = FAMILIES["qwen"].template.replace(
+        asks,
+        asks + "{% if add_generation_prompt and messages[-1]['role'] == 'user' %}<think>\n{% endif %}",
+    )
+    encoder = ChatEncoder(tiny.tokenizer(chat_template=opens))
+    asked = {"role": "user", "content": "Where does Ada live? Leave <think> away."}
+    after_user = encoder.prompt_ids([asked])
+    after_tool = encoder.prompt_ids([asked, {"role": "tool", "content": "Oslo"}])
+    assert encoder.opens_thinking
+    assert encoder.answer(b"Oslo", after_user) == ("Oslo", "")
+    assert encoder.answer(b"Oslo", after_tool) == ("", "Oslo")
+    assert encoder.answer(b"Hm.</think>Oslo", after_user) == ("Hm.", "Oslo")
