@@ -51,6 +51,11 @@ def _check_teacher_engine(settings: DistillConfig, method: Method) -> None:
     where = settings.teacher_engine
     if method.teacher not in (*FROZEN, "routed"):
         raise InputError(f"method {method.name!r} has no separate teacher: keep --teacher-engine {INPROCESS}")
+    if method.state_kind == "teacher-mix":
+        raise InputError(
+            f"method {method.name!r}: with states={method.states} both models write each token: keep "
+            f"--teacher-engine {INPROCESS}"
+        )
     if method.scores == "dense":
         raise InputError(
             f"method {method.name!r} needs whole distributions, which only a teacher in this process gives: "

@@ -142,8 +142,10 @@ def tokens_per_step(settings: DistillConfig, method: Method, lengths: Sequence[i
 
     Answers that are read from pairs, of these `lengths`, may be longer than those that are written."""
     rows = settings.prompts_per_step * method.samples(settings.samples_per_prompt)
-    longer = sum(max(0, length - settings.max_new_tokens) for length in nlargest(rows, lengths))
-    answers = (rows * settings.max_new_tokens + longer) * method.epochs
+    continued = method.state_kind == "student-continued"
+    written = method.continuation if continued else settings.max_new_tokens  # of these an answer teaches
+    longer = sum(max(0, length - written) for length in nlargest(rows, lengths))
+    answers = (rows * written + longer) * method.epochs
     return round(answers * settings.rehearsal / (1 - settings.rehearsal))
 
 

@@ -175,6 +175,8 @@ def _bounds(low: float | None, high: float | None, above: float | None) -> str:
 
 
 def _check_states(method: Dials) -> None:
+    if not isinstance(method.states, str):
+        refuse(method, f"states={method.states!r} is no text such as student or mix:0.5")
     kind, colon, share = method.states.partition(":")
     if kind not in STATES:
         refuse(method, f"states={method.states}{suggest(kind, STATES)} is not one of {', '.join(STATES)}")

@@ -50,7 +50,8 @@ def _accumulate(totals: list[Tensor], gradients: list[Tensor]) -> None:
 
 def add_gradient(total: Tensor, gradient: Tensor) -> None:
     """Add a gradient to a total of a wider dtype, of which a CPU would first make a whole copy so wide."""
-    if total.dtype == gradient.dtype or total.device.type != "cpu":
+    whole = total.is_contiguous() and not hasattr(total, "to_local")  # parts of others are copies
+    if total.dtype == gradient.dtype or total.device.type != "cpu" or not whole:
         total.add_(gradient)
         return
     for part, added in zip(total.flatten().split(AT_ONCE), gradient.flatten().split(AT_ONCE), strict=True):

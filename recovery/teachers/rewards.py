@@ -43,6 +43,7 @@ _MARK = re.compile(  # what introduces a final answer; no number may stand betwe
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
 _CONTENT = re.compile(r"[^\s:*]")
+_FURTHER_SENTENCE = re.compile(r"[.!?]\s")
 
 
 def exact_answer(response: str, item: Mapping[str, Any]) -> float:
@@ -67,7 +68,10 @@ def exact_answer(response: str, item: Mapping[str, Any]) -> float:
     given = final_answer(response, numeric=number is not None)
     if given is None:
         return 0.0
-    return float(value(given) == number if number is not None else same_answer(given, wanted))
+    if number is not None:
+        return float(value(given) == number)
+    said = (given, _FURTHER_SENTENCE.split(given, maxsplit=1)[0])  # "B. Paris lies on the Seine."
+    return float(any(same_answer(one, wanted) for one in said))
 
 
 def _with_point(text: str) -> str:

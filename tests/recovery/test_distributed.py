@@ -103,6 +103,18 @@ def test_each_process_of_a_sharded_training_writes_its_own_rows(trained: Path) -
         torch.testing.assert_close(tensors[name], whole[name], atol=2e-5, rtol=1e-3, msg=name)
 
 
+def test_no_microbatch_is_lost_in_shards_of_16_bits(tmp_path: Path) -> None:
+    """All weights: of each process's microbatches only the first one counted."""
+    launch(1, tmp_path, "texts-whole:one:0")
+    launch(2, tmp_path, "texts-whole:two:0", "texts-whole:shard:0")
+    one, *others = (seen(tmp_path / f"texts-whole-{how}") for how in ("one", "two", "shard"))
+    for other in others:
+        assert [row["grad_norm"] for row in other] == pytest.approx(
+            [row["grad_norm"] for row in one], rel=0.03
+        )
+        assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in one], rel=0.01)
+
+
 def test_an_adapter_on_shards_of_16_bits_is_published_as_it_was_trained(tmp_path: Path) -> None:
     """The shards hold it in bf16; the optimizer's fp32 copy is in the state, and is what is published."""
     launch(2, tmp_path, "texts-half:shard:0")

@@ -91,6 +91,14 @@ def test_documents_are_their_share_of_the_tokens_to_within_one(updates: list[lis
     assert len(set(seen)) == len(seen)  # none again before all were read
 
 
+def test_beside_continuations_a_step_reads_as_much_as_they_teach() -> None:
+    """Of opd-continue the teacher's continuation is learned, however long the student's answer was."""
+    asked = override(SETTINGS, {"samples_per_prompt": 1})
+    lengths = {n: with_dials("opd-continue", {"continuation": str(n)}) for n in (asked.max_new_tokens, 256)}
+    least, most = (tokens_per_step(asked, method) for method in lengths.values())
+    assert most == pytest.approx(least * 256 / asked.max_new_tokens, abs=256 / asked.max_new_tokens)
+
+
 def test_beside_long_answers_of_pairs_no_step_reads_the_documents_of_the_one_before() -> None:
     """No limit of new tokens cuts them: a step read 66 tokens, and the next one began 27 behind its start."""
     asked = override(SETTINGS, {"samples_per_prompt": 1})

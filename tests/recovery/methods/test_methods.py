@@ -153,6 +153,8 @@ def test_known_bad_forms_are_refused_with_the_reason(name: str, values: dict[str
         ("opd", {"name": "x"}, "no dial"),
         ("opd", {"signal": "reverse-kl"}, "did you mean 'reverse_kl'"),
         ("opd", {"states": "nowhere"}, "states=nowhere"),
+        ("gkd", {"states": {"mix": 0.5}}, r"states=\{'mix': 0.5\} is no text such as student or mix:0.5"),
+        ("gkd", {"states": None}, "states=None is no text"),
         ("gkd", {"states": "mix"}, "share"),
         ("gkd", {"states": "mix:1.5"}, "between 0 and 1"),
         ("gkd", {"states": "mix:half"}, "between 0 and 1"),

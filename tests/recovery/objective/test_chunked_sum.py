@@ -63,5 +63,8 @@ def test_a_gradient_is_added_in_the_total_of_a_wider_dtype_part_by_part(
     """Also where the last part is shorter: 1 + 2⁻⁹ would be 1 in bf16."""
     monkeypatch.setattr("recovery.objective.chunked_sum.AT_ONCE", at_once)
     total = torch.full((3, 2), 2.0**-9)
-    add_gradient(total, torch.arange(1, 7, dtype=torch.bfloat16).view(3, 2))
+    upright = torch.full((2, 3), 2.0**-9).T
+    for one in (total, upright):
+        add_gradient(one, torch.arange(1, 7, dtype=torch.bfloat16).view(3, 2))
+    assert upright.tolist() == total.tolist()
     assert total.tolist() == [[1 + 2**-9, 2 + 2**-9], [3 + 2**-9, 4 + 2**-9], [5 + 2**-9, 6 + 2**-9]]

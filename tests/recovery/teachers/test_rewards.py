@@ -163,6 +163,11 @@ def test_exact_answer(response: str, answer: str, earned: int) -> None:
         ("The answer is\r\n\r\nParis", "Paris", 1),
         ("The answer is:\nLondon\nParis", "Paris", 0),
         ("The answer is:", "Paris", 0),
+        ("The answer is B. Paris is the capital of France.", "B", 1),
+        ("The answer is Paris. It lies on the Seine.", "Paris", 1),
+        ("The answer is Dr. Smith. She wrote it.", "Dr. Smith", 0),  # its sentence is not told from a title
+        ("The answer is Dr. Smith.", "Dr. Smith", 1),
+        ("It is not London. The answer is Paris.", "London", 0),
         ("####\nParis", "Paris", 1),
         ("Final answer is Paris.", "Paris", 1),
         ("**Final answer is:** Paris", "Paris", 1),
