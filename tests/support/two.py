@@ -65,7 +65,9 @@ def case(name: str) -> tuple[ChatModel, Any, Any]:
     few = where == "few"  # one microbatch for two processes, read by an anchor too
     even = where == "even"  # one microbatch, which two processes divide
     lora = few or where in ("lora", "half")
-    odd = {"vocab_size": 261} if where == "whole" else {}  # rows that two processes cannot halve
+    odd: dict[str, Any] = (
+        {"vocab_size": 261} if where == "whole" else {}
+    )  # rows that two processes cannot halve
     student = tiny.chat_model(seed=1, tie_word_embeddings=kind != "texts", **odd)
     if where in ("half", "whole"):
         student.model.to(torch.bfloat16)

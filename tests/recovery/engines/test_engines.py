@@ -781,9 +781,7 @@ def test_a_distant_teacher_is_refused_where_it_cannot_give_what_is_needed(method
 
 def test_a_distant_teacher_that_would_write_with_the_student_is_refused_before_the_first_stage() -> None:
     mixed = table.with_dials("opd-topk", {"states": "teacher-mix:0.2"})
-    with pytest.raises(
-        InputError, match="both models write each token: keep"
-    ):
+    with pytest.raises(InputError, match="both models write each token: keep"):
         check(settings(teacher_engine="http://teacher:8000"), mixed)
     check(settings(), mixed)
 
