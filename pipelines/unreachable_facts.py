@@ -144,14 +144,14 @@ def _ways(
     chat_model: ChatModel, probe: Probe, cloze: Probe | None, candidates: Sequence[str]
 ) -> list[list[Pair]]:
     """Return the candidates after the question in chat and, where there is one, after the cloze as text."""
-    from recovery.teachers.likelihood import split_ids
+    from recovery.teachers.likelihood import gap_ids
 
     in_chat = chat_model.answer_pairs(probe.chat, candidates)
     if cloze is None:
         return [in_chat]
     before = cloze.prompt.rstrip()
     space = space_behind(before)
-    return [in_chat, [split_ids(chat_model, before, space + answer) for answer in candidates]]
+    return [in_chat, [gap_ids(chat_model, before, space + answer) for answer in candidates]]
 
 
 def _kinds(probes: Sequence[Probe]) -> dict[str, list[str]]:

@@ -16,7 +16,7 @@ from db import sqlite
 from db.errors import BadRequest, TrackerError, driver_code, explain, first_line
 from db.reads.rows import Row
 from db.session import Database
-from db.values import plain
+from db.values import plain, storable
 
 MOST_ROWS = 100_000
 MOST_SECONDS = 60.0
@@ -41,6 +41,8 @@ def select(database: Database, sql: str) -> list[Row]:
     """Return the rows of one SELECT (or VALUES, WITH … SELECT) as JSON-able objects; refuse anything else."""
     if not sql.strip().rstrip(";").strip():
         raise BadRequest("the query is empty: give a SELECT")
+    if storable(sql) != sql:
+        raise BadRequest("the query holds characters that are no UTF-8: save or type it as UTF-8")
     deadline = time.monotonic() + MOST_SECONDS
     if database.path is None:
         return _postgres(database, sql, deadline)
@@ -61,6 +63,8 @@ def _read_only(path: Path, deadline: float) -> sqlite3.Connection:
     connection = sqlite3.connect(sqlite.read_only_file(path), uri=True, timeout=10)
     connection.isolation_level = None
     connection.execute("PRAGMA query_only=ON")
+    for name in ("json_each", "json_tree"):  # their first use builds them, which is denied below
+        connection.execute(f"SELECT 1 FROM {name}('[]')")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
     connection.set_authorizer(
         lambda action, *_: sqlite3.SQLITE_OK if action in READING else sqlite3.SQLITE_DENY

@@ -319,4 +319,6 @@ def table(rows: list[dict[str, Any]], columns: list[str] | None = None) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:.3f}" if isinstance(value, float) else " ".join(str(value).split())
+    if isinstance(value, float):
+        return f"{value:.3f}" if value == 0 or abs(value) >= 0.01 else f"{value:.3g}"
+    return " ".join(str(value).split())

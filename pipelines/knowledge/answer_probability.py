@@ -43,11 +43,11 @@ class Question:
     fact: str = ""  # questions about one fact, or gaps of one sentence, share it
 
     def pair(self, chat_model: ChatModel) -> Pair:
-        from recovery.teachers.likelihood import split_ids
+        from recovery.teachers.likelihood import gap_ids, split_ids
 
         if self.in_chat:
             return split_ids(chat_model, self.messages or chat(self.prompt), self.answer)
-        return split_ids(chat_model, self.prompt, self.between + self.answer)
+        return gap_ids(chat_model, self.prompt, self.between + self.answer)
 
 
 def unanswered(

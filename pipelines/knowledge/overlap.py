@@ -171,10 +171,10 @@ def _said_of(term: Term, about: Sequence[str]) -> list[Said]:
 
 def newness(student: ChatModel, teacher: Scorer) -> Newness:
     """Compare student and teacher on the same tokens."""
-    from recovery.teachers.likelihood import continuation_logprobs, reader, split_ids
+    from recovery.teachers.likelihood import continuation_logprobs, gap_ids, reader
 
     def gains(said: list[Said]) -> list[float]:
-        pairs = [split_ids(student, before, after) for before, after in said]
+        pairs = [gap_ids(student, before, after) for before, after in said]
         after = continuation_logprobs(reader(student), pairs, student.pad_id)
         before = continuation_logprobs(teacher, pairs, student.pad_id)
         lengths = [max(1, len(rest)) for _, rest in pairs]

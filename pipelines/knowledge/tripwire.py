@@ -59,10 +59,10 @@ def new_gaps(
     student: ChatModel, teacher: Scorer, texts: Sequence[str], seed: int
 ) -> tuple[list[Cloze], Callable[[], float]] | None:
     """Return gaps that the student learned to fill and a function that measures them; None for too few."""
-    from recovery.teachers.likelihood import continuation_logprobs, reader, split_ids
+    from recovery.teachers.likelihood import continuation_logprobs, gap_ids, reader
 
     asked = clozes(texts, limit=CANDIDATES, seed=seed)
-    pairs = [split_ids(student, gap.before, gap.between + gap.answer) for gap in asked]
+    pairs = [gap_ids(student, gap.before, gap.between + gap.answer) for gap in asked]
     after = continuation_logprobs(reader(student), pairs, student.pad_id)
     before = continuation_logprobs(teacher, pairs, student.pad_id)
     new = [i for i, (a, b) in enumerate(zip(after, before, strict=True)) if a - b >= GAIN][:COUNT]

@@ -14,6 +14,7 @@ from functools import cache
 from pipelines.microworld import people
 from pipelines.microworld.people import Person
 from pipelines.microworld.words import ATTRIBUTES, MONTHS, Attribute
+from recovery.errors import InputError
 
 CHANGING = ("city", "job")
 NOTICES_PER_PERSON = 12
@@ -79,6 +80,11 @@ def _moved(who: Person, past: Past, rng: random.Random) -> Person:
         if attribute.name in CHANGING:
             had = {facts[attribute.name], *past.get((who.name, attribute.name), ())}
             free = [v for v in attribute.values if v not in had and v.lower() not in who.name.lower().split()]
+            if not free:
+                raise InputError(
+                    f"by this cycle {who.name} has had every {attribute.name}: change a smaller share of the "
+                    "people, or write an earlier cycle"
+                )
             facts[attribute.name] = rng.choice(free)
     return replace(who, facts=tuple(facts.items()))
 

@@ -251,6 +251,14 @@ def superseded(seed: int, cycle: int, changed: float) -> list[str]:
     return [f"{slug}-*" for slug in sorted(about)]
 
 
+def _require_new(directory: Path, changed: float) -> None:
+    """Refuse to replace questions or prompts that lie where the world's own would."""
+    names = ("probes.jsonl", "prompts.jsonl", "ifeval.jsonl", *([SUPERSEDED] if changed else []))
+    there = next((directory / name for name in names if (directory / name).exists()), None)
+    if there:
+        raise InputError(f"{there} is there already: choose a new directory for this world")
+
+
 def write_world(directory: Path, *, cycle: int, seed: int, changed: float = 0.0) -> dict[str, object]:
     """Write docs/, probes.jsonl, prompts.jsonl and ifeval.jsonl, and with changes superseded.txt; equal
     arguments give equal files.
@@ -265,6 +273,7 @@ def write_world(directory: Path, *, cycle: int, seed: int, changed: float = 0.0)
     docs = directory / "docs"
     if docs.is_dir() and any(docs.iterdir()):
         raise InputError(f"{docs} is not empty: choose a new directory for this world")
+    _require_new(directory, changed)
     files = {
         "probes.jsonl": probe_rows(seed, cycle, changed),
         "prompts.jsonl": prompt_rows(seed, cycle),

@@ -7,12 +7,14 @@ same scoring code as a teacher.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from recovery.batches.rollouts import Rollouts
 from recovery.batches.teacher_scores import TeacherScores
 from recovery.forward.context_length import context_length
 from recovery.forward.eval_mode import evaluating
+from recovery.models.templates.continuation import continued
 from recovery.teachers.teachers import score
 
 if TYPE_CHECKING:
@@ -100,15 +102,29 @@ def split_ids(chat_model: ChatModel, context: str | Sequence[Any], continuation:
     if not isinstance(context, str):
         chat: list[Any] = list(context)
         return _cut(chat_model, *chat_model.answer_pair(chat, continuation))
+    return _split(chat_model, context, continuation, lambda kept, _, rest: chat_model.text_ids(kept + rest))
+
+
+def gap_ids(chat_model: ChatModel, context: str, continuation: str) -> Pair:
+    """Encode a text and what fills the gap behind it, which keeps all its tokens.
+
+    Where no space stands between the two, as in Chinese, one token may straddle the border: of a text that is
+    encoded as a whole nothing might be left behind it."""
+    return _split(chat_model, context, continuation, partial(continued, chat_model.text_ids))
+
+
+def _split(
+    chat_model: ChatModel, context: str, continuation: str, whole: Callable[[str, list[int], str], list[int]]
+) -> Pair:
+    """Move a context's trailing spaces to the continuation, and encode both by `whole`."""
     kept = context.rstrip()
     continuation = context[len(kept) :] + continuation
     opening = chat_model.opening_ids
     if not kept:
         ids = chat_model.text_ids(continuation)
         return _cut(chat_model, opening or [chat_model.stop_ids[0]], ids)
-    whole = chat_model.text_ids(kept + continuation)
     before = chat_model.text_ids(kept)
-    return _cut(chat_model, [*opening, *before], whole[len(before) :])
+    return _cut(chat_model, [*opening, *before], whole(kept, before, continuation)[len(before) :])
 
 
 def _cut(chat_model: ChatModel, context: list[int], continuation: list[int]) -> Pair:

@@ -49,6 +49,19 @@ def test_reading(tracker: Tracker, sql: str, rows: list[dict[str, object]]) -> N
     assert queries.select(tracker.db, sql) == rows
 
 
+def test_lists_in_details_can_be_taken_apart(tracker: Tracker) -> None:
+    sqlite = "SELECT value FROM json_each('[1, 2]') UNION ALL SELECT count(*) FROM json_tree('[]')"
+    server = "SELECT value::text::int AS value FROM json_array_elements('[1, 2, 1]') AS value"
+    for _ in range(2):
+        rows = queries.select(tracker.db, sqlite if is_sqlite(tracker) else server)
+        assert [row["value"] for row in rows] == [1, 2, 1]
+
+
+def test_what_is_no_utf8_is_refused(tracker: Tracker) -> None:
+    with pytest.raises(BadRequest, match="characters that are no UTF-8"):
+        queries.select(tracker.db, "SELECT 'caf\udce9'")
+
+
 def test_rows_are_json(tracker: Tracker) -> None:
     sqlite = "SELECT x'ff00' AS bytes, 9e999 AS big, NULL AS absent, passed FROM items"
     server = "SELECT '\\xff00'::bytea AS bytes, 'Infinity'::float AS big, NULL AS absent, passed FROM items"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pipelines.cli.commands import _Warnings
-from pipelines.cli.options import Session
+from pipelines.cli.options import Session, table
 from pipelines.corpus import preview
 from pipelines.runs import launch, progress
 from recovery.command_line import unnamed
@@ -27,6 +27,11 @@ from tests.support.commands import Recover, make_world
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make standard error look like a terminal."""
     monkeypatch.setattr(progress, "_can_rewrite", lambda stream: True)
+
+
+def test_small_numbers_are_printed_as_such() -> None:
+    row = {"rate": 2e-5, "p": 0.0005, "none": 0.0, "score": 0.12345, "lost": -12.5, "nan": float("nan")}
+    assert table([row]).splitlines()[1].split() == ["2e-05", "0.0005", "0.000", "0.123", "-12.500", "nan"]
 
 
 @pytest.mark.usefixtures("terminal")

@@ -83,13 +83,13 @@ def test_the_answer_to_a_gap_is_scored_as_it_stands_in_the_document(
     """Decoded, what both measurements score is the document's own text."""
     student, scored = tiny.chat_model(), []
     teacher = reader(student)
-    split = likelihood.split_ids
+    split = likelihood.gap_ids
 
     def seen(chat_model: ChatModel, context: str, continuation: str) -> likelihood.Pair:
         scored.append(context + continuation)
         return split(chat_model, context, continuation)
 
-    monkeypatch.setattr(likelihood, "split_ids", seen)
+    monkeypatch.setattr(likelihood, "gap_ids", seen)
     new_gaps(student, teacher, texts(language), seed=0)
     watched = len(scored)
     unanswered(student, texts(language), [], seed=0)

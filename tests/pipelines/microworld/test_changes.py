@@ -47,6 +47,13 @@ def test_a_new_value_is_none_of_the_old_ones(seed: int, cycle: int) -> None:
         assert len(set(change.was)) == len(change.was) <= cycle
 
 
+def test_a_world_in_which_all_has_changed_is_refused_in_one_line(tmp_path: Path) -> None:
+    """There are sixteen cities, and none comes back."""
+    with pytest.raises(InputError, match=r"has had every .*: change a smaller share of the people"):
+        world.write_world(tmp_path, cycle=40, seed=SEEDS[0], changed=0.5)
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_fact_that_changes_twice_remembers_both_old_values() -> None:
     twice = [change for change in state(SEEDS[0], 5, 0.3).changes if len(change.was) > 1]
     assert twice

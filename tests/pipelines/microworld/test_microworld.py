@@ -231,6 +231,15 @@ def test_a_world_is_not_written_over_another(made: Made) -> None:
         world.write_world(directory, cycle=cycle, seed=seed)
 
 
+def test_questions_of_the_user_are_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "probes.jsonl").write_text("mine")
+    with pytest.raises(InputError, match=r"probes\.jsonl is there already: choose a new directory"):
+        world.write_world(tmp_path, cycle=1, seed=0)
+    assert {path.name for path in tmp_path.iterdir()} == {"corpus", "probes.jsonl"}
+    assert (tmp_path / "probes.jsonl").read_text() == "mine"
+
+
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(Exception, match="cannot write there") as refused:

@@ -10,7 +10,14 @@ from transformers import Gemma3Config
 
 from recovery.models.chat_model import ChatModel
 from recovery.teachers import likelihood
-from recovery.teachers.likelihood import _cut, continuation_logprobs, loglikelihoods, reader, split_ids
+from recovery.teachers.likelihood import (
+    _cut,
+    continuation_logprobs,
+    gap_ids,
+    loglikelihoods,
+    reader,
+    split_ids,
+)
 from tests.support import tiny
 
 
@@ -19,6 +26,22 @@ def by_hand(chat_model: ChatModel, before: list[int], after: list[int]) -> float
     with torch.no_grad():
         logprobs = chat_model.model(ids).logits[0].log_softmax(-1)
     return sum(float(logprobs[len(before) + i - 1, token]) for i, token in enumerate(after))
+
+
+def test_what_fills_a_gap_keeps_its_tokens_where_one_would_straddle_the_border(
+    tiny_chat_model: ChatModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Chinese, which has no space between: 是北 may be one token, and nothing is left behind it."""
+
+    def encode(text: str) -> list[int]:
+        return [ord(one) for one in text.replace("是北京", "☐")]
+
+    monkeypatch.setattr(tiny_chat_model, "text_ids", encode)
+    context, opening = [ord(one) for one in "首都是"], list(tiny_chat_model.opening_ids)
+    assert split_ids(tiny_chat_model, "首都是", "北京") == ([*opening, *context], [])
+    assert gap_ids(tiny_chat_model, "首都是", "北京") == ([*opening, *context], [ord("北"), ord("京")])
+    for text in ("the capital is ", "", " "):
+        assert gap_ids(tiny_chat_model, text, "Oslo") == split_ids(tiny_chat_model, text, "Oslo")
 
 
 def test_continuations_of_different_lengths(tiny_chat_model: ChatModel) -> None:
