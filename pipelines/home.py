@@ -15,13 +15,15 @@ Settings = Mapping[str, Any]  # by their key in recover.yaml: {"distill.steps": 
 Found = dict[str, Any]  # what the command of the same name prints with --json
 NONE: Settings = {}
 OF_THE_HOME = ("model", "engine")  # sections of recover.yaml that a call would leave as they are
+UNREAD_BY_MERGING = {"distill.merge", "distill.rehearsal", "distill.overlap"}
 
 
 class Home:
     """A home: its settings, database, checkpoints and runs.
 
     Every method takes `settings` that replace those of recover.yaml for one call; relative paths in them
-    start from the current folder. Errors are those of recovery.errors, with what to do in the message.
+    start from the current folder. Errors are those of recovery.errors and db.errors, with what to do in the
+    message.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -99,8 +101,8 @@ class Home:
         from pipelines.midtrain import midtrain
 
         ws = self.workspace
-        retold = expanded(augment) if augment else None
-        job = midtrain_job(ws, expanded(docs), student, augment=retold, changes=_changes(settings))
+        retold = _place("augment", augment) if augment is not None else None
+        job = midtrain_job(ws, _place("docs", docs), student, augment=retold, changes=_changes(settings))
         return midtrain(ws, job, key=ws.new_key())
 
     def distill(
@@ -116,7 +118,7 @@ class Home:
         from pipelines.job_from_options.train import distill_job
 
         ws = self.workspace
-        taught = expanded(docs) if docs else None
+        taught = _place("docs", docs) if docs is not None else None
         job = distill_job(ws, teacher, student, docs=taught, changes=_changes(settings))
         return distill_alone(ws, job, key=ws.new_key())
 
@@ -149,16 +151,19 @@ class Home:
         """Midtrain, evaluate, recover, evaluate, decide; return the cycle's scores and verdict."""
         from pipelines.cycle import cycle
         from pipelines.job_from_options.cycle import cycle_job
+        from recovery.errors import InputError
 
-        ws = self.workspace
+        ws, changes = self.workspace, _changes(settings)
+        if recover_with == "merge" and (unread := sorted(UNREAD_BY_MERGING & changes.keys())):
+            raise InputError(f"{unread[0]}: has no effect with recover_with='merge': leave it out")
         job = cycle_job(
             ws,
-            expanded(docs),
+            _place("docs", docs),
             student=student,
             suites=suites,
-            augment=expanded(augment) if augment else None,
+            augment=_place("augment", augment) if augment is not None else None,
             recover_with=recover_with,
-            changes=_changes(settings),
+            changes=changes,
         )
         done = cycle(ws, job, key=ws.new_key())
         return self.show(f"cycle:{done['cycle']}")
@@ -181,6 +186,15 @@ class Home:
         from pipelines.runs.recorded import recorded
 
         return recorded(self.workspace, reference)
+
+
+def _place(name: str, path: str | Path) -> Path:
+    """Return a path that a call names; refuse a blank one, which would be the current folder."""
+    from recovery.errors import InputError
+
+    if not str(path).strip():
+        raise InputError(f"{name}: is blank: give a path")
+    return expanded(path)
 
 
 def _changes(settings: Settings) -> dict[str, Any]:

@@ -27,6 +27,8 @@ Row = dict[str, Any]
 def prune(ws: Workspace, *, cycles: int = CYCLES, remove: bool = False, run: str | None = None) -> Row:
     """Find the checkpoints that nothing needs, and remove their files where asked to; name unfinished runs
     and what they hold. With `run`, give up that unfinished run instead: see `give_up`."""
+    if cycles < 0:
+        raise InputError(f"cycles={cycles}: give 0 or more")
     if run is not None:
         return give_up(ws, run, cycles=cycles, remove=remove)
     spare, kept = _spare(ws, cycles)

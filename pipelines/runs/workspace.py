@@ -20,6 +20,7 @@ from pipelines.runs.home_database import uninitialised
 from pipelines.runs.home_project import CHECKPOINTS, RUNS
 from pipelines.runs.progress import Progress
 from recovery.errors import InputError
+from recovery.named_paths import expanded
 
 if TYPE_CHECKING:
     from recovery.models.chat_encoding import ChatEncoder
@@ -138,6 +139,7 @@ class Workspace:
         The directory of a model (any path with a slash) serves as well: that of a checkpoint of this home is
         that checkpoint; another is registered where it lies, unless the same files are registered elsewhere.
         """
+        ref = _from_home(ref)
         if "/" in ref and Path(ref).is_dir() and not self._is_own_folder(ref):
             adopted = self.store.reference(ref)
             self.record(adopted, None)
@@ -158,6 +160,7 @@ class Workspace:
 
     def resolve(self, ref: str) -> str:
         """Return the id of a checkpoint: by an alias, an id or its prefix, cycle:N, or its folder here."""
+        ref = _from_home(ref)
         named = Path(ref).resolve().name if self._is_own_folder(ref) else ref
         return queries.resolve(self.tracker.db, named)
 
@@ -272,3 +275,8 @@ def _make_folders_private(home: Path) -> None:
     if mode & (stat.S_IRWXG | stat.S_IRWXO) and not mode & stat.S_IWGRP:
         for name in PRIVATE:
             (home / name).mkdir(mode=0o700, exist_ok=True)
+
+
+def _from_home(ref: str) -> str:
+    """Return a reference with the user's own folder for `~`, where it is a path."""
+    return str(expanded(ref)) if ref.startswith("~/") else ref

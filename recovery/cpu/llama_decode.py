@@ -58,6 +58,8 @@ def decoder_bytes(model: Any) -> float:
     build = build_of(model, DTYPES if kernels.multiplies_bf16() else DTYPES[:1])
     if build is None or not build.swishes:
         return 0.0
+    if build.adapted and model.get_input_embeddings().weight.dtype != torch.float32:
+        return 0.0  # adapters are in fp32, and so would be their sums with the weights
     head = _plain_head(model)
     weights = [*model.get_decoder().layers.parameters(), *([] if head is None else [head])]
     laid_out = float(sum(weight.nbytes for weight in weights))
@@ -141,8 +143,8 @@ class LlamaDecoder(ModelDecoder):
         if self.turns is None or len(self.turns[0]) < positions or varying:
             room = 0 if varying else positions // 2 + 16
             positions_P = torch.arange(positions + room, device=x_BD.device)
-            cos_1PW, sin_1PW = self.rotary(x_BD[:1], positions_P[None])
-            self.turns = cos_1PW[0].float().contiguous(), sin_1PW[0].float().contiguous()
+            cos_1PW, sin_1PW = self.rotary(x_BD[:1].float(), positions_P[None])  # in bf16 it rounds them
+            self.turns = cos_1PW[0].contiguous(), sin_1PW[0].contiguous()
         return self.turns
 
 

@@ -62,7 +62,9 @@ def _build(model: Any, modules: list[Any]) -> ModelBuild:
 def _examined(model: Any, modules: list[Any]) -> ModelBuild:
     body = model.get_decoder()
     layers: Any = getattr(body, "layers", None) or ()
-    llama = bool(layers) and hasattr(body, "rotary_emb") and all(map(_is_known, layers))
+    rotations = getattr(body.config, "rope_parameters", None) or {}
+    scaled = rotations.get("llama_4_scaling_beta")  # of queries far on, which no short check shows
+    llama = bool(layers) and hasattr(body, "rotary_emb") and all(map(_is_known, layers)) and not scaled
     swishes = llama and all(isinstance(layer.mlp.act_fn, SWISH) for layer in layers)
     return ModelBuild(modules[1:], llama, any(map(_is_lora, modules)), swishes)
 

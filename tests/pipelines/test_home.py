@@ -19,6 +19,7 @@ from pipelines.cli import main
 from pipelines.cli.options import finite
 from pipelines.job_from_options.train import distill_job
 from recovery.errors import InputError
+from tests.support import tiny
 from tests.support.small_cycles import make_home, settle
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
@@ -41,6 +42,31 @@ def recorded_settings(home: Home, result: dict[str, Any]) -> dict[str, Any]:
     made_by = home.show(result["checkpoint"])["run_id"]
     settings: dict[str, Any] = home.show(made_by)["config"]["settings"]
     return settings
+
+
+def test_what_a_command_refuses_a_call_refuses(home: Home, docs: Path) -> None:
+    """A blank folder was the current one, and -1 cycles kept none."""
+    for call in (home.midtrain, home.cycle):
+        with pytest.raises(InputError, match="docs: is blank: give a path"):
+            call("")
+        with pytest.raises(InputError, match="augment: is blank: give a path"):
+            call(docs, augment=" ")
+    with pytest.raises(InputError, match="cycles=-1: give 0 or more"):
+        home.prune(cycles=-1, remove=True)
+    for settings in ({"distill.rehearsal": 0.5}, {"distill": {"merge": 0.5}}):
+        with pytest.raises(InputError, match="has no effect with recover_with='merge': leave it out"):
+            home.cycle(docs, recover_with="merge", settings=settings)
+
+
+def test_a_model_in_the_users_own_folder_may_be_named_by_a_tilde(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    tiny.save(tmp_path / "other", seed=3)
+    named, absolute = (home.workspace.checkpoint(place) for place in ("~/other", f"{tmp_path}/other"))
+    assert named == absolute
+    own = home.workspace.checkpoint("base")
+    assert home.workspace.resolve(f"~/{own.path.relative_to(tmp_path)}") == own.id
 
 
 def test_stages_run_with_the_settings_of_the_call(home: Home, docs: Path) -> None:

@@ -101,6 +101,36 @@ def test_an_adapter_is_part_of_the_weights_while_it_is_on(on: bool, monkeypatch:
     assert steps
 
 
+def test_an_adapter_in_fp32_on_weights_in_bf16_is_left_to_peft() -> None:
+    """Sampled without it first, as a teacher is in the preflight, it ended the first step with it."""
+    chat = chat_of(tiny.model())
+    chat.model.to(torch.bfloat16)
+    add_lora(chat, LoraSpec(rank=4))
+    with adapter_off(chat):
+        plain = sampled(chat)
+    found = sampled(chat)
+    assert decoder_of(unwrap(chat.model)) is None
+    assert len(found.responses()) == len(plain.responses()) == 14
+
+
+def test_written_tokens_are_rotated_by_the_same_angles_as_those_that_were_read() -> None:
+    chat = chat_of(tiny.model())
+    chat.model.to(torch.bfloat16)
+    decoder = LlamaDecoder(chat.model, chat.pad_id, 8)
+    found = decoder._turns(torch.zeros(2, 1, dtype=torch.bfloat16), 300)
+    exact = chat.model.model.rotary_emb(torch.zeros(1), torch.arange(300)[None])
+    for one, other in zip(found, exact, strict=True):
+        assert torch.equal(one[:300], other[0])
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+def test_queries_that_are_scaled_by_their_position_are_left_to_the_model(beta: float) -> None:
+    """As Ministral 3 scales them behind its first 16,384 tokens."""
+    model = tiny.model()
+    model.config.rope_parameters = {**model.config.rope_parameters, "llama_4_scaling_beta": beta}
+    assert (decoder_of(model) is None) == bool(beta)
+
+
 @pytest.mark.parametrize("error", [RuntimeError, TypeError])
 def test_shapes_it_did_not_expect_are_left_to_the_model(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch
