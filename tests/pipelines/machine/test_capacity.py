@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from benchmarks.speed import plan_memory
 from pipelines.cli.commands import cli
 from pipelines.cli.options import Session
+from pipelines.cli.setup import plan_text
 from pipelines.config.overrides import changed, override
 from pipelines.config.sections.model import ModelConfig
 from pipelines.config.sections.training import LoraConfig
@@ -676,6 +677,38 @@ def test_shards_of_a_model_in_4_bits_are_not_planned(tmp_path: Path) -> None:
     (tmp_path / "recover.yaml").write_text(text)
     with pytest.raises(InputError, match=r"--shard: model\.quantize is nf4"):
         capacity.plan_for(tmp_path, model="8B", gpus="2x24GB", shard=True)
+
+
+@pytest.mark.parametrize("lengths", [{}, {"steps": 50}, {"epochs": 2}, {"tokens_per_step": 8192}])
+def test_hours_of_midtraining_by_passages_are_not_told_from_the_documents_tokens(
+    tmp_path: Path, lengths: dict[str, float]
+) -> None:
+    """A pass is the cost of all questions about the documents, which none of these numbers gives."""
+    found = planned_by_passages(tmp_path, lengths)
+    assert [row["hours"] is None for row in found["stages"]] == [True, False, False]
+    assert (found["hours"], found["gpu_hours"]) == (None, None)
+    said = plan_text(found)
+    assert (
+        "time: that of midtraining follows from the questions" in said and "unknown for this GPU" not in said
+    )
+
+
+def test_hours_of_midtraining_by_passages_follow_steps_and_their_cost(tmp_path: Path) -> None:
+    short, long = (
+        planned_by_passages(tmp_path, {"steps": steps, "tokens_per_step": 8192}) for steps in (50, 100)
+    )
+    assert long["stages"][0]["hours"] == pytest.approx(2 * short["stages"][0]["hours"])
+    assert "together" in plan_text(short)
+
+
+def planned_by_passages(home: Path, lengths: dict[str, float]) -> dict[str, Any]:
+    text = preset_text("real").replace(
+        "midtrain:\n",
+        "midtrain:\n  method: passage\n" + "".join(f"  {name}: {n}\n" for name, n in lengths.items()),
+        1,
+    )
+    (home / "recover.yaml").write_text(text)
+    return capacity.plan_for(home, model="8B", gpus="8xH100")
 
 
 @pytest.mark.slow
