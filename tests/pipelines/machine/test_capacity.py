@@ -759,6 +759,27 @@ def test_a_config_that_is_none(tmp_path: Path, text: str, said: str) -> None:
         read_size(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("adapter_config.json", "an adapter lies there: give the model that it was made for"),
+        ("m.gguf", "a GGUF file lies there: `recover init --model` converts it"),
+        ("model.safetensors", "give a model's directory, a hub id or a size: 0.6B"),
+    ],
+)
+def test_a_folder_without_a_config_is_said_to_lack_it(tmp_path: Path, file: str, said: str) -> None:
+    """It was taken for a hub id."""
+    (tmp_path / file).touch()
+    with pytest.raises(InputError, match=rf"--model {tmp_path}: holds no config\.json: {said}"):
+        read_size(str(tmp_path))
+
+
+def test_a_model_in_the_users_own_folder_is_sized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    families.save(families.named("Llama"), tmp_path / "m")
+    assert read_size("~/m").parameters == read_size(str(tmp_path / "m")).parameters
+
+
 @pytest.mark.parametrize(("method", "refused"), [("fp8", True), ("gptq", True), ("mxfp4", False)])
 def test_quantised_weights_are_planned_only_where_they_can_be_loaded(
     tmp_path: Path, method: str, refused: bool
