@@ -62,6 +62,11 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
         config = changed(config, {"model.shard": shard})
     if lora is not None:
         config = both_trainings(config, lora=LoraConfig(rank=lora) if lora else None)
+    if config.model.quantize and config.midtrain.lora is None:
+        raise InputError(
+            "midtrain.lora: weights in 4 bits (model.quantize) can't be trained: set it as to {rank: 32}, or "
+            "give --lora 32"
+        )
     count, gpu = parse_gpus(gpus)
     size = read_size(model or config.model.path)
     config = _fitted(config, size, count, gpu, tokens)

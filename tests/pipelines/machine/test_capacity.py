@@ -679,6 +679,18 @@ def test_shards_of_a_model_in_4_bits_are_not_planned(tmp_path: Path) -> None:
         capacity.plan_for(tmp_path, model="8B", gpus="2x24GB", shard=True)
 
 
+@pytest.mark.parametrize(("in_file", "rank"), [("lora: auto", 0), ("lora: null", None)])
+def test_no_training_of_all_weights_in_4_bits_is_planned(
+    tmp_path: Path, in_file: str, rank: int | None
+) -> None:
+    """It fitted, and every training refused it."""
+    text = preset_text("real").replace("model:\n", "model:\n  quantize: nf4\n", 1)
+    (tmp_path / "recover.yaml").write_text(text.replace("lora: auto", in_file))
+    with pytest.raises(InputError, match=r"midtrain\.lora: weights in 4 bits .* can't be trained"):
+        capacity.plan_for(tmp_path, model="8B", gpus="1xH100", lora=rank)
+    assert capacity.plan_for(tmp_path, model="8B", gpus="1xH100", lora=32)["fits"]
+
+
 @pytest.mark.parametrize("lengths", [{}, {"steps": 50}, {"epochs": 2}, {"tokens_per_step": 8192}])
 def test_hours_of_midtraining_by_passages_are_not_told_from_the_documents_tokens(
     tmp_path: Path, lengths: dict[str, float]
