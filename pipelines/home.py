@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recovery.named_paths import expanded
+from recovery.named_paths import expanded, folder
 
 if TYPE_CHECKING:
     from pipelines.runs.workspace import Workspace
@@ -75,7 +75,7 @@ class Home:
         from pipelines.runs.workspace import Workspace
 
         progress = Progress(quiet=quiet)
-        home = expanded(path).absolute()  # also where the current folder changes later
+        home = folder(path).absolute()  # also where the current folder changes later
         return cls(Workspace.open(home, db, progress, create=create))
 
     def close(self) -> None:

@@ -16,6 +16,13 @@ def expanded(place: str | os.PathLike[str]) -> Path:
     return Path(os.path.expanduser(place))  # noqa: PTH111 - Path's own fails where it does not know the user
 
 
+def folder(place: str | os.PathLike[str]) -> Path:
+    """Return a folder as it is named, links included; one that is named `..` by its real name, as the folder
+    that it lies in could not be told from that."""
+    found = expanded(place)
+    return found.resolve() if found.name == ".." else found
+
+
 def refusal(error: BaseException) -> str | None:
     """Return what is wrong with the path that an error names, and what to do; None for any other error."""
     if not isinstance(error, OSError) or not isinstance(error.filename, (str, bytes)):

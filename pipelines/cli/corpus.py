@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from pipelines.corpus.preview import Encode, Preview
 
 FOLDERS = 10  # shown, at most
+BY_QUESTIONS = (
+    "training: by questions about these documents (midtrain.method: passage): how many there are decides its "
+    "length, which midtraining says once it has made them"
+)
 Section = tuple[str, list[dict[str, Any]], list[str]]  # a title, rows and their columns
 
 
@@ -121,6 +125,8 @@ def _plan(made: Preview, settings: MidtrainConfig) -> str:
     """Describe the first midtraining as its own first lines do."""
     from pipelines.config.fitted import midtraining_in_words
 
+    if settings.method != "text":
+        return BY_QUESTIONS
     mix = settings.mix.at_first
     others = {"questions about it": mix.questions, "chat of the clean model": mix.chat}
     beside = "".join(f", {share:.0%} {what}" for what, share in others.items() if share)

@@ -21,7 +21,7 @@ from pipelines.runs.progress import speaks_unicode
 from recovery.command_line import DB_VARIABLE
 from recovery.errors import InputError
 from recovery.launch_env import launched
-from recovery.named_paths import expanded
+from recovery.named_paths import expanded, folder
 from recovery.printable import printable, printable_json
 from recovery.seeds import MOST_SEED
 
@@ -49,7 +49,7 @@ class Session:
     @property
     def place(self) -> Path:
         """The home: as named, else in the current folder."""
-        return expanded(self.home or DEFAULT_HOME)  # --home=~/work reaches this unexpanded
+        return folder(self.home or DEFAULT_HOME)  # --home=~/work reaches this unexpanded
 
     def workspace(self, *, create: bool = False, docs: Path | None = None) -> Workspace:
         """Open the home; make it only for a command that sets one up, so that a mistyped name leaves nothing.

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from pipelines.runs.workspace import Workspace
 
 MOST_TOKENS = 10**15  # of a plan: beyond any corpus
+UNKNOWN_GPU = "unknown for this GPU: name one that --gpus knows, as in H100"
+BY_QUESTIONS = (
+    "that of midtraining follows from the questions about the documents (midtrain.method: passage), unless "
+    "midtrain.steps and midtrain.tokens_per_step are set"
+)
 
 
 @click.command("init")
@@ -295,7 +300,8 @@ def plan_text(found: dict[str, Any]) -> str:
         parts = [f"{name} {gib:g}" for name, gib in row["memory"].items() if gib]
         lines.append(f"{row['stage']}: {'; '.join(parts)} GiB")  # names hold commas
     if found["hours"] is None:
-        lines.append("time: unknown for this GPU: name one that --gpus knows, as in H100")
+        is_timed = any(row["hours"] is not None for row in found["stages"])
+        lines.append(f"time: {BY_QUESTIONS if is_timed else UNKNOWN_GPU}")
     else:
         together = f"together {found['hours']:.1f} h, {found['gpu_hours']:.1f} GPU-hours"
         cost = f", cost {found['cost']:,.2f}" if priced else ""

@@ -141,6 +141,15 @@ def fit_to_corpus(
     return settings.model_copy(update=fitted)
 
 
+def counted_by_documents(settings: MidtrainConfig) -> bool:
+    """Return whether the documents' tokens decide how long a midtraining is.
+
+    By the method `passage` the cost of all questions about them does, many times as much, unless steps and
+    their cost are set.
+    """
+    return settings.method == "text" or bool(settings.steps and settings.tokens_per_step)
+
+
 def fit_beside_earlier(
     settings: MidtrainConfig, new: int, earlier: float, shares_of: Shares, context: int | None = None
 ) -> MidtrainConfig:

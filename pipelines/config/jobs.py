@@ -72,10 +72,22 @@ class CycleJob(Job):
         """Whether behaviour that IFEval's prompts leave open is asked about by further ones."""
         return IFEVAL in self.suites and self.settings.eval.further_file is not None
 
+    @property
+    def answered_by_clean(self) -> bool:
+        """Whether the clean model answers prompts: of the ways that auto tries, one reads them whatever the
+        configured one does."""
+        return bool(self.settings.midtrain.mix.chat) or self.recover_with == "auto"
+
+    @property
+    def reads_prompts(self) -> bool:
+        """Whether midtraining or recovery reads the prompts."""
+        return self.answered_by_clean or (self.recover_with is None and self.settings.distill.reads_prompts)
+
     def sources(self) -> dict[str, str]:
         return {
             **_taught(self.docs),
-            **_named(prompts=self.prompts, augmented=_augmented(self.augment)),
+            **_read(self.prompts, self.reads_prompts),
+            **_named(augmented=_augmented(self.augment)),
             **_distillation(self.settings.distill),
             **_evaluation(self.settings.eval, self.earlier),
         }
@@ -97,7 +109,7 @@ class MidtrainJob(Job):
     seed: int = 0
 
     def sources(self) -> dict[str, str]:
-        files = _named(prompts=self.prompts, augmented=_augmented(self.augment))
+        files = _read(self.prompts, bool(self.settings.mix.chat)) | _named(augmented=_augmented(self.augment))
         followed = _named(**{"followed questions": self.asked})
         return _taught(self.docs) | files | followed | questions_of(self.evaluation, self.earlier)
 
@@ -128,7 +140,8 @@ class DistillJob(Job):
         )
 
     def sources(self) -> dict[str, str]:
-        files = _documents(self.docs) | _named(prompts=self.prompts) | _distillation(self.settings)
+        prompts = _read(self.prompts, self.settings.reads_prompts)
+        files = _documents(self.docs) | prompts | _distillation(self.settings)
         return files | questions_of(self.evaluation, self.earlier)
 
 
@@ -149,7 +162,7 @@ class ChooseJob(Job):
     seed: int = 0
 
     def sources(self) -> dict[str, str]:
-        files = _named(prompts=self.prompts) | _distillation(self.settings.distill)
+        files = _read(self.prompts, self.how == "auto") | _distillation(self.settings.distill)
         return files | _evaluation(self.settings.eval, self.earlier)
 
 
@@ -304,6 +317,11 @@ def _augmented(place: str | None) -> str | None:
 
 def _documents(docs: str | None) -> dict[str, str]:
     return _named(**{DOCUMENTS_INPUT: docs})
+
+
+def _read(prompts: str | None, reads: bool) -> dict[str, str]:
+    """Return the prompts, if the run reads them: others may change."""
+    return _named(prompts=prompts) if reads else {}
 
 
 def _named(**sources: str | None) -> dict[str, str]:

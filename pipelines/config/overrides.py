@@ -63,6 +63,8 @@ def _forget_superseded(data: dict[str, Any], changes: Mapping[str, Any]) -> None
     """Drop what a change makes void: the other way to give a length, and the dials of another method."""
     if any(f"midtrain.{name}" in changes for name in LENGTHS):
         data["midtrain"].update(dict.fromkeys(LENGTHS))
+    if changes.get("midtrain.method", data["midtrain"]["method"]) != data["midtrain"]["method"]:
+        data["midtrain"]["dials"] = {}
     distill = data["distill"]
     if changes.get("distill.method", distill["method"]) != distill["method"]:
         distill["dials"] = {name: dial for name, dial in distill["dials"].items() if name in OF_ANY_METHOD}

@@ -133,7 +133,7 @@ def as_json(made: Preview, settings: MidtrainConfig | None) -> dict[str, Any]:
         "folder": str(made.folder),
         **{key: value for key, value in total.items() if key != "kind"},
         "tokens_are": "counted" if made.counted else f"estimated at {CHARACTERS_PER_TOKEN} characters each",
-        "training": training(made, settings) if settings else None,
+        "training": training(made, settings) if settings and settings.method == "text" else None,
         "kinds": kinds,
         "folders": by_folder(made),
         "skipped_files": skipped(made),

@@ -55,11 +55,6 @@ def refuse_ignored(method: Method, **given: object) -> None:
             raise InputError(f"--{name} has no effect with method {method.name!r}: it belongs to {whose}")
 
 
-def reads_prompts(settings: DistillConfig) -> bool:
-    """Return whether the prompts are read: not where the method reads pairs alone, and they are given."""
-    return not (settings.pairs and settings.resolved_method().state_kind == "data")
-
-
 def wanted_of_rows(settings: DistillConfig) -> str | None:
     """Return what the rows have to hold beside their prompts, with what may take its place; None: nothing."""
     from recovery.teachers.contexts import Context
@@ -92,7 +87,7 @@ def require_named(settings: DistillConfig, method: Method) -> None:
 
 def read_data(job: DistillJob, method: Method, home: Path | None = None) -> PromptData:
     """Return the method's rows; without --pairs, the pairs are the prompts that have a response."""
-    prompts = read_prompts(job.prompts, job.seed, home) if reads_prompts(job.settings) else []
+    prompts = read_prompts(job.prompts, job.seed, home) if job.settings.reads_prompts else []
     pairs = read_pairs(job, method, home)
     if _reads_pairs(method) and not job.settings.pairs:
         pairs = _to_learn_from(prompts, job.prompts)

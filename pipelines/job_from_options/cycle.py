@@ -15,7 +15,7 @@ from pipelines.config.jobs import CycleJob, DistillJob
 from pipelines.config.overrides import changed
 from pipelines.config.settings import Config
 from pipelines.distillation.input_checks import check_settings, check_without_prompts, checked_inputs
-from pipelines.distillation.inputs import PromptData, reads_prompts, refuse_ignored, wanted_of_rows
+from pipelines.distillation.inputs import PromptData, refuse_ignored, wanted_of_rows
 from pipelines.distillation.pool import unasked
 from pipelines.engines.engine_places import require_place
 from pipelines.evaluate import evaluation_within, further_within
@@ -225,17 +225,18 @@ def _with_prompts(ws: Workspace, job: CycleJob, docs: Path, changes: Changes) ->
     all inputs of recovery checked."""
     settings = job.settings
     distils = _distils(job.recover_with)
-    answered_by_clean = _answered_by_clean(job)
-    if _reads_prompts(job):
+    if job.reads_prompts:
         if distils:
             check_without_prompts(ws, _recovering(job), midtrains=True)
         wanted = wanted_of_rows(settings.distill) if distils else None
         prompts = recovery_prompts(ws, settings, changes, wanted=wanted)
         job = job.model_copy(update={"prompts": prompts})
+    else:
+        refuse_prompts(changes, "where recovery reads pairs alone and midtraining has no chat")
     data = PromptData([], [])
     if distils:
         data = checked_inputs(ws, _recovering(job), midtrains=True, only_way=job.recover_with != "auto")
-    if answered_by_clean and not data.prompts:
+    if job.answered_by_clean and not data.prompts:
         data = PromptData(require_chat(ws, job.prompts, settings, job.earlier), data.pairs)
     _require_apart(ws, job, data, docs)
     return job
@@ -255,23 +256,13 @@ def _require_apart(ws: Workspace, job: CycleJob, data: PromptData, docs: Path) -
         require_recovery_apart(ws, data, docs, job.student, job.settings)
 
 
-def _reads_prompts(job: CycleJob) -> bool:
-    return _answered_by_clean(job) or (_distils(job.recover_with) and reads_prompts(job.settings.distill))
-
-
-def _answered_by_clean(job: CycleJob) -> bool:
-    """Return whether the clean model answers prompts: of the ways that auto tries, one reads them whatever
-    the configured one does."""
-    return bool(job.settings.midtrain.mix.chat) or job.recover_with == "auto"
-
-
 def _asked_or_read(job: CycleJob) -> dict[str, str | None]:
     """Return the questions and prompts that the cycle uses, by the file beside the documents that they may
     come from."""
     used: dict[str, str | None] = {"ifeval": job.settings.eval.ifeval}
     if KNOWLEDGE in job.required:
         used = {"probes": job.settings.eval.probes, **used}
-    return used | ({"prompts": job.prompts} if _reads_prompts(job) else {})
+    return used | ({"prompts": job.prompts} if job.reads_prompts else {})
 
 
 def _judged_suites(settings: Config, suites: str | None, *, typed: bool) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pipelines.config.jobs import DistillJob, MergeJob, MidtrainJob, Mixture, Sw
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.settings import Config
 from pipelines.distillation.input_checks import check_settings, check_without_prompts, checked_inputs
-from pipelines.distillation.inputs import reads_prompts, refuse_ignored, wanted_of_rows
+from pipelines.distillation.inputs import refuse_ignored, wanted_of_rows
 from pipelines.job_from_options.document_checks import require_questions
 from pipelines.job_from_options.ifeval_prompts import with_ifeval_left_out
 from pipelines.job_from_options.inputs import (
@@ -41,6 +41,7 @@ from pipelines.merge import require, require_mergeable
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from pipelines.sweep import parse_weights
+from recovery.errors import InputError
 
 if TYPE_CHECKING:
     from recovery.storage.checkpoints import Checkpoint
@@ -132,7 +133,7 @@ def distill_job(
         docs=folder,
         seed=settings.seed,
     )
-    if reads_prompts(distill):
+    if distill.reads_prompts:
         check_without_prompts(ws, job)
         prompts = recovery_prompts(ws, settings, changes, wanted=wanted_of_rows(distill))
         job = job.model_copy(update={"prompts": prompts})
@@ -147,6 +148,11 @@ def _distilling(ws: Workspace, student: Checkpoint, settings: Config, changes: C
     check_settings(distill, ws.config)
     require_teacher_kept(ws, student, settings)
     method = distill.resolved_method()
+    if "distill.prompts" in changes and not distill.reads_prompts:
+        raise InputError(
+            f"--prompts has no effect with method {distill.method!r} and distill.pairs (--pairs), which it "
+            "reads alone: leave one of them out"
+        )
     typed = {option: changes.get(key) for option, key in OPTIONS_OF_SOME_METHODS.items()}
     refuse_ignored(method, **typed, overlap=guard_typed(changes))
     return distill

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.config.fitted import (
     Machine,
+    counted_by_documents,
     fit_distillation,
     fit_evaluation,
     fit_midtraining,
@@ -61,6 +62,11 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
         config = changed(config, {"model.shard": shard})
     if lora is not None:
         config = both_trainings(config, lora=LoraConfig(rank=lora) if lora else None)
+    if config.model.quantize and config.midtrain.lora is None:
+        raise InputError(
+            "midtrain.lora: weights in 4 bits (model.quantize) can't be trained: set it as to {rank: 32}, or "
+            "give --lora 32"
+        )
     count, gpu = parse_gpus(gpus)
     size = read_size(model or config.model.path)
     config = _fitted(config, size, count, gpu, tokens)
@@ -69,13 +75,17 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
 
 
 def _fitted(config: Config, size: Size, count: int, gpu: Gpu, tokens: int) -> Config:
-    """Fill in the settings that recover.yaml derives from documents, model and memory."""
+    """Fill in the settings that recover.yaml derives from documents, model and memory.
+
+    A length that follows from questions about the documents stays open."""
     model = model_size(size, config.model)
     parts = count if config.model.shard else 1
     machine = Machine(gpu.usable_bytes, config.model.number_bytes(gpu=True), parts)
     midtrain = fit_midtraining(config.midtrain, model, machine, on_teacher=True)
+    if counted_by_documents(midtrain):
+        midtrain = fit_to_corpus(midtrain, tokens, midtrain.mix.at_first.new, size.context)
     fitted = {
-        "midtrain": fit_to_corpus(midtrain, tokens, config.midtrain.mix.at_first.new, size.context),
+        "midtrain": midtrain,
         "distill": fit_distillation(config.distill, model, machine, on_teacher=midtrain.lora is not None),
         "eval": fit_evaluation(config.eval, model, machine),
     }

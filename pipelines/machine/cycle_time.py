@@ -114,7 +114,8 @@ def estimate(
     ways: Sequence[DistillConfig | None] = (),
 ) -> CycleTime | None:
     """Return how long a cycle that asks these suites takes; None where that cannot be told, as of a server
-    elsewhere. The clean model's answers to `recorded` ones are taken again; further prompts may be asked.
+    elsewhere, or where questions that are still to be made decide the length of midtraining. The clean
+    model's answers to `recorded` ones are taken again; further prompts may be asked.
 
     `ways` are what a choice may have to make: the settings of a distillation each, or None for a mixture.
     """
@@ -124,7 +125,7 @@ def estimate(
     places = {settings.eval.sampler}
     if job.recover_with != "merge":  # which distils nothing
         places |= {settings.distill.sampler, settings.distill.teacher_engine}
-    if places != {INPROCESS}:
+    if places != {INPROCESS} or not fitted.counted_by_documents(settings.midtrain):
         return None
     try:
         size = read_size(str(ws.checkpoint(job.clean).path))

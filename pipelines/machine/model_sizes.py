@@ -13,6 +13,7 @@ from pipelines.microworld.shipped_model import shipped_model
 from recovery import untrusted_json
 from recovery.errors import InputError
 from recovery.hub_data import asked_once
+from recovery.named_paths import expanded
 
 if TYPE_CHECKING:
     from recovery.models.size import Size
@@ -54,8 +55,8 @@ def read_size(model: str) -> Size:
 
     if model.upper() in SIZES:
         return size_from_config(model.upper(), SIZES[model.upper()])
-    path = shipped_model() if model == "microworld" else Path(model)
-    path = path / "config.json" if path.is_dir() else path
+    path = shipped_model() if model == "microworld" else expanded(model)
+    path = _config_of(model, path) if path.is_dir() else path
     if not path.is_file():
         path = _from_hub(model)
     try:
@@ -64,6 +65,19 @@ def read_size(model: str) -> Size:
         raise InputError(f"{path} is not a model's config.json: {error}") from error
     refuse_quantised(model, values)
     return size_from_config(model, values)
+
+
+def _config_of(model: str, folder: Path) -> Path:
+    """Return a folder's config.json; say what is there instead of it."""
+    found = folder / "config.json"
+    if found.is_file():
+        return found
+    remedy = f"give a model's directory, a hub id or a size: {', '.join(SIZES)}"
+    if (folder / "adapter_config.json").is_file():
+        remedy = "an adapter lies there: give the model that it was made for"
+    elif any(folder.glob("*.gguf")):
+        remedy = "a GGUF file lies there: `recover init --model` converts it, and then --model is not needed"
+    raise InputError(f"--model {model}: holds no config.json: {remedy}")
 
 
 def size_at_hand(model: ModelConfig) -> Size | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from pipelines.config.fitted import counted_by_documents
 from pipelines.config.training_weights import (
     ADAPTER_BYTES,
     averaged_bytes,
@@ -46,7 +47,7 @@ IFEVAL_PROMPTS = 541
 
 @dataclass(frozen=True)
 class Estimate:
-    """One stage: bytes by purpose, and seconds (None if the GPU's speed is unknown)."""
+    """One stage: bytes by purpose, and seconds (None if the GPU's speed or the stage's length is unknown)."""
 
     stage: str
     memory: dict[str, float]
@@ -80,7 +81,8 @@ def _midtrain(gpu: Gpu, job: PlannedWork) -> Estimate:
         written = job.weights + adapter + sum(sampling_memory(chats, room, job).values())
         memory["chat replay, beyond training"] = max(0.0, written - sum(memory.values()))
     together = rows_at_once(chats, room, job) if tokens.sampled else 1.0
-    return Estimate("midtrain", memory, _midtraining_seconds(gpu, job, tokens, together))
+    known = counted_by_documents(settings)
+    return Estimate("midtrain", memory, _midtraining_seconds(gpu, job, tokens, together) if known else None)
 
 
 def _midtraining_seconds(gpu: Gpu, job: PlannedWork, tokens: StageTokens, together: float) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ from pipelines.writing.protocol import CUT_OFF, Writer
 from pipelines.writing.text_cache import Cache
 from pipelines.writing.writers import EndpointWriter, LocalWriter
 from recovery.errors import InputError
+from recovery.storage.atomic_dirs import nearest
 
 TEMPLATE, GAPS = "template", "gaps"  # writers without a model
 NOT_ASKED = "rows of tables that cannot be asked about"
@@ -83,7 +85,7 @@ def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOpti
     for name in (AUGMENTED, augmenting.WRITTEN):
         documents.refuse_among(docs, out / name, "--out")
     if options.writer not in (TEMPLATE, GAPS):
-        _require_writer(ws, options)
+        _require_writer(ws, options, out / augmenting.WRITTEN)
     probes_file = options.probes or companions(docs).get("probes") or ws.config.eval.probes
     unseen = [*(load_probes(probes_file) if probes_file else ()), *_earlier(ws)]
     texts = _texts(ws, docs)
@@ -193,7 +195,7 @@ def _rows_of(
         texts = _some_texts(ws, docs)
         refused = +Counter({NOT_ASKED: sum(map(silent_rows, texts))})
         return probes.from_gaps(texts, count, seed), "gaps, no writer", refused
-    _require_writer(ws, options)
+    _require_writer(ws, options, _answers_beside(out))
     rows, refused = probes.from_writer(
         _texts(ws, docs),  # before the writer, which may take long to load
         _writer(ws, options, 0.0),
@@ -260,13 +262,27 @@ def _earlier(ws: Workspace) -> list[Probe]:
     return [probe for cycle in sorted(files) for probe in load_probes(files[cycle])]
 
 
-def _require_writer(ws: Workspace, options: AugmentOptions | ProbeOptions) -> None:
-    """Refuse a checkpoint that is not there, or an endpoint without the name of its model."""
+def _require_writer(ws: Workspace, options: AugmentOptions | ProbeOptions, answers: Path) -> None:
+    """Refuse a checkpoint that is not there, an endpoint without the name of its model, or a place where the
+    first answers, which may be paid, could not be kept."""
     source = options.writer or "base"
     if not _is_endpoint(source):
         ws.checkpoint(source)
     elif not options.name:
         raise InputError(f"--writer {source}: name its model with --model")
+    _require_writable(answers)
+
+
+def _require_writable(file: Path) -> None:
+    """Refuse a file that cannot be written, or whose folder cannot be made."""
+    folder = nearest(file.absolute().parent)
+    if not folder.is_dir():
+        raise InputError(f"--out: {folder} is a file: choose another place")
+    for place in (folder, file):
+        if place.exists() and not os.access(place, os.W_OK):
+            raise InputError(
+                f"--out: {place} cannot be written to: choose another place, or change its rights"
+            )
 
 
 def _is_endpoint(source: str) -> bool:

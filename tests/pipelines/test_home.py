@@ -16,7 +16,7 @@ import pipelines
 from db.reads import queries
 from pipelines import Home
 from pipelines.cli import main
-from pipelines.cli.options import finite
+from pipelines.cli.options import Session, finite
 from pipelines.job_from_options.train import distill_job
 from recovery.errors import InputError
 from tests.support import tiny
@@ -65,8 +65,8 @@ def test_a_model_in_the_users_own_folder_may_be_named_by_a_tilde(
     tiny.save(tmp_path / "other", seed=3)
     named, absolute = (home.workspace.checkpoint(place) for place in ("~/other", f"{tmp_path}/other"))
     assert named == absolute
-    own = home.workspace.checkpoint("base")
-    assert home.workspace.resolve(f"~/{own.path.relative_to(tmp_path)}") == own.id
+    own = home.workspace.checkpoint("base").id
+    assert home.workspace.resolve(f"~/home/checkpoints/{own}") == own
 
 
 def test_stages_run_with_the_settings_of_the_call(home: Home, docs: Path) -> None:
@@ -79,6 +79,36 @@ def test_stages_run_with_the_settings_of_the_call(home: Home, docs: Path) -> Non
     assert home.show(back["checkpoint"])["parent_id"] == taught["checkpoint"]
     assert home.show("current")["id"] == back["checkpoint"] == scores["checkpoint"]
     assert {suite: row["n"] for suite, row in scores["scores"].items()} == {"knowledge": 5}
+
+
+@pytest.mark.parametrize(("folder", "named"), [(".", "home"), ("home", "."), ("home/corpus", "..")])
+def test_relative_paths_of_a_home_that_is_named_from_within_start_from_the_folder_it_lies_in(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, named: str
+) -> None:
+    settings = tmp_path / "home" / "recover.yaml"
+    asked = re.sub("^  ifeval: .*$", "  ifeval: home/asked.jsonl", settings.read_text(), flags=re.MULTILINE)
+    settings.write_text(asked)
+    (tmp_path / "home" / "corpus").mkdir()
+    (tmp_path / "home" / "asked.jsonl").touch()
+    home.close()
+    monkeypatch.chdir(tmp_path / folder)
+    wanted = str(tmp_path / "home" / "asked.jsonl")
+    with Home.open(named, quiet=True) as opened:
+        assert opened.workspace.config.eval.ifeval == wanted
+    with Session(home=named, quiet=True).workspace() as ws:
+        assert ws.config.eval.ifeval == wanted
+
+
+def test_a_link_to_a_home_stays_as_it_was_named(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "link").symlink_to(tmp_path / "home")
+    home.close()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert Session(home="link").place == Path("link")
+    with Home.open("link", quiet=True) as opened:
+        assert opened.workspace.home == tmp_path / "elsewhere" / "link"
 
 
 def test_files_beside_the_documents_of_a_distillation_are_its_inputs(home: Home, docs: Path) -> None:

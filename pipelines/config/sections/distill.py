@@ -156,6 +156,11 @@ class DistillConfig(Section):
         """Whether the teacher is a model of this process, not an engine's."""
         return self.teacher_engine == "inprocess"
 
+    @property
+    def reads_prompts(self) -> bool:
+        """Whether the prompts are read: not where the method reads pairs alone, and they are given."""
+        return not (self.pairs and self.resolved_method().state_kind == "data")
+
     def resolved_method(self) -> Method:
         """Return the row of the table of methods, with the dials that are set."""
         return with_dials(self.method, self.dials)

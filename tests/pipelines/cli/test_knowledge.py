@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -305,6 +306,39 @@ def test_a_writer_that_thinks_first_may_be_given_more_tokens(
         said = recover("-q", "--home", place / "home", *asked, *words)
         assert said.code == 2 and "only thinking or nothing: give a larger --max-new-tokens" in said.err
     assert Thinking.given == [128, 700]
+
+
+WRITING = [("augment", "deep/aug"), ("probes", "deep/p.jsonl")]
+
+
+@pytest.mark.parametrize(("command", "out"), [*WRITING, ("augment", ".")])
+def test_a_place_to_write_where_a_file_stands_is_refused_before_documents_are_read(
+    recover: Recover, place: Path, tmp_path: Path, command: str, out: str
+) -> None:
+    """A writer's first texts, paid ones perhaps, were lost."""
+    (tmp_path / "docs").mkdir()
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    words = (command, "--docs", tmp_path / "docs", "--writer", "base", "--out")
+    said = recover("-q", "--home", place / "home", *words, taken / out)
+    assert said.code == 2 and f"--out: {taken} is a file" in said.error
+    said = recover("-q", "--home", place / "home", *words, tmp_path / out)
+    assert said.code == 2 and "no readable document" in said.error
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["docs", "taken"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+@pytest.mark.parametrize(("command", "out"), WRITING)
+def test_a_folder_that_may_not_be_written_to_is_refused_before_documents_are_read(
+    recover: Recover, place: Path, tmp_path: Path, command: str, out: str
+) -> None:
+    for name in ("docs", "closed"):
+        (tmp_path / name).mkdir()
+    closed = tmp_path / "closed"
+    closed.chmod(0o500)
+    words = (command, "--docs", tmp_path / "docs", "--writer", "base", "--out", closed / out)
+    said = recover("-q", "--home", place / "home", *words)
+    assert said.code == 2 and f"--out: {closed} cannot be written to" in said.error
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pipelines.config.overrides import changed, override
 from pipelines.config.sections.distill import StopConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.sections.training import LoraConfig, OptimizerConfig
+from pipelines.knowledge import passage_teaching
 from recovery.errors import InputError
 
 TEXT = settings.preset_text("microworld")
@@ -48,6 +49,16 @@ def test_another_method_drops_the_dials_of_the_one_before() -> None:
     typed = {"distill.method": "gkd", "distill.dials": {"beta": "0.1", "epochs": "1"}}
     found = changed(config, typed).distill
     assert (found.method, found.dials) == ("gkd", {"minibatches": 10, "epochs": "1", "beta": "0.1"})
+
+
+def test_midtraining_on_text_drops_the_dials_of_passages() -> None:
+    config = preset(midtrain__method="passage", midtrain__dials={"states": "data"})
+    assert changed(config, {}) == changed(config, {"midtrain.method": "passage"}) == config
+    on_text = changed(config, {"midtrain.method": "text"}).midtrain
+    assert (on_text.method, on_text.dials) == ("text", {})
+    passage_teaching.check(on_text, None)
+    typed = {"midtrain.method": "text", "midtrain.dials": {"states": "student"}}
+    assert changed(config, typed).midtrain.dials == {"states": "student"}  # is refused, as it was typed
 
 
 def test_a_change_names_its_setting_and_is_checked() -> None:

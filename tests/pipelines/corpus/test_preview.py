@@ -155,6 +155,19 @@ def test_retold_documents_have_no_part_in_the_plan(
     assert planned["share_of_new"] == 1.0
 
 
+def test_no_length_is_told_where_the_questions_about_the_folder_decide_it(
+    docs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    said(capsys, "-q", "--home", home, "init")
+    path = home / "recover.yaml"
+    path.write_text(path.read_text().replace("midtrain:\n", "midtrain:\n  method: passage\n", 1))
+    assert json.loads(said(capsys, "-q", "--home", home, "corpus", docs, "--json"))["training"] is None
+    told = said(capsys, "-q", "--home", home, "corpus", docs).splitlines()[-1]
+    assert told.startswith("training: by questions about these documents (midtrain.method: passage)")
+    assert "steps of" not in told
+
+
 def test_strict_and_empty_folders_are_bad_input(
     docs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from db.reads import queries
+from pipelines.config import overrides
 from pipelines.config.fitted import Machine
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.job_from_options.train import distill_job
@@ -23,10 +24,10 @@ SERVER = f"http://127.0.0.1:{free_port()}"
 
 def refuse(ws: Workspace, docs: Path, changes: dict[str, Any], said: str) -> None:
     """Build a cycle, and a distillation of its own, that are refused."""
-    own = {"distill.prompts": str(docs.parent / "prompts.jsonl"), **changes}
+    ws.config = overrides.changed(ws.config, {"distill.prompts": str(docs.parent / "prompts.jsonl")})
     for build in (
         partial(cycle_job, ws, docs, changes=changes),
-        partial(distill_job, ws, student="base", changes=own),
+        partial(distill_job, ws, student="base", changes=changes),
     ):
         with pytest.raises(InputError, match=said):
             build()

@@ -38,7 +38,9 @@ def test_rows_that_no_teacher_serves_are_refused(ws: Workspace, docs: Path) -> N
 @pytest.mark.usefixtures("unwritten")
 def test_a_method_that_reads_pairs_alone_asks_for_no_prompts(ws: Workspace, docs: Path) -> None:
     pairs = lines(docs.parent / "pairs.jsonl", [{"prompt": "Say.", "response": "so"}])
-    changes = {"distill.method": "sft", "distill.pairs": str(pairs), "distill.prompts": "self"}
+    (docs.parent / "prompts.jsonl").unlink()
+    ws.config = overrides.changed(ws.config, {"distill.prompts": "self"})
+    changes = {"distill.method": "sft", "distill.pairs": str(pairs)}
     assert distill_job(ws, student="base", changes=changes).settings.pairs == str(pairs)
     assert cycle_job(ws, docs, changes={**changes, "midtrain.mix": ONLY_NEW}).prompts == "self"
     with pytest.raises(AssertionError, match="asked for"):
@@ -46,6 +48,22 @@ def test_a_method_that_reads_pairs_alone_asks_for_no_prompts(ws: Workspace, docs
     of_settings = {"distill.pairs": str(pairs), "distill.prompts": "self", "midtrain.mix": ONLY_NEW}
     with pytest.raises(AssertionError, match="asked for"):  # by the way `seqkd`, which auto tries too
         cycle_job(ws, docs, recover_with="auto", changes=of_settings)
+
+
+def test_prompts_that_are_typed_where_pairs_alone_are_read_are_refused(ws: Workspace, docs: Path) -> None:
+    """They were left unread without a word, a name with no file too."""
+    pairs = lines(docs.parent / "pairs.jsonl", [{"prompt": "Say.", "response": "so"}])
+    changes = {"distill.method": "sft", "distill.pairs": str(pairs), "midtrain.mix": ONLY_NEW}
+    typed = {**changes, "distill.prompts": str(docs.parent / "prompts.jsonl")}
+    for build in (
+        lambda changes: distill_job(ws, student="base", changes=changes),
+        lambda changes: cycle_job(ws, docs, changes=changes),
+    ):
+        with pytest.raises(InputError, match=r"--prompts has no effect .*pairs"):
+            build(typed)
+        assert build(changes)  # prompts.jsonl lies beside the documents
+    for reading in ({"distill.method": "sdft"}, {"midtrain.mix": WITH_CHAT}):
+        assert cycle_job(ws, docs, changes={**typed, **reading}).prompts == typed["distill.prompts"]
 
 
 def test_a_guard_of_the_documents_wants_a_frozen_teacher(ws: Workspace, docs: Path) -> None:

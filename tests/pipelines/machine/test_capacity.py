@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from benchmarks.speed import plan_memory
 from pipelines.cli.commands import cli
 from pipelines.cli.options import Session
+from pipelines.cli.setup import plan_text
 from pipelines.config.overrides import changed, override
 from pipelines.config.sections.model import ModelConfig
 from pipelines.config.sections.training import LoraConfig
@@ -678,6 +679,50 @@ def test_shards_of_a_model_in_4_bits_are_not_planned(tmp_path: Path) -> None:
         capacity.plan_for(tmp_path, model="8B", gpus="2x24GB", shard=True)
 
 
+@pytest.mark.parametrize(("in_file", "rank"), [("lora: auto", 0), ("lora: null", None)])
+def test_no_training_of_all_weights_in_4_bits_is_planned(
+    tmp_path: Path, in_file: str, rank: int | None
+) -> None:
+    """It fitted, and every training refused it."""
+    text = preset_text("real").replace("model:\n", "model:\n  quantize: nf4\n", 1)
+    (tmp_path / "recover.yaml").write_text(text.replace("lora: auto", in_file))
+    with pytest.raises(InputError, match=r"midtrain\.lora: weights in 4 bits .* can't be trained"):
+        capacity.plan_for(tmp_path, model="8B", gpus="1xH100", lora=rank)
+    assert capacity.plan_for(tmp_path, model="8B", gpus="1xH100", lora=32)["fits"]
+
+
+@pytest.mark.parametrize("lengths", [{}, {"steps": 50}, {"epochs": 2}, {"tokens_per_step": 8192}])
+def test_hours_of_midtraining_by_passages_are_not_told_from_the_documents_tokens(
+    tmp_path: Path, lengths: dict[str, float]
+) -> None:
+    """A pass is the cost of all questions about the documents, which none of these numbers gives."""
+    found = planned_by_passages(tmp_path, lengths)
+    assert [row["hours"] is None for row in found["stages"]] == [True, False, False]
+    assert (found["hours"], found["gpu_hours"]) == (None, None)
+    said = plan_text(found)
+    assert (
+        "time: that of midtraining follows from the questions" in said and "unknown for this GPU" not in said
+    )
+
+
+def test_hours_of_midtraining_by_passages_follow_steps_and_their_cost(tmp_path: Path) -> None:
+    short, long = (
+        planned_by_passages(tmp_path, {"steps": steps, "tokens_per_step": 8192}) for steps in (50, 100)
+    )
+    assert long["stages"][0]["hours"] == pytest.approx(2 * short["stages"][0]["hours"])
+    assert "together" in plan_text(short)
+
+
+def planned_by_passages(home: Path, lengths: dict[str, float]) -> dict[str, Any]:
+    text = preset_text("real").replace(
+        "midtrain:\n",
+        "midtrain:\n  method: passage\n" + "".join(f"  {name}: {n}\n" for name, n in lengths.items()),
+        1,
+    )
+    (home / "recover.yaml").write_text(text)
+    return capacity.plan_for(home, model="8B", gpus="8xH100")
+
+
 @pytest.mark.slow
 def test_changes_that_are_named_do_make_it_fit() -> None:
     for gpus in ("1xH100", "8xH100", "2xA100", "4x48GB"):
@@ -724,6 +769,27 @@ def test_a_config_that_is_none(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "config.json").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=said):
         read_size(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("adapter_config.json", "an adapter lies there: give the model that it was made for"),
+        ("m.gguf", "a GGUF file lies there: `recover init --model` converts it"),
+        ("model.safetensors", "give a model's directory, a hub id or a size: 0.6B"),
+    ],
+)
+def test_a_folder_without_a_config_is_said_to_lack_it(tmp_path: Path, file: str, said: str) -> None:
+    """It was taken for a hub id."""
+    (tmp_path / file).touch()
+    with pytest.raises(InputError, match=rf"--model {tmp_path}: holds no config\.json: {said}"):
+        read_size(str(tmp_path))
+
+
+def test_a_model_in_the_users_own_folder_is_sized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    families.save(families.named("Llama"), tmp_path / "m")
+    assert read_size("~/m").parameters == read_size(str(tmp_path / "m")).parameters
 
 
 @pytest.mark.parametrize(("method", "refused"), [("fp8", True), ("gptq", True), ("mxfp4", False)])

@@ -244,6 +244,25 @@ def test_the_share_of_retold_documents_that_are_not_named_goes_to_the_others(tmp
 
 
 @pytest.mark.usefixtures("slow")
+def test_no_time_is_said_where_the_questions_about_the_documents_decide_it(tmp_path: Path) -> None:
+    """By the method passage a pass is the cost of all questions, many times that of the documents' tokens."""
+    ws = make_home(tmp_path)
+    job = cycle_job(ws, make_docs(tmp_path))
+    by_passage = job.settings.midtrain.model_copy(update={"method": "passage", "epochs": None})
+
+    def planned(**lengths: int | None) -> CycleTime | None:
+        midtrain = by_passage.model_copy(update=lengths)
+        return estimate(
+            ws, job.model_copy(update={"settings": job.settings.model_copy(update={"midtrain": midtrain})})
+        )
+
+    assert planned(steps=10, tokens_per_step=0) is None
+    assert planned(steps=None, tokens_per_step=64) is None
+    short, long = (present(planned(steps=steps, tokens_per_step=64)) for steps in (10, 20))
+    assert long.midtraining == pytest.approx(2 * short.midtraining)
+
+
+@pytest.mark.usefixtures("slow")
 def test_few_earlier_documents_take_no_more_time_than_they_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,37 @@ def test_a_run_whose_input_changed_is_refused(
         pinned(ws, begun)
 
 
+def test_prompts_that_a_run_does_not_read_may_change(ws: Workspace, tmp_path: Path) -> None:
+    """Of a method that reads pairs alone, and of a midtraining without chat, which end a cycle's reading."""
+    made = jobs(tmp_path)
+    prompts, pairs = (
+        str(tmp_path / "prompts.jsonl"),
+        {"method": "sft", "pairs": str(tmp_path / "pairs.jsonl")},
+    )
+    of_pairs = override(PRESET.distill, pairs)
+    chat = changed(PRESET, {"midtrain.mix": {"new": 0.5, "earlier": 0.0, "questions": 0.0, "chat": 0.5}})
+
+    def with_settings(job: Job, settings: Any) -> Job:
+        return pinned(ws, job.model_copy(update={"settings": settings, "prompts": prompts}))
+
+    unread = [
+        with_settings(made["midtrain"], PRESET.midtrain),
+        with_settings(made["distill"], of_pairs),
+        with_settings(made["cycle"], PRESET.model_copy(update={"distill": of_pairs})),
+    ]
+    read = [
+        with_settings(made["midtrain"], chat.midtrain),
+        with_settings(made["distill"], PRESET.distill),
+        with_settings(made["cycle"], PRESET),
+        with_settings(made["cycle"], chat.model_copy(update={"distill": of_pairs})),
+    ]
+    (tmp_path / "prompts.jsonl").write_text("as it is now")
+    assert [pinned(ws, job) for job in unread] == unread
+    for job in read:
+        with pytest.raises(InputError, match=r"prompts .*prompts.jsonl.*: changed since the run began"):
+            pinned(ws, job)
+
+
 def test_questions_that_change_while_a_cycle_begins_are_not_kept_as_those_that_it_asks(
     ws: Workspace, tmp_path: Path
 ) -> None:
