@@ -14,7 +14,7 @@ from db.errors import BadRequest, NotFound
 from db.reads import queries
 from db.reads.checkpoints import before_current, current_of
 from pipelines.runs.stage_runner import exclusive, worked_on
-from pipelines.runs.unfinished import root_of, states_of, with_stages
+from pipelines.runs.unfinished import left_states, root_of, states_of, with_stages
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.storage import atomic_dirs
@@ -25,16 +25,20 @@ Row = dict[str, Any]
 
 
 def prune(ws: Workspace, *, cycles: int = CYCLES, remove: bool = False, run: str | None = None) -> Row:
-    """Find the checkpoints that nothing needs, and remove their files where asked to; name unfinished runs
-    and what they hold. With `run`, give up that unfinished run instead: see `give_up`."""
+    """Find the checkpoints that nothing needs, and states of runs that are done, and remove their files where
+    asked to; name unfinished runs and what they hold. With `run`, give up that unfinished run instead: see
+    `give_up`."""
     if run is not None:
         return give_up(ws, run, cycles=cycles, remove=remove)
     spare, kept = _spare(ws, cycles)
+    states = left_states(ws)
+    left = sum(map(atomic_dirs.bytes_of, states))
+    freed = left + sum(row["bytes"] for row in spare)
     if remove:
+        _remove_states(states)
         _remove(ws, spare)
-    freed = sum(row["bytes"] for row in spare)
     found: Row = {"checkpoints": spare, "bytes": freed, "removed": remove, "kept": kept}
-    return found | {"unfinished": _holding(ws, cycles)}
+    return found | {"states": left, "unfinished": _holding(ws, cycles)}
 
 
 def give_up(ws: Workspace, run_id: str, *, cycles: int = CYCLES, remove: bool = False) -> Row:
