@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -65,16 +65,30 @@ def held_here(
     """Return where the home, or the folder that it lies in, holds what is gone from where a run has read it.
 
     That is what has the same SHA-256 at the end of the path that it had; None where there is none."""
-    old, home = Path(source), ws.home.absolute()
+    old = Path(source)
     if not old.is_absolute() or old.exists():
         return None
-    names = old.parts[1:]
+    for here in _may_lie_at(ws, old):
+        if hashes({name: str(here)}, leave_out) == {name: digest}:
+            return str(here)
+    return None
+
+
+def folder_here(ws: Workspace, folder: Path) -> Path:
+    """Return where the home, or the folder that it lies in, holds a folder that was moved with it: at the
+    end of the path that it had. What lies beside one that is gone is read where it was, as long as it can be.
+    """
+    if not folder.is_absolute() or folder.parent.exists():
+        return folder
+    return next((here for here in _may_lie_at(ws, folder) if here.is_dir()), folder)
+
+
+def _may_lie_at(ws: Workspace, old: Path) -> Iterator[Path]:
+    """Yield the places where what was moved with the home may lie, by ever shorter ends of its path."""
+    home, names = ws.home.absolute(), old.parts[1:]
     for root in (home, home.parent):
         for first in range(len(names)):
-            here = str(root.joinpath(*names[first:]))
-            if hashes({name: here}, leave_out) == {name: digest}:
-                return here
-    return None
+            yield root.joinpath(*names[first:])
 
 
 def _renamed(value: Any, places: Mapping[str, str]) -> Any:
