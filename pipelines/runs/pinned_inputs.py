@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipelines.config.jobs import DOCUMENTS_INPUT, SUPERSEDED_INPUT, Job
+from pipelines.config.jobs import AUGMENTED, AUGMENTED_INPUT, DOCUMENTS_INPUT, SUPERSEDED_INPUT, Job
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.settings import Config
 from pipelines.corpus.reading.formats import is_opened
@@ -54,9 +54,18 @@ def _moved_along(ws: Workspace, job: J, passed_over: Collection[str]) -> J:
     places, left_out = dict[str, str](), _left_out(ws, job)
     for name, source in job.sources().items():
         digest = None if name in passed_over else job.inputs.get(name)
-        if digest and (here := held_here(ws, source, digest, name, left_out)):
+        if digest and (here := _moved_to(ws, source, digest, name, left_out)):
             places[source] = here
     return type(job)(**_renamed(job.model_dump(), places)) if places else job
+
+
+def _moved_to(ws: Workspace, source: str, digest: str, name: str, leave_out: Collection[str]) -> str | None:
+    """Return where a source lies now; retold documents may be named by the folder of their file."""
+    here = held_here(ws, source, digest, name, leave_out)
+    if here is None and name == AUGMENTED_INPUT:
+        file = held_here(ws, f"{source}/{AUGMENTED}", digest)
+        return str(Path(file).parent) if file else None
+    return here
 
 
 def held_here(
@@ -97,7 +106,15 @@ def _renamed(value: Any, places: Mapping[str, str]) -> Any:
         return {key: _renamed(inner, places) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_renamed(inner, places) for inner in value]
-    return places.get(value, value) if isinstance(value, str) else value
+    return _renamed_text(value, places) if isinstance(value, str) else value
+
+
+def _renamed_text(text: str, places: Mapping[str, str]) -> str:
+    """Return the new place of a file, or of a function that is named as FILE.py:function."""
+    file, _, function = text.rpartition(":")
+    if file.endswith(".py") and file in places:
+        return f"{places[file]}:{function}"
+    return places.get(text, text)
 
 
 def _of_model(model: ModelConfig, before: str | None) -> str:
