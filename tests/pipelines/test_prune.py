@@ -320,6 +320,23 @@ def test_an_unfinished_run_is_named_with_the_base_of_the_adapter_that_it_needs(w
     assert {row["id"] for row in prune(ws)["checkpoints"]} == {base, adapter}
 
 
+def test_an_unfinished_run_keeps_the_teacher_that_it_does_not_name(ws: Workspace) -> None:
+    """With teacher=previous it is the checkpoint that the student's last midtraining began with."""
+    base = published(ws, "base of an adapter")
+    before = published(ws, "before", base=base)
+    training = ws.tracker.start_run("midtrain", key="m", config={"student": before}).id
+    student = published(ws, "student", run=training)
+    ws.tracker.finish_run(training, {"checkpoint": student})
+    config = {"student": student, "teacher": ws.clean().id, "settings": {"dials": {"teacher": "previous"}}}
+    waiting = ws.tracker.start_run("distill", key="waiting", config=config).id
+    ws.tracker.stop_run(waiting, "interrupted")
+    assert prune(ws)["checkpoints"] == []
+    [named] = prune(ws)["unfinished"]
+    assert named["further"] == ws.store.size(base) + ws.store.size(before)
+    prune(ws, run=waiting, remove=True)
+    assert {row["id"] for row in prune(ws)["checkpoints"]} == {base, before}
+
+
 def test_stages_that_had_ended_before_their_run_is_given_up_keep_when(
     ws: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
