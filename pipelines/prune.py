@@ -13,8 +13,9 @@ from db.cycle_names import GIVEN_UP, STAGES, is_given_up
 from db.errors import BadRequest, NotFound
 from db.reads import queries
 from db.reads.checkpoints import before_current, current_of
+from pipelines.distillation.teachers import before_midtraining
 from pipelines.runs.stage_runner import exclusive, worked_on
-from pipelines.runs.unfinished import root_of, states_of, with_stages
+from pipelines.runs.unfinished import left_states, root_of, states_of, with_stages
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.storage import atomic_dirs
@@ -25,18 +26,22 @@ Row = dict[str, Any]
 
 
 def prune(ws: Workspace, *, cycles: int = CYCLES, remove: bool = False, run: str | None = None) -> Row:
-    """Find the checkpoints that nothing needs, and remove their files where asked to; name unfinished runs
-    and what they hold. With `run`, give up that unfinished run instead: see `give_up`."""
+    """Find the checkpoints that nothing needs, and states of runs that are done, and remove their files where
+    asked to; name unfinished runs and what they hold. With `run`, give up that unfinished run instead: see
+    `give_up`."""
     if cycles < 0:
         raise InputError(f"cycles={cycles}: give 0 or more")
     if run is not None:
         return give_up(ws, run, cycles=cycles, remove=remove)
     spare, kept = _spare(ws, cycles)
+    states = left_states(ws)
+    left = sum(map(atomic_dirs.bytes_of, states))
+    freed = left + sum(row["bytes"] for row in spare)
     if remove:
+        _remove_states(states)
         _remove(ws, spare)
-    freed = sum(row["bytes"] for row in spare)
     found: Row = {"checkpoints": spare, "bytes": freed, "removed": remove, "kept": kept}
-    return found | {"unfinished": _holding(ws, cycles)}
+    return found | {"states": left, "unfinished": _holding(ws, cycles)}
 
 
 def give_up(ws: Workspace, run_id: str, *, cycles: int = CYCLES, remove: bool = False) -> Row:
@@ -113,7 +118,7 @@ def _holding(ws: Workspace, cycles: int) -> list[Row]:
         own = theirs[run["id"]]
         states, its = _held(ws, own, cycles, makers)
         held = states + sum(row["bytes"] for row in its)
-        further = sum(row["bytes"] for row in _needed_by(own, kept) if row not in its)
+        further = sum(row["bytes"] for row in _needed_by(ws, own, kept) if row not in its)
         if held or further:
             named = {name: run[name] for name in ("status", "started_at")}
             found.append({"run": run["id"], **named, "bytes": held, "further": further})
@@ -127,10 +132,12 @@ def _only_theirs(ws: Workspace, own: list[Row], cycles: int) -> list[Row]:
     return [row for row in then if row["id"] not in now]
 
 
-def _needed_by(own: list[Row], kept: list[Row]) -> list[Row]:
-    """Return those of some checkpoints that a run or its stages have made or name, and the bases of these."""
+def _needed_by(ws: Workspace, own: list[Row], kept: list[Row]) -> list[Row]:
+    """Return those of some checkpoints that a run or its stages have made, name or are taught by, and the
+    bases of these."""
     makers = {stage["id"] for stage in own}
     named = _named_in([[stage["config"], stage["result"]] for stage in own], kept)
+    named |= _unnamed_teachers(ws, own)
     needed = [row for row in kept if row["run_id"] in makers or row["id"] in named]
     bases = {row["base_id"] for row in needed}
     return [row for row in kept if row in needed or row["id"] in bases]
@@ -188,6 +195,7 @@ def _needed(ws: Workspace, rows: list[Row], newest: list[Row], given_up: Collect
         named.update(cycle["checkpoints"].values())
     unfinished = [run for run in _unfinished(ws) if run["id"] not in given_up]
     named |= _named_in([[run["config"], run["result"]] for run in unfinished], rows)
+    named |= _unnamed_teachers(ws, unfinished)
     makers = {run["id"] for run in unfinished}
     named.update(row["id"] for row in rows if row["run_id"] in makers)
     bases = {row["base_id"] for row in rows if row["id"] in named}
@@ -214,6 +222,17 @@ def _named_in(recorded: Any, rows: list[Row]) -> set[str]:
     """Return the checkpoints whose ids stand anywhere in what is recorded."""
     text = json.dumps(recorded, default=str)
     return {row["id"] for row in rows if row["id"] in text}
+
+
+def _unnamed_teachers(ws: Workspace, runs: list[Row]) -> set[str]:
+    """Return the teachers of distillations with teacher=previous, which their jobs do not name."""
+    found = set()
+    for run in runs:
+        settings = run["config"].get("settings", {})
+        if run["kind"] == "distill" and settings.get("dials", {}).get("teacher") == "previous":
+            with suppress(InputError):  # never midtrained, so that it cannot be resumed either
+                found.add(before_midtraining(ws, run["config"]["student"]))
+    return found
 
 
 def _routes(ws: Workspace) -> set[str]:

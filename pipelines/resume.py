@@ -32,7 +32,7 @@ from pipelines.midtrain import midtrain
 from pipelines.pilot import pilot
 from pipelines.prompts.prompt_sources import HubAway
 from pipelines.retrieval import retrieval
-from pipelines.runs.stage_runner import worked_on
+from pipelines.runs.stage_runner import recorded_result, worked_on
 from pipelines.runs.unfinished import root_of
 from pipelines.runs.workspace import Workspace
 from pipelines.sweep import sweep
@@ -60,7 +60,7 @@ def resume(ws: Workspace, run_id: str | None = None) -> dict[str, Any]:
     """Resume a run (default: the newest unfinished one); return its result."""
     run = root_of(ws, run_id, "resume it there") if run_id else _newest(ws)
     if run["status"] == "done":
-        return {"run": run["id"], **(run["result"] or {})}
+        return {"run": run["id"], **recorded_result(ws, run["id"], run["result"])}
     if not run["key"]:
         raise InputError(f"{run['id']} is never resumed ({run['error'] or 'it has no key'}): begin a new run")
     job_of, work = AGAIN[run["kind"]]

@@ -81,11 +81,16 @@ def start_run(session: Session, columns: dict[str, Any]) -> Run:
 
 
 def end_run(session: Session, run_id: str, columns: dict[str, Any]) -> None:
-    """End a run, never before its start: the clock may have been set back since then."""
-    started_at = session.scalar(select(Run.started_at).where(Run.id == run_id))
-    if started_at is None:
+    """End a run, never before its start: the clock may have been set back since then.
+
+    One that is done stays so: its process may be interrupted while it removes what only the run needed.
+    """
+    begun = session.execute(select(Run.started_at, Run.status).where(Run.id == run_id)).one_or_none()
+    if begun is None:
         raise NotFound(f"run {run_id} is not recorded: start it first")
-    ended_at = max(columns["ended_at"], started_at)
+    if begun.status == "done" and columns["status"] != "done":
+        return
+    ended_at = max(columns["ended_at"], begun.started_at)
     session.execute(update(Run).where(Run.id == run_id).values({**columns, "ended_at": ended_at}))
 
 

@@ -31,8 +31,9 @@ def prune_command(session: Session, cycles: int, run: str | None, yes: bool) -> 
 
     Kept are the checkpoints of the newest cycles, those that an alias such as base or current or a route in
     recover.yaml names, all in the result of the newest of each stage that was run by itself, and those of
-    runs that may be resumed. What is recorded of the others stays: scores, samples, lineage. Unfinished runs
-    are named with what they alone need; --run gives one up, after which nothing resumes it.
+    runs that may be resumed. What is recorded of the others stays: scores, samples, lineage. States that a
+    kill left of runs that are done go too. Unfinished runs are named with what they alone need; --run gives
+    one up, after which nothing resumes it.
 
     \b
     recover prune
@@ -51,12 +52,16 @@ def prune_text(found: dict[str, Any], command: Command = unnamed) -> str:
 
 
 def _checkpoints_text(found: dict[str, Any]) -> str:
-    count = len(found["checkpoints"])
-    if not count:
+    count, left = len(found["checkpoints"]), found["states"]
+    if not count and not left:
         return f"nothing to remove: of {counted(found['kept'], 'checkpoint')} none can be spared"
-    said = f"{_mib(found)} MiB in {count} of {count + found['kept']} checkpoints"
+    of_checkpoints = _mib({"bytes": found["bytes"] - left})
+    parts = [f"{of_checkpoints} MiB in {count} of {count + found['kept']} checkpoints"] if count else []
+    parts += [f"{_mib({'bytes': left})} MiB of states of runs that are done"] if left else []
+    said = ", and ".join(parts)
     said = f"removed {said}" if found["removed"] else f"{said}; add --yes to remove these files"
-    return f"{_sizes(found['checkpoints'], 'id', 'what')}\n{said}"
+    rows = [_sizes(found["checkpoints"], "id", "what")] if count else []
+    return "\n".join([*rows, said])
 
 
 def _holding_text(unfinished: list[dict[str, Any]], command: Command) -> list[str]:

@@ -20,6 +20,7 @@ AUGMENTED = "augmented.jsonl"
 IFEVAL_INPUT = "IFEval prompts"  # among a job's sources: the file, or the name of a data set
 DOCUMENTS_INPUT = "documents"  # among a job's sources: a folder of documents
 SUPERSEDED_INPUT = "superseded"  # among a job's sources: a file that may be missing
+AUGMENTED_INPUT = "augmented"  # among a job's sources: the file of retold documents, or its folder
 ALONE = "eval"  # label of an evaluation that is a command of its own
 
 
@@ -87,7 +88,7 @@ class CycleJob(Job):
         return {
             **_taught(self.docs),
             **_read(self.prompts, self.reads_prompts),
-            **_named(augmented=_augmented(self.augment)),
+            **_named(**_augmented(self.augment)),
             **_distillation(self.settings.distill),
             **_evaluation(self.settings.eval, self.earlier),
         }
@@ -109,7 +110,7 @@ class MidtrainJob(Job):
     seed: int = 0
 
     def sources(self) -> dict[str, str]:
-        files = _read(self.prompts, bool(self.settings.mix.chat)) | _named(augmented=_augmented(self.augment))
+        files = _read(self.prompts, bool(self.settings.mix.chat)) | _named(**_augmented(self.augment))
         followed = _named(**{"followed questions": self.asked})
         return _taught(self.docs) | files | followed | questions_of(self.evaluation, self.earlier)
 
@@ -309,10 +310,10 @@ def _taught(docs: str) -> dict[str, str]:
     return _documents(docs) | {SUPERSEDED_INPUT: str(beside(Path(docs)))}
 
 
-def _augmented(place: str | None) -> str | None:
+def _augmented(place: str | None) -> dict[str, str | None]:
     """Return the file of augmented texts, which may be named by its folder."""
     inside = str(Path(place) / AUGMENTED) if place else ""
-    return inside if inside and Path(inside).is_file() else place
+    return {AUGMENTED_INPUT: inside if inside and Path(inside).is_file() else place}
 
 
 def _documents(docs: str | None) -> dict[str, str]:

@@ -24,7 +24,7 @@ from pipelines.job_from_options.ifeval_prompts import with_written
 from pipelines.prompts.leaks import asked_prompts
 from pipelines.prompts.prompt_sources import Prompt, read_prompts
 from pipelines.runs.kept_probes import earlier_probes
-from pipelines.runs.pinned_inputs import held_here, kept_questions
+from pipelines.runs.pinned_inputs import folder_here, held_here, kept_questions
 from pipelines.runs.workspace import Workspace
 from pipelines.writing import self_prompts
 from pipelines.writing.augment import load as rows_of
@@ -38,8 +38,14 @@ LATEST = 1000  # midtrainings among which the newest that is no pilot's is looke
 
 
 def resolved(ws: Workspace, docs: Path | None, changes: Changes = NONE) -> Config:
-    """Return recover.yaml, overridden by the files beside the documents, and both by `changes`."""
-    beside = companions(docs) if docs else {}
+    """Return recover.yaml, overridden by the files beside the documents, and both by `changes`.
+
+    Say where documents are that were moved with the home.
+    """
+    here = folder_here(ws, docs) if docs else None
+    if here != docs:
+        ws.progress.say(f"  documents    {here}, as {docs} is gone")
+    beside = companions(here) if here else {}
     from_files = {BESIDE[name]: path for name, path in beside.items()}
     return with_written(ws, changed(ws.config, {**from_files, **changes}))
 
@@ -160,7 +166,8 @@ def absolute(path: Path) -> str:
 
 
 def taught_folder(ws: Workspace, checkpoint: str) -> Path | None:
-    """Return the folder of documents that a checkpoint was last trained on; None for the clean model."""
+    """Return the folder of documents that a checkpoint was last trained on, where it was then; None for the
+    clean model."""
     runs = ws.midtraining_runs(checkpoint)
     return Path(runs[-1]["config"]["docs"]) if runs else None
 

@@ -30,6 +30,7 @@ from pipelines.job_from_options.inputs import (
     taught_folder,
 )
 from pipelines.job_from_options.trained_weights import require_sampled
+from pipelines.runs.pinned_inputs import folder_here
 from pipelines.runs.recorded import is_cycle
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -177,7 +178,7 @@ def retrieval_job(
         clean=clean.id,
         trained=None if opened.id == clean.id else opened.id,
         settings=settings.eval,
-        docs=readable_folder(ws, docs, settings) if docs else None,
+        docs=readable_folder(ws, folder_here(ws, docs), settings) if docs else None,
         passages=passages,
     )
 

@@ -140,6 +140,17 @@ def replace_note(home: Path, db_url: str, db: Database) -> bool:
     return True
 
 
+def require_its_runs(home: Path, db: Database) -> None:
+    """Refuse to take a project in another database than the home notes, unless it records the home's runs:
+    the home would lose the project that it has in its own."""
+    noted = remembered_database(home)
+    if noted and not name_the_same(noted, db.address) and not works_in(home, db):
+        raise InputError(
+            f"{db.where} records none of the runs of {home}, whose database is {without_password(noted)}: "
+            "give that one, or bring its records there first; to begin anew, give another --home"
+        )
+
+
 def _note(home: Path, db_url: str) -> None:
     """Note a home's database as it was named, readable by its owner alone, as a URL may hold a password."""
     # A path stays one through a link, as that may point to another disk later.

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipelines.config.jobs import DOCUMENTS_INPUT, SUPERSEDED_INPUT, Job
+from pipelines.config.jobs import AUGMENTED, AUGMENTED_INPUT, DOCUMENTS_INPUT, SUPERSEDED_INPUT, Job
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.settings import Config
 from pipelines.corpus.reading.formats import is_opened
@@ -54,9 +54,18 @@ def _moved_along(ws: Workspace, job: J, passed_over: Collection[str]) -> J:
     places, left_out = dict[str, str](), _left_out(ws, job)
     for name, source in job.sources().items():
         digest = None if name in passed_over else job.inputs.get(name)
-        if digest and (here := held_here(ws, source, digest, name, left_out)):
+        if digest and (here := _moved_to(ws, source, digest, name, left_out)):
             places[source] = here
     return type(job)(**_renamed(job.model_dump(), places)) if places else job
+
+
+def _moved_to(ws: Workspace, source: str, digest: str, name: str, leave_out: Collection[str]) -> str | None:
+    """Return where a source lies now; retold documents may be named by the folder of their file."""
+    here = held_here(ws, source, digest, name, leave_out)
+    if here is None and name == AUGMENTED_INPUT:
+        file = held_here(ws, f"{source}/{AUGMENTED}", digest)
+        return str(Path(file).parent) if file else None
+    return here
 
 
 def held_here(
@@ -65,16 +74,30 @@ def held_here(
     """Return where the home, or the folder that it lies in, holds what is gone from where a run has read it.
 
     That is what has the same SHA-256 at the end of the path that it had; None where there is none."""
-    old, home = Path(source), ws.home.absolute()
+    old = Path(source)
     if not old.is_absolute() or old.exists():
         return None
-    names = old.parts[1:]
+    for here in _may_lie_at(ws, old):
+        if hashes({name: str(here)}, leave_out) == {name: digest}:
+            return str(here)
+    return None
+
+
+def folder_here(ws: Workspace, folder: Path) -> Path:
+    """Return where the home, or the folder that it lies in, holds a folder that was moved with it: at the
+    end of the path that it had. What lies beside one that is gone is read where it was, as long as it can be.
+    """
+    if not folder.is_absolute() or folder.parent.exists():
+        return folder
+    return next((here for here in _may_lie_at(ws, folder) if here.is_dir()), folder)
+
+
+def _may_lie_at(ws: Workspace, old: Path) -> Iterator[Path]:
+    """Yield the places where what was moved with the home may lie, by ever shorter ends of its path."""
+    home, names = ws.home.absolute(), old.parts[1:]
     for root in (home, home.parent):
         for first in range(len(names)):
-            here = str(root.joinpath(*names[first:]))
-            if hashes({name: here}, leave_out) == {name: digest}:
-                return here
-    return None
+            yield root.joinpath(*names[first:])
 
 
 def _renamed(value: Any, places: Mapping[str, str]) -> Any:
@@ -83,7 +106,15 @@ def _renamed(value: Any, places: Mapping[str, str]) -> Any:
         return {key: _renamed(inner, places) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_renamed(inner, places) for inner in value]
-    return places.get(value, value) if isinstance(value, str) else value
+    return _renamed_text(value, places) if isinstance(value, str) else value
+
+
+def _renamed_text(text: str, places: Mapping[str, str]) -> str:
+    """Return the new place of a file, or of a function that is named as FILE.py:function."""
+    file, _, function = text.rpartition(":")
+    if file.endswith(".py") and file in places:
+        return f"{places[file]}:{function}"
+    return places.get(text, text)
 
 
 def _of_model(model: ModelConfig, before: str | None) -> str:

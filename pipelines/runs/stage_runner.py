@@ -109,7 +109,7 @@ def run_stage(
     db = workspace.tracker.db
     begun = queries.run_of_key(db, key, parent=parent) if key else None
     if begun and begun["status"] == "done":
-        return _recorded_result(workspace, begun["id"], begun["result"])
+        return recorded_result(workspace, begun["id"], begun["result"])
     start = partial(
         workspace.tracker.start_run,
         kind,
@@ -123,7 +123,7 @@ def run_stage(
     with _at_work(workspace, begun, start) as run:
         now = queries.run(db, run.id)
         if now["status"] == "done":  # by another process, just before this one had the lock
-            return _recorded_result(workspace, run.id, now["result"])
+            return recorded_result(workspace, run.id, now["result"])
         with _recorded(workspace, run.id, is_whole=parent is None), workspace.tracker.live(run.id) as live:
             directory = workspace.run_directory(run.id)
             ledger = Ledger(directory, run.attempts, timed=kind not in COMPOSED)
@@ -164,8 +164,8 @@ def _worked(stage: Stage, kind: str, work: Callable[[Stage], Result], config: di
     return result
 
 
-def _recorded_result(workspace: Workspace, run_id: str, result: Result | None) -> Result:
-    """Return what a finished run recorded; a kill right after its end may have left its states."""
+def recorded_result(workspace: Workspace, run_id: str, result: Result | None) -> Result:
+    """Return what a finished run recorded; a kill or Ctrl-C right after its end may have left its states."""
     _forget(_states(workspace, run_id))
     return dict(result or {})
 

@@ -92,6 +92,7 @@ class Workspace:
 
     def settle_project(self) -> None:
         """Give this home a project of its own in a database that homes share, unless it has one."""
+        home_database.require_its_runs(self.home, self.tracker.db)
         self.tracker = home_project.settle(self.home, self.tracker, new=self._is_new)
 
     @property

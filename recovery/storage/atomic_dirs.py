@@ -191,10 +191,18 @@ def _sweep(root: Path, prefix: str) -> None:
     if locks is None:
         return
     long_ago = time.time() - FRESH
-    marks = [mark for mark in root.glob(f".{prefix}*.lock") if mark.stat().st_mtime < long_ago]
+    marks = [mark for mark in root.glob(f".{prefix}*.lock") if _is_older(mark, long_ago)]
     for leftover in {*root.glob(f"{prefix}*"), *(_marked(mark) for mark in marks)}:
         with suppress(OSError):  # its writer lives, or it has just ended
             _sweep_unheld(leftover)
+
+
+def _is_older(mark: Path, moment: float) -> bool:
+    """Return whether a mark is from before a moment; not one that its writer has removed meanwhile."""
+    try:
+        return mark.stat().st_mtime < moment
+    except OSError:
+        return False
 
 
 def _sweep_unheld(leftover: Path) -> None:

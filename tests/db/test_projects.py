@@ -258,6 +258,31 @@ def test_a_home_that_exists_joins_a_shared_database_with_a_project_of_its_own(tm
             assert ws.tracker.db.project == DEFAULT_PROJECT and ws.clean().id
 
 
+def test_a_home_takes_no_project_in_a_database_without_its_runs(tmp_path: Path) -> None:
+    """As a mistyped one: it lost its project in its own, which then was no longer where commands looked."""
+    shared, other, two = str(tmp_path / "shared.db"), str(tmp_path / "other.db"), tmp_path / "two"
+    for name in ("one", "two"):
+        with Workspace.open(tmp_path / name, shared) as ws:
+            initialise(ws)
+    with Workspace.open(two, create=False) as ws:
+        ws.run_directory(ws.tracker.start_run("eval").id).mkdir(parents=True)
+    noted = (two / "project").read_bytes()
+    with Workspace.open(two, other) as ws:
+        said = rf"other.db records none of the runs of {two}, whose database is {shared}: give that one"
+        with pytest.raises(InputError, match=said):
+            initialise(ws)
+        assert queries.projects(ws.tracker.db) == [DEFAULT_PROJECT]
+    assert (two / "project").read_bytes() == noted
+    with Workspace.open(two, create=False) as ws:
+        assert ws.tracker.db.project == "two" and len(queries.runs(ws.tracker.db)) == 1
+    shutil.copy(shared, other)  # its database moved there
+    with Workspace.open(two, other) as ws:
+        initialise(ws)
+        ws.note_database(other)
+    with Workspace.open(two, create=False) as ws:
+        assert (ws.tracker.db.project, ws.tracker.db.path) == ("two", Path(other))
+
+
 def test_a_home_keeps_its_project_where_it_is_moved_and_under_another_host_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,16 @@ def test_a_run_that_ends_without_a_known_cost_keeps_what_is_recorded(tracker: Tr
     assert queries.run(tracker.db, run)["cost"] == {}
 
 
+def test_a_run_that_is_done_stays_done_whatever_ends_its_process_then(tracker: Tracker) -> None:
+    run = tracker.start_run("distill", key="one").id
+    tracker.finish_run(run, {"checkpoint": "abc"}, cost={"seconds": 1.5})
+    done = queries.run(tracker.db, run)
+    tracker.stop_run(run, "interrupted", cost={"seconds": 2.0})
+    tracker.fail_run(run, "the disk is full")
+    tracker.give_up_run(run, "given up")
+    assert queries.run(tracker.db, run) == done
+
+
 def test_keys_are_names_under_a_parent(tracker: Tracker) -> None:
     one, two = tracker.start_run("cycle", key="cycle:1"), tracker.start_run("cycle", key="cycle:2")
     assert tracker.start_run("cycle", key="cycle:1").id == one.id != two.id

@@ -238,6 +238,30 @@ def test_unfinished_runs_that_hold_states_are_named_until_they_are_given_up(ws: 
     assert prune(ws, cycles=1)["checkpoints"] == []  # the newest cycle that goes on is the first
 
 
+def test_states_that_a_kill_left_of_runs_that_are_done_are_removed(ws: Workspace) -> None:
+    """Between the end that was recorded and the removal, as no command goes on with such a run."""
+    done, other = (ws.tracker.start_run("choose", key=key).id for key in ("done", "other"))
+    below = ws.tracker.start_run("distill", parent=done, key="left out").id
+    ws.tracker.fail_run(below, "cut off")
+    waiting = ws.tracker.start_run("distill", parent=other, key="waiting").id
+    for run in (waiting, other):
+        ws.tracker.stop_run(run, "interrupted")
+    ws.tracker.finish_run(done)
+    left, left_below, kept = (with_state(ws, run, 2**20) for run in (done, below, waiting))
+    (ws.home / "runs" / "unrecorded" / "state").mkdir(parents=True)
+    listed = prune(ws)
+    assert (listed["checkpoints"], listed["states"], listed["bytes"]) == ([], 2**21, 2**21)
+    assert "2.0 MiB of states of runs that are done; add --yes to remove" in prune_text(listed)
+    assert left.is_dir() and left_below.is_dir()
+    with (ws.run_directory(done) / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as if its process were removing them now
+        assert prune(ws)["states"] == 2**20
+    assert prune(ws, remove=True) == {**listed, "removed": True}
+    assert not left.exists() and not left_below.exists() and kept.is_dir()
+    assert (ws.home / "runs" / "unrecorded" / "state").is_dir()
+    assert prune(ws)["states"] == 0
+
+
 def test_cycles_that_broke_off_do_not_push_out_the_newest_recovered_one(ws: Workspace) -> None:
     rejected = turned(ws, 1)
     for number in (2, 3):
@@ -294,6 +318,23 @@ def test_an_unfinished_run_is_named_with_the_base_of_the_adapter_that_it_needs(w
     assert named["further"] == ws.store.size(base) + ws.store.size(adapter)
     prune(ws, run=waiting, remove=True)
     assert {row["id"] for row in prune(ws)["checkpoints"]} == {base, adapter}
+
+
+def test_an_unfinished_run_keeps_the_teacher_that_it_does_not_name(ws: Workspace) -> None:
+    """With teacher=previous it is the checkpoint that the student's last midtraining began with."""
+    base = published(ws, "base of an adapter")
+    before = published(ws, "before", base=base)
+    training = ws.tracker.start_run("midtrain", key="m", config={"student": before}).id
+    student = published(ws, "student", run=training)
+    ws.tracker.finish_run(training, {"checkpoint": student})
+    config = {"student": student, "teacher": ws.clean().id, "settings": {"dials": {"teacher": "previous"}}}
+    waiting = ws.tracker.start_run("distill", key="waiting", config=config).id
+    ws.tracker.stop_run(waiting, "interrupted")
+    assert prune(ws)["checkpoints"] == []
+    [named] = prune(ws)["unfinished"]
+    assert named["further"] == ws.store.size(base) + ws.store.size(before)
+    prune(ws, run=waiting, remove=True)
+    assert {row["id"] for row in prune(ws)["checkpoints"]} == {base, before}
 
 
 def test_stages_that_had_ended_before_their_run_is_given_up_keep_when(

@@ -879,7 +879,8 @@ def test_init_notes_the_new_place_of_a_database_that_was_moved(recover: Recover,
     assert recover("--home", home, "--db", new, "ls").code == 0
     for _ in range(2):  # its runs are not recorded there
         empty = recover("--home", home, "--db", tmp_path / "empty.db", "init")
-        assert empty.code == 0 and "from now on" not in empty.err
+        assert empty.code == 2 and f"empty.db records none of the runs of {home}" in empty.error
+        assert f"whose database is {old}: give that one" in empty.error
     assert way in recover("--home", home, "ls").error
     said = recover("--home", home, "--db", new, "init")
     assert said.code == 0 and f"{home}: its database is {new} from now on" in said.err

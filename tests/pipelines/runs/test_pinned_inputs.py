@@ -203,6 +203,30 @@ def test_documents_are_read_where_the_home_was_moved_to_or_the_folder_that_it_li
         pinned(ws, begun)
 
 
+@pytest.mark.parametrize("named", ["retold", "retold/augmented.jsonl"])
+def test_retold_documents_and_a_reward_are_read_where_the_project_was_moved_to(
+    ws: Workspace, tmp_path: Path, named: str
+) -> None:
+    """The folder of the one, and the function in the file of the other, are no file with that hash."""
+    project = tmp_path / "project"
+    (project / "retold").mkdir(parents=True)
+    (project / "retold" / "augmented.jsonl").write_text('{"text": "Ada lives in Oslo."}')
+    made = jobs(project)
+    ws.home = ws.home.rename(project / "home")
+    trained = pinned(ws, made["midtrain"].model_copy(update={"augment": str(project / named)}))
+    recovered = pinned(ws, made["distill"])
+    moved = project.rename(tmp_path / "moved")
+    ws.home = moved / "home"
+    training, recovery = pinned(ws, trained), pinned(ws, recovered)
+    assert isinstance(training, MidtrainJob) and isinstance(recovery, DistillJob)
+    assert (training.augment, training.inputs) == (str(moved / named), trained.inputs)
+    assert (recovery.settings.reward, recovery.inputs) == (f"{moved}/judge.py:judge", recovered.inputs)
+    (moved / "retold" / "augmented.jsonl").write_text("{}")
+    (moved / "judge.py").write_text("as it is now")
+    assert pinned(ws, trained).sources()["augmented"] == str(project / named)
+    assert pinned(ws, recovered).sources()["reward"] == str(project / "judge.py")
+
+
 @pytest.mark.parametrize("kind", ["midtrain", "distill"])
 def test_no_training_goes_on_without_the_questions_that_it_has_still_to_keep_out(
     ws: Workspace, tmp_path: Path, kind: str

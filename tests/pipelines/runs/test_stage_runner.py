@@ -14,6 +14,7 @@ import pytest
 from db.errors import TrackerError
 from db.reads import queries
 from db.schema import DEFAULT_PROJECT, Run
+from pipelines.resume import resume
 from pipelines.runs.home_database import database_of
 from pipelines.runs.stage_runner import Stage, exclusive, run_stage, worked_on
 from pipelines.runs.workspace import Workspace
@@ -35,6 +36,33 @@ def test_a_kill_right_after_the_end_leaves_no_training_state(tmp_path: Path) -> 
         state.mkdir()  # killed before it was removed
         assert run_stage(ws, "midtrain", work, config={}, key="one") == {"made": 1}
         assert not state.exists()
+
+
+def test_a_run_that_is_interrupted_after_its_end_is_not_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While its states were removed, which takes seconds: it was recorded as stopped, and trained again."""
+
+    def work(stage: Stage) -> dict[str, int]:
+        assert not stage.resumed
+        stage.state.mkdir()
+        return {"made": 1}
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with Workspace.open(tmp_path) as ws:
+        with monkeypatch.context() as patched:
+            patched.setattr("pipelines.runs.stage_runner._forget", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                run_stage(ws, "midtrain", work, config={}, key="one")
+        (run,) = queries.runs(ws.tracker.db)
+        assert (run["status"], run["error"], run["result"]) == ("done", None, {"made": 1})
+        state = ws.run_directory(run["id"]) / "state"
+        assert state.is_dir()
+        assert resume(ws, run["id"]) == {"run": run["id"], "made": 1}
+        assert not state.exists()
+        assert run_stage(ws, "midtrain", work, config={}, key="one") == {"made": 1}
 
 
 def test_a_finished_run_leaves_no_training_state_of_one_below_it_that_failed(tmp_path: Path) -> None:

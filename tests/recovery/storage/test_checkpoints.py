@@ -360,6 +360,12 @@ def test_a_mark_whose_directory_was_never_made_is_swept_later(tmp_path: Path) ->
         assert (old.exists(), fresh.exists()) == (False, True)
 
 
+def test_a_mark_that_its_writer_removes_meanwhile_stops_no_other_writer(tmp_path: Path) -> None:
+    (tmp_path / ".tmp-1-gone.lock").symlink_to("gone")  # is listed, and cannot be looked at
+    with atomic_dirs.new_directory(tmp_path) as made:
+        assert made.is_dir()
+
+
 PUBLISHER = """
 import sys
 from pathlib import Path
