@@ -202,6 +202,21 @@ def test_a_link_that_is_wrapped_before_its_target_stays_in_its_sentence(target: 
 
 
 @pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("The names `{slug}` and `{id}` are replaced.", "The names {slug} and {id} are replaced."),
+        ("Ask ``{user}`` and `/items/{id}` of {ref}`it <x>`.", "Ask {user} and /items/{id} of it."),
+        ("The type `map[string](int)` is of [Go](a.md).", "The type map[string](int) is of Go."),
+        ("Write `[text](url)`, `a[b][c]` and `:a:`.", "Write [text](url), a[b][c] and :a:."),
+        ("See [`f(x)`](a.md) and [the `[x](y)` of it](b.md).", "See f(x) and the [x](y) of it."),
+        ("It is ``{x}`` in :doc:`this` of `that <a.md>`_ here.", "It is {x} in this of that here."),
+    ],
+)
+def test_code_that_looks_like_a_role_or_a_link_stays_as_it_stands(written: str, said: str) -> None:
+    assert prose_sentences(written) == [said]
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("<%= partial 'a' %>\nText.\n<% if x\n > 1 %>  <% end %>\n{{< note >}}\nMore.", ["Text.", "More."]),
@@ -582,6 +597,9 @@ def test_no_line_goes_on_for_a_letter_of_a_script_without_capitals() -> None:
         "a::\n",
         "1, 2, 3,\n",
         "a `\n",
+        "a `{b}` ",
+        "`` `{b}",
+        "[`a](b` ",
     ],
 )
 def test_hostile_lines_take_linear_time(part: str) -> None:
