@@ -132,6 +132,15 @@ def test_lines_are_joined_behind_an_abbreviation_or_a_day() -> None:
     assert prose_sentences(f"{line}\nso does this.\ne.g.\nNo.") == [line, "so does this.", "e.g.", "No."]
 
 
+@pytest.mark.parametrize("end", ["`println!`", "(GNU, MSVC, etc.)", "“Who are you?”", "the `?`"])
+def test_a_line_goes_on_behind_a_stop_that_ends_no_sentence(end: str) -> None:
+    line = f"A line that an editor wrapped at some width holds {end}"
+    shown = line.replace("`", "")
+    assert prose_sentences(f"{line}\nas another word.") == [f"{shown} as another word."]
+    assert prose_sentences(f"{line}\nThis is another.") == [shown, "This is another."]
+    assert prose_sentences(f"{line}\n- one\n- two") == [shown, "one", "two"]
+
+
 def test_wrapped_lines_are_joined_and_lists_are_not() -> None:
     line = "A line that someone wrapped at about seventy characters, as editors"
     assert prose_sentences(f"{line}\ndo. Another one.\n\nNew.") == [f"{line} do.", "Another one.", "New."]
@@ -598,6 +607,8 @@ def test_no_line_goes_on_for_a_letter_of_a_script_without_capitals() -> None:
         "1, 2, 3,\n",
         "a `\n",
         "a `{b}` ",
+        "a.))",
+        "a!?\nb",
         "`` `{b}",
         "[`a](b` ",
     ],
