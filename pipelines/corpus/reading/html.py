@@ -119,6 +119,12 @@ def _is_utf8(source: Source) -> bool:
     return not plain
 
 
+def _is_hidden(tag: str, attributes: dict[str, str]) -> bool:
+    """Return whether an element is never shown: a tab is when it is chosen, a caption is to the eye."""
+    hidden = "hidden" in attributes or attributes.get("aria-hidden") == "true"
+    return hidden and tag != "figcaption" and attributes.get("role") != "tabpanel"
+
+
 class Page:
     """The parser's target: collects blocks of text.
 
@@ -211,7 +217,7 @@ class Page:
         row.begin_cell(attributes, is_title=self._open[-1] == "th")
 
     def _unwanted(self, tag: str, attributes: dict[str, str]) -> bool:
-        if "hidden" in attributes or attributes.get("aria-hidden") == "true":
+        if _is_hidden(tag, attributes):
             return True
         names = (attributes.get("class") or "").lower().split()
         styled = attributes.get("style") if FORMULA not in names else None

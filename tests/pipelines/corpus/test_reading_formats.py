@@ -589,6 +589,15 @@ def test_asides_of_the_main_text_are_its_notes_and_others_are_side_columns(tmp_p
     assert text == "One.\n\nTake care.\n\nTwo.\n\nA remark."
 
 
+def test_tabs_that_are_not_chosen_and_captions_that_only_the_eye_reads_are_text(tmp_path: Path) -> None:
+    tabs = '<div role="tabpanel">One.</div><div role="tabpanel" hidden>Two.</div>'
+    sphinx = '<div role="tabpanel" hidden="true" class="sphinx-tabs-panel">Three.</div>'
+    figure = '<figure><figcaption aria-hidden="true">A chart.</figcaption></figure>'
+    body = f'{tabs}{sphinx}{figure}<div hidden>Four.</div><p aria-hidden="true">Five.</p>'
+    text, _ = read_pages(tmp_path, {"a": body.encode()})["a"]
+    assert text == "One.\n\nTwo.\n\nThree.\n\nA chart."
+
+
 def test_a_part_whose_heading_is_an_everyday_word_is_no_menu(tmp_path: Path) -> None:
     parts = (
         '<section id="cookies"><h2>Cookies</h2><p>They are kept.</p></section>',
