@@ -48,7 +48,7 @@ NAMES = names(
     "nav navbar navigation menu sidebar footer site-header site-footer site-nav breadcrumb breadcrumbs "
     "cookie cookies cookie-banner cookie-consent toc advert advertisement ads share social noprint "
     "topnav subnav bottomnav top-nav sub-nav skip-nav legalcopy legal-copy navpath ttc "
-    "viewcode-link viewcode-back "
+    "viewcode-link viewcode-back linenos lineno lnt "
     "nav-panel mw-jump-link mw-editsection printfooter catlinks navbox pagination pager skip-link"
 )
 HEADED = names("section h1 h2 h3 h4 h5 h6 span dt")  # their ids are made of what they say
