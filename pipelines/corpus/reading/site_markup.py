@@ -15,6 +15,7 @@ from pipelines.corpus.as_markdown.org import page as org
 from pipelines.corpus.markup import fences
 from pipelines.corpus.markup.front_matter import FrontMatter, front_matter
 from pipelines.corpus.reading.site_sources.markdown import read_markdown, without_data
+from pipelines.corpus.reading.site_sources.quarto import without_values
 from pipelines.corpus.reading.site_sources.restructured import read_restructured
 
 LONGEST = 4 * 2**20  # characters: a longer text is no page, and stays as it stands
@@ -39,6 +40,7 @@ _HEADING = re.compile(
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
 _PROSE = re.compile(r"^(?!(?:im|ex)port\b)\w", re.M)  # not of pictures, tags or a module
 _MARKDOWN = frozenset(("md", "markdown", "mdx", "qmd", "rmd"))
+_BUILT = frozenset(("qmd", "rmd"))  # code in them is run
 
 
 def read_markup(parts: Iterable[str], suffix: str) -> Iterator[str]:
@@ -62,7 +64,8 @@ def cleaned(text: str, suffix: str) -> str:
         return write(text)
     if suffix == "txt" and dokuwiki.is_page(text):  # as a wiki keeps its pages
         return dokuwiki.as_markdown(text)
-    now = text = "".join(without_data([text])) if suffix in _MARKDOWN else text
+    text = "".join(without_data([text])) if suffix in _MARKDOWN else text
+    now = text = without_values(text) if suffix in _BUILT else text
     for _ in range(ROUNDS):
         before, now = now, _cleaned_once(now, suffix)
         if now == before:

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.corpus import documents
+from pipelines.corpus.prose import prose_sentences
 from pipelines.corpus.reading import site_markup
 from pipelines.corpus.reading.site_markup import cleaned
 from tests.support import papers
@@ -392,6 +393,27 @@ HARD = (
     *("export const a = (\n", "a]{b=", "<a b={", "{a", "{'", "|\n"),
     *("---\na: b\n", "  - x\n", "# a {#b}\n", "title: x\n y\n", "'", "= \n", "import a from\n", "- x\n\n"),
 )
+
+
+@pytest.mark.parametrize("suffix", ["qmd", "rmd"])
+def test_a_value_that_only_a_build_fills_in_is_left_out_and_asked_about_nowhere(suffix: str) -> None:
+    values = "The mean is `r round(mean(x), 2)`. It has `{python} len(a)` rows."
+    formula = "As here:\n\n$$\ny = x\n$$ {#eq-line}\n\nIt ends."
+    code = "Write `` `r x` `` or `rm x`.\n\n```\n`r x`\n```"
+    text = cleaned(f"{values}\n\n{formula}\n\n{code}\n", suffix)
+    assert text.startswith("The mean is […]. It has […] rows.\n")
+    assert "{#eq" not in text and "`` `r x` ``" in text and "```\n`r x`\n```" in text
+    assert prose_sentences(text) == ["As here:", "It ends.", "Write `r x` or rm x."]
+    assert cleaned(values, "md") == values
+
+
+@pytest.mark.parametrize("part", ["`r ", "`", "$$ ", "$$ {#", "`` `r a` "])
+def test_time_of_a_page_that_is_built_grows_with_its_length_alone(part: str) -> None:
+    def seconds(length: int) -> float:
+        text = part * (length // len(part))
+        return min(timeit.repeat(lambda: cleaned(text, "qmd"), timer=time.process_time, repeat=3, number=1))
+
+    assert seconds(40_000) < max(0.3, 10 * seconds(10_000))
 
 
 @pytest.mark.parametrize("part", HARD)
