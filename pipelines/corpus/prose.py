@@ -41,6 +41,7 @@ _ADDRESS = re.compile(r"<?\bhttps?://[^\s>]+>?")
 _BREAK = re.compile(r"(?<=[^\s\\])\\$")  # Markdown's mark for a new line
 _COLUMNS = {"F": 2, "W": 2}
 _ENDS = re.compile(rf"[:;|：；{SPACED_STOPS}{UNSPACED_STOPS}]\W*$")
+_OTHER_STOP = re.compile(r"[!?]\W*$|\.[\"'`”’)\]]+$")  # than a bare full stop: println!, etc.)
 _COMMAS = (",", "，", "、", "،")
 
 
@@ -205,7 +206,7 @@ def _goes_on(line: str, following: str) -> bool:
         return True  # within a link or code
     if _ENDS.search(line):
         said = line.rstrip().replace("\\.", ".")
-        return len(said) >= HALF and said.endswith(".") and is_abbreviated(said, following.strip())
+        return len(said) >= HALF and _is_within(said, following.strip())
     if _LABELLED.match(line) and _LABELLED.match(following):
         return False
     line, following = line.expandtabs().rstrip(), following.expandtabs().rstrip()
@@ -218,6 +219,13 @@ def _goes_on(line: str, following: str) -> bool:
         return True
     room = ALIKE * _columns(following) if _is_caseless(following) and not outdented else WIDTH
     return columns >= HALF and columns + _columns(first_unit(first)) > room
+
+
+def _is_within(said: str, following: str) -> bool:
+    """Return whether a line that ends with a stop was wrapped within a sentence."""
+    if _OTHER_STOP.search(said) and begins_small(following):
+        return True
+    return said.endswith(".") and is_abbreviated(said, following)
 
 
 def _is_caseless(line: str) -> bool:

@@ -9,6 +9,7 @@ from itertools import chain, pairwise
 from pipelines.corpus.markup.parts import names
 
 SPACED_STOPS = ".!?؟।۔။។։።፧"  # end a sentence where a space or a line follows
+_CASED_STOPS = (".", "!", "?")  # of scripts with capitals: elsewhere a small letter may begin a sentence
 UNSPACED_STOPS = "。！？．"  # end one whatever follows
 _NUMBERED = "0-9A-Za-z０-９Ａ-Ｚａ-ｚ"  # what ． stands behind in ３．５, １．はじめに and Ｊ．Ｓｍｉｔｈ
 _CLOSING = "[\"'”’“«)\\]]*(?:[ \u00a0\u202f]?»(?=\\s))?"  # in French a space comes before »
@@ -56,9 +57,9 @@ def sentences(text: str) -> list[str]:
     found = []
     start = 0
     for match in _END.finditer(text):
-        closing = match["closing"] or match["after"] or ""
-        said, following = text[start : match.start()] + closing, text[match.end() : match.end() + _REMARK]
-        goes_on = _goes_on_behind(closing, following) if closing else _goes_on(said, following[:40])
+        said = text[start : match.start()] + (match["closing"] or match["after"] or "")
+        following = text[match.end() : match.end() + _REMARK]
+        goes_on = match["closing"] is not None and _goes_on(said, match["closing"], following)
         if "\n" in match.group() or not (_is_open(said, following) or goes_on):
             found.append(said)
             start = match.end()
@@ -86,14 +87,11 @@ def _is_open(said: str, following: str) -> bool:
     return bool(closed) and "(" not in inside
 
 
-def _goes_on_behind(closing: str, following: str) -> bool:
-    """Return whether a text goes on behind a title or a name in quotation marks: „Wer?“ lief 1966 an."""
-    return begins_small(following) and any(mark in closing for mark in "“«»")
-
-
-def _goes_on(said: str, following: str) -> bool:
-    """Return whether the full stop behind which a text goes on ends no sentence."""
-    return said.endswith(".") and (begins_small(following) or is_abbreviated(said, following))
+def _goes_on(said: str, closing: str, following: str) -> bool:
+    """Return whether a sentence goes on behind a stop: println! macros, (A, etc.) of it, “Who?” he said."""
+    if said.removesuffix(closing).endswith(_CASED_STOPS) and begins_small(following):
+        return True
+    return not closing and said.endswith(".") and is_abbreviated(said, following[:40])
 
 
 def begins_small(text: str) -> bool:

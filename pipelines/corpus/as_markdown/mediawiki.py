@@ -14,6 +14,7 @@ from pipelines.corpus.as_markdown.wiki_tables import WikiTable
 
 _CODE = re.compile(r"<(pre|source|syntaxhighlight|nowiki|math|code|tt)\b[^<>]*(?<!/)>", re.I)
 _AS_PRE = re.compile(r"(</?)(?:source|syntaxhighlight)\b[^<>]*>", re.I)
+_NOWIKI = re.compile(r"</?nowiki\s*>", re.I)  # says only that what it holds is no markup
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
 _TEMPLATE = re.compile(r"^[ \t]*\{\{(?!\{)[^{}]*\}\}(?!\})[ \t]*(?:\n|\Z)", re.M)
 _INNER = re.compile(r"(?<=(?<!\{)\{\{)([^{}]*)\{\{[^{}]*\}\}")  # a template within another one
@@ -27,7 +28,7 @@ _NAMESPACES = (  # of files and categories, as the larger wikis call them
 )
 _FILE_NAME = r"(?!//)[^\[\]|\n]{1,250}\.(?:jpe?g|png|svg|gif|webp|tiff?|pdf|djvu|og[agv]|web[mp]|mp[34])"
 _LEFT_OUT = (
-    re.compile(r"<ref\b[^<>]*/>|<references\b[^<>]*>|</references\s*>", re.I),
+    re.compile(r"<ref\b[^<>]*/>|<references\b[^<>]*>|</references\s*>|<nowiki\s*/>", re.I),
     re.compile(r"<ref\b[^<>]*>(?:(?!<ref\b).){0,4000}?</ref\s*>", re.S | re.I),
     # Switches, and the way to another page
     re.compile(r"__[A-Z]{3,20}__|^#[A-Z]{3,20}[ \t]*:?[ \t]*\[\[.*$", re.M),
@@ -79,7 +80,8 @@ def _without_code(text: str, held: Held) -> str:
         if closing is None:
             unclosed.add(name)
             continue
-        code = _AS_PRE.sub(r"\1pre>", text[opening.start() : closing.end()])
+        code = text[opening.start() : closing.end()]
+        code = _AS_PRE.sub(r"\1pre>", code) if _AS_PRE.match(code) else _NOWIKI.sub("", code)
         kept += [text[end : opening.start()], held.hold(code)]
         end = closing.end()
     return "".join([*kept, text[end:]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from textwrap import dedent
 from typing import NamedTuple
 
 _YAML = re.compile(r"[ \t]*$|[ \t]|#|- |[\]}]|[\"']?[\w.-]+(?::[\w.-]+)*(?: [\w.-]+)*[\"']?[ \t]*:(?:\s|$)")
@@ -31,7 +32,7 @@ def front_matter(text: str) -> FrontMatter:
     data = text[len(opening) + 1 : end.start()] if end else ""
     if not end or not (_is_yaml(data) if mark == "---" else _TOML.search(data)):
         return NONE
-    shown = {name: _value(value) for name, value in _SHOWN.findall(data)}
+    shown = {name: _value(value) for name, value in _SHOWN.findall(dedent(data))}
     return FrontMatter(shown.get("title", ""), shown.get("description", ""), end.end())
 
 

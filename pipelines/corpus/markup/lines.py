@@ -25,12 +25,15 @@ _NO_PROSE_LINE = re.compile(
     )""",
     re.X,
 )
-_OF_MARKDOWN = re.compile(rf"!?\[({LINK_TEXT})\]{TARGET}")
-_LINKS = (  # and roles, by their texts
-    re.compile(r"(?:\{[\w:.+-]+\}|(?<!\w):[a-zA-Z][\w:.+-]{0,40}:)`[~!]?([^`]+?)(?:\s?<[^`<>]*>)?`"),
-    re.compile(r"(?<![`\w])`([^`<]+?)(?:\s?<[^`<>]+>)?`__?(?!\w)"),
-    *(_OF_MARKDOWN, _OF_MARKDOWN),  # a picture may be a link's text
+# Code is found first where it begins first: `{name}` begins no role, and `[text](url)` is no link.
+_NOT_IN_CODE = r"(?P<code>(?<!`)(?P<bars>`+)(?!`).{1,1000}?(?<!`)(?P=bars)(?!`))|"
+_ROLE = re.compile(
+    rf"{_NOT_IN_CODE}(?:\{{[\w:.+-]+\}}|(?<!\w):[a-zA-Z][\w:.+-]{{0,40}}:)"
+    r"`[~!]?(?P<said>[^`]+?)(?:\s?<[^`<>]*>)?`"
 )
+_OF_RESTRUCTURED = re.compile(r"(?<![`\w])`(?P<said>[^`<]+?)(?:\s?<[^`<>]+>)?`__?(?!\w)")
+_OF_MARKDOWN = re.compile(rf"{_NOT_IN_CODE}!?\[(?P<said>{LINK_TEXT})\]{TARGET}")
+_LINKS = (_ROLE, _OF_RESTRUCTURED, _OF_MARKDOWN, _OF_MARKDOWN)  # a picture may be a link's text
 _STYLING = "a|abbr|b|big|cite|code|em|i|ins|kbd|mark|q|small|span|strong|u|var"
 _TAG = re.compile(rf"(?<!`)</?(?:{_STYLING})(?:\s[^<>]*)?>(?!`)", re.I)
 # Tags that change what is said
@@ -89,7 +92,7 @@ def plain(line: str) -> str:
     line = _NOTE_MARK.sub("", without_pictures(_BOX.sub("", line)))
     line = _APART_ROLE.sub(r"<\1\2>\3</\1\2>", line)
     for pattern in _LINKS:
-        line = pattern.sub(r"\1", line)
+        line = pattern.sub(_text_or_code, line)
     line = _DELETED.sub("", _TAG.sub("", line))
     line = _CHANGING_TAG.sub("", _APART.sub(_set_apart, line))
     line = _APART_MARK.sub(lambda found: raised(found[1] or found[2], lowered=bool(found[1])), line)
@@ -102,6 +105,11 @@ def plain(line: str) -> str:
     spans = iter(code)
     line = re.sub(_SPAN, lambda _: next(spans, ""), line)
     return unescape(line).replace("\xa0", " ")
+
+
+def _text_or_code(found: re.Match[str]) -> str:
+    """Return what a link or role shows, and code as it stands."""
+    return found[0] if found["said"] is None else found["said"]
 
 
 def _set_apart(found: re.Match[str]) -> str:

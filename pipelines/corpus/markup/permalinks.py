@@ -10,7 +10,7 @@ _NAMES = re.compile(  # of their classes and titles
     r"|(?:head\w*|hash|self)-?link",
     re.I,
 )
-_SIGNS = r"[\s¶🔗⚓\u200b\u2060\ufe0e\ufe0f\ufeff\ue000-\uf8ff]"  # the last of fonts of pictures
+_SIGNS = r"[\s¶🔗⚓↩\u200b\u2060\ufe0e\ufe0f\ufeff\ue000-\uf8ff]"  # the last of fonts of pictures
 _SIGN = re.compile(f"{_SIGNS}+")
 _RAISED = re.compile(r"\s*[⁰¹²³⁴⁵⁶⁷⁸⁹]{1,4}\s*")  # a link that shows no more than this leads to a note
 _SIGN_OR_RAISED = re.compile(f"{_SIGN.pattern}|{_RAISED.pattern}")

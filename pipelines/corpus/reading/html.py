@@ -48,7 +48,7 @@ NAMES = names(
     "nav navbar navigation menu sidebar footer site-header site-footer site-nav breadcrumb breadcrumbs "
     "cookie cookies cookie-banner cookie-consent toc advert advertisement ads share social noprint "
     "topnav subnav bottomnav top-nav sub-nav skip-nav legalcopy legal-copy navpath ttc "
-    "viewcode-link viewcode-back "
+    "viewcode-link viewcode-back linenos lineno lnt "
     "nav-panel mw-jump-link mw-editsection printfooter catlinks navbox pagination pager skip-link"
 )
 HEADED = names("section h1 h2 h3 h4 h5 h6 span dt")  # their ids are made of what they say
@@ -117,6 +117,12 @@ def _is_utf8(source: Source) -> bool:
     except UnicodeDecodeError:
         return False
     return not plain
+
+
+def _is_hidden(tag: str, attributes: dict[str, str]) -> bool:
+    """Return whether an element is never shown: a tab is when it is chosen, a caption is to the eye."""
+    hidden = "hidden" in attributes or attributes.get("aria-hidden") == "true"
+    return hidden and tag != "figcaption" and attributes.get("role") != "tabpanel"
 
 
 class Page:
@@ -211,7 +217,7 @@ class Page:
         row.begin_cell(attributes, is_title=self._open[-1] == "th")
 
     def _unwanted(self, tag: str, attributes: dict[str, str]) -> bool:
-        if "hidden" in attributes or attributes.get("aria-hidden") == "true":
+        if _is_hidden(tag, attributes):
             return True
         names = (attributes.get("class") or "").lower().split()
         styled = attributes.get("style") if FORMULA not in names else None

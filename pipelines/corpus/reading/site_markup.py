@@ -15,6 +15,7 @@ from pipelines.corpus.as_markdown.org import page as org
 from pipelines.corpus.markup import fences
 from pipelines.corpus.markup.front_matter import FrontMatter, front_matter
 from pipelines.corpus.reading.site_sources.markdown import read_markdown, without_data
+from pipelines.corpus.reading.site_sources.quarto import without_values
 from pipelines.corpus.reading.site_sources.restructured import read_restructured
 
 LONGEST = 4 * 2**20  # characters: a longer text is no page, and stays as it stands
@@ -30,9 +31,16 @@ _MARKS = (  # faster than the pattern, which says for sure
 )
 _RST_TRIGGER = re.compile(r"\A---|^[ \t]*(?:\.\.(?:\s|$)|\+-|=+ +=)", re.M)
 _DIRECTIVE = re.compile(r"^\.\. [\w-]+::", re.M)  # no plain text has one
-_HEADING = re.compile(r"^#[ \t]+\S|^(?=[^\n]*\S)[^\n]*+\n=+[ \t]*$|<h1\b", re.M)
-_FIRST = re.compile(r"\A\s*#{1,6}[ \t]+([^\n]+)")
+_HEADING = re.compile(
+    r"^(?P<marks>#{1,6})[ \t]+(?P<said>[^\n]+)"
+    r"|^(?=[^\n]*\S)(?P<underlined>[^\n]*+)\n(?P<line>=+|-+)[ \t]*$"
+    r"|<h(?P<level>[1-6])\b",
+    re.M,
+)
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
+_PROSE = re.compile(r"^(?!(?:im|ex)port\b)\w", re.M)  # not of pictures, tags or a module
 _MARKDOWN = frozenset(("md", "markdown", "mdx", "qmd", "rmd"))
+_BUILT = frozenset(("qmd", "rmd"))  # code in them is run
 
 
 def read_markup(parts: Iterable[str], suffix: str) -> Iterator[str]:
@@ -56,7 +64,8 @@ def cleaned(text: str, suffix: str) -> str:
         return write(text)
     if suffix == "txt" and dokuwiki.is_page(text):  # as a wiki keeps its pages
         return dokuwiki.as_markdown(text)
-    now = text = "".join(without_data([text])) if suffix in _MARKDOWN else text
+    text = "".join(without_data([text])) if suffix in _MARKDOWN else text
+    now = text = without_values(text) if suffix in _BUILT else text
     for _ in range(ROUNDS):
         before, now = now, _cleaned_once(now, suffix)
         if now == before:
@@ -109,16 +118,25 @@ def _below(found: FrontMatter, body: str, suffix: str) -> str:
     if not found.end:
         return body
     body = body.lstrip("\n")
-    own = fences.without(body)
-    first = _FIRST.match(own)
-    titled = _HEADING.search(own) or (first and _same(first[1]) == _same(found.title))
     said = []
-    if found.title and not titled:
+    if found.title and not _is_titled(body, found.title):
         underlined = f"{found.title}\n{'=' * len(found.title)}"
         said.append(underlined if suffix == "rst" else f"# {found.title}")
     if found.description and _same(found.description) not in _same(body):
         said.append(found.description)
     return "\n\n".join([*said, body])
+
+
+def _is_titled(body: str, title: str) -> bool:
+    """Return whether a page's first heading says its title, or is one of the first level above all prose."""
+    own = _COMMENT.sub("", fences.without(body))
+    first = _HEADING.search(own)
+    if not first:
+        return False
+    if _same(first["said"] or first["underlined"] or "") == _same(title):
+        return True
+    is_highest = first["marks"] == "#" or (first["line"] or "").startswith("=") or first["level"] == "1"
+    return is_highest and not _PROSE.search(own, 0, first.start())
 
 
 def _same(text: str) -> str:

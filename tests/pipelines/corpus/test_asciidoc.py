@@ -57,6 +57,7 @@ def test_titles_and_what_prints_nothing(asciidoc: str, said: str) -> None:
             "See https://a.b/c[the map^], link:d.html[it, window=_blank] and https://a.b.",
             "See the map, it and https://a.b.",
         ),
+        ("See link:d.html[window=_blank], https://a.b[role=x,id=y].", "See d.html, https://a.b."),
         ("Write to mailto:a@b.org[Ada]. See linkgit:git-add[1].", "Write to Ada. See git-add(1)."),
         ("xref:a.adoc#b[The `x`\nway] and xref::c:d.adoc[e].", "The `x`\nway and e."),
         ("Press kbd:[Ctrl+C], btn:[OK], menu:File[Save > As].", "Press Ctrl+C, OK, File > Save > As."),

@@ -36,6 +36,9 @@ from pipelines.corpus.reading.site_markup import cleaned
         ("[[Fasciculus:Oslo.webp|thumb|Urbs]]Ningit.", "Ningit."),
         ("See [[:Datei:Oslo.jpg|the picture]] and [[Help:Snow]].", "See the picture and Help:Snow."),
         ("Call <code>''f''</code>: it waits.", "Call `''f''`: it waits."),
+        ("It is <nowiki>''x''</nowiki> of [[Oslo]]<nowiki />s.", "It is ''x'' of Oslos."),
+        ("Call <code><nowiki>{{a}}</nowiki></code>.", "Call `{{a}}`."),
+        ("<source>\na <nowiki>b</nowiki>\n</source>", "```\na <nowiki>b</nowiki>\n```"),
         ("It is so.<!-- not -->__NOTOC__", "It is so."),
         ("#REDIRECT [[Oslo]]", ""),
         (

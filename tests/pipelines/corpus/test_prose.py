@@ -132,6 +132,15 @@ def test_lines_are_joined_behind_an_abbreviation_or_a_day() -> None:
     assert prose_sentences(f"{line}\nso does this.\ne.g.\nNo.") == [line, "so does this.", "e.g.", "No."]
 
 
+@pytest.mark.parametrize("end", ["`println!`", "(GNU, MSVC, etc.)", "“Who are you?”", "the `?`"])
+def test_a_line_goes_on_behind_a_stop_that_ends_no_sentence(end: str) -> None:
+    line = f"A line that an editor wrapped at some width holds {end}"
+    shown = line.replace("`", "")
+    assert prose_sentences(f"{line}\nas another word.") == [f"{shown} as another word."]
+    assert prose_sentences(f"{line}\nThis is another.") == [shown, "This is another."]
+    assert prose_sentences(f"{line}\n- one\n- two") == [shown, "one", "two"]
+
+
 def test_wrapped_lines_are_joined_and_lists_are_not() -> None:
     line = "A line that someone wrapped at about seventy characters, as editors"
     assert prose_sentences(f"{line}\ndo. Another one.\n\nNew.") == [f"{line} do.", "Another one.", "New."]
@@ -199,6 +208,21 @@ def test_a_link_that_is_wrapped_before_its_target_stays_in_its_sentence(target: 
     said = ["On Linux, the module needs to be loaded.", "On macOS, you need FUSE-T or another one."]
     assert prose_sentences(f"{line}\n<{target}>`__ or another one.") == said
     assert prose_sentences(f"See `the\ndoor <{target}>`_ there.") == ["See the door there."]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("The names `{slug}` and `{id}` are replaced.", "The names {slug} and {id} are replaced."),
+        ("Ask ``{user}`` and `/items/{id}` of {ref}`it <x>`.", "Ask {user} and /items/{id} of it."),
+        ("The type `map[string](int)` is of [Go](a.md).", "The type map[string](int) is of Go."),
+        ("Write `[text](url)`, `a[b][c]` and `:a:`.", "Write [text](url), a[b][c] and :a:."),
+        ("See [`f(x)`](a.md) and [the `[x](y)` of it](b.md).", "See f(x) and the [x](y) of it."),
+        ("It is ``{x}`` in :doc:`this` of `that <a.md>`_ here.", "It is {x} in this of that here."),
+    ],
+)
+def test_code_that_looks_like_a_role_or_a_link_stays_as_it_stands(written: str, said: str) -> None:
+    assert prose_sentences(written) == [said]
 
 
 @pytest.mark.parametrize(
@@ -582,6 +606,11 @@ def test_no_line_goes_on_for_a_letter_of_a_script_without_capitals() -> None:
         "a::\n",
         "1, 2, 3,\n",
         "a `\n",
+        "a `{b}` ",
+        "a.))",
+        "a!?\nb",
+        "`` `{b}",
+        "[`a](b` ",
     ],
 )
 def test_hostile_lines_take_linear_time(part: str) -> None:

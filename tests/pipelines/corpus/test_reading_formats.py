@@ -589,6 +589,34 @@ def test_asides_of_the_main_text_are_its_notes_and_others_are_side_columns(tmp_p
     assert text == "One.\n\nTake care.\n\nTwo.\n\nA remark."
 
 
+def test_tabs_that_are_not_chosen_and_captions_that_only_the_eye_reads_are_text(tmp_path: Path) -> None:
+    tabs = '<div role="tabpanel">One.</div><div role="tabpanel" hidden>Two.</div>'
+    sphinx = '<div role="tabpanel" hidden="true" class="sphinx-tabs-panel">Three.</div>'
+    figure = '<figure><figcaption aria-hidden="true">A chart.</figcaption></figure>'
+    body = f'{tabs}{sphinx}{figure}<div hidden>Four.</div><p aria-hidden="true">Five.</p>'
+    text, _ = read_pages(tmp_path, {"a": body.encode()})["a"]
+    assert text == "One.\n\nTwo.\n\nThree.\n\nA chart."
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "<pre><span class='linenos'>1</span>import os\n<span class='linenos'>2</span>import sys\n</pre>",
+        "<table><tr><td class='linenos'><div><pre><span>1</span>\n<span>2</span></pre></div></td>"
+        "<td class='code'><pre>import os\nimport sys</pre></td></tr></table>",
+        "<table><tr><td class='gutter gl'><pre class='lineno'>1\n2\n</pre></td>"
+        "<td class='code'><pre>import os\nimport sys\n</pre></td></tr></table>",
+        "<table class='lntable'><tr><td class='lntd'><pre><code><span class='lnt'>1\n</span>"
+        "<span class='lnt'>2\n</span></code></pre></td><td class='lntd'><pre><code>import os\n"
+        "import sys</code></pre></td></tr></table>",
+    ],
+)
+def test_code_is_read_without_the_numbers_of_its_lines(tmp_path: Path, code: str) -> None:
+    """As Pygments writes them within code and in a column, Rouge and Chroma."""
+    text, _ = read_pages(tmp_path, {"a": f"<p>It begins here.</p>{code}<p>It ends here.</p>".encode()})["a"]
+    assert text == "It begins here.\n\n```\nimport os\nimport sys\n```\n\nIt ends here."
+
+
 def test_a_part_whose_heading_is_an_everyday_word_is_no_menu(tmp_path: Path) -> None:
     parts = (
         '<section id="cookies"><h2>Cookies</h2><p>They are kept.</p></section>',
@@ -615,6 +643,7 @@ DEFINITION = PERMALINK.replace("heading", "definition").replace("¶", "\uf0c1")
         (f"<table><caption>Ports{PERMALINK}</caption><tr><td>A{PERMALINK}<td>B</table>", "Ports\n\nA | B"),
         ('<h2><a href="#x" class="header-anchor" aria-hidden="false">#</a> Ports</h2>', "Ports"),
         ('<h2>Ports <a href="#x">#</a></h2><p>It<a href="#y"> ¶ </a></p>', "Ports\n\nIt"),
+        ('<p>It is so.&#160;<a class="footnote-backref" href="#fnref:1">&#8617;</a></p>', "It is so."),
         (
             '<h2>Ports<a class="hash-link" href="#x" aria-label="Direct link to Ports">\u200b</a></h2>',
             "Ports",

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.corpus import documents
+from pipelines.corpus.prose import prose_sentences
 from pipelines.corpus.reading import site_markup
 from pipelines.corpus.reading.site_markup import cleaned
 from tests.support import papers
@@ -161,6 +162,16 @@ def test_text_that_only_looks_like_markup_stays(text: str) -> None:
         ("---\ntitle: Ada\n---\n\n# Ada\n\nText.\n", "# Ada\n\nText.\n"),
         ('---\ntitle: "An \\"API\\"" \ntags: [a]\n---\nText.\n', '# An "API"\n\nText.\n'),
         ("---\ntitle: It's # a remark\n---\n## Part\n\nText.\n", "# It's\n\n## Part\n\nText.\n"),
+        ("---\n title: Ada\n kind: x\n---\nText.\n", "# Ada\n\nText.\n"),
+        (
+            "---\ntitle: Ada\n---\nText.\n\n## Part\n\n# Summary\n",
+            "# Ada\n\nText.\n\n## Part\n\n# Summary\n",
+        ),
+        ("---\ntitle: Ada\n---\nText.\n\n# Part\n", "# Ada\n\nText.\n\n# Part\n"),
+        ("---\ntitle: Ada\n---\nText.\n\nPart\n---\n\n# B\n", "# Ada\n\nText.\n\nPart\n---\n\n# B\n"),
+        ("---\ntitle: Ada\n---\nText.\n\n# *Ada*\n", "Text.\n\n# *Ada*\n"),
+        ("---\ntitle: Ada\n---\n<!--\n# NOTE\n-->\nText.\n", "# Ada\n\nText.\n"),
+        ("---\ntitle: Ada\n---\n![x](y.png)\n\n# Ada Horn\n", "![x](y.png)\n\n# Ada Horn\n"),
         ("---\ntitle: Setup\n---\n## Setup\n\nText.\n", "## Setup\n\nText.\n"),
         ("---\ntitle: Ada\n---\n```\n# no heading\n```\n", "# Ada\n\n```\n# no heading\n```\n"),
         ("---\ndescription: >\n  Says\n  it.\nlayout: x\n---\nText.\n", "Says it.\n\nText.\n"),
@@ -384,6 +395,27 @@ HARD = (
 )
 
 
+@pytest.mark.parametrize("suffix", ["qmd", "rmd"])
+def test_a_value_that_only_a_build_fills_in_is_left_out_and_asked_about_nowhere(suffix: str) -> None:
+    values = "The mean is `r round(mean(x), 2)`. It has `{python} len(a)` rows."
+    formula = "As here:\n\n$$\ny = x\n$$ {#eq-line}\n\nIt ends."
+    code = "Write `` `r x` `` or `rm x`.\n\n```\n`r x`\n```"
+    text = cleaned(f"{values}\n\n{formula}\n\n{code}\n", suffix)
+    assert text.startswith("The mean is […]. It has […] rows.\n")
+    assert "{#eq" not in text and "`` `r x` ``" in text and "```\n`r x`\n```" in text
+    assert prose_sentences(text) == ["As here:", "It ends.", "Write `r x` or rm x."]
+    assert cleaned(values, "md") == values
+
+
+@pytest.mark.parametrize("part", ["`r ", "`", "$$ ", "$$ {#", "`` `r a` "])
+def test_time_of_a_page_that_is_built_grows_with_its_length_alone(part: str) -> None:
+    def seconds(length: int) -> float:
+        text = part * (length // len(part))
+        return min(timeit.repeat(lambda: cleaned(text, "qmd"), timer=time.process_time, repeat=3, number=1))
+
+    assert seconds(40_000) < max(0.3, 10 * seconds(10_000))
+
+
 @pytest.mark.parametrize("part", HARD)
 def test_time_grows_with_the_length_alone(part: str) -> None:
     def seconds(length: int) -> float:
@@ -397,7 +429,7 @@ def seconds_of(text: str, repeat: int = 3) -> float:
     return min(timeit.repeat(lambda: cleaned(text, "md"), timer=time.process_time, repeat=repeat, number=1))
 
 
-@pytest.mark.parametrize("line", ["x", "= ", " x="])
+@pytest.mark.parametrize("line", ["x", "= ", " x=", "<!--", "x\n- ", "#"])
 def test_time_grows_with_the_length_of_a_line_below_front_matter(line: str) -> None:
     def seconds(length: int) -> float:
         return seconds_of(f"---\ntitle: A\n---\n{line * (length // len(line))}\n")

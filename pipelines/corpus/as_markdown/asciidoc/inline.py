@@ -65,7 +65,7 @@ _RAISED = ((re.compile(r"\^(?=\S)([^\s^]{1,200})\^"), "sup"), (re.compile(r"~(?=
 _SIGNS = ((" -- ", " — "), ("(C)", "©"), ("(R)", "®"), ("(TM)", "™"))
 _BROKEN = re.compile(r"(?<![ \t])[ \t]+\+[ \t]*$", re.M)
 _OPTIONS = re.compile(
-    r"\^?\s*,\s*(?:window|role|opts|options|id|title|rel|xrefstyle|subs)\s*=.*$|\^\s*$", re.S
+    r"(?:\^?\s*,|^)\s*(?:window|role|opts|options|id|title|rel|xrefstyle|subs|format)\s*=.*$|\^\s*$", re.S
 )
 _WHOLLY_QUOTED = re.compile(r"\"([^\"]*)\"\s*(?:,|$)")
 _NUMBER = re.compile(r"\d\w{0,2}$")

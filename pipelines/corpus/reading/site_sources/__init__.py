@@ -2,5 +2,6 @@
 
 markdown.py        Markdown as its readers see it
 markdown_parts.py  a text in parts: code, tags, comments, prose
+quarto.py          Quarto and R Markdown: values that a build fills in, labels of formulas
 restructured.py    reStructuredText: comments, labels, options of directives
 """
