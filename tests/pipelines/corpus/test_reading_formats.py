@@ -410,6 +410,40 @@ def test_japanese_in_seven_bits_is_found_behind_a_long_text_in_english(tmp_path:
     assert corpus.texts == (text,)
 
 
+WITH_SIGNS = {  # by encoding: beside characters that older standards of it lack
+    "gb2312": "①姓名、②住址必须填写。面积为８５平方米，是公司的财产。Ⅰ．总则　Ⅱ．考勤",
+    "gb18030": "①姓名、②住址必须填写，重量不超过２０㎏。员工的手册由人事部在每年一月发布。",
+    "cp932": "①氏名、②住所を記入してください。㈱山田製作所の髙橋部長。重さは２０㎏まで。№５のｶﾅ。",
+    "euc_jis_2004": "①氏名、②住所を記入してください。㈱山田製作所の部長です。ｶﾅも読めます。",
+    "big5hkscs": "第一章：裏面的零件需要定期更換，恒溫器設定為二十度，化粧品不得放置於機器上。",
+}
+
+
+@pytest.mark.parametrize("codec", WITH_SIGNS)
+@pytest.mark.parametrize("times", [1, 200])
+def test_chinese_and_japanese_with_signs_of_their_own_are_read(
+    tmp_path: Path, codec: str, times: int
+) -> None:
+    text = "".join(f"{WITH_SIGNS[codec]}{number}\n" for number in range(times))
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode(codec)}))
+    assert corpus.texts == (text,)
+
+
+@pytest.mark.parametrize(
+    ("text", "codec"),
+    [
+        ("¡Buenos días! ¡Cállate! ¡Ánimo! ¿Cuántas niñas? ¡Buenas! ¡Bésame! ¡Corre!", "cp1252"),
+        ("ความรู้เป็นสิ่งสำคัญ คนไทยชอบกินข้าว ทุกคนต้องมีบัตรประชาชน เขาเดินทางไป วันนี้อากาศดี", "cp874"),
+        ("㈜한국전자는 서울에 있다. ① 이름, ② 주소를 적는다. 大韓民國의 수도는 서울이다.", "cp949"),
+    ],
+)
+def test_common_characters_by_chance_make_no_text_chinese_or_japanese(
+    tmp_path: Path, text: str, codec: str
+) -> None:
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode(codec)}))
+    assert corpus.texts == (text,)
+
+
 LATIN = {  # by page and language
     "cp1252 French": "Le règlement européen, déjà adopté, s'applique à Besançon à partir de lundi.",
     "cp1252 Portuguese": "São Paulo não tem informações sobre a situação econômica; João vai à direção.",
