@@ -623,6 +623,20 @@ def test_asides_of_the_main_text_are_its_notes_and_others_are_side_columns(tmp_p
     assert text == "One.\n\nTake care.\n\nTwo.\n\nA remark."
 
 
+@pytest.mark.parametrize(
+    "ruby",
+    [
+        "東京<rt>とうきょう</rt>",
+        "東京<rp>(</rp><rt>とうきょう</rt><rp>)</rp>",
+        "東<rt>とう<rt>きょう</ruby><ruby>京",
+        "<rb>東<rb>京<rtc>Tokyo</rtc><rt>とう</rt>",
+    ],
+)
+def test_furigana_are_left_out_of_a_page(tmp_path: Path, ruby: str) -> None:
+    pages = {"a": f"<meta charset=utf-8><p><ruby>{ruby}</ruby>は首都です。</p><p>川。</p>".encode()}
+    assert read_pages(tmp_path, pages)["a"] == ("東京は首都です。\n\n川。", None)
+
+
 def test_a_part_whose_heading_is_an_everyday_word_is_no_menu(tmp_path: Path) -> None:
     parts = (
         '<section id="cookies"><h2>Cookies</h2><p>They are kept.</p></section>',
