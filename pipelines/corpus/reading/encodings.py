@@ -62,8 +62,31 @@ AS_BROWSERS = {
     "gb2312": "gb18030",
     "gbk": "gb18030",
     "shift_jis": "cp932",
+    "euc_jp": "euc_jis_2004",
     "euc_kr": "cp949",
+    "big5": "big5hkscs",
+    "tis-620": "cp874",
+    "iso8859-11": "cp874",
 }
+# Labels of the web that Python lacks
+_LABELS = {
+    "iso8859_2": "iso88592",
+    "iso8859_7": "sun_eu_greek",
+    "iso8859_6": "iso-8859-6-e iso-8859-6-i csiso88596e csiso88596i",
+    "iso8859_8": "iso-8859-8-e iso-8859-8-i csiso88598e csiso88598i logical visual",
+    "koi8_r": "koi koi8",
+    "koi8_u": "koi8-ru",
+    "mac_roman": "mac x-mac-roman csmacintosh",
+    "mac_cyrillic": "x-mac-cyrillic x-mac-ukrainian",
+    "cp874": "windows-874 dos-874 iso885911",
+    **{f"cp125{number}": f"x-cp125{number}" for number in range(9)},
+    "gb2312": "gb_2312 gb_2312-80 csgb2312 x-gbk",
+    "big5": "cn-big5 x-x-big5",
+    "euc_jp": "x-euc-jp cseucpkdfmtjapanese",
+    "shift_jis": "x-sjis windows-31j",
+    "euc_kr": "cseuckr csksc56011987 ks_c_5601-1989 ksc_5601 iso-ir-149 windows-949",
+}
+LABELS = {label: codec for codec, labels in _LABELS.items() for label in labels.split()}
 
 
 @dataclass(frozen=True)
@@ -278,7 +301,8 @@ def declared(first: bytes) -> str | None:
     if found is None:
         return None
     try:
-        codec = codecs.lookup(found[1].decode("ascii")).name
+        label = found[1].decode("ascii").lower()
+        codec = codecs.lookup(LABELS.get(label, label)).name
         codec = AS_BROWSERS.get(codec, codec)
         "".encode(codec)
     except (LookupError, UnicodeError):

@@ -599,6 +599,17 @@ def test_a_page_s_declaration_is_understood_as_browsers_do(tmp_path: Path) -> No
         "cp949": ("euc-kr", "똠방각하", "cp949"),
         "cp1254": ("iso-8859-9", "“güneş”", "cp1254"),
         "iso-2022-jp": ("iso-2022-jp", "東京", "iso2022_jp"),
+        "euc-jp": ("x-euc-jp", "①東京㈱", "euc_jis_2004"),
+        "x-sjis": ("X-SJIS", "①東京", "cp932"),
+        "big5": ("big5", "裏面的說明", "big5hkscs"),
+        "x-gbk": ("x-gbk", "朱镕基", "gb18030"),
+        "windows-949": ("windows-949", "똠방각하", "cp949"),
+        "logical Hebrew": ("iso-8859-8-i", "התוכנית קוראת", "iso8859_8"),
+        "Thai of Windows": ("windows-874", "“กรุงเทพ”", "cp874"),
+        "tis-620": ("tis-620", "“กรุงเทพ”", "cp874"),
+        "iso-8859-11": ("iso-8859-11", "“กรุงเทพ”", "cp874"),
+        "x-cp1251": ("x-cp1251", "Москва", "cp1251"),
+        "x-mac-cyrillic": ("x-mac-cyrillic", "Москва", "mac_cyrillic"),
         "no codec of text": ("undefined", "Müller", "utf-8"),
     }
     pages = {name: declaring(*how) for name, how in written.items()}
