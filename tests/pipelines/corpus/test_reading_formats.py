@@ -928,6 +928,26 @@ def test_the_share_is_that_of_the_shingles(kept: float) -> None:
     assert float((bins[0] == bins[1]).mean()) == pytest.approx(len(one & two) / len(one | two), abs=0.15)
 
 
+def test_a_book_with_a_further_chapter_before_it_is_a_near_duplicate() -> None:
+    book, chapter = words(3, 25_000), words(4, 600)
+    assert 2**17 < len(" ".join(book)) < 2**18 - 10_000
+    similar = SimilarFiles()
+    assert similar.add("a", None, signed(" ".join(book))) is None
+    twin = similar.add("b", None, signed(" ".join([*chapter, *book])))
+    assert twin is not None and twin[1] >= 0.9
+
+
+def test_a_book_of_which_some_parts_stand_in_another_is_no_near_duplicate() -> None:
+    book, other = (" ".join(words(seed, 25_000)) for seed in (5, 6))
+    size, width = 200_000, 2**14
+    for part in range(4):
+        start = round(part / 3 * (size - width))
+        other = other[:start] + book[start : start + width] + other[start + width :]
+    similar = SimilarFiles()
+    assert similar.add("a", None, signed(book[:size])) is None
+    assert similar.add("b", None, signed(other[:size])) is None
+
+
 def test_many_files_cost_little_memory_each_and_all_twins_among_them_are_found() -> None:
     rng, similar, reports = np.random.default_rng(5), SimilarFiles(), []
     texts = [" ".join(map(str, rng.integers(0, 10**6, 40))) for _ in range(3000)]
