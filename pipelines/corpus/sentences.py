@@ -38,12 +38,21 @@ _SHORT = names(
     " डॉ. प्रो. श्री. सुश्री. रु. कि.मी. ई.पू. พ.ศ. ค.ศ. ดร."
 )
 _BEHIND_P = "p. ex."  # in French; "ex." alone is English too, as is what "EE. UU." begins with
-_FRENCH_TITLES = ("M.", "MM.")  # unlike metres, written large
+_TITLES = names("M. MM. Gen. Gov. Sen. Col. Capt. Rev.")  # written large, unlike metres and genera
 _BEFORE_NUMBERS = names(
     "no. nos. nr. fig. eq. sec. art. abs. az. gem. s. kap. ziff. bd. vol. ch. pp. para. cl. al. jan. feb."
     " mar. apr. jun. jul. aug. sep. sept. oct. nov. dec."
+    " figs. eqs. eqns. secs. sect. sects. ref. refs. chap. chaps. chs. tab. tabs. vols. arts. abb. anm. anl."
     " env."  # in French
 )
+_ARTICLES = names("article articles art. arts.")  # of French codes, before L. 123-4 and R. 421-1
+_BOOKS = ("L.", "R.", "D.", "A.")
+_ELIDED = re.compile(r"(?<!\w)[^\W\d_]{1,5}['’](?=\w{2})")  # l'art., dell’art., but not don't.
+_DAY_AND_MONTH = re.compile(r"(?<!\d)\d{1,2}\. ?\d{1,2}\.\Z")  # in figures, before a year
+_YEAR = re.compile(r"(?:1[5-9]|20)\d\d\b")
+# Behind 「…。」: と, って and など go on; these words that begin with と do not.
+_QUOTED = re.compile(r"[。！？．][」』]\Z")
+_BEHIND_QUOTED = re.compile(r"と(?!ころ|ても|にかく|りあえず|うとう|き)|って|など")
 # Before a German ordinal: im 19. Jahrhundert, der 2. Weltkrieg
 _BEFORE_ORDINALS = names("im am der die das dem den des vom zum zur beim seit jeder jede jedes jedem jeden")
 _MONTHS = names(
@@ -80,11 +89,19 @@ def _phrases(said: str) -> Iterator[str]:
 
 
 def _is_open(said: str, following: str) -> bool:
-    """Return whether a text goes on within a bracket that closes on the same line."""
-    if said.rfind("(") <= said.rfind(")"):
+    """Return whether a text goes on within a bracket that closes on the same line, or behind a quotation."""
+    line = following.partition("\n")[0]
+    if _QUOTED.search(said[-2:]) and _BEHIND_QUOTED.match(line):
+        return True
+    return any(_closes(said, line, opening, closing) for opening, closing in ("()", "（）"))
+
+
+def _closes(said: str, line: str, opening: str, closing: str) -> bool:
+    """Return whether a line closes a bracket that is open before it."""
+    if said.rfind(opening) <= said.rfind(closing):
         return False
-    inside, closed, _ = following.partition("\n")[0].partition(")")
-    return bool(closed) and "(" not in inside
+    inside, closed, _ = line.partition(closing)
+    return bool(closed) and opening not in inside
 
 
 def _goes_on(said: str, closing: str, following: str) -> bool:
@@ -108,19 +125,24 @@ def _is_spanish_or_french(last: str, following: str) -> bool:
 
 def is_abbreviated(said: str, following: str) -> bool:
     """Return whether a text's last full stop belongs to an abbreviation, an initial or a day."""
-    before, last = ["", *(word.lstrip(_OPENING) for word in said[-40:].split()[-2:])][-2:]
+    end = _ELIDED.sub("", said[-40:])
+    before, last = ["", *(word.lstrip(_OPENING) for word in end.split()[-2:])][-2:]
     stem = last[:-1]
-    abbreviated = last.casefold() in _SHORT or last in _FRENCH_TITLES
+    abbreviated = last.casefold() in _SHORT or last in _TITLES
     if abbreviated or _ABBREVIATED.fullmatch(last.rpartition("-")[2]):
         return True
     if f"{before} {last}".casefold() == _BEHIND_P or _is_spanish_or_french(last, following):
         return True
     if last.casefold() in _BEFORE_NUMBERS and following.lstrip("(§ ")[:1].isdigit():
         return True
+    if _YEAR.match(following) and _DAY_AND_MONTH.search(said[-8:]):
+        return True
     if stem.isdigit() and len(stem) <= 2:  # a day
         if before.casefold() in _BEFORE_ORDINALS:
             return True
         return following.partition(" ")[0].rstrip(".,").casefold() in _MONTHS
+    if before.casefold() in _ARTICLES and last in _BOOKS and following[:1].isdigit():
+        return True
     if len(stem) == 1 and stem.isalpha():  # of "z. B." or "Jane Q. Miller", not of "vitamin C."
         caseless = stem.lower() == stem.upper()
         return stem.islower() or caseless or before[:1].isupper() or not before or _is_initial(before)

@@ -36,6 +36,22 @@ DENSE = 2**12  # bytes: a longer sample is reduced to so much of the words that 
 LONGEST_CHARACTER = 4  # bytes
 WIDE = ["utf_16", "utf_16_le", "utf_16_be", "utf_32", "utf_32_le", "utf_32_be"]  # no legacy encodings
 ISO_2022 = b"\x1b$"  # switches to two-byte characters, in seven bits
+# Commonest characters, and none whose bytes are a common one in the other language too, as those of 、 and 。
+_JAPANESE = {chr(code) for code in range(0x3041, 0x3094)} | set("一大人年日中本出国会上者的方時行")
+_CHINESE = set(
+    "的一是不了在人有和我为以要中上大年时月日第这们到地出说会可你生能而子那得于自之后作里用行所家方成多法"
+    "对下过国来发学经与工公其应本按各及或等由将并同部业定员进事合动面如因现前新个他也就都分全高"
+    "這們對說會過國來發學經與於後時為個其應將並業員進動現，："
+)
+# Charset-normalizer knows none of their texts with ①, ㈱ or half-width kana.
+EAST_ASIAN = {
+    "cp932": _JAPANESE,
+    "euc_jis_2004": _JAPANESE,
+    "gb18030": _CHINESE,
+    "big5hkscs": _CHINESE,
+}
+SHARE = 0.12  # of the characters beyond ASCII, that the commonest ones of a language have at least
+DIFFERENT = 4  # of these at least: two bytes of Thai are one of them by chance
 BINARY = "binary data, not text"
 DECLARED = re.compile(rb"""<(?:meta|\?xml)[^>]{0,200}?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.I)
 # What browsers read for a declared encoding: what pages hold that name it.
@@ -46,8 +62,31 @@ AS_BROWSERS = {
     "gb2312": "gb18030",
     "gbk": "gb18030",
     "shift_jis": "cp932",
+    "euc_jp": "euc_jis_2004",
     "euc_kr": "cp949",
+    "big5": "big5hkscs",
+    "tis-620": "cp874",
+    "iso8859-11": "cp874",
 }
+# Labels of the web that Python lacks
+_LABELS = {
+    "iso8859_2": "iso88592",
+    "iso8859_7": "sun_eu_greek",
+    "iso8859_6": "iso-8859-6-e iso-8859-6-i csiso88596e csiso88596i",
+    "iso8859_8": "iso-8859-8-e iso-8859-8-i csiso88598e csiso88598i logical visual",
+    "koi8_r": "koi koi8",
+    "koi8_u": "koi8-ru",
+    "mac_roman": "mac x-mac-roman csmacintosh",
+    "mac_cyrillic": "x-mac-cyrillic x-mac-ukrainian",
+    "cp874": "windows-874 dos-874 iso885911",
+    **{f"cp125{number}": f"x-cp125{number}" for number in range(9)},
+    "gb2312": "gb_2312 gb_2312-80 csgb2312 x-gbk",
+    "big5": "cn-big5 x-x-big5",
+    "euc_jp": "x-euc-jp cseucpkdfmtjapanese",
+    "shift_jis": "x-sjis windows-31j",
+    "euc_kr": "cseuckr csksc56011987 ks_c_5601-1989 ksc_5601 iso-ir-149 windows-949",
+}
+LABELS = {label: codec for codec, labels in _LABELS.items() for label in labels.split()}
 
 
 @dataclass(frozen=True)
@@ -156,10 +195,11 @@ def _legacy(codec: str) -> Encoding:
 def detected(sample: bytes) -> str | None:
     """Return a legacy encoding in which the sample reads as text, by charset-normalizer's statistics.
 
-    Latin code pages are told apart by their letters, where those statistics tie.
+    Chinese and Japanese are known by their commonest characters, and Latin code pages are told apart by
+    their letters, where those statistics fail or tie.
     """
     telling = sample if sample.isascii() or len(sample) < DENSE else _dense(sample)
-    name = _by_statistics(telling) or "cp1252"
+    name = _east_asian(telling) or _by_statistics(telling) or "cp1252"
     if name in ("ascii", "utf_8"):
         name = "cp1252"
     name = latin_pages.likeliest(telling, name)
@@ -179,6 +219,24 @@ def _cut(data: bytes, size: int) -> bytes:
         return data
     end = max(data.rfind(mark, size // 2, size) for mark in (b" ", b"\n"))
     return data[: size if end < 0 else end]
+
+
+def _east_asian(telling: bytes) -> str | None:
+    """Return the encoding in which a text has most common characters of Chinese or Japanese, if enough."""
+    shares = {codec: _common_share(telling, codec) for codec in EAST_ASIAN}
+    best = max(shares, key=shares.__getitem__)  # the first of equals
+    return best if shares[best] >= SHARE else None
+
+
+def _common_share(telling: bytes, codec: str) -> float:
+    """Return the share of common characters; a text that was cut may end within a character."""
+    try:
+        text = codecs.getincrementaldecoder(codec)("strict").decode(telling)
+    except UnicodeDecodeError:
+        return 0.0
+    beyond = [c for c in text if not c.isascii()]
+    common = [c for c in beyond if c in EAST_ASIAN[codec]]
+    return len(common) / len(beyond) if len(set(common)) >= DIFFERENT else 0.0
 
 
 def _by_statistics(telling: bytes) -> str | None:
@@ -243,7 +301,8 @@ def declared(first: bytes) -> str | None:
     if found is None:
         return None
     try:
-        codec = codecs.lookup(found[1].decode("ascii")).name
+        label = found[1].decode("ascii").lower()
+        codec = codecs.lookup(LABELS.get(label, label)).name
         codec = AS_BROWSERS.get(codec, codec)
         "".encode(codec)
     except (LookupError, UnicodeError):

@@ -26,7 +26,7 @@ from recovery.counted import counted
 
 NEVER = names(
     "script style noscript template nav footer button select textarea iframe object svg canvas audio video "
-    "dialog menu datalist del s strike annotation annotation-xml mphantom"
+    "dialog menu datalist del s strike annotation annotation-xml mphantom rt rp rtc"
 )
 BESIDE_MAIN = names("header aside")  # within the main text they are its title, notes and footnotes
 BLOCKS = names(

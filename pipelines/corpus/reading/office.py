@@ -7,9 +7,11 @@ import re
 import zipfile
 from collections.abc import Callable, Iterator
 
+from pipelines.corpus.markup.office_files.office_formulas import OfficeFormula
 from pipelines.corpus.markup.office_files.office_rows import OfficeTable
+from pipelines.corpus.markup.office_files.symbol_font import symbol
 from pipelines.corpus.markup.office_files.xml_names import local, value
-from pipelines.corpus.markup.parts import names
+from pipelines.corpus.markup.parts import LEFT_OUT, names
 from pipelines.corpus.markup.raised import LOWERED, RAISED, joined
 from pipelines.corpus.reading.archive import BLOCK, collected, opened, parsed
 from pipelines.corpus.reading.formats import Unreadable
@@ -71,6 +73,8 @@ class _Writer:
         self._done: list[str] = []
         self._line: list[tuple[str, str]] = []  # parts, each behind where it stands
         self._place = ""  # where the open run stands
+        self._outer: list[tuple[list[tuple[str, str]], bool]] = []  # lines that text boxes interrupt
+        self._formula = OfficeFormula(0)
         self._apart: list[str] = []  # where the open parts of a formula stand
         self._halves: list[int] = []  # where in the line the open halves of fractions begin
         self._skipping = self._cells = 0
@@ -82,6 +86,7 @@ class _Writer:
             "tr": self._end_row,
             "tbl": self._end_table,
             "t": self._end_text,
+            "txbxContent": self._end_box,
             **dict.fromkeys(self.IN_FORMULA, self._end_apart),
             "deg": self._end_degree,
             "rad": lambda: self._add(")", self._above()),
@@ -93,7 +98,13 @@ class _Writer:
         tag = local(name)
         if self._skipping or tag in self.SKIPPED:
             self._skipping += 1
-        elif tag == "t":
+            return
+        if tag == "oMath" or self._formula.depth:
+            self._begin_in_formula(tag, attributes)
+        self._begin(tag, attributes)
+
+    def _begin(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag == "t":
             self._reading = True
         elif tag == "tab":
             self._add("\t" if self._line else "")
@@ -105,7 +116,20 @@ class _Writer:
             self._take_table(tag, attributes)
         elif tag in ("r", "rPr", "vertAlign"):
             self._stand(tag, attributes)
-        elif tag in self.IN_FORMULA:
+        elif tag == "sym":
+            self._add(symbol(attributes), self._place)
+        elif tag == "txbxContent":
+            self._begin_box()
+
+    def _begin_in_formula(self, tag: str, attributes: dict[str, str]) -> None:
+        if not self._formula.depth:
+            self._formula = OfficeFormula(len(self._line))
+        bracket = self._formula.begin(tag, attributes)
+        if bracket:
+            self._add(bracket, self._above())
+            if self._apart:  # what stands above or below a line is one term
+                self._formula.is_left_out = True
+        if tag in self.IN_FORMULA:
             self._apart.append(self.IN_FORMULA[tag])
         elif tag in ("num", "den"):
             self._add("/" if tag == "den" else "", self._above())
@@ -130,13 +154,22 @@ class _Writer:
         if self._skipping:
             self._skipping -= 1
             return
-        end = self._ends.get(local(name))
+        tag = local(name)
+        end = self._ends.get(tag)
         if end:
             end()
+        if self._formula.depth:
+            self._end_in_formula(tag)
 
     def CharacterDataHandler(self, text: str) -> None:
         if self._reading and not self._skipping:
             self._add(text, self._place)
+
+    def _end_in_formula(self, tag: str) -> None:
+        if bracket := self._formula.end(tag):
+            self._add(bracket, self._above())
+        if not self._formula.depth and self._formula.is_left_out:
+            self._line[self._formula.first :] = [("", LEFT_OUT)]
 
     def _above(self) -> str:
         """Return where the open part of a formula stands."""
@@ -165,6 +198,18 @@ class _Writer:
         """Return the line, which ends here."""
         line, self._line = self._line, []
         return joined(line)
+
+    def _begin_box(self) -> None:
+        """Write a text box as paragraphs before the one that it stands in, in a cell as part of its line."""
+        if self._cells:
+            self._add(" ")
+        else:
+            self._outer.append((self._line, self._listed))
+            self._line, self._listed = [], False
+
+    def _end_box(self) -> None:
+        if self._outer and not self._cells:
+            self._line, self._listed = self._outer.pop()
 
     def _end_text(self) -> None:
         self._reading = False

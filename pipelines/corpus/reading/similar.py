@@ -16,7 +16,7 @@ BINS, BAND = 128, 4
 BANDS = np.arange(BINS // BAND)
 FEWEST = 1024  # files that there is room for at first
 SHINGLE = 5  # words
-SEEN = 2**16  # characters: of a longer text, four windows are compared
+SEEN = 2**18  # characters: of a longer text, four windows are compared, which a shift of it moves
 SIMILAR = 0.8
 EMPTY = np.uint64(2**64 - 1)
 WORD, NEXT = np.uint32(0x9E3779B1), np.uint64(0xC2B2AE3D27D4EB4F)  # odd: they can be inverted
@@ -159,7 +159,8 @@ def word_hashes(text: str) -> Hashes:
     codes, starts = _letters(text.lower())
     if not len(starts):
         return np.zeros(0, np.uint64)
-    powers, inverses = (_powers(int(base), -(-len(codes) // 4096))[: len(codes)] for base in (WORD, INVERSE))
+    blocks = 1 << (len(codes) // 4096).bit_length()  # powers of two, as tables of all sizes are kept
+    powers, inverses = (_powers(int(base), blocks)[: len(codes)] for base in (WORD, INVERSE))
     sums = np.zeros(len(codes) + 1, np.uint32)
     np.cumsum(codes * powers, dtype=np.uint32, out=sums[1:])
     here = sums[starts]

@@ -84,13 +84,16 @@ Part = Union[str, tuple["Part", ...]]  # noqa: UP007 - of a formula
 
 
 def formula(*parts: Part) -> str:
-    """A formula of Word: texts, and parts as (element, its parts...)."""
+    """A formula of Word: texts, and parts as (element and its attributes, its parts...)."""
     return "".join(
         f"<w:r><w:t>{part}</w:t></w:r>"
         if isinstance(part, str)
-        else f"<m:{part[0]}>{formula(*part[1:])}</m:{part[0]}>"
+        else f"<m:{part[0]}>{formula(*part[1:])}</m:{str(part[0]).partition(' ')[0]}>"
         for part in parts
     )
+
+
+BAR_BEFORE, BAR_BEHIND = ("begChr m:val='|'",), ("endChr m:val='|'",)
 
 
 @pytest.mark.parametrize(
@@ -102,12 +105,56 @@ def formula(*parts: Part) -> str:
         ([("f", ("num", ("sSup", ("e", "x"), ("sup", "2")), "+1"), ("den", "n"))], "(x²+1)/n"),
         ([("rad", ("deg",), ("e", "2")), ("rad", ("deg", "3"), ("e", "n+1"))], "√(2)³√(n+1)"),
         ([("sSup", ("e", "2"), ("sup", ("f", ("num", "1"), ("den", "n")))), "k"], "2^(1/n)k"),
+        (["a", ("d", ("e", "b+c"))], "a(b+c)"),
+        ([("sSup", ("e", ("d", ("e", "a+b"))), ("sup", "2"))], "(a+b)²"),
+        ([("d", ("dPr", BAR_BEFORE, BAR_BEHIND), ("e", "x")), "+", ("d", ("e", "y"))], "|x|+(y)"),
+        ([("d", ("e", "x"), ("e", ("d", ("e", "y"))), ("e", ("rad", ("deg",), ("e", "2"))))], "(x|(y)|√(2))"),
+        ([("nary", ("sub", "i=1"), ("sup", "n"), ("e", "i"))], "[…]"),
+        ([("d", ("e", ("m", ("mr", ("e", "1"), ("e", "2")))))], "[…]"),
+        ([("eqArr", ("e", "x=1"), ("e", "y=2"))], "[…]"),
+        (["a=", ("bar", ("e", "x"))], "[…]"),
+        ([("limLow", ("e", "lim"), ("lim", "n")), "a"], "[…]"),
+        ([("f", ("fPr", ("type m:val='noBar'",)), ("num", "n"), ("den", "k"))], "[…]"),
+        ([("sSup", ("e", "x"), ("sup", "2", ("d", ("e", "n+1"))))], "[…]"),
     ],
 )
 def test_formulas_of_word_keep_their_structure(tmp_path: Path, parts: list[Part], said: str) -> None:
     inside = f'<m:oMath xmlns:m="math">{formula(*parts)}</m:oMath>'
     papers.write(tmp_path, {"a.docx": papers.docx(f"<w:p>{run('Take ')}{inside}{run('.')}</w:p>")})
     assert read_corpus(tmp_path).texts[0].strip() == f"Take {said}."
+
+
+def test_a_formula_behind_one_that_no_line_shows_is_read(tmp_path: Path) -> None:
+    shown, left_out = (
+        f'<m:oMath xmlns:m="math">{formula(part)}</m:oMath>' for part in (("d", ("e", "x")), ("m", "1"))
+    )
+    said = f"<w:p>{run('Take ')}{left_out}{run(' of ')}{shown}{run('.')}</w:p>"
+    papers.write(tmp_path, {"a.docx": papers.docx(said)})
+    assert read_corpus(tmp_path).texts[0].strip() == "Take […] of (x)."
+
+
+def test_signs_of_the_font_symbol_are_read_and_pictures_of_others_are_not(tmp_path: Path) -> None:
+    signs = [
+        f'<w:r><w:sym w:font="Symbol" w:char="{code}"/></w:r>' for code in ("F06D", "00B0", "F0A3", "F0B4")
+    ]
+    micro, degree, at_most, times = signs
+    arrow = '<w:r><w:sym w:font="Wingdings" w:char="F0B0"/></w:r>'
+    said = "".join(
+        [run("10 "), micro, run("m, 37 "), degree, run("C, p "), at_most, run(" 2 "), times, run("3"), arrow]
+    )
+    papers.write(tmp_path, {"a.docx": papers.docx(f"<w:p>{said}</w:p>")})
+    assert read_corpus(tmp_path).texts[0].strip() == "10 μm, 37 °C, p ≤ 2 ×3"
+
+
+def test_a_text_box_within_a_paragraph_tears_it_into_no_parts(tmp_path: Path) -> None:
+    box = f"<w:r><w:txbxContent>{papers.paragraph('Hot!')}{papers.paragraph('Wet!')}</w:txbxContent></w:r>"
+    numbered = "<w:pPr><w:numPr/></w:pPr>"
+    said = f"<w:p>{numbered}{run('It is sold')}{box}{run(' in Norway.')}</w:p>{papers.paragraph('So.')}"
+    cell = f"<w:tbl><w:tr><w:tc><w:p>{run('Price')}{box}{run('5')}</w:p></w:tc></w:tr></w:tbl>"
+    papers.write(tmp_path, {"a.docx": papers.docx(said + cell)})
+    assert read_corpus(tmp_path).texts[0].split("\n") == [
+        *("Hot!", "", "Wet!", "", "- It is sold in Norway.", "So.", "", "Price Hot! Wet! 5", "")
+    ]
 
 
 @pytest.mark.parametrize(

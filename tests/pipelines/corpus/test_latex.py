@@ -281,6 +281,19 @@ def test_sentences_keep_their_formulas_and_those_with_parts_left_out_are_not_ask
     assert prose_sentences(text) == ["Let $\\mu_{\\rm a}'[0] = \\mu_{\\rm b}$ be so.", "It ends."]
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("用于处理\n文档和数据。\n  我们在此说明。", "用于处理文档和数据。我们在此说明。"),
+        ("用于处理\n\n文档和数据。", "用于处理\n\n文档和数据。"),
+        ("東京都は\nTokyo\nです。", "東京都は Tokyo です。"),
+        ("It is\nso.", "It is so."),
+    ],
+)
+def test_a_wrapped_line_is_no_space_in_a_script_without_spaces(text: str, said: str) -> None:
+    assert as_markdown(text) == said
+
+
 @given(st.lists(st.lists(BARE, min_size=1, max_size=8).map(" ".join), min_size=1, max_size=4))
 def test_text_without_markup_stays_as_it_is(paragraphs: list[str]) -> None:
     text = "\n\n".join(paragraphs)

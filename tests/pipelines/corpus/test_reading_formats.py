@@ -410,6 +410,40 @@ def test_japanese_in_seven_bits_is_found_behind_a_long_text_in_english(tmp_path:
     assert corpus.texts == (text,)
 
 
+WITH_SIGNS = {  # by encoding: beside characters that older standards of it lack
+    "gb2312": "①姓名、②住址必须填写。面积为８５平方米，是公司的财产。Ⅰ．总则　Ⅱ．考勤",
+    "gb18030": "①姓名、②住址必须填写，重量不超过２０㎏。员工的手册由人事部在每年一月发布。",
+    "cp932": "①氏名、②住所を記入してください。㈱山田製作所の髙橋部長。重さは２０㎏まで。№５のｶﾅ。",
+    "euc_jis_2004": "①氏名、②住所を記入してください。㈱山田製作所の部長です。ｶﾅも読めます。",
+    "big5hkscs": "第一章：裏面的零件需要定期更換，恒溫器設定為二十度，化粧品不得放置於機器上。",
+}
+
+
+@pytest.mark.parametrize("codec", WITH_SIGNS)
+@pytest.mark.parametrize("times", [1, 200])
+def test_chinese_and_japanese_with_signs_of_their_own_are_read(
+    tmp_path: Path, codec: str, times: int
+) -> None:
+    text = "".join(f"{WITH_SIGNS[codec]}{number}\n" for number in range(times))
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode(codec)}))
+    assert corpus.texts == (text,)
+
+
+@pytest.mark.parametrize(
+    ("text", "codec"),
+    [
+        ("¡Buenos días! ¡Cállate! ¡Ánimo! ¿Cuántas niñas? ¡Buenas! ¡Bésame! ¡Corre!", "cp1252"),
+        ("ความรู้เป็นสิ่งสำคัญ คนไทยชอบกินข้าว ทุกคนต้องมีบัตรประชาชน เขาเดินทางไป วันนี้อากาศดี", "cp874"),
+        ("㈜한국전자는 서울에 있다. ① 이름, ② 주소를 적는다. 大韓民國의 수도는 서울이다.", "cp949"),
+    ],
+)
+def test_common_characters_by_chance_make_no_text_chinese_or_japanese(
+    tmp_path: Path, text: str, codec: str
+) -> None:
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode(codec)}))
+    assert corpus.texts == (text,)
+
+
 LATIN = {  # by page and language
     "cp1252 French": "Le règlement européen, déjà adopté, s'applique à Besançon à partir de lundi.",
     "cp1252 Portuguese": "São Paulo não tem informações sobre a situação econômica; João vai à direção.",
@@ -565,6 +599,17 @@ def test_a_page_s_declaration_is_understood_as_browsers_do(tmp_path: Path) -> No
         "cp949": ("euc-kr", "똠방각하", "cp949"),
         "cp1254": ("iso-8859-9", "“güneş”", "cp1254"),
         "iso-2022-jp": ("iso-2022-jp", "東京", "iso2022_jp"),
+        "euc-jp": ("x-euc-jp", "①東京㈱", "euc_jis_2004"),
+        "x-sjis": ("X-SJIS", "①東京", "cp932"),
+        "big5": ("big5", "裏面的說明", "big5hkscs"),
+        "x-gbk": ("x-gbk", "朱镕基", "gb18030"),
+        "windows-949": ("windows-949", "똠방각하", "cp949"),
+        "logical Hebrew": ("iso-8859-8-i", "התוכנית קוראת", "iso8859_8"),
+        "Thai of Windows": ("windows-874", "“กรุงเทพ”", "cp874"),
+        "tis-620": ("tis-620", "“กรุงเทพ”", "cp874"),
+        "iso-8859-11": ("iso-8859-11", "“กรุงเทพ”", "cp874"),
+        "x-cp1251": ("x-cp1251", "Москва", "cp1251"),
+        "x-mac-cyrillic": ("x-mac-cyrillic", "Москва", "mac_cyrillic"),
         "no codec of text": ("undefined", "Müller", "utf-8"),
     }
     pages = {name: declaring(*how) for name, how in written.items()}
@@ -615,6 +660,20 @@ def test_code_is_read_without_the_numbers_of_its_lines(tmp_path: Path, code: str
     """As Pygments writes them within code and in a column, Rouge and Chroma."""
     text, _ = read_pages(tmp_path, {"a": f"<p>It begins here.</p>{code}<p>It ends here.</p>".encode()})["a"]
     assert text == "It begins here.\n\n```\nimport os\nimport sys\n```\n\nIt ends here."
+
+
+@pytest.mark.parametrize(
+    "ruby",
+    [
+        "東京<rt>とうきょう</rt>",
+        "東京<rp>(</rp><rt>とうきょう</rt><rp>)</rp>",
+        "東<rt>とう<rt>きょう</ruby><ruby>京",
+        "<rb>東<rb>京<rtc>Tokyo</rtc><rt>とう</rt>",
+    ],
+)
+def test_furigana_are_left_out_of_a_page(tmp_path: Path, ruby: str) -> None:
+    pages = {"a": f"<meta charset=utf-8><p><ruby>{ruby}</ruby>は首都です。</p><p>川。</p>".encode()}
+    assert read_pages(tmp_path, pages)["a"] == ("東京は首都です。\n\n川。", None)
 
 
 def test_a_part_whose_heading_is_an_everyday_word_is_no_menu(tmp_path: Path) -> None:
@@ -896,6 +955,26 @@ def test_the_share_is_that_of_the_shingles(kept: float) -> None:
     bins = [signed(" ".join(text)).bins() for text in (first, mixed)]
     assert bins[0] is not None and bins[1] is not None
     assert float((bins[0] == bins[1]).mean()) == pytest.approx(len(one & two) / len(one | two), abs=0.15)
+
+
+def test_a_book_with_a_further_chapter_before_it_is_a_near_duplicate() -> None:
+    book, chapter = words(3, 25_000), words(4, 600)
+    assert 2**17 < len(" ".join(book)) < 2**18 - 10_000
+    similar = SimilarFiles()
+    assert similar.add("a", None, signed(" ".join(book))) is None
+    twin = similar.add("b", None, signed(" ".join([*chapter, *book])))
+    assert twin is not None and twin[1] >= 0.9
+
+
+def test_a_book_of_which_some_parts_stand_in_another_is_no_near_duplicate() -> None:
+    book, other = (" ".join(words(seed, 25_000)) for seed in (5, 6))
+    size, width = 200_000, 2**14
+    for part in range(4):
+        start = round(part / 3 * (size - width))
+        other = other[:start] + book[start : start + width] + other[start + width :]
+    similar = SimilarFiles()
+    assert similar.add("a", None, signed(book[:size])) is None
+    assert similar.add("b", None, signed(other[:size])) is None
 
 
 def test_many_files_cost_little_memory_each_and_all_twins_among_them_are_found() -> None:

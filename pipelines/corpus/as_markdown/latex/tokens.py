@@ -16,6 +16,7 @@ from pipelines.corpus.as_markdown.latex import glossary
 from pipelines.corpus.as_markdown.latex.braces import Braces
 from pipelines.corpus.as_markdown.latex.macros import Macro, arguments_at, macros_of, names_defined
 from pipelines.corpus.markup.parts import names
+from recovery.unspaced_scripts import between_lines
 
 _VERBATIM = (
     r"[BL]?[Vv]erbatim|verbatimtab|alltt|lstlisting|minted|listing|code|comment|filecontents"
@@ -143,7 +144,7 @@ class _Scan:
         if match["edge"] == "begin" and match["environment"] == "document":
             self._macros.begin_document()
         if match["space"]:
-            self._space(match[0])
+            self._space(match[0], match.end())
         elif match["comment"] is None:
             self.tokens.append(_token(match))
         return match.end()
@@ -174,12 +175,17 @@ class _Scan:
             self.tokens.append(Token("text", " ", " "))
         return match.end()
 
-    def _space(self, source: str) -> None:
+    def _space(self, source: str, end: int) -> None:
         """Add a line end; two that only comments stand between end a paragraph."""
         if self.tokens and self.tokens[-1].kind in ("space", "paragraph"):
             source = self.tokens.pop().source + source
-        ends = source.count("\n") > 1
-        self.tokens.append(Token("paragraph" if ends else "space", "\n\n" if ends else " ", source))
+        if source.count("\n") > 1:
+            self.tokens.append(Token("paragraph", "\n\n", source))
+            return
+        before = self.tokens[-1].said if self.tokens and self.tokens[-1].kind == "text" else ""
+        following = self._text[end : end + 1]
+        said = between_lines(before, following) if before and following else " "
+        self.tokens.append(Token("space", said, source))
 
 
 def _token(match: re.Match[str]) -> Token:
