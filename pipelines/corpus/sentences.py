@@ -26,7 +26,7 @@ LONGEST_RUN = 160  # characters of phrases that count as one sentence
 _REMARK = 200  # characters of a line within which a bracket closes again
 # "U.S." and "BGBl.": as often as not a name follows, and two sentences in one are better than half of one
 _ABBREVIATED = re.compile(
-    r"(?:[A-Z]\.){2,}|(?=[^a-z]*[A-Z])(?=.*[a-z])[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]{2,}\."
+    r"(?:[A-Z]\.){2,}|(?:[A-Z]\.-)+[A-Z]\.|(?=[^a-z]*[A-Z])(?=.*[a-z])[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]{2,}\."
 )
 _OPENING = "(\"“„'‘[*_"
 # What hardly ever ends a sentence; Inc., etc. and the like do so as often as not: there a small letter tells.
@@ -47,6 +47,7 @@ _BEFORE_NUMBERS = names(
 )
 _ARTICLES = names("article articles art. arts.")  # of French codes, before L. 123-4 and R. 421-1
 _BOOKS = ("L.", "R.", "D.", "A.")
+_IN_BOOK = re.compile(r"[LRDA]\. ?\d")
 _ELIDED = re.compile(r"(?<!\w)[^\W\d_]{1,5}['’](?=\w{2})")  # l'art., dell’art., but not don't.
 _DAY_AND_MONTH = re.compile(r"(?<!\d)\d{1,2}\. ?\d{1,2}\.\Z")  # in figures, before a year
 _YEAR = re.compile(r"(?:1[5-9]|20)\d\d\b")
@@ -123,13 +124,20 @@ def _is_spanish_or_french(last: str, following: str) -> bool:
     return is_spanish or (last in ("av.", "ap.") and following.startswith("J.-C"))
 
 
+def _is_of_a_code(before: str, last: str, following: str) -> bool:
+    """Return whether a word belongs to an article of a French code: art. L. 123-4."""
+    if last in _BOOKS and following[:1].isdigit():
+        return before.casefold() in _ARTICLES
+    return last.casefold() in _ARTICLES and _IN_BOOK.match(following) is not None
+
+
 def is_abbreviated(said: str, following: str) -> bool:
     """Return whether a text's last full stop belongs to an abbreviation, an initial or a day."""
     end = _ELIDED.sub("", said[-40:])
     before, last = ["", *(word.lstrip(_OPENING) for word in end.split()[-2:])][-2:]
     stem = last[:-1]
     abbreviated = last.casefold() in _SHORT or last in _TITLES
-    if abbreviated or _ABBREVIATED.fullmatch(last.rpartition("-")[2]):
+    if abbreviated or _ABBREVIATED.fullmatch(last) or _ABBREVIATED.fullmatch(last.rpartition("-")[2]):
         return True
     if f"{before} {last}".casefold() == _BEHIND_P or _is_spanish_or_french(last, following):
         return True
@@ -141,7 +149,7 @@ def is_abbreviated(said: str, following: str) -> bool:
         if before.casefold() in _BEFORE_ORDINALS:
             return True
         return following.partition(" ")[0].rstrip(".,").casefold() in _MONTHS
-    if before.casefold() in _ARTICLES and last in _BOOKS and following[:1].isdigit():
+    if _is_of_a_code(before, last, following):
         return True
     if len(stem) == 1 and stem.isalpha():  # of "z. B." or "Jane Q. Miller", not of "vitamin C."
         caseless = stem.lower() == stem.upper()

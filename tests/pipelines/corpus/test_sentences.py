@@ -45,6 +45,7 @@ from pipelines.corpus.sentences import LONGEST_RUN, sentences
         "Siehe Abb. 3 und Tab. 4, Anm. 5.",
         "Am 1. 2. 2020 und am 3.12. 1998 kam er.",
         "Selon l'art. 5 (l'art. 6), l’article L. 123-4 et dell'art. 7, c'est dit.",
+        "L'art. R. 421-1 s'applique à J.-P. Martin et à l'art. L.123.",
         "She met Gen. Lee, Gov. Hill and Sen. Smith.",
         "Der Film „Wer hat Angst?“ lief 1966 bei der Firma »Muster Inc.« in Berlin an.",
     ],
