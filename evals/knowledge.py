@@ -7,7 +7,6 @@ neither, and the share of old ones is the stale rate.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
@@ -16,7 +15,7 @@ from typing import Any
 
 from evals.answer_matching import matches
 from evals.probes import ANSWERED, APART, CLOZE, MULTIHOP, NEW, OLD, UPDATES, Probe
-from evals.scores import Asked, Item, Message, Score, repeated, share, subsample
+from evals.scores import Asked, Item, Message, Score, digest, repeated, share, subsample
 from recovery.errors import RecoverError
 
 LENIENT = "lenient"  # the headline: asked in chat, closed book
@@ -121,8 +120,7 @@ def evaluate(way: Way, suite: str, answer: Answer | Sequence[Answer]) -> Score:
 
 def _naming_what_was_read(item: Item, asked: Asked) -> Item:
     """Name the passages before a question: answers after others are not paired with it."""
-    read = hashlib.sha256(repr(asked).encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return replace(item, detail=item.detail | {"judged_by": read})
+    return replace(item, detail=item.detail | {"judged_by": digest(repr(asked))})
 
 
 def after_passages(passages: Sequence[str], probe: Probe) -> list[Message]:

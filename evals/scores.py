@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +22,11 @@ Generate = Callable[[list[list[Message]]], list[str]]
 
 Asked = str | list[Message]
 """A text to continue, or a chat to answer."""
+
+
+def digest(text: str) -> str:
+    """Return a short hash of a text, by which items tell what they were judged by."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ Settings = Mapping[str, Any]  # by their key in recover.yaml: {"distill.steps": 
 Found = dict[str, Any]  # what the command of the same name prints with --json
 NONE: Settings = {}
 OF_THE_HOME = ("model", "engine")  # sections of recover.yaml that a call would leave as they are
-UNREAD_BY_MERGING = {"distill.merge", "distill.rehearsal", "distill.overlap"}
+UNREAD_BY_MERGING = ("merge", "rehearsal", "overlap")  # settings of distill
 
 
 class Home:
@@ -154,7 +154,8 @@ class Home:
         from recovery.errors import InputError
 
         ws, changes = self.workspace, _changes(settings)
-        if recover_with == "merge" and (unread := sorted(UNREAD_BY_MERGING & changes.keys())):
+        unread = sorted({f"distill.{name}" for name in UNREAD_BY_MERGING} & changes.keys())
+        if recover_with == "merge" and unread:
             raise InputError(f"{unread[0]}: has no effect with recover_with='merge': leave it out")
         job = cycle_job(
             ws,

@@ -135,7 +135,7 @@ def _kept(
 def _pages(context: PageContext, address: Address, first: int) -> Html:
     older = (
         tag("a", f"cycles before {first}", href=address.link(before=first, n=None))
-        if _rows(context, first)
+        if first > 1 and _rows(context, first)
         else None
     )
     newest = (

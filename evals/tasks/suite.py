@@ -6,14 +6,13 @@ A group (mmlu) is one suite over the documents of all its tasks. Metrics that ar
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.intervals import mean_interval, wilson_interval
-from evals.scores import Item, ModelCalls, Score
+from evals.scores import Item, ModelCalls, Score, digest
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ def _item(task: str, row: dict[str, Any], metric: str, *, many: bool) -> Item:
     chosen = _chosen(row, answers)
     return Item(
         key=f"{task}:{row['doc_id']}" if many else str(row["doc_id"]),
-        prompt=prompt if len(prompt) <= _KEPT else f"[{_digest(prompt)}] …{prompt[-_KEPT:]}",
+        prompt=prompt if len(prompt) <= _KEPT else f"[{digest(prompt)}] …{prompt[-_KEPT:]}",
         response=chosen,
         passed=value > 0.5,
         detail={
@@ -111,7 +110,7 @@ def _item(task: str, row: dict[str, Any], metric: str, *, many: bool) -> Item:
 def _judged_by(row: dict[str, Any]) -> str:
     """Return a hash of what decides whether an answer is right: the whole target, and each text asked for."""
     texts = [part for request in row["arguments"] for part in request if isinstance(part, str)]
-    return _digest(repr((str(row["target"]), texts)))
+    return digest(repr((str(row["target"]), texts)))
 
 
 def _chosen(row: dict[str, Any], answers: Sequence[Any]) -> str:
@@ -136,10 +135,6 @@ def _ending(text: str, all_texts: Sequence[str]) -> str:
     same = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
     words = text.split(" ")
     return " ".join(words[min(same, len(words) - 1) :])[-_KEPT:]
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, float]:

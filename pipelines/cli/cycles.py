@@ -12,6 +12,7 @@ from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.cycle_text import broke_off, cycle_text
 from pipelines.cli.options import Session, processes, refuse_beside, shared, state_words
+from pipelines.home import UNREAD_BY_MERGING
 from recovery.command_line import Command
 from recovery.errors import GateError
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from pipelines.config.jobs import RealDemo
     from pipelines.runs.workspace import Workspace
 
-OF_DISTILLATION = ("merge", "rehearsal", "overlap")  # options that merging does not read
 MORE_QUESTIONS = "ask more questions, without training (docs/evaluation.md: when a verdict is underpowered)"
 WHAT_TO_DO = "docs/evaluation.md says what to do with a rejected cycle"
 NOTHING_MEASURED = "no axis was judged, as the half of the questions that decides holds none: ask more"
@@ -150,7 +150,7 @@ def cycle_command(session: Session, /, docs: Path, **options: Any) -> None:
     recover cycle --docs ./corpus --method opd-sampled --behaviours json,tools
     """
     if options["recover_with"] == "merge":
-        refuse_beside("--recover-with merge", lambda name: name in OF_DISTILLATION)
+        refuse_beside("--recover-with merge", lambda name: name in UNREAD_BY_MERGING)
     with session.workspace(docs=docs) as ws:
         from db.reads import queries
         from pipelines.cycle import cycle

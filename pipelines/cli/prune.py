@@ -55,9 +55,9 @@ def _checkpoints_text(found: dict[str, Any]) -> str:
     count, left = len(found["checkpoints"]), found["states"]
     if not count and not left:
         return f"nothing to remove: of {counted(found['kept'], 'checkpoint')} none can be spared"
-    of_checkpoints = _mib({"bytes": found["bytes"] - left})
+    of_checkpoints = _mib(found["bytes"] - left)
     parts = [f"{of_checkpoints} MiB in {count} of {count + found['kept']} checkpoints"] if count else []
-    parts += [f"{_mib({'bytes': left})} MiB of states of runs that are done"] if left else []
+    parts += [f"{_mib(left)} MiB of states of runs that are done"] if left else []
     said = ", and ".join(parts)
     said = f"removed {said}" if found["removed"] else f"{said}; add --yes to remove these files"
     rows = [_sizes(found["checkpoints"], "id", "what")] if count else []
@@ -70,8 +70,8 @@ def _holding_text(unfinished: list[dict[str, Any]], command: Command) -> list[st
         return []
     onward, away = command("resume", "RUN"), command("prune", "--run", "RUN", "--yes")
     ways = f"`{onward}` goes on with it, `{away}` gives it up"
-    rows = [row | {"further MiB": _mib({"bytes": row["further"]})} for row in unfinished]
-    shown = table([row | {"MiB": _mib(row)} for row in rows], [*HOLDING, "MiB", "further MiB"])
+    rows = [row | {"further MiB": _mib(row["further"])} for row in unfinished]
+    shown = table([row | {"MiB": _mib(row["bytes"])} for row in rows], [*HOLDING, "MiB", "further MiB"])
     held = "held by unfinished runs, as training states and checkpoints of their own"
     further = "further: others that only unfinished runs need, spare once all of these are given up"
     return [f"{held} ({ways}; {further}):\n{shown}"]
@@ -81,16 +81,16 @@ def given_up_text(found: dict[str, Any]) -> str:
     """Format what was or would be removed of an unfinished run."""
     count = len(found["checkpoints"])
     rows = [_sizes(found["checkpoints"], "id", "what")] if count else []
-    its = f"{found['run']}: {_mib({'bytes': found['states']})} MiB of training states"
-    its += f", and {count} of its checkpoints, {_mib(found)} MiB in all" if count else ""
+    its = f"{found['run']}: {_mib(found['states'])} MiB of training states"
+    its += f", and {count} of its checkpoints, {_mib(found['bytes'])} MiB in all" if count else ""
     if found["removed"]:
         return "\n".join([*rows, f"{its}, removed: the run is given up"])
     return "\n".join([*rows, f"{its}; add --yes to remove them, after which nothing resumes the run"])
 
 
 def _sizes(rows: list[dict[str, Any]], *columns: str) -> str:
-    return table([row | {"MiB": _mib(row)} for row in rows], [*columns, "MiB"])
+    return table([row | {"MiB": _mib(row["bytes"])} for row in rows], [*columns, "MiB"])
 
 
-def _mib(row: dict[str, Any]) -> str:
-    return f"{row['bytes'] / 2**20:,.1f}"
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.1f}"

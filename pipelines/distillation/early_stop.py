@@ -180,8 +180,7 @@ class BehaviourBack:
     def _followed(self, rollouts: Rollouts) -> list[bool]:
         """Return which answers follow every instruction of their prompt."""
         self.stage.spend(tokens_sampled=rollouts.n_tokens)
-        both = zip(rollouts.responses(), rollouts.prompts(), strict=True)
-        texts = [self.student.answer(answer, prompt) for answer, prompt in both]
+        texts = self.student.answers(rollouts)
         rows = zip(texts, self.probe, strict=True)
         return [followed(text, {**row.fields, "prompt": row.text}) == 1.0 for text, row in rows]
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from recovery.batches.rollouts import Rollouts
+
 
 @dataclass
 class ChatModel:
@@ -104,8 +106,12 @@ class ChatModel:
         return self.encoder.text(ids)
 
     def answer(self, ids: Sequence[int], prompt: Sequence[int] = ()) -> str:
-        """Decode a response to a prompt without its thinking block; rewards and judges read this text."""
+        """Decode a response to a prompt without its thinking block."""
         return self.encoder.answer(ids, prompt)[1]
+
+    def answers(self, rollouts: Rollouts) -> list[str]:
+        """Decode the response of each row; rewards and judges read these texts."""
+        return list(map(self.answer, rollouts.responses(), rollouts.prompts()))
 
     @cached_property
     def opening_ids(self) -> list[int]:

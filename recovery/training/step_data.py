@@ -220,8 +220,7 @@ class Episodes:
         """Return the reward of each sequence, the same in all processes: a judge may answer otherwise."""
         assert self.task.reward is not None
         items = [self.items[row] for row in rollouts.index_B.tolist()]
-        both = zip(rollouts.responses(), rollouts.prompts(), strict=True)
-        texts = [self.student.answer(answer, prompt) for answer, prompt in both]
+        texts = self.student.answers(rollouts)
         fields = [{**item.fields, "prompt": prompt(item)} for item in items]
         rewards_B = distributed.once(partial(score, self.task.reward, texts, fields))
         self._metrics["reward"] = float(rewards_B.mean())

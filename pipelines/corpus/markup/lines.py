@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html import unescape
 
-from pipelines.corpus.markup.parts import FORMULA, LINK_TEXT, TARGET
+from pipelines.corpus.markup.parts import CODE_SPAN, FORMULA, LINK_TEXT, TARGET
 from pipelines.corpus.markup.pictures import is_picture, without_pictures
 from pipelines.corpus.markup.raised import raised
 
@@ -26,13 +26,12 @@ _NO_PROSE_LINE = re.compile(
     re.X,
 )
 # Code is found first where it begins first: `{name}` begins no role, and `[text](url)` is no link.
-_NOT_IN_CODE = r"(?P<code>(?<!`)(?P<bars>`+)(?!`).{1,1000}?(?<!`)(?P=bars)(?!`))|"
 _ROLE = re.compile(
-    rf"{_NOT_IN_CODE}(?:\{{[\w:.+-]+\}}|(?<!\w):[a-zA-Z][\w:.+-]{{0,40}}:)"
+    rf"{CODE_SPAN}|(?:\{{[\w:.+-]+\}}|(?<!\w):[a-zA-Z][\w:.+-]{{0,40}}:)"
     r"`[~!]?(?P<said>[^`]+?)(?:\s?<[^`<>]*>)?`"
 )
 _OF_RESTRUCTURED = re.compile(r"(?<![`\w])`(?P<said>[^`<]+?)(?:\s?<[^`<>]+>)?`__?(?!\w)")
-_OF_MARKDOWN = re.compile(rf"{_NOT_IN_CODE}!?\[(?P<said>{LINK_TEXT})\]{TARGET}")
+_OF_MARKDOWN = re.compile(rf"{CODE_SPAN}|!?\[(?P<said>{LINK_TEXT})\]{TARGET}")
 _LINKS = (_ROLE, _OF_RESTRUCTURED, _OF_MARKDOWN, _OF_MARKDOWN)  # a picture may be a link's text
 _STYLING = "a|abbr|b|big|cite|code|em|i|ins|kbd|mark|q|small|span|strong|u|var"
 _TAG = re.compile(rf"(?<!`)</?(?:{_STYLING})(?:\s[^<>]*)?>(?!`)", re.I)
@@ -50,7 +49,7 @@ _APART_ROLE = re.compile(r"(?:\\ )?(?:\{(su[bp])\}|(?<!\w):(su[bp])(?:script|ers
 _NOTE_MARK = re.compile(rf"(?<!`)<sup(?:\s[^<>]*)?>\s*(?:{_LINK})+</sup>", re.I)
 # Of Markdown and of Org: =verbatim= and ~code~ stand between spaces or punctuation.
 _CODE_SPAN = re.compile(
-    r"(?<!`)(`+)(?!`)(.{1,1000}?)(?<!`)\1(?!`)"
+    rf"{CODE_SPAN}"
     r"|(?<![^\s({\[\"'-])([~=])(?=[^\s=~])([^\n]{1,300}?)(?<=\S)\3(?![^\s.,;:!?)}\]\"'-])"
     rf"|({FORMULA})"
 )

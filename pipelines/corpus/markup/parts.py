@@ -3,6 +3,8 @@
 LEFT_OUT = "[…]"  # stands for a part of a sentence that was left out
 SLOT = "\ufffc"  # stands where something is put in that the text does not say
 FORMULA = r"(?<![\w$\\])\$(?=[^\s$])[^$\n]{1,1000}(?<=\S)\$(?![\w$])"  # in a line, with its marks
+# In a line, with its marks; of Markdown and reStructuredText
+CODE_SPAN = r"(?<!`)(?P<bars>`+)(?!`)(?P<code>.{1,1000}?)(?<!`)(?P=bars)(?!`)"
 ADDRESS = r"(?:<[^<>\n]*+>|(?:[^()\s]|\((?:[^()\s]|\([^()\s]*+\))*+\))*+)"  # of a link: may hold brackets
 TARGET = (  # of a link, behind its text
     rf"(?:\({ADDRESS}(?:\s+(?:\"[^\"]*+\"|'[^']*+'|\([^()]*+\)))?\)"

@@ -6,9 +6,9 @@ import re
 
 from pipelines.corpus.as_markdown.parts import Held, without_marks
 from pipelines.corpus.markup import fences
-from pipelines.corpus.markup.parts import LEFT_OUT
+from pipelines.corpus.markup.parts import CODE_SPAN, LEFT_OUT
 
-_CODE = re.compile(r"(?<!`)(?P<bars>`+)(?!`)(?P<code>[^\n]{1,1000}?)(?<!`)(?P=bars)(?!`)")
+_CODE = re.compile(CODE_SPAN)
 _VALUE = re.compile(r"(?:r|\{(?:r|python|julia|ojs)\})\s+\S")  # the beginning of code that is run
 _LABEL = re.compile(r"(?<=\$\$)[ \t]*\{#[^{}\s]{1,200}\}")
 
