@@ -84,9 +84,12 @@ def _fitted(config: Config, size: Size, count: int, gpu: Gpu, tokens: int) -> Co
     midtrain = fit_midtraining(config.midtrain, model, machine, on_teacher=True)
     if counted_by_documents(midtrain):
         midtrain = fit_to_corpus(midtrain, tokens, midtrain.mix.at_first.new, size.context)
+    distill = config.distill
+    if distill.lora is None:  # midtraining's adapter, if it trains one, is the student that goes on
+        distill = distill.model_copy(update={"lora": midtrain.lora})
     fitted = {
         "midtrain": midtrain,
-        "distill": fit_distillation(config.distill, model, machine, on_teacher=midtrain.lora is not None),
+        "distill": fit_distillation(distill, model, machine, on_teacher=midtrain.lora is not None),
         "eval": fit_evaluation(config.eval, model, machine),
     }
     return config.model_copy(update=fitted)

@@ -500,6 +500,17 @@ def test_a_teacher_is_planned_where_one_is_loaded(changes: dict[str, Any], layer
     assert found == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("lora", [LoraConfig(rank=8), "auto"])
+def test_recovery_goes_on_with_the_adapter_of_midtraining(lora: LoraConfig | str) -> None:
+    """Where distill.lora is not set; an 8B model on 80 GB gets an adapter of rank 128 by itself."""
+    config = changed(REAL, {"midtrain.lora": lora, "distill.lora": None})
+    fitted = capacity._fitted(config, EIGHT, 1, GPUS["H100"], 2_000_000)
+    found = estimates(GPUS["H100"], planning(fitted))[1]
+    assert fitted.distill.lora == fitted.midtrain.lora == LoraConfig(rank=8 if lora != "auto" else 128)
+    assert found.memory["teacher"] == 0  # the student without its adapter
+    assert planning(fitted).trained("distill") == EIGHT.adapter_weights(fitted.midtrain.adapter.rank)
+
+
 def test_a_student_that_teaches_itself_copies_its_adapter_alone() -> None:
     config = changed(REAL, {"distill.method": "opcd", "midtrain.lora": None})
     found = estimates(GPUS["H100"], planning(config))[1].memory["teacher"]
