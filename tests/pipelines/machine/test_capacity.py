@@ -506,9 +506,10 @@ def test_recovery_goes_on_with_the_adapter_of_midtraining(lora: LoraConfig | str
     config = changed(REAL, {"midtrain.lora": lora, "distill.lora": None})
     fitted = capacity._fitted(config, EIGHT, 1, GPUS["H100"], 2_000_000)
     found = estimates(GPUS["H100"], planning(fitted))[1]
-    assert fitted.distill.lora == fitted.midtrain.lora == LoraConfig(rank=8 if lora != "auto" else 128)
+    rank = 8 if lora != "auto" else 128
+    assert fitted.distill.lora == fitted.midtrain.lora == LoraConfig(rank=rank)
     assert found.memory["teacher"] == 0  # the student without its adapter
-    assert planning(fitted).trained("distill") == EIGHT.adapter_weights(fitted.midtrain.adapter.rank)
+    assert planning(fitted).trained("distill") == EIGHT.adapter_weights(rank)
 
 
 def test_a_student_that_teaches_itself_copies_its_adapter_alone() -> None:
