@@ -26,12 +26,14 @@ import torch
 from torch import Tensor
 
 from recovery.cpu import matrix_products
+from recovery.storage.atomic_dirs import whole_file
 
 log = logging.getLogger(__name__)
 SOURCES = sorted(Path(__file__).parent.glob("*.[ch]"))
 FLAGS = ["-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"]
 WIDE = ["-mprefer-vector-width=512"]  # on x86 compilers avoid the widest vectors by default
 TIMEOUT = 120  # seconds
+DIGEST = 32  # bytes of the hash behind the library
 EXPORTED = re.compile(r"^(?:void|long) (\w+)\(([^)]*)\)", re.MULTILINE)
 
 
@@ -72,7 +74,7 @@ def _short(error: Exception) -> str:
 
 def _kernels(compiler: list[str], openmp: str) -> Any:
     """Load the library, with the types of its functions' parameters as their source declares them."""
-    kernels = _loaded(_compiled(compiler, openmp)) or ctypes.CDLL(str(_compiled(compiler, openmp)))
+    kernels = _loaded(_compiled(compiler, openmp))
     for name, parameters in EXPORTED.findall("".join(map(_text, SOURCES))):
         kernel = getattr(kernels, name)
         kernel.argtypes = _argument_types(parameters)
@@ -104,12 +106,11 @@ def _product(name: str) -> int | None:
 
 
 def _loaded(path: Path) -> Any:
-    """Load the library; a file that cannot be loaded is damaged and is removed, to be compiled again."""
+    """Load the library; compiling it again would not help where that fails, as it is whole."""
     try:
         return ctypes.CDLL(str(path))
-    except OSError:
-        path.unlink(missing_ok=True)
-        return None
+    except OSError as error:
+        raise OSError(f"{error}. Is it mounted noexec? Let XDG_CACHE_HOME name another folder") from error
 
 
 def _compiler() -> list[str] | None:
@@ -151,7 +152,7 @@ def _compiled(compiler: list[str], openmp: str) -> Path:
     for source in SOURCES:
         key.update(_text(source).encode())
     ready = _folder() / f"native-{key.hexdigest()[:24]}.so"
-    if not ready.exists():
+    if not _is_whole(ready):
         with tempfile.TemporaryDirectory(dir=ready.parent) as folder:
             made = Path(folder) / "native.so"
             compiled = [*compiler, *_flags(), "-fPIC", "-c"]
@@ -160,8 +161,18 @@ def _compiled(compiler: list[str], openmp: str) -> Path:
                 list(pool.map(lambda source: _run([*compiled, str(source)], folder), sources))
             objects = map(str, sorted(Path(folder).glob("*.o")))
             _run([*compiler, "-shared", *objects, openmp, "-lm", "-o", str(made)], folder)
-            made.replace(ready)
+            content = made.read_bytes()
+            with whole_file(ready) as file:
+                file.write(content + hashlib.sha256(content).digest())
     return ready
+
+
+def _is_whole(path: Path) -> bool:
+    """Return whether the library ends in its own hash: to load one that is cut off would end the process."""
+    if not path.exists():
+        return False
+    content = path.read_bytes()
+    return content[-DIGEST:] == hashlib.sha256(content[:-DIGEST]).digest()
 
 
 def _flags() -> list[str]:

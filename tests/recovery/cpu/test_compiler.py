@@ -1,12 +1,72 @@
-"""The command that compiles the kernels."""
+"""The command that compiles the kernels, and what is kept of it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from recovery.cpu import library
+
+MADE = b"this is no library" * 20_000
+
+
+class Compiler:
+    """A compiler that writes MADE in place of a library, and counts how often."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "made").write_bytes(MADE)
+        self.log, program = folder / "log", folder / "cc"
+        linked = f'for last; do :; done; cp {folder}/made "$last"; echo made >> {self.log}'
+        program.write_text(f'#!/bin/sh\ncase "$*" in *-shared*) {linked};; esac\n')
+        program.chmod(0o755)
+        self.command = [str(program)]
+
+    def compiled(self) -> Path:
+        return library._compiled(self.command, "libgomp.so")
+
+    def times(self) -> int:
+        return len(self.log.read_text().splitlines())
+
+
+@pytest.fixture
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiler:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return Compiler(tmp_path)
+
+
+def test_a_library_that_does_not_load_is_compiled_once(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a file system that is mounted noexec: whole, and of no use at any start."""
+    monkeypatch.setattr(library, "_compiler", lambda: compiler.command)
+    monkeypatch.setattr(library, "_openmp", lambda: "libgomp.so")
+    for _ in range(2):
+        kernels, why = library._found.__wrapped__()
+        assert kernels is None
+        assert f"{compiler.compiled()}: " in why
+        assert why.endswith("Let XDG_CACHE_HOME name another folder")
+        assert compiler.times() == 1
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "nothing written": lambda whole: b"",
+    "cut off": lambda whole: whole[:200_000],
+    "zeros behind its header": lambda whole: whole[:4096] + bytes(len(whole) - 4096),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_library_is_made_anew(damage: str, compiler: Compiler) -> None:
+    """A power cut leaves such files; the loader itself crashes on some."""
+    whole = compiler.compiled().read_bytes()
+    assert whole[: len(MADE)] == MADE
+    assert compiler.compiled().read_bytes() == whole
+    assert compiler.times() == 1
+    compiler.compiled().write_bytes(DAMAGES[damage](whole))
+    assert compiler.compiled().read_bytes() == whole
+    assert compiler.times() == 2
 
 
 def test_the_compiler_may_be_named_by_several_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
