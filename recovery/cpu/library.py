@@ -15,9 +15,11 @@ import platform
 import re
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -74,7 +76,7 @@ def _short(error: Exception) -> str:
 
 def _kernels(compiler: list[str], openmp: str) -> Any:
     """Load the library, with the types of its functions' parameters as their source declares them."""
-    kernels = _loaded(_compiled(compiler, openmp))
+    kernels = _loaded(*_compiled(compiler, openmp))
     for name, parameters in EXPORTED.findall("".join(map(_text, SOURCES))):
         kernel = getattr(kernels, name)
         kernel.argtypes = _argument_types(parameters)
@@ -105,12 +107,20 @@ def _product(name: str) -> int | None:
         return None
 
 
-def _loaded(path: Path) -> Any:
-    """Load the library; compiling it again would not help where that fails, as it is whole."""
+def _loaded(path: Path, handle: int) -> Any:
+    """Load the open library; compiling it again would not help where that fails, as it is whole.
+
+    It stays open: the loader takes two files that were opened under the same number for one.
+    """
+    opened = f"/proc/self/fd/{handle}"
     try:
-        return ctypes.CDLL(str(path))
+        kernels = ctypes.CDLL(opened)
     except OSError as error:
-        raise OSError(f"{error}. Is it mounted noexec? Let XDG_CACHE_HOME name another folder") from error
+        os.close(handle)
+        said = str(error).replace(opened, str(path))
+        raise OSError(f"{said}. Is it mounted noexec? Let XDG_CACHE_HOME name another folder") from error
+    kernels._name = str(path)
+    return kernels
 
 
 def _compiler() -> list[str] | None:
@@ -143,8 +153,8 @@ def _openmp() -> str | None:
     return candidates.pop() if len(candidates) == 1 else None
 
 
-def _compiled(compiler: list[str], openmp: str) -> Path:
-    """Return the library of this source, compiler and processor; the first process compiles it."""
+def _compiled(compiler: list[str], openmp: str) -> tuple[Path, int]:
+    """Open the library of this source, compiler and processor; the first process compiles it."""
     version = subprocess.run(
         [*compiler, "--version"], capture_output=True, check=True, timeout=TIMEOUT
     ).stdout
@@ -152,7 +162,8 @@ def _compiled(compiler: list[str], openmp: str) -> Path:
     for source in SOURCES:
         key.update(_text(source).encode())
     ready = _folder() / f"native-{key.hexdigest()[:24]}.so"
-    if not _is_whole(ready):
+    handle = _opened(ready)
+    if handle is None:
         with tempfile.TemporaryDirectory(dir=ready.parent) as folder:
             made = Path(folder) / "native.so"
             compiled = [*compiler, *_flags(), "-fPIC", "-c"]
@@ -163,16 +174,30 @@ def _compiled(compiler: list[str], openmp: str) -> Path:
             _run([*compiler, "-shared", *objects, openmp, "-lm", "-o", str(made)], folder)
             content = made.read_bytes()
             with whole_file(ready) as file:
+                os.fchmod(file.fileno(), 0o600)
                 file.write(content + hashlib.sha256(content).digest())
-    return ready
+        handle = _opened(ready)
+    if handle is None:
+        raise OSError(f"{ready} was changed while it was written")
+    return ready, handle
 
 
-def _is_whole(path: Path) -> bool:
-    """Return whether the library ends in its own hash: to load one that is cut off would end the process."""
-    if not path.exists():
-        return False
-    content = path.read_bytes()
-    return content[-DIGEST:] == hashlib.sha256(content[:-DIGEST]).digest()
+def _opened(path: Path) -> int | None:
+    """Open the library if this user wrote it, no other may write to it and it is whole; else remove it.
+
+    It ends in its own hash: to load one that is cut off would end the process.
+    """
+    with suppress(OSError):  # none, a link, or not to be read
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(handle, "rb", closefd=False) as file:
+            content = file.read()
+        status = os.fstat(handle)
+        own = status.st_uid == os.getuid() and not status.st_mode & 0o022
+        if own and content[-DIGEST:] == hashlib.sha256(content[:-DIGEST]).digest():
+            return handle
+        os.close(handle)
+    path.unlink(missing_ok=True)
+    return None
 
 
 def _flags() -> list[str]:
@@ -192,13 +217,29 @@ def _run(command: list[str], folder: str) -> None:
 
 
 def _folder() -> Path:
-    """Return a folder that only this user can write to: code is run from it."""
-    folder = _cache() / "recover"
+    """Return a folder that only this user can write to or replace: code is run from it."""
+    folder = Path(os.path.realpath(_cache())) / "recover"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.stat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise OSError(f"{folder} can be written to by others: let XDG_CACHE_HOME name another folder")
-    return folder
+    status = folder.lstat()
+    exposed = [place for place in (folder, *folder.parents) if _others_may_write(place.stat())]
+    if folder.is_symlink():
+        why = f"{folder} is a link"
+    elif status.st_uid != os.getuid():
+        why = f"{folder} belongs to another user"
+    elif exposed:
+        why = f"{exposed[0]} can be written to by others"
+    else:
+        return folder
+    raise OSError(f"{why}: let XDG_CACHE_HOME name another folder")
+
+
+def _others_may_write(status: os.stat_result) -> bool:
+    """Return whether others can replace what a folder holds: in /tmp each only what is its own.
+
+    Some systems give each user a group with the user's number, which may write to all that the user makes.
+    """
+    others = stat.S_IWOTH if status.st_gid == os.getuid() else stat.S_IWOTH | stat.S_IWGRP
+    return bool(status.st_mode & others) and not status.st_mode & stat.S_ISVTX
 
 
 def _cache() -> Path:

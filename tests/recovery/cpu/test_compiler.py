@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,7 +28,9 @@ class Compiler:
         self.command = [str(program)]
 
     def compiled(self) -> Path:
-        return library._compiled(self.command, "libgomp.so")
+        path, handle = library._compiled(self.command, "libgomp.so")
+        os.close(handle)
+        return path
 
     def times(self) -> int:
         return len(self.log.read_text().splitlines())
@@ -89,4 +95,48 @@ def test_a_user_without_a_home_folder_gets_a_reason(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", unknown)
     with pytest.raises(OSError, match="let XDG_CACHE_HOME name one"):
+        library._folder()
+
+
+def test_a_library_that_others_could_have_written_is_made_anew(compiler: Compiler, tmp_path: Path) -> None:
+    made = compiler.compiled()
+    whole = made.read_bytes()
+    assert made.stat().st_mode & 0o777 == 0o600
+    made.chmod(0o660)
+    assert compiler.compiled().stat().st_mode & 0o777 == 0o600
+    assert compiler.times() == 2
+    made.rename(tmp_path / "elsewhere")
+    made.symlink_to(tmp_path / "elsewhere")
+    assert not compiler.compiled().is_symlink()
+    assert compiler.times() == 3
+    assert made.read_bytes() == whole == MADE + hashlib.sha256(MADE).digest()
+
+
+def test_what_was_checked_is_what_is_loaded(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, handle = library._compiled(compiler.command, "libgomp.so")
+    path.unlink()
+    path.write_bytes(b"another library")
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(content=Path(name).read_bytes()))
+    assert library._loaded(path, handle).content[:-32] == MADE
+    os.close(handle)
+
+
+def test_a_folder_that_others_could_have_replaced_is_refused(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = compiler.compiled().parent
+    cache = folder.parent
+    cache.chmod(0o1777)  # as /tmp
+    assert library._folder() == folder
+    cache.chmod(0o777)
+    with pytest.raises(OSError, match=f"{cache} can be written to by others: "):
+        library._folder()
+    cache.chmod(0o700)
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match=f"{folder} is a link: "):
+        library._folder()
+    folder.unlink()
+    monkeypatch.setattr(os, "getuid", lambda: folder.parent.stat().st_uid + 1)
+    with pytest.raises(OSError, match=f"{folder} belongs to another user: "):
         library._folder()
