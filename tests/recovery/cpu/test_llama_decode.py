@@ -113,6 +113,21 @@ def test_an_adapter_in_fp32_on_weights_in_bf16_is_left_to_peft() -> None:
     assert len(found.responses()) == len(plain.responses()) == 14
 
 
+@pytest.mark.parametrize("rows", [1, 5])
+def test_any_number_of_threads_decodes_bit_for_bit_the_same(rows: int) -> None:
+    """Threads share the key heads of all rows: here two a row, fewer than threads and more."""
+    model, threads, found = built("grouped"), torch.get_num_threads(), []
+    with decoding(model) as inner:
+        for count in (1, 2, 3):
+            decoder = LlamaDecoder(inner, 0, 8)
+            decoder.prefill(prompts_of(rows, 60, 90))
+            torch.set_num_threads(count)
+            found.append(torch.stack([decoder.step(torch.arange(rows)) for _ in range(3)]))
+            torch.set_num_threads(threads)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
 def test_written_tokens_are_rotated_by_the_same_angles_as_those_that_were_read() -> None:
     chat = chat_of(tiny.model())
     chat.model.to(torch.bfloat16)
