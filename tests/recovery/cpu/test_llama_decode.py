@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from recovery.batches.rollouts import Rollouts
-from recovery.cpu import library, llama_decode
+from recovery.cpu import library, llama_decode, llama_forward
 from recovery.cpu.llama_decode import CHECKED, LlamaDecoder
 from recovery.cpu.llama_forward import Reader
 from recovery.forward.decoder_choice import decoding
-from recovery.forward.hidden_states import unwrap
+from recovery.forward.hidden_states import plain_states, unwrap
 from recovery.models.adapters import LoraSpec, adapter_off, add_lora
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
@@ -214,6 +214,19 @@ def test_it_is_for_models_on_a_cpu_whose_weights_fit_in_memory_twice(monkeypatch
     monkeypatch.undo()
     assert decoder_of(tiny.model().to(torch.float16)) is None
     assert decoder_of(tiny.model().to("meta")) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_nothing_is_compiled_for_a_model_on_another_device(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    for module in (llama_decode, llama_forward):
+        monkeypatch.setattr(module, "library", lambda: asked.append(1))
+    model = tiny.model().to("meta", dtype)
+    assert llama_decode.decoder_bytes(model) == 0
+    assert llama_forward.reader_of(model, plain_states) is None
+    assert asked == []
 
 
 @multiplies_bf16
