@@ -35,6 +35,7 @@ SOURCES = sorted(Path(__file__).parent.glob("*.[ch]"))
 FLAGS = ["-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"]
 WIDE = ["-mprefer-vector-width=512"]  # on x86 compilers avoid the widest vectors by default
 TIMEOUT = 120  # seconds
+MAPS = Path("/proc/self/maps")  # what is loaded
 DIGEST = 32  # bytes of the hash behind the library
 EXPORTED = re.compile(r"^(?:void|long) (\w+)\(([^)]*)\)", re.MULTILINE)
 
@@ -144,11 +145,12 @@ def _argument_types(parameters: str) -> list[Any]:
 def _openmp() -> str | None:
     """Return the file of PyTorch's OpenMP library: with two in one process threads block each other."""
     try:
-        lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+        lines = MAPS.read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
     loaded = {line.split(maxsplit=5)[5] for line in lines if "/libgomp" in line}
-    shipped = {name for name in loaded if name.startswith(str(Path(torch.__file__).resolve().parent))}
+    package = Path(torch.__file__).resolve().parent
+    shipped = {name for name in loaded if name.startswith((f"{package}/", f"{package}.libs/"))}
     candidates = shipped or loaded
     return candidates.pop() if len(candidates) == 1 else None
 

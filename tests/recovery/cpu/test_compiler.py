@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from recovery.cpu import library
 
@@ -86,6 +87,20 @@ def test_the_compiler_may_be_named_by_several_words(tmp_path: Path, monkeypatch:
     for named in ("'cc", "absent cc"):
         monkeypatch.setenv("CC", named)
         assert library._compiler() is None
+
+
+PACKAGES = Path(str(torch.__file__)).resolve().parents[1]
+
+
+@pytest.mark.parametrize("shipped", ["torch/lib/libgomp.so.1", "torch.libs/libgomp-9a2b.so.1"])
+def test_pytorchs_openmp_is_told_from_that_of_a_package_of_like_name(
+    shipped: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{PACKAGES}/{name}" for name in (shipped, "torchaudio.libs/libgomp.so.1")]
+    maps = tmp_path / "maps"
+    maps.write_text("".join(f"7f0-7f1 r-xp 0 08:01 5    {name}\n" for name in names))
+    monkeypatch.setattr(library, "MAPS", maps)
+    assert library._openmp() == names[0]
 
 
 def test_a_user_without_a_home_folder_gets_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
