@@ -34,6 +34,7 @@ ENV PATH=/opt/recover/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     RECOVER_HOME=/data \
     HF_HOME=/data/huggingface \
+    XDG_CACHE_HOME=/data/cache \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER 10001

@@ -51,10 +51,13 @@ void attention(
 {
     long H = shape->queries, G = shape->keys, W = shape->width, group = H / G;
     long turned_row = (H + G) * W, qkv_row = (H + 2 * G) * W;
+    long parts = 1 + 4 * omp_get_num_threads() / (run->sequences * G + 1); /* of a sequence's blocks of queries */
 #pragma omp for collapse(2) schedule(dynamic)
     for (long q = 0; q < run->sequences; q++)
-        for (long g = 0; g < G; g++) {
+        for (long item = 0; item < G * parts; item++) {
+            long g = item / parts, part = item % parts;
             long begin = run->bounds[q], own = run->bounds[q + 1] - begin, before = q ? run->common : 0, L = before + own;
+            if (part * BLOCK >= own) continue;
             long wide = padded(L), key_row = turned_row, value_row = qkv_row;
             float *keys = run->scratch + omp_get_thread_num() * run->each, *values = keys + wide * W;
             float *score = values + L * padded(W), total[BLOCK];
@@ -69,7 +72,7 @@ void attention(
             pack_transposed(key, key_row, L, W, keys);
             pack(value, value_row, L, W, values);
             for (long h = g * group; h < (g + 1) * group; h++)
-                for (long i = 0; i < own; i += BLOCK) {
+                for (long i = part * BLOCK; i < own; i += parts * BLOCK) {
                     long rows = least(BLOCK, own - i), end = before + i + rows, at = begin + i;
                     narrow_product(0, turned + at * turned_row + h * W, turned_row, 1, rows, keys, W * NARROW, W, score,
                                    wide, padded(end), 0);

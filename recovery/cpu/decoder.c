@@ -149,23 +149,27 @@ static void attend(
 
 /* ---- all layers ---- */
 
-/* Norm and rotate a token's queries and keys in `own`, write keys and values into the slot, attend into `mixed`. */
+static void turn(const Layer *layer, long head, float *own, const float *cos, const float *sin, long W)
+{
+    if (layer->head_norm) norm(own, layer->head_norm + head * W, layer->head_epsilon, W, own);
+    rotate(own, cos, sin, W);
+}
+
+/* Norm and rotate key head g of a token and the queries that see it, write keys and values into the slot, attend into
+   `mixed`. `own` and `mixed` are all heads of the token. */
 static void look_back(
-    const Shape *shape, const Layer *layer, long place, float *own, const float *cos, const float *sin, long first,
+    const Shape *shape, const Layer *layer, long place, long g, float *own, const float *cos, const float *sin, long first,
     long slot, float *score, float *mixed)
 {
-    long W = shape->width, heads = shape->queries + shape->keys, group = shape->queries / shape->keys;
-    for (long h = 0; h < heads; h++) {
-        if (layer->head_norm) norm(own + h * W, layer->head_norm + h * W, layer->head_epsilon, W, own + h * W);
-        rotate(own + h * W, cos, sin, W);
-    }
-    for (long g = 0; g < shape->keys; g++) {
-        long start = place * layer->row_stride + g * layer->head_stride;
-        float *keys = layer->keys + start, *values = layer->values + start;
-        memcpy(keys + slot * W, own + (shape->queries + g) * W, W * sizeof(float));
-        memcpy(values + slot * W, own + (heads + g) * W, W * sizeof(float));
-        for (long h = g * group; h < (g + 1) * group; h++)
-            attend(own + h * W, keys + first * W, values + first * W, slot + 1 - first, W, layer->scale, score, mixed + h * W);
+    long W = shape->width, group = shape->queries / shape->keys, key = shape->queries + g, value = key + shape->keys;
+    long start = place * layer->row_stride + g * layer->head_stride;
+    float *keys = layer->keys + start, *values = layer->values + start;
+    turn(layer, key, own + key * W, cos, sin, W);
+    memcpy(keys + slot * W, own + key * W, W * sizeof(float));
+    memcpy(values + slot * W, own + value * W, W * sizeof(float));
+    for (long h = g * group; h < (g + 1) * group; h++) {
+        turn(layer, h, own + h * W, cos, sin, W);
+        attend(own + h * W, keys + first * W, values + first * W, slot + 1 - first, W, layer->scale, score, mixed + h * W);
     }
 }
 
@@ -194,8 +198,8 @@ static void gated(int half, const Layer *layer, const float *x, long rows, long 
 
 /* x (rows, hidden) holds the embeddings of the tokens that go into `slot`, and then the last layer's output. A row's keys
    and values are at its place, from its slot in `starts` on, which has position 0 in `cos` and `sin`. `out` is (rows, outputs)
-   with a head, else the normed x. scratch: rows * (hidden + (2 queries + 2 keys) * width + feed + slot + 17) floats, and for
-   bf16 the widest left side of a product. */
+   with a head, else the normed x. scratch: rows * (hidden + (2 queries + 2 keys) * width + feed) floats, for bf16 as often the
+   widest left side of a product, and threads * (slot + 17). */
 void decode(
     const Shape *shape, const Layer *layers, long rows, float *x, const float *cos, const float *sin, const long *starts,
     const long *places, long slot, const float *last, float epsilon, const float *head, long outputs, float *out,
@@ -204,7 +208,7 @@ void decode(
     long D = shape->hidden, W = shape->width, F = shape->feed, queries = shape->queries * W;
     long all = queries + 2 * shape->keys * W, seen = whole_vectors(slot + 1);
     float *y = scratch, *qkv = y + rows * D, *mixed = qkv + rows * all, *gate = mixed + rows * queries;
-    float *score = gate + rows * F, *rounded = score + rows * seen, *states = head ? y : out;
+    float *score = gate + rows * F, *rounded = score + omp_get_max_threads() * seen, *states = head ? y : out;
     int half = shape->half;
 #pragma omp parallel
     {
@@ -212,10 +216,13 @@ void decode(
 #pragma omp for schedule(static)
             for (long b = 0; b < rows; b++) norm(x + b * D, layer->before, layer->before_epsilon, D, y + b * D);
             product(half, as_weight(half, y, rows * D, rounded), rows, layer->qkv, D, qkv, all, layer->qkv_bias, 0);
-#pragma omp for schedule(static, 1)
+#pragma omp for collapse(2) schedule(static, 1)
             for (long b = 0; b < rows; b++)
-                look_back(shape, layer, places[b], qkv + b * all, cos + (slot - starts[b]) * W, sin + (slot - starts[b]) * W,
-                          starts[b], slot, score + b * seen, mixed + b * queries);
+                for (long g = 0; g < shape->keys; g++) {
+                    long turns = (slot - starts[b]) * W;
+                    look_back(shape, layer, places[b], g, qkv + b * all, cos + turns, sin + turns, starts[b], slot,
+                              score + omp_get_thread_num() * seen, mixed + b * queries);
+                }
             product(half, as_weight(half, mixed, rows * queries, rounded), rows, layer->out, queries, x, D, layer->out_bias, x);
 #pragma omp for schedule(static)
             for (long b = 0; b < rows; b++) norm(x + b * D, layer->between, layer->between_epsilon, D, y + b * D);

@@ -301,7 +301,8 @@ class Layers:
         shape = self.shape
         heads = 2 * (shape.queries + shape.keys) * shape.width
         rounded = max(shape.hidden, shape.queries * shape.width, shape.feed) if shape.half else 0
-        return torch.empty(rows * (shape.hidden + heads + shape.feed + filled + LONGEST_VECTOR + rounded))
+        scores = self.kernels.threads() * (filled + LONGEST_VECTOR)
+        return torch.empty(rows * (shape.hidden + heads + shape.feed + rounded) + scores)
 
 
 def fits_strided(*tensors: Tensor) -> bool:

@@ -15,9 +15,11 @@ import platform
 import re
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,12 +28,15 @@ import torch
 from torch import Tensor
 
 from recovery.cpu import matrix_products
+from recovery.storage.atomic_dirs import whole_file
 
 log = logging.getLogger(__name__)
 SOURCES = sorted(Path(__file__).parent.glob("*.[ch]"))
 FLAGS = ["-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"]
 WIDE = ["-mprefer-vector-width=512"]  # on x86 compilers avoid the widest vectors by default
 TIMEOUT = 120  # seconds
+MAPS = Path("/proc/self/maps")  # what is loaded
+DIGEST = 32  # bytes of the hash behind the library
 EXPORTED = re.compile(r"^(?:void|long) (\w+)\(([^)]*)\)", re.MULTILINE)
 
 
@@ -72,7 +77,7 @@ def _short(error: Exception) -> str:
 
 def _kernels(compiler: list[str], openmp: str) -> Any:
     """Load the library, with the types of its functions' parameters as their source declares them."""
-    kernels = _loaded(_compiled(compiler, openmp)) or ctypes.CDLL(str(_compiled(compiler, openmp)))
+    kernels = _loaded(*_compiled(compiler, openmp))
     for name, parameters in EXPORTED.findall("".join(map(_text, SOURCES))):
         kernel = getattr(kernels, name)
         kernel.argtypes = _argument_types(parameters)
@@ -103,13 +108,20 @@ def _product(name: str) -> int | None:
         return None
 
 
-def _loaded(path: Path) -> Any:
-    """Load the library; a file that cannot be loaded is damaged and is removed, to be compiled again."""
+def _loaded(path: Path, handle: int) -> Any:
+    """Load the open library; compiling it again would not help where that fails, as it is whole.
+
+    It stays open: the loader takes two files that were opened under the same number for one.
+    """
+    opened = f"/proc/self/fd/{handle}"
     try:
-        return ctypes.CDLL(str(path))
-    except OSError:
-        path.unlink(missing_ok=True)
-        return None
+        kernels = ctypes.CDLL(opened)
+    except OSError as error:
+        os.close(handle)
+        said = str(error).replace(opened, str(path))
+        raise OSError(f"{said}. Is it mounted noexec? Let XDG_CACHE_HOME name another folder") from error
+    kernels._name = str(path)
+    return kernels
 
 
 def _compiler() -> list[str] | None:
@@ -133,17 +145,18 @@ def _argument_types(parameters: str) -> list[Any]:
 def _openmp() -> str | None:
     """Return the file of PyTorch's OpenMP library: with two in one process threads block each other."""
     try:
-        lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+        lines = MAPS.read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
     loaded = {line.split(maxsplit=5)[5] for line in lines if "/libgomp" in line}
-    shipped = {name for name in loaded if name.startswith(str(Path(torch.__file__).resolve().parent))}
+    package = Path(torch.__file__).resolve().parent
+    shipped = {name for name in loaded if name.startswith((f"{package}/", f"{package}.libs/"))}
     candidates = shipped or loaded
     return candidates.pop() if len(candidates) == 1 else None
 
 
-def _compiled(compiler: list[str], openmp: str) -> Path:
-    """Return the library of this source, compiler and processor; the first process compiles it."""
+def _compiled(compiler: list[str], openmp: str) -> tuple[Path, int]:
+    """Open the library of this source, compiler and processor; the first process compiles it."""
     version = subprocess.run(
         [*compiler, "--version"], capture_output=True, check=True, timeout=TIMEOUT
     ).stdout
@@ -151,7 +164,8 @@ def _compiled(compiler: list[str], openmp: str) -> Path:
     for source in SOURCES:
         key.update(_text(source).encode())
     ready = _folder() / f"native-{key.hexdigest()[:24]}.so"
-    if not ready.exists():
+    handle = _opened(ready)
+    if handle is None:
         with tempfile.TemporaryDirectory(dir=ready.parent) as folder:
             made = Path(folder) / "native.so"
             compiled = [*compiler, *_flags(), "-fPIC", "-c"]
@@ -160,8 +174,32 @@ def _compiled(compiler: list[str], openmp: str) -> Path:
                 list(pool.map(lambda source: _run([*compiled, str(source)], folder), sources))
             objects = map(str, sorted(Path(folder).glob("*.o")))
             _run([*compiler, "-shared", *objects, openmp, "-lm", "-o", str(made)], folder)
-            made.replace(ready)
-    return ready
+            content = made.read_bytes()
+            with whole_file(ready) as file:
+                os.fchmod(file.fileno(), 0o600)
+                file.write(content + hashlib.sha256(content).digest())
+        handle = _opened(ready)
+    if handle is None:
+        raise OSError(f"{ready} was changed while it was written")
+    return ready, handle
+
+
+def _opened(path: Path) -> int | None:
+    """Open the library if this user wrote it, no other may write to it and it is whole; else remove it.
+
+    It ends in its own hash: to load one that is cut off would end the process.
+    """
+    with suppress(OSError):  # none, a link, or not to be read
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(handle, "rb", closefd=False) as file:
+            content = file.read()
+        status = os.fstat(handle)
+        own = status.st_uid == os.getuid() and not status.st_mode & 0o022
+        if own and content[-DIGEST:] == hashlib.sha256(content[:-DIGEST]).digest():
+            return handle
+        os.close(handle)
+    path.unlink(missing_ok=True)
+    return None
 
 
 def _flags() -> list[str]:
@@ -181,13 +219,29 @@ def _run(command: list[str], folder: str) -> None:
 
 
 def _folder() -> Path:
-    """Return a folder that only this user can write to: code is run from it."""
-    folder = _cache() / "recover"
+    """Return a folder that only this user can write to or replace: code is run from it."""
+    folder = Path(os.path.realpath(_cache())) / "recover"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.stat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise OSError(f"{folder} can be written to by others: let XDG_CACHE_HOME name another folder")
-    return folder
+    status = folder.lstat()
+    exposed = [place for place in (folder, *folder.parents) if _others_may_write(place.stat())]
+    if folder.is_symlink():
+        why = f"{folder} is a link"
+    elif status.st_uid != os.getuid():
+        why = f"{folder} belongs to another user"
+    elif exposed:
+        why = f"{exposed[0]} can be written to by others"
+    else:
+        return folder
+    raise OSError(f"{why}: let XDG_CACHE_HOME name another folder")
+
+
+def _others_may_write(status: os.stat_result) -> bool:
+    """Return whether others can replace what a folder holds: in /tmp each only what is its own.
+
+    Some systems give each user a group with the user's number, which may write to all that the user makes.
+    """
+    others = stat.S_IWOTH if status.st_gid == os.getuid() else stat.S_IWOTH | stat.S_IWGRP
+    return bool(status.st_mode & others) and not status.st_mode & stat.S_ISVTX
 
 
 def _cache() -> Path:

@@ -22,7 +22,7 @@ from recovery.batches.length_groups import length_groups
 from recovery.cpu.layer_kernels import Layers, Rows
 from recovery.cpu.library import library
 from recovery.cpu.llama_forward import reader_of
-from recovery.cpu.llama_layers import DTYPES, MEMORY_SHARE, LayerWeights, build_of, is_plain
+from recovery.cpu.llama_layers import MEMORY_SHARE, LayerWeights, build_of, computes, is_plain
 from recovery.cpu.placed_cache import PlacedCache
 from recovery.forward.common_beginning import common_beginning
 from recovery.forward.decoder import Responses
@@ -52,11 +52,8 @@ def decoder_of(model: Any, pad_id: int, max_new_tokens: int) -> LlamaDecoder | N
 
 def decoder_bytes(model: Any) -> float:
     """Return the bytes of the laid-out weights of a model that may have a decoder; 0 for all others."""
-    kernels = library()
-    if kernels is None:
-        return 0.0
-    build = build_of(model, DTYPES if kernels.multiplies_bf16() else DTYPES[:1])
-    if build is None or not build.swishes:
+    build = build_of(model)
+    if build is None or not build.swishes or not computes(library(), model):
         return 0.0
     if build.adapted and model.get_input_embeddings().weight.dtype != torch.float32:
         return 0.0  # adapters are in fp32, and so would be their sums with the weights

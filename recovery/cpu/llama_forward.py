@@ -23,7 +23,7 @@ from torch import Tensor
 
 from recovery.cpu.layer_kernels import shape_of
 from recovery.cpu.library import call, library
-from recovery.cpu.llama_layers import DTYPES, MEMORY_SHARE, LayerWeights, build_of
+from recovery.cpu.llama_layers import MEMORY_SHARE, LayerWeights, build_of, computes
 from recovery.cpu.placed_cache import PlacedCache
 from recovery.cpu.reading_pass import KEPT, PassOverLayers, ReadingPass, Stack
 from recovery.cpu.token_kernels import are_ids
@@ -49,15 +49,17 @@ def reader_of(model: Any, read: Read) -> Reader | None:
     """
     gradients = torch.is_grad_enabled()
     checked = CHECKED.get(model, {})
-    kernels = library()
-    if kernels is None or checked.get(gradients) is False:
+    if checked.get(gradients) is False:
         return None
-    build = build_of(model, DTYPES if kernels.multiplies_bf16() else DTYPES[:1])
+    build = build_of(model)
     if build is None or build.adapted or not build.swishes:
         return None
     if model.training and getattr(model.config, "attention_dropout", 0.0):
         return None
     if gradients and getattr(model, "is_gradient_checkpointing", False):
+        return None
+    kernels = library()  # compiled for no other model
+    if not computes(kernels, model):
         return None
     try:
         reader = Reader(model, kernels)

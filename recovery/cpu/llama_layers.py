@@ -6,7 +6,6 @@ the model's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import is_not
 from typing import Any
@@ -28,14 +27,20 @@ MEMORY_SHARE = 1 / 8  # of the machine's memory: larger weights are not held a s
 DTYPES = torch.float32, torch.bfloat16  # of models that the kernels read; bf16 where the processor has it
 
 
-def build_of(model: Any, dtypes: Sequence[torch.dtype] = (torch.float32,)) -> ModelBuild | None:
-    """Describe a model of these types on a CPU with Llama-like layers and no hooks; None for others."""
+def build_of(model: Any) -> ModelBuild | None:
+    """Describe a model of DTYPES on a CPU with Llama-like layers and no hooks; None for others."""
     weight = model.get_input_embeddings().weight
-    if weight.device.type != "cpu" or weight.dtype not in dtypes:
+    if weight.device.type != "cpu" or weight.dtype not in DTYPES:
         return None
     modules = _modules(model)
     build = _build(model, modules)
     return build if build.llama and not any(map(_has_hooks, modules)) else None
+
+
+def computes(kernels: Any, model: Any) -> bool:
+    """Return whether there are kernels, and for numbers of the model's type."""
+    half = model.get_input_embeddings().weight.dtype == torch.bfloat16
+    return kernels is not None and (not half or bool(kernels.multiplies_bf16()))
 
 
 @dataclass(frozen=True)

@@ -110,17 +110,6 @@ def test_nothing_is_run_from_where_others_may_write(tmp_path: Path) -> None:
     assert said(loaded(tmp_path)) == "True"
 
 
-@pytest.mark.slow
-@needs_compiler
-@pytest.mark.parametrize("content", [b"", b"this is no library"])
-def test_a_damaged_library_is_made_anew(content: bytes, tmp_path: Path) -> None:
-    made = tmp_path / "recover" / Path(KERNELS._name).name
-    made.parent.mkdir(mode=0o700)
-    made.write_bytes(content)
-    assert said(loaded(tmp_path)) == "True"
-    assert made.stat().st_size > len(content)
-
-
 @needs_compiler
 @given(SEEDS, st.integers(1, 70), st.sampled_from([0.01, 1.0, 30.0, 200.0]))
 def test_gates_and_their_slopes(seed: int, feed: int, spread: float) -> None:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from recovery.batches.rollouts import Rollouts
-from recovery.cpu import library, llama_decode
+from recovery.cpu import library, llama_decode, llama_forward
 from recovery.cpu.llama_decode import CHECKED, LlamaDecoder
 from recovery.cpu.llama_forward import Reader
 from recovery.forward.decoder_choice import decoding
-from recovery.forward.hidden_states import unwrap
+from recovery.forward.hidden_states import plain_states, unwrap
 from recovery.models.adapters import LoraSpec, adapter_off, add_lora
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
@@ -113,6 +113,21 @@ def test_an_adapter_in_fp32_on_weights_in_bf16_is_left_to_peft() -> None:
     assert len(found.responses()) == len(plain.responses()) == 14
 
 
+@pytest.mark.parametrize("rows", [1, 5])
+def test_any_number_of_threads_decodes_bit_for_bit_the_same(rows: int) -> None:
+    """Threads share the key heads of all rows: here two a row, fewer than threads and more."""
+    model, threads, found = built("grouped"), torch.get_num_threads(), []
+    with decoding(model) as inner:
+        for count in (1, 2, 3):
+            decoder = LlamaDecoder(inner, 0, 8)
+            decoder.prefill(prompts_of(rows, 60, 90))
+            torch.set_num_threads(count)
+            found.append(torch.stack([decoder.step(torch.arange(rows)) for _ in range(3)]))
+            torch.set_num_threads(threads)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
 def test_written_tokens_are_rotated_by_the_same_angles_as_those_that_were_read() -> None:
     chat = chat_of(tiny.model())
     chat.model.to(torch.bfloat16)
@@ -199,6 +214,19 @@ def test_it_is_for_models_on_a_cpu_whose_weights_fit_in_memory_twice(monkeypatch
     monkeypatch.undo()
     assert decoder_of(tiny.model().to(torch.float16)) is None
     assert decoder_of(tiny.model().to("meta")) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_nothing_is_compiled_for_a_model_on_another_device(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    for module in (llama_decode, llama_forward):
+        monkeypatch.setattr(module, "library", lambda: asked.append(1))
+    model = tiny.model().to("meta", dtype)
+    assert llama_decode.decoder_bytes(model) == 0
+    assert llama_forward.reader_of(model, plain_states) is None
+    assert asked == []
 
 
 @multiplies_bf16

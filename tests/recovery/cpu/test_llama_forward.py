@@ -130,17 +130,19 @@ def test_the_same_is_read_bit_for_bit(model: Any) -> None:
     assert all(torch.equal(one, other) for one, other in zip(*twice, strict=True))
 
 
-def test_two_threads_read_what_one_reads(model: Any) -> None:
+@pytest.mark.parametrize(("count", "shape"), [(2, (7, 70)), (3, (1, 150))])
+def test_several_threads_read_what_one_reads(model: Any, count: int, shape: tuple[int, int]) -> None:
+    """Few key heads are divided between threads, blocks of queries for each."""
     threads = torch.get_num_threads()
-    tokens = drawn(1, 7, 70)
+    tokens = drawn(1, *shape)
     one = states_and_gradients(hidden_states, model, tokens, None)
-    torch.set_num_threads(2)
+    torch.set_num_threads(count)
     try:
         agree(model, model, tokens, None, None)
-        two = states_and_gradients(hidden_states, model, tokens, None)
+        several = states_and_gradients(hidden_states, model, tokens, None)
     finally:
         torch.set_num_threads(threads)
-    assert torch.equal(one[0], two[0])
+    assert torch.equal(one[0], several[0])
 
 
 def test_it_reads_the_weights_of_the_moment() -> None:
