@@ -16,6 +16,10 @@ MOST_PAGES = 50_000
 # leaves about half a page a chapter blank: one in ten would take chapters of five pages.
 MANY_WITHOUT_TEXT = 0.1
 SPLIT_WORD = re.compile("[\ufffe\x02]\n?")  # PDFium's mark for a hyphen at the end of a line
+# Ends a line of contents or of an index: what leads to numbers of pages, and these
+LEADERS = re.compile(
+    r"(?:[.…·]\s?){5}\s*(?P<pages>\d{1,5}(?:[,–-]\s?\d{1,5})*|(?=\w)x{0,3}(?:i[xv]|v?i{0,3}))$"
+)
 CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\ufffe\uffff]")
 
 
@@ -38,10 +42,9 @@ def read_pdf(source: Source, facts: FileFacts) -> Iterator[str]:
         except pdfium.PdfiumError:
             bad += 1
             continue
-        if text:
+        empty += not text
+        if text := _without_contents(text, len(document)):
             yield text + "\n\n"
-        else:
-            empty += 1
     if bad + empty == pages:
         raise Unreadable("a PDF without text: scanned pages need text recognition first")
     if bad:
@@ -55,3 +58,13 @@ def _page(document: Any, number: int) -> str:
         text = text_page.get_text_range()
     text = SPLIT_WORD.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     return "\n".join(line.rstrip() for line in CONTROL.sub("", text).split("\n")).strip()
+
+
+def _without_contents(text: str, pages: int) -> str:
+    return "\n".join(line for line in text.split("\n") if not _is_of_contents(line, pages)).strip()
+
+
+def _is_of_contents(line: str, pages: int) -> bool:
+    """Return whether leaders end a line with numbers of pages; a price is larger than those of a menu."""
+    found = LEADERS.search(line)
+    return found is not None and max(map(int, re.findall(r"\d+", found["pages"])), default=0) <= pages
