@@ -54,3 +54,62 @@ def test_lines_of_contents_are_left_out(read: Read, line: str, is_left_out: bool
 def test_a_page_of_contents_is_no_page_without_text(read: Read) -> None:
     assert read(papers.pdf("Alpha ..... 2", "It begins.")) == "It begins.\n\n"
     assert read.note is None
+
+
+BODY = [
+    f"{name} stands here.\nSo does {name.lower()} wood."
+    for name in ("Ash", "Birch", "Cedar", "Dogwood", "Elm", "Fir")
+]
+
+
+@pytest.mark.parametrize(
+    "form", ["Part {0}: Trees {1}\n{2}", "{1}  Part {0}\n{2}", "{2}\n- {1} -", "Page {1} of 99\n{2}"]
+)
+def test_numbers_of_pages_are_left_out_with_the_heads_and_feet_that_hold_them(read: Read, form: str) -> None:
+    pages = [form.format(at // 2, at + 7, body) for at, body in enumerate(BODY)]
+    assert read(papers.pdf(*pages)) == "".join(f"{body}\n\n" for body in BODY)
+
+
+def test_a_heading_with_the_number_of_its_page_stays_where_the_page_is_numbered(read: Read) -> None:
+    pages = [
+        f"{'3 Elms' if at == 2 else 'Trees'} stand\n{body}\nSome Publisher {at + 1}"
+        for at, body in enumerate(BODY)
+    ]
+    assert "3 Elms stand" in read(papers.pdf(*pages)).splitlines()
+
+
+def test_heads_and_feet_without_numbers_are_read_once(read: Read) -> None:
+    pages = [f"{'Trees' if at % 2 else 'A guide'}\n{body}\nDraft of May" for at, body in enumerate(BODY * 2)]
+    first, second, *others = BODY * 2
+    assert read(papers.pdf(*pages)) == (
+        f"A guide\n{first}\nDraft of May\nTrees\n{second}\n\n" + "".join(f"{body}\n\n" for body in others)
+    )
+
+
+def test_running_titles_change_with_the_chapter(read: Read) -> None:
+    pages = [f"{'Trees' if at < 12 else 'Herbs'}\n{at}. The text." for at in range(40)]
+    text = read(papers.pdf(*pages))
+    assert text.count("Trees") == text.count("Herbs") == 1
+    assert text.count("The text.") == 40
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        [f"Title\n{body}\n{at}" for at, body in enumerate(BODY[:3])],  # too few
+        [
+            f"Invoice {4711 + 3 * at}\n{body}" for at, body in enumerate(BODY)
+        ],  # numbers that do not count pages
+        [f"{'Refrain.' if at % 4 == 0 else 'Verse.'} {body}" for at, body in enumerate(BODY)],
+        [f"{at % 2} {17 * at % 5}\n{body}" for at, body in enumerate(BODY)],
+        [f"{at} {at * 7 + 2} {at * 3 + 4}\n{body}" for at, body in enumerate(BODY)],  # a table's rows
+    ],
+)
+def test_first_lines_that_are_no_heads_are_kept(read: Read, pages: list[str]) -> None:
+    text = read(papers.pdf(*pages))
+    assert [line for line in text.splitlines() if line] == "\n".join(pages).splitlines()
+
+
+def test_a_sentence_goes_on_behind_the_end_of_its_page(read: Read) -> None:
+    text = read(papers.pdf("The old tree stands", "in a gar-", "den. It is an elm.", "It blooms."))
+    assert text == "The old tree stands\nin a garden. It is an elm.\n\nIt blooms.\n\n"
