@@ -41,6 +41,7 @@ def read_pdf(source: Source, facts: FileFacts) -> Iterator[str]:
         raise Unreadable("not a PDF by its content")
     try:
         document = pdfium.PdfDocument(b"".join(source.raw()))
+        document.init_forms()
     except pdfium.PdfiumError as error:
         locked = "password" in str(error).lower()
         raise Unreadable("locked with a password" if locked else "not a whole PDF") from error
@@ -66,6 +67,10 @@ def read_pdf(source: Source, facts: FileFacts) -> Iterator[str]:
 
 
 def _page(document: Any, number: int) -> list[str]:
+    """Return a page's lines, with what was filled in where the file is a form."""
+    if document.formenv:
+        with closing(document[number]) as page:
+            page.flatten()
     with closing(document[number]) as page, closing(page.get_textpage()) as text_page:
         return _lines(text_page.get_text_range())
 

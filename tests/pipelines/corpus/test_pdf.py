@@ -113,3 +113,34 @@ def test_first_lines_that_are_no_heads_are_kept(read: Read, pages: list[str]) ->
 def test_a_sentence_goes_on_behind_the_end_of_its_page(read: Read) -> None:
     text = read(papers.pdf("The old tree stands", "in a gar-", "den. It is an elm.", "It blooms."))
     assert text == "The old tree stands\nin a garden. It is an elm.\n\nIt blooms.\n\n"
+
+
+WIDGET = (
+    b"<< /Type /Annot /Subtype /Widget /FT /Tx /T (n%d) /V (%s) /F 4 /Rect [200 %d 400 %d]"
+    b" /DA (/F1 12 Tf 0 g) /P 4 0 R %s >>"
+)
+APPEARANCE = b"/Type /XObject /Subtype /Form /BBox [0 0 200 20] /Resources << /Font << /F1 3 0 R >> >>"
+
+
+def form() -> bytes:
+    """A form with a field as it was drawn, one that a reader draws, and a link."""
+    return papers.pdf_objects(
+        [
+            b"<< /Type /Catalog /Pages 2 0 R /AcroForm << /Fields [6 0 R 7 0 R] /NeedAppearances true"
+            b" /DR << /Font << /F1 3 0 R >> >> /DA (/F1 12 Tf 0 g) >> >>",
+            b"<< /Type /Pages /Kids [4 0 R] /Count 1 >>",
+            b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 5 0 R"
+            b" /Annots [6 0 R 7 0 R 9 0 R] /Resources << /Font << /F1 3 0 R >> >> >>",
+            papers.stream(b"BT /F1 12 Tf 72 720 Td (Name:) Tj 0 -40 Td (Town:) Tj ET"),
+            WIDGET % (1, b"Ada", 715, 735, b"/AP << /N 8 0 R >>"),
+            WIDGET % (2, b"London", 675, 695, b""),
+            papers.stream(b"/Tx BMC BT /F1 12 Tf 2 5 Td (Ada) Tj ET EMC", APPEARANCE),
+            b"<< /Type /Annot /Subtype /Link /Rect [72 715 100 735]"
+            b" /A << /S /URI /URI (https://a.example) >> >>",
+        ]
+    )
+
+
+def test_what_was_filled_into_a_form_is_read(read: Read) -> None:
+    assert read(form()).split() == ["Name:", "Town:", "Ada", "London"]
