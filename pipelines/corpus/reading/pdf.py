@@ -18,6 +18,8 @@ MOST_PAGES = 50_000
 MANY_WITHOUT_TEXT = 0.1
 SPLIT = "\xad\n"  # within a word with a hyphen at the end of a line
 SPLIT_WORD = re.compile("[\ufffe\x02]\n?")  # PDFium's mark for it
+WORD = re.compile(r"[\w-]+")
+SPLIT_PARTS = re.compile(rf"(?<![\w-])([\w-]+){SPLIT}(?=([\w-]*))")
 SPLIT_BY_PAGE = re.compile(r"[^\W\d_]-$")
 EDGE = 2  # lines at a page's top and at its foot among which heads, feet and numbers are looked for
 FEWEST_PAGES, ONE_IN = 4, 3  # on which one recurs: on as many, and on one in three pages
@@ -62,8 +64,7 @@ def read_pdf(source: Source, facts: FileFacts) -> Iterator[str]:
         facts.add_note(f"{bad} of {pages} pages cannot be read")
     if empty >= MANY_WITHOUT_TEXT * pages:
         facts.add_note(f"{empty} of {pages} pages hold no text")
-    for text in _joined(_without_heads(texts), len(document)):
-        yield text.replace(SPLIT, "")
+    yield from _mended(list(_joined(_without_heads(texts), len(document))))
 
 
 def _page(document: Any, number: int) -> list[str]:
@@ -149,6 +150,23 @@ def _joined(pages: Iterator[list[str]], count: int) -> Iterator[str]:
         text = page
     if text:
         yield text + "\n\n"
+
+
+def _mended(texts: list[str]) -> Iterator[str]:
+    """Yield texts with words that were split at the ends of lines: with a hyphen where the file writes it."""
+    parts = {
+        (first.casefold(), second.casefold()) for text in texts for first, second in SPLIT_PARTS.findall(text)
+    }
+    known = {first + second for first, second in parts} | {f"{first}-{second}" for first, second in parts}
+    known = known.intersection(word for text in texts for word in WORD.findall(text.casefold()))
+
+    def mended(split: re.Match[str]) -> str:
+        first, second = split[1].casefold(), split[2].casefold()
+        hyphenated = first + second not in known and f"{first}-{second}" in known
+        return split[1] + "-" * (hyphenated or split[1].count("-") > 1)
+
+    for text in texts:
+        yield SPLIT_PARTS.sub(mended, text).replace(SPLIT, "")
 
 
 def _without_contents(lines: list[str], pages: int) -> str:

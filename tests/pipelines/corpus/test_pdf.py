@@ -115,6 +115,22 @@ def test_a_sentence_goes_on_behind_the_end_of_its_page(read: Read) -> None:
     assert text == "The old tree stands\nin a garden. It is an elm.\n\nIt blooms.\n\n"
 
 
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        ("a key-\nboard", "a keyboard"),
+        ("a key-\nboard, Key-Board", "a key-board, Key-Board"),
+        ("a key-\nboard, key-board, keyboard", "a keyboard, key-board, keyboard"),
+        ("a line-\nwise key-\nboard-driven, line-wise", "a line-wise keyboard-driven, line-wise"),
+        ("--enable-strict-\nposix-default", "--enable-strict-posix-default"),
+        ("--with-\nbells", "--with-bells"),
+        ("well-known-\nish", "well-knownish"),
+    ],
+)
+def test_a_hyphen_at_the_end_of_a_line_stays_where_the_word_has_it(read: Read, lines: str, text: str) -> None:
+    assert read(papers.pdf(lines)) == f"{text}\n\n"
+
+
 WIDGET = (
     b"<< /Type /Annot /Subtype /Widget /FT /Tx /T (n%d) /V (%s) /F 4 /Rect [200 %d 400 %d]"
     b" /DA (/F1 12 Tf 0 g) /P 4 0 R %s >>"
