@@ -60,6 +60,8 @@ def read_pdf(source: Source, facts: FileFacts) -> Iterator[str]:
         texts.append(lines)
     if bad + empty == pages:
         raise Unreadable("a PDF without text: scanned pages need text recognition first")
+    if pages < len(document):
+        facts.add_note(f"{len(document) - pages} pages behind the first {pages:,} are not read")
     if bad:
         facts.add_note(f"{bad} of {pages} pages cannot be read")
     if empty >= MANY_WITHOUT_TEXT * pages:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.corpus.reading import pdf
 from pipelines.corpus.reading.formats import Limits
-from pipelines.corpus.reading.pdf import read_pdf
 from pipelines.corpus.reading.plain import FileFacts, Source
 from tests.support import papers
 
@@ -23,7 +23,7 @@ class Read:
         self.path.write_bytes(data)
         facts = FileFacts()
         with self.path.open("rb") as file:
-            text = "".join(read_pdf(Source(file.fileno(), False, Limits()), facts))
+            text = "".join(pdf.read_pdf(Source(file.fileno(), False, Limits()), facts))
         self.note = facts.note
         return text
 
@@ -160,3 +160,13 @@ def form() -> bytes:
 
 def test_what_was_filled_into_a_form_is_read(read: Read) -> None:
     assert read(form()).split() == ["Name:", "Town:", "Ada", "London"]
+
+
+def test_pages_behind_the_most_that_are_read_are_remarked(
+    read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pdf, "MOST_PAGES", 2)
+    assert read(papers.pdf("One.", "Two.")) == "One.\n\nTwo.\n\n"
+    assert read.note is None
+    assert read(papers.pdf("One.", "Two.", "Three.", "")) == "One.\n\nTwo.\n\n"
+    assert read.note == "2 pages behind the first 2 are not read"
