@@ -90,8 +90,8 @@ def _untitled_tables(text: str) -> int:
 
 
 def prose_sentences(text: str) -> list[str]:
-    """Return a text's sentences as they read, in order; those that show an address or a template's tag are
-    left out."""
+    """Return a text's sentences as they read, in order; those that show an address or a template's tag, or no
+    letter, are left out."""
     return list(_sentences(_without_blocks(text)))
 
 
@@ -102,7 +102,8 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _is_shown(sentence: str) -> bool:
-    return SLOT not in sentence and not _ADDRESS.search(sentence) and not is_code(sentence)
+    shows = SLOT in sentence or _ADDRESS.search(sentence) or is_code(sentence)
+    return not shows and any(map(str.isalpha, sentence))
 
 
 def _first_fields(said: str) -> str:

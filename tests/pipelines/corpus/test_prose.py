@@ -120,6 +120,10 @@ def test_marks_of_extensions_and_pictures_with_spaces_in_their_names(text: str, 
     assert prose_sentences(text) == [said]
 
 
+def test_a_line_without_a_letter_is_no_sentence() -> None:
+    assert prose_sentences("1.2. . . . 14\n\n2024.\n\nИюль 2024.\n\n第3章。") == ["Июль 2024.", "第3章。"]
+
+
 def test_an_import_is_no_sentence() -> None:
     assert prose_sentences("import Button from './Button.js';\n\nIt is imported.") == ["It is imported."]
 
