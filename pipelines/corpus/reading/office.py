@@ -77,9 +77,10 @@ class _Writer:
         self._formula = OfficeFormula(0)
         self._apart: list[str] = []  # where the open parts of a formula stand
         self._halves: list[int] = []  # where in the line the open halves of fractions begin
-        self._skipping = self._cells = 0
+        self._skipping = self._cells = self._boxes = 0  # boxes of text within a cell
         self._table = OfficeTable()
-        self._reading = self._listed = False
+        self._cell = ""  # what the newest one says, with its paragraphs
+        self._reading = self._listed = self._dropped = False
         self._ends: dict[str, Callable[[], None]] = {
             "p": self._end_paragraph,
             "tc": self._end_cell,
@@ -112,6 +113,8 @@ class _Writer:
             self._add(self.SIGNS[tag])
         elif tag == "numPr":
             self._listed = True
+        elif tag == "framePr":
+            self._dropped = value(attributes, "dropCap") in ("drop", "margin")
         elif tag in self.OF_TABLES:
             self._take_table(tag, attributes)
         elif tag in ("r", "rPr", "vertAlign"):
@@ -202,13 +205,16 @@ class _Writer:
     def _begin_box(self) -> None:
         """Write a text box as paragraphs before the one that it stands in, in a cell as part of its line."""
         if self._cells:
+            self._boxes += 1
             self._add(" ")
         else:
             self._outer.append((self._line, self._listed))
             self._line, self._listed = [], False
 
     def _end_box(self) -> None:
-        if self._outer and not self._cells:
+        if self._cells:
+            self._boxes = max(0, self._boxes - 1)
+        elif self._outer:
             self._line, self._listed = self._outer.pop()
 
     def _end_text(self) -> None:
@@ -216,8 +222,11 @@ class _Writer:
 
     def _end_paragraph(self) -> None:
         listed, self._listed = self._listed, False
+        dropped, self._dropped = self._dropped, False
+        if dropped:  # a first letter that is set apart: its word follows in the next paragraph
+            return
         if self._cells:
-            self._add(" ")
+            self._add(" " if self._cells > 1 or self._boxes else "\n\n")
             return
         text = self._ended().strip()
         if text:
@@ -228,11 +237,14 @@ class _Writer:
         if self._cells:  # a nested table is part of its cell's line
             self._add(" | ")
         else:
-            self._table.end_cell(" ".join(self._ended().split()))
+            self._cell = self._ended()
+            self._table.end_cell(" ".join(self._cell.split()))
 
     def _end_row(self) -> None:
-        if not self._cells and (row := self._table.end_row()):
-            self._write(row)
+        if self._cells:
+            return
+        row = self._table.end_row()
+        self._write(f"{self._cell.strip()}\n\n" if self._table.is_box and row else row)
 
     def _end_table(self) -> None:
         if not self._cells:

@@ -153,7 +153,7 @@ def test_a_text_box_within_a_paragraph_tears_it_into_no_parts(tmp_path: Path) ->
     cell = f"<w:tbl><w:tr><w:tc><w:p>{run('Price')}{box}{run('5')}</w:p></w:tc></w:tr></w:tbl>"
     papers.write(tmp_path, {"a.docx": papers.docx(said + cell)})
     assert read_corpus(tmp_path).texts[0].split("\n") == [
-        *("Hot!", "", "Wet!", "", "- It is sold in Norway.", "So.", "", "Price Hot! Wet! 5", "")
+        *("Hot!", "", "Wet!", "", "- It is sold in Norway.", "So.", "", "Price Hot! Wet! 5", "", "")
     ]
 
 

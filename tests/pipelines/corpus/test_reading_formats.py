@@ -182,7 +182,7 @@ FILES: dict[str, bytes | str] = {
 TEXTS = {
     "bare.html": "just words",
     "declared.html": "Москва",
-    "doc.docx": "Dear Ada,\n\nthe engine\tworks.\n\n- first\nYear | Work\nA note.\n\n",
+    "doc.docx": "Dear Ada,\n\nthe engine\tworks.\n\n- first\nYear | Work\n\nA note.\n\n",
     "layout.html.erb": "Text of them.",
     "ls.1": MANUAL_TEXT,
     "ls.8.gz": MANUAL_TEXT,
@@ -1013,7 +1013,30 @@ def test_languages_without_spaces_have_words_too() -> None:
 def test_a_list_in_a_cell_makes_no_item_of_what_follows_the_table(tmp_path: Path) -> None:
     letter = papers.docx(CELL + papers.paragraph("The fee is 5."))
     assert documents.read_corpus(papers.write(tmp_path, {"a.docx": letter})).texts == (
-        "Fees\nThe fee is 5.\n\n",
+        "Fees\n\nThe fee is 5.\n\n",
+    )
+
+
+def test_a_box_of_word_keeps_its_paragraphs(tmp_path: Path) -> None:
+    """A table of one cell, as around a warning or a command; further rows are lines."""
+    lines = papers.paragraph("apt update") + papers.paragraph("apt install foo")
+    box = f"<w:tbl><w:tr><w:tc>{lines}</w:tc></w:tr></w:tbl>"
+    rows = f"<w:tbl><w:tr><w:tc>{lines}</w:tc></w:tr><w:tr><w:tc>{lines}</w:tc></w:tr></w:tbl>"
+    letter = papers.docx(box + papers.paragraph("Done.") + rows + papers.paragraph("So."))
+    assert documents.read_corpus(papers.write(tmp_path, {"a.docx": letter})).texts == (
+        "apt update\n\napt install foo\n\nDone.\n\n"
+        "apt update\n\napt install foo\n\napt update apt install foo\n\nSo.\n\n",
+    )
+
+
+def test_a_first_letter_that_word_sets_apart_stays_with_its_word(tmp_path: Path) -> None:
+    apart = '<w:pPr><w:framePr w:dropCap="drop" w:lines="3"/></w:pPr>'
+    framed = '<w:pPr><w:framePr w:dropCap="none"/></w:pPr>'
+    letter = papers.docx(
+        papers.paragraph("T", apart) + papers.paragraph("he firm.") + papers.paragraph("Note", framed)
+    )
+    assert documents.read_corpus(papers.write(tmp_path, {"a.docx": letter})).texts == (
+        "The firm.\n\nNote\n\n",
     )
 
 

@@ -76,6 +76,11 @@ class OfficeTable:
             self._cells.append(said)
             self._takes.append(spanning(said, self._columns, None).across)
 
+    @property
+    def is_box(self) -> bool:
+        """Return whether the row that has ended is a box, which holds paragraphs: a first one of one cell."""
+        return self._rows == 1 and len(self._cells) == 1 and not self._heads
+
     def end_row(self) -> str:
         """Return the row's line, behind those of the titles above; nothing of titles and of an empty row."""
         follows = self._rows == len(self._heads)
@@ -102,8 +107,8 @@ class OfficeTable:
         return _line(titles, escaped=True).lstrip("| ") + " | ".join(["---"] * len(titles)) + "\n"
 
     def end(self) -> str:
-        """Return what stands behind the table: below titles the next one's rows are none of its own."""
-        return self._head([]) + ("\n" if self._titles else "")
+        """Return what stands behind the table: what follows is none of its rows."""
+        return self._head([]) + ("" if self.is_box else "\n")
 
 
 def _line(cells: Sequence[str], *, escaped: bool = False) -> str:
