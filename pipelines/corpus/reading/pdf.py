@@ -37,6 +37,24 @@ CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\ufffe\uffff]")
 
 def read_pdf(source: Source, facts: FileFacts) -> Iterator[str]:
     """Yield the text of each page that has any; remark on many that have none, as they may be scans."""
+    document = _document(source)
+    count = min(len(document), MOST_PAGES)
+    pages = [_page(document, number) for number in range(count)]
+    bad, empty = pages.count(None), pages.count([])
+    if bad + empty == count:
+        raise Unreadable("a PDF without text: scanned pages need text recognition first")
+    if count < len(document):
+        facts.add_note(f"{len(document) - count} pages behind the first {count:,} are not read")
+    if bad:
+        facts.add_note(f"{bad} of {count} pages cannot be read")
+    if empty >= MANY_WITHOUT_TEXT * count:
+        facts.add_note(f"{empty} of {count} pages hold no text")
+    texts = _without_heads([lines or [] for lines in pages])
+    yield from _mended(list(_joined(texts, len(document))))
+
+
+def _document(source: Source) -> Any:
+    """Open a PDF, and the form that it may be."""
     import pypdfium2 as pdfium
 
     if b"%PDF-" not in os.pread(source.handle, 1024, 0):
@@ -47,35 +65,21 @@ def read_pdf(source: Source, facts: FileFacts) -> Iterator[str]:
     except pdfium.PdfiumError as error:
         locked = "password" in str(error).lower()
         raise Unreadable("locked with a password" if locked else "not a whole PDF") from error
-    pages = min(len(document), MOST_PAGES)
-    bad = empty = 0
-    texts: list[list[str]] = []
-    for number in range(pages):
-        lines = []
-        try:
-            lines = _page(document, number)
-            empty += not lines
-        except pdfium.PdfiumError:
-            bad += 1
-        texts.append(lines)
-    if bad + empty == pages:
-        raise Unreadable("a PDF without text: scanned pages need text recognition first")
-    if pages < len(document):
-        facts.add_note(f"{len(document) - pages} pages behind the first {pages:,} are not read")
-    if bad:
-        facts.add_note(f"{bad} of {pages} pages cannot be read")
-    if empty >= MANY_WITHOUT_TEXT * pages:
-        facts.add_note(f"{empty} of {pages} pages hold no text")
-    yield from _mended(list(_joined(_without_heads(texts), len(document))))
+    return document
 
 
-def _page(document: Any, number: int) -> list[str]:
-    """Return a page's lines, with what was filled in where the file is a form."""
-    if document.formenv:
-        with closing(document[number]) as page:
-            page.flatten()
-    with closing(document[number]) as page, closing(page.get_textpage()) as text_page:
-        return _lines(text_page.get_text_range())
+def _page(document: Any, number: int) -> list[str] | None:
+    """Return a page's lines, with what was filled in where the file is a form; None if it can't be read."""
+    from pypdfium2 import PdfiumError
+
+    try:
+        if document.formenv:
+            with closing(document[number]) as page:
+                page.flatten()
+        with closing(document[number]) as page, closing(page.get_textpage()) as text_page:
+            return _lines(text_page.get_text_range())
+    except PdfiumError:
+        return None
 
 
 def _lines(text: str) -> list[str]:
