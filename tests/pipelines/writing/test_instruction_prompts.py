@@ -54,6 +54,13 @@ def test_every_reference_answer_passes_strict_and_loose(seed: int) -> None:
     assert wrong == []
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_argument_is_one_that_its_checker_uses(seed: int) -> None:
+    """None is left out, or of a kind in the place of which lm-eval draws another."""
+    for prompt in some(seed)[:200]:
+        ifeval.try_checkers(prompt.text, list(prompt.instructions), list(prompt.instructions.values()))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 77])
 def test_two_thousand_prompts_have_answers_and_no_duplicates(seed: int) -> None:
