@@ -145,6 +145,19 @@ def test_incompatible_types_are_never_combined() -> None:
             assert all(instruction_types.compatible(name, other) for other in names[place + 1 :])
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_answer_with_the_words_as_they_were_asked_for_passes(seed: int) -> None:
+    """The checkers ignore case and quotation marks, the prompt does not."""
+    end, postscript = instruction_types.END, instruction_types.POSTSCRIPT
+    asked = [prompt for prompt in some(seed) if {end, postscript} & set(prompt.instructions)]
+    assert len(asked) >= 40
+    for prompt in asked:
+        if end in prompt.instructions:
+            assert prompt.answer.endswith(prompt.instructions[end]["end_phrase"])
+        if postscript in prompt.instructions:
+            assert f"\n{prompt.instructions[postscript]['postscript_marker']} " in prompt.answer
+
+
 def test_a_written_file_is_read_as_an_evaluation(tmp_path: Path) -> None:
     avoid, out = tmp_path / "avoid.txt", tmp_path / "ifeval.jsonl"
     excluded = generate(1, 9)[0].text
