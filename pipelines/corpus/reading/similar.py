@@ -16,7 +16,7 @@ BINS, BAND = 128, 4
 BANDS = np.arange(BINS // BAND)
 FEWEST = 1024  # files that there is room for at first
 SHINGLE = 5  # words
-SEEN = 2**18  # characters: of a longer text, four windows are compared, which a shift of it moves
+TOGETHER = 2**18  # characters that are hashed at once, at least: few words cost as much as many
 SIMILAR = 0.8
 EMPTY = np.uint64(2**64 - 1)
 WORD, NEXT = np.uint32(0x9E3779B1), np.uint64(0xC2B2AE3D27D4EB4F)  # odd: they can be inverted
@@ -32,19 +32,23 @@ class Signature:
         self.lowest = np.full(BINS, EMPTY)
         self._waiting: list[str] = []
         self._size = 0
+        self._last = np.zeros(0, np.uint64)  # words hashed before: shingles go on over pieces
 
     def add(self, text: str) -> None:
-        """Add a piece; small ones are hashed together, as few words cost as much as many."""
+        """Add a piece, which ends a word."""
         self._waiting.append(text)
         self._size += len(text)
-        if self._size >= SEEN:
+        if self._size >= TOGETHER:
             self._hash()
 
     def _hash(self) -> None:
-        hashes = np.sort(shingles(_windows("\n".join(self._waiting))))
+        words = word_hashes("\n".join(self._waiting))
         self._waiting = []
         self._size = 0
-        if len(hashes):
+        if len(words):
+            words = np.concatenate([self._last, words])
+            self._last = words[1 - SHINGLE :]
+            hashes = np.sort(runs(words))
             edges = np.arange(BINS, dtype=np.uint64) << np.uint64(57)
             at = np.searchsorted(hashes, edges)
             found = np.append(hashes, EMPTY)[at]
@@ -128,18 +132,13 @@ def _tables(files: int) -> NDArray[np.int32]:
     return np.full((len(BANDS), files), -1, np.int32)
 
 
-def _windows(text: str) -> str:
-    """Return a long text's beginning, end, and two parts in between."""
-    if len(text) <= SEEN:
-        return text
-    width = SEEN // 4
-    starts = [round(share * (len(text) - width)) for share in (0, 1 / 3, 2 / 3, 1)]
-    return "\n".join(text[start : start + width] for start in starts)
-
-
 def shingles(text: str) -> Hashes:
     """Hash every five words in a row; of a shorter text, all its words."""
-    words = word_hashes(text)
+    return runs(word_hashes(text))
+
+
+def runs(words: Hashes) -> Hashes:
+    """Hash every five hashes in a row; of fewer, all."""
     if not len(words):
         return words
     width = min(SHINGLE, len(words))
