@@ -985,6 +985,24 @@ def test_a_book_of_which_some_parts_stand_in_another_is_no_near_duplicate() -> N
     assert similar.add("b", None, signed(other[:size])) is None
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_short_files_are_near_duplicates_only_by_their_exact_share(seed: int) -> None:
+    """Pages of one template: their few bins made many seem more alike than they are."""
+    rng, similar, kept = random.Random(seed), SimilarFiles(), dict[str, set[int]]()
+    template, twins = [f"common{n}" for n in range(45)], 0
+    for number in range(300):
+        text = " ".join([*template, *(f"own{rng.randrange(10**6)}" for _ in range(rng.randint(3, 12)))])
+        mine = set(shingles(text).tolist())
+        twin = similar.add(str(number), None, signed(text))
+        if twin is None:
+            kept[str(number)] = mine
+        else:
+            other = kept[twin[0]]
+            assert twin[1] == len(mine & other) / len(mine | other) >= SIMILAR
+            twins += 1
+    assert twins
+
+
 def test_many_files_cost_little_memory_each_and_all_twins_among_them_are_found() -> None:
     rng, similar, reports = np.random.default_rng(5), SimilarFiles(), []
     texts = [" ".join(map(str, rng.integers(0, 10**6, 40))) for _ in range(3000)]
