@@ -198,7 +198,7 @@ def _with_files(ws: Workspace, settings: Config, augment: Path | None, changes: 
     settings = settings.model_copy(update={"midtrain": midtrain})
     typed = "eval.further_prompts" in changes
     settings = with_further(ws, with_ifeval(ws, settings, changes), typed=typed)
-    require_new(settings.eval)
+    require_new(settings.eval, ws.progress.say)
     return settings
 
 

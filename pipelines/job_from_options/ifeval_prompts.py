@@ -3,7 +3,7 @@ and the further prompts that a cycle may ask."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,12 @@ from pipelines.config.overrides import changed
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.config.settings import Config
 from pipelines.runs.workspace import Workspace
+from recovery.counted import counted
 from recovery.errors import InputError
 
-SEED = 0  # of generated prompts, whatever a run's seed: all cycles of a home are asked the same
-FURTHER_SEED = 2_000_003  # of the further ones: other prompts than `recover prompts ifeval` writes as a rule
+# Of generated prompts, whatever a run's seed: all cycles of a home are asked the same. Other ones than
+# `recover prompts ifeval` writes as a rule.
+SEED, FURTHER_SEED = 3_000_007, 2_000_003
 COUNT = 725  # generated prompts: what a verdict needs at the shipped margin (statistics.items_to_pass)
 
 
@@ -68,14 +70,20 @@ def with_further(ws: Workspace, settings: Config, *, typed: bool) -> Config:
     return changed(settings, {"eval.further_prompts": 0})
 
 
-def require_new(settings: EvalConfig) -> None:
-    """Refuse further prompts that are all among IFEval's: a second look asks others."""
+def require_new(settings: EvalConfig, say: Callable[[str], None]) -> None:
+    """Refuse further prompts that are all among IFEval's, as a second look asks others; say how many are."""
     named = settings.further_file
-    if named and set(ifeval.prompts(named)) <= set(ifeval.prompts(ifeval_path(settings))):
+    if not named:
+        return
+    further = set(ifeval.prompts(named))
+    known = further & set(ifeval.prompts(ifeval_path(settings)))
+    if known == further:
         raise InputError(
             f"{named}: all of its prompts are among IFEval's, and a second look asks others: give --further "
             "another file"
         )
+    if known:
+        say(f"  further      {len(known)} of {counted(len(further), 'prompt')} are among IFEval's: {named}")
 
 
 def with_written(ws: Workspace, settings: Config) -> Config:

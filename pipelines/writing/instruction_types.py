@@ -31,13 +31,19 @@ SHAPES = (BULLETS, SECTIONS, DIVIDED, FIRST_WORD, TWO, JSON, CONSTRAINED)
 UPPER, LOWER = "change_case:english_capital", "change_case:english_lowercase"
 LANGUAGE = "language:response_language"
 REPEAT = "combination:repeat_prompt"
+END, QUOTATION = "startend:end_checker", "startend:quotation"
+POSTSCRIPT = "detectable_content:postscript"
 
 # In addition to the conflicts in the checkers' table: an answer has one shape, a section's name is matched
-# with its case, and an English first word does not belong in a text of another language.
+# with its case, and an English first word does not belong in a text of another language. Checkers that ignore
+# case and quotation marks pass answers to what the words rule out: to end with a phrase as it is written, in
+# capitals or with a mark behind it, or to write "P.S." in lowercase.
 CONFLICTS = {
     *(frozenset(pair) for pair in combinations(SHAPES, 2)),
     *(frozenset((SECTIONS, style)) for style in (UPPER, LOWER)),
     frozenset((LANGUAGE, FIRST_WORD)),
+    *(frozenset((END, style)) for style in (UPPER, LOWER, QUOTATION)),
+    frozenset((POSTSCRIPT, LOWER)),
 }
 
 
@@ -123,7 +129,7 @@ ARGUMENTS: dict[str, Draw] = {
     ),
     FIRST_WORD: _first_word,
     "detectable_content:number_placeholders": _number("num_placeholders", 2, 6),
-    "detectable_content:postscript": lambda rng: {"postscript_marker": rng.choice(("P.S.", "P.P.S"))},
+    POSTSCRIPT: lambda rng: {"postscript_marker": rng.choice(("P.S.", "P.P.S"))},
     BULLETS: _number("num_bullets", 2, 7),
     CONSTRAINED: _nothing,
     "detectable_format:number_highlighted_sections": _number("num_highlights", 2, 5),
@@ -132,12 +138,12 @@ ARGUMENTS: dict[str, Draw] = {
     "detectable_format:title": _nothing,
     TWO: _nothing,
     REPEAT: _nothing,  # its argument is the request itself
-    "startend:end_checker": _pick("end_phrase", "end_phrases"),
+    END: _pick("end_phrase", "end_phrases"),
     "change_case:capital_word_frequency": lambda rng: _relation(
         rng, "capital_", "capital_frequency", range(2, 9), range(3, 9)
     ),
     UPPER: _nothing,
     LOWER: _nothing,
     "punctuation:no_comma": _nothing,
-    "startend:quotation": _nothing,
+    QUOTATION: _nothing,
 }

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from evals import ifeval
+from evals import harness, ifeval
 from evals.intervals import clustered_interval, wilson_interval
 from evals.scores import Score
 from recovery.errors import InputError, RecoverError
@@ -189,26 +189,23 @@ def test_random_state_is_left_alone(prompts: Path) -> None:
     assert random.random() == expected
 
 
-def test_an_argument_left_to_chance_is_drawn_alike_each_time(tmp_path: Path) -> None:
+def test_the_letter_that_lm_eval_draws_for_a_published_sign_is_the_same_each_time(tmp_path: Path) -> None:
+    """Published figures count these two prompts so; see `harness.PUBLISHED_SIGNS`."""
+    limit = {"let_relation": "at least", "let_frequency": 4}
     rows = [
-        {
-            "key": key,
-            "prompt": f"{key} commas",
-            "instruction_id_list": ["length_constraints:number_words"],
-            "kwargs": [{"num_words": 0, "relation": None}],
-        }
-        for key in range(30)
+        {"key": key, "prompt": key, "instruction_id_list": [LETTERS], "kwargs": [limit | {"letter": sign}]}
+        for key, sign in (("1122", "#"), ("1129", "!"))
     ]
     path = write(tmp_path / "p.jsonl", rows)
 
-    def wordy(chats: Chats) -> list[str]:
+    def half(chats: Chats) -> list[str]:
         random.random()  # a generator that uses the global state must not change the scoring
-        return ["word " * 250 for _ in chats]
+        return ["abcdefghijklm " * 4 for _ in chats]
 
     random.seed(1)
-    first = by_key(evaluate(wordy, path))
+    first = by_key(evaluate(half, path))
     random.seed(2)
-    assert by_key(evaluate(wordy, path)) == first
+    assert by_key(evaluate(half, path)) == first
 
 
 @pytest.mark.parametrize(
@@ -298,6 +295,8 @@ def never(chats: Chats) -> list[str]:
 
 
 KEYWORDS, LANGUAGE = "keywords:existence", "language:response_language"
+LETTERS, WORDS = "keywords:letter_frequency", "length_constraints:number_words"
+FIRST_WORD, BULLETS = "length_constraints:nth_paragraph_first_word", "detectable_format:number_bullet_lists"
 GOOD = {"key": 1, "prompt": "p", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
 
 
@@ -323,6 +322,30 @@ def test_a_malformed_prompt_is_refused_in_one_line(
     with pytest.raises(InputError, match=message) as caught:
         evaluate(never, write(tmp_path / "p.jsonl", [GOOD | change]))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "given", "message"),
+    [
+        (WORDS, {"num_words": 100}, "`relation` is None"),
+        (WORDS, {"num_words": 0, "relation": "at least"}, "`num_words` is 0"),
+        (WORDS, {"num_words": -3, "relation": "at least"}, "`num_words` is -3"),
+        (BULLETS, {"num_bullets": 0}, "`num_bullets` is 0"),
+        (LETTERS, {"letter": "ü", "let_frequency": 5, "let_relation": "at least"}, "`letter` is 'ü'"),
+        (LETTERS, {"letter": "#", "let_frequency": 4, "let_relation": "at least"}, "`letter` is '#'"),
+        (FIRST_WORD, {"num_paragraphs": 2, "nth_paragraph": 5, "first_word": "so"}, "`nth_paragraph` is 5"),
+        (KEYWORDS, {}, "`keywords` is None"),
+        (KEYWORDS, {"keywords": "abc"}, "`keywords` is 'abc', and must be a list"),
+        ("keywords:forbidden_words", {"forbidden_words": "abc"}, "`forbidden_words` is 'abc', and must be"),
+    ],
+)
+def test_an_argument_that_the_checker_would_not_use_is_refused(
+    tmp_path: Path, instruction: str, given: dict[str, Any], message: str
+) -> None:
+    """In its place lm-eval's checkers draw another, and the answers would be judged by that."""
+    row = GOOD | {"key": "7", "instruction_id_list": [instruction], "kwargs": [given]}
+    with pytest.raises(InputError, match=rf"key 7, {instruction}: {message}"):
+        evaluate(never, write(tmp_path / "p.jsonl", [GOOD, row]))
 
 
 @pytest.mark.parametrize(
@@ -419,6 +442,19 @@ def test_the_541_prompts_agree_with_the_checkers_called_directly(made_up: Answer
         assert item.passed == direct["prompt_level_strict_acc"]
         assert item.detail["strict"] == direct["inst_level_strict_acc"]
         assert item.detail["loose"] == direct["inst_level_loose_acc"]
+
+
+@real
+def test_of_the_541_prompts_only_two_have_an_argument_that_is_drawn() -> None:
+    rows = [json.loads(line) for line in REAL_PROMPTS.read_text(encoding="utf-8").splitlines()]
+    drawn = set()
+    for row in rows:
+        try:
+            ifeval.try_checkers(row["prompt"], row["instruction_id_list"], row["kwargs"])
+        except InputError:
+            letters = {given["letter"] for given in row["kwargs"] if "letter" in given}
+            drawn |= {(str(row["key"]), letter) for letter in letters}
+    assert drawn == harness.PUBLISHED_SIGNS == {("1122", "#"), ("1129", "!")}
 
 
 @real

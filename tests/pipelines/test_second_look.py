@@ -274,3 +274,13 @@ def test_prompts_of_the_first_look_are_no_second_one(ws: Workspace, docs: Path, 
         cycle_job(ws, docs, changes={"eval.further_prompts": str(further)})
     with pytest.raises(InputError, match=r"is not a file: restore it, or let eval\.further_prompts"):
         cycle_job(ws, docs, changes={"eval.further_prompts": str(further.parent / "none.jsonl")})
+
+
+def test_how_many_further_prompts_are_none_is_said(
+    ws: Workspace, docs: Path, further: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(further, "Line", OWN + 2)
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    cycle_job(ws, docs, changes=PLAIN | {"eval.further_prompts": str(further)})
+    assert f"  further      10 of 12 prompts are among IFEval's: {further}" in said

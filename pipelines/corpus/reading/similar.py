@@ -1,8 +1,9 @@
 """Find near-duplicates among files: MinHash over word shingles, in one pass.
 
 A file's signature is the smallest hash of its shingles in each of 128 bins; the share of equal bins estimates
-how many shingles two files share. Files with an equal band of four bins are compared. Everything is
-arithmetic on the characters, the same on every machine. Each ideograph is a word.
+how many shingles two files share. Files with an equal band of four bins are compared; short ones, whose bins
+say little, by all of their shingles. Everything is arithmetic on the characters, the same on every machine.
+Each ideograph is a word.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ BINS, BAND = 128, 4
 BANDS = np.arange(BINS // BAND)
 FEWEST = 1024  # files that there is room for at first
 SHINGLE = 5  # words
-SEEN = 2**18  # characters: of a longer text, four windows are compared, which a shift of it moves
+TOGETHER = 2**18  # characters that are hashed at once, at least: few words cost as much as many
+FEW = 512  # shingles: a file with no more keeps them all
 SIMILAR = 0.8
 EMPTY = np.uint64(2**64 - 1)
 WORD, NEXT = np.uint32(0x9E3779B1), np.uint64(0xC2B2AE3D27D4EB4F)  # odd: they can be inverted
@@ -32,19 +34,25 @@ class Signature:
         self.lowest = np.full(BINS, EMPTY)
         self._waiting: list[str] = []
         self._size = 0
+        self.few: Hashes | None = None  # all shingles, if there are no more than FEW
+        self._last = np.zeros(0, np.uint64)  # words hashed before: shingles go on over pieces
 
     def add(self, text: str) -> None:
-        """Add a piece; small ones are hashed together, as few words cost as much as many."""
+        """Add a piece, which ends a word."""
         self._waiting.append(text)
         self._size += len(text)
-        if self._size >= SEEN:
+        if self._size >= TOGETHER:
             self._hash()
 
     def _hash(self) -> None:
-        hashes = np.sort(shingles(_windows("\n".join(self._waiting))))
+        words = word_hashes("\n".join(self._waiting))
         self._waiting = []
         self._size = 0
-        if len(hashes):
+        if len(words):
+            words = np.concatenate([self._last, words])
+            hashes = np.sort(runs(words))
+            self.few = np.unique(hashes) if not len(self._last) and len(hashes) <= FEW else None
+            self._last = words[1 - SHINGLE :]
             edges = np.arange(BINS, dtype=np.uint64) << np.uint64(57)
             at = np.searchsorted(hashes, edges)
             found = np.append(hashes, EMPTY)[at]
@@ -65,7 +73,7 @@ class Signature:
 
 
 class SimilarFiles:
-    """The files seen so far, in some 600 bytes each.
+    """The files seen so far, in some 600 bytes each and eight more for each shingle of a short one.
 
     Each band of a signature has a table that maps its hash to the last file with that hash. A file in the
     same place may have another hash, or may have been replaced: files that are alike share many bands, so
@@ -76,6 +84,7 @@ class SimilarFiles:
         self._first_with: dict[str, int] = {}  # sha256 -> index
         self._paths: list[str] = []
         self._bins = np.zeros((FEWEST, BINS), np.uint16)
+        self._few: dict[int, Hashes] = {}  # index -> all shingles, of short files
         self._tables = _tables(FEWEST)
 
     def add(self, path: str, sha256: str | None, signature: Signature) -> tuple[str, float] | None:
@@ -83,17 +92,22 @@ class SimilarFiles:
         if sha256 in self._first_with:
             return self._paths[self._first_with[sha256]], 1.0
         bins = signature.bins()
-        twin = None if bins is None else self._most_similar(bins)
+        twin = None if bins is None else self._most_similar(bins, signature.few)
+        if twin is None and bins is not None and signature.few is not None:
+            self._few[len(self._paths)] = signature.few
         if sha256 or bins is not None:
             self._keep(path, sha256, bins if twin is None else None)
         return twin
 
-    def _most_similar(self, bins: Bins) -> tuple[str, float] | None:
+    def _most_similar(self, bins: Bins, few: Hashes | None) -> tuple[str, float] | None:
         candidates = np.unique(self._tables[BANDS, self._places(bins[None])[0]])
         candidates = candidates[candidates >= 0]
         if not len(candidates):
             return None
         shares = (self._bins[candidates] == bins).mean(axis=1)
+        for place, candidate in enumerate(candidates.tolist()):
+            if few is not None and candidate in self._few:
+                shares[place] = shared(few, self._few[candidate])
         best = int(np.argmax(shares))  # the earliest of equals
         share = float(shares[best])
         return (self._paths[candidates[best]], share) if share >= SIMILAR else None
@@ -128,18 +142,19 @@ def _tables(files: int) -> NDArray[np.int32]:
     return np.full((len(BANDS), files), -1, np.int32)
 
 
-def _windows(text: str) -> str:
-    """Return a long text's beginning, end, and two parts in between."""
-    if len(text) <= SEEN:
-        return text
-    width = SEEN // 4
-    starts = [round(share * (len(text) - width)) for share in (0, 1 / 3, 2 / 3, 1)]
-    return "\n".join(text[start : start + width] for start in starts)
+def shared(one: Hashes, other: Hashes) -> float:
+    """Return the share of two sets of shingles that is in both."""
+    both = len(np.intersect1d(one, other, assume_unique=True))
+    return both / (len(one) + len(other) - both)
 
 
 def shingles(text: str) -> Hashes:
     """Hash every five words in a row; of a shorter text, all its words."""
-    words = word_hashes(text)
+    return runs(word_hashes(text))
+
+
+def runs(words: Hashes) -> Hashes:
+    """Hash every five hashes in a row; of fewer, all."""
     if not len(words):
         return words
     width = min(SHINGLE, len(words))

@@ -223,6 +223,7 @@ def test_instructions_are_judged_in_rows_of_messages_too(tmp_path: Path) -> None
         {"instruction_id_list": ["made:up"]},
         {"kwargs": [{"number": 3}]},
         {"instruction_id_list": "punctuation:no_comma"},
+        {"instruction_id_list": ["length_constraints:number_words"], "kwargs": [{"num_words": 9}]},
     ],
 )
 def test_rows_that_no_checker_can_be_built_for_are_refused_before_the_first_step(

@@ -9,16 +9,18 @@ import pytest
 from huggingface_hub import HfApi
 
 from evals import ifeval, jsonl
+from evals.families.family import fingerprint
 from evals.statistics import items_to_pass
 from pipelines.config.ifeval_file import HUB_IFEVAL
 from pipelines.config.overrides import changed
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.config.settings import Config
 from pipelines.job_from_options.cycle import cycle_job
-from pipelines.job_from_options.ifeval_prompts import with_ifeval
+from pipelines.job_from_options.ifeval_prompts import FURTHER_SEED, SEED, with_ifeval
 from pipelines.job_from_options.measure import eval_job
 from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.runs.workspace import Workspace
+from pipelines.writing import instruction_prompts
 from recovery.errors import InputError
 from tests.support.self_written import writes_questions
 from tests.support.small_cycles import ONLY_NEW, lines, make_docs
@@ -63,6 +65,24 @@ def test_without_a_hub_as_many_prompts_as_a_verdict_needs_are_generated_once(
     written = path.stat().st_mtime_ns
     assert with_ifeval(ws, asking_the_hub(ws), {}).eval == found
     assert path.stat().st_mtime_ns == written
+
+
+@pytest.mark.usefixtures("away")
+def test_a_home_that_has_its_prompts_keeps_them(ws: Workspace) -> None:
+    """Also those of an earlier version: scores of other prompts are not compared."""
+    row = {"key": 1, "prompt": "Hi.", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+    (ws.home / "prompts").mkdir()
+    path = lines(ws.home / "prompts" / "ifeval-725.jsonl", [row])
+    assert Path(with_ifeval(ws, asking_the_hub(ws), {}).eval.ifeval).samefile(path)
+    assert ifeval.prompts(path) == ["Hi."]
+
+
+def test_the_command_s_prompts_are_none_by_which_a_home_without_a_hub_is_evaluated() -> None:
+    written, asked, further = (
+        {fingerprint(prompt.text) for prompt in instruction_prompts.generate(250, seed)}
+        for seed in (0, SEED, FURTHER_SEED)
+    )
+    assert not written & asked and not asked & further and not further & written
 
 
 @pytest.mark.usefixtures("away")

@@ -54,6 +54,13 @@ def test_every_reference_answer_passes_strict_and_loose(seed: int) -> None:
     assert wrong == []
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_argument_is_one_that_its_checker_uses(seed: int) -> None:
+    """None is left out, or of a kind in the place of which lm-eval draws another."""
+    for prompt in some(seed)[:200]:
+        ifeval.try_checkers(prompt.text, list(prompt.instructions), list(prompt.instructions.values()))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 77])
 def test_two_thousand_prompts_have_answers_and_no_duplicates(seed: int) -> None:
@@ -136,6 +143,19 @@ def test_incompatible_types_are_never_combined() -> None:
         names = list(prompt.instructions)
         for place, name in enumerate(names):
             assert all(instruction_types.compatible(name, other) for other in names[place + 1 :])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_answer_with_the_words_as_they_were_asked_for_passes(seed: int) -> None:
+    """The checkers ignore case and quotation marks, the prompt does not."""
+    end, postscript = instruction_types.END, instruction_types.POSTSCRIPT
+    asked = [prompt for prompt in some(seed) if {end, postscript} & set(prompt.instructions)]
+    assert len(asked) >= 40
+    for prompt in asked:
+        if end in prompt.instructions:
+            assert prompt.answer.endswith(prompt.instructions[end]["end_phrase"])
+        if postscript in prompt.instructions:
+            assert f"\n{prompt.instructions[postscript]['postscript_marker']} " in prompt.answer
 
 
 def test_a_written_file_is_read_as_an_evaluation(tmp_path: Path) -> None:
