@@ -179,6 +179,8 @@ def _url(where: str | os.PathLike[str]) -> URL:
         raise BadRequest(
             "the database URL cannot be read: use a path or postgresql://user@host/name"
         ) from None
+    if "@" in (url.host or ""):  # which messages quote: SQLAlchemy ends a password at its first @
+        raise BadRequest("the host in the database URL holds an @: write %40 for @ in the password")
     if url.get_backend_name() in ("postgresql", "postgres"):
         return url.set(drivername="postgresql+psycopg")
     if url.drivername == "sqlite" and url.database and url.database != ":memory:":

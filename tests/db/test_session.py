@@ -299,6 +299,7 @@ SECRET = "hunter2-hunter2"
     [
         f"postgresql://ann:{SECRET}@127.0.0.1:1/x",
         f"postgresql://:{SECRET}@127.0.0.1:1/x",
+        f"postgresql://ann:with@{SECRET}@127.0.0.1:1/x",
         f"postgresql://127.0.0.1:1/x?user=ann&password={SECRET}",
         f"postgresql://127.0.0.1:1/x?sslpassword={SECRET}",
         f"postgresql://ann:{SECRET}/x",
