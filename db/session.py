@@ -32,6 +32,14 @@ TRANSIENT = ("SQLITE_BUSY", "SQLITE_LOCKED", "40001", "40P01", "23505", "42P07")
 SERVER_LOCK_LIMIT = f"SET LOCAL lock_timeout = '{sqlite.BUSY_SECONDS:.0f}s'"
 REACHED_BY = ("host", "hostaddr")  # what a URL may name after its question mark
 SERVICES = ("service", "servicefile")  # of which a file elsewhere says the host
+# By these a connection that dies silently, behind a firewall or with its host, ends in half a minute.
+CONNECTING = {
+    "connect_timeout": 10,
+    "tcp_user_timeout": 20_000,  # milliseconds; the others are seconds
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+}
 SERVER_READING = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
 
@@ -208,10 +216,9 @@ def _sqlite(path: Path, create: bool) -> Database:
 
 
 def _postgres(url: URL) -> Database:
+    options = {name: value for name, value in CONNECTING.items() if name not in url.query}
     try:
-        engine = create_engine(
-            url, json_serializer=_json, pool_pre_ping=True, connect_args={"connect_timeout": 10}
-        )
+        engine = create_engine(url, json_serializer=_json, pool_pre_ping=True, connect_args=options)
     except ModuleNotFoundError as error:
         install = shlex.join([sys.executable, "-m", "pip", "install", "psycopg[binary]"])
         raise TrackerError(f"PostgreSQL needs the psycopg package: run `{install}`") from error

@@ -269,6 +269,30 @@ def test_a_server_that_restarts_is_waited_for(
     assert min(away, 27.0) <= sum(slept) <= sqlite.BUSY_SECONDS
 
 
+def options_of(url: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """Return what the driver is asked for where a URL is opened."""
+    psycopg = pytest.importorskip("psycopg")
+    asked = dict[str, object]()
+
+    def connect(**options: object) -> None:
+        asked.update(options)
+        raise psycopg.OperationalError("away")
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    refused(url)
+    return asked
+
+
+def test_a_connection_that_dies_silently_ends_in_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system's own limits are a quarter of an hour for what is sent and two hours for an answer."""
+    asked = options_of("postgresql://db.example/x", monkeypatch)
+    assert asked["tcp_user_timeout"] == 20_000
+    names = ("keepalives_idle", "keepalives_interval", "keepalives_count", "connect_timeout")
+    assert [asked[name] for name in names] == [10, 5, 3, 10]
+    own = options_of("postgresql://db.example/x?keepalives_idle=60&connect_timeout=3", monkeypatch)
+    assert [own[name] for name in names] == ["60", 5, 3, "3"]
+
+
 def test_a_servers_lock_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
