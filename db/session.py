@@ -51,6 +51,7 @@ class Database:
         self.project = project  # scope of aliases, cycles and runs
         self.where = where  # for messages, without a password
         self.path = path  # None on a server
+        self.reads_wait = False  # for a server that is away, as writes do
         self._reading = SERVER_READING if path is None else {}
 
     @classmethod
@@ -76,25 +77,17 @@ class Database:
     def read(self) -> Iterator[Connection]:
         """Open a read transaction with a consistent snapshot; never wait for a writer."""
         engine = self.engine.execution_options(**self._reading)
-        with self._explained(), engine.connect() as connection, connection.begin():
-            yield connection
+        seconds = sqlite.BUSY_SECONDS if self.reads_wait else 0.0
+        with self._explained(), _tried_again(lambda _: engine.connect(), seconds) as connection:
+            with connection.begin():
+                yield connection
 
     def write(self, work: Callable[[Session], T]) -> T:
         """Run `work` in one transaction, and again after a lost connection or while the server restarts.
 
         `work` must be idempotent; every write here is an upsert with an explicit key."""
-        deadline = time.monotonic() + sqlite.BUSY_SECONDS
-        tries = 0
         with self._explained():
-            while True:
-                try:
-                    return self._write_once(work, deadline)
-                except DBAPIError as error:
-                    pause = RETRY_PAUSES[min(tries, len(RETRY_PAUSES) - 1)]
-                    if not _passes(error, tries) or time.monotonic() + pause > deadline:
-                        raise
-                tries += 1
-                time.sleep(pause)
+            return _tried_again(lambda deadline: self._write_once(work, deadline), sqlite.BUSY_SECONDS)
 
     def of_project(self, project: str) -> Database:
         """Return the same database, scoped to another of its projects."""
@@ -138,6 +131,21 @@ class Database:
         from db.migrations import upgrade
 
         self.write(lambda session: upgrade(session.connection(), self.where))
+
+
+def _tried_again(work: Callable[[float], T], seconds: float) -> T:
+    """Return what `work` returns, given its deadline; until then try again after errors that pass."""
+    deadline = time.monotonic() + seconds
+    tries = 0
+    while True:
+        try:
+            return work(deadline)
+        except DBAPIError as error:
+            pause = RETRY_PAUSES[min(tries, len(RETRY_PAUSES) - 1)]
+            if not _passes(error, tries) or time.monotonic() + pause > deadline:
+                raise
+        tries += 1
+        time.sleep(pause)
 
 
 def _passes(error: DBAPIError, tries: int) -> bool:

@@ -24,6 +24,7 @@ from sqlalchemy.orm import Session
 
 from db import migrations, sqlite
 from db.errors import BadRequest, NotFound, TrackerError
+from db.reads import queries
 from db.schema import REVISION, Base, Run
 from db.session import Database
 from db.writes.tracker import Tracker
@@ -267,6 +268,34 @@ def test_a_server_that_restarts_is_waited_for(
             tracker.start_run("demo")
     assert slept == sorted(slept) and slept[-1] == 2.0
     assert min(away, 27.0) <= sum(slept) <= sqlite.BUSY_SECONDS
+
+
+@pytest.mark.parametrize(("waits", "slept"), [(True, [0.05, 0.2, 0.8]), (False, [])])
+def test_the_reads_of_a_run_wait_for_a_server_that_restarts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool, slept: list[float]
+) -> None:
+    """It is away for a second: 0.05 + 0.2 + 0.8. A page of the dashboard says so at once."""
+    tracker = Tracker(tmp_path / "recover.db")
+    tracker.start_run("demo")
+    tracker.db.reads_wait = waits
+    passed = list[float]()
+    refused = type("OperationalError", (Exception,), {"__module__": "psycopg"})("connection refused")
+    connect = sa.Engine.connect
+
+    def restarting(self: sa.Engine) -> sa.Connection:
+        if sum(passed) < 1:
+            raise OperationalError("", {}, refused)
+        return connect(self)
+
+    clock = SimpleNamespace(monotonic=lambda: sum(passed), sleep=passed.append)
+    monkeypatch.setattr("db.session.time", clock)
+    monkeypatch.setattr(sa.Engine, "connect", restarting)
+    if waits:
+        assert len(queries.runs(tracker.db)) == 1
+    else:
+        with pytest.raises(TrackerError, match=r"cannot be reached \(connection refused\)"):
+            queries.runs(tracker.db)
+    assert passed == slept
 
 
 def options_of(url: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
