@@ -33,7 +33,7 @@ SERVER_LOCK_LIMIT = f"SET LOCAL lock_timeout = '{sqlite.BUSY_SECONDS:.0f}s'"
 REACHED_BY = ("host", "hostaddr")  # what a URL may name after its question mark
 SERVICES = ("service", "servicefile")  # of which a file elsewhere says the host
 # By these a connection that dies silently, behind a firewall or with its host, ends in half a minute.
-CONNECTING = {
+CONNECTING: dict[str, Any] = {
     "connect_timeout": 10,
     "tcp_user_timeout": 20_000,  # milliseconds; the others are seconds
     "keepalives_idle": 10,
@@ -121,7 +121,9 @@ class Database:
         """Bring the tables to this program's revision. Import Alembic only if something is missing."""
         with self.read() as connection:
             revision = _revision(connection)
-            if revision is None and self.path is not None:
+            if self.path is None:
+                _refuse_encoding(connection, self.where)
+            elif revision is None:
                 _refuse_foreign(connection, self.where)
         if revision == REVISION:
             return
@@ -225,6 +227,7 @@ def _sqlite(path: Path, create: bool) -> Database:
 
 def _postgres(url: URL) -> Database:
     options = {name: value for name, value in CONNECTING.items() if name not in url.query}
+    options["client_encoding"] = "utf8"  # that of the server, the default, may be without most characters
     try:
         engine = create_engine(url, json_serializer=_json, pool_pre_ping=True, connect_args=options)
     except ModuleNotFoundError as error:
@@ -252,6 +255,16 @@ def _refuse_foreign(connection: Connection, where: str) -> None:
         raise BadRequest(
             f"{where} is the database of another program, whose tables it holds: name one of recover's, or a "
             "new file"
+        )
+
+
+def _refuse_encoding(connection: Connection, where: str) -> None:
+    """Refuse a database that cannot hold every text: it would fail when the first answers are recorded."""
+    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
+    if encoding != "UTF8":
+        raise BadRequest(
+            f"database {where} is encoded in {encoding}, not UTF8: create it with "
+            "`createdb -E UTF8 -T template0`"
         )
 
 

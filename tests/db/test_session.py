@@ -6,6 +6,7 @@ import fcntl
 import os
 import re
 import resource
+import secrets
 import signal
 import sqlite3
 import subprocess
@@ -318,8 +319,30 @@ def test_a_connection_that_dies_silently_ends_in_half_a_minute(monkeypatch: pyte
     assert asked["tcp_user_timeout"] == 20_000
     names = ("keepalives_idle", "keepalives_interval", "keepalives_count", "connect_timeout")
     assert [asked[name] for name in names] == [10, 5, 3, 10]
+    assert asked["client_encoding"] == "utf8"
     own = options_of("postgresql://db.example/x?keepalives_idle=60&connect_timeout=3", monkeypatch)
     assert [own[name] for name in names] == ["60", 5, 3, "3"]
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_that_cannot_hold_every_text_is_refused(encoding: str) -> None:
+    """It failed when the first texts were recorded, after they had been generated."""
+    if not (server := os.environ.get("RECOVER_TEST_POSTGRES")):
+        pytest.skip("RECOVER_TEST_POSTGRES names no PostgreSQL server")
+    url = sa.make_url(server).set(drivername="postgresql+psycopg")
+    name = f"recover_{secrets.token_hex(6)}"
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.exec_driver_sql(
+            f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0"
+        )
+        try:
+            error = refused(url.set(database=name).render_as_string(hide_password=False))
+        finally:
+            connection.exec_driver_sql(f"DROP DATABASE {name}")
+    engine.dispose()
+    assert isinstance(error, BadRequest)
+    assert f"encoded in {encoding}, not UTF8: create it with `createdb -E UTF8 -T template0`" in str(error)
 
 
 def test_a_servers_lock_is_not_waited_for_without_end(
