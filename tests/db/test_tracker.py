@@ -227,6 +227,15 @@ def test_what_is_not_a_number(tracker: Tracker, step: int, value: float) -> None
         record_metrics(tracker, tracker.start_run("distill").id, step, {"loss": value})
 
 
+def test_a_metric_whose_name_no_index_takes_is_refused(tracker: Tracker) -> None:
+    """PostgreSQL refused it together with the other points that were written with it, again and again."""
+    run = tracker.start_run("distill")
+    record_metrics(tracker, run.id, 1, {"\U0001f642" * 500: 1.0})
+    with pytest.raises(BadRequest, match="has a name of more than 500 characters"):
+        record_metrics(tracker, run.id, 1, {"n" * 501: 1.0})
+    assert count(tracker, Metric) == 1
+
+
 def test_a_point_of_the_last_step_holds_a_number_or_the_name_of_what_is_none() -> None:
     number, special = (Point.of("run", "loss", 2**63 - 1, value) for value in (2.5, math.nan))
     assert (number.step, number.value, number.special) == (2**63 - 1, 2.5, None)
