@@ -24,7 +24,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from db import migrations, sqlite
-from db.errors import BadRequest, NotFound, TrackerError
+from db.errors import BadRequest, NotFound, TrackerError, Unreachable, is_unreachable
 from db.reads import queries
 from db.schema import REVISION, Base, Run
 from db.session import Database
@@ -473,6 +473,42 @@ def test_a_server_that_is_not_there() -> None:
     pytest.importorskip("psycopg")
     error = refused("postgresql://someone:secret@127.0.0.1:1/recover")
     assert "cannot be reached" in str(error) and "secret" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("said", "meaning"),
+    [
+        ('FATAL:  password authentication failed for user "ann"', "refuses this password or user: check the"),
+        ('FATAL:  role "ann" does not exist', "refuses this password or user: check the database URL"),
+        (
+            'FATAL:  no pg_hba.conf entry for host "::1", user "ann"',
+            "refuses this password or user: check the",
+        ),
+        ("fe_sendauth: no password supplied", "refuses this password or user: check the database URL"),
+        (
+            'FATAL:  database "x" does not exist',
+            r"does not exist on the server: create it first \(createdb\)",
+        ),
+        ("FATAL:  the database system is starting up", "cannot be reached"),
+        ("FATAL:  sorry, too many clients already", "cannot be reached"),
+    ],
+)
+def test_what_a_server_says_on_refusing_a_connection(
+    said: str, meaning: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver passes on its words without an SQLSTATE; only what may pass is waited for."""
+    psycopg = pytest.importorskip("psycopg")
+    words = f'connection failed: connection to server at "127.0.0.1", port 5432 failed: {said}'
+
+    def connect(**_: object) -> None:
+        raise psycopg.OperationalError(words)
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    error = refused("postgresql://ann@127.0.0.1/x")
+    assert isinstance(error, Unreachable) and re.search(meaning, str(error)), error
+    assert is_unreachable(OperationalError("", {}, psycopg.OperationalError(words))) is (
+        meaning == "cannot be reached"
+    )
 
 
 def test_a_full_disk_as_sqlite_reports_it(tmp_path: Path) -> None:
