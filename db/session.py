@@ -227,6 +227,7 @@ def _sqlite(path: Path, create: bool) -> Database:
 
 def _postgres(url: URL) -> Database:
     options = {name: value for name, value in CONNECTING.items() if name not in url.query}
+    options["prepare_threshold"] = None  # a pooler may run a prepared statement where it was not prepared
     options["client_encoding"] = "utf8"  # that of the server, the default, may be without most characters
     try:
         engine = create_engine(url, json_serializer=_json, pool_pre_ping=True, connect_args=options)

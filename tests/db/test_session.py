@@ -313,6 +313,11 @@ def options_of(url: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     return asked
 
 
+def test_no_statement_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pooler in transaction mode runs it on whichever connection is free: it is not known there."""
+    assert options_of("postgresql://db.example/x", monkeypatch)["prepare_threshold"] is None
+
+
 def test_a_connection_that_dies_silently_ends_in_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     """The system's own limits are a quarter of an hour for what is sent and two hours for an answer."""
     asked = options_of("postgresql://db.example/x", monkeypatch)
