@@ -1,12 +1,14 @@
 """Define the tracker's errors, as one tree; a message is one line: what, where, what to do.
 
 TrackerError      the database refused the operation          exit code 1
-├── Unreachable   the server does not answer, or refuses the user
+├── Unreachable   the server does not answer, refuses the user or has no such database
 ├── NotFound      no such run, checkpoint, cycle or alias      exit code 2
 └── BadRequest    a value or a query that cannot be accepted   exit code 2
 """
 
 from __future__ import annotations
+
+import re
 
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
@@ -23,7 +25,7 @@ class TrackerError(Exception):
 
 
 class Unreachable(TrackerError):
-    """A PostgreSQL server does not answer, or refuses the user or the password."""
+    """A PostgreSQL server does not answer, refuses the user or the password, or has no such database."""
 
 
 class NotFound(TrackerError):
@@ -50,7 +52,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "SQLITE_BUSY": ("is locked by another program", "close it and run again"),
     "23503": ("a row refers to something that is not recorded", "record that first"),
     "25006": ("only reading is allowed here", "write through recover's commands"),
-    "28": ("refuses this user or password", "check the database URL"),
+    "28": ("refuses this password or user", "check the database URL"),
     "3D": ("does not exist on the server", "create it first (createdb)"),
     "42501": ("refuses this user", "grant CREATE and write rights on the schema"),
     "55P03": ("is locked by another program", "end it or wait, then run again"),
@@ -59,13 +61,22 @@ MEANINGS: dict[str, tuple[str, str]] = {
 }
 
 
+# What a server says on refusing a connection -> its SQLSTATE, which the driver does not pass on then.
+REFUSALS = {
+    re.compile(
+        r'FATAL: +(password authentication failed|role ".*" does not exist|no pg_hba.conf entry)'
+    ): "28000",
+    re.compile(r"no password supplied"): "28000",
+    re.compile(r'FATAL: +database ".*" does not exist'): "3D000",
+}
 AWAY = ("08", "57P01", "57P02", "57P03")  # SQLSTATEs: connection lost; the server ends, crashed, or starts
 
 
 def driver_code(error: BaseException) -> str:
-    """Return SQLite's error name or PostgreSQL's SQLSTATE; empty if the driver gave none."""
+    """Return SQLite's error name or PostgreSQL's SQLSTATE; empty where there is none."""
     cause = getattr(error, "orig", None) or error
-    return getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
+    given = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None)
+    return given or next((code for said, code in REFUSALS.items() if said.search(str(cause))), "")
 
 
 def is_unreachable(error: BaseException) -> bool:
@@ -81,7 +92,8 @@ def explain(error: BaseException, where: str) -> TrackerError:
     for prefix in sorted(MEANINGS, key=len, reverse=True):
         if code.startswith(prefix):
             what, remedy = MEANINGS[prefix]
-            return TrackerError(f"database {where} {what}: {remedy}")
+            kind = Unreachable if code.startswith(("28", "3D")) else TrackerError
+            return kind(f"database {where} {what}: {remedy}")
     if isinstance(error, DBAPIError) and not code and "psycopg" in type(error.orig).__module__:
         return Unreachable(
             f"database {where} cannot be reached ({first_line(error)}): check the URL and the server"

@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache, wraps
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
+T = TypeVar("T")
+
 HIDDEN = "(hidden)"
+LONGEST_REMEMBERED = 100  # characters
 SHORTEST_SECRET = 6  # shortest environment value treated as a secret, in characters
 
 # Names ----------------------------------------------------------------------------------------------------
@@ -83,6 +87,17 @@ BEARER = re.compile(r"(\bBearer\s+)(?=\S{6})(?:\S+(?:\r?\n\S+)?)|(\b(?i:bearer)\
 BASIC = re.compile(r"(?i)(\bauthorization[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?)[^\s\"']+")
 
 
+def _remembered(function: Callable[[str], T]) -> Callable[[str], T]:
+    """Remember what a function says of short texts: an export asks of its columns' names in every row."""
+    remembered = lru_cache(maxsize=4096)(function)
+
+    @wraps(function)
+    def of(text: str) -> T:
+        return remembered(text) if len(text) <= LONGEST_REMEMBERED else function(text)
+
+    return of
+
+
 def redact(value: Any, name: str = "") -> Any:
     """Return the same structure without secrets, recognized by a setting's name or a value's pattern."""
     if isinstance(value, Mapping):
@@ -142,6 +157,7 @@ def _alike(one: str, other: str) -> int:
     return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
+@_remembered
 def redact_text(text: str) -> str:
     """Redact keys, passwords in addresses, and values assigned to secret names."""
     text = KNOWN_SHAPES.sub(HIDDEN, text)
@@ -181,6 +197,7 @@ def _redact_list(values: Sequence[Any], name: str) -> list[Any]:
     return found
 
 
+@_remembered
 def names_a_secret(name: str) -> bool:
     """Return whether a setting, variable or parameter of this name holds a secret."""
     spelled = CAMEL_HUMP.sub("_", name)

@@ -32,6 +32,14 @@ TRANSIENT = ("SQLITE_BUSY", "SQLITE_LOCKED", "40001", "40P01", "23505", "42P07")
 SERVER_LOCK_LIMIT = f"SET LOCAL lock_timeout = '{sqlite.BUSY_SECONDS:.0f}s'"
 REACHED_BY = ("host", "hostaddr")  # what a URL may name after its question mark
 SERVICES = ("service", "servicefile")  # of which a file elsewhere says the host
+# By these a connection that dies silently, behind a firewall or with its host, ends in half a minute.
+CONNECTING: dict[str, Any] = {
+    "connect_timeout": 10,
+    "tcp_user_timeout": 20_000,  # milliseconds; the others are seconds
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+}
 SERVER_READING = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
 
@@ -43,6 +51,7 @@ class Database:
         self.project = project  # scope of aliases, cycles and runs
         self.where = where  # for messages, without a password
         self.path = path  # None on a server
+        self.reads_wait = False  # for a server that is away, as writes do
         self._reading = SERVER_READING if path is None else {}
 
     @classmethod
@@ -68,25 +77,17 @@ class Database:
     def read(self) -> Iterator[Connection]:
         """Open a read transaction with a consistent snapshot; never wait for a writer."""
         engine = self.engine.execution_options(**self._reading)
-        with self._explained(), engine.connect() as connection, connection.begin():
-            yield connection
+        seconds = sqlite.BUSY_SECONDS if self.reads_wait else 0.0
+        with self._explained(), _tried_again(lambda _: engine.connect(), seconds) as connection:
+            with connection.begin():
+                yield connection
 
     def write(self, work: Callable[[Session], T]) -> T:
         """Run `work` in one transaction, and again after a lost connection or while the server restarts.
 
         `work` must be idempotent; every write here is an upsert with an explicit key."""
-        deadline = time.monotonic() + sqlite.BUSY_SECONDS
-        tries = 0
         with self._explained():
-            while True:
-                try:
-                    return self._write_once(work, deadline)
-                except DBAPIError as error:
-                    pause = RETRY_PAUSES[min(tries, len(RETRY_PAUSES) - 1)]
-                    if not _passes(error, tries) or time.monotonic() + pause > deadline:
-                        raise
-                tries += 1
-                time.sleep(pause)
+            return _tried_again(lambda deadline: self._write_once(work, deadline), sqlite.BUSY_SECONDS)
 
     def of_project(self, project: str) -> Database:
         """Return the same database, scoped to another of its projects."""
@@ -120,7 +121,9 @@ class Database:
         """Bring the tables to this program's revision. Import Alembic only if something is missing."""
         with self.read() as connection:
             revision = _revision(connection)
-            if revision is None and self.path is not None:
+            if self.path is None:
+                _refuse_encoding(connection, self.where)
+            elif revision is None:
                 _refuse_foreign(connection, self.where)
         if revision == REVISION:
             return
@@ -130,6 +133,21 @@ class Database:
         from db.migrations import upgrade
 
         self.write(lambda session: upgrade(session.connection(), self.where))
+
+
+def _tried_again(work: Callable[[float], T], seconds: float) -> T:
+    """Return what `work` returns, given its deadline; until then try again after errors that pass."""
+    deadline = time.monotonic() + seconds
+    tries = 0
+    while True:
+        try:
+            return work(deadline)
+        except DBAPIError as error:
+            pause = RETRY_PAUSES[min(tries, len(RETRY_PAUSES) - 1)]
+            if not _passes(error, tries) or time.monotonic() + pause > deadline:
+                raise
+        tries += 1
+        time.sleep(pause)
 
 
 def _passes(error: DBAPIError, tries: int) -> bool:
@@ -179,6 +197,8 @@ def _url(where: str | os.PathLike[str]) -> URL:
         raise BadRequest(
             "the database URL cannot be read: use a path or postgresql://user@host/name"
         ) from None
+    if "@" in (url.host or ""):  # which messages quote: SQLAlchemy ends a password at its first @
+        raise BadRequest("the host in the database URL holds an @: write %40 for @ in the password")
     if url.get_backend_name() in ("postgresql", "postgres"):
         return url.set(drivername="postgresql+psycopg")
     if url.drivername == "sqlite" and url.database and url.database != ":memory:":
@@ -206,10 +226,11 @@ def _sqlite(path: Path, create: bool) -> Database:
 
 
 def _postgres(url: URL) -> Database:
+    options = {name: value for name, value in CONNECTING.items() if name not in url.query}
+    options["prepare_threshold"] = None  # a pooler may run a prepared statement where it was not prepared
+    options["client_encoding"] = "utf8"  # that of the server, the default, may be without most characters
     try:
-        engine = create_engine(
-            url, json_serializer=_json, pool_pre_ping=True, connect_args={"connect_timeout": 10}
-        )
+        engine = create_engine(url, json_serializer=_json, pool_pre_ping=True, connect_args=options)
     except ModuleNotFoundError as error:
         install = shlex.join([sys.executable, "-m", "pip", "install", "psycopg[binary]"])
         raise TrackerError(f"PostgreSQL needs the psycopg package: run `{install}`") from error
@@ -235,6 +256,16 @@ def _refuse_foreign(connection: Connection, where: str) -> None:
         raise BadRequest(
             f"{where} is the database of another program, whose tables it holds: name one of recover's, or a "
             "new file"
+        )
+
+
+def _refuse_encoding(connection: Connection, where: str) -> None:
+    """Refuse a database that cannot hold every text: it would fail when the first answers are recorded."""
+    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
+    if encoding != "UTF8":
+        raise BadRequest(
+            f"database {where} is encoded in {encoding}, not UTF8: create it with "
+            "`createdb -E UTF8 -T template0`"
         )
 
 

@@ -272,7 +272,8 @@ def _read_prompts(text: str, path: str) -> list[dict[str, Any]]:
 
 
 def _check_types(row: dict[str, Any], where: str) -> None:
-    """Refuse a row whose instructions are no texts, or whose arguments are no objects."""
+    """Refuse a row whose key is too long, instructions are no texts, or arguments are no objects."""
+    jsonl.check_key(row, "key", where)
     if not all(isinstance(name, str) for name in row["instruction_id_list"]):
         raise InputError(f"{where}: `instruction_id_list` must hold texts: use IFEval's own types")
     if not all(kwargs is None or isinstance(kwargs, dict) for kwargs in row["kwargs"]):

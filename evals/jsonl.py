@@ -11,6 +11,14 @@ from recovery import untrusted_json
 from recovery.errors import InputError, first_line
 from recovery.storage.atomic_dirs import storage_errors, write_text
 
+LONGEST_KEY = 500  # characters, of up to four bytes: an index of PostgreSQL takes some 2,700
+
+
+def check_key(row: Mapping[str, Any], name: str, where: str) -> None:
+    """Refuse a key that a database would, once the answers are recorded."""
+    if (length := len(str(row.get(name, "")))) > LONGEST_KEY:
+        raise InputError(f"{where}: `{name}` has {length:,} characters: give one of at most {LONGEST_KEY}")
+
 
 def lines(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return the objects as the text of a JSONL file."""

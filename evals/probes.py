@@ -185,6 +185,7 @@ def _check_fields(row: dict[str, Any], where: str) -> None:
         raise InputError(f"{where}: `aliases` must be a list of texts")
     if not normalise(row["answer"]):
         raise InputError(f"{where}: the answer {row['answer']!r} has no words to look for")
+    jsonl.check_key(row, "id", where)
     if not isinstance(row.get("cycle", 0), int):
         raise InputError(f"{where}: `cycle` must be a whole number")
 

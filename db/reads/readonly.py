@@ -28,7 +28,8 @@ STOPPED = ("SQLITE_INTERRUPT", "57014")  # codes of a query that took too long
 
 # Codes that report a failure of the database; any other reports a faulty query.
 SQLITE_BROKEN = ("BUSY", "CANTOPEN", "CORRUPT", "FULL", "IOERR", "NOTADB", "READONLY")
-POSTGRES_BROKEN = ("08", "53", "57P", "58", "XX")  # connection, resources, shutdown, system, internal
+# Connection, user, database, resources, shutdown, system, internal.
+POSTGRES_BROKEN = ("08", "28", "3D", "53", "57P", "58", "XX")
 BROKEN = (*(f"SQLITE_{name}" for name in SQLITE_BROKEN), *POSTGRES_BROKEN)
 
 # Codes of a query that the database cannot run (a name that does not exist, a syntax error, a wrong type). Of

@@ -14,6 +14,7 @@ from db.values import special_name
 from db.writes.upsert import upsert
 
 LAST_STEP = 2**63 - 1
+LONGEST_NAME = 500  # characters, of up to four bytes: an index of PostgreSQL takes some 2,700
 
 
 class Point(NamedTuple):
@@ -38,6 +39,8 @@ class Point(NamedTuple):
             ) from error
         if abs(at_step) > LAST_STEP:
             raise BadRequest(f"metric {name!r} has step {at_step}: use a 64-bit number")
+        if len(str(name)) > LONGEST_NAME:
+            raise BadRequest(f"metric {str(name)[:50]!r}… has a name of more than {LONGEST_NAME} characters")
         special = special_name(number)
         return cls(run_id, str(name), at_step, None if special else number, special, time.time())
 

@@ -65,6 +65,7 @@ def start_run(session: Session, columns: dict[str, Any]) -> Run:
         )
         run = session.scalar(select(Run).where(*same))
     if run is None:
+        session.get(Project, columns["project"], with_for_update=True)  # other starts wait: no number twice
         newest = session.scalar(select(func.max(Run.ordinal)).where(Run.project == columns["project"]))
         run = Run(**columns, ordinal=(newest or 0) + 1)
         session.add(run)

@@ -107,6 +107,7 @@ def run_stage(
 ) -> Result:
     """Do the work, or return its recorded result where it was done before."""
     db = workspace.tracker.db
+    db.reads_wait = True  # a server that restarts at the end of a stage would cost its result
     begun = queries.run_of_key(db, key, parent=parent) if key else None
     if begun and begun["status"] == "done":
         return recorded_result(workspace, begun["id"], begun["result"])

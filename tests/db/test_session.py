@@ -6,6 +6,7 @@ import fcntl
 import os
 import re
 import resource
+import secrets
 import signal
 import sqlite3
 import subprocess
@@ -23,7 +24,8 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from db import migrations, sqlite
-from db.errors import BadRequest, NotFound, TrackerError
+from db.errors import BadRequest, NotFound, TrackerError, Unreachable, is_unreachable
+from db.reads import queries
 from db.schema import REVISION, Base, Run
 from db.session import Database
 from db.writes.tracker import Tracker
@@ -269,6 +271,85 @@ def test_a_server_that_restarts_is_waited_for(
     assert min(away, 27.0) <= sum(slept) <= sqlite.BUSY_SECONDS
 
 
+@pytest.mark.parametrize(("waits", "slept"), [(True, [0.05, 0.2, 0.8]), (False, [])])
+def test_the_reads_of_a_run_wait_for_a_server_that_restarts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool, slept: list[float]
+) -> None:
+    """It is away for a second: 0.05 + 0.2 + 0.8. A page of the dashboard says so at once."""
+    tracker = Tracker(tmp_path / "recover.db")
+    tracker.start_run("demo")
+    tracker.db.reads_wait = waits
+    passed = list[float]()
+    refused = type("OperationalError", (Exception,), {"__module__": "psycopg"})("connection refused")
+    connect = sa.Engine.connect
+
+    def restarting(self: sa.Engine) -> sa.Connection:
+        if sum(passed) < 1:
+            raise OperationalError("", {}, refused)
+        return connect(self)
+
+    clock = SimpleNamespace(monotonic=lambda: sum(passed), sleep=passed.append)
+    monkeypatch.setattr("db.session.time", clock)
+    monkeypatch.setattr(sa.Engine, "connect", restarting)
+    if waits:
+        assert len(queries.runs(tracker.db)) == 1
+    else:
+        with pytest.raises(TrackerError, match=r"cannot be reached \(connection refused\)"):
+            queries.runs(tracker.db)
+    assert passed == slept
+
+
+def options_of(url: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """Return what the driver is asked for where a URL is opened."""
+    psycopg = pytest.importorskip("psycopg")
+    asked = dict[str, object]()
+
+    def connect(**options: object) -> None:
+        asked.update(options)
+        raise psycopg.OperationalError("away")
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    refused(url)
+    return asked
+
+
+def test_no_statement_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pooler in transaction mode runs it on whichever connection is free: it is not known there."""
+    assert options_of("postgresql://db.example/x", monkeypatch)["prepare_threshold"] is None
+
+
+def test_a_connection_that_dies_silently_ends_in_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system's own limits are a quarter of an hour for what is sent and two hours for an answer."""
+    asked = options_of("postgresql://db.example/x", monkeypatch)
+    assert asked["tcp_user_timeout"] == 20_000
+    names = ("keepalives_idle", "keepalives_interval", "keepalives_count", "connect_timeout")
+    assert [asked[name] for name in names] == [10, 5, 3, 10]
+    assert asked["client_encoding"] == "utf8"
+    own = options_of("postgresql://db.example/x?keepalives_idle=60&connect_timeout=3", monkeypatch)
+    assert [own[name] for name in names] == ["60", 5, 3, "3"]
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_that_cannot_hold_every_text_is_refused(encoding: str) -> None:
+    """It failed when the first texts were recorded, after they had been generated."""
+    if not (server := os.environ.get("RECOVER_TEST_POSTGRES")):
+        pytest.skip("RECOVER_TEST_POSTGRES names no PostgreSQL server")
+    url = sa.make_url(server).set(drivername="postgresql+psycopg")
+    name = f"recover_{secrets.token_hex(6)}"
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.exec_driver_sql(
+            f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0"
+        )
+        try:
+            error = refused(url.set(database=name).render_as_string(hide_password=False))
+        finally:
+            connection.exec_driver_sql(f"DROP DATABASE {name}")
+    engine.dispose()
+    assert isinstance(error, BadRequest)
+    assert f"encoded in {encoding}, not UTF8: create it with `createdb -E UTF8 -T template0`" in str(error)
+
+
 def test_a_servers_lock_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +380,7 @@ SECRET = "hunter2-hunter2"
     [
         f"postgresql://ann:{SECRET}@127.0.0.1:1/x",
         f"postgresql://:{SECRET}@127.0.0.1:1/x",
+        f"postgresql://ann:with@{SECRET}@127.0.0.1:1/x",
         f"postgresql://127.0.0.1:1/x?user=ann&password={SECRET}",
         f"postgresql://127.0.0.1:1/x?sslpassword={SECRET}",
         f"postgresql://ann:{SECRET}/x",
@@ -396,6 +478,42 @@ def test_a_server_that_is_not_there() -> None:
     pytest.importorskip("psycopg")
     error = refused("postgresql://someone:secret@127.0.0.1:1/recover")
     assert "cannot be reached" in str(error) and "secret" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("said", "meaning"),
+    [
+        ('FATAL:  password authentication failed for user "ann"', "refuses this password or user: check the"),
+        ('FATAL:  role "ann" does not exist', "refuses this password or user: check the database URL"),
+        (
+            'FATAL:  no pg_hba.conf entry for host "::1", user "ann"',
+            "refuses this password or user: check the",
+        ),
+        ("fe_sendauth: no password supplied", "refuses this password or user: check the database URL"),
+        (
+            'FATAL:  database "x" does not exist',
+            r"does not exist on the server: create it first \(createdb\)",
+        ),
+        ("FATAL:  the database system is starting up", "cannot be reached"),
+        ("FATAL:  sorry, too many clients already", "cannot be reached"),
+    ],
+)
+def test_what_a_server_says_on_refusing_a_connection(
+    said: str, meaning: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver passes on its words without an SQLSTATE; only what may pass is waited for."""
+    psycopg = pytest.importorskip("psycopg")
+    words = f'connection failed: connection to server at "127.0.0.1", port 5432 failed: {said}'
+
+    def connect(**_: object) -> None:
+        raise psycopg.OperationalError(words)
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    error = refused("postgresql://ann@127.0.0.1/x")
+    assert isinstance(error, Unreachable) and re.search(meaning, str(error)), error
+    assert is_unreachable(OperationalError("", {}, psycopg.OperationalError(words))) is (
+        meaning == "cannot be reached"
+    )
 
 
 def test_a_full_disk_as_sqlite_reports_it(tmp_path: Path) -> None:

@@ -90,6 +90,24 @@ def test_a_run_that_is_done_stays_done_whatever_ends_its_process_then(tracker: T
     assert queries.run(tracker.db, run) == done
 
 
+def test_runs_that_start_at_once_have_an_order(tracker: Tracker) -> None:
+    """On a server two starts read the same newest run; `resume` may then go on with the wrong one."""
+    mine = tracker.new_project("mine", "host:/home")
+    together = threading.Barrier(4)
+
+    def start() -> None:
+        for _ in range(4):
+            together.wait()
+            mine.start_run("demo")
+
+    threads = [threading.Thread(target=start) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(run["ordinal"] for run in queries.runs(mine.db)) == [*range(1, 17)]
+
+
 def test_keys_are_names_under_a_parent(tracker: Tracker) -> None:
     one, two = tracker.start_run("cycle", key="cycle:1"), tracker.start_run("cycle", key="cycle:2")
     assert tracker.start_run("cycle", key="cycle:1").id == one.id != two.id
@@ -207,6 +225,15 @@ def test_a_step_logged_again_is_replaced(tracker: Tracker) -> None:
 def test_what_is_not_a_number(tracker: Tracker, step: int, value: float) -> None:
     with pytest.raises(BadRequest, match="metric 'loss'"):
         record_metrics(tracker, tracker.start_run("distill").id, step, {"loss": value})
+
+
+def test_a_metric_whose_name_no_index_takes_is_refused(tracker: Tracker) -> None:
+    """PostgreSQL refused it together with the other points that were written with it, again and again."""
+    run = tracker.start_run("distill")
+    record_metrics(tracker, run.id, 1, {"\U0001f642" * 500: 1.0})
+    with pytest.raises(BadRequest, match="has a name of more than 500 characters"):
+        record_metrics(tracker, run.id, 1, {"n" * 501: 1.0})
+    assert count(tracker, Metric) == 1
 
 
 def test_a_point_of_the_last_step_holds_a_number_or_the_name_of_what_is_none() -> None:

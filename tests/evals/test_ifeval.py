@@ -376,6 +376,11 @@ def test_keys_pair_items_so_they_must_differ(tmp_path: Path) -> None:
         evaluate(never, write(tmp_path / "p.jsonl", [GOOD, GOOD]))
 
 
+def test_a_key_that_a_database_would_refuse_is_refused_before_it_is_asked(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"prompt 1: `key` has 501 characters: give one of at most 500"):
+        evaluate(never, write(tmp_path / "p.jsonl", [{**GOOD, "key": "k" * 501}]))
+
+
 def test_a_file_is_read_as_it_is_now_and_its_rows_are_the_callers(tmp_path: Path) -> None:
     path = tmp_path / "prompts.jsonl"
     comma = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}

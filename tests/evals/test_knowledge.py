@@ -265,6 +265,13 @@ def test_bad_probes_name_file_and_line(tmp_path: Path, change: dict[str, Any], m
     assert "2" in str(caught.value)
 
 
+def test_an_id_that_a_database_would_refuse_is_refused_before_it_is_asked(tmp_path: Path) -> None:
+    """PostgreSQL's index takes some 2,700 bytes: the answers were generated and could not be recorded."""
+    assert load_probes(write(tmp_path, [{**PROBES[0], "id": "記" * 500}]))
+    with pytest.raises(InputError, match=r"probe 1: `id` has 501 characters: give one of at most 500"):
+        load_probes(write(tmp_path, [{**PROBES[0], "id": "k" * 501}]))
+
+
 def test_fewer_questions_are_some_of_those_that_more_are() -> None:
     """Where a sample of so few of so many is drawn otherwise than one of more."""
     questions = range(320)

@@ -19,7 +19,7 @@ from recovery.errors import InputError
 from recovery.named_paths import refusal
 
 OPEN_FOLDERS = 32  # descriptors held at once, whatever the depth
-LONGEST_SHOWN = 1000  # characters of a path: a database's index takes no more than some 2,700 bytes
+LONGEST_SHOWN = 600  # characters of a path, of up to four bytes: an index of PostgreSQL takes some 2,700
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 HIDDEN = "hidden: its name begins with a dot"

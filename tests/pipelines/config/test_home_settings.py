@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from db.errors import BadRequest
 from pipelines import demo
 from pipelines.config.home_settings import of_home
 from pipelines.config.jobs import DistillJob
@@ -142,6 +143,13 @@ def test_a_home_that_was_only_found_opens_no_database_of_another_machine(
 def test_a_database_of_this_machine_needs_no_named_home(tmp_path: Path, url: str) -> None:
     (tmp_path / "database.url").write_text(f"{url}\n")
     refuse_elsewhere(tmp_path)
+
+
+def test_a_password_with_an_at_sign_is_not_shown_as_the_host(tmp_path: Path) -> None:
+    (tmp_path / "database.url").write_text("postgresql://ann:with@hunter2@127.0.0.1/recover\n")
+    with pytest.raises(BadRequest, match="write %40 for @ in the password") as refused:
+        refuse_elsewhere(tmp_path)
+    assert "hunter2" not in str(refused.value)
 
 
 def test_a_recorded_run_of_a_home_that_was_only_found_runs_no_code(tmp_path: Path) -> None:

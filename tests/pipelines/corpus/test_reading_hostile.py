@@ -426,3 +426,9 @@ def test_memory_does_not_grow_with_the_size_of_a_file(tmp_path: Path) -> None:
     grown, rows, _ = kept_by_a_process_of_its_own(tmp_path)
     assert [row["status"] for row in rows] == ["read"] * 3
     assert grown < 48
+
+
+def test_a_long_path_is_shortened_to_what_an_index_takes() -> None:
+    """PostgreSQL's takes some 2,700 bytes: 300 and 200 characters of four, 16 between, two of three."""
+    assert shown("\U0001f642" * 600) == "\U0001f642" * 600
+    assert len(shown("\U0001f642" * 1000).encode()) == 4 * (300 + 200) + 16 + 2 * 3

@@ -38,6 +38,14 @@ def test_a_kill_right_after_the_end_leaves_no_training_state(tmp_path: Path) -> 
         assert not state.exists()
 
 
+def test_the_reads_of_a_stage_wait_for_a_server_that_restarts(tmp_path: Path) -> None:
+    """At the end of a stage one that was away for a second failed the run, whose work was done."""
+    with Workspace.open(tmp_path) as ws:
+        db = ws.tracker.db
+        assert not db.reads_wait
+        assert run_stage(ws, "demo", lambda _: {"waits": db.reads_wait}, config={}) == {"waits": True}
+
+
 def test_a_run_that_is_interrupted_after_its_end_is_not_done_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
