@@ -39,6 +39,7 @@ Read = Callable[[int, dict[str, Any]], T]
 """Map a row's number and the choice of its completion to what is kept of them."""
 
 COMPLETIONS = "/v1/completions"
+RESET_CACHE = "/reset_prefix_cache?reset_running_requests=true"
 MOST_REQUESTS = 256  # requests in flight to one server, of all processes that ask it
 OUT_OF_REACH = (401, 403, 405, 501)  # what a proxy answers that lets only /v1 through
 UNSEEN = ("No adapter found", NO_WEIGHTS)  # vLLM and its worker say so of a folder that they do not see
@@ -213,7 +214,7 @@ class ServerEngine:
             for url in self.urls:
                 request = {"method": "load_student_weights", "kwargs": {"directory": str(folder)}}
                 self._update(url, "/collective_rpc", request)
-                self._update(url, "/reset_prefix_cache", {})
+                self._forget_prefixes(url)
         finally:
             unused.close()
 
@@ -228,13 +229,21 @@ class ServerEngine:
                     self._command(url, "/v1/unload_lora_adapter", {"lora_name": before})
             self.models[place] = name
 
+    def _forget_prefixes(self, url: str) -> None:
+        """Drop the keys and values of the weights before; what others are being answered is read again.
+
+        Without that, one running request keeps them all, and vLLM says so with HTTP 200.
+        """
+        if parsed(url, self._update(url, RESET_CACHE, {})) not in (None, {"success": True}):
+            raise EngineLost("its prefix cache could not be reset")
+
     def _adapter_name(self, version: int) -> str:
         return f"student-{self._token}-{version}"
 
-    def _update(self, url: str, path: str, body: dict[str, Any]) -> None:
+    def _update(self, url: str, path: str, body: dict[str, Any]) -> bytes:
         """POST a weight update; raise InputError if the server has no such endpoint or folder."""
         try:
-            self._command(url, path, body)
+            return self._command(url, path, body)
         except (NotFound, Refused, ServerFailed) as error:
             if any(words in str(error) for words in UNSEEN):
                 raise InputError(
@@ -335,5 +344,5 @@ class ServerEngine:
     def _post(self, url: str, body: dict[str, Any]) -> Any:
         return self.client.post(url + COMPLETIONS, body, self.settings.timeout_seconds, self._key(url))
 
-    def _command(self, url: str, path: str, body: dict[str, Any]) -> None:
-        self.client.command(url + path, body, self.settings.timeout_seconds, self._key(url))
+    def _command(self, url: str, path: str, body: dict[str, Any]) -> bytes:
+        return self.client.command(url + path, body, self.settings.timeout_seconds, self._key(url))

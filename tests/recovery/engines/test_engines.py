@@ -282,6 +282,17 @@ def test_a_worker_notes_that_it_was_sent_weights() -> None:
     assert [one.weights_state()["overwritten"] for one in (worker, other)] == [True, False]
 
 
+def test_a_server_that_keeps_prefixes_of_the_weights_before_is_lost(student: ChatModel) -> None:
+    """It says so with HTTP 200, and prompts seen before were read with the weights before."""
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        server.running = 1  # of another client's
+        engine.update_weights(student)
+        server.fault = "keeps its prefixes"
+        with pytest.raises(EngineLost, match="its prefix cache could not be reset"):
+            engine.update_weights(student)
+
+
 def test_a_server_that_no_longer_has_the_model_is_lost(student: ChatModel) -> None:
     with serving(TinyEngine(student)) as server:
         engine = ServerEngine([server.url], SETTINGS)
@@ -430,8 +441,9 @@ def test_an_adapters_files_stay_until_the_next_one_is_loaded(
         engine = ServerEngine([server.url], replace(SETTINGS, exchange=str(tmp_path)))
         there: list[tuple[str, bool]] = []  # at each command: its path, whether the files of before are there
 
-        def command(url: str, path: str, body: dict[str, str]) -> None:
+        def command(url: str, path: str, body: dict[str, str]) -> bytes:
             there.append((path, before is None or (before / "adapter_config.json").is_file()))
+            return b""
 
         monkeypatch.setattr(engine, "_command", command)
         add_lora(student, LoraSpec(rank=2))

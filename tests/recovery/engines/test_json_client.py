@@ -90,7 +90,7 @@ def cuts(handler: BaseHTTPRequestHandler) -> None:
 
 def test_a_command_may_be_confirmed_in_plain_text() -> None:
     with server(says(200, b"Success: it was added.")) as url:
-        JsonClient(1).command(url, {}, 10.0)
+        assert JsonClient(1).command(url, {}, 10.0) == b"Success: it was added."
     with server(says(400, b"no")) as url, pytest.raises(Refused):
         JsonClient(1).command(url, {}, 10.0)
 
