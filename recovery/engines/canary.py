@@ -12,6 +12,7 @@ from recovery.batches.rollouts import Rollouts
 from recovery.errors import EngineLost
 from recovery.forward.eval_mode import evaluating
 from recovery.forward.hidden_states import logits_of
+from recovery.forward.precision import matmul_precision
 from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import score
 
@@ -35,6 +36,7 @@ class Canary:
         self.answers: Rollouts | None = None
         self.before: tuple[Tensor, Tensor] | None = None
 
+    @matmul_precision("highest")  # as a server computes: the TF32 of training alone exceeds the limit in fp32
     def check(self, engine: Engine, student: ChatModel, temperature: float = 1.0) -> dict[str, float]:
         """Return the gaps between engine and trainer as metrics; raise EngineLost if they are too large."""
         params = SamplingParams(CANARY_TOKENS, temperature)

@@ -22,7 +22,7 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.engine import RULED, EngineConfig
 from pipelines.config.sections.training import OptimizerConfig
 from pipelines.engines.engine_checks import check, check_place
-from recovery.engines import child_process, vllm_local, vllm_server
+from recovery.engines import canary, child_process, vllm_local, vllm_server
 from recovery.engines.canary import trainer_logprobs
 from recovery.engines.engine_sampler import EngineSampler
 from recovery.engines.engine_teacher import EngineTeacher
@@ -39,6 +39,7 @@ from recovery.engines.vllm_lora import lora_rank, lora_targets
 from recovery.engines.vllm_server import Server, _command, _environment
 from recovery.engines.watchdog import EngineThread
 from recovery.errors import EngineLost, InputError, RecoverError
+from recovery.forward.precision import matmul_precision
 from recovery.methods import table
 from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
@@ -140,6 +141,22 @@ def test_the_same_weights_again_need_not_move(student: ChatModel) -> None:
     for _ in range(3):
         sampler.sample(PROMPTS, PARAMS)
     assert sampler.metrics()["canary_moved"] == 0
+
+
+def test_the_canary_compares_at_the_precision_of_a_server(
+    student: ChatModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU trains in TF32, whose gap to a server's fp32 is beyond the limit: every sync failed."""
+    seen: list[str] = []
+
+    def logprobs(*asked: Any) -> torch.Tensor:
+        seen.append(torch.get_float32_matmul_precision())
+        return trainer_logprobs(*asked)
+
+    monkeypatch.setattr(canary, "trainer_logprobs", logprobs)
+    with matmul_precision("high"):
+        EngineSampler(TinyEngine(student), student).sample(PROMPTS, PARAMS)
+        assert (seen, torch.get_float32_matmul_precision()) == (["highest", "highest"], "high")
 
 
 # servers ----------------------------------------------------------------------------------------------------
