@@ -26,7 +26,7 @@ from recovery.engines import canary, child_process, vllm_local, vllm_server
 from recovery.engines.canary import trainer_logprobs
 from recovery.engines.engine_sampler import EngineSampler
 from recovery.engines.engine_teacher import EngineTeacher
-from recovery.engines.protocol import EngineSettings
+from recovery.engines.protocol import EngineSettings, SampledAnswer
 from recovery.engines.vllm_answers import LogprobEntry
 from recovery.engines.vllm_http import ServerEngine
 from recovery.engines.vllm_local import (
@@ -157,6 +157,25 @@ def test_the_canary_compares_at_the_precision_of_a_server(
     with matmul_precision("high"):
         EngineSampler(TinyEngine(student), student).sample(PROMPTS, PARAMS)
         assert (seen, torch.get_float32_matmul_precision()) == (["highest", "highest"], "high")
+
+
+class TwoServers(TinyEngine):
+    """The second one's samples are .0015 nats off, of which a mean over both would show half."""
+
+    lengths = (None, None)
+
+    def sample(self, *asked: Any, **named: Any) -> list[SampledAnswer]:
+        answers = super().sample(*asked, **named)
+        return [
+            SampledAnswer(answer.tokens, [logprob - 1.5e-3 * (row % 2) for logprob in answer.logprobs])
+            for row, answer in enumerate(answers)
+        ]
+
+
+def test_each_of_several_servers_has_to_agree_with_the_trainer(student: ChatModel) -> None:
+    engine = TwoServers(student, forever=True)
+    with pytest.raises(RecoverError, match=r"of what it sampled differ by 0\.0015 on average"):
+        EngineSampler(engine, student).sample(PROMPTS, PARAMS)
 
 
 # servers ----------------------------------------------------------------------------------------------------
@@ -308,6 +327,17 @@ def test_a_server_that_keeps_prefixes_of_the_weights_before_is_lost(student: Cha
         server.fault = "keeps its prefixes"
         with pytest.raises(EngineLost, match="its prefix cache could not be reset"):
             engine.update_weights(student)
+
+
+def test_one_of_two_servers_that_takes_no_weights_is_caught_by_a_single_prompt(student: ChatModel) -> None:
+    """The canary asked each prompt once, so that one prompt never reached the second server."""
+    with serving(TinyEngine(student)) as server, serving(TinyEngine(student)) as other:
+        sampler = EngineSampler(ServerEngine([server.url, other.url], SETTINGS), student)
+        sampler.sample(PROMPTS[:1], PARAMS)
+        other.engine.fault, other.engine.forever = "forgets", True
+        step(student, 1e-5)
+        with pytest.raises(RecoverError, match=r"lost twice.*not updated"):
+            sampler.sample(PROMPTS[:1], PARAMS)
 
 
 def test_a_server_that_no_longer_has_the_model_is_lost(student: ChatModel) -> None:
