@@ -17,12 +17,13 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from recovery import distributed
 from recovery.engines.json_client import JsonClient, NotFound, Refused, ServerFailed, parsed
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer, TokenScore
 from recovery.engines.vllm_answers import choice_of, joined, prompt_logprobs, sampled_answer
 from recovery.engines.vllm_local import NO_WEIGHTS, scores_of_answer
-from recovery.engines.vllm_requests import about_key, sampling_request, scoring_request
+from recovery.engines.vllm_requests import about_key, room_behind, sampling_request, scoring_request
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.forward.hidden_states import is_adapter, unwrap
 from recovery.models.hub import quiet
@@ -91,17 +92,6 @@ class ServerEngine:
             ) from error
         return model, length if type(length) is int and length > 0 else None
 
-    def _room_behind(self, prompt: Sequence[int], most: int) -> int:
-        """Return how many tokens to ask for behind a prompt, `most` at most.
-
-        A server refuses to write more than it reads, where a model in this process writes up to its end.
-        The smallest length holds for all, so that an answer does not depend on the server. One token is left
-        over: a server that scores the answer is asked for one more. Where a prompt leaves no room, its server
-        says so.
-        """
-        room = min((length - len(prompt) for length in self.lengths if length is not None), default=most + 1)
-        return min(most, max(1, room - 1)) if room > 0 else most
-
     def sample(
         self,
         prompts: Sequence[Sequence[int]],
@@ -110,11 +100,15 @@ class ServerEngine:
         on_progress: OnProgress | None = None,
     ) -> list[SampledAnswer]:
         bodies = [
-            sampling_request(prompt, row, self._room_behind(prompt, params.max_new_tokens), params, stop_ids)
+            sampling_request(prompt, row, room_behind(prompt, params, self.lengths), params, stop_ids)
             for row, prompt in enumerate(prompts, params.first)
         ]
         return self._complete(
-            bodies, lambda _, choice: sampled_answer(choice), on_progress, stop_loops=params.stop_loops
+            bodies,
+            lambda _, choice: sampled_answer(choice),
+            on_progress,
+            first=params.first,
+            stop_loops=params.stop_loops,
         )
 
     def score(
@@ -126,7 +120,7 @@ class ServerEngine:
             tokens = sequences[row]
             return scores_of_answer(prompt_logprobs(choice, tokens, k), tokens, starts[row], k)
 
-        return self._complete(bodies, read, None)
+        return self._complete(bodies, read, None, first=distributed.rank())
 
     def _complete(
         self,
@@ -134,10 +128,12 @@ class ServerEngine:
         read: Read[T],
         on_progress: OnProgress | None,
         *,
+        first: int = 0,
         stop_loops: bool = False,
     ) -> list[T]:
         """Send one request per row, each with its seed, spread evenly over the servers; each answer is read
-        as it comes, as the JSON of all of them may be larger than the host's memory.
+        as it comes, as the JSON of all of them may be larger than the host's memory. `first` is the place of
+        the first row among those of all processes: each would begin with the first server.
 
         Where one fails or the run is asked to end, the others are given up: their answers are not read on.
         """
@@ -145,7 +141,7 @@ class ServerEngine:
         given_up = Event()
         with ThreadPoolExecutor(min(len(bodies), self.most_requests)) as pool:
             rows = {
-                pool.submit(self._complete_row, row, body, read, stop_loops, given_up): row
+                pool.submit(self._complete_row, row, first, body, read, stop_loops, given_up): row
                 for row, body in enumerate(bodies)
             }
             try:
@@ -160,10 +156,10 @@ class ServerEngine:
         return answers
 
     def _complete_row(
-        self, row: int, body: dict[str, Any], read: Read[T], stop_loops: bool, given_up: Event
+        self, row: int, first: int, body: dict[str, Any], read: Read[T], stop_loops: bool, given_up: Event
     ) -> T:
         self._require_open()
-        place = row % len(self.urls)
+        place = (first + row) % len(self.urls)
         url = self.urls[place]
         request = {**body, "model": self.models[place]}
         try:

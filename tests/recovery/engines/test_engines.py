@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +24,7 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.engine import RULED, EngineConfig
 from pipelines.config.sections.training import OptimizerConfig
 from pipelines.engines.engine_checks import check, check_place
+from recovery import distributed
 from recovery.engines import canary, child_process, vllm_local, vllm_server
 from recovery.engines.canary import trainer_logprobs
 from recovery.engines.engine_sampler import EngineSampler
@@ -234,6 +237,21 @@ def test_a_server_teaches_what_the_checkpoint_would(student: ChatModel) -> None:
             assert torch.equal(present(found.ids_NK), present(exact.ids_NK))
             assert torch.allclose(present(found.logprobs_NK), present(exact.logprobs_NK), atol=1e-5)
     assert len(one.served) == len(other.served)  # the rows are shared out
+
+
+def test_each_of_several_servers_gets_an_equal_part_of_the_rows_of_all_processes(
+    student: ChatModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process counted its rows from 0: all of eight single rows went to the first of four servers."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(serving(TinyEngine(student))) for _ in range(4)]
+        for rank in range(8):
+            monkeypatch.setattr(distributed, "rank", partial(int, rank))
+            engine = ServerEngine([server.url for server in servers], SETTINGS, processes=8)
+            engine.sample(PROMPTS[:1], replace(PARAMS, first=rank), [])
+            engine.score(PROMPTS[:1], [1], 0)
+    sampled = [sum("stream" in body for body in server.served) for server in servers]
+    assert (sampled, [len(server.served) for server in servers]) == ([2] * 4, [4] * 4)
 
 
 def test_an_answer_may_take_longer_than_the_timeout_while_its_server_sends(student: ChatModel) -> None:
