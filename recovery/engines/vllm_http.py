@@ -13,11 +13,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recovery import distributed
+from recovery.engines.background import at_once
 from recovery.engines.json_client import JsonClient, NotFound, Refused, ServerFailed, parsed
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer, TokenScore
@@ -201,29 +203,28 @@ class ServerEngine:
             folder.chmod(0o700)
             if is_adapter(student.model):
                 save(student, folder)
-                self._load_adapter(str(folder))
+                at_once(partial(self._load_adapter, str(folder)), range(len(self.urls)))
                 unused, self._adapter = self._adapter, unused
                 return
             with quiet():
                 weights = None if student.weights is None else dict(student.weights)
                 unwrap(student.model).save_pretrained(folder, state_dict=weights)
-            for url in self.urls:
-                request = {"method": "load_student_weights", "kwargs": {"directory": str(folder)}}
-                self._update(url, "/collective_rpc", request)
-                self._forget_prefixes(url)
+            request = {"method": "load_student_weights", "kwargs": {"directory": str(folder)}}
+            at_once(partial(self._update, path="/collective_rpc", body=request), self.urls)
+            at_once(self._forget_prefixes, self.urls)
         finally:
             unused.close()
 
-    def _load_adapter(self, folder: str) -> None:
+    def _load_adapter(self, folder: str, place: int) -> None:
         """Load each version under a new name: vLLM can silently drop weights when it reloads in place."""
         name = self._adapter_name(self.version)
         before = self._adapter_name(self.version - 1)
-        for place, url in enumerate(self.urls):
-            self._update(url, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": folder})
-            if self.models[place] == before:
-                with suppress(NotFound):  # a restarted server no longer has it
-                    self._command(url, "/v1/unload_lora_adapter", {"lora_name": before})
-            self.models[place] = name
+        url = self.urls[place]
+        self._update(url, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": folder})
+        if self.models[place] == before:
+            with suppress(NotFound):  # a restarted server no longer has it
+                self._command(url, "/v1/unload_lora_adapter", {"lora_name": before})
+        self.models[place] = name
 
     def _forget_prefixes(self, url: str) -> None:
         """Drop the keys and values of the weights before; what others are being answered is read again.

@@ -336,6 +336,28 @@ def test_a_worker_notes_that_it_was_sent_weights() -> None:
     assert [one.weights_state()["overwritten"] for one in (worker, other)] == [True, False]
 
 
+def test_servers_load_weights_at_the_same_time_and_only_then_forget_prefixes(
+    student: ChatModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, done = threading.Barrier(2, timeout=20), list[str]()
+
+    def load(called: Any, body: Any) -> None:
+        both.wait()  # no one gets past it alone
+        called(body)
+        done.append("load")
+
+    def reset(answer: Any, path: str) -> Any:
+        done.append("reset")
+        return answer(path)
+
+    with serving(TinyEngine(student)) as server, serving(TinyEngine(student)) as other:
+        for one in (server, other):
+            monkeypatch.setattr(one, "called", partial(load, one.called))
+            monkeypatch.setattr(one, "reset", partial(reset, one.reset))
+        ServerEngine([server.url, other.url], SETTINGS).update_weights(student)
+    assert done == ["load", "load", "reset", "reset"]
+
+
 def test_a_server_that_keeps_prefixes_of_the_weights_before_is_lost(student: ChatModel) -> None:
     """It says so with HTTP 200, and prompts seen before were read with the weights before."""
     with serving(TinyEngine(student)) as server:
