@@ -120,7 +120,8 @@ class ServerEngine:
 
         def read(row: int, choice: dict[str, Any]) -> list[TokenScore]:
             tokens = sequences[row]
-            return scores_of_answer(prompt_logprobs(choice, tokens, k), tokens, starts[row], k)
+            start = starts[row]
+            return scores_of_answer(prompt_logprobs(choice, tokens, start, k), tokens[start:], 0, k)
 
         return self._complete(bodies, read, None, first=distributed.rank())
 
