@@ -1,13 +1,15 @@
-"""Run work in a thread that no interruption waits for."""
+"""Run work in threads that no interruption waits for."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, wait
+from functools import partial
 from typing import TypeVar
 
 Answer = TypeVar("Answer")
+Item = TypeVar("Item")
 
 
 def in_background(work: Callable[[], Answer]) -> Future[Answer]:
@@ -22,3 +24,11 @@ def in_background(work: Callable[[], Answer]) -> Future[Answer]:
 
     threading.Thread(target=run, daemon=True, name="background").start()
     return found
+
+
+def at_once(work: Callable[[Item], object], items: Iterable[Item]) -> None:
+    """Do the work on all items at the same time; once all of it has ended, raise the first item's error."""
+    found = [in_background(partial(work, item)) for item in items]
+    wait(found)
+    for one in found:
+        one.result()

@@ -12,6 +12,7 @@ from recovery.batches.rollouts import Rollouts
 from recovery.errors import EngineLost
 from recovery.forward.eval_mode import evaluating
 from recovery.forward.hidden_states import logits_of
+from recovery.forward.precision import matmul_precision
 from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import score
 
@@ -27,7 +28,8 @@ class Canary:
     """Compare the log-probabilities of trainer and engine on a few fixed answers after every sync.
 
     Agreement within a tolerance shows that the engine holds the trainer's weights. A step may be smaller than
-    the tolerance; therefore the engine's log-probs must also change when the trainer's do.
+    the tolerance; therefore the engine's log-probs must also change when the trainer's do. Of several servers
+    each answers every prompt, and each has to agree.
     """
 
     def __init__(self, prompts: Sequence[Sequence[int]]) -> None:
@@ -35,11 +37,13 @@ class Canary:
         self.answers: Rollouts | None = None
         self.before: tuple[Tensor, Tensor] | None = None
 
+    @matmul_precision("highest")  # as a server computes: the TF32 of training alone exceeds the limit in fp32
     def check(self, engine: Engine, student: ChatModel, temperature: float = 1.0) -> dict[str, float]:
         """Return the gaps between engine and trainer as metrics; raise EngineLost if they are too large."""
         params = SamplingParams(CANARY_TOKENS, temperature)
-        answers = engine.sample(self.prompts, params, student.stop_ids)
-        rollouts = rollouts_of(student, self.prompts, answers)
+        servers = max(1, len(engine.lengths))
+        prompts = [prompt for prompt in self.prompts for _ in range(servers)]  # row i is server i % servers'
+        rollouts = rollouts_of(student, prompts, engine.sample(prompts, params, student.stop_ids))
         sampled_gap_N = (trainer_logprobs(student, rollouts, temperature) - rollouts.logprobs_N).abs()
         self.answers = rollouts if self.answers is None else self.answers
         scores = token_scores(engine, self.answers, 0)
@@ -47,7 +51,12 @@ class Canary:
         trainer_N = trainer_logprobs(student, self.answers).double()
         limit = 1e-3 if student.model.dtype == torch.float32 else 0.05  # nats a token
         scored_gap_N = (trainer_N - engine_N).abs()
-        gaps = {"scored": float(scored_gap_N.mean()), "sampled": float(sampled_gap_N.mean())}
+        scored_by = [self.answers.rows_N % servers == server for server in range(servers)]
+        sampled_by = [rollouts.rows_N % servers == server for server in range(servers)]
+        gaps = {
+            "scored": _largest_mean(scored_gap_N, scored_by),
+            "sampled": _largest_mean(sampled_gap_N, sampled_by),
+        }
         for how, gap in gaps.items():
             if not gap < limit:
                 dtype = str(student.model.dtype).removeprefix("torch.")
@@ -55,26 +64,26 @@ class Canary:
                     f"it does not hold the trainer's weights, or holds them in another dtype than {dtype}: "
                     f"log-probs of what it {how} differ by {gap:.2g} on average, more than {limit:g}"
                 )
-        moved = self._moved(trainer_N, engine_N, limit / 1000)
+        moved = max(self._moved(trainer_N, engine_N, its_N, limit / 1000) for its_N in scored_by)
         self.before = trainer_N, engine_N
         largest = max(float(scored_gap_N.max()), float(sampled_gap_N.max()))
         return {"canary_gap": max(gaps.values()), "canary_gap_max": largest, "canary_moved": moved}
 
-    def _moved(self, trainer_N: Tensor, engine_N: Tensor, least: float) -> float:
+    def _moved(self, trainer_N: Tensor, engine_N: Tensor, its_N: Tensor, least: float) -> float:
         """Return the mean change of the trainer's log-probs since the last sync; the engine's must match it.
 
-        The noise level is the gap between the two at the last sync, at least `least`. Beyond that noise, each
-        token's log-prob must change as the trainer's does; and if most tokens changed for the trainer, at
-        least one must have changed for the engine.
+        `its_N` masks the tokens that one server scored. The noise level is the gap between the two at the
+        last sync, at least `least`. Beyond that noise, each token's log-prob must change as the trainer's
+        does; and if most tokens changed for the trainer, at least one must have changed for the engine.
         """
         if self.before is None:
             return 0.0
         trainer_before_N, engine_before_N = self.before
-        trainer_change_N = trainer_N - trainer_before_N
-        engine_change_N = engine_N - engine_before_N
+        trainer_change_N = (trainer_N - trainer_before_N)[its_N]
+        engine_change_N = (engine_N - engine_before_N)[its_N]
         moved = float(trainer_change_N.abs().mean())
         apart = float((engine_change_N - trainer_change_N).abs().mean())
-        noise = max(least, float((engine_before_N - trainer_before_N).abs().mean()))
+        noise = max(least, float((engine_before_N - trainer_before_N)[its_N].abs().mean()))
         unchanged = not bool(engine_change_N.any()) and float(trainer_change_N.ne(0).double().mean()) > 0.5
         if unchanged or apart > 0.1 * moved + 8 * noise:
             raise EngineLost(
@@ -82,6 +91,11 @@ class Canary:
                 f"average, the engine's by {float(engine_change_N.abs().mean()):.2g}, {apart:.2g} apart"
             )
         return moved
+
+
+def _largest_mean(gap_N: Tensor, by_server: Sequence[Tensor]) -> float:
+    """Return the largest of the servers' mean gaps; not a number if one is none."""
+    return float(torch.stack([gap_N[its_N].mean() for its_N in by_server]).max())
 
 
 def token_scores(engine: Engine, rollouts: Rollouts, k: int) -> list[TokenScore]:

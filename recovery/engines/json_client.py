@@ -123,10 +123,10 @@ class JsonClient:
             else:
                 yield parsed(url, b"".join(parts))
 
-    def command(self, url: str, body: Any, seconds: float, key: str | None = None) -> None:
-        """POST, and ignore the body of the answer: vLLM confirms some commands in plain text."""
+    def command(self, url: str, body: Any, seconds: float, key: str | None = None) -> bytes:
+        """POST, and return the body of the answer: vLLM confirms some commands in plain text."""
         with self._answer(self._post(url, body, key), Timeouts.of_post(seconds)) as (_, parts):
-            b"".join(parts)
+            return b"".join(parts)
 
     def close(self) -> None:
         """Close the connections once no thread reads an answer: closing a socket does not wake its reader."""

@@ -79,16 +79,18 @@ def sampled_answer(choice: dict[str, Any]) -> SampledAnswer:
 
 
 def prompt_logprobs(
-    choice: dict[str, Any], tokens: Sequence[int], k: int
-) -> list[dict[int, LogprobEntry] | None]:
-    """Return the log-probabilities of a prompt's tokens, validated: each has its own and the K best."""
+    choice: dict[str, Any], tokens: Sequence[int], start: int, k: int
+) -> list[dict[int, LogprobEntry]]:
+    """Return the log-probabilities of a prompt's tokens from `start` on, validated: each has its own and the
+    K best. The others, which a long prompt has many of, are not read.
+    """
     sent = choice.get("prompt_logprobs")
     if not isinstance(sent, list) or len(sent) != len(tokens):
         raise EngineLost(f"it sends no log-probabilities for the {len(tokens)} tokens of the prompt")
-    positions = [_logprobs_at(at) for at in sent[1:]]
-    if not all(token in at and len(at) >= k for token, at in zip(tokens[1:], positions, strict=True)):
+    positions = [_logprobs_at(at) for at in sent[start:]]
+    if not all(token in at and len(at) >= k for token, at in zip(tokens[start:], positions, strict=True)):
         raise EngineLost(f"its log-probabilities lack a token of the prompt, or one of the {k} best")
-    return [None, *positions]
+    return positions
 
 
 def _logprobs_at(at: Any) -> dict[int, LogprobEntry]:

@@ -13,16 +13,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from recovery import distributed
+from recovery.engines.background import at_once
 from recovery.engines.json_client import JsonClient, NotFound, Refused, ServerFailed, parsed
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer, TokenScore
 from recovery.engines.vllm_answers import choice_of, joined, prompt_logprobs, sampled_answer
 from recovery.engines.vllm_local import NO_WEIGHTS, scores_of_answer
-from recovery.engines.vllm_requests import about_key, sampling_request, scoring_request
+from recovery.engines.vllm_requests import about_key, room_behind, sampling_request, scoring_request
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.forward.hidden_states import is_adapter, unwrap
 from recovery.models.hub import quiet
@@ -39,6 +42,7 @@ Read = Callable[[int, dict[str, Any]], T]
 """Map a row's number and the choice of its completion to what is kept of them."""
 
 COMPLETIONS = "/v1/completions"
+RESET_CACHE = "/reset_prefix_cache?reset_running_requests=true"
 MOST_REQUESTS = 256  # requests in flight to one server, of all processes that ask it
 OUT_OF_REACH = (401, 403, 405, 501)  # what a proxy answers that lets only /v1 through
 UNSEEN = ("No adapter found", NO_WEIGHTS)  # vLLM and its worker say so of a folder that they do not see
@@ -90,17 +94,6 @@ class ServerEngine:
             ) from error
         return model, length if type(length) is int and length > 0 else None
 
-    def _room_behind(self, prompt: Sequence[int], most: int) -> int:
-        """Return how many tokens to ask for behind a prompt, `most` at most.
-
-        A server refuses to write more than it reads, where a model in this process writes up to its end.
-        The smallest length holds for all, so that an answer does not depend on the server. One token is left
-        over: a server that scores the answer is asked for one more. Where a prompt leaves no room, its server
-        says so.
-        """
-        room = min((length - len(prompt) for length in self.lengths if length is not None), default=most + 1)
-        return min(most, max(1, room - 1)) if room > 0 else most
-
     def sample(
         self,
         prompts: Sequence[Sequence[int]],
@@ -109,11 +102,15 @@ class ServerEngine:
         on_progress: OnProgress | None = None,
     ) -> list[SampledAnswer]:
         bodies = [
-            sampling_request(prompt, row, self._room_behind(prompt, params.max_new_tokens), params, stop_ids)
+            sampling_request(prompt, row, room_behind(prompt, params, self.lengths), params, stop_ids)
             for row, prompt in enumerate(prompts, params.first)
         ]
         return self._complete(
-            bodies, lambda _, choice: sampled_answer(choice), on_progress, stop_loops=params.stop_loops
+            bodies,
+            lambda _, choice: sampled_answer(choice),
+            on_progress,
+            first=params.first,
+            stop_loops=params.stop_loops,
         )
 
     def score(
@@ -123,9 +120,10 @@ class ServerEngine:
 
         def read(row: int, choice: dict[str, Any]) -> list[TokenScore]:
             tokens = sequences[row]
-            return scores_of_answer(prompt_logprobs(choice, tokens, k), tokens, starts[row], k)
+            start = starts[row]
+            return scores_of_answer(prompt_logprobs(choice, tokens, start, k), tokens[start:], 0, k)
 
-        return self._complete(bodies, read, None)
+        return self._complete(bodies, read, None, first=distributed.rank())
 
     def _complete(
         self,
@@ -133,10 +131,12 @@ class ServerEngine:
         read: Read[T],
         on_progress: OnProgress | None,
         *,
+        first: int = 0,
         stop_loops: bool = False,
     ) -> list[T]:
         """Send one request per row, each with its seed, spread evenly over the servers; each answer is read
-        as it comes, as the JSON of all of them may be larger than the host's memory.
+        as it comes, as the JSON of all of them may be larger than the host's memory. `first` is the place of
+        the first row among those of all processes: each would begin with the first server.
 
         Where one fails or the run is asked to end, the others are given up: their answers are not read on.
         """
@@ -144,7 +144,7 @@ class ServerEngine:
         given_up = Event()
         with ThreadPoolExecutor(min(len(bodies), self.most_requests)) as pool:
             rows = {
-                pool.submit(self._complete_row, row, body, read, stop_loops, given_up): row
+                pool.submit(self._complete_row, row, first, body, read, stop_loops, given_up): row
                 for row, body in enumerate(bodies)
             }
             try:
@@ -159,10 +159,10 @@ class ServerEngine:
         return answers
 
     def _complete_row(
-        self, row: int, body: dict[str, Any], read: Read[T], stop_loops: bool, given_up: Event
+        self, row: int, first: int, body: dict[str, Any], read: Read[T], stop_loops: bool, given_up: Event
     ) -> T:
         self._require_open()
-        place = row % len(self.urls)
+        place = (first + row) % len(self.urls)
         url = self.urls[place]
         request = {**body, "model": self.models[place]}
         try:
@@ -204,37 +204,44 @@ class ServerEngine:
             folder.chmod(0o700)
             if is_adapter(student.model):
                 save(student, folder)
-                self._load_adapter(str(folder))
+                at_once(partial(self._load_adapter, str(folder)), range(len(self.urls)))
                 unused, self._adapter = self._adapter, unused
                 return
             with quiet():
                 weights = None if student.weights is None else dict(student.weights)
                 unwrap(student.model).save_pretrained(folder, state_dict=weights)
-            for url in self.urls:
-                request = {"method": "load_student_weights", "kwargs": {"directory": str(folder)}}
-                self._update(url, "/collective_rpc", request)
-                self._update(url, "/reset_prefix_cache", {})
+            request = {"method": "load_student_weights", "kwargs": {"directory": str(folder)}}
+            at_once(partial(self._update, path="/collective_rpc", body=request), self.urls)
+            at_once(self._forget_prefixes, self.urls)
         finally:
             unused.close()
 
-    def _load_adapter(self, folder: str) -> None:
+    def _load_adapter(self, folder: str, place: int) -> None:
         """Load each version under a new name: vLLM can silently drop weights when it reloads in place."""
         name = self._adapter_name(self.version)
         before = self._adapter_name(self.version - 1)
-        for place, url in enumerate(self.urls):
-            self._update(url, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": folder})
-            if self.models[place] == before:
-                with suppress(NotFound):  # a restarted server no longer has it
-                    self._command(url, "/v1/unload_lora_adapter", {"lora_name": before})
-            self.models[place] = name
+        url = self.urls[place]
+        self._update(url, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": folder})
+        if self.models[place] == before:
+            with suppress(NotFound):  # a restarted server no longer has it
+                self._command(url, "/v1/unload_lora_adapter", {"lora_name": before})
+        self.models[place] = name
+
+    def _forget_prefixes(self, url: str) -> None:
+        """Drop the keys and values of the weights before; what others are being answered is read again.
+
+        Without that, one running request keeps them all, and vLLM says so with HTTP 200.
+        """
+        if parsed(url, self._update(url, RESET_CACHE, {})) not in (None, {"success": True}):
+            raise EngineLost("its prefix cache could not be reset")
 
     def _adapter_name(self, version: int) -> str:
         return f"student-{self._token}-{version}"
 
-    def _update(self, url: str, path: str, body: dict[str, Any]) -> None:
+    def _update(self, url: str, path: str, body: dict[str, Any]) -> bytes:
         """POST a weight update; raise InputError if the server has no such endpoint or folder."""
         try:
-            self._command(url, path, body)
+            return self._command(url, path, body)
         except (NotFound, Refused, ServerFailed) as error:
             if any(words in str(error) for words in UNSEEN):
                 raise InputError(
@@ -335,5 +342,5 @@ class ServerEngine:
     def _post(self, url: str, body: dict[str, Any]) -> Any:
         return self.client.post(url + COMPLETIONS, body, self.settings.timeout_seconds, self._key(url))
 
-    def _command(self, url: str, path: str, body: dict[str, Any]) -> None:
-        self.client.command(url + path, body, self.settings.timeout_seconds, self._key(url))
+    def _command(self, url: str, path: str, body: dict[str, Any]) -> bytes:
+        return self.client.command(url + path, body, self.settings.timeout_seconds, self._key(url))

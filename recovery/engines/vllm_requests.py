@@ -12,6 +12,18 @@ if TYPE_CHECKING:
     from recovery.sampling.protocol import SamplingParams
 
 
+def room_behind(prompt: Sequence[int], params: SamplingParams, lengths: Sequence[int | None]) -> int:
+    """Return how many tokens to ask for behind a prompt, where servers read so many.
+
+    A server refuses to write more than it reads, where a model in this process writes up to its end. The
+    smallest length holds for all, so that an answer does not depend on the server. One token is left over: a
+    server that scores the answer is asked for one more. Where a prompt leaves no room, its server says so.
+    """
+    most = params.max_new_tokens
+    room = min((length - len(prompt) for length in lengths if length is not None), default=most + 1)
+    return min(most, max(1, room - 1)) if room > 0 else most
+
+
 def sampling_request(
     prompt: Sequence[int], row: int, most: int, params: SamplingParams, stop_ids: Sequence[int]
 ) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 TINY = 1e-30
+LOG_TINY = math.log(TINY)
 REST_FLOOR = 1e-7  # precision of 1 - sum(p) in fp32
 MAX_LOG_RATIO = 20.0  # nats
 BISECTIONS = 24  # of a share between 0 and 1: as fine as fp32
@@ -186,9 +187,12 @@ def topk_reverse_kl(student_NV: Tensor, ids_NK: Tensor, teacher_NK: Tensor, tail
     sum_k p_k log(p_k/q_k) + r log(r/s), r = 1 - sum_k p_k, s = 1 - sum_k q_k.
 
     It is a lower bound of the exact KL, and equal to it for K = V. tail="renormalise" divides p and q by
-    their mass in the top K instead, and so ignores probability that moves out of it.
+    their mass in the top K instead, and so ignores probability that moves out of it. An id beyond the
+    student's vocabulary, which is padding of the teacher's, has no mass on either side: q's is in the bucket.
     """
-    student_NK = student_NV.gather(-1, ids_NK)
+    padding_NK = ids_NK >= student_NV.shape[-1]
+    student_NK = student_NV.gather(-1, ids_NK.masked_fill(padding_NK, 0)).masked_fill(padding_NK, LOG_TINY)
+    teacher_NK = teacher_NK.masked_fill(padding_NK, LOG_TINY)
     if tail == "renormalise":
         student_NK, teacher_NK = student_NK.log_softmax(-1), teacher_NK.log_softmax(-1)
         return (student_NK.exp() * (student_NK - teacher_NK)).sum(-1)

@@ -19,12 +19,12 @@ from recovery import distributed
 from recovery.errors import NonFiniteLoss, OutOfMemory, Unstable
 from recovery.forward.eval_mode import set_training
 from recovery.forward.hidden_states import is_adapter
+from recovery.forward.precision import fp32_on_tensor_cores, matmul_precision
 from recovery.memory import ran_out
 from recovery.objective.signal_survey import SignalSurvey
 from recovery.seeds import step_seed
 from recovery.storage.training_state import TrainState
 from recovery.training.config import TrainConfig, learning_rate_at
-from recovery.training.precision import fp32_on_tensor_cores, matmul_precision
 from recovery.training.resumption import Progress, Saver
 from recovery.training.token_loss import TokenLoss
 from recovery.training.updater import LossFunction, Microbatch, RunningSums, Updater

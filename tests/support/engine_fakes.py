@@ -105,7 +105,8 @@ class FakeServer(ThreadingHTTPServer):
     """vLLM's paths over a TinyEngine.
 
     `fault`: hangs, fails, loses a row, retokenises, takes no weights, stops in the middle, lost its model,
-    sees another disk, wants a key, lets only /v1 through: STATUS (of a proxy, for other paths).
+    sees another disk, keeps its prefixes, wants a key, lets only /v1 through: STATUS (of a proxy, for other
+    paths).
     """
 
     daemon_threads = True
@@ -120,6 +121,7 @@ class FakeServer(ThreadingHTTPServer):
         self.length: int | None = None  # tokens of prompt and answer; a server refuses to be asked for more
         self.served: list[dict[str, Any]] = []
         self.updates: list[str] = []  # the folders from which it took weights
+        self.running = 0  # requests of others, which hold keys and values
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore it: the client has stopped waiting."""
@@ -161,7 +163,14 @@ class FakeServer(ThreadingHTTPServer):
             return self.command(body)
         if path == "/v1/load_lora_adapter" and self.fault == "sees another disk":
             return 404, {"error": f"Loading lora failed: No adapter found for {body['lora_path']}"}
-        return (200, {}) if path in ("/health", "/reset_prefix_cache") else (404, {"detail": "Not Found"})
+        return (200, {}) if path == "/health" else self.reset(path)
+
+    def reset(self, path: str) -> tuple[int, Any]:
+        """As vLLM: it resets nothing while requests run, unless it may preempt them."""
+        if not path.startswith("/reset_prefix_cache"):
+            return 404, {"detail": "Not Found"}
+        held = self.running and not path.endswith("?reset_running_requests=true")
+        return 200, {"success": not held and self.fault != "keeps its prefixes"}
 
     def command(self, body: dict[str, Any]) -> tuple[int, Any]:
         if self.fault == "takes no weights":

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,11 +24,12 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.engine import RULED, EngineConfig
 from pipelines.config.sections.training import OptimizerConfig
 from pipelines.engines.engine_checks import check, check_place
-from recovery.engines import child_process, vllm_local, vllm_server
+from recovery import distributed
+from recovery.engines import canary, child_process, vllm_local, vllm_server
 from recovery.engines.canary import trainer_logprobs
 from recovery.engines.engine_sampler import EngineSampler
 from recovery.engines.engine_teacher import EngineTeacher
-from recovery.engines.protocol import EngineSettings
+from recovery.engines.protocol import EngineSettings, SampledAnswer
 from recovery.engines.vllm_answers import LogprobEntry
 from recovery.engines.vllm_http import ServerEngine
 from recovery.engines.vllm_local import (
@@ -39,6 +42,7 @@ from recovery.engines.vllm_lora import lora_rank, lora_targets
 from recovery.engines.vllm_server import Server, _command, _environment
 from recovery.engines.watchdog import EngineThread
 from recovery.errors import EngineLost, InputError, RecoverError
+from recovery.forward.precision import matmul_precision
 from recovery.methods import table
 from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
@@ -142,6 +146,41 @@ def test_the_same_weights_again_need_not_move(student: ChatModel) -> None:
     assert sampler.metrics()["canary_moved"] == 0
 
 
+def test_the_canary_compares_at_the_precision_of_a_server(
+    student: ChatModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU trains in TF32, whose gap to a server's fp32 is beyond the limit: every sync failed."""
+    seen: list[str] = []
+
+    def logprobs(*asked: Any) -> torch.Tensor:
+        seen.append(torch.get_float32_matmul_precision())
+        return trainer_logprobs(*asked)
+
+    monkeypatch.setattr(canary, "trainer_logprobs", logprobs)
+    with matmul_precision("high"):
+        EngineSampler(TinyEngine(student), student).sample(PROMPTS, PARAMS)
+        assert (seen, torch.get_float32_matmul_precision()) == (["highest", "highest"], "high")
+
+
+class TwoServers(TinyEngine):
+    """The second one's samples are .0015 nats off, of which a mean over both would show half."""
+
+    lengths = (None, None)
+
+    def sample(self, *asked: Any, **named: Any) -> list[SampledAnswer]:
+        answers = super().sample(*asked, **named)
+        return [
+            SampledAnswer(answer.tokens, [logprob - 1.5e-3 * (row % 2) for logprob in answer.logprobs])
+            for row, answer in enumerate(answers)
+        ]
+
+
+def test_each_of_several_servers_has_to_agree_with_the_trainer(student: ChatModel) -> None:
+    engine = TwoServers(student, forever=True)
+    with pytest.raises(RecoverError, match=r"of what it sampled differ by 0\.0015 on average"):
+        EngineSampler(engine, student).sample(PROMPTS, PARAMS)
+
+
 # servers ----------------------------------------------------------------------------------------------------
 
 
@@ -198,6 +237,21 @@ def test_a_server_teaches_what_the_checkpoint_would(student: ChatModel) -> None:
             assert torch.equal(present(found.ids_NK), present(exact.ids_NK))
             assert torch.allclose(present(found.logprobs_NK), present(exact.logprobs_NK), atol=1e-5)
     assert len(one.served) == len(other.served)  # the rows are shared out
+
+
+def test_each_of_several_servers_gets_an_equal_part_of_the_rows_of_all_processes(
+    student: ChatModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process counted its rows from 0: all of eight single rows went to the first of four servers."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(serving(TinyEngine(student))) for _ in range(4)]
+        for rank in range(8):
+            monkeypatch.setattr(distributed, "rank", partial(int, rank))
+            engine = ServerEngine([server.url for server in servers], SETTINGS, processes=8)
+            engine.sample(PROMPTS[:1], replace(PARAMS, first=rank), [])
+            engine.score(PROMPTS[:1], [1], 0)
+    sampled = [sum("stream" in body for body in server.served) for server in servers]
+    assert (sampled, [len(server.served) for server in servers]) == ([2] * 4, [4] * 4)
 
 
 def test_an_answer_may_take_longer_than_the_timeout_while_its_server_sends(student: ChatModel) -> None:
@@ -280,6 +334,50 @@ def test_a_worker_notes_that_it_was_sent_weights() -> None:
     worker, other = Worker(), Worker()
     worker.load_student_weights([])
     assert [one.weights_state()["overwritten"] for one in (worker, other)] == [True, False]
+
+
+def test_servers_load_weights_at_the_same_time_and_only_then_forget_prefixes(
+    student: ChatModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, done = threading.Barrier(2, timeout=20), list[str]()
+
+    def load(called: Any, body: Any) -> None:
+        both.wait()  # no one gets past it alone
+        called(body)
+        done.append("load")
+
+    def reset(answer: Any, path: str) -> Any:
+        done.append("reset")
+        return answer(path)
+
+    with serving(TinyEngine(student)) as server, serving(TinyEngine(student)) as other:
+        for one in (server, other):
+            monkeypatch.setattr(one, "called", partial(load, one.called))
+            monkeypatch.setattr(one, "reset", partial(reset, one.reset))
+        ServerEngine([server.url, other.url], SETTINGS).update_weights(student)
+    assert done == ["load", "load", "reset", "reset"]
+
+
+def test_a_server_that_keeps_prefixes_of_the_weights_before_is_lost(student: ChatModel) -> None:
+    """It says so with HTTP 200, and prompts seen before were read with the weights before."""
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        server.running = 1  # of another client's
+        engine.update_weights(student)
+        server.fault = "keeps its prefixes"
+        with pytest.raises(EngineLost, match="its prefix cache could not be reset"):
+            engine.update_weights(student)
+
+
+def test_one_of_two_servers_that_takes_no_weights_is_caught_by_a_single_prompt(student: ChatModel) -> None:
+    """The canary asked each prompt once, so that one prompt never reached the second server."""
+    with serving(TinyEngine(student)) as server, serving(TinyEngine(student)) as other:
+        sampler = EngineSampler(ServerEngine([server.url, other.url], SETTINGS), student)
+        sampler.sample(PROMPTS[:1], PARAMS)
+        other.engine.fault, other.engine.forever = "forgets", True
+        step(student, 1e-5)
+        with pytest.raises(RecoverError, match=r"lost twice.*not updated"):
+            sampler.sample(PROMPTS[:1], PARAMS)
 
 
 def test_a_server_that_no_longer_has_the_model_is_lost(student: ChatModel) -> None:
@@ -430,8 +528,9 @@ def test_an_adapters_files_stay_until_the_next_one_is_loaded(
         engine = ServerEngine([server.url], replace(SETTINGS, exchange=str(tmp_path)))
         there: list[tuple[str, bool]] = []  # at each command: its path, whether the files of before are there
 
-        def command(url: str, path: str, body: dict[str, str]) -> None:
+        def command(url: str, path: str, body: dict[str, str]) -> bytes:
             there.append((path, before is None or (before / "adapter_config.json").is_file()))
+            return b""
 
         monkeypatch.setattr(engine, "_command", command)
         add_lora(student, LoraSpec(rank=2))

@@ -90,7 +90,7 @@ def cuts(handler: BaseHTTPRequestHandler) -> None:
 
 def test_a_command_may_be_confirmed_in_plain_text() -> None:
     with server(says(200, b"Success: it was added.")) as url:
-        JsonClient(1).command(url, {}, 10.0)
+        assert JsonClient(1).command(url, {}, 10.0) == b"Success: it was added."
     with server(says(400, b"no")) as url, pytest.raises(Refused):
         JsonClient(1).command(url, {}, 10.0)
 
@@ -369,8 +369,16 @@ def test_an_answer_without_a_completion_is_lost(answer: Any) -> None:
 )
 def test_log_probabilities_of_a_prompt_are_checked(entries: Any) -> None:
     good = {"prompt_logprobs": json.loads('[null, {"5": {"logprob": -1.0, "rank": 1}}]')}
-    assert prompt_logprobs(good, [3, 5], 1)[1] == {5: (-1.0, 1)}
+    assert prompt_logprobs(good, [3, 5], 1, 1) == [{5: (-1.0, 1)}]
     with pytest.raises(EngineLost, match="one of the 2 best"):
-        prompt_logprobs(good, [3, 5], 2)
+        prompt_logprobs(good, [3, 5], 1, 2)
     with pytest.raises(EngineLost):
-        prompt_logprobs({"prompt_logprobs": entries}, [3, 5], 1)
+        prompt_logprobs({"prompt_logprobs": entries}, [3, 5], 1, 1)
+
+
+def test_log_probabilities_before_the_answer_are_not_read() -> None:
+    """Checking those of the prompt took most of the time of scoring."""
+    entries = [None, "left out", {"7": {"logprob": -2.0, "rank": 1}}]
+    assert prompt_logprobs({"prompt_logprobs": entries}, [3, 5, 7], 2, 1) == [{7: (-2.0, 1)}]
+    with pytest.raises(EngineLost, match="for the 4 tokens of the prompt"):
+        prompt_logprobs({"prompt_logprobs": entries}, [3, 5, 7, 9], 2, 1)

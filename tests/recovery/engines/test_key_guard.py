@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,16 @@ PATHS = ("/health", "/v1/models", "/collective_rpc", "/v1/load_lora_adapter", "/
 
 
 async def answered(request: Any) -> PlainTextResponse:
-    return PlainTextResponse("done")
+    return PlainTextResponse((await request.body()).decode() or "done")
 
 
-def ask(path: str, method: str = "GET", **headers: str) -> httpx.Response:
+def ask(path: str, method: str = "GET", content: Any = None, **headers: str) -> httpx.Response:
     app = KeyGuard(Starlette(routes=[Route(path, answered, methods=["GET", "POST"])]))
 
     async def send() -> httpx.Response:
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client:
-            return await client.request(method, path, headers=headers)
+            return await client.request(method, path, headers=headers, content=content)
 
     return asyncio.run(send())
 
@@ -74,7 +75,36 @@ def test_without_a_key_a_web_page_cannot_post(
     headers: dict[str, str], status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
-    assert ask("/collective_rpc", "POST", **headers).status_code == status
+    assert ask("/reset_prefix_cache", "POST", **headers).status_code == status
+
+
+@pytest.mark.parametrize("key", ["", "right"])
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ('{"method": "load_student_weights", "kwargs": {"directory": "/tmp/a"}}', 200),
+        ('{"method": "weights_state"}', 200),
+        ('{"method": "save_sharded_state", "kwargs": {"path": "/home/a", "pattern": "notes.txt"}}', 403),
+        ('{"method": "weights_state", "method": "save_sharded_state"}', 403),  # the last one counts
+        ('{"method": ["weights_state"]}', 403),
+        ("weights_state", 403),
+        ("[" * 100_000, 403),
+        ("", 403),
+    ],
+)
+def test_only_the_methods_of_weight_updates_are_called(
+    body: str, status: int, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM's workers have methods that write files wherever they are asked, and call any by its name."""
+    monkeypatch.setenv(KEY_VARIABLE, key)
+
+    async def in_parts() -> AsyncIterator[bytes]:
+        yield body[:9].encode()
+        yield body[9:].encode()
+
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+    answer = ask("/collective_rpc", "POST", in_parts(), **headers)
+    assert (answer.status_code, answer.text) == (status, body if status == 200 else "")
 
 
 def test_a_port_that_is_taken_is_refused_before_the_checkpoint_is_read(

@@ -95,6 +95,18 @@ def test_worked_topk() -> None:
     assert renormalised.item() == pytest.approx(5 / 9 * math.log(5 / 7) + 4 / 9 * math.log(2))
 
 
+def test_worked_topk_of_a_teacher_whose_vocabulary_is_padded_further() -> None:
+    """Entry 3 is beyond the student's: the teacher's .2 of it counts in the bucket, .1 + .2 against .1."""
+    ids, teacher = torch.tensor([[3, 0, 1]]), torch.tensor([[0.2, 0.5, 0.2]], dtype=torch.float64).log()
+    bucket = dv.topk_reverse_kl(logs(STUDENT), ids, teacher)
+    assert bucket.item() == pytest.approx(0.4 * math.log(2) + 0.1 * math.log(1 / 3))
+    renormalised = dv.topk_reverse_kl(logs(STUDENT), ids, teacher, tail="renormalise")
+    assert renormalised.item() == pytest.approx(5 / 9 * math.log(7 / 9) + 4 / 9 * math.log(14 / 9))
+    slope = gradient(lambda p: dv.topk_reverse_kl(p, ids, teacher), logs(STUDENT))
+    expected = gradient(lambda p: dv.topk_reverse_kl(p, ids[:, 1:], teacher[:, 1:]), logs(STUDENT))
+    torch.testing.assert_close(slope, expected)
+
+
 def test_worked_tokens() -> None:
     """Token B: the student says .4, the teacher .2."""
     student, teacher = torch.tensor([math.log(0.4)]), torch.tensor([math.log(0.2)])

@@ -117,6 +117,20 @@ def test_worked_example(signal: str, dials: dict[str, Any], expected: float) -> 
     assert worked(signal, **dials).value.item() == pytest.approx(expected, abs=1e-6)
 
 
+def test_a_teachers_padding_among_its_likeliest_tokens_is_no_end() -> None:
+    """Heads may differ by padding, which ended a training at its first loss."""
+    hidden_ND = torch.tensor([[0.5, 0.4, 0.1]]).log().requires_grad_(True)
+    scores = TeacherScores(
+        sampled_logprobs_N=torch.tensor([0.2]).log(),
+        ids_NK=torch.tensor([[0, 3]]),
+        logprobs_NK=torch.tensor([[0.7, 0.2]]).log(),
+    )
+    method = with_dials("opd-topk", {"k": 2})
+    loss = Objective(method, [2])(hidden_ND, torch.nn.Identity(), torch.tensor([1]), TokenSignals(scores))
+    assert loss.value.item() == pytest.approx(0.0871767, abs=1e-6)  # as of entry 0 alone
+    assert loss.metrics["topk_reverse_kl"] == pytest.approx(0.0871767, abs=1e-6)
+
+
 def test_a_signal_without_a_loss_trains_nothing() -> None:
     """A new one was trained as the reverse KL."""
     method = replace(get("opd"))

@@ -22,6 +22,7 @@ from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError, NonFiniteLoss, OutOfMemory, Unstable
 from recovery.forward.hidden_states import decoder_layers, unwrap
 from recovery.forward.isolation import Sharing
+from recovery.forward.precision import fp32_on_tensor_cores, matmul_precision
 from recovery.methods import table
 from recovery.models.adapters import LoraSpec, add_lora
 from recovery.models.chat_model import ChatModel
@@ -34,7 +35,6 @@ from recovery.storage.training_state import TrainState
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher, SelfTeacher, Teacher, scored
 from recovery.training import trainer, updater
 from recovery.training.config import TrainConfig, learning_rate_at
-from recovery.training.precision import fp32_on_tensor_cores, matmul_precision
 from recovery.training.token_loss import TokenLoss
 from recovery.training.trainer import Batches, TrainReport, train
 from recovery.training.updater import Microbatch
