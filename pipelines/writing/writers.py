@@ -9,10 +9,11 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pipelines.writing.in_flight import TOO_MANY, InFlight, Waited
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 SEED = 0  # of every text, and a part of the name that kept texts have
 KEY_VARIABLE = "RECOVER_API_KEY"
 TEMPORARY = {408, 409, 425, TOO_MANY, 500, 502, 503, 504, 529}
-OF_ONE_REQUEST = {400, 422}  # refused for what it says: the next one may be answered
+NO_KEY = 401
+OF_PARAMETERS = {400, 422}  # refused for what the request says, perhaps for a parameter
 PARAMETERS = ("max_tokens", "temperature", "seed")  # that some endpoints refuse
 UNFINISHED = ("length", "content_filter")  # reasons to finish before the text ends
 LONGEST_PAUSE = 60.0
@@ -121,20 +123,25 @@ class EndpointWriter:
         self._unwanted: frozenset[str] = frozenset()  # parameters without which it answers
 
     def write(self, requests: Sequence[str]) -> Iterator[tuple[int, Text]]:
-        """Yield texts as they come; raise the first error after those of all other requests.
+        """Yield texts as they come, and send the next request for each; raise the first error after the texts
+        of those that are under way.
 
         An interruption waits for none: it comes after the texts that are there, and no more is sent.
         """
         stopped = threading.Event()
+        coming = enumerate(requests)
         places: dict[Future[Text], int] = {}
         failed: BaseException | None = None
         try:
-            for place, text in enumerate(requests):
-                places[in_background(partial(self._one, text, stopped))] = place
-            for future in as_completed([*places]):
-                failed = failed or future.exception()
-                yield from _written(future, places[future])
-                del places[future]
+            while True:
+                for place, text in islice(coming, 0 if failed else self.at_once - len(places)):
+                    places[in_background(partial(self._one, text, stopped))] = place
+                if not places:
+                    break
+                for future in wait(places, return_when=FIRST_COMPLETED).done:
+                    failed = failed or future.exception()
+                    yield from _written(future, places[future])
+                    del places[future]
         except KeyboardInterrupt:
             stopped.set()
             for future, place in places.items():
@@ -147,14 +154,17 @@ class EndpointWriter:
             raise failed
 
     def _one(self, text: str, stopped: threading.Event) -> Text:
-        """Return the answer, or that the endpoint refuses the request; ask again after what may pass."""
+        """Return the answer, or that the endpoint gives none, as to a text that it filters or fails at; ask
+        again after what may pass."""
         unwanted, tried, answered = self._unwanted, 0, 0
         first: Refused | None = None
         while True:
             try:
                 return self._answer(text, unwanted, stopped)
             except (NotFound, Refused, EngineLost) as error:
-                if isinstance(error, Refused) and error.status in OF_ONE_REQUEST:
+                if _is_of_all(error):
+                    raise self._no_answer(error) from error
+                if isinstance(error, Refused) and error.status in OF_PARAMETERS:
                     named = _named(error) - unwanted
                     first = first or error
                     if not named:
@@ -165,7 +175,7 @@ class EndpointWriter:
                         tried, answered = 0, self._in_flight.parts  # others use up what the limit leaves
                     tried += 1
                     if tried == self.tries or not _may_pass(error):
-                        raise self._no_answer(error) from error
+                        return Text("", REFUSED, str(self._no_answer(error)))
                     self.pause(_wait(error, tried - 1))
 
     def _answer(self, text: str, unwanted: frozenset[str], stopped: threading.Event) -> Text:
@@ -229,6 +239,13 @@ def _require_awaited(stopped: threading.Event) -> None:
 def _named(error: Refused) -> frozenset[str]:
     """Return the parameters that a refusal names."""
     return frozenset(name for name in PARAMETERS if re.search(rf"\b{name}\b", str(error)))
+
+
+def _is_of_all(error: RecoverError) -> bool:
+    """Return whether an error is one of the address or the key, and not of a request."""
+    return isinstance(error, NotFound) or (
+        isinstance(error, Refused) and (error.status < 400 or error.status == NO_KEY)
+    )
 
 
 def _may_pass(error: RecoverError) -> bool:

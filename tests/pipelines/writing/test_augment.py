@@ -468,12 +468,12 @@ def test_an_endpoint_is_asked_again_while_it_is_busy(
 
 @pytest.mark.parametrize(("codes", "tries"), [([401], 1), ([302], 1), ([500, 502, 503], 3)])
 def test_an_endpoint_that_will_not_answer_is_one_line_without_the_key(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, codes: list[int], tries: int
+    tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, codes: list[int], tries: int
 ) -> None:
     monkeypatch.setenv(KEY_VARIABLE, "sk-secret")
     endpoint.codes = list(codes)
     with pytest.raises(RecoverError, match="run the same command again") as caught:
-        list(writer(endpoint, []).write(["hello"]))
+        written(Cache(tmp_path / "c.jsonl"), writer(endpoint, []), ["hello"])
     assert "sk-secret" not in str(caught.value)
     assert len(endpoint.seen) == tries
 

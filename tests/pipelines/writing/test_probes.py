@@ -243,11 +243,12 @@ class Thinking(Fake):
         self.asked = 0
 
     def write(self, requests: Sequence[str]) -> Iterator[tuple[int, Text]]:
-        self.asked += len(requests)
-        return ((place, Text("", CUT_OFF)) for place, _ in enumerate(requests))
+        for place, _ in enumerate(requests):
+            self.asked += 1
+            yield place, Text("", CUT_OFF)
 
 
-def test_a_writer_that_says_nothing_is_asked_one_batch_only(tmp_path: Path) -> None:
+def test_a_writer_that_says_nothing_is_asked_no_further(tmp_path: Path) -> None:
     texts = [f"Ada Horn lives in Oslo. Ada Horn sings song {n}." for n in range(40)]
     fake = Thinking()
     with pytest.raises(InputError, match="only thinking or nothing: give a larger --max-new-tokens"):
