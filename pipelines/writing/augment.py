@@ -141,7 +141,7 @@ def _judged(
         flaw = question_flaw(question, reply, passage.text, about, wording)
         yield (
             {"prompt": question, "response": reply},
-            flaw or ("a held-out probe" if leaks.of(question, reply) else None),
+            flaw or ("a held-out probe" if leaks.of(question, reply, passage.text) else None),
         )
 
 
