@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import threading
@@ -19,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 from pipelines.writing.in_flight import TOO_MANY, InFlight, Waited
 from pipelines.writing.protocol import CUT_OFF, REFUSED, TOO_LONG, Text
 from recovery.engines.background import in_background
-from recovery.engines.json_client import JsonClient, NotFound, Refused, authorization
+from recovery.engines.json_client import MOST_QUOTED, JsonClient, NotFound, Refused, authorization
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.forward.context_length import context_length
 from recovery.models.thinking import split_thinking
+from recovery.printable import one_line
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
@@ -32,8 +34,8 @@ KEY_VARIABLE = "RECOVER_API_KEY"
 TEMPORARY = {408, 409, 425, TOO_MANY, 500, 502, 503, 504, 529}
 NO_KEY = 401
 OF_PARAMETERS = {400, 422}  # refused for what the request says, perhaps for a parameter
-PARAMETERS = ("max_tokens", "temperature", "seed")  # that some endpoints refuse
-UNFINISHED = ("length", "content_filter")  # reasons to finish before the text ends
+PARAMETERS = ("max_tokens", "temperature", "seed", "stream")  # that some endpoints refuse
+WHOLE = ("stop", "eos_token", "end_turn")  # reasons to finish where the text ends; all others cut it off
 LONGEST_PAUSE = 60.0
 FIRST_PAUSE = 1.0
 FIRST_PAUSE_OF_LIMIT = 5.0  # the pauses of five tries outlast a limit by the minute
@@ -221,7 +223,7 @@ class EndpointWriter:
         """Return what an error says, without the address and, where a server repeats it, the key."""
         said = str(error).removeprefix(f"{self._address}: ")
         key = os.environ.get(KEY_VARIABLE)
-        return said.replace(key, "(key)") if key else said
+        return one_line(said.replace(key, "(key)") if key else said, 2 * MOST_QUOTED)
 
 
 def _written(future: Future[Text], place: int) -> Iterator[tuple[int, Text]]:
@@ -254,16 +256,17 @@ def _may_pass(error: RecoverError) -> bool:
 
 def _content(event: Any) -> str:
     """Return the text that an event adds; raise EngineLost for anything else than an answer's part."""
+    if isinstance(event, dict) and event.get("error"):
+        raise EngineLost(f"in place of an answer: {json.dumps(event['error'])}")
     try:
         choices = event["choices"]
-        if not choices:  # such as a count of the tokens
-            return ""
-        part = choices[0]["delta"] if "delta" in choices[0] else choices[0]["message"]
-        content = part.get("content") if "delta" in choices[0] else part["content"]
+        # No choice: a count of the tokens; no part of one: what a filter says. No content: a role, thinking.
+        part = (choices[0].get("delta") or choices[0].get("message") or {}) if choices else {}
+        content = part.get("content") or ""
+        if isinstance(content, list):
+            content = "".join(piece["text"] for piece in content if piece["type"] == "text")
     except (AttributeError, KeyError, IndexError, TypeError) as error:
         raise EngineLost("its answer holds no message") from error
-    if content is None and "delta" in choices[0]:  # a part that names the role, or holds thinking
-        return ""
     if not isinstance(content, str) or any("\ud800" <= mark <= "\udfff" for mark in content):
         raise EngineLost("its answer holds no text")
     return content
@@ -271,7 +274,8 @@ def _content(event: Any) -> str:
 
 def _is_cut_off(event: Any) -> bool:
     """Return whether an event that holds a part of an answer says that it ends too early."""
-    return bool(event["choices"]) and event["choices"][0].get("finish_reason") in UNFINISHED
+    reason = event["choices"][0].get("finish_reason") if event["choices"] else None
+    return bool(reason) and reason not in WHOLE
 
 
 def _is_limit(error: RecoverError) -> bool:

@@ -86,7 +86,17 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 @pytest.mark.parametrize(
-    ("reason", "flaw"), [("stop", None), (None, None), ("length", CUT_OFF), ("content_filter", CUT_OFF)]
+    ("reason", "flaw"),
+    [
+        ("stop", None),
+        ("end_turn", None),
+        ("", None),
+        (None, None),
+        ("length", CUT_OFF),
+        ("content_filter", CUT_OFF),
+        ("model_length", CUT_OFF),
+        ("error", CUT_OFF),
+    ],
 )
 def test_a_text_that_ends_too_early_is_marked(
     endpoint: Endpoint, reason: str | None, flaw: str | None
@@ -170,16 +180,49 @@ def test_parameters_that_an_endpoint_refuses_are_left_out_from_then_on(endpoint:
     def answer(body: Body) -> tuple[int, Any]:
         if "max_tokens" in body:
             return refuses("'max_tokens' is not supported. Use 'max_completion_tokens' instead.")
+        if "stream" in body:
+            return refuses("Your organization must be verified to stream this model.")
         if "temperature" in body:
             return refuses("'temperature' does not support 0.7 with this model.")
         return refuses("unknown field: seed", 422) if "seed" in body else says(body)
 
     endpoint.answer = answer
     writer = endpoint.writer()
-    assert [*writer.write(["hello"])] == [(0, Text("hello"))] and len(endpoint.seen) == 4
-    assert [*writer.write(["again"])] == [(0, Text("again"))] and len(endpoint.seen) == 5
+    assert [*writer.write(["hello"])] == [(0, Text("hello"))] and len(endpoint.seen) == 5
+    assert [*writer.write(["again"])] == [(0, Text("again"))] and len(endpoint.seen) == 6
     assert endpoint.seen[-1]["max_completion_tokens"] == 512
-    assert not {"max_tokens", "temperature", "seed"} & set(endpoint.seen[-1])
+    assert not {"max_tokens", "temperature", "seed", "stream"} & set(endpoint.seen[-1])
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"delta": {"content": [{"type": "text", "text": "hello"}, {"type": "thinking", "thinking": []}]}},
+        {"message": {"content": [{"type": "text", "text": "hello"}]}},
+        {"delta": {"content": "hello"}},
+    ],
+)
+def test_an_answer_in_a_form_of_its_own_is_read(endpoint: Endpoint, choice: Body) -> None:
+    """With events that hold no part of it."""
+    others: list[Body] = [{"delta": None, "finish_reason": "stop"}, {"content_filter_results": {}}]
+    endpoint.answer = lambda body: (200, [{"choices": [one]} for one in (choice, *others)])
+    assert [*endpoint.writer(tries=1).write(["hello"])] == [(0, Text("hello"))]
+
+
+def test_a_whole_answer_of_thinking_alone_says_nothing(endpoint: Endpoint) -> None:
+    thought = {"message": {"content": None, "reasoning_content": "hm"}, "finish_reason": "length"}
+    endpoint.answer = lambda body: (200, {"choices": [thought]})
+    assert [*endpoint.writer(tries=1).write(["hello"])] == [(0, Text("", CUT_OFF))]
+
+
+def test_an_error_in_place_of_an_answer_is_quoted(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was said to be an answer without a message."""
+    monkeypatch.setenv(KEY_VARIABLE, "my-very-own-words")
+    endpoint.answer = lambda body: refuses("my-very-own-words has no credit", 200)
+    ((_, text),) = endpoint.writer(tries=1).write(["hello"])
+    assert text.flaw == REFUSED and '{"message": "(key) has no credit"}' in text.reason
 
 
 def test_a_parameter_that_is_not_to_blame_stays(endpoint: Endpoint) -> None:
