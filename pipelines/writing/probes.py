@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from recovery.errors import InputError
 HELDOUT_SHARE = 0.25  # of the facts
 GAPS_EACH = 3  # of a sentence, at most
 MOST_TRIED = 4  # passages that a writer is asked about for each fact, at most
+QUESTIONS_EACH = (1, 8)  # of a passage: one, and where all of them give too few, several
 REPHRASE = (
     "Ask this question in other words, in its own language, so that its answer stays {answer!r}. "
     "Write only the question.\n\n{question}"
@@ -147,21 +148,32 @@ def from_writer(
 def _usable(
     drawn: Sequence[str], ask: Callable[[list[str]], list[Text]], about: Entities, count: int, at_once: int
 ) -> tuple[list[Found], Counter[str]]:
-    """Ask about drawn passages until `count` questions are usable; return these, and why others are not."""
-    coming = iter(drawn)
-    usable: list[Found] = []
+    """Ask about drawn passages until `count` questions are usable, at last for several of each; return these,
+    the first one of every passage before others, and why others are not usable."""
+    usable: dict[str, dict[str, Found]] = {}  # by passage and answer: another question for it asks the same
     found: list[Found] = []
     refused, repeated = Counter[str](), Counter[str]()
     asked = count
-    while len(found) < count and (chosen := [*islice(coming, asked)]):
-        said = ask([REQUESTS["qa"].format(n=1, passage=passage) for passage in chosen])
-        for passage, text in zip(chosen, said, strict=True):
-            good, flaws = _judged(passage, text, about)
-            usable += [(passage, *pair) for pair in good[:1]]
-            refused.update(flaws)
-        found, repeated = _with_one_answer(usable)
-        asked = max(count - len(found), at_once)  # the last ones one by one would take long
+    for each in QUESTIONS_EACH:
+        coming = iter(drawn)
+        while len(found) < count and (chosen := [*islice(coming, asked)]):
+            said = ask([REQUESTS["qa"].format(n=each, passage=passage) for passage in chosen])
+            for passage, text in zip(chosen, said, strict=True):
+                good, flaws = _judged(passage, text, about)
+                _add(usable.setdefault(passage, {}), passage, good)
+                refused.update(flaws)
+            in_turn = chain.from_iterable(zip_longest(*(of_one.values() for of_one in usable.values())))
+            found, repeated = _with_one_answer([one for one in in_turn if one])
+            asked = max(count - len(found), at_once)  # the last ones one by one would take long
     return found[:count], refused + repeated
+
+
+def _add(there: dict[str, Found], passage: str, good: Sequence[tuple[str, str]]) -> None:
+    """Add a passage's questions, but none for an answer that is there, nor one that was asked earlier."""
+    earlier = {normalise(question) for _, question, _ in there.values()}
+    for question, answer in good:
+        if normalise(question) not in earlier:
+            there.setdefault(normalise(answer), (passage, question, answer))
 
 
 def _judged(passage: str, text: Text, about: Entities) -> tuple[list[tuple[str, str]], list[str]]:
