@@ -45,16 +45,18 @@ def question_flaw(
         return "not supported"
     if matches(question, [answer]):
         return "answers itself"
-    named = about.within(question) or not about.within(passage)
+    named = _named(question, about) & _named(passage, about)
     if not named and not (wording and wording.tells_its_passage(question, passage)):
         return "names nothing"
     return None
 
 
-def probe_flaw(question: str, answer: str, passage: str, about: Entities) -> str | None:
+def probe_flaw(
+    question: str, answer: str, passage: str, about: Entities, wording: Wording | None = None
+) -> str | None:
     """Return why a question with its answer cannot be a probe, or None: the answer has to be short, and to
     stand in the passage."""
-    flaw = question_flaw(question, answer, passage, about)
+    flaw = question_flaw(question, answer, passage, about, wording)
     if flaw is None and not matches(passage, [answer]):
         return "not supported"
     if flaw is None and len(_words(answer)) > MOST_ANSWER_WORDS:
