@@ -39,7 +39,8 @@ WRITTEN = "written.jsonl"
 REQUESTS = {
     "qa": "Read the text and write up to {n} questions that it answers, each with its short answer. Name in "
     "each question who or what it is about, so that it can be understood without the text. Write in "
-    "the language of the text, two lines for each:\nQ: the question\nA: the answer\n\nText:\n{passage}",
+    "the language of the text, but with the labels Q: and A:, two lines for each:\nQ: the question\n"
+    "A: the answer\n\nText:\n{passage}",
     "paraphrase": "Rewrite this text in other words and another order, in its own language. Keep every name, "
     "number and fact and add nothing. Write only the new text.\n\nText:\n{passage}",
     "relations": "Explain in a few sentences how these are related, using only what the text says and its "

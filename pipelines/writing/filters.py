@@ -40,6 +40,8 @@ def question_flaw(
     """Return why a question with its answer is not usable, or None; `wording` knows the passages' words."""
     if not normalise(question) or not normalise(answer) or len(answer) > LONGEST_ANSWER:
         return "empty or too long"
+    if "\n" in answer or answer.endswith(_COLONS):
+        return "of several lines"
     supported = matches(passage, [answer]) or _all_words(answer, passage)
     if not supported and not (wording and wording.supports(answer, question, passage)):
         return "not supported"
@@ -270,19 +272,24 @@ def _neighbours(said: Sequence[str]) -> set[tuple[str, str]]:
 
 
 def pairs(text: str) -> list[tuple[str, str]]:
-    """Return the question and answer of each pair of Q: and A: lines, without list numbers and markup."""
-    found = []
-    question = None
+    """Return the question and answer of each pair of Q: and A: lines, without list numbers and markup; an
+    answer with the lines that go on with it, up to an empty one."""
+    found: list[tuple[str, str]] = []
+    question, goes_on = "", False
     for line in text.splitlines():
         match = _LABELLED.match(line.lstrip(_LIST_MARKS))
         if match is None:
+            goes_on = goes_on and bool(normalise(line))
+            if goes_on:
+                found[-1] = (found[-1][0], f"{found[-1][1]}\n{line}")
             continue
         content = match[2].strip(_MARKUP)
+        goes_on = False
         if _asks(match):
             question = content
         elif question and content:
             found.append((question, content))
-            question = None
+            question, goes_on = "", True
     return found
 
 

@@ -21,9 +21,10 @@ from pipelines.corpus.general_words import general_words
 from pipelines.corpus.passages import Passage, passages
 from pipelines.microworld import people, templates, world
 from pipelines.writing.augment import WRITTEN, Augmented, _request, augment, load, named_kinds, write_rows
-from pipelines.writing.filters import ProbeLeaks, pairs, text_flaw, without_opening
+from pipelines.writing.filters import ProbeLeaks, pairs, question_flaw, text_flaw, without_opening
 from pipelines.writing.protocol import CUT_OFF, TOO_LONG, Text
 from pipelines.writing.text_cache import Cache, written
+from pipelines.writing.wording import Wording
 from pipelines.writing.writers import KEY_VARIABLE, EndpointWriter, LocalWriter
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError, RecoverError
@@ -367,6 +368,31 @@ MARKED = [
 @pytest.mark.parametrize("text", [*MARKED, "- q: a?\n- a: b"])
 def test_questions_are_found_however_they_are_marked(text: str) -> None:
     assert pairs(text) == [("a?", "b")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "flaw"),
+    [
+        ("open the valve\nQ: And then?\n", None),
+        ("open the valve\n\nI hope that this helps!", None),
+        ("open the valve\n---", None),
+        ("The first steps are:", "of several lines"),
+        ("open the valve\n2. press the button", "of several lines"),
+        ("open the\nvalve", "of several lines"),
+    ],
+)
+def test_an_answer_of_several_lines_is_not_trained_on(answer: str, flaw: str | None) -> None:
+    """Of a list of steps the line above it was."""
+    passage = "The first steps are: open the valve, press the button."
+    ((question, said),) = pairs(f"Q: What are they?\nA: {answer}")
+    assert question_flaw(question, said, passage, NO_NAMES, Telling([], None)) == flaw
+
+
+class Telling(Wording):
+    """Takes every question for one that tells its passage."""
+
+    def tells_its_passage(self, question: str, passage: str) -> bool:
+        return True
 
 
 def test_passages_hold_every_word_and_no_twin() -> None:
