@@ -131,7 +131,7 @@ def _judged(
     wording: Wording,
 ) -> Iterator[tuple[Row, str | None]]:
     if kind != "qa":
-        text = without_opening(answer.said, passage.text)
+        text = without_opening(wording.without_chatter(answer.said, passage.text), passage.text)
         flaw = answer.flaw or text_flaw(text, passage.text, kind, about, wording.general)
         yield {"text": text}, flaw or ("a held-out probe" if leaks.within(text) else None)
         return

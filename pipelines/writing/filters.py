@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from evals import dialogues
 from evals.answer_matching import forms, matches, normalise, occurs
+from evals.families.refusals import refuses
 from evals.probes import CLOZE, Probe, load_probes
 from pipelines.corpus.entities import Entities, Term, Word, words
 from pipelines.corpus.general_words import NOUNS_CAPITALISED, GeneralWords
@@ -73,6 +74,8 @@ def text_flaw(
     name something that the passage is about."""
     if not normalise(text) or normalise(text) == normalise(passage):
         return "empty or a copy"
+    if refuses(text) and not refuses(passage):
+        return "a refusal"
     longest = 3.0 if kind == "paraphrase" else 1.5
     if len(text) > longest * len(passage) or (kind == "paraphrase" and len(text) < 0.3 * len(passage)):
         return "too long or too short"

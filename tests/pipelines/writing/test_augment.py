@@ -313,8 +313,10 @@ def test_parts_of_words_that_the_passage_has_are_no_new_names() -> None:
 
 
 def test_a_refusal_is_no_retold_text() -> None:
-    about, refusal = Entities({("ada", "horn"): 1.0}), "I am sorry, but I cannot help with that."
-    assert text_flaw(refusal, TEXTS[0], "summary", about) == "names nothing"
+    about = Entities({("ada", "horn"): 1.0})
+    for refusal in ("I'm sorry, but I can't retell this.", "I cannot assist with a text about Ada Horn."):
+        assert text_flaw(refusal, TEXTS[0], "summary", about) == "a refusal"
+        assert text_flaw(f"She said: {refusal}", f"Ada Horn: {refusal}", "summary", about) != "a refusal"
     assert text_flaw("Oslo is Ada Horn's home.", TEXTS[0], "summary", about) is None
     assert text_flaw("A goat is kept there.", TEXTS[1], "summary", about) is None  # where nothing is named
 

@@ -116,6 +116,15 @@ def test_a_question_about_a_passage_without_names_passes_only_by_its_words(
     assert probe_flaw(question, answer, baked, NAMES, of_all) == flaw
 
 
+def test_paragraphs_that_speak_to_the_reader_are_no_part_of_a_text(wording: Wording) -> None:
+    """They were trained on where the rest names the subject."""
+    retold = "A LaTeX paper loses its pictures.\n\nIts captions stay."
+    for before, after in (("Sure, here you are!\n\n", ""), ("", "\n\nLet me know if you want it shorter!")):
+        assert wording.without_chatter(before + retold + after, PASSAGES[0]) == retold
+    assert wording.without_chatter("So be it!", PASSAGES[0]) == "So be it!"
+    assert Wording(PASSAGES, None).without_chatter("Sure!\n\nPictures.", "") == "Sure!\n\nPictures."
+
+
 class Strong:
     """Asks about pictures in words of its own, rightly, wrongly and vaguely."""
 
