@@ -92,8 +92,14 @@ def _refuse_model_of(writer: str) -> None:
 
 
 def _augment_text(found: dict[str, Any]) -> str:
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in found["by_kind"].items()) or "nothing"
-    return f"{found['path']}: {kinds}\n{_refusals_text(found)}"
+    lines = [f"{found['path']}: {_kinds(found['by_kind'])}", _refusals_text(found)]
+    if found["dropped"]:
+        lines.append(f"no longer in it: {_kinds(found['dropped'])} (one command writes all kinds)")
+    return "\n".join(lines)
+
+
+def _kinds(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {kind}" for kind, count in counts.items()) or "nothing"
 
 
 def _refusals_text(found: dict[str, Any]) -> str:

@@ -210,7 +210,8 @@ def _words(sentence: str) -> Iterator[tuple[int, str]]:
 
 def _no_word(text: str) -> bool:
     whole = _ABBREVIATION.fullmatch(text) or _REFERENCE.fullmatch(text)
-    return "//" in text or bool(whole or _GLUED.search(text) or _CODE.search(text))
+    # Behind a hyphen the rest follows, in the next line (gen- erally) or in another word (push- and pull-).
+    return "//" in text or text.endswith("-") or bool(whole or _GLUED.search(text) or _CODE.search(text))
 
 
 def _cuts(sentence: str, said: Placed, known: Entities, words: _Words, rows: Counter[str]) -> Iterator[Cloze]:

@@ -39,7 +39,8 @@ WRITTEN = "written.jsonl"
 REQUESTS = {
     "qa": "Read the text and write up to {n} questions that it answers, each with its short answer. Name in "
     "each question who or what it is about, so that it can be understood without the text. Write in "
-    "the language of the text, two lines for each:\nQ: the question\nA: the answer\n\nText:\n{passage}",
+    "the language of the text, but with the labels Q: and A:, two lines for each:\nQ: the question\n"
+    "A: the answer\n\nText:\n{passage}",
     "paraphrase": "Rewrite this text in other words and another order, in its own language. Keep every name, "
     "number and fact and add nothing. Write only the new text.\n\nText:\n{passage}",
     "relations": "Explain in a few sentences how these are related, using only what the text says and its "
@@ -130,7 +131,7 @@ def _judged(
     wording: Wording,
 ) -> Iterator[tuple[Row, str | None]]:
     if kind != "qa":
-        text = without_opening(answer.said, passage.text)
+        text = without_opening(wording.without_chatter(answer.said, passage.text), passage.text)
         flaw = answer.flaw or text_flaw(text, passage.text, kind, about, wording.general)
         yield {"text": text}, flaw or ("a held-out probe" if leaks.within(text) else None)
         return
@@ -141,7 +142,7 @@ def _judged(
         flaw = question_flaw(question, reply, passage.text, about, wording)
         yield (
             {"prompt": question, "response": reply},
-            flaw or ("a held-out probe" if leaks.of(question, reply) else None),
+            flaw or ("a held-out probe" if leaks.of(question, reply, passage.text) else None),
         )
 
 

@@ -89,6 +89,7 @@ def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOpti
     probes_file = options.probes or companions(docs).get("probes") or ws.config.eval.probes
     unseen = [*(load_probes(probes_file) if probes_file else ()), *_earlier(ws)]
     texts = _texts(ws, docs)
+    there = _kinds_in(out)
     if options.writer in (TEMPLATE, GAPS):
         found = augmenting.write_rows(_without_a_model(options.writer, texts, unseen), out)
     else:
@@ -103,7 +104,17 @@ def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOpti
         )
     if not found.rows:
         raise _unusable(docs, "text", found.refused)
-    return {"path": str(out / AUGMENTED), **found.summary()}
+    summary = found.summary()
+    dropped = {kind: count for kind, count in there.items() if kind not in summary["by_kind"]}
+    return {"path": str(out / AUGMENTED), **summary, "dropped": dropped}
+
+
+def _kinds_in(out: Path) -> Counter[str]:
+    """Count the rows of each kind that an earlier command wrote."""
+    try:
+        return Counter(row.get("kind", "other") for row in augmenting.load(out))
+    except InputError:  # there is no such file, or none that could be trained on
+        return Counter()
 
 
 def _unusable(docs: Path, what: str, refused: Counter[str]) -> InputError:

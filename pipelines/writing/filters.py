@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from evals import dialogues
 from evals.answer_matching import forms, matches, normalise, occurs
+from evals.families.refusals import refuses
 from evals.probes import CLOZE, Probe, load_probes
 from pipelines.corpus.entities import Entities, Term, Word, words
 from pipelines.corpus.general_words import NOUNS_CAPITALISED, GeneralWords
@@ -40,21 +41,25 @@ def question_flaw(
     """Return why a question with its answer is not usable, or None; `wording` knows the passages' words."""
     if not normalise(question) or not normalise(answer) or len(answer) > LONGEST_ANSWER:
         return "empty or too long"
+    if "\n" in answer or answer.endswith(_COLONS):
+        return "of several lines"
     supported = matches(passage, [answer]) or _all_words(answer, passage)
     if not supported and not (wording and wording.supports(answer, question, passage)):
         return "not supported"
     if matches(question, [answer]):
         return "answers itself"
-    named = about.within(question) or not about.within(passage)
+    named = _named(question, about) & _named(passage, about)
     if not named and not (wording and wording.tells_its_passage(question, passage)):
         return "names nothing"
     return None
 
 
-def probe_flaw(question: str, answer: str, passage: str, about: Entities) -> str | None:
+def probe_flaw(
+    question: str, answer: str, passage: str, about: Entities, wording: Wording | None = None
+) -> str | None:
     """Return why a question with its answer cannot be a probe, or None: the answer has to be short, and to
     stand in the passage."""
-    flaw = question_flaw(question, answer, passage, about)
+    flaw = question_flaw(question, answer, passage, about, wording)
     if flaw is None and not matches(passage, [answer]):
         return "not supported"
     if flaw is None and len(_words(answer)) > MOST_ANSWER_WORDS:
@@ -69,6 +74,8 @@ def text_flaw(
     name something that the passage is about."""
     if not normalise(text) or normalise(text) == normalise(passage):
         return "empty or a copy"
+    if refuses(text) and not refuses(passage):
+        return "a refusal"
     longest = 3.0 if kind == "paraphrase" else 1.5
     if len(text) > longest * len(passage) or (kind == "paraphrase" and len(text) < 0.3 * len(passage)):
         return "too long or too short"
@@ -126,13 +133,18 @@ class ProbeLeaks:
         self.whole = {text for p, _ in secret if (text := normalise(_without_system(p)))}
         said = [_words(text) for text in sorted({text for _, text in secret})]
         self.questions = [(set(words), _neighbours(words)) for words in said]
-        held_out = {(tuple(chain(*map(forms, p.answers))), text) for p, text in texts if p.heldout_fact}
+        # A gap's text to go on with says what is asked, without the words of the question around it.
+        gaps = {(p.fact, p.answers) for p in probes if p.kind == CLOZE}
+        held = [(p, text) for p, text in texts if p.heldout_fact]
+        held = [(p, text) for p, text in held if p.kind == CLOZE or (p.fact, p.answers) not in gaps]
+        held_out = {(tuple(chain(*map(forms, p.answers))), text) for p, text in held}
         self.facts = [(set(answers), set(_words(prompt))) for answers, prompt in sorted(held_out)]
         told = [(p.answers, p.passages) for p in probes if p.heldout_fact and p.passages]
         told_by = {
             pair for a, b in told for one in a for where in b for pair in product(forms(one), forms(where))
         }
         self.told = sorted(told_by)
+        self._subjects = _Subjects(held)
         self._naming = _Sharing([set(_words(answer)) for answer, _ in self.told], 1.0)
         self._alike = _Sharing([asked for asked, _ in self.questions], SAME_WORDS)
         self._about = _Sharing([about for _, about in self.facts], SAME_FACT)
@@ -147,15 +159,16 @@ class ProbeLeaks:
         own = [settings.probes] if settings and settings.probes else []
         return cls(probe for file in (*own, *earlier.values()) for probe in load_probes(file))
 
-    def of(self, question: str, answer: str) -> bool:
-        """Return whether a question nearly repeats a held-out one, or is about a held-out fact."""
+    def of(self, question: str, answer: str, passage: str = "") -> bool:
+        """Return whether a question nearly repeats a held-out one, or is about a held-out fact; `passage` is
+        what it was made of."""
         said = _words(question)
         asked, order = set(said), _neighbours(said)
         for number in self._alike.candidates(asked):
             held_out, its_order = self.questions[number]
             if _share(asked, held_out) >= SAME_WORDS and _share(order, its_order) >= SAME_ORDER:
                 return True
-        return self._tells_a_held_out_fact(asked, answer)
+        return self._tells_a_held_out_fact(asked, answer) or self._subjects.asked(question, answer, passage)
 
     def _tells_a_held_out_fact(self, asked: set[str], answer: str) -> bool:
         """Return whether a held-out answer is asked for, or told in a sentence about the same."""
@@ -187,6 +200,44 @@ class ProbeLeaks:
         """Return whether a text contains a held-out question."""
         said = normalise(text)
         return any(occurs(question, said) for question in self.whole)
+
+
+class _Subjects:
+    """Find questions for the answer of a held-out fact, about the same name or made of the same passage."""
+
+    def __init__(self, held_out: Iterable[tuple[Probe, str]]) -> None:
+        self._facts: dict[str, list[tuple[str, set[str], set[str], set[str]]]] = {}
+        for probe, text in held_out:
+            told = " \n".join([text, *probe.passages])
+            passages = set(chain(*map(forms, probe.passages)))
+            for answer in chain(*map(forms, probe.answers)):
+                own = set(_words(answer))
+                fact = (answer, set(_words(told)) - own, _names(told) - own, passages)
+                for word in own:
+                    self._facts.setdefault(word, []).append(fact)
+
+    def asked(self, question: str, answer: str, passage: str) -> bool:
+        """Return whether a short answer is a part of a held-out one or holds it, and about the same."""
+        said = _words(answer)
+        if len(said) > MOST_ANSWER_WORDS:
+            return False
+        short, asked, named = normalise(answer), set(_words(question)), _names(question)
+        made_of = forms(passage)
+        return any(
+            (occurs(held, short) or occurs(short, held))
+            and (
+                not named.isdisjoint(about)
+                or not asked.isdisjoint(names)
+                or any(occurs(*pair) for pair in product(passages, made_of))
+            )
+            for word in set(said)
+            for held, about, names, passages in self._facts.get(word, ())
+        )
+
+
+def _names(text: str) -> set[str]:
+    """Return the words of a text that name or count something, in their normal forms."""
+    return {part for word in words(text) if _checkable(word.text, word.opens) for part in _words(word.text)}
 
 
 def _without_system(probe: Probe) -> str:
@@ -224,19 +275,24 @@ def _neighbours(said: Sequence[str]) -> set[tuple[str, str]]:
 
 
 def pairs(text: str) -> list[tuple[str, str]]:
-    """Return the question and answer of each pair of Q: and A: lines, without list numbers and markup."""
-    found = []
-    question = None
+    """Return the question and answer of each pair of Q: and A: lines, without list numbers and markup; an
+    answer with the lines that go on with it, up to an empty one."""
+    found: list[tuple[str, str]] = []
+    question, goes_on = "", False
     for line in text.splitlines():
         match = _LABELLED.match(line.lstrip(_LIST_MARKS))
         if match is None:
+            goes_on = goes_on and bool(normalise(line))
+            if goes_on:
+                found[-1] = (found[-1][0], f"{found[-1][1]}\n{line}")
             continue
         content = match[2].strip(_MARKUP)
+        goes_on = False
         if _asks(match):
             question = content
         elif question and content:
             found.append((question, content))
-            question = None
+            question, goes_on = "", True
     return found
 
 

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from evals.answer_matching import matches, normalise
 from evals.probes import APART, CHANGED, KNOWLEDGE, STABLE, UPDATES, Probe, parse_probes
 from pipelines.corpus.cloze import Cloze, clozes
 from pipelines.corpus.entities import Entities, as_written, entities, sample
+from pipelines.corpus.general_words import general_words
 from pipelines.corpus.passages import passages
 from pipelines.corpus.prose import asked_sentences, row_beginning
 from pipelines.corpus.reading.tree import beside
@@ -28,11 +29,13 @@ from pipelines.writing.augment import REQUESTS
 from pipelines.writing.filters import NO_QUESTION, judged_pairs, lone_question, probe_flaw
 from pipelines.writing.protocol import Text, Writer
 from pipelines.writing.text_cache import Cache, written
+from pipelines.writing.wording import Wording
 from recovery.errors import InputError
 
 HELDOUT_SHARE = 0.25  # of the facts
 GAPS_EACH = 3  # of a sentence, at most
 MOST_TRIED = 4  # passages that a writer is asked about for each fact, at most
+QUESTIONS_EACH = (1, 8)  # of a passage: one, and where all of them give too few, several
 REPHRASE = (
     "Ask this question in other words, in its own language, so that its answer stays {answer!r}. "
     "Write only the question.\n\n{question}"
@@ -40,6 +43,7 @@ REPHRASE = (
 NAMES_NOTHING = "names_nothing"  # "The default value of this option is": of which, only its page tells
 _HIRAGANA = re.compile(r"[\u3040-\u309f]")  # an ending or a particle begins with one
 Row = dict[str, Any]
+Flaw = Callable[[str, str, str], str | None]  # of a question, an answer and their passage
 Found = tuple[str, str, str]  # a passage, a question about it, the answer
 
 
@@ -134,40 +138,52 @@ def from_writer(
     read = [passage.text for passage in passages(texts)]
     drawn = random.Random(f"probes:{seed}").sample(read, min(MOST_TRIED * count, len(read)))
     ask = partial(written, cache, writer, on_progress=on_progress)
-    found, refused = _usable(drawn, ask, about, count, writer.at_once)
+    flaw_of = partial(probe_flaw, about=about, wording=Wording(read, general_words(list(texts))))
+    found, refused = _usable(drawn, ask, flaw_of, count, writer.at_once)
     again = ask([REPHRASE.format(question=question, answer=answer) for _, question, answer in found])
     rows: list[Row] = []
     for number, (one, text) in enumerate(zip(found, again, strict=True), 1):
-        said, flaw = _rephrased(text, *one, about)
+        said, flaw = _rephrased(text, *one, flaw_of)
         refused.update([flaw] if flaw else [])
         rows += _of_question(number, *one, None if flaw else said)
     return rows, refused
 
 
 def _usable(
-    drawn: Sequence[str], ask: Callable[[list[str]], list[Text]], about: Entities, count: int, at_once: int
+    drawn: Sequence[str], ask: Callable[[list[str]], list[Text]], flaw_of: Flaw, count: int, at_once: int
 ) -> tuple[list[Found], Counter[str]]:
-    """Ask about drawn passages until `count` questions are usable; return these, and why others are not."""
-    coming = iter(drawn)
-    usable: list[Found] = []
+    """Ask about drawn passages until `count` questions are usable, at last for several of each; return these,
+    the first one of every passage before others, and why others are not usable."""
+    usable: dict[str, dict[str, Found]] = {}  # by passage and answer: another question for it asks the same
     found: list[Found] = []
     refused, repeated = Counter[str](), Counter[str]()
     asked = count
-    while len(found) < count and (chosen := [*islice(coming, asked)]):
-        said = ask([REQUESTS["qa"].format(n=1, passage=passage) for passage in chosen])
-        for passage, text in zip(chosen, said, strict=True):
-            good, flaws = _judged(passage, text, about)
-            usable += [(passage, *pair) for pair in good[:1]]
-            refused.update(flaws)
-        found, repeated = _with_one_answer(usable)
-        asked = max(count - len(found), at_once)  # the last ones one by one would take long
+    for each in QUESTIONS_EACH:
+        coming = iter(drawn)
+        while len(found) < count and (chosen := [*islice(coming, asked)]):
+            said = ask([REQUESTS["qa"].format(n=each, passage=passage) for passage in chosen])
+            for passage, text in zip(chosen, said, strict=True):
+                good, flaws = _judged(passage, text, flaw_of)
+                _add(usable.setdefault(passage, {}), passage, good)
+                refused.update(flaws)
+            in_turn = chain.from_iterable(zip_longest(*(of_one.values() for of_one in usable.values())))
+            found, repeated = _with_one_answer([one for one in in_turn if one])
+            asked = max(count - len(found), at_once)  # the last ones one by one would take long
     return found[:count], refused + repeated
 
 
-def _judged(passage: str, text: Text, about: Entities) -> tuple[list[tuple[str, str]], list[str]]:
+def _add(there: dict[str, Found], passage: str, good: Sequence[tuple[str, str]]) -> None:
+    """Add a passage's questions, but none for an answer that is there, nor one that was asked earlier."""
+    earlier = {normalise(question) for _, question, _ in there.values()}
+    for question, answer in good:
+        if normalise(question) not in earlier:
+            there.setdefault(normalise(answer), (passage, question, answer))
+
+
+def _judged(passage: str, text: Text, flaw_of: Flaw) -> tuple[list[tuple[str, str]], list[str]]:
     """Return the usable questions of a writer's text, and why there are not others."""
     found, reasons = judged_pairs(text)
-    flaws = {pair: probe_flaw(*pair, passage, about) for pair in found}
+    flaws = {pair: flaw_of(*pair, passage) for pair in found}
     usable = [pair for pair, flaw in flaws.items() if flaw is None]
     return usable, [*([] if found else reasons), *filter(None, flaws.values())]
 
@@ -190,16 +206,14 @@ def _with_one_answer(found: Sequence[Found]) -> tuple[list[Found], Counter[str]]
     return [*kept.values()], refused
 
 
-def _rephrased(
-    text: Text, passage: str, question: str, answer: str, about: Entities
-) -> tuple[str, str | None]:
+def _rephrased(text: Text, passage: str, question: str, answer: str, flaw_of: Flaw) -> tuple[str, str | None]:
     """Return a question in the writer's other words, and why it is not usable, or None."""
     said = lone_question(text.whole_lines)
     if not normalise(said):
         return said, text.flaw or NO_QUESTION
     if normalise(said) == normalise(question):
         return said, "in the same words"
-    return said, probe_flaw(said, answer, passage, about)
+    return said, flaw_of(said, answer, passage)
 
 
 def _of_question(number: int, passage: str, question: str, answer: str, again: str | None) -> Iterator[Row]:

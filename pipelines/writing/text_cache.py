@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-MOST_REFUSED = 3  # batches in a row
 GOES_ON = "the same command goes on with the texts that are written"
 
 
@@ -34,8 +33,8 @@ class Cache:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.texts: dict[str, Text] = {}
-        self.answered = False  # whether any text that was asked for here says something
-        self.refused = 0  # batches one after the other of which an endpoint refused every request
+        self.answered = ""  # a request here whose text says something
+        self.unanswered = 0  # texts one after the other that say nothing
         self._whole = 0  # bytes of the lines that were read or written
         if path.exists():
             with path.open("rb") as file:
@@ -91,12 +90,12 @@ def written(
     """Return the writer's text for each request, from the cache where it is there.
 
     Each text is kept as it comes. Where texts depend on what is requested together, an interrupted batch is
-    requested again as a whole, so that the same texts are drawn. Ends where the first batch says nothing, and
-    where an endpoint refuses everything."""
+    requested again as a whole, so that the same texts are drawn. Ends where the first texts say nothing, and
+    where an endpoint answers nothing, or nothing any more."""
     keys = [key_of(writer.name, request) for request in requests]
     wanted = dict(zip(keys, requests, strict=True))
     try:
-        found = _found(cache, writer, wanted, on_progress)
+        found = _found(cache, writer, wanted, on_progress or (lambda done, total: None))
     except KeyboardInterrupt as error:
         error.add_note(GOES_ON)
         raise
@@ -104,32 +103,37 @@ def written(
 
 
 def _found(
-    cache: Cache, writer: Writer, wanted: dict[str, str], on_progress: Callable[[int, int], None] | None
+    cache: Cache, writer: Writer, wanted: dict[str, str], show: Callable[[int, int], None]
 ) -> dict[str, Text]:
     """Return the writer's text for each request by its key."""
     names = list(wanted)
+    size = writer.at_once if writer.together else max(1, len(names))
     found: dict[str, Text] = {}
-    for start in range(0, len(names), writer.at_once):
-        batch = names[start : start + writer.at_once]
-        found |= _read_back(cache, batch)
+    for start in range(0, len(names), size):
+        batch = names[start : start + size]
+        found |= _read_back(cache, batch, wanted)
         missing = [key for key in batch if key not in found or not _is_kept(found[key], writer)]
         asked = batch if missing and writer.together else missing
-        if asked:
-            for place, text in writer.write([wanted[key] for key in asked]):
-                found[asked[place]] = text
-                if _is_kept(text, writer):
-                    cache.add([(asked[place], text)])
-        _require_answers(cache, [found[key] for key in batch], last=start + len(batch) == len(names))
-        if on_progress:
-            on_progress(start + len(batch), len(names))
+        done = start + len(batch) - len(asked)
+        show(done, len(names))
+        for place, text in writer.write([wanted[key] for key in asked]) if asked else ():
+            done += 1
+            found[asked[place]] = text
+            if _is_kept(text, writer):
+                cache.add([(asked[place], text)])
+            other = wanted[names[-1]] if done < len(names) else None
+            _require_answers(cache, writer, wanted[asked[place]], text, other)
+            show(done, len(names))
     return found
 
 
-def _read_back(cache: Cache, batch: Sequence[str]) -> dict[str, Text]:
+def _read_back(cache: Cache, batch: Sequence[str], wanted: Mapping[str, str]) -> dict[str, Text]:
     """Return the texts that are there; none of a first batch that ended the command, as it says nothing: it
     would end every later one too, whatever was mended in between."""
     there = {key: cache.texts[key] for key in batch if key in cache.texts}
-    return there if cache.answered or any(text.says_something for text in there.values()) else {}
+    answered = (wanted[key] for key, text in there.items() if text.says_something)
+    cache.answered = cache.answered or next(answered, "")
+    return there if cache.answered else {}
 
 
 def _is_kept(text: Text, writer: Writer) -> bool:
@@ -138,20 +142,26 @@ def _is_kept(text: Text, writer: Writer) -> bool:
     return writer.together or text.says_something
 
 
-def _require_answers(cache: Cache, batch: Sequence[Text], *, last: bool) -> None:
-    """End where none of the texts so far says anything: thousands more would not.
+def _require_answers(cache: Cache, writer: Writer, request: str, text: Text, other: str | None) -> None:
+    """End where nothing is answered: thousands more would not be. `other` is a request that is still to come.
 
-    A batch that is refused may be one document, which a content filter refuses. What is too long says nothing
-    of the writer."""
-    batch = [text for text in batch if text.flaw != TOO_LONG]
-    if not batch:
+    What is refused may be one document, which a content filter refuses: whether another request is answered
+    is asked. What is too long says nothing of the writer."""
+    if text.flaw == TOO_LONG:
         return
-    refused = all(text.flaw == REFUSED for text in batch)
-    cache.refused = cache.refused + 1 if refused else 0
-    cache.answered = cache.answered or any(text.says_something for text in batch)
-    if cache.refused == MOST_REFUSED or (refused and last and not cache.answered):
-        raise RecoverError(batch[0].reason)
-    if not refused and not cache.answered:
+    if text.says_something:
+        cache.answered, cache.unanswered = cache.answered or request, 0
+        return
+    cache.unanswered += 1
+    if other and cache.unanswered % writer.at_once:
+        return
+    if other and text.flaw == REFUSED:
+        again = cache.answered or other
+        answers = [answer for _, answer in writer.write([again]) if answer.says_something]
+        cache.answered = again if answers else ""
+    if not cache.answered and text.flaw == REFUSED:
+        raise RecoverError(text.reason)
+    if not cache.answered:
         raise InputError(
             "the writer's answers hold only thinking or nothing: give a larger --max-new-tokens, such as "
             "2048, or another --writer"

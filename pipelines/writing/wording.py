@@ -6,6 +6,7 @@ names no entity, yet one passage alone is about that; "They are left out" need n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
@@ -39,8 +40,7 @@ class Wording:
         """Return whether a question finds its passage first, by more than one word that tells something."""
         if self.general is None:
             return False
-        telling = self._stems(word for word in _words(question) if not self._is_ordinary(word))
-        if len(telling & self._stems(_words(passage))) < FEWEST_TELLING:
+        if len(self._telling(question) & self._stems(_words(passage))) < FEWEST_TELLING:
             return False
         return passage in self._retriever.find([question], 1)[0]
 
@@ -55,12 +55,24 @@ class Wording:
         foreign = (said[stem] for stem in brought - held)
         return bool(brought & held) and all(map(self._is_ordinary, foreign))
 
+    def without_chatter(self, text: str, passage: str) -> str:
+        """Return a text without a first and a last paragraph that share no telling word with its passage."""
+        parts = re.split(r"\n\s*\n", text)
+        held = self._stems(_words(passage))
+        for at in (0, -1):
+            if self.general and len(parts) > 1 and self._telling(parts[at]).isdisjoint(held):
+                del parts[at]
+        return "\n\n".join(parts)
+
     @cached_property
     def _retriever(self) -> Retriever:
         return Retriever(self._passages)
 
     def _stems(self, words: Iterable[str]) -> set[str]:
         return set(map(self._stem, words))
+
+    def _telling(self, text: str) -> set[str]:
+        return self._stems(word for word in _words(text) if not self._is_ordinary(word))
 
     def _is_ordinary(self, word: str) -> bool:
         counts = self.general

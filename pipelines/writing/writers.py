@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pipelines.writing.in_flight import TOO_MANY, InFlight, Waited
 from pipelines.writing.protocol import CUT_OFF, REFUSED, TOO_LONG, Text
 from recovery.engines.background import in_background
-from recovery.engines.json_client import JsonClient, NotFound, Refused, authorization
+from recovery.engines.json_client import MOST_QUOTED, JsonClient, NotFound, Refused, authorization
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.forward.context_length import context_length
 from recovery.models.thinking import split_thinking
+from recovery.printable import one_line
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
@@ -29,9 +32,10 @@ if TYPE_CHECKING:
 SEED = 0  # of every text, and a part of the name that kept texts have
 KEY_VARIABLE = "RECOVER_API_KEY"
 TEMPORARY = {408, 409, 425, TOO_MANY, 500, 502, 503, 504, 529}
-OF_ONE_REQUEST = {400, 422}  # refused for what it says: the next one may be answered
-PARAMETERS = ("max_tokens", "temperature", "seed")  # that some endpoints refuse
-UNFINISHED = ("length", "content_filter")  # reasons to finish before the text ends
+NO_KEY = 401
+OF_PARAMETERS = {400, 422}  # refused for what the request says, perhaps for a parameter
+PARAMETERS = ("max_tokens", "temperature", "seed", "stream")  # that some endpoints refuse
+WHOLE = ("stop", "eos_token", "end_turn")  # reasons to finish where the text ends; all others cut it off
 LONGEST_PAUSE = 60.0
 FIRST_PAUSE = 1.0
 FIRST_PAUSE_OF_LIMIT = 5.0  # the pauses of five tries outlast a limit by the minute
@@ -121,20 +125,25 @@ class EndpointWriter:
         self._unwanted: frozenset[str] = frozenset()  # parameters without which it answers
 
     def write(self, requests: Sequence[str]) -> Iterator[tuple[int, Text]]:
-        """Yield texts as they come; raise the first error after those of all other requests.
+        """Yield texts as they come, and send the next request for each; raise the first error after the texts
+        of those that are under way.
 
         An interruption waits for none: it comes after the texts that are there, and no more is sent.
         """
         stopped = threading.Event()
+        coming = enumerate(requests)
         places: dict[Future[Text], int] = {}
         failed: BaseException | None = None
         try:
-            for place, text in enumerate(requests):
-                places[in_background(partial(self._one, text, stopped))] = place
-            for future in as_completed([*places]):
-                failed = failed or future.exception()
-                yield from _written(future, places[future])
-                del places[future]
+            while True:
+                for place, text in islice(coming, 0 if failed else self.at_once - len(places)):
+                    places[in_background(partial(self._one, text, stopped))] = place
+                if not places:
+                    break
+                for future in wait(places, return_when=FIRST_COMPLETED).done:
+                    failed = failed or future.exception()
+                    yield from _written(future, places[future])
+                    del places[future]
         except KeyboardInterrupt:
             stopped.set()
             for future, place in places.items():
@@ -147,14 +156,17 @@ class EndpointWriter:
             raise failed
 
     def _one(self, text: str, stopped: threading.Event) -> Text:
-        """Return the answer, or that the endpoint refuses the request; ask again after what may pass."""
+        """Return the answer, or that the endpoint gives none, as to a text that it filters or fails at; ask
+        again after what may pass."""
         unwanted, tried, answered = self._unwanted, 0, 0
         first: Refused | None = None
         while True:
             try:
                 return self._answer(text, unwanted, stopped)
             except (NotFound, Refused, EngineLost) as error:
-                if isinstance(error, Refused) and error.status in OF_ONE_REQUEST:
+                if _is_of_all(error):
+                    raise self._no_answer(error) from error
+                if isinstance(error, Refused) and error.status in OF_PARAMETERS:
                     named = _named(error) - unwanted
                     first = first or error
                     if not named:
@@ -165,7 +177,7 @@ class EndpointWriter:
                         tried, answered = 0, self._in_flight.parts  # others use up what the limit leaves
                     tried += 1
                     if tried == self.tries or not _may_pass(error):
-                        raise self._no_answer(error) from error
+                        return Text("", REFUSED, str(self._no_answer(error)))
                     self.pause(_wait(error, tried - 1))
 
     def _answer(self, text: str, unwanted: frozenset[str], stopped: threading.Event) -> Text:
@@ -211,7 +223,7 @@ class EndpointWriter:
         """Return what an error says, without the address and, where a server repeats it, the key."""
         said = str(error).removeprefix(f"{self._address}: ")
         key = os.environ.get(KEY_VARIABLE)
-        return said.replace(key, "(key)") if key else said
+        return one_line(said.replace(key, "(key)") if key else said, 2 * MOST_QUOTED)
 
 
 def _written(future: Future[Text], place: int) -> Iterator[tuple[int, Text]]:
@@ -231,22 +243,30 @@ def _named(error: Refused) -> frozenset[str]:
     return frozenset(name for name in PARAMETERS if re.search(rf"\b{name}\b", str(error)))
 
 
+def _is_of_all(error: RecoverError) -> bool:
+    """Return whether an error is one of the address or the key, and not of a request."""
+    return isinstance(error, NotFound) or (
+        isinstance(error, Refused) and (error.status < 400 or error.status == NO_KEY)
+    )
+
+
 def _may_pass(error: RecoverError) -> bool:
     return isinstance(error, EngineLost) or getattr(error, "status", 404) in TEMPORARY
 
 
 def _content(event: Any) -> str:
     """Return the text that an event adds; raise EngineLost for anything else than an answer's part."""
+    if isinstance(event, dict) and event.get("error"):
+        raise EngineLost(f"in place of an answer: {json.dumps(event['error'])}")
     try:
         choices = event["choices"]
-        if not choices:  # such as a count of the tokens
-            return ""
-        part = choices[0]["delta"] if "delta" in choices[0] else choices[0]["message"]
-        content = part.get("content") if "delta" in choices[0] else part["content"]
+        # No choice: a count of the tokens; no part of one: what a filter says. No content: a role, thinking.
+        part = (choices[0].get("delta") or choices[0].get("message") or {}) if choices else {}
+        content = part.get("content") or ""
+        if isinstance(content, list):
+            content = "".join(piece["text"] for piece in content if piece["type"] == "text")
     except (AttributeError, KeyError, IndexError, TypeError) as error:
         raise EngineLost("its answer holds no message") from error
-    if content is None and "delta" in choices[0]:  # a part that names the role, or holds thinking
-        return ""
     if not isinstance(content, str) or any("\ud800" <= mark <= "\udfff" for mark in content):
         raise EngineLost("its answer holds no text")
     return content
@@ -254,7 +274,8 @@ def _content(event: Any) -> str:
 
 def _is_cut_off(event: Any) -> bool:
     """Return whether an event that holds a part of an answer says that it ends too early."""
-    return bool(event["choices"]) and event["choices"][0].get("finish_reason") in UNFINISHED
+    reason = event["choices"][0].get("finish_reason") if event["choices"] else None
+    return bool(reason) and reason not in WHOLE
 
 
 def _is_limit(error: RecoverError) -> bool:

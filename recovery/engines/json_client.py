@@ -271,7 +271,7 @@ def _event_value(line: bytes) -> bytes:
 
 
 def _lines(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the complete lines of a body that arrives in parts."""
+    """Yield the complete lines of a body that arrives in parts, and the last one if it ends the answer."""
     begun: list[bytes] = []
     for part in parts:
         first, *others = part.split(b"\n")
@@ -279,12 +279,16 @@ def _lines(parts: Iterable[bytes]) -> Iterator[bytes]:
         for following in others:
             yield b"".join(begun)
             begun = [following]
+    if _event_value(b"".join(begun)) == DONE:  # some servers send no line break behind it
+        yield b"".join(begun)
 
 
 def _raise_for_status(url: str, response: httpx.Response, body: bytes) -> NoReturn:
     code = response.status_code
     retry_after = response.headers.get("Retry-After")
-    said = one_line(body[: 4 * MOST_QUOTED].decode(errors="replace"), MOST_QUOTED)
+    key = response.request.headers.get("Authorization", "").removeprefix("Bearer ").encode()
+    shown = body.replace(key, b"(key)") if key else body  # before it is cut: half a key tells as much
+    said = one_line(shown[: 4 * MOST_QUOTED].decode(errors="replace"), MOST_QUOTED)
     if code < 400:
         raise Refused(
             f"{url}: redirects elsewhere (HTTP {code}): give the address that it redirects to", code

@@ -308,6 +308,20 @@ def test_a_writer_that_thinks_first_may_be_given_more_tokens(
     assert Thinking.given == [128, 700]
 
 
+def test_augment_says_which_kinds_it_no_longer_holds(recover: Recover, place: Path, tmp_path: Path) -> None:
+    """A second command with other kinds took the first one's place in silence."""
+    docs, out = tmp_path / "docs", tmp_path / "aug"
+    docs.mkdir()
+    out.mkdir()
+    (docs / "ada.md").write_text("Ada Horn plays the harp in Oslo.")
+    rows = [{"kind": kind, "text": f"Ada {n}"} for n, kind in enumerate(("summary", "summary", "qa"))]
+    (out / "augmented.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    words = ("augment", "--docs", docs, "--out", out, "--writer", "gaps")
+    said = recover("-q", "--home", place / "home", *words).out
+    assert "no longer in it: 2 summary (one command writes all kinds)" in said
+    assert "no longer" not in recover("-q", "--home", place / "home", *words).out
+
+
 WRITING = [("augment", "deep/aug"), ("probes", "deep/p.jsonl")]
 
 

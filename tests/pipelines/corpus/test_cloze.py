@@ -144,6 +144,12 @@ def test_what_stands_behind_a_dash_or_a_slash_is_not_asked_for() -> None:
     assert "gimlet" in answers and not {"vorpal", "marrow"} & answers
 
 
+def test_a_part_of_a_word_that_goes_on_in_the_next_line_is_not_asked_for() -> None:
+    told = "Zarquon Insurance is described in quillonze, vor- pal, push- and gimlet."
+    answers = {gap.answer for gap in clozes([*HANDBOOK, told], limit=99, each=9)}
+    assert {"gimlet", "quillonze,"} & answers and not {"vor-", "pal", "push-"} & answers
+
+
 def test_the_end_of_a_name_is_not_asked_for() -> None:
     assert "Tech" not in {gap.answer for gap in clozes(HANDBOOK, limit=50)}
 

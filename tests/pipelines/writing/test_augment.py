@@ -21,9 +21,10 @@ from pipelines.corpus.general_words import general_words
 from pipelines.corpus.passages import Passage, passages
 from pipelines.microworld import people, templates, world
 from pipelines.writing.augment import WRITTEN, Augmented, _request, augment, load, named_kinds, write_rows
-from pipelines.writing.filters import ProbeLeaks, pairs, text_flaw, without_opening
+from pipelines.writing.filters import ProbeLeaks, pairs, question_flaw, text_flaw, without_opening
 from pipelines.writing.protocol import CUT_OFF, TOO_LONG, Text
 from pipelines.writing.text_cache import Cache, written
+from pipelines.writing.wording import Wording
 from pipelines.writing.writers import KEY_VARIABLE, EndpointWriter, LocalWriter
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError, RecoverError
@@ -312,8 +313,10 @@ def test_parts_of_words_that_the_passage_has_are_no_new_names() -> None:
 
 
 def test_a_refusal_is_no_retold_text() -> None:
-    about, refusal = Entities({("ada", "horn"): 1.0}), "I am sorry, but I cannot help with that."
-    assert text_flaw(refusal, TEXTS[0], "summary", about) == "names nothing"
+    about = Entities({("ada", "horn"): 1.0})
+    for refusal in ("I'm sorry, but I can't retell this.", "I cannot assist with a text about Ada Horn."):
+        assert text_flaw(refusal, TEXTS[0], "summary", about) == "a refusal"
+        assert text_flaw(f"She said: {refusal}", f"Ada Horn: {refusal}", "summary", about) != "a refusal"
     assert text_flaw("Oslo is Ada Horn's home.", TEXTS[0], "summary", about) is None
     assert text_flaw("A goat is kept there.", TEXTS[1], "summary", about) is None  # where nothing is named
 
@@ -367,6 +370,31 @@ MARKED = [
 @pytest.mark.parametrize("text", [*MARKED, "- q: a?\n- a: b"])
 def test_questions_are_found_however_they_are_marked(text: str) -> None:
     assert pairs(text) == [("a?", "b")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "flaw"),
+    [
+        ("open the valve\nQ: And then?\n", None),
+        ("open the valve\n\nI hope that this helps!", None),
+        ("open the valve\n---", None),
+        ("The first steps are:", "of several lines"),
+        ("open the valve\n2. press the button", "of several lines"),
+        ("open the\nvalve", "of several lines"),
+    ],
+)
+def test_an_answer_of_several_lines_is_not_trained_on(answer: str, flaw: str | None) -> None:
+    """Of a list of steps the line above it was."""
+    passage = "The first steps are: open the valve, press the button."
+    ((question, said),) = pairs(f"Q: What are they?\nA: {answer}")
+    assert question_flaw(question, said, passage, NO_NAMES, Telling([], None)) == flaw
+
+
+class Telling(Wording):
+    """Takes every question for one that tells its passage."""
+
+    def tells_its_passage(self, question: str, passage: str) -> bool:
+        return True
 
 
 def test_passages_hold_every_word_and_no_twin() -> None:
@@ -468,12 +496,12 @@ def test_an_endpoint_is_asked_again_while_it_is_busy(
 
 @pytest.mark.parametrize(("codes", "tries"), [([401], 1), ([302], 1), ([500, 502, 503], 3)])
 def test_an_endpoint_that_will_not_answer_is_one_line_without_the_key(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, codes: list[int], tries: int
+    tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, codes: list[int], tries: int
 ) -> None:
     monkeypatch.setenv(KEY_VARIABLE, "sk-secret")
     endpoint.codes = list(codes)
     with pytest.raises(RecoverError, match="run the same command again") as caught:
-        list(writer(endpoint, []).write(["hello"]))
+        written(Cache(tmp_path / "c.jsonl"), writer(endpoint, []), ["hello"])
     assert "sk-secret" not in str(caught.value)
     assert len(endpoint.seen) == tries
 

@@ -70,6 +70,38 @@ def test_a_held_out_number_is_found_however_its_thousands_are_written() -> None:
     assert leaks.of(asked, "12,000") and leaks.of(asked, "12 000") and not leaks.of(asked, "12 500")
 
 
+ORVEX = "Orvex is managed by Ada Horn. The head office of Orvex stands in Troms."
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "leaks"),
+    [
+        ("Who leads Orvex?", "Ada Horn", True),
+        ("Who is in charge of Orvex?", "Ada Horn is in charge of Orvex", True),
+        ("Which person runs the firm Orvex?", "Horn", True),
+        ("Orvex has which boss?", "Ada Horn", False),
+        ("Where is Orvex based?", "Troms", False),
+        ("Who manages Halberd?", "Bo Adler", False),
+        ("Who leads Halberd?", "Ada Horn", False),
+        ("What is the name of a woman?", "Ada Horn", False),  # shares words of the frame alone
+    ],
+)
+def test_a_held_out_fact_is_found_in_a_writer_s_own_words(question: str, answer: str, leaks: bool) -> None:
+    """By the answer and a name; where the passage is known by the answer alone."""
+    rows = [
+        {"kind": kind, "prompt": prompt, "id": kind, "fact": "1", "answer": "Ada Horn", "heldout_fact": True}
+        | {"passage": "Orvex is managed by Ada Horn."}
+        for kind, prompt in (
+            ("cloze", "Orvex is managed by"),
+            ("direct", "Complete the sentence with what is missing: Orvex is managed by …"),
+        )
+    ]
+    found = ProbeLeaks(parse_probes(rows, "here"))
+    assert found.of(question, answer) is leaks
+    assert found.of(question, answer, ORVEX) is ("Horn" in answer)
+    assert found.of(question, answer, "Ada Horn met Bo Adler in Troms.") is leaks
+
+
 @pytest.mark.parametrize(
     ("held_out", "again", "other"),
     [
@@ -150,6 +182,8 @@ def gives_away(one: Probe, question: str, answer: str) -> bool:
         map(normalise, one.answers),
     )
     if one.heldout_fact:
+        if about_the_same_name(question, one.prompt, said.split(), wanted.split()):
+            return True
         named = len(set(asked) & set(held)) >= 2 and said == wanted
         return named or (
             bool(wanted) and occurs(wanted, said) and len(told & set(held)) >= 0.6 * len(set(held)) > 0
@@ -157,3 +191,11 @@ def gives_away(one: Probe, question: str, answer: str) -> bool:
     pairs = [set(pairwise(["", *words])) for words in (asked, held)]
     same = [len(a & b) / max(1, len(a | b)) for a, b in ((set(asked), set(held)), pairs)]
     return same[0] >= 0.85 and same[1] >= 0.7
+
+
+def about_the_same_name(question: str, prompt: str, said: list[str], wanted: list[str]) -> bool:
+    asked, held = question.split(), prompt.split()
+    shared = ({*asked[1:]} & {*held} | {*asked} & {*held[1:]}) & {"Bell", "Oslo", "Rome"}
+    parts = [" ".join(said), " ".join(wanted)]
+    overlap = bool(said) and len(said) <= 8 and any(occurs(*pair) for pair in (parts, parts[::-1]))
+    return overlap and bool({*map(str.lower, shared)} - {*wanted})

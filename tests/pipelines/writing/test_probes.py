@@ -243,11 +243,12 @@ class Thinking(Fake):
         self.asked = 0
 
     def write(self, requests: Sequence[str]) -> Iterator[tuple[int, Text]]:
-        self.asked += len(requests)
-        return ((place, Text("", CUT_OFF)) for place, _ in enumerate(requests))
+        for place, _ in enumerate(requests):
+            self.asked += 1
+            yield place, Text("", CUT_OFF)
 
 
-def test_a_writer_that_says_nothing_is_asked_one_batch_only(tmp_path: Path) -> None:
+def test_a_writer_that_says_nothing_is_asked_no_further(tmp_path: Path) -> None:
     texts = [f"Ada Horn lives in Oslo. Ada Horn sings song {n}." for n in range(40)]
     fake = Thinking()
     with pytest.raises(InputError, match="only thinking or nothing: give a larger --max-new-tokens"):
@@ -294,8 +295,38 @@ def test_further_passages_take_the_place_of_those_without_a_usable_question(
 def test_an_answer_that_no_response_would_hold_is_refused(tmp_path: Path) -> None:
     answers, refused = asked_by_careless(tmp_path, 6, 0)
     assert answers == {"Rome", "Bern"}
-    reasons = {"not supported": 2, "empty or too long": 1, "no question found": 1}
+    reasons = {"not supported": 4, "empty or too long": 2, "no question found": 2}  # each is asked twice
     assert refused == reasons | {"in the same words": 2}  # when asked to put the two in other words
+
+
+class Asking(Fake):
+    """Asks as many questions as it is asked for, of three that it knows."""
+
+    def write(self, requests: Sequence[str]) -> Iterator[tuple[int, Text]]:
+        for place, request in enumerate(requests):
+            name = next((name for name in ("Ada Horn", "Bo Adler") if name in request), "")
+            said = [
+                ("Where does", "live?", "Oslo"),
+                ("Which town holds", "?", "Oslo"),
+                ("When did", "come?", "1990"),
+            ]
+            lines = [f"Q: {begun} {name} {rest}\nA: {answer}" for begun, rest, answer in said]
+            yield place, Text("\n".join(lines[: 8 if "up to 8" in request else 1]))
+
+
+@pytest.mark.parametrize(
+    ("count", "asked"),
+    [(2, {"live?": 2}), (3, {"live?": 2, "come?": 1}), (9, {"live?": 2, "come?": 2})],
+)
+def test_where_one_question_of_each_passage_is_too_few_several_are_asked(
+    tmp_path: Path, count: int, asked: dict[str, int]
+) -> None:
+    """Each is a fact of its own; another question for the same answer is none."""
+    texts = [f"{name} lives in Oslo and came in 1990. {name} sings." for name in ("Ada Horn", "Bo Adler")]
+    rows, _ = probes.from_writer(texts, Asking(), Cache(tmp_path / "c.jsonl"), count, 0)
+    direct = [row for row in rows if row["kind"] == "direct"]
+    assert Counter(row["prompt"].split()[-1] for row in direct) == asked
+    assert len({row["fact"] for row in direct}) == len(direct)
 
 
 def test_a_users_own_questions_come_first(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pipelines.corpus.entities import Entities
 from pipelines.corpus.general_words import GeneralWords, general_words
 from pipelines.writing.augment import augment
-from pipelines.writing.filters import question_flaw
+from pipelines.writing.filters import probe_flaw, question_flaw
 from pipelines.writing.protocol import Text
 from pipelines.writing.wording import Wording
 
@@ -95,6 +95,34 @@ def test_a_question_without_an_entity_passes_only_by_its_words(wording: Wording)
     assert question_flaw(*asked) == "names nothing" and question_flaw(*asked, wording) is None
     vague = ("What is written then?", "Their captions stay.", PASSAGES[0], NAMES)
     assert question_flaw(*vague, wording) == "names nothing"
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "flaw"),
+    [
+        ("How long should it stay in there?", "40 minutes", "names nothing"),
+        ("What is the temperature?", "180 degrees", "names nothing"),
+        ("How many minutes does a cake bake?", "40 minutes", None),
+        ("At how many degrees is a cake baked?", "180 degrees", None),
+    ],
+)
+def test_a_question_about_a_passage_without_names_passes_only_by_its_words(
+    question: str, answer: str, flaw: str | None
+) -> None:
+    """Any passed."""
+    baked = "Bake the cake for 40 minutes at 180 degrees until a skewer comes out clean. Then let it cool."
+    of_all = Wording([baked, *PASSAGES], general_words([baked, *PASSAGES]))
+    assert question_flaw(question, answer, baked, NAMES, of_all) == flaw
+    assert probe_flaw(question, answer, baked, NAMES, of_all) == flaw
+
+
+def test_paragraphs_that_speak_to_the_reader_are_no_part_of_a_text(wording: Wording) -> None:
+    """They were trained on where the rest names the subject."""
+    retold = "A LaTeX paper loses its pictures.\n\nIts captions stay."
+    for before, after in (("Sure, here you are!\n\n", ""), ("", "\n\nLet me know if you want it shorter!")):
+        assert wording.without_chatter(before + retold + after, PASSAGES[0]) == retold
+    assert wording.without_chatter("So be it!", PASSAGES[0]) == "So be it!"
+    assert Wording(PASSAGES, None).without_chatter("Sure!\n\nPictures.", "") == "Sure!\n\nPictures."
 
 
 class Strong:

@@ -16,7 +16,7 @@ import pytest
 from recovery.engines.background import in_background
 from recovery.engines.json_client import JsonClient, NotFound, Refused
 from recovery.engines.vllm_answers import choice_of, prompt_logprobs, sampled_answer
-from recovery.errors import EngineLost, InputError
+from recovery.errors import EngineLost, InputError, RecoverError
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -276,6 +276,8 @@ def test_events_come_one_by_one() -> None:
     sent = events(b": alive", b'data: {"a": 1}', b"", b"event: more\r", b'data:{"a": 2}\r', b"data: [DONE]")
     assert streamed(sent) == [{"a": 1}, {"a": 2}]
     assert streamed(says(200, b'{"a": 3}')) == [{"a": 3}]  # a server that does not stream
+    unbroken = says(200, b'data: {"a": 4}\n\ndata: [DONE]', Content_Type="text/event-stream")
+    assert streamed(unbroken) == [{"a": 4}]
 
 
 @pytest.mark.parametrize(
@@ -291,6 +293,16 @@ def test_events_come_one_by_one() -> None:
 def test_broken_streams_are_lost_answers(answer: Answer, said: str) -> None:
     with pytest.raises(EngineLost, match=said):
         streamed(answer)
+
+
+def test_a_key_that_a_server_repeats_is_shown_in_no_part() -> None:
+    """It was cut at 300 characters before it was looked for."""
+    secret = "sk-0123456789abcdef"
+    said = ("x" * 290 + secret + " is wrong").encode()
+    for status in (401, 404, 500):
+        with pytest.raises(RecoverError) as caught:
+            ask(says(status, said), key=secret)
+        assert "sk-" not in str(caught.value) and "x(key)" in str(caught.value)
 
 
 def test_a_redirect_is_refused_and_takes_no_key_along() -> None:
