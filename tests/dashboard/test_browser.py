@@ -139,6 +139,20 @@ def test_light_dark_and_a_phone(page: Page) -> None:
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+def test_a_dark_page_is_printed_on_light_paper(page: Page) -> None:
+    page.open("/behaviour?theme=dark")
+    colours = (
+        "const style = getComputedStyle(document.getElementById('root'));"
+        "return [style.color, style.backgroundColor, style.getPropertyValue('--h5')]"
+    )
+    assert page.js(colours) == ["rgb(233, 231, 226)", "rgb(20, 22, 26)", "#3b3230"]
+    page.do("Emulation.setEmulatedMedia", media="print")
+    try:
+        assert page.js(colours) == ["rgb(28, 30, 33)", "rgb(247, 246, 243)", "#f6dcc9"]
+    finally:
+        page.do("Emulation.setEmulatedMedia", media="")
+
+
 def test_the_verdict_of_every_cycle_is_in_sight_in_a_narrow_window(page: Page) -> None:
     page.open("/")
     ends = (
