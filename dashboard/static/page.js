@@ -128,7 +128,6 @@
     const link = event.target.closest?.("#root a[href]");
     if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
     const href = link.getAttribute("href") ?? link.getAttributeNS("http://www.w3.org/1999/xlink", "href");
-    if (link.matches(".skip")) { event.preventDefault(); document.getElementById("main").focus(); return; }
     if (!fire || !href || href.startsWith("#") || link.hasAttribute("download")) return;
     const url = new URL(href, location.href);
     if (url.origin !== location.origin) return;

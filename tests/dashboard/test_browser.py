@@ -103,6 +103,25 @@ def test_skipping_to_the_content_keeps_the_page_and_what_was_typed(page: Page) -
     assert page.one("textarea[name=note]").get_attribute("value") == "half a thought"
 
 
+def test_the_link_to_the_review_form_stays_on_the_page_and_shows_it(page: Page) -> None:
+    page.open("/").go("/cycle?n=1").window(1280, 500)
+    try:
+        link = page.one(".next a:last-child")
+        assert link.get_property("href") == f"{page.base}/cycle?n=1#review"  # without a script too
+        link.click()
+        until(lambda: page.js("return document.activeElement.id") == "review")
+        assert page.js("return location.pathname + location.search") == "/cycle?n=1"
+        assert 0 <= below_the_header(page, "#review h2") < 200
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def below_the_header(page: Page, selector: str) -> float:
+    """By how many pixels an element begins below the header, which stays at the top of the window."""
+    top = "return document.querySelector(arguments[0]).getBoundingClientRect()"
+    return float(page.js(f"{top}.top", selector) - page.js(f"{top}.bottom", ".top"))
+
+
 def test_what_a_review_answered_stays_while_the_page_is_redrawn(page: Page, tracker: Tracker) -> None:
     page.open("/cycle?n=3").one("input[value=needs-work]").click()
     page.one("input[name=reviewer]").clear()
