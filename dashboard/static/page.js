@@ -2,11 +2,15 @@
 (() => {
   "use strict";
   const LIVE_EVERY = 2000, TYPING = 400, LOST = 15000;
+  const TURNS = ["page", "after", "docafter"]; // parameters by which a list goes on
   let fire = null, root = null, busy = 0, again = false, polls = 0, refused = false;
   let sent = {}; // the newest form's content and the name of its click: a redraw drops what a form itself keeps
+  let typing = 0; // the timer of a control that is being typed into
+  let place = null; // goes to where the page that is asked for is read on, if that is not its beginning
   const opened = new WeakMap(); // whether a person left a <details> open: a redraw sets all as they came
 
   const here = () => location.pathname + location.search;
+  const asked = (name) => new URLSearchParams(location.search).get(name);
 
   // Theme: as the system says, unless chosen.
   const THEMES = ["system", "light", "dark"];
@@ -17,7 +21,7 @@
     if (button) button.textContent = { system: "Theme: system", light: "Theme: light", dark: "Theme: dark" }[name];
   }
   function chosen() {
-    const wanted = new URLSearchParams(location.search).get("theme") || localStorage.getItem("theme");
+    const wanted = asked("theme") || localStorage.getItem("theme");
     return THEMES.includes(wanted) ? wanted : "system";
   }
   theme(chosen());
@@ -35,14 +39,17 @@
   async function lost() {
     busy = 0;
     offline(true);
-    const serial = window.recover.serial, asked = { method: "POST", body: "{}", signal: AbortSignal.timeout(5000) };
-    const answer = await fetch("/gradio_api/run/predict", asked).catch(() => null);
+    const serial = window.recover.serial, empty = { method: "POST", body: "{}", signal: AbortSignal.timeout(5000) };
+    const answer = await fetch("/gradio_api/run/predict", empty).catch(() => null);
     if (window.recover.serial !== serial) return; // the page has arrived meanwhile
     refused = answer !== null && answer.status === 403;
     offline(true);
   }
   function go(url, push) {
-    if (push) history.pushState(null, "", url); else history.replaceState(null, "", url);
+    clearTimeout(typing);
+    place = null;
+    if (push) { history.replaceState({ y: scrollY }, ""); history.pushState(null, "", url); }
+    else history.replaceState(history.state, "", url);
     look();
   }
   function arrived() {
@@ -50,7 +57,7 @@
     delete document.documentElement.dataset.busy;
     refused = false; offline(false);
     adopt();
-    if (again) { again = false; look(); }
+    if (again) { again = false; look(); } else if (place) { place(); place = null; }
   }
   let path = null; // of the page that is shown: the address may be on its way to another
   function adopt() {
@@ -86,16 +93,15 @@
 
   // Controls: [data-param] is a parameter of the address.
   function fill() {
-    const given = new URLSearchParams(location.search);
     for (const control of document.querySelectorAll("#root [data-param]")) {
-      const value = given.get(control.dataset.param);
+      const value = asked(control.dataset.param);
       if (control.type === "checkbox") control.checked = value === "1";
       else if (control.tagName !== "SELECT" && control !== document.activeElement) control.value = value || "";
     }
   }
   // A list shows what the address names, if it offers that, else what the page was drawn with.
   function choose(control) {
-    const value = new URLSearchParams(location.search).get(control.dataset.param), offered = [...control.options];
+    const value = asked(control.dataset.param), offered = [...control.options];
     const wanted = offered.find((one) => one.value === value) || offered.find((one) => one.hasAttribute("selected"));
     if (wanted && !wanted.selected) wanted.selected = true;
   }
@@ -108,7 +114,6 @@
     const address = given.toString();
     go(location.pathname + (address ? "?" + address : ""), control.tagName === "SELECT");
   }
-  let typing = 0;
   function typed(event) {
     const control = event.target.closest?.("#root [data-param]");
     if (!control) return;
@@ -118,6 +123,13 @@
   }
   document.addEventListener("input", (event) => { if (!event.isComposing) typed(event); });
   document.addEventListener("compositionend", typed); // an input method's last input event is a composing one
+
+  // Where the next part of a list is read on: at its top, from which the keyboard goes on too.
+  function begin(list) {
+    list.tabIndex = -1;
+    list.focus({ preventScroll: true });
+    list.scrollIntoView();
+  }
 
   // Links within the dashboard are events, so nothing is loaded anew.
   document.addEventListener("click", (event) => {
@@ -132,10 +144,17 @@
     const url = new URL(href, location.href);
     if (url.origin !== location.origin) return;
     event.preventDefault();
+    const turned = link.closest(".pager") && TURNS.some((name) => url.searchParams.get(name) !== asked(name));
     go(url.pathname + url.search, true);
+    if (turned) place = () => begin(link.closest("section"));
     if (url.pathname === path) setTimeout(fill, 0);
   });
-  addEventListener("popstate", () => { fill(); look(); });
+  addEventListener("popstate", (event) => {
+    clearTimeout(typing);
+    const y = event.state?.y;
+    place = y === undefined ? null : () => scrollTo(0, y);
+    fill(); look();
+  });
 
   // "/" goes to the search, as in many places.
   document.addEventListener("keydown", (event) => {

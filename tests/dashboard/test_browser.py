@@ -16,7 +16,8 @@ import pytest
 from PIL import Image
 
 from benchmarks.dashboard import pictures
-from dashboard import page_frame
+from dashboard import cycles_table, page_frame
+from dashboard.pages import samples
 from db.reads import changes, queries
 from db.writes.tracker import Tracker
 from tests.support.browser import Page, chromium, require, serving, until
@@ -67,6 +68,45 @@ def test_links_controls_and_the_back_button(page: Page) -> None:
         "s.dispatchEvent(new Event('input', {bubbles: true}))"
     )
     until(lambda: "suite=knowledge" in page.driver.current_url and "flip" not in page.driver.current_url)
+
+
+def test_a_search_typed_just_before_leaving_is_not_made_on_the_next_page(page: Page) -> None:
+    page.open("/").one("input[type=search]").send_keys("abc")
+    page.go("/samples?n=1")
+    time.sleep(0.6)  # longer than typing is waited for
+    assert page.js("return location.pathname + location.search") == "/samples?n=1"
+
+
+def test_a_list_goes_on_at_its_beginning_and_the_back_button_to_where_one_was(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cycles_table, "LINES", 1)
+    monkeypatch.setattr(samples, "PAGE", 2)
+    page.open("/").window(1280, 400)
+    try:
+        turned(page, "/", "page=2")
+        turned(page, "/samples?n=1", "after=p1")
+        page.js("scrollTo(0, 150)")
+        page.go("/export")
+        assert page.js("return scrollY") == 0
+        page.driver.back()
+        until(lambda: page.driver.title.startswith("Samples") and page.js("return scrollY") == 150)
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def turned(page: Page, url: str, further: str) -> None:
+    """Go on in a list, and back."""
+    last = page.go(url).one("main .pager:last-child a:last-child")
+    page.js("arguments[0].scrollIntoView()", last)
+    down = page.js("return scrollY")
+    last.click()
+    until(lambda: page.js("return location.search").endswith(further))
+    until(lambda: page.js("return document.activeElement.tagName") == "SECTION")
+    assert 0 <= below_the_header(page, "section:focus") < 200
+    page.driver.back()
+    until(lambda: not page.js("return location.search").endswith(further))
+    until(lambda: page.js("return scrollY") == down)
 
 
 def test_what_an_input_method_has_composed_is_searched_for(page: Page) -> None:
