@@ -62,6 +62,7 @@ def _form(cycle: Row, reviewer: str) -> Html:
         tag("label", "Note", note, class_="field"),
         tag("label", "Your name", name, class_="field"),
         tag("button", "Record the review", type="submit", class_="primary"),
+        method="dialog",  # only the script sends it: a browser would load an address, and lose the note
         data_action="review",
         class_="review",
     )

@@ -70,6 +70,7 @@ def _network(address: str) -> str:
         ip = ipaddress.ip_address(address)
     except ValueError:
         return address
+    ip = getattr(ip, "ipv4_mapped", None) or ip  # a server that listens on :: has these for IPv4's
     return str(ip) if ip.version == 4 else str(ipaddress.ip_network(f"{ip}/64", strict=False))
 
 

@@ -62,6 +62,7 @@ def build(context: PageContext, address: Address) -> Html:
             reviewing.box(row, queries.reviews(context.db, cycle=number), context.reviewer),
             class_="card",
             id=REVIEW,
+            tabindex="-1",
         ),
         tag("section", tag("h2", "Cost"), _cost(row), class_="card"),
         tag("section", tag("h2", "Models"), _models(context, row), class_="card"),

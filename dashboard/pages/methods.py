@@ -20,6 +20,7 @@ from evals.verdict import BEHAVIOUR
 
 TITLE = "Methods"
 PATH = "/methods"
+EVERY = "every recovery"
 
 SORTS = {
     "newest": "newest first",
@@ -34,6 +35,7 @@ Row = dict[str, Any]
 
 def build(context: PageContext, address: Address) -> Html:
     every = context.cached("methods", lambda: overview.recoveries(context.db))
+    recorded = context.cached("recoveries", lambda: overview.recoveries_recorded(context.db))
     if not every:
         example = context.command("distill", "--teacher", "base", "--method", "opd")
         return empty("No recovery has been run yet", example)
@@ -45,7 +47,7 @@ def build(context: PageContext, address: Address) -> Html:
     shown = _sorted(rows, address.choice("sort", SORTS, "newest"))
     return tag(
         "div",
-        _plane(context, address, every, students, chosen, rows, methods),
+        _plane(context, address, _offered(every, students, recorded), chosen, rows, methods),
         _table(address, shown, methods),
         class_="stack",
     )
@@ -59,26 +61,25 @@ def _labelled(row: Row) -> Row:
 def _plane(
     context: PageContext,
     address: Address,
-    every: Sequence[Row],
-    students: list[str],
+    offered: dict[str, str],
     chosen: str,
     rows: Sequence[Row],
     methods: list[str],
 ) -> Html:
-    named = {name: _begun(name, every) for name in students}
     controls = tag(
         "div",
-        choose("Recovered from", "student", {"all": "every recovery", **named}, chosen),
+        choose("Recovered from", "student", offered, chosen),
         choose("Sort by", "sort", SORTS, address.choice("sort", SORTS, "newest")),
         class_="controls",
     )
-    bars = "Bars are 95 % intervals. " if len(rows) <= plane.MOST_BARS else ""
+    words = "" if offered["all"] == EVERY else f"This page has {offered['all']}. "
+    words += "Bars are 95 % intervals. " if len(rows) <= plane.MOST_BARS else ""
     return tag(
         "section",
         tag("div", tag("h1", "Methods"), controls, class_="head"),
         plane.methods_plane(rows, methods, _references(context, rows, chosen)),
         _legend(rows, methods),
-        tag("p", bars + _compared(rows, chosen == "all" and len(students) > 1), class_="soft small"),
+        tag("p", words + _compared(rows, chosen == "all" and len(offered) > 2), class_="soft small"),
         class_="card",
     )
 
@@ -104,6 +105,13 @@ def _legend(rows: Sequence[Row], methods: list[str]) -> Html:
     absent = [method for method in methods if method not in drawn]
     words = f"not in the plot, for want of a score on these questions: {', '.join(absent)}"
     return legend(signs, words) if signs and absent else legend(signs)
+
+
+def _offered(every: Sequence[Row], students: Sequence[str], recorded: int) -> dict[str, str]:
+    """Name all recoveries, or the newest where more are recorded, and those of each student."""
+    newest = f"the newest {len(every)} of {recorded:,} recoveries"
+    named = {name: _begun(name, every) for name in students}
+    return {"all": newest if recorded > len(every) else EVERY, **named}
 
 
 def _begun(student: str, every: Sequence[Row]) -> str:

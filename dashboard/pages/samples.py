@@ -185,7 +185,7 @@ def _found(context: PageContext, address: Address, scores: Mapping[str, int], ki
         if len(rows) > PAGE
         else None
     )
-    return join(*cards, tag("p", first, more, class_="pager"))
+    return tag("section", cards, tag("p", first, more, class_="pager"), class_="stack")
 
 
 def _sample(row: Row, address: Address, scores: Mapping[str, int], *, whole: bool) -> Html:

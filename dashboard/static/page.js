@@ -2,14 +2,23 @@
 (() => {
   "use strict";
   const LIVE_EVERY = 2000, TYPING = 400, LOST = 15000;
+  const TURNS = ["page", "after", "docafter"]; // parameters by which a list goes on
   let fire = null, root = null, busy = 0, again = false, polls = 0, refused = false;
-  let sent = {}; // the newest form's content and the name of its click: a redraw drops what a form itself keeps
+  let waiting = false, cut = false; // for an answer; in vain, as Gradio sends nothing after a lost connection
+  let typing = 0; // the timer of a control that is being typed into
+  let place = null; // goes to where the page that is asked for is read on, if that is not its beginning
   const opened = new WeakMap(); // whether a person left a <details> open: a redraw sets all as they came
 
   const here = () => location.pathname + location.search;
+  const asked = (name) => new URLSearchParams(location.search).get(name);
+
+  // A browser that blocks site data throws: what is kept then lasts as long as the document.
+  function kept(where, name) { try { return window[where].getItem(name); } catch { return null; } }
+  function keep(where, name, value) { try { window[where].setItem(name, value); } catch { /* see kept */ } }
 
   // Theme: as the system says, unless chosen.
   const THEMES = ["system", "light", "dark"];
+  let preferred = kept("localStorage", "theme");
   function theme(name) {
     const dark = name === "dark" || (name === "system" && matchMedia("(prefers-color-scheme: dark)").matches);
     document.documentElement.dataset.theme = dark ? "dark" : "light";
@@ -17,7 +26,7 @@
     if (button) button.textContent = { system: "Theme: system", light: "Theme: light", dark: "Theme: dark" }[name];
   }
   function chosen() {
-    const wanted = new URLSearchParams(location.search).get("theme") || localStorage.getItem("theme");
+    const wanted = asked("theme") || preferred;
     return THEMES.includes(wanted) ? wanted : "system";
   }
   theme(chosen());
@@ -29,28 +38,36 @@
     if (busy) { again = true; return; }
     busy = setTimeout(lost, LOST);
     document.documentElement.dataset.busy = "1";
-    fire("click", { url: here() });
+    ask("click", { url: here() });
+  }
+  function ask(event, what) {
+    waiting = true;
+    fire(event, what);
   }
   // No answer: nothing serves any more, or only clicks are refused, as behind a proxy that names another host.
   async function lost() {
     busy = 0;
     offline(true);
-    const serial = window.recover.serial, asked = { method: "POST", body: "{}", signal: AbortSignal.timeout(5000) };
-    const answer = await fetch("/gradio_api/run/predict", asked).catch(() => null);
+    const serial = window.recover.serial, empty = { method: "POST", body: "{}", signal: AbortSignal.timeout(5000) };
+    const answer = await fetch("/gradio_api/run/predict", empty).catch(() => null);
     if (window.recover.serial !== serial) return; // the page has arrived meanwhile
     refused = answer !== null && answer.status === 403;
     offline(true);
   }
   function go(url, push) {
-    if (push) history.pushState(null, "", url); else history.replaceState(null, "", url);
+    clearTimeout(typing);
+    place = null;
+    if (push) { history.replaceState({ y: scrollY }, ""); history.pushState(null, "", url); }
+    else history.replaceState(history.state, "", url);
     look();
   }
   function arrived() {
     clearTimeout(busy); busy = 0;
+    waiting = cut = false;
     delete document.documentElement.dataset.busy;
     refused = false; offline(false);
     adopt();
-    if (again) { again = false; look(); }
+    if (again) { again = false; look(); } else if (place) { place(); place = null; }
   }
   let path = null; // of the page that is shown: the address may be on its way to another
   function adopt() {
@@ -64,7 +81,11 @@
     for (const control of root.querySelectorAll("select[data-param]")) choose(control);
     for (const one of root.querySelectorAll("details")) if (opened.has(one)) one.open = opened.get(one);
     if (moved) { scrollTo(0, 0); const main = document.getElementById("main"); if (main) main.focus({ preventScroll: true }); }
-    if (root.dataset.done) { for (const form of root.querySelectorAll("form[data-action]")) form.reset(); sent = {}; delete root.dataset.done; }
+    for (const form of root.querySelectorAll("form[data-action]")) {
+      if (root.dataset.done) { form.reset(); draft(form, []); remember({}); }
+      for (const [name, value] of drafts[subject(form)] ?? []) form.elements[name].value = value;
+    }
+    delete root.dataset.done;
     window.recover.serial = (window.recover.serial || 0) + 1;
   }
   // What an action answered stays until the next one, or another address: a redraw comes without it.
@@ -76,6 +97,12 @@
     else if (notice && notice.at === here()) said.append(notice.node.cloneNode(true));
     else notice = null;
   }
+  function say(words) {
+    const line = document.createElement("p");
+    line.className = "notice"; line.textContent = words;
+    document.getElementById("said").replaceChildren(line);
+    keepNotice();
+  }
   function offline(is) {
     const said = document.getElementById("offline");
     if (!said) return;
@@ -86,16 +113,15 @@
 
   // Controls: [data-param] is a parameter of the address.
   function fill() {
-    const given = new URLSearchParams(location.search);
     for (const control of document.querySelectorAll("#root [data-param]")) {
-      const value = given.get(control.dataset.param);
+      const value = asked(control.dataset.param);
       if (control.type === "checkbox") control.checked = value === "1";
       else if (control.tagName !== "SELECT" && control !== document.activeElement) control.value = value || "";
     }
   }
   // A list shows what the address names, if it offers that, else what the page was drawn with.
   function choose(control) {
-    const value = new URLSearchParams(location.search).get(control.dataset.param), offered = [...control.options];
+    const value = asked(control.dataset.param), offered = [...control.options];
     const wanted = offered.find((one) => one.value === value) || offered.find((one) => one.hasAttribute("selected"));
     if (wanted && !wanted.selected) wanted.selected = true;
   }
@@ -108,7 +134,6 @@
     const address = given.toString();
     go(location.pathname + (address ? "?" + address : ""), control.tagName === "SELECT");
   }
-  let typing = 0;
   function typed(event) {
     const control = event.target.closest?.("#root [data-param]");
     if (!control) return;
@@ -119,24 +144,42 @@
   document.addEventListener("input", (event) => { if (!event.isComposing) typed(event); });
   document.addEventListener("compositionend", typed); // an input method's last input event is a composing one
 
+  // Where the next part of a list is read on: at its top, from which the keyboard goes on too.
+  function begin(list) {
+    list.tabIndex = -1;
+    list.focus({ preventScroll: true });
+    list.scrollIntoView();
+  }
+
   // Links within the dashboard are events, so nothing is loaded anew.
   document.addEventListener("click", (event) => {
     const button = event.target.closest?.("#theme");
-    if (button) { const next = THEMES[(THEMES.indexOf(chosen()) + 1) % 3]; localStorage.setItem("theme", next); theme(next); return; }
+    if (button) {
+      preferred = THEMES[(THEMES.indexOf(chosen()) + 1) % 3];
+      keep("localStorage", "theme", preferred);
+      theme(preferred);
+      return;
+    }
     const summary = event.target.closest?.("#root summary");
     if (summary) opened.set(summary.parentElement, !summary.parentElement.open);
     const link = event.target.closest?.("#root a[href]");
     if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
     const href = link.getAttribute("href") ?? link.getAttributeNS("http://www.w3.org/1999/xlink", "href");
-    if (link.matches(".skip")) { event.preventDefault(); document.getElementById("main").focus(); return; }
     if (!fire || !href || href.startsWith("#") || link.hasAttribute("download")) return;
     const url = new URL(href, location.href);
     if (url.origin !== location.origin) return;
     event.preventDefault();
+    const turned = link.closest(".pager") && TURNS.some((name) => url.searchParams.get(name) !== asked(name));
     go(url.pathname + url.search, true);
+    if (turned) place = () => begin(link.closest("section"));
     if (url.pathname === path) setTimeout(fill, 0);
   });
-  addEventListener("popstate", () => { fill(); look(); });
+  addEventListener("popstate", (event) => {
+    clearTimeout(typing);
+    const y = event.state?.y;
+    place = y === undefined ? null : () => scrollTo(0, y);
+    fill(); look();
+  });
 
   // "/" goes to the search, as in many places.
   document.addEventListener("keydown", (event) => {
@@ -145,30 +188,56 @@
     if (search) { event.preventDefault(); search.focus(); search.select(); }
   });
 
+  // What is typed into a form stays with its subject (reviewing.py) while a person looks at other pages. The address
+  // then names the cycle: without a number it goes on to a newer one.
+  const drafts = JSON.parse(kept("sessionStorage", "drafts") ?? "{}"), subject = (form) => form.parentElement.localName;
+  function draft(form, filled) {
+    drafts[subject(form)] = filled;
+    keep("sessionStorage", "drafts", JSON.stringify(drafts));
+  }
+  document.addEventListener("input", (event) => {
+    const form = event.target.closest?.("#root form[data-action]");
+    if (!form) return;
+    draft(form, [...new FormData(form)]);
+    const number = form.elements.cycle.value;
+    if (busy || asked("n") === number) return;
+    const given = new URLSearchParams(location.search);
+    given.set("n", number);
+    history.replaceState(history.state, "", location.pathname + "?" + given);
+  });
+
   // Forms: [data-action] sends its fields with the launch's token; what is sent twice has one name, so it is done once.
+  let sent = JSON.parse(kept("sessionStorage", "sent") ?? "{}"); // the newest form's content and the name of its click, until it is done
+  const content = (form) => JSON.stringify([...new FormData(form)]);
+  function remember(what) {
+    sent = what;
+    keep("sessionStorage", "sent", JSON.stringify(sent));
+  }
+  const unanswered = () => say("No answer yet: if this stays, send the review again. It is recorded once.");
   const newName = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
   document.addEventListener("submit", (event) => {
     const form = event.target.closest("#root form[data-action]");
     if (!form) return;
     event.preventDefault();
-    if (!fire || !root) return;
-    const filled = Object.fromEntries(new FormData(form)), content = JSON.stringify(filled);
-    if (sent.content !== content) sent = { content, click: newName() };
-    const fields = { ...filled, click: sent.click };
-    fire("submit", { url: here(), action: form.dataset.action, token: root.dataset.token, fields });
+    if (!fire || !root) { say("The review was not sent, as the page is still loading: try again."); return; }
+    if (sent.content !== content(form)) remember({ content: content(form), click: newName() });
+    const fields = { ...Object.fromEntries(new FormData(form)), click: sent.click };
+    ask("submit", { url: here(), action: form.dataset.action, token: root.dataset.token, fields });
+    unanswered();
   });
 
   // Live: ask whether the page has changed, fetch it only then.
   async function live() {
-    if (document.hidden || !root || busy) return;
+    if (document.hidden || !root) return;
     try {
       const answer = await fetch("/live?url=" + encodeURIComponent(here()), { cache: "no-store" });
       if (!answer.ok) throw new Error(answer.status);
       const { version } = await answer.json();
       polls += 1; window.recover.polls = polls;
       offline(false);
-      if (version !== root.dataset.version) look();
-    } catch { offline(true); }
+      if (cut) location.reload();
+      else if (version !== root.dataset.version && !busy) look();
+    } catch { cut ||= waiting; offline(true); }
   }
   setInterval(live, LIVE_EVERY);
   document.addEventListener("visibilitychange", live);
@@ -187,5 +256,9 @@
       if (element.contains(focused)) focused.focus({ preventScroll: true });
     },
   };
-  document.addEventListener("DOMContentLoaded", adopt);
+  document.addEventListener("DOMContentLoaded", () => {
+    adopt();
+    const form = root?.querySelector("form[data-action]");
+    if (form && content(form) === sent.content) unanswered();
+  });
 })();

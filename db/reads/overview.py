@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.orm import aliased
@@ -19,7 +20,7 @@ from db.session import Database
 SUITES = (IFEVAL, KNOWLEDGE, RETENTION)
 TRAINING = ("midtrain", "distill")
 SEARCH = "locate"  # kind of the run above mixtures that are no way to recover
-COMPARED = 100  # runs that are compared as methods
+COMPARED = 100  # newest runs that are compared as methods
 
 Questions = tuple[str | None, int]  # what a score was measured on: its item set and how many items
 Measured = dict[str, dict[Questions, Row]]  # suite -> questions -> score
@@ -48,7 +49,7 @@ def training_runs(database: Database, *, limit: int = 60, run_ids: Sequence[str]
 
 
 def recoveries(database: Database) -> list[Row]:
-    """Return finished recovery runs, newest first: method, student, teacher, checkpoint, cost, scores.
+    """Return the newest finished recovery runs: method, student, teacher, checkpoint, cost, scores.
 
     Not among them are the mixtures of a search, each of which shows what a part of the weights has lost.
     Scores map a suite to value, low, high and n; recoveries of one student have theirs on the same
@@ -62,11 +63,7 @@ def recoveries(database: Database) -> list[Row]:
         Run.started_at,
         Cycle.number.label("cycle"),
     )
-    above = aliased(Run)
-    query = sa.select(*columns).join(Cycle, of_cycle(), isouter=True)
-    query = query.join(above, above.id == Run.parent_id, isouter=True).limit(COMPARED)
-    query = query.where(Run.project == database.project, Run.kind.in_(RECOVERY), Run.status == "done")
-    query = query.where(above.kind.is_distinct_from(SEARCH))
+    query = _finished(database, *columns).join(Cycle, of_cycle(), isouter=True).limit(COMPARED)
     rows = [_recovery(row) for row in rows_of(database, query.order_by(Run.ordinal.desc(), Run.id.desc()))]
     measured = headlines(database, [row["checkpoint"] for row in rows])
     by_student: dict[str | None, list[tuple[str, Measured]]] = defaultdict(list)
@@ -74,6 +71,19 @@ def recoveries(database: Database) -> list[Row]:
         by_student[row["student"]].append((row["method"], measured[row["checkpoint"]]))
     asked = {student: common_questions(compared) for student, compared in by_student.items()}
     return [row | answers_to(asked[row["student"]], measured[row["checkpoint"]]) for row in rows]
+
+
+def recoveries_recorded(database: Database) -> int:
+    """Count all the runs of which `recoveries` returns the newest."""
+    with database.read() as connection:
+        return connection.scalar(_finished(database, sa.func.count())) or 0
+
+
+def _finished(database: Database, *columns: Any) -> sa.Select[Any]:
+    above = aliased(Run)
+    query = sa.select(*columns).select_from(Run).join(above, above.id == Run.parent_id, isouter=True)
+    query = query.where(Run.project == database.project, Run.kind.in_(RECOVERY), Run.status == "done")
+    return query.where(above.kind.is_distinct_from(SEARCH))
 
 
 def _recovery(row: Row) -> Row:

@@ -16,7 +16,8 @@ import pytest
 from PIL import Image
 
 from benchmarks.dashboard import pictures
-from dashboard import page_frame
+from dashboard import cycles_table, page_frame
+from dashboard.pages import samples
 from db.reads import changes, queries
 from db.writes.tracker import Tracker
 from tests.support.browser import Page, chromium, require, serving, until
@@ -44,6 +45,13 @@ def page(tracker: Tracker, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield page.open("/")
 
 
+@pytest.fixture(autouse=True)
+def forgetting(page: Page) -> Iterator[None]:
+    """Drafts of one test are none of the next one's."""
+    yield
+    page.js("sessionStorage.clear()")
+
+
 def test_links_controls_and_the_back_button(page: Page) -> None:
     page.open("/")
     assert "All cycles 3" in page.text()
@@ -67,6 +75,45 @@ def test_links_controls_and_the_back_button(page: Page) -> None:
         "s.dispatchEvent(new Event('input', {bubbles: true}))"
     )
     until(lambda: "suite=knowledge" in page.driver.current_url and "flip" not in page.driver.current_url)
+
+
+def test_a_search_typed_just_before_leaving_is_not_made_on_the_next_page(page: Page) -> None:
+    page.open("/").one("input[type=search]").send_keys("abc")
+    page.go("/samples?n=1")
+    time.sleep(0.6)  # longer than typing is waited for
+    assert page.js("return location.pathname + location.search") == "/samples?n=1"
+
+
+def test_a_list_goes_on_at_its_beginning_and_the_back_button_to_where_one_was(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cycles_table, "LINES", 1)
+    monkeypatch.setattr(samples, "PAGE", 2)
+    page.open("/").window(1280, 400)
+    try:
+        turned(page, "/", "page=2")
+        turned(page, "/samples?n=1", "after=p1")
+        page.js("scrollTo(0, 150)")
+        page.go("/export")
+        assert page.js("return scrollY") == 0
+        page.driver.back()
+        until(lambda: page.driver.title.startswith("Samples") and page.js("return scrollY") == 150)
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def turned(page: Page, url: str, further: str) -> None:
+    """Go on in a list, and back."""
+    last = page.go(url).one("main .pager:last-child a:last-child")
+    page.js("arguments[0].scrollIntoView()", last)
+    down = page.js("return scrollY")
+    last.click()
+    until(lambda: page.js("return location.search").endswith(further))
+    until(lambda: page.js("return document.activeElement.tagName") == "SECTION")
+    assert 0 <= below_the_header(page, "section:focus") < 200
+    page.driver.back()
+    until(lambda: not page.js("return location.search").endswith(further))
+    until(lambda: page.js("return scrollY") == down)
 
 
 def test_what_an_input_method_has_composed_is_searched_for(page: Page) -> None:
@@ -103,6 +150,83 @@ def test_skipping_to_the_content_keeps_the_page_and_what_was_typed(page: Page) -
     assert page.one("textarea[name=note]").get_attribute("value") == "half a thought"
 
 
+def test_the_link_to_the_review_form_stays_on_the_page_and_shows_it(page: Page) -> None:
+    page.open("/").go("/cycle?n=1").window(1280, 500)
+    try:
+        link = page.one(".next a:last-child")
+        assert link.get_property("href") == f"{page.base}/cycle?n=1#review"  # without a script too
+        link.click()
+        until(lambda: page.js("return document.activeElement.id") == "review")
+        assert page.js("return location.pathname + location.search") == "/cycle?n=1"
+        assert 0 <= below_the_header(page, "#review h2") < 200
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def below_the_header(page: Page, selector: str) -> float:
+    """By how many pixels an element begins below the header, which stays at the top of the window."""
+    top = "return document.querySelector(arguments[0]).getBoundingClientRect()"
+    return float(page.js(f"{top}.top", selector) - page.js(f"{top}.bottom", ".top"))
+
+
+def test_a_half_written_review_is_there_when_its_reader_comes_back(page: Page) -> None:
+    page.open("/cycle?n=2").one("textarea[name=note]").send_keys("half a thought")
+    page.js("document.querySelector('form.review input[value=reject]').click()")
+    page.go("/samples?n=2").go("/cycle?n=3")
+    assert page.js(WRITTEN) == ["", False]  # of another cycle
+    page.go("/cycle?n=2")
+    assert page.js(WRITTEN) == ["half a thought", True]
+    page.driver.refresh()
+    until(lambda: page.js("return document.documentElement.dataset.ready"))
+    assert page.js(WRITTEN) == ["half a thought", True]
+
+
+WRITTEN = """
+const form = document.querySelector("form.review");
+return [form.note.value, form.querySelector("input[value=reject]").checked];
+"""
+SAID = "return document.getElementById('said').innerText"
+
+
+def test_a_review_that_could_not_be_sent_is_kept_and_said(page: Page, tracker: Tracker) -> None:
+    def written(note: str) -> None:
+        page.one("textarea[name=note]").send_keys(note)
+        page.js("document.querySelector('form.review input[value=needs-work]').click()")
+        page.one("input[name=reviewer]").clear()
+        page.one("input[name=reviewer]").send_keys("ann")
+        page.one("form.review button").click()
+
+    page.do("Network.enable")
+    try:
+        page.do("Network.setBlockedURLs", urls=["*/page.js"])
+        page.driver.get(f"{page.base}/cycle?n=3")
+        written("no script")
+        assert page.driver.current_url == f"{page.base}/cycle?n=3"
+        assert page.one("textarea[name=note]").get_attribute("value") == "no script"
+        page.do("Network.setBlockedURLs", urls=["*/assets/*"])
+        page.driver.get(f"{page.base}/cycle?n=3")
+        written("too early")
+        assert "was not sent" in page.js(SAID)
+    finally:
+        page.do("Network.setBlockedURLs", urls=[])
+    offline = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    page.open("/cycle?n=3").do("Network.emulateNetworkConditions", offline=True, **offline)
+    try:
+        written(", then to the void")  # the form is as it was left
+        until(lambda: "does not answer" in page.one("#offline").text)
+        page.js("window.__cut = 1")
+        until(lambda: page.js("return document.querySelector('.toast-wrap')"))  # Gradio's, over the header
+        assert not page.one(".toast-wrap").is_displayed()
+        assert "send the review again" in page.js(SAID)
+    finally:
+        page.do("Network.emulateNetworkConditions", offline=False, **offline)
+    until(lambda: page.js("return document.documentElement.dataset.ready && !window.__cut"))  # loaded anew
+    assert "send the review again" in page.js(SAID)
+    page.one("form.review button").click()
+    until(lambda: "Recorded: cycle 3" in page.js(SAID))
+    assert [row["note"] for row in queries.reviews(tracker.db, cycle=3)] == ["too early, then to the void"]
+
+
 def test_what_a_review_answered_stays_while_the_page_is_redrawn(page: Page, tracker: Tracker) -> None:
     page.open("/cycle?n=3").one("input[value=needs-work]").click()
     page.one("input[name=reviewer]").clear()
@@ -137,6 +261,37 @@ def test_light_dark_and_a_phone(page: Page) -> None:
             )
     finally:
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_dark_page_is_printed_on_light_paper(page: Page) -> None:
+    page.open("/behaviour?theme=dark")
+    colours = (
+        "const style = getComputedStyle(document.getElementById('root'));"
+        "return [style.color, style.backgroundColor, style.getPropertyValue('--h5')]"
+    )
+    assert page.js(colours) == ["rgb(233, 231, 226)", "rgb(20, 22, 26)", "#3b3230"]
+    page.do("Emulation.setEmulatedMedia", media="print")
+    try:
+        assert page.js(colours) == ["rgb(28, 30, 33)", "rgb(247, 246, 243)", "#f6dcc9"]
+    finally:
+        page.do("Emulation.setEmulatedMedia", media="")
+
+
+def test_the_theme_is_chosen_where_the_browser_keeps_nothing(page: Page) -> None:
+    blocked = (
+        "for (const name of ['localStorage', 'sessionStorage'])"
+        "Object.defineProperty(window, name, {get() { throw new DOMException('blocked'); }})"
+    )
+    script = page.do("Page.addScriptToEvaluateOnNewDocument", source=blocked)
+    try:
+        page.open("/")
+        for theme in ("light", "dark"):
+            page.one("#theme").click()
+            page.go("/cycle?n=1")
+            assert page.js("return document.documentElement.dataset.theme") == theme
+    finally:
+        page.do("Page.removeScriptToEvaluateOnNewDocument", **script)
+        page.open("/")
 
 
 def test_the_verdict_of_every_cycle_is_in_sight_in_a_narrow_window(page: Page) -> None:
@@ -284,21 +439,21 @@ next();
 """
 
 
-def test_a_half_written_review_does_not_go_on_to_a_newer_cycle(page: Page, tracker: Tracker) -> None:
+def test_a_half_written_review_stays_with_its_cycle_when_a_newer_one_begins(
+    page: Page, tracker: Tracker
+) -> None:
     number = "return document.querySelector('form.review input[name=cycle]').value"
-    written = (
-        "const form = document.querySelector('form.review');"
-        "return [form.note.value, form.querySelector('input[value=reject]').checked]"
-    )
     page.open("/cycle")  # as the navigation leads there: the newest
+    shown = page.js(number)
     page.one("textarea[name=note]").send_keys("of that cycle")
     page.js("document.querySelector('form.review input[value=reject]').click()")
     refresh(page, 25)
-    assert page.js(written) == ["of that cycle", True]
     run = tracker.start_run("cycle", key="begun meanwhile")
     newer = tracker.record_cycle(run.id)
-    until(lambda: page.js(number) == str(newer))
-    assert page.js(written) == ["", False]
+    until(lambda: f"Cycle {newer} →" in page.text())
+    assert page.js(number) == shown and page.js(WRITTEN) == ["of that cycle", True]
+    page.go("/cycle")
+    assert page.js(number) == str(newer) and page.js(WRITTEN) == ["", False]
     tracker.stop_run(run.id, "interrupted")
 
 

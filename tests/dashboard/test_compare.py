@@ -227,6 +227,19 @@ def test_a_score_of_nothing_stands_before_what_was_not_measured(tmp_path: Path) 
     assert words.index("opd") < words.index("sft") < words.index("merge")
 
 
+def test_a_page_of_the_newest_recoveries_says_how_many_there_are(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        context = views.context(tracker)
+        said = []
+        for more in (100, 1):
+            for _ in range(more):
+                run = tracker.start_run("distill", config={"student": "mid"})
+                tracker.finish_run(run.id, {"checkpoint": "rec", "method": "opd"})
+            said.append(views.look(context, "/methods").text)
+    assert "every recovery" in said[0] and "newest 100" not in said[0]
+    assert "every recovery" not in said[1] and "This page has the newest 100 of 101 recoveries." in said[1]
+
+
 def test_merges_are_named_by_their_kind(tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
         for kind, weight in (("linear", 0.5), ("embeddings", 1.0), ("residual", 0.7)):

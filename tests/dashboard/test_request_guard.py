@@ -342,6 +342,15 @@ def test_a_password_cannot_be_guessed_by_many_tries(served: tuple[RequestGuard, 
     assert status("10.0.0.2", f"ann:{PASSWORD}") == 200  # it gave the right one before
 
 
+def test_an_ipv4_address_written_as_ipv6_has_its_own_limit() -> None:
+    """As a server that listens on :: sees them: in one network of IPv6 they would be all of IPv4."""
+    attempts = login_attempts.LoginAttempts()
+    for _ in range(login_attempts.BURST):
+        attempts.failed("::ffff:203.0.113.9")
+    assert attempts.allowed("::ffff:10.0.0.5")
+    assert not attempts.allowed("::ffff:203.0.113.9") and not attempts.allowed("203.0.113.9")
+
+
 @pytest.mark.parametrize(
     "password", [" ", "\t" * 20, "\u200b" * 20, "\u00a0" * 12, "short", "\u3164" * 12, "\u2800" * 12]
 )

@@ -76,3 +76,4 @@ def test_finished_recoveries_are_compared_and_no_mixtures_of_a_search(tracker: T
     tracker.fail_run(tracker.start_run("distill").id, "no")
     tracker.start_run("distill")
     assert [row["id"] for row in overview.recoveries(tracker.db)] == runs[::-1]
+    assert overview.recoveries_recorded(tracker.db) == 2
