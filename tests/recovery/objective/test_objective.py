@@ -369,6 +369,15 @@ def test_temperature_softens_both(world: World) -> None:
     torch.testing.assert_close(loss.value, dv.exact_reverse_kl(student, teacher).sum())
 
 
+def test_temperature_softens_the_anchor_too(world: World) -> None:
+    loss, _ = world.run(with_dials("opd", {"temperature": "2", "anchor_beta": "0.5"}))
+    student = (world.head(world.hidden_ND) / 2).log_softmax(-1)
+    teacher = (world.teacher_head(world.dense.hidden_ND) / 2).log_softmax(-1)
+    anchor = (world.teacher_head(world.anchor.hidden_ND) / 2).log_softmax(-1)
+    expected = dv.exact_reverse_kl(student, teacher) + 0.5 * dv.exact_reverse_kl(student, anchor)
+    torch.testing.assert_close(loss.value, expected.sum())
+
+
 def test_importance_weights_of_prefixes_are_capped(world: World) -> None:
     behaviour_N = world.behaviour_N - 0.3
     loss, _ = world.run("minillm", behaviour_N=behaviour_N)
