@@ -259,6 +259,7 @@ def test_a_weight_of_two_is_the_sequence_twice(world: World, name: str) -> None:
     torch.testing.assert_close(weighted.value, loss.value)
     torch.testing.assert_close(weighted_gradients[1], gradients[1])
     assert weighted.tokens == loss.tokens
+    assert weighted.metrics == pytest.approx(loss.metrics, rel=1e-5, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", METHODS)
