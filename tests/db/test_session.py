@@ -269,7 +269,7 @@ def test_a_server_that_restarts_is_waited_for(
     assert min(away, 27.0) <= sum(slept) <= sqlite.BUSY_SECONDS
 
 
-def test_a_servers_lock_is_not_waited_for_without_end(
+def test_a_lock_on_postgres_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with new_database("postgres", tmp_path) as where, Tracker(where) as tracker:
