@@ -13,7 +13,7 @@ LOCKED := .venv/.locked
 # Bytecode is kept, also where the environment says otherwise: compiling the tests anew takes each process a quarter of a minute.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
-.PHONY: help demo demo-real test test-plain test-avx2 test-postgres test-slow attack test-vllm check bench docs format setup lock clean
+.PHONY: help demo demo-real test test-plain test-avx2 test-postgres test-slow attack test-vllm sanitize check bench docs format setup lock clean
 
 help: ## this list
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -47,6 +47,9 @@ attack: $(READY) ## every attack, held or not (ATTACK="kills --kills 2000 --minu
 
 test-vllm: $(VLLM)/.ready ## vLLM for real, on its CPU build, in an environment of its own (.venv-vllm)
 	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -q tests/recovery/engines/test_vllm.py
+
+sanitize: $(READY) ## the C kernels at every shape under address and undefined-behaviour sanitizers (many minutes)
+	@RECOVER_SANITIZE=all $(PYTEST) tests/recovery/cpu/test_sanitizers.py
 
 check: $(READY) ## format, lint and types
 	@$(BIN)/ruff format --check --quiet . || { echo "run make format" >&2; exit 1; }
