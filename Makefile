@@ -13,7 +13,7 @@ LOCKED := .venv/.locked
 # Bytecode is kept, also where the environment says otherwise: compiling the tests anew takes each process a quarter of a minute.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
-.PHONY: help demo demo-real test test-plain test-avx2 test-slow attack test-vllm check bench docs format setup lock clean
+.PHONY: help demo demo-real test test-plain test-avx2 test-postgres test-slow attack test-vllm sanitize check bench docs format setup lock clean
 
 help: ## this list
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -35,6 +35,10 @@ test-avx2: $(READY) ## what the core computes, as on a processor with AVX2 and n
 	@RECOVER_CPU=off ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -n $(JOBS) --dist loadfile -m "not slow" \
 	  $(addprefix tests/recovery/,forward methods models objective sampling teachers training)
 
+test-postgres: $(READY) ## what takes a database, on a temporary PostgreSQL server, where one is installed
+	@$(BIN)/python -m tests.support.postgres_server env $(PYTEST) -n $(JOBS) --dist loadfile -k postgres \
+	  $(addprefix tests/,db dashboard pipelines)
+
 test-slow: $(READY) ## the tests that take minutes (WITHIN=SECONDS: begin none later)
 	@$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder -m slow $(if $(WITHIN),--within $(WITHIN)) || { code=$$?; [ $$code -eq 5 ] && echo "no slow tests" || exit $$code; }
 
@@ -43,6 +47,9 @@ attack: $(READY) ## every attack, held or not (ATTACK="kills --kills 2000 --minu
 
 test-vllm: $(VLLM)/.ready ## vLLM for real, on its CPU build, in an environment of its own (.venv-vllm)
 	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -q tests/recovery/engines/test_vllm.py
+
+sanitize: $(READY) ## the C kernels at every shape under address and undefined-behaviour sanitizers (many minutes)
+	@RECOVER_SANITIZE=all $(PYTEST) tests/recovery/cpu/test_sanitizers.py
 
 check: $(READY) ## format, lint and types
 	@$(BIN)/ruff format --check --quiet . || { echo "run make format" >&2; exit 1; }

@@ -285,6 +285,15 @@ def test_an_event_without_an_origin_or_too_long_is_refused(client: TestClient) -
     assert "no such page" in event(client, 0, {"url": "/x" * 5000}).json()["data"][0]
 
 
+@pytest.mark.parametrize(
+    "changed", [{"fn_index": True}, {"fn_index": 2}, {"data": {}}, {"session_hash": None}]
+)
+def test_what_is_no_event_of_a_page_is_refused(client: TestClient, changed: dict[str, Any]) -> None:
+    body = {"data": [], "fn_index": 0, "event_data": {"url": "/"}, "session_hash": "abc", **changed}
+    said = client.post("/gradio_api/run/predict", json=body, headers={"origin": BASE})
+    assert (said.status_code, said.text) == (400, "the request is no event of a page")
+
+
 # Login ------------------------------------------------------------------------------------------------------
 
 
@@ -349,6 +358,26 @@ def test_an_ipv4_address_written_as_ipv6_has_its_own_limit() -> None:
         attempts.failed("::ffff:203.0.113.9")
     assert attempts.allowed("::ffff:10.0.0.5")
     assert not attempts.allowed("::ffff:203.0.113.9") and not attempts.allowed("203.0.113.9")
+
+
+def test_who_has_logged_in_takes_no_try_of_new_addresses() -> None:
+    attempts = login_attempts.LoginAttempts()
+    attempts.succeeded("10.0.0.2")
+    for _ in range(login_attempts.BURST_OF_ALL):
+        attempts.failed("10.0.0.2")
+    assert attempts.allowed("10.0.0.1") and not attempts.allowed("10.0.0.2")
+
+
+def test_only_the_newest_addresses_that_have_logged_in_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(login_attempts, "MOST_ADDRESSES", 2)
+    attempts = login_attempts.LoginAttempts()
+    for number in (1, 2, 3):
+        attempts.succeeded(f"10.0.0.{number}")
+    for number in range(login_attempts.BURST_OF_ALL):
+        attempts.failed(f"10.1.0.{number}")
+    assert [attempts.allowed(f"10.0.0.{number}") for number in (1, 2, 3)] == [False, True, True]
 
 
 @pytest.mark.parametrize(

@@ -350,7 +350,7 @@ def test_a_database_that_cannot_hold_every_text_is_refused(encoding: str) -> Non
     assert f"encoded in {encoding}, not UTF8: create it with `createdb -E UTF8 -T template0`" in str(error)
 
 
-def test_a_servers_lock_is_not_waited_for_without_end(
+def test_a_lock_on_postgres_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with new_database("postgres", tmp_path) as where, Tracker(where) as tracker:

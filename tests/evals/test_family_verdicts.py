@@ -213,6 +213,13 @@ def test_families_are_warned_of_at_the_level_at_which_they_are_judged() -> None:
     assert "1044 questions" in lines[0].text
 
 
+def test_a_family_of_two_rates_is_warned_of_until_each_has_enough_for_half_the_level() -> None:
+    """275 items of one rate are enough at the whole level, as above; refusals have two rates."""
+    (line,) = power_warning({"refusals": 2 * 275})
+    needed = int(re.findall(r"(\d+) questions give 80%$", line.text)[0])
+    assert power_warning({"refusals": needed}) == []
+
+
 def test_calibration_is_warned_of_by_the_number_that_it_takes_itself() -> None:
     """It is no share of passes, of which 275 items would be enough."""
     (line,) = power_warning({"calibration": 320}, least=0.5)

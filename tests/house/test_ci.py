@@ -1,4 +1,4 @@
-"""`.ci/run` says what it left out: slow tests for want of time, vLLM where its CPU build is not to be had."""
+"""`.ci/run` says what it left out: slow tests for want of time, PostgreSQL and vLLM where there is none."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.support import postgres_server
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {
@@ -55,6 +57,30 @@ def test_slow_tests_that_did_not_begin_have_not_passed(
     assert done.returncode == code, done.stderr
     assert printed in done.stdout
     assert ended("slow", done.stdout) == said
+
+
+@pytest.mark.parametrize(
+    ("printed", "code", "said"),
+    [
+        ("left out: no PostgreSQL server is installed", 0, ["left out"]),
+        ("244 passed in 90.00s", 0, ["passed"]),
+        ("1 failed, 243 passed in 90.00s", 1, []),
+    ],
+)
+def test_without_a_postgres_server_its_tests_have_not_passed(
+    tmp_path: Path, printed: str, code: int, said: list[str]
+) -> None:
+    done = run_part("postgres", tmp_path, {"bin/make": f"echo '{printed}'; exit {code}"}, {})
+    assert done.returncode == code, done.stderr
+    assert ended("postgres", done.stdout) == said
+
+
+def test_what_needs_a_postgres_server_is_left_out_where_none_is_installed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(postgres_server, "installed", lambda: None)
+    assert postgres_server.main(["false"]) == 0
+    assert capsys.readouterr().out == "left out: no PostgreSQL server is installed\n"
 
 
 def run_part(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -287,6 +288,20 @@ def test_tokens_of_a_run_are_written_once_and_joined_without_encoding_again(
     (runs[0] / MANIFEST).write_text((runs[0] / MANIFEST).read_text() + " ")
     with pytest.raises(ZeroDivisionError):
         kept_texts.tokenised(runs[0], chat_model)
+
+
+def test_a_tokenizer_with_two_ends_of_a_document_has_two_sets_of_tokens(tmp_path: Path) -> None:
+    """As of two models of which one has no row for the token that ended texts in pretraining."""
+    from pipelines.corpus import text_file
+    from pipelines.runs import kept_texts
+
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("text")
+    text_file.keep(tmp_path / "docs", tmp_path / "run" / kept_texts.KEPT_TEXTS)
+    lacking = tiny.chat_model(vocab_size=258, pad_token_id=None)
+    for end in (1, 2):
+        tokens = kept_texts.tokenised(tmp_path / "run", replace(lacking, stop_ids=(end,)))
+        assert tokens.ids.tolist() == [*b"text", end]
 
 
 def test_of_more_than_is_read_pieces_of_every_run_are_joined(tmp_path: Path) -> None:

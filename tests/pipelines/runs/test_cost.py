@@ -28,6 +28,8 @@ def test_flops_by_hand() -> None:
     assert flops.forward(10) == 20 * weights
     assert flops.forward(10, 7) == 20 * weights + 10 * 4 * 64 * 7
     assert flops.trained(10, 7) == 3 * flops.forward(10, 7)
+    # Three prompts of 10 tokens, answers of 4: a token comes behind 10 and half of 4, on average.
+    assert flops.answered(30, 12, 3) == 42 * (2 * weights + 4 * 64 * 12)
     untied = Flops.of(tiny.model(tie_word_embeddings=False))
     assert untied.weights == weights
 

@@ -541,6 +541,27 @@ def test_one_share_for_all_is_the_nearest_teacher() -> None:
 
 # ---- an oracle: TRL's own loss
 
+# What TRL 1.16.0 says of the two distributions below: the loss, and its gradient in the first row.
+#     loss = GKDTrainer.generalized_jsd_loss(student[None], teacher[None], beta=beta, reduction="sum")
+#     (gradient,) = torch.autograd.grad(loss, student)
+TRL_SAYS = [
+    (0.0, 2.074693, [0.007158, 0.081362, -0.163415, 0.274080, 0.009498, -0.315279, 0.188009, -0.081413]),
+    (0.25, 0.362577, [0.000202, 0.009603, -0.025205, 0.043748, -0.003535, -0.034955, 0.028012, -0.017870]),
+    (0.5, 0.476615, [-0.000698, 0.008788, -0.030241, 0.059119, -0.009362, -0.036704, 0.034973, -0.025875]),
+    (1.0, 2.141717, [-0.016531, -0.023487, -0.127239, 0.405273, -0.101983, -0.129883, 0.138452, -0.144603]),
+]
+
+
+@pytest.mark.parametrize(("beta", "value", "first_row"), TRL_SAYS)
+def test_the_loss_is_the_one_that_trl_computed(beta: float, value: float, first_row: list[float]) -> None:
+    steps = torch.arange(32).reshape(4, 8)
+    student = (steps * 7 % 11 / 4).requires_grad_(True)
+    teacher = (steps * 5 % 13 / 4).log_softmax(-1)
+    ours = dv.exact_jsd(student.log_softmax(-1), teacher, beta).sum()
+    (gradient,) = torch.autograd.grad(ours, student)
+    assert ours.item() == pytest.approx(value, abs=1e-5)
+    assert gradient[0].tolist() == pytest.approx(first_row, abs=3e-6)
+
 
 @pytest.mark.parametrize("beta", [0.0, 0.25, 0.5, 1.0])
 def test_trl_agrees(beta: float) -> None:

@@ -114,3 +114,10 @@ def test_sums_go_on_over_chunks_and_start_anew_with_each_sequence(sizes: list[in
     parts = zip(values.split(sizes), rows.split(sizes), strict=True)
     found = torch.cat([ratios.through(part, at) for part, at in parts])
     assert found.tolist() == [1, 3, 6, 4, 9, 6, 13, 21, 9]
+
+
+def test_a_sum_is_exact_behind_many_sequences_too() -> None:
+    """Each is a difference of sums over the whole chunk, and near 100 fp32's numbers are 8e-6 apart."""
+    rows = torch.arange(100_000) // 10
+    small = torch.full((100_000,), 1e-3)
+    assert float(PrefixRatios().through(small, rows)[-1]) == pytest.approx(0.01, abs=1e-9)

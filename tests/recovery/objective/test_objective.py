@@ -273,6 +273,7 @@ def test_a_weight_of_two_is_the_sequence_twice(world: World, name: str) -> None:
     torch.testing.assert_close(weighted.value, loss.value)
     torch.testing.assert_close(weighted_gradients[1], gradients[1])
     assert weighted.tokens == loss.tokens
+    assert weighted.metrics == pytest.approx(loss.metrics, rel=1e-5, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -381,6 +382,15 @@ def test_temperature_softens_both(world: World) -> None:
     student = (world.head(world.hidden_ND) / 2).log_softmax(-1)
     teacher = (world.teacher_head(world.dense.hidden_ND) / 2).log_softmax(-1)
     torch.testing.assert_close(loss.value, dv.exact_reverse_kl(student, teacher).sum())
+
+
+def test_temperature_softens_the_anchor_too(world: World) -> None:
+    loss, _ = world.run(with_dials("opd", {"temperature": "2", "anchor_beta": "0.5"}))
+    student = (world.head(world.hidden_ND) / 2).log_softmax(-1)
+    teacher = (world.teacher_head(world.dense.hidden_ND) / 2).log_softmax(-1)
+    anchor = (world.teacher_head(world.anchor.hidden_ND) / 2).log_softmax(-1)
+    expected = dv.exact_reverse_kl(student, teacher) + 0.5 * dv.exact_reverse_kl(student, anchor)
+    torch.testing.assert_close(loss.value, expected.sum())
 
 
 def test_importance_weights_of_prefixes_are_capped(world: World) -> None:

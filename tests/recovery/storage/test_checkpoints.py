@@ -570,6 +570,63 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> list[int | str]:
+    """What reaches the disk, in this order: inodes as they are flushed, names as they are given."""
+    seen: list[int | str] = []
+    fsync = os.fsync
+
+    def flushed(handle: int) -> None:
+        found = os.fstat(handle)
+        seen.append(found.st_ino if found.st_size else "empty")
+        fsync(handle)
+
+    def noted(move: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
+        def moving(path: Path, target: Path) -> Path:
+            seen.append(target.name)
+            return move(path, target)
+
+        return moving
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(Path, "rename", noted(Path.rename))
+    monkeypatch.setattr(Path, "replace", noted(Path.replace))
+    return seen
+
+
+def inode(path: Path) -> int:
+    return path.stat().st_ino
+
+
+@pytest.mark.parametrize("kind", ["published", "replaced"])
+def test_a_power_cut_leaves_no_name_of_a_directory_that_is_not_whole(
+    tmp_path: Path, kept: list[int | str], kind: str
+) -> None:
+    """Three files and two folders are flushed before the renaming, the folder above after it."""
+    written, target = tmp_path / "written", tmp_path / "target"
+    written.mkdir()
+    writer()(written)
+    inside = {inode(path) for path in (written, *written.rglob("*"))}
+    if kind == "published":
+        assert atomic_dirs.publish(written, target)
+        names = ["target"]
+    else:
+        target.mkdir()
+        atomic_dirs.replace(written, target)
+        names = ["target.old", "target"]
+    assert set(kept[:5]) == inside and len(inside) == 5
+    assert kept[5 : 5 + len(names) + 1] == [*names, inode(tmp_path)]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_power_cut_leaves_no_name_of_a_file_that_is_not_whole(
+    tmp_path: Path, kept: list[int | str], durable: bool
+) -> None:
+    atomic_dirs.write_text(tmp_path / "file.txt", "new", durable=durable)
+    flushed = [inode(tmp_path / "file.txt"), "file.txt", inode(tmp_path)]
+    assert kept == (flushed if durable else ["file.txt"])
+
+
 def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere"
     folder.mkdir()

@@ -118,6 +118,12 @@ def texts_case() -> Case:
     return tiny.chat_model(), Texts(2), LABELS
 
 
+def bf16_case() -> Case:
+    student = tiny.chat_model()
+    student.model.to(torch.bfloat16)
+    return student, Texts(2), LABELS
+
+
 def on_policy_case() -> Case:
     student = tiny.chat_model(seed=1)
     return (
@@ -185,7 +191,13 @@ def trained(
     return weights, [{k: v for k, v in m.items() if k not in TIMES} for m in seen], report
 
 
-CASES = {"texts": texts_case, "on-policy": on_policy_case, "lora": lora_case, "moving average": average_case}
+CASES = {
+    "texts": texts_case,
+    "bf16": bf16_case,
+    "on-policy": on_policy_case,
+    "lora": lora_case,
+    "moving average": average_case,
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -121,6 +121,23 @@ def test_a_restored_state_is_in_the_model_s_bf16_weights_too() -> None:
         assert torch.equal(one, other)
 
 
+def test_the_saved_state_has_what_bf16_rounds_away() -> None:
+    """One step of 5e-5 from 0.25, below which bf16 has no number before 0.249."""
+    chat_model = tiny.chat_model()
+    chat_model.model.to(torch.bfloat16)
+    for parameter in chat_model.model.parameters():
+        torch.nn.init.constant_(parameter, 0.25)
+    made = updater(chat_model, weight_decay=0.0)
+    made.prepare(5e-5, seed=1)
+    made.backward([ROW], pull(1.0))
+    made.update()
+    saved = {name: one for name, one in made.state_tensors().items() if name.startswith("weights.")}
+    assert saved and {one.dtype for one in saved.values()} == {torch.float32}
+    for one in saved.values():
+        torch.testing.assert_close(one, torch.full_like(one, 0.24995), atol=1e-7, rtol=0)
+    assert all((parameter == 0.25).all() for parameter in chat_model.model.parameters())
+
+
 def loss(value: float, tokens: float, **rest: Any) -> RunningSums:
     return RunningSums.of(Loss(torch.tensor(value), tokens, **rest))
 
