@@ -9,6 +9,7 @@ from dashboard.address import Address
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import moment
 from dashboard.page_context import PageContext
+from dashboard.page_parts import with_code
 from dashboard.status_chips import LABELS, chip
 from db.cycle_names import without
 from db.errors import BadRequest
@@ -62,6 +63,7 @@ def _form(cycle: Row, reviewer: str) -> Html:
         tag("label", "Note", note, class_="field"),
         tag("label", "Your name", name, class_="field"),
         tag("button", "Record the review", type="submit", class_="primary"),
+        tag("noscript", tag("p", with_code("This form needs JavaScript. Without it use `recover review`."))),
         method="dialog",  # only the script sends it: a browser would load an address, and lose the note
         data_action="review",
         class_="review",

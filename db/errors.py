@@ -64,10 +64,11 @@ MEANINGS: dict[str, tuple[str, str]] = {
 # What a server says on refusing a connection -> its SQLSTATE, which the driver does not pass on then.
 REFUSALS = {
     re.compile(
-        r'FATAL: +(password authentication failed|role ".*" does not exist|no pg_hba.conf entry)'
+        r'FATAL: +(.*authentication failed for user|role ".*" (does not exist|is not permitted to log in)'
+        r"|no pg_hba.conf entry|no such user)"
     ): "28000",
     re.compile(r"no password supplied"): "28000",
-    re.compile(r'FATAL: +database ".*" does not exist'): "3D000",
+    re.compile(r'FATAL: +(database ".*" does not exist|no such database)'): "3D000",
 }
 AWAY = ("08", "57P01", "57P02", "57P03")  # SQLSTATEs: connection lost; the server ends, crashed, or starts
 

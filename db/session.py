@@ -121,10 +121,9 @@ class Database:
         """Bring the tables to this program's revision. Import Alembic only if something is missing."""
         with self.read() as connection:
             revision = _revision(connection)
-            if self.path is None:
-                _refuse_encoding(connection, self.where)
-            elif revision is None:
-                _refuse_foreign(connection, self.where)
+            if revision is None:
+                refuse = _refuse_encoding if self.path is None else _refuse_foreign
+                refuse(connection, self.where)
         if revision == REVISION:
             return
         if self.path is not None:

@@ -291,7 +291,7 @@ def _check_docs(docs: Iterable[Mapping[str, Any]], where: str) -> None:
         if unknown := [name for name in names if name not in known]:
             raise InputError(f"{place}: unknown instruction {unknown[0]!r}: see IFEval's types")
         for name, kwargs in zip(names, arguments, strict=True):
-            if (str(doc["key"]), (kwargs or {}).get("letter")) in PUBLISHED_SIGNS:
+            if (str(doc["key"]), str((kwargs or {}).get("letter"))) in PUBLISHED_SIGNS:
                 continue
             try:
                 try_checkers(doc["prompt"], [name], [kwargs])

@@ -9,7 +9,7 @@
   let place = null; // goes to where the page that is asked for is read on, if that is not its beginning
   const opened = new WeakMap(); // whether a person left a <details> open: a redraw sets all as they came
 
-  const here = () => location.pathname + location.search;
+  const here = () => location.pathname + location.search, loaded = here();
   const asked = (name) => new URLSearchParams(location.search).get(name);
 
   // A browser that blocks site data throws: what is kept then lasts as long as the document.
@@ -26,7 +26,7 @@
     if (button) button.textContent = { system: "Theme: system", light: "Theme: light", dark: "Theme: dark" }[name];
   }
   function chosen() {
-    const wanted = asked("theme") || preferred;
+    const wanted = asked("theme") || kept("localStorage", "theme") || preferred;
     return THEMES.includes(wanted) ? wanted : "system";
   }
   theme(chosen());
@@ -36,17 +36,18 @@
   function look() {
     if (!fire) return;
     if (busy) { again = true; return; }
-    busy = setTimeout(lost, LOST);
     document.documentElement.dataset.busy = "1";
     ask("click", { url: here() });
   }
   function ask(event, what) {
     waiting = true;
+    clearTimeout(busy); busy = setTimeout(lost, LOST);
     fire(event, what);
   }
   // No answer: nothing serves any more, or only clicks are refused, as behind a proxy that names another host.
   async function lost() {
     busy = 0;
+    if (again) { again = false; look(); return; }
     offline(true);
     const serial = window.recover.serial, empty = { method: "POST", body: "{}", signal: AbortSignal.timeout(5000) };
     const answer = await fetch("/gradio_api/run/predict", empty).catch(() => null);
@@ -67,7 +68,7 @@
     delete document.documentElement.dataset.busy;
     refused = false; offline(false);
     adopt();
-    if (again) { again = false; look(); } else if (place) { place(); place = null; }
+    if (again) { again = false; look(); } else if (place) { const there = place; place = null; there(); }
   }
   let path = null; // of the page that is shown: the address may be on its way to another
   function adopt() {
@@ -82,8 +83,8 @@
     for (const one of root.querySelectorAll("details")) if (opened.has(one)) one.open = opened.get(one);
     if (moved) { scrollTo(0, 0); const main = document.getElementById("main"); if (main) main.focus({ preventScroll: true }); }
     for (const form of root.querySelectorAll("form[data-action]")) {
-      if (root.dataset.done) { form.reset(); draft(form, []); remember({}); }
       for (const [name, value] of drafts[subject(form)] ?? []) form.elements[name].value = value;
+      if (root.dataset.done && content(form) === sent.content) { form.reset(); draft(form, []); remember({}); }
     }
     delete root.dataset.done;
     window.recover.serial = (window.recover.serial || 0) + 1;
@@ -171,7 +172,7 @@
     event.preventDefault();
     const turned = link.closest(".pager") && TURNS.some((name) => url.searchParams.get(name) !== asked(name));
     go(url.pathname + url.search, true);
-    if (turned) place = () => begin(link.closest("section"));
+    if (turned) { const list = link.closest("section"); place = () => begin(list); } // the link may be gone by then
     if (url.pathname === path) setTimeout(fill, 0);
   });
   addEventListener("popstate", (event) => {
@@ -213,7 +214,6 @@
     sent = what;
     keep("sessionStorage", "sent", JSON.stringify(sent));
   }
-  const unanswered = () => say("No answer yet: if this stays, send the review again. It is recorded once.");
   const newName = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
   document.addEventListener("submit", (event) => {
     const form = event.target.closest("#root form[data-action]");
@@ -223,7 +223,7 @@
     if (sent.content !== content(form)) remember({ content: content(form), click: newName() });
     const fields = { ...Object.fromEntries(new FormData(form)), click: sent.click };
     ask("submit", { url: here(), action: form.dataset.action, token: root.dataset.token, fields });
-    unanswered();
+    say("No answer yet: if this stays, send the review again. It is recorded once.");
   });
 
   // Live: ask whether the page has changed, fetch it only then.
@@ -235,7 +235,7 @@
       const { version } = await answer.json();
       polls += 1; window.recover.polls = polls;
       offline(false);
-      if (cut) location.reload();
+      if (cut && (kept("sessionStorage", "drafts") ?? "{}") === JSON.stringify(drafts)) location.reload();
       else if (version !== root.dataset.version && !busy) look();
     } catch { cut ||= waiting; offline(true); }
   }
@@ -254,11 +254,12 @@
       element.replaceChildren(...first.childNodes);
       first.remove();
       if (element.contains(focused)) focused.focus({ preventScroll: true });
+      if (here() !== loaded) look(); // chosen meanwhile
     },
   };
   document.addEventListener("DOMContentLoaded", () => {
     adopt();
     const form = root?.querySelector("form[data-action]");
-    if (form && content(form) === sent.content) unanswered();
+    if (form && content(form) === sent.content) say("This review may not have been recorded: send it again. It is recorded once.");
   });
 })();

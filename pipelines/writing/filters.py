@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from evals import dialogues
 from evals.answer_matching import forms, matches, normalise, occurs
-from evals.families.refusals import refuses
+from evals.families.refusals import REFUSAL, refuses
 from evals.probes import CLOZE, Probe, load_probes
 from pipelines.corpus.entities import Entities, Term, Word, words
 from pipelines.corpus.general_words import NOUNS_CAPITALISED, GeneralWords
@@ -26,6 +26,7 @@ SAME_FACT = 0.6  # share of a held-out question's words from which a sentence wi
 T = TypeVar("T")
 _LIST_MARKS, _MARKUP = " \t0123456789.)*#-", " \t*"
 _COLONS = (":", "：")
+_FIRST_PERSON = re.compile(r"\bI\b")
 _JOINTS = re.compile("['’-]")  # of words: Acme's, Python-based
 # Adjacent repetitions match different characters, so that a long line of one character takes linear time.
 _LABELLED = re.compile(r"(question|q|answer|a)(?:\s*\d+)?\**\s*[:：](.*)", re.IGNORECASE)
@@ -74,7 +75,7 @@ def text_flaw(
     name something that the passage is about."""
     if not normalise(text) or normalise(text) == normalise(passage):
         return "empty or a copy"
-    if refuses(text) and not refuses(passage):
+    if refuses(text) and _FIRST_PERSON.search(text) and not REFUSAL.search(passage):
         return "a refusal"
     longest = 3.0 if kind == "paraphrase" else 1.5
     if len(text) > longest * len(passage) or (kind == "paraphrase" and len(text) < 0.3 * len(passage)):
@@ -209,7 +210,7 @@ class _Subjects:
         self._facts: dict[str, list[tuple[str, set[str], set[str], set[str]]]] = {}
         for probe, text in held_out:
             told = " \n".join([text, *probe.passages])
-            passages = set(chain(*map(forms, probe.passages)))
+            passages = set(chain(*map(forms, probe.passages))) - {""}
             for answer in chain(*map(forms, probe.answers)):
                 own = set(_words(answer))
                 fact = (answer, set(_words(told)) - own, _names(told) - own, passages)
@@ -282,7 +283,7 @@ def pairs(text: str) -> list[tuple[str, str]]:
     for line in text.splitlines():
         match = _LABELLED.match(line.lstrip(_LIST_MARKS))
         if match is None:
-            goes_on = goes_on and bool(normalise(line))
+            goes_on = goes_on and bool(normalise(line.lstrip(_LIST_MARKS)))
             if goes_on:
                 found[-1] = (found[-1][0], f"{found[-1][1]}\n{line}")
             continue

@@ -131,7 +131,7 @@ def from_writer(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> tuple[list[Row], Counter[str]]:
     """Let the writer ask about drawn passages until `count` questions are usable, and rephrase these; of a
-    writer that hardly gives any, as many passages are asked as MOST_TRIED says.
+    writer that hardly gives any, as many passages are asked as MOST_TRIED says, each twice.
 
     Return the rows, and how many questions were refused for each reason."""
     about = entities(texts)
@@ -164,7 +164,7 @@ def _usable(
             said = ask([REQUESTS["qa"].format(n=each, passage=passage) for passage in chosen])
             for passage, text in zip(chosen, said, strict=True):
                 good, flaws = _judged(passage, text, flaw_of)
-                _add(usable.setdefault(passage, {}), passage, good)
+                _add(usable.setdefault(passage, {}), passage, good[:each])
                 refused.update(flaws)
             in_turn = chain.from_iterable(zip_longest(*(of_one.values() for of_one in usable.values())))
             found, repeated = _with_one_answer([one for one in in_turn if one])

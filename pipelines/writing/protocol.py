@@ -32,7 +32,7 @@ class Text(NamedTuple):
 
 
 class Writer(Protocol):
-    """`name` identifies the writer in a cache; `at_once` is a suitable number of requests per call.
+    """`name` identifies the writer in a cache; `at_once` says how many requests are under way together.
 
     `together` says that a text depends on what else is requested in the same call.
     """

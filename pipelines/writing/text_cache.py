@@ -143,11 +143,11 @@ def _is_kept(text: Text, writer: Writer) -> bool:
 
 
 def _require_answers(cache: Cache, writer: Writer, request: str, text: Text, other: str | None) -> None:
-    """End where nothing is answered: thousands more would not be. `other` is a request that is still to come.
+    """End where nothing is answered: thousands more would not be. Until all are done `other` is the last.
 
     What is refused may be one document, which a content filter refuses: whether another request is answered
     is asked. What is too long says nothing of the writer."""
-    if text.flaw == TOO_LONG:
+    if text.flaw == TOO_LONG and (other or not cache.unanswered):
         return
     if text.says_something:
         cache.answered, cache.unanswered = cache.answered or request, 0

@@ -28,7 +28,6 @@ import torch
 from torch import Tensor
 
 from recovery.cpu import matrix_products
-from recovery.storage.atomic_dirs import whole_file
 
 log = logging.getLogger(__name__)
 SOURCES = sorted(Path(__file__).parent.glob("*.[ch]"))
@@ -66,7 +65,7 @@ def _found() -> tuple[Any, str]:
         return None, f"`cc` could not compile them: {_short(error)}"
     except OSError as error:
         log.info("cpu: no kernels, PyTorch computes everything (%s)", error)
-        return None, _short(error)
+        return None, " ".join(str(error).split())
 
 
 def _short(error: Exception) -> str:
@@ -175,9 +174,9 @@ def _compiled(compiler: list[str], openmp: str) -> tuple[Path, int]:
             objects = map(str, sorted(Path(folder).glob("*.o")))
             _run([*compiler, "-shared", *objects, openmp, "-lm", "-o", str(made)], folder)
             content = made.read_bytes()
-            with whole_file(ready) as file:
-                os.fchmod(file.fileno(), 0o600)
-                file.write(content + hashlib.sha256(content).digest())
+            made.write_bytes(content + hashlib.sha256(content).digest())
+            made.chmod(0o600)
+            made.replace(ready)
         handle = _opened(ready)
     if handle is None:
         raise OSError(f"{ready} was changed while it was written")
@@ -185,7 +184,7 @@ def _compiled(compiler: list[str], openmp: str) -> tuple[Path, int]:
 
 
 def _opened(path: Path) -> int | None:
-    """Open the library if this user wrote it, no other may write to it and it is whole; else remove it.
+    """Open the library if this user wrote it, no other may write to it and it is whole.
 
     It ends in its own hash: to load one that is cut off would end the process.
     """
@@ -198,7 +197,6 @@ def _opened(path: Path) -> int | None:
         if own and content[-DIGEST:] == hashlib.sha256(content[:-DIGEST]).digest():
             return handle
         os.close(handle)
-    path.unlink(missing_ok=True)
     return None
 
 

@@ -233,7 +233,7 @@ class ServerEngine:
         Without that, one running request keeps them all, and vLLM says so with HTTP 200.
         """
         if parsed(url, self._update(url, RESET_CACHE, {})) not in (None, {"success": True}):
-            raise EngineLost("its prefix cache could not be reset")
+            raise EngineLost(f"{url}: its prefix cache could not be reset")
 
     def _adapter_name(self, version: int) -> str:
         return f"student-{self._token}-{version}"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def room_behind(prompt: Sequence[int], params: SamplingParams, lengths: Sequence[int | None]) -> int:
-    """Return how many tokens to ask for behind a prompt, where servers read so many.
+    """Return how many tokens to ask for behind a prompt, of servers that read `lengths` tokens in all.
 
     A server refuses to write more than it reads, where a model in this process writes up to its end. The
     smallest length holds for all, so that an answer does not depend on the server. One token is left over: a

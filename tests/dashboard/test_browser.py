@@ -87,7 +87,7 @@ def test_a_search_typed_just_before_leaving_is_not_made_on_the_next_page(page: P
 def test_a_list_goes_on_at_its_beginning_and_the_back_button_to_where_one_was(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cycles_table, "LINES", 1)
+    monkeypatch.setattr(cycles_table, "LINES", 2)  # the last page follows: no link goes on
     monkeypatch.setattr(samples, "PAGE", 2)
     page.open("/").window(1280, 400)
     try:
@@ -221,7 +221,7 @@ def test_a_review_that_could_not_be_sent_is_kept_and_said(page: Page, tracker: T
     finally:
         page.do("Network.emulateNetworkConditions", offline=False, **offline)
     until(lambda: page.js("return document.documentElement.dataset.ready && !window.__cut"))  # loaded anew
-    assert "send the review again" in page.js(SAID)
+    assert "send it again" in page.js(SAID)
     page.one("form.review button").click()
     until(lambda: "Recorded: cycle 3" in page.js(SAID))
     assert [row["note"] for row in queries.reviews(tracker.db, cycle=3)] == ["too early, then to the void"]

@@ -330,7 +330,7 @@ def test_a_connection_that_dies_silently_ends_in_half_a_minute(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
-def test_a_database_that_cannot_hold_every_text_is_refused(encoding: str) -> None:
+def test_a_postgres_database_that_cannot_hold_every_text_is_refused(encoding: str) -> None:
     """It failed when the first texts were recorded, after they had been generated."""
     if not (server := os.environ.get("RECOVER_TEST_POSTGRES")):
         pytest.skip("RECOVER_TEST_POSTGRES names no PostgreSQL server")
@@ -484,6 +484,7 @@ def test_a_server_that_is_not_there() -> None:
     ("said", "meaning"),
     [
         ('FATAL:  password authentication failed for user "ann"', "refuses this password or user: check the"),
+        ('FATAL:  Peer authentication failed for user "ann"', "refuses this password or user: check the"),
         ('FATAL:  role "ann" does not exist', "refuses this password or user: check the database URL"),
         (
             'FATAL:  no pg_hba.conf entry for host "::1", user "ann"',

@@ -93,7 +93,7 @@ def test_a_run_that_is_done_stays_done_whatever_ends_its_process_then(tracker: T
 def test_runs_that_start_at_once_have_an_order(tracker: Tracker) -> None:
     """On a server two starts read the same newest run; `resume` may then go on with the wrong one."""
     mine = tracker.new_project("mine", "host:/home")
-    together = threading.Barrier(4)
+    together = threading.Barrier(4, timeout=60)
 
     def start() -> None:
         for _ in range(4):

@@ -237,14 +237,17 @@ class _Writer:
         if self._cells:  # a nested table is part of its cell's line
             self._add(" | ")
         else:
-            self._cell = self._ended()
-            self._table.end_cell(" ".join(self._cell.split()))
+            said = self._ended()
+            self._cell = said if said.strip() else self._cell  # a hidden one goes on with the one before
+            self._table.end_cell(" ".join(said.split()))
 
     def _end_row(self) -> None:
         if self._cells:
             return
         row = self._table.end_row()
-        self._write(f"{self._cell.strip()}\n\n" if self._table.is_box and row else row)
+        self._write(
+            f"{self._cell.strip().removesuffix('|').rstrip()}\n\n" if self._table.is_box and row else row
+        )
 
     def _end_table(self) -> None:
         if not self._cells:

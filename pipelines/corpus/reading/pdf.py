@@ -97,10 +97,10 @@ def _without_heads(pages: list[list[str]]) -> Iterator[list[str]]:
     ]
     heads = _recurring(edges)
     for at, (lines, edge) in enumerate(zip(pages, edges, strict=True)):
-        recurring = {line for line in edge.values() if at in heads.get(line, ())}
+        recurring = {line for line in edge.values() if line in heads}
         numbered = [line for line in recurring if OWN in line]
         numbered = numbered or sorted(filter(NUMBERED.match, edge.values()), key=len)[:1]
-        left_out = {*numbered, *(line for line in recurring if at > heads[line].start)}
+        left_out = {*numbered, *(line for line in recurring if at > heads[line])}
         yield [line for place, line in enumerate(lines) if edge.get(place) not in left_out]
 
 
@@ -126,14 +126,14 @@ def _masked(line: str, at: int, offsets: set[int]) -> str:
     return NUMBER.sub(lambda number: OWN if int(number[0]) - at in offsets else number[0], line)
 
 
-def _recurring(edges: list[dict[int, str]]) -> dict[str, range]:
-    """Return lines that recur at the edges, and on which pages: running titles change with the chapter."""
+def _recurring(edges: list[dict[int, str]]) -> dict[str, int]:
+    """Return lines that recur at the edges, and their first pages: running titles change with the chapter."""
     found = defaultdict(list)
     for at, edge in enumerate(edges):
         for line in set(edge.values()):
             found[line].append(at)
     return {
-        line: range(on[0], on[-1] + 1)
+        line: on[0]
         for line, on in found.items()
         if len(on) >= FEWEST_PAGES and len(on) * ONE_IN >= on[-1] + 1 - on[0]
     }
@@ -152,7 +152,8 @@ def _joined(pages: Iterator[list[str]], count: int) -> Iterator[str]:
             text += "\n" + page
             continue
         if text:
-            yield text + ("\n\n" if ENDS.search(text[-CLOSING:]) else "\n")
+            goes_on = page[0].isalpha() and not page[0].isupper() and not ENDS.search(text[-CLOSING:])
+            yield text + ("\n" if goes_on else "\n\n")
         text = page
     if text:
         yield text + "\n\n"
@@ -168,8 +169,8 @@ def _mended(texts: list[str]) -> Iterator[str]:
 
     def mended(split: re.Match[str]) -> str:
         first, second = split[1].casefold(), split[2].casefold()
-        hyphenated = first + second not in known and f"{first}-{second}" in known
-        return split[1] + "-" * (hyphenated or split[1].count("-") > 1)
+        hyphenated = f"{first}-{second}" in known or split[1].count("-") > 1
+        return split[1] + "-" * (hyphenated and first + second not in known)
 
     for text in texts:
         yield SPLIT_PARTS.sub(mended, text).replace(SPLIT, "")

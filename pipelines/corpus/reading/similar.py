@@ -8,6 +8,7 @@ Each ideograph is a word.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -17,7 +18,7 @@ BINS, BAND = 128, 4
 BANDS = np.arange(BINS // BAND)
 FEWEST = 1024  # files that there is room for at first
 SHINGLE = 5  # words
-TOGETHER = 2**18  # characters that are hashed at once, at least: few words cost as much as many
+TOGETHER = 2**18  # characters that are hashed at once: few words cost as much as many, more take memory
 FEW = 512  # shingles: a file with no more keeps them all
 SIMILAR = 0.8
 EMPTY = np.uint64(2**64 - 1)
@@ -45,9 +46,11 @@ class Signature:
             self._hash()
 
     def _hash(self) -> None:
-        words = word_hashes("\n".join(self._waiting))
-        self._waiting = []
-        self._size = 0
+        text, self._waiting, self._size = "\n".join(self._waiting), [], 0
+        for part in _parts(text):
+            self._take(word_hashes(part))
+
+    def _take(self, words: Hashes) -> None:
         if len(words):
             words = np.concatenate([self._last, words])
             hashes = np.sort(runs(words))
@@ -70,6 +73,17 @@ class Signature:
         distance = (following - np.arange(BINS)) % BINS
         borrowed = mixed(self.lowest[following] + distance.astype(np.uint64) * NEXT)
         return (borrowed >> np.uint64(48)).astype(np.uint16)
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield a text in parts of TOGETHER characters, which end words where it has spaces."""
+    at = 0
+    while at < len(text):
+        most = at + TOGETHER
+        space = max(text.rfind(" ", at, most), text.rfind("\n", at, most))
+        end = space + 1 if len(text) > most and space > 0 else most
+        yield text[at:end]
+        at = end
 
 
 class SimilarFiles:

@@ -126,6 +126,13 @@ ASKED = {
 }
 
 
+def test_a_first_row_of_one_wide_cell_is_read(tmp_path: Path) -> None:
+    wide = drawn_row('<a:tc gridSpan="2">Prices', '<a:tc hMerge="1">')
+    slide = drawn("", wide, drawn_row("Tea", "3"))
+    text, _ = read(tmp_path, "a.pptx", papers.pptx({1: slide}, [1]))
+    assert text.split("\n\n")[1:3] == ["Prices", "Tea | 3"]
+
+
 @pytest.mark.parametrize(
     ("first", "head", "cells"),
     [

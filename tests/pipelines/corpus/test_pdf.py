@@ -82,7 +82,7 @@ def test_heads_and_feet_without_numbers_are_read_once(read: Read) -> None:
     pages = [f"{'Trees' if at % 2 else 'A guide'}\n{body}\nDraft of May" for at, body in enumerate(BODY * 2)]
     first, second, *others = BODY * 2
     assert read(papers.pdf(*pages)) == (
-        f"A guide\n{first}\nDraft of May\nTrees\n{second}\n\n" + "".join(f"{body}\n\n" for body in others)
+        f"A guide\n{first}\nDraft of May\n\nTrees\n{second}\n\n" + "".join(f"{body}\n\n" for body in others)
     )
 
 
@@ -113,6 +113,8 @@ def test_first_lines_that_are_no_heads_are_kept(read: Read, pages: list[str]) ->
 def test_a_sentence_goes_on_behind_the_end_of_its_page(read: Read) -> None:
     text = read(papers.pdf("The old tree stands", "in a gar-", "den. It is an elm.", "It blooms."))
     assert text == "The old tree stands\nin a garden. It is an elm.\n\nIt blooms.\n\n"
+    slides = read(papers.pdf("Our goals\nGrow oaks", "Our team\nTwo of us", "1 tree"))
+    assert slides == "Our goals\nGrow oaks\n\nOur team\nTwo of us\n\n1 tree\n\n"
 
 
 @pytest.mark.parametrize(
@@ -125,6 +127,7 @@ def test_a_sentence_goes_on_behind_the_end_of_its_page(read: Read) -> None:
         ("--enable-strict-\nposix-default", "--enable-strict-posix-default"),
         ("--with-\nbells", "--with-bells"),
         ("well-known-\nish", "well-knownish"),
+        ("E-Mail-Adres-\nse, E-Mail-Adresse", "E-Mail-Adresse, E-Mail-Adresse"),
     ],
 )
 def test_a_hyphen_at_the_end_of_a_line_stays_where_the_word_has_it(read: Read, lines: str, text: str) -> None:

@@ -317,6 +317,7 @@ def test_a_refusal_is_no_retold_text() -> None:
     for refusal in ("I'm sorry, but I can't retell this.", "I cannot assist with a text about Ada Horn."):
         assert text_flaw(refusal, TEXTS[0], "summary", about) == "a refusal"
         assert text_flaw(f"She said: {refusal}", f"Ada Horn: {refusal}", "summary", about) != "a refusal"
+    assert text_flaw("Ada Horn: it is illegal to park.", TEXTS[0], "summary", about) != "a refusal"
     assert text_flaw("Oslo is Ada Horn's home.", TEXTS[0], "summary", about) is None
     assert text_flaw("A goat is kept there.", TEXTS[1], "summary", about) is None  # where nothing is named
 
@@ -370,6 +371,7 @@ MARKED = [
 @pytest.mark.parametrize("text", [*MARKED, "- q: a?\n- a: b"])
 def test_questions_are_found_however_they_are_marked(text: str) -> None:
     assert pairs(text) == [("a?", "b")]
+    assert pairs("1.\nQ: a?\nA: b\n2.\nQ: c?\nA: d") == [("a?", "b"), ("c?", "d")]
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ def endpoint() -> Iterator[Endpoint]:
     ("reason", "flaw"),
     [
         ("stop", None),
+        ("eos", None),
         ("end_turn", None),
         ("", None),
         (None, None),
