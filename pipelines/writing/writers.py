@@ -35,13 +35,8 @@ TEMPORARY = {408, 409, 425, TOO_MANY, 500, 502, 503, 504, 529}
 NO_KEY = 401
 OF_PARAMETERS = {400, 422}  # refused for what the request says, perhaps for a parameter
 PARAMETERS = ("max_tokens", "temperature", "seed", "stream")  # that some endpoints refuse
-WHOLE = (
-    "stop",
-    "stop_sequence",
-    "eos",
-    "eos_token",
-    "end_turn",
-)  # reasons to finish where the text ends; all others cut it off
+# Reasons to finish where the text ends; all others cut it off.
+WHOLE = ("stop", "stop_sequence", "eos", "eos_token", "end_turn")
 LONGEST_PAUSE = 60.0
 FIRST_PAUSE = 1.0
 FIRST_PAUSE_OF_LIMIT = 5.0  # the pauses of five tries outlast a limit by the minute
