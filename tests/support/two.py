@@ -83,7 +83,9 @@ def case(name: str) -> tuple[ChatModel, Any, Any]:
     teacher = AdapterOffTeacher(student) if lora else CheckpointTeacher(tiny.chat_model())
     items = [Prompt([{"role": "user", "content": f"say {i}"}]) for i in range(9)]
     most = 4096 if few or even else 64
-    config = StepConfig(prompts_per_step=6, max_new_tokens=8, microbatch_tokens=most, seed=3)
+    # With seed 3 a draw of the case "even" lies so near the border of two tokens that rounding decides it.
+    seed = 4 if even else 3
+    config = StepConfig(prompts_per_step=6, max_new_tokens=8, microbatch_tokens=most, seed=seed)
     episodes = Episodes(
         student,
         from_server(student) if where == "server" else InProcessSampler(student),
