@@ -213,9 +213,7 @@ def _load_task(prompts_path: str | Path | None) -> Task:
 
 def _docs(prompts_path: str | Path | None) -> Iterable[Mapping[str, Any]]:
     """Return the rows of the task; those of a local file without the task, which takes longer to set up."""
-    if prompts_path is None:
-        return _load_task(None).eval_docs
-    return list(_local_prompts(prompts_path))
+    return _load_task(None).eval_docs if prompts_path is None else list(_local_prompts(prompts_path))
 
 
 def _local_prompts(path: str | Path) -> Any:

@@ -9,7 +9,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.attacks.load import free_port
 
 NOT_ROOT = 65534  # as whom root runs the server, which refuses root
 
@@ -65,13 +66,6 @@ def server(programs: Path) -> Iterator[str]:
             yield f"postgresql://tests:{password}@127.0.0.1:{port}/postgres"
         finally:
             run("pg_ctl", "stop", "-m", "immediate")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

@@ -245,9 +245,9 @@ class _Writer:
         if self._cells:
             return
         row = self._table.end_row()
-        self._write(
-            f"{self._cell.strip().removesuffix('|').rstrip()}\n\n" if self._table.is_box and row else row
-        )
+        if row and self._table.is_box:
+            row = self._cell.strip().removesuffix("|").rstrip() + "\n\n"
+        self._write(row)
 
     def _end_table(self) -> None:
         if not self._cells:
