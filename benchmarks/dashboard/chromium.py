@@ -103,6 +103,10 @@ class Page:
         self.click(url)
         return self
 
+    def arrived(self) -> None:
+        """Wait until no page is asked for."""
+        until(lambda: not self.js("return document.documentElement.dataset.busy"))
+
     def click(self, url: str) -> float:
         """Follow a link; return the milliseconds until the new page was drawn."""
         return float(self.driver.execute_async_script(CLICK, url))

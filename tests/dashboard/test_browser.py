@@ -113,6 +113,7 @@ def turned(page: Page, url: str, further: str) -> None:
     assert 0 <= below_the_header(page, "section:focus") < 200
     page.driver.back()
     until(lambda: not page.js("return location.search").endswith(further))
+    page.arrived()  # the browser itself has scrolled before that, and the arriving page scrolls once more
     until(lambda: page.js("return scrollY") == down)
 
 
