@@ -9,6 +9,7 @@ A draw is a sequence: `bias` shows whether sequences agree on a direction or are
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from recovery.objective.objective import Loss
 
 EVERY = 5  # steps
-NAMES = ("density", "bias", "concentration")
 
 
 class SignalSurvey:
@@ -30,14 +30,13 @@ class SignalSurvey:
     With several processes, only rank 0's share of the sequences is reported.
     """
 
-    def __init__(self, every: int = EVERY) -> None:
-        self.every = every
+    def __init__(self) -> None:
         self.looking = False
         self._forget()
 
     def begin(self, step: int) -> None:
         """Begin a step. Its number alone decides whether it is surveyed, so a resumed run does the same."""
-        self.looking = (step - 1) % self.every == 0
+        self.looking = (step - 1) % EVERY == 0
         self._forget()
 
     def see(self, rollouts: Rollouts, states_ND: Tensor, loss: Loss) -> None:
@@ -62,11 +61,10 @@ class SignalSurvey:
         if not self._signals:
             return {}
         draws_N = torch.cat(self._draws)
-        found = _named("signal_", signal_geometry.measure(torch.cat(self._signals), draws_N))
+        found = _named("signal", signal_geometry.measure(torch.cat(self._signals), draws_N))
         if len(self._gradients) == len(self._signals):
-            found |= _named(
-                "gradient_", signal_geometry.measure_gradients(torch.cat(self._gradients), draws_N)
-            )
+            geometry = signal_geometry.measure_gradients(torch.cat(self._gradients), draws_N)
+            found |= _named("gradient", geometry)
         self._forget()
         return found
 
@@ -78,5 +76,5 @@ class SignalSurvey:
         self._rows = 0
 
 
-def _named(prefix: str, shape: signal_geometry.SignalGeometry) -> dict[str, float]:
-    return {prefix + name: getattr(shape, name) for name in NAMES}
+def _named(kind: str, geometry: signal_geometry.SignalGeometry) -> dict[str, float]:
+    return {f"{kind}_{name}": value for name, value in asdict(geometry).items()}

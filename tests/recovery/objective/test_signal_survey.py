@@ -7,7 +7,7 @@ import torch
 
 from recovery.batches.rollouts import Rollouts
 from recovery.methods.table import METHODS
-from recovery.objective import signal_geometry
+from recovery.objective import signal_geometry, signal_survey
 from recovery.objective.objective import Loss, Objective
 from recovery.objective.signal_survey import SignalSurvey
 from recovery.training.config import TrainConfig
@@ -31,8 +31,9 @@ def run(name: str, steps: int, survey: SignalSurvey | None) -> tuple[list[dict[s
 
 
 @pytest.mark.parametrize("name", ["opd", "rl", "sft", "opd-sampled"])
-def test_some_steps_are_measured_and_training_is_the_same(name: str) -> None:
-    seen, weights = run(name, 4, SignalSurvey(every=3))
+def test_some_steps_are_measured_and_training_is_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal_survey, "EVERY", 3)
+    seen, weights = run(name, 4, SignalSurvey())
     plain, expected = run(name, 4, None)
     assert [bool(WANTED & step.keys()) for step in seen] == [True, False, False, True]
     assert seen[0].keys() >= WANTED and not WANTED & plain[0].keys()
@@ -53,7 +54,7 @@ def looked(survey: SignalSurvey, rollouts: Rollouts, signal: list[float], arrows
 
 def test_by_hand_over_two_microbatches() -> None:
     """Draws are the sequences: means 1, 1, -1 and 0; arrows that all agree have a bias of one."""
-    survey = SignalSurvey(every=5)
+    survey = SignalSurvey()
     survey.begin(6)
     arrows = torch.zeros(4, 8)
     arrows[:, 3] = 2.0
@@ -80,7 +81,7 @@ def test_the_same_sequences_again_are_not_more_draws() -> None:
 
 
 def test_steps_that_are_not_looked_at_keep_nothing() -> None:
-    survey = SignalSurvey(every=5)
+    survey = SignalSurvey()
     survey.begin(2)
     looked(survey, two_rows(), [1.0] * 4, torch.eye(4))
     assert survey.metrics() == {}
