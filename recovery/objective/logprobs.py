@@ -85,13 +85,12 @@ class LogprobReader:
             if fused is not None:
                 return fused
         student_NV = self.log_probs(student_NV)
+        teacher_N = scores.sampled_logprobs_N if scores is not None else None
         if teacher_NV is not None:
             teacher_NV = self.log_probs(teacher_NV)
             student_NV, teacher_NV = same_vocabulary(student_NV, teacher_NV, part.tokens_N)
-        student_N = _at(student_NV, part.tokens_N)
-        teacher_N = scores.sampled_logprobs_N if scores is not None else None
-        if teacher_NV is not None:
             teacher_N = _at(teacher_NV, part.tokens_N)
+        student_N = _at(student_NV, part.tokens_N)
         return ChunkLogprobs(
             part, scores, student_NV, student_N, teacher_NV, teacher_N, part.behaviour(student_N)
         )
@@ -175,9 +174,9 @@ def _at(values_NV: Tensor, tokens_N: Tensor) -> Tensor:
     return values_NV.gather(-1, tokens_N.unsqueeze(-1)).squeeze(-1)
 
 
-def same_vocabulary(student_NV: Tensor, teacher_NV: Any, tokens_N: Tensor) -> tuple[Tensor, Any]:
+def same_vocabulary(student_NV: Tensor, teacher_NV: Tensor, tokens_N: Tensor) -> tuple[Tensor, Tensor]:
     """Restrict both to their shared entries; within a model family, vocabularies differ only by padding."""
-    if teacher_NV is None or student_NV.shape[-1] == teacher_NV.shape[-1]:
+    if student_NV.shape[-1] == teacher_NV.shape[-1]:
         return student_NV, teacher_NV
     shared = min(student_NV.shape[-1], teacher_NV.shape[-1])
     if int(tokens_N.max()) >= shared:
