@@ -158,7 +158,7 @@ def where(reward: Reward, field: str) -> Reward:
     return lambda response, item: reward(response, item) if has(item, field) else 0.0
 
 
-def score(reward: Reward, responses: Sequence[str], items: Sequence[Mapping[str, Any]]) -> Tensor:
+def rewards_of(reward: Reward, responses: Sequence[str], items: Sequence[Mapping[str, Any]]) -> Tensor:
     """Return the rewards (B) of responses; raise RecoverError on a reward that fails or is not finite."""
     rewards: list[float] = []
     for row, (response, item) in enumerate(zip(responses, items, strict=True)):
@@ -183,14 +183,14 @@ def _name(reward: Reward) -> str:
     return getattr(reward, "__name__", type(reward).__name__)
 
 
-def group_advantages(rewards_B: Tensor, group_B: Tensor, baseline: str = "group") -> Tensor:
+def group_advantages(rewards_B: Tensor, group_B: Tensor, baseline: str) -> Tensor:
     """Return each rollout's reward relative to the other rollouts of its prompt, `group_B`.
 
     group: minus the group's mean. leave-one-out: minus the mean of the others. group-std: the first, divided
     by the group's standard deviation (GRPO). none: the reward itself. Equal rewards in a group give 0.
     """
     if baseline == "none":
-        return rewards_B.clone()
+        return rewards_B
     _, row_B, count_G = group_B.unique(return_inverse=True, return_counts=True)
     mean_G = rewards_B.new_zeros(len(count_G)).index_add_(0, row_B, rewards_B) / count_G
     centred_B = rewards_B - mean_G[row_B]
@@ -199,6 +199,4 @@ def group_advantages(rewards_B: Tensor, group_B: Tensor, baseline: str = "group"
     if baseline == "group-std":
         variance_G = rewards_B.new_zeros(len(count_G)).index_add_(0, row_B, centred_B.square()) / count_G
         return centred_B / (variance_G.sqrt()[row_B] + 1e-4)
-    if baseline != "group":
-        raise InputError(f"reward_baseline={baseline} is not one of group, leave-one-out, group-std, none")
     return centred_B

@@ -25,7 +25,7 @@ from recovery.sampling.protocol import SamplingParams
 from recovery.sampling.split_sampler import SplitSampler
 from recovery.seeds import step_seed
 from recovery.teachers.contexts import Context, PromptRow, RowEncoder, prompt, response
-from recovery.teachers.rewards import Reward, group_advantages, score
+from recovery.teachers.rewards import Reward, group_advantages, rewards_of
 from recovery.teachers.teachers import SelfTeacher, gathered_teacher, scored
 from recovery.training.alarms import response_metrics
 from recovery.training.step_budget import within_budget
@@ -222,7 +222,7 @@ class Episodes:
         items = [self.items[row] for row in rollouts.index_B.tolist()]
         texts = self.student.answers(rollouts)
         fields = [{**item.fields, "prompt": prompt(item)} for item in items]
-        rewards_B = distributed.once(partial(score, self.task.reward, texts, fields))
+        rewards_B = distributed.once(partial(rewards_of, self.task.reward, texts, fields))
         self._metrics["reward"] = float(rewards_B.mean())
         return rewards_B
 

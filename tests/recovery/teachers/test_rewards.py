@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.errors import InputError, RecoverError
-from recovery.teachers.rewards import exact_answer, final_answer, group_advantages, resolve, score
+from recovery.teachers.rewards import exact_answer, final_answer, group_advantages, resolve, rewards_of
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_rewards_are_found_by_name(tmp_path: Path) -> None:
     assert resolve("recovery.teachers.rewards:exact_answer") is exact_answer
     path = tmp_path / "mine.py"
     path.write_text("def polite(response, item):\n    return 'please' in response\n", encoding="utf-8")
-    assert score(resolve(f"{path}:polite"), ["please", "now"], [{}, {}]).tolist() == [1.0, 0.0]
+    assert rewards_of(resolve(f"{path}:polite"), ["please", "now"], [{}, {}]).tolist() == [1.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -407,21 +407,19 @@ def test_a_reward_that_fails_is_named() -> None:
         return 1 / len(response)
 
     with pytest.raises(RecoverError, match="fails failed on response 1"):
-        score(fails, ["a", ""], [{}, {}])
+        rewards_of(fails, ["a", ""], [{}, {}])
     with pytest.raises(RecoverError, match="finite"):
-        score(lambda response, item: math.nan, ["a"], [{}])
+        rewards_of(lambda response, item: math.nan, ["a"], [{}])
 
 
 def test_group_advantages_by_hand() -> None:
     rewards, group = torch.tensor([1.0, 0.0, 5.0, 1.0, 5.0, 0.0]), torch.tensor([7, 7, 2, 7, 2, 7])
-    assert group_advantages(rewards, group).tolist() == [0.5, -0.5, 0.0, 0.5, 0.0, -0.5]
+    assert group_advantages(rewards, group, "group").tolist() == [0.5, -0.5, 0.0, 0.5, 0.0, -0.5]
     left_out = group_advantages(rewards, group, "leave-one-out")
     torch.testing.assert_close(left_out, torch.tensor([2 / 3, -2 / 3, 0.0, 2 / 3, 0.0, -2 / 3]))
     scaled = group_advantages(rewards, group, "group-std")
     torch.testing.assert_close(scaled, torch.tensor([1.0, -1.0, 0.0, 1.0, 0.0, -1.0]), atol=1e-3, rtol=0)
     assert group_advantages(rewards, group, "none").tolist() == rewards.tolist()
-    with pytest.raises(InputError, match="reward_baseline"):
-        group_advantages(rewards, group, "z-score")
 
 
 ROWS = st.tuples(st.integers(0, 4), st.floats(-5, 5, allow_subnormal=False))
@@ -436,8 +434,8 @@ def test_a_groups_advantages_add_up_to_nothing(rows: list[tuple[int, float]], ba
 
 
 def test_an_empty_batch_is_fine() -> None:
-    assert group_advantages(torch.zeros(0), torch.zeros(0, dtype=torch.long)).shape == (0,)
-    assert score(exact_answer, [], []).shape == (0,)
+    assert group_advantages(torch.zeros(0), torch.zeros(0, dtype=torch.long), "group").shape == (0,)
+    assert rewards_of(exact_answer, [], []).shape == (0,)
 
 
 REPEATED = [
