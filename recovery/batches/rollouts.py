@@ -146,12 +146,8 @@ class Rollouts:
         """Split into microbatches of similar length, each on one side of the boundary."""
         return [self.select(rows) for rows in self.groups(max_tokens, boundary)]
 
-    def with_prompts(self, prompts: Sequence[Sequence[int]], pad_id: int = 0) -> Rollouts:
+    def with_prompts(self, prompts: Sequence[Sequence[int]], pad_id: int) -> Rollouts:
         """Put the same responses after other prompts; counted tokens keep their order."""
-        if self.positions_BT is not None:
-            raise InputError("rollouts: packed rows have no prompt to replace: give one sequence a row")
-        if len(prompts) != len(self):
-            raise InputError(f"rollouts: {len(prompts)} prompts for {len(self)} rows: give one each")
         columns = (self.tokens_BT, self.mask_BT, self.logprobs_BT)
         parts = zip(prompts, self.prompt_lengths_B.tolist(), self.lengths_B.tolist(), *columns, strict=True)
         tokens, masks, logprobs = [], [], []
@@ -251,8 +247,10 @@ def joined(parts: Sequence[Rollouts], pad_id: int) -> Rollouts:
 
     def column(name: str) -> Tensor | None:
         values = [getattr(part, name) for part in parts]
-        if values[0] is None or values[0].ndim == 1:
-            return None if values[0] is None else torch.cat(values)
+        if values[0] is None:
+            return None
+        if values[0].ndim == 1:
+            return torch.cat(values)
         filler = pad_id if name == "tokens_BT" else 0
         return torch.cat([pad(value, (0, width - value.shape[1]), value=filler) for value in values])
 

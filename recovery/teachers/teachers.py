@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 T = TypeVar("T")
-KINDS = ("dense", "sampled", "topk")
 HEAD_ENTRIES = 2**26  # logits in memory at once when only a part of the distribution is kept
 Contexts = Sequence[Sequence[int]]  # the teacher's prompt of each row, as token ids
 
@@ -54,8 +53,6 @@ class CheckpointTeacher:
     def __init__(
         self, chat_model: ChatModel, kind: str = "dense", k: int = 16, max_tokens: int | None = None
     ) -> None:
-        if kind not in KINDS:
-            raise InputError(f"teacher: kind {kind!r} is not one of {', '.join(KINDS)}")
         self.chat_model = chat_model
         self.kind = kind
         self.k = k
@@ -105,10 +102,6 @@ class SelfTeacher(CheckpointTeacher):
         max_tokens: int | None = None,
         decay: float | None = None,
     ) -> None:
-        if decay is not None and not 0 <= decay <= 1:
-            raise InputError(
-                f"teacher: decay {decay}: the share of the average that each step keeps is within 0 to 1"
-            )
         self.student = student
         self.decay = decay
         # Share the frozen weights, so that copying a LoRA student costs only its adapter's memory.
@@ -117,19 +110,17 @@ class SelfTeacher(CheckpointTeacher):
         copied = copy.copy(student)
         copied.model = copy.deepcopy(student.model, shared)
         super().__init__(copied, kind, k, max_tokens)
-        weights = dict(copied.model.named_parameters())
         # Keep the average in fp32: in bf16 an update of a few per mille is lost to rounding.
-        self._averages = (
-            {name: weights[name].detach().float().clone() for name in names} if decay is not None else {}
-        )
+        self._averages: dict[str, Tensor] = {}
+        if decay is not None:
+            weights = dict(copied.model.named_parameters())
+            self._averages = {name: weights[name].detach().float().clone() for name in names}
 
     @torch.no_grad()
     def follow(self) -> None:
         """Update the average: decay * average + (1 - decay) * student."""
-        student, own = (
-            dict(self.student.model.named_parameters()),
-            dict(self.chat_model.model.named_parameters()),
-        )
+        student = dict(self.student.model.named_parameters())
+        own = dict(self.chat_model.model.named_parameters())
         for name, average in self._averages.items():
             average.lerp_(student[name].float(), 1 - (self.decay or 0.0))
             own[name].copy_(average)
@@ -207,10 +198,11 @@ def _score_groups(
     if not any(wanted):
         return [None] * len(groups)
     rows = torch.cat(list(compress(groups, wanted))).sort().values
-    scores = _score_rows(teacher, rollouts, contexts, rows)
-    scored_rows = rollouts.select(rows)
+    chosen = rollouts.select(rows)
+    prompts = None if contexts is None else [contexts[row] for row in rows.tolist()]
+    scores = teacher.score(chosen, prompts)
     return [
-        scores.take(scored_rows.places_N(torch.searchsorted(rows, group))) if is_wanted else None
+        scores.take(chosen.places_N(torch.searchsorted(rows, group))) if is_wanted else None
         for group, is_wanted in zip(groups, wanted, strict=True)
     ]
 
@@ -221,13 +213,6 @@ def gathered_teacher(teacher: Teaching | None) -> AbstractContextManager[None]:
     Processes score different numbers of microbatches, or none: none may gather for one of its own.
     """
     return gathered(teacher.chat_model.model) if isinstance(teacher, CheckpointTeacher) else nullcontext()
-
-
-def _score_rows(
-    teacher: Teacher, rollouts: Rollouts, contexts: Contexts | None, rows: Tensor
-) -> TeacherScores:
-    mine = None if contexts is None else [contexts[row] for row in rows.tolist()]
-    return teacher.score(rollouts.select(rows), mine)
 
 
 @torch.no_grad()

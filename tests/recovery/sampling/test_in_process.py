@@ -396,7 +396,7 @@ def test_other_prompts_keep_the_counted_tokens_in_order(
 ) -> None:
     rollouts = rollouts_of(shapes)
     prompts = [[7] * draw.randrange(1, 9) for _ in shapes]
-    changed = rollouts.with_prompts(prompts)
+    changed = rollouts.with_prompts(prompts, 9999)
     assert torch.equal(changed.tokens_N, rollouts.tokens_N)
     assert torch.equal(changed.logprobs_N, rollouts.logprobs_N)
     assert changed.prompts() == prompts
