@@ -48,9 +48,13 @@ class Sharing:
         """Return whether there are sequences that must not be read together."""
         return self.equal_lengths or self.has_boundary
 
-    def group(self, length: int) -> tuple[int, bool]:
-        """Return the group of a sequence of this length; only members of one group share a pass."""
-        return (length if self.equal_lengths else 0), length > self.boundary
+    def groups(self, lengths: Iterable[int]) -> list[list[int]]:
+        """Divide sequences of these lengths, by their places, into groups that may share a pass."""
+        found: dict[tuple[int, bool], list[int]] = {}
+        for place, length in enumerate(lengths):
+            group = length if self.equal_lengths else 0, length > self.boundary
+            found.setdefault(group, []).append(place)
+        return list(found.values())
 
 
 _known: WeakKeyDictionary[Any, Sharing] = WeakKeyDictionary()
@@ -92,14 +96,11 @@ class GroupedReader(PackedReader):
         if self.sharing.equal_lengths:  # padding would change them
             return None
         lengths = packed(tokens_BT, attention_BT, positions_BT)[0].lengths.tolist()
-        return self.read if len({self.sharing.group(length) for length in lengths}) <= 1 else None
+        return self.read if len(self.sharing.groups(lengths)) <= 1 else None
 
     def _passes(self, lengths: list[int]) -> Iterator[list[int]]:
         """Yield the sequences of each pass, in their order."""
-        groups: dict[tuple[int, bool], list[int]] = {}
-        for sequence, length in enumerate(lengths):
-            groups.setdefault(self.sharing.group(length), []).append(sequence)
-        for members in groups.values():
+        for members in self.sharing.groups(lengths):
             if isinstance(self.read, PackedReader):  # it computes no padding
                 yield members
             else:

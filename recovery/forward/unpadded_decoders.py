@@ -136,13 +136,11 @@ class GroupedDecoder(Decoder):
 
     def _begin(self, rows: list[int]) -> list[tuple[list[int], Tensor]]:
         """Read rows in new groups; return the logits that follow each group's."""
-        members: dict[tuple[int, bool], list[int]] = {}
-        for row in rows:
-            members.setdefault(self.sharing.group(len(self.sequences[row])), []).append(row)
         parts = []
-        for together in members.values():
-            group = Group(self.make(), together)
-            parts.append((together, group.decoder.prefill([self.sequences[row] for row in together])))
+        for places in self.sharing.groups(len(self.sequences[row]) for row in rows):
+            group = Group(self.make(), [rows[place] for place in places])
+            logits_RV = group.decoder.prefill([self.sequences[row] for row in group.rows])
+            parts.append((group.rows, logits_RV))
             self.groups.append(group)
         return parts
 

@@ -257,7 +257,7 @@ def _require_one_pass(model: Any, microbatches: Sequence[Microbatch]) -> None:
         return
     for microbatch in microbatches:
         lengths = packed(*microbatch.rollouts.model_inputs)[0].lengths.tolist()
-        if len({sharing.group(length) for length in lengths}) > 1:
+        if len(sharing.groups(lengths)) > 1:
             raise InputError(
                 f"model.shard: sequences within {sharing.boundary:,} tokens can't share a pass of this model "
                 "with longer ones: set it to false, or keep all sequences within that length"
