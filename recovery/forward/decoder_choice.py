@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -40,17 +41,13 @@ class Way:
 
     def make(self, model: Any, pad_id: int, max_new_tokens: int) -> Decoder:
         """Return a decoder of the model inside `decoding`."""
-
-        def one() -> Decoder:
-            if issubclass(self.decoder, ModelDecoder):
-                asked = model, pad_id, max_new_tokens
-                replaying = None if self.sharing.is_limited else graph_decoder.decoder_of(*asked)
-                return self.set_up(replaying or self.decoder(*asked))
-            return self.decoder(model)
-
-        if not self.sharing.is_limited:
-            return one()
-        return GroupedDecoder(one, self.sharing, model.get_input_embeddings().weight.device)
+        asked = model, pad_id, max_new_tokens
+        if not self.sharing.is_limited:  # as of a ModelDecoder alone
+            return self.set_up(graph_decoder.decoder_of(*asked) or ModelDecoder(*asked))
+        of_group: Callable[[], Decoder] = partial(self.decoder, model)
+        if issubclass(self.decoder, ModelDecoder):
+            of_group = partial(self.decoder, *asked)
+        return GroupedDecoder(of_group, self.sharing, model.get_input_embeddings().weight.device)
 
     def set_up(self, decoder: Decoder) -> Decoder:
         """Return a decoder that reads what all prompts begin with once, where this way may."""

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
 
-@contextmanager
-def fp32_on_tensor_cores(device: torch.device | str) -> Iterator[None]:
+def fp32_on_tensor_cores(device: torch.device | str) -> AbstractContextManager[None]:
     """Allow TF32 for fp32 matrix products (adapters, fp32 heads) on a GPU inside the block.
 
     Evaluation must run outside, so that checkpoints are compared at one precision.
     """
-    with matmul_precision("high") if torch.device(device).type == "cuda" else nullcontext():
-        yield
+    return matmul_precision("high") if torch.device(device).type == "cuda" else nullcontext()
 
 
 @contextmanager
