@@ -17,9 +17,8 @@ import torch
 from benchmarks.common import SPREAD, Contender, Machine, Ratio, Report, Row, median, run, spread
 from pipelines.microworld.shipped_model import shipped_model
 from pipelines.prompts.prompt_sources import read_prompts
-from recovery.batches.rollouts import Rollouts
 from recovery.forward.fast_path import fast_path
-from recovery.forward.hidden_states import logits_of, states_at
+from recovery.forward.hidden_states import logits_of, predicting_states
 from recovery.methods.table import get
 from recovery.models import loading
 from recovery.models.chat_model import ChatModel
@@ -123,16 +122,14 @@ def tasks(student: ChatModel, teacher: ChatModel, count: int, new_tokens: int, s
     def training() -> int:
         student.model.zero_grad()
         for part, scores in parts:
-            loss = objective(_states(student, part), head, part.tokens_N, TokenSignals(scores))
+            loss = objective(
+                predicting_states(student.model, part), head, part.tokens_N, TokenSignals(scores)
+            )
             loss.value.backward()
         return int(rollouts.lengths_B.sum())
 
     reading = {"scoring": scoring, "training": training}
     return reading if side == COMPILED else {"sampling": sample, **reading}
-
-
-def _states(chat: ChatModel, part: Rollouts) -> torch.Tensor:
-    return states_at(chat.model, part.predictors_BT, *part.model_inputs)
 
 
 COMPILED = "torch.compile"

@@ -22,7 +22,7 @@ from pipelines.distillation.teachers import FrozenTeachers, lent_clean
 from recovery.batches.rollouts import Rollouts
 from recovery.distributed import gathered
 from recovery.forward.eval_mode import evaluating
-from recovery.forward.hidden_states import logits_of, states_at
+from recovery.forward.hidden_states import logits_of, predicting_states
 from recovery.objective.divergences import exact_forward_kl
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def log_probs(chat_model: ChatModel, rows: Rollouts) -> torch.Tensor:
     """Return the log-probabilities at every token of the rows, (N, V) in float32, on the CPU."""
     rows = rows.to(chat_model.device)
     with gathered(chat_model.model), evaluating(chat_model.model):
-        states_ND = states_at(chat_model.model, rows.predictors_BT, *rows.model_inputs)
+        states_ND = predicting_states(chat_model.model, rows)
         return logits_of(chat_model.model, states_ND).log_softmax(-1, dtype=torch.float32).cpu()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,6 +19,9 @@ from recovery.forward.packed import PackedReader
 from recovery.forward.packing_check import sequences_stay_apart
 from recovery.forward.passed_trials import tried
 from recovery.forward.varlen import VarlenReader, varlen_reader
+
+if TYPE_CHECKING:
+    from recovery.batches.rollouts import Rollouts
 
 SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 CHUNKED = "chunked_attention"  # a layer type of transformers' configs
@@ -113,14 +116,19 @@ def states_at(
     return hidden_states(model, tokens_BT, attention_BT, positions_BT)[wanted_BT]
 
 
+def predicting_states(model: Any, rollouts: Rollouts) -> torch.Tensor:
+    """Return the hidden states (N, D) that predict the counted tokens of rollouts."""
+    return states_at(model, rollouts.predictors_BT, *rollouts.model_inputs)
+
+
 def _reader(model: Any) -> PackedReader | None:
     """Return a reader that computes no padding, or keeps apart what must not be read together, if any."""
     core = unwrap(model)
+    sharing = row_sharing(core)
     fast = fast_path().reader(core, plain_states)
-    if fast and not row_sharing(core).has_boundary:
+    if fast and not sharing.has_boundary:
         return fast
     varlen = varlen_reader(core, plain_states)
-    sharing = row_sharing(core)
     if not sharing.is_limited:
         return varlen
     return GroupedReader(varlen or partial(plain_states, core), sharing)

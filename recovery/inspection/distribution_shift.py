@@ -13,7 +13,7 @@ from torch import Tensor
 
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError
-from recovery.forward.hidden_states import hidden_states, logits_of, states_at
+from recovery.forward.hidden_states import hidden_states, logits_of, predicting_states
 from recovery.objective.divergences import entropy, exact_forward_kl, exact_reverse_kl
 
 if TYPE_CHECKING:
@@ -80,8 +80,7 @@ def texts_as_rollouts(chat_model: ChatModel, texts: Sequence[str]) -> Rollouts:
 
 
 def _states(chat_model: ChatModel, part: Rollouts) -> Tensor:
-    part = part.to(chat_model.device)
-    return states_at(chat_model.model, part.predictors_BT, *part.model_inputs)
+    return predicting_states(chat_model.model, part.to(chat_model.device))
 
 
 def _logprobs(chat_model: ChatModel, states_ND: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from recovery.distributed import gathered
 from recovery.forward.eval_mode import evaluating
-from recovery.forward.hidden_states import logits_of, states_at
+from recovery.forward.hidden_states import logits_of, predicting_states
 from recovery.objective import divergences
 from recovery.objective.token_signals import TokenSignals
 from recovery.training.updater import Microbatch
@@ -102,7 +102,7 @@ class Tracer:
         first_N = torch.arange(len(tokens_N))
         scores = one.signals.scores
         with evaluating(model):
-            hidden_ND = states_at(model, rollouts.predictors_BT, *rollouts.model_inputs)[: len(tokens_N)]
+            hidden_ND = predicting_states(model, rollouts)[: len(tokens_N)]
             scores = None if scores is None else scores.to(self.student.device).take(first_N)
             view = self.objective.view(hidden_ND, partial(logits_of, model), tokens_N, scores)
         return trace(view, tokens_N, rollouts, self.student.tokenizer)

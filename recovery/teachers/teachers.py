@@ -25,7 +25,7 @@ from recovery.batches.teacher_scores import TeacherScores
 from recovery.distributed import gathered
 from recovery.errors import InputError
 from recovery.forward.eval_mode import evaluating
-from recovery.forward.hidden_states import logits_of, read_at_once, states_at
+from recovery.forward.hidden_states import logits_of, predicting_states, read_at_once
 from recovery.models.adapters import adapter_off, changes_head
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def score(
     with gathered(chat_model.model):
         for rows in rollouts.groups(max_tokens or read_at_once(chat_model.model)):
             part = rollouts.select(rows)
-            states_ND = states_at(chat_model.model, part.predictors_BT, *part.model_inputs)
+            states_ND = predicting_states(chat_model.model, part)
             for name, values in _answers(states_ND, part.tokens_N, kind, k, head).items():
                 if name not in places:
                     places[name] = values.new_empty(rollouts.n_tokens, *values.shape[1:])

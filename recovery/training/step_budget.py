@@ -16,7 +16,7 @@ import torch
 
 from recovery import distributed
 from recovery.forward.eval_mode import evaluating
-from recovery.forward.hidden_states import logits_of, states_at
+from recovery.forward.hidden_states import logits_of, predicting_states
 from recovery.objective.divergences import share_within
 from recovery.objective.objective import Objective
 from recovery.training.updater import Microbatch
@@ -55,7 +55,7 @@ def step_share(student: ChatModel, method: Method, batches: Sequence[Microbatch]
             if batch.signals.scores is None:  # another process trains on it
                 continue
             rollouts, signals = batch.rollouts.to(student.device), batch.signals.to(student.device)
-            states_ND = states_at(student.model, rollouts.predictors_BT, *rollouts.model_inputs)
+            states_ND = predicting_states(student.model, rollouts)
             head = partial(logits_of, student.model)
             sums_S, count = objective.teacher_distances(states_ND, head, rollouts.tokens_N, signals, SHARES)
             total_S = total_S + sums_S.cpu()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from recovery.forward.hidden_states import logits_of, states_at
+from recovery.forward.hidden_states import logits_of, predicting_states
 from recovery.objective.objective import Loss
 from recovery.objective.signal_survey import SignalSurvey
 from recovery.training.updater import Microbatch
@@ -26,7 +26,7 @@ class TokenLoss:
         device = next(model.parameters()).device
         rollouts = microbatch.rollouts.to(device)
         signals = microbatch.signals.to(device)
-        states_ND = states_at(model, rollouts.predictors_BT, *rollouts.model_inputs)
+        states_ND = predicting_states(model, rollouts)
         objective = microbatch.objective or self.objective
         loss = objective(states_ND, partial(logits_of, model), rollouts.tokens_N, signals)
         if self.survey:

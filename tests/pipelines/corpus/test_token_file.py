@@ -23,7 +23,7 @@ from pipelines.corpus.mixed_tokens import MixedTokens
 from pipelines.corpus.reading.plain import TextPiece
 from pipelines.corpus.token_file import IDS, Tokens, TokenStream, read_tokens, write_tokens
 from recovery.batches.rollouts import Rollouts
-from recovery.forward.hidden_states import logits_of, states_at
+from recovery.forward.hidden_states import logits_of, predicting_states
 from tests.support import tiny
 from tests.support.present import present
 
@@ -212,7 +212,7 @@ def test_each_process_has_a_part_of_an_update_and_all_together_its_tokens(
 
 def loss(model: Any, rollouts: Rollouts) -> tuple[float, int]:
     with torch.inference_mode():
-        states = states_at(model, rollouts.predictors_BT, *rollouts.model_inputs)
+        states = predicting_states(model, rollouts)
         logprobs = logits_of(model, states).log_softmax(-1)
     return -float(logprobs.gather(1, rollouts.tokens_N[:, None]).sum()), rollouts.n_tokens
 

@@ -439,7 +439,7 @@ def test_packing_keeps_every_token_once(lengths: list[int], room: int) -> None:
 
 
 def test_packed_rows_are_read_as_if_each_sequence_were_alone() -> None:
-    from recovery.forward.hidden_states import states_at
+    from recovery.forward.hidden_states import predicting_states
 
     model, sequences = tiny.model(), [(ids, [True] * len(ids)) for ids in prompts_of(9)]
     packed = Rollouts.packed(sequences, pad_id=258, length=32)
@@ -448,7 +448,7 @@ def test_packed_rows_are_read_as_if_each_sequence_were_alone() -> None:
     seen = []
     for rollouts in (packed, alone):
         with torch.no_grad():
-            states = states_at(model, rollouts.predictors_BT, *rollouts.model_inputs)
+            states = predicting_states(model, rollouts)
         rows = zip(rollouts.tokens_N.tolist(), states.sum(-1).tolist(), strict=True)
         seen.append(sorted((token, round(value, 3)) for token, value in rows))
     assert [token for token, _ in seen[0]] == [token for token, _ in seen[1]]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from recovery import distributed
-from recovery.forward.hidden_states import logits_of, states_at
+from recovery.forward.hidden_states import logits_of, predicting_states
 from recovery.methods.table import with_dials
 from recovery.objective.divergences import exact_forward_kl
 from recovery.training import step_budget
@@ -46,7 +46,7 @@ def test_a_steps_mean_kl_is_its_budget(weights: list[float] | None) -> None:
         assert scores is not None and scores.hidden_ND is not None and share_N is not None
         shares |= set(share_N.tolist())
         with torch.no_grad():
-            states_ND = states_at(student.model, rollouts.predictors_BT, *rollouts.model_inputs)
+            states_ND = predicting_states(student.model, rollouts)
             p = partial(logits_of, student.model)(states_ND).double().log_softmax(-1)
             teacher = scores.head(scores.hidden_ND).double().log_softmax(-1)  # type: ignore[misc]
         moved = (p + (teacher - p) * float(share_N[0])).log_softmax(-1)
