@@ -20,10 +20,9 @@ from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.extras import to_install
 from recovery.forward.hidden_states import is_adapter
 from recovery.launch_env import launched
-from recovery.models.saving import save
+from recovery.models.saving import checkpoint_tensors, save
 from recovery.sampling.loops import loop_end
 from recovery.seeds import step_seed
-from recovery.storage.weights_hash import checkpoint_tensors
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel

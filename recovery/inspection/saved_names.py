@@ -12,7 +12,7 @@ from recovery.errors import InputError
 from recovery.models.adapter_deltas import skeleton
 from recovery.models.hub import explained
 from recovery.models.merging import TIED, StoredWeights, mergeable
-from recovery.storage.weights_hash import checkpoint_tensors
+from recovery.models.saving import checkpoint_tensors, left_out
 
 BLOCKS, SCALES = "_blocks", "_scales"  # end the names of the two tensors that MXFP4 makes of one
 
@@ -45,6 +45,4 @@ def saved_names(model: StoredWeights) -> set[str]:
         return packed
     with explained(str(model.base), "model"):
         empty = skeleton(model.base, model.trust_remote_code)
-        computed = set(getattr(empty, "_keys_to_ignore_on_save", None) or ())
-        names = set(checkpoint_tensors(empty)) - computed
-    return names
+        return set(checkpoint_tensors(empty)) - left_out(empty)

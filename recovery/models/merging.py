@@ -30,6 +30,7 @@ from recovery.models.adapter_deltas import deltas, skeleton
 from recovery.models.adapters import CONFIG
 from recovery.models.hub import explained, locate, quiet
 from recovery.models.quantization import require_whole
+from recovery.models.saving import checkpoint_tensors
 from recovery.models.task_vectors import Mask, Residual, magnitude_of_rank
 from recovery.storage.atomic_dirs import storage_errors
 from recovery.storage.checkpoints import (
@@ -42,7 +43,6 @@ from recovery.storage.checkpoints import (
 from recovery.storage.weights_hash import (
     SAFETENSORS_DTYPES,
     TensorSlot,
-    checkpoint_tensors,
     read_object,
     tensor_slots,
     weight_files,

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors import safe_open
 from torch import Tensor
+from transformers.core_model_loading import revert_weight_conversion
 
 from recovery.errors import RecoverError
 from recovery.forward.hidden_states import is_adapter, unwrap
 from recovery.models.hub import quiet
 from recovery.models.quantization import require_whole
 from recovery.storage.checkpoints import FURTHER_TEMPLATES, PROCESSOR_TEMPLATE
-from recovery.storage.weights_hash import checkpoint_tensors, stored_tensors, weight_files
+from recovery.storage.weights_hash import weight_files
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
@@ -64,7 +65,7 @@ def require_saved(chat: ChatModel, directory: Path) -> None:
         core = unwrap(chat.model)
         wrong = (
             _untied(core, chat.weights)
-            or _unlike(checkpoint_tensors(core, chat.weights), directory, _left_out(core))
+            or _unlike(checkpoint_tensors(core, chat.weights), directory, left_out(core))
             or _not_restored(core, directory)
         )
     if wrong:
@@ -74,8 +75,28 @@ def require_saved(chat: ChatModel, directory: Path) -> None:
         )
 
 
-def _unlike(tensors: Mapping[str, Tensor], directory: Path, left_out: Collection[str] = ()) -> str | None:
-    """Compare names, dtypes, shapes and bytes; describe the first difference."""
+def stored_tensors(model: Any, weights: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """Return the tensors to save by name, a tied weight once; `weights` replaces a sharded state dict."""
+    if is_adapter(model):
+        from peft import get_peft_model_state_dict
+
+        state = dict(weights) if weights else None
+        return dict(get_peft_model_state_dict(model, state, save_embedding_layers=False))
+    core = unwrap(model)
+    tied = getattr(core, "all_tied_weights_keys", None) or {}
+    whole = weights or core.state_dict()
+    return {name: tensor for name, tensor in whole.items() if name not in tied}
+
+
+def checkpoint_tensors(model: Any, weights: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """Return a whole model's tensors with the names and shapes of its checkpoint, without copying."""
+    core = unwrap(model)
+    tensors = {name: tensor.detach() for name, tensor in stored_tensors(core, weights).items()}
+    return dict(revert_weight_conversion(core, tensors))
+
+
+def _unlike(tensors: Mapping[str, Tensor], directory: Path, computed: Collection[str] = ()) -> str | None:
+    """Compare names, dtypes, shapes and bytes; describe the first difference, but for computed tensors."""
     missing = dict(tensors)
     for path in weight_files(directory):
         with safe_open(path, framework="pt") as file:
@@ -84,7 +105,7 @@ def _unlike(tensors: Mapping[str, Tensor], directory: Path, left_out: Collection
                     return f"{name} is in the file only"
                 if not _same_bytes(file.get_tensor(name), missing.pop(name)):
                     return f"{name} differs"
-    return next((f"{name} is missing" for name in missing if name not in left_out), None)
+    return next((f"{name} is missing" for name in missing if name not in computed), None)
 
 
 def _same_bytes(one: Tensor, other: Tensor) -> bool:
@@ -94,7 +115,7 @@ def _same_bytes(one: Tensor, other: Tensor) -> bool:
     return torch.equal(*flat)
 
 
-def _left_out(core: Any) -> set[str]:
+def left_out(core: Any) -> set[str]:
     """Return the names that transformers leaves out on purpose, because they are computed."""
     return set(getattr(core, "_keys_to_ignore_on_save", None) or ())
 

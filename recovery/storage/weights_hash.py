@@ -1,4 +1,4 @@
-"""One hash of the weights in safetensors files, and the tensors of a model in memory as files hold them.
+"""One hash of the weights in safetensors files, and where in them each tensor lies.
 
 The hash depends on names, dtypes, shapes and bytes; not on the tensors' order nor on how they are sharded.
 """
@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recovery import untrusted_json
 from recovery.errors import InputError
 from recovery.storage.atomic_dirs import workers
-
-if TYPE_CHECKING:
-    import torch
 
 CHUNK = 1 << 22
 SAFETENSORS_DTYPES = {
@@ -49,34 +45,6 @@ def weights_sha256(directory: Path) -> str:
     for row in rows:
         total.update(json.dumps(row).encode() + b"\n")
     return total.hexdigest()
-
-
-def stored_tensors(model: Any, weights: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
-    """Return the tensors to save by name, a tied weight once; `weights` replaces a sharded state dict."""
-    from recovery.forward.hidden_states import is_adapter, unwrap
-
-    if is_adapter(model):
-        from peft import get_peft_model_state_dict
-
-        state = dict(weights) if weights else None
-        return dict(get_peft_model_state_dict(model, state, save_embedding_layers=False))
-    core = unwrap(model)
-    tied = getattr(core, "all_tied_weights_keys", None) or {}
-    whole = weights or core.state_dict()
-    return {name: tensor for name, tensor in whole.items() if name not in tied}
-
-
-def checkpoint_tensors(
-    model: Any, weights: Mapping[str, torch.Tensor] | None = None
-) -> dict[str, torch.Tensor]:
-    """Return a whole model's tensors with the names and shapes of its checkpoint, without copying."""
-    from transformers.core_model_loading import revert_weight_conversion
-
-    from recovery.forward.hidden_states import unwrap
-
-    core = unwrap(model)
-    tensors = {name: tensor.detach() for name, tensor in stored_tensors(core, weights).items()}
-    return dict(revert_weight_conversion(core, tensors))
 
 
 @dataclass(frozen=True)
@@ -147,10 +115,8 @@ def _slot_sha256(slot: TensorSlot) -> str:
 
 
 def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a model's file."""
     try:
-        value = untrusted_json.parse(path.read_bytes())
+        return untrusted_json.parse_object(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not readable as JSON: fetch or save it again") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: expected a JSON object: fetch or save it again")
-    return value
+        raise InputError(f"{path}: not readable as a JSON object: fetch or save it again") from error

@@ -26,9 +26,9 @@ from recovery.models import gguf, loading
 from recovery.models.adapters import LoraSpec, adapter_off, add_lora
 from recovery.models.chat_model import ChatModel
 from recovery.models.loading import ModelSpec
-from recovery.models.saving import save
+from recovery.models.saving import save, stored_tensors
 from recovery.storage.checkpoints import CheckpointStore
-from recovery.storage.weights_hash import stored_tensors, weights_sha256
+from recovery.storage.weights_hash import weights_sha256
 from tests.support import families, tiny
 from tests.support.architectures import ARCHITECTURES, TOKENS, architecture
 from tests.support.families import Family

@@ -14,9 +14,8 @@ from recovery.errors import RecoverError
 from recovery.models import saving
 from recovery.models.adapters import LoraSpec
 from recovery.models.chat_model import ChatModel
-from recovery.models.saving import save
+from recovery.models.saving import checkpoint_tensors, save
 from recovery.storage.checkpoints import CheckpointStore
-from recovery.storage.weights_hash import checkpoint_tensors
 from tests.support import families, tiny
 from tests.support.tiny import load
 
