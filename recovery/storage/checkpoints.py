@@ -131,7 +131,7 @@ class CheckpointStore:
         for path in self.root.glob(f"*/{MANIFEST}"):
             if not path.parent.name.startswith(atomic_dirs.TEMPORARY):
                 try:
-                    found.append(self._checkpoint(path.parent.name, self._manifest(path.parent.name)))
+                    found.append(self.recorded(path.parent.name))
                 except RecoverError as error:
                     log.warning("%s", error)
         return sorted(found, key=lambda checkpoint: (checkpoint.created, checkpoint.id))

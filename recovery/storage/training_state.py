@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +92,8 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[st
     whole = optimizer.state_dict()
     groups = [dict(group) for group in whole["param_groups"]]
     known = {index for group in groups for index in group["params"]}
-    state: dict[int, dict[str, Any]] = {}
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    state: dict[int, dict[str, Any]] = {}
     for name, tensor in tensors.items():
         part, number, key = name.split(".", 2)
         index = int(number)
@@ -103,7 +103,7 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[st
             groups[index][key] = _like(groups[index].get(key), tensor)
         else:
             raise RecoverError(f"optimizer state {name} fits no parameter: resume with the same settings")
-    _check_shapes(optimizer, state)
+    _check_shapes(parameters, state)
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
@@ -112,8 +112,7 @@ def _cut(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     return distributed.like(tensor, parameter) if tensor.ndim else tensor
 
 
-def _check_shapes(optimizer: torch.optim.Optimizer, state: dict[int, dict[str, Any]]) -> None:
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+def _check_shapes(parameters: Sequence[torch.Tensor], state: dict[int, dict[str, Any]]) -> None:
     for index, entries in state.items():
         for key, value in entries.items():
             if value.ndim and value.shape != parameters[index].shape:
@@ -150,11 +149,7 @@ def prefixed(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torc
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
-def unprefixed(prefix: str, tensors: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-    return _Unprefixed(prefix, tensors)
-
-
-class _Unprefixed(Mapping[str, torch.Tensor]):
+class Unprefixed(Mapping[str, torch.Tensor]):
     """A lazy view of the tensors with a prefix, under names without it; each is read on access."""
 
     def __init__(self, prefix: str, tensors: Mapping[str, torch.Tensor]) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor
 
 from recovery.errors import InputError, NonFiniteLoss, Unstable
-from recovery.storage.training_state import TrainState, prefixed, unprefixed
+from recovery.storage.training_state import TrainState, Unprefixed, prefixed
 from recovery.training.config import TrainConfig
 from recovery.training.updater import Updater
 
@@ -98,7 +98,7 @@ class Saver:
                 )
         self.updater.load_state_tensors(tensors)
         if isinstance(self.batches, Stateful):
-            self.batches.load_state_tensors(unprefixed("batches", tensors))
+            self.batches.load_state_tensors(Unprefixed("batches", tensors))
         self.kept = Progress(
             steps,
             meta["tokens"],

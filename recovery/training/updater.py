@@ -25,7 +25,7 @@ from recovery.forward.packed import packed
 from recovery.objective.chunked_sum import add_gradient
 from recovery.objective.objective import Loss
 from recovery.objective.token_signals import NO_SIGNALS, TokenSignals
-from recovery.storage.training_state import load_optimizer_tensors, optimizer_tensors, prefixed, unprefixed
+from recovery.storage.training_state import Unprefixed, load_optimizer_tensors, optimizer_tensors, prefixed
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
@@ -234,12 +234,12 @@ class Updater:
 
     @torch.no_grad()
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        saved = unprefixed("weights", tensors)
+        saved = Unprefixed("weights", tensors)
         if set(saved) != set(self.names):
             raise InputError("training state: its weights are not those of this model: start a new run")
         self._set_weights(saved)
         self._write_back()
-        load_optimizer_tensors(self.optimizer, unprefixed("optimizer", tensors))
+        load_optimizer_tensors(self.optimizer, Unprefixed("optimizer", tensors))
 
     @torch.no_grad()
     def _set_weights(self, whole: Mapping[str, Tensor]) -> None:

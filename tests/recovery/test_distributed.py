@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from recovery import distributed
-from recovery.storage.training_state import TrainState, unprefixed
+from recovery.storage.training_state import TrainState, Unprefixed
 from tests.support import tiny
 from tests.support.engine_fakes import TinyEngine, serving
 
@@ -120,7 +120,7 @@ def test_an_adapter_on_shards_of_16_bits_is_published_as_it_was_trained(tmp_path
     launch(2, tmp_path, "texts-half:shard:0")
     folder = tmp_path / "texts-half-shard"
     _, tensors, _ = TrainState(folder / "state").load()  # type: ignore[misc]
-    trained = {name.replace(".default", ""): one for name, one in unprefixed("weights", tensors).items()}
+    trained = {name.replace(".default", ""): one for name, one in Unprefixed("weights", tensors).items()}
     published = weights(folder)
     assert published.keys() == trained.keys()
     assert all(torch.equal(published[name], trained[name]) for name in trained)
