@@ -34,7 +34,7 @@ STOPPING = 10  # steps averaged to see whether the teacher stops where the stude
 TAIL_CHARACTERS = 256
 LOOP_RATIO = 0.25  # a tail with a lower compression ratio repeats itself
 MIN_CHARACTERS = 80  # shorter tails compress badly whatever their content
-WAY_ON = "; `recover resume` goes on without this alarm"  # the end of what a recorded alarm says
+WAY_ON = "; `recover resume` goes on without this alarm"  # the end of what an alarm says
 
 
 @dataclass(frozen=True)
@@ -171,33 +171,21 @@ class AlarmWatch:
     it, and would otherwise stop at the same step again.
     """
 
-    def __init__(
-        self,
-        method: Method,
-        *,
-        before: Callable[[int], History] = lambda step: (),
-        record: Path | None = None,
-    ) -> None:
+    def __init__(self, method: Method, *, before: Callable[[int], History], record: Path) -> None:
         self.method = method
         self.before = before
         self.record = record
         self.history: list[Mapping[str, float]] | None = None
-        self.muted: list[str] = []
-        if record is not None and record.exists():
-            self.muted = json.loads(record.read_text(encoding="utf-8"))
+        self.muted: list[str] = json.loads(record.read_text(encoding="utf-8")) if record.exists() else []
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
         if self.history is None:
             self.history = list(self.before(step))
         self.history.append({name: metrics[name] for name in WATCHED_METRICS if name in metrics})
         alarm = check(self.history, self.method, self.muted)
-        if alarm is None:
-            return
-        way_on = ""
-        if self.record is not None:
+        if alarm is not None:
             write_text(self.record, json.dumps([*self.muted, alarm.name]))
-            way_on = WAY_ON
-        raise Unstable(f"step {step}: {alarm}{way_on}")
+            raise Unstable(f"step {step}: {alarm}{WAY_ON}")
 
 
 def _last(history: History, name: str, count: int = LAST) -> float | None:
