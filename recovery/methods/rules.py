@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, Field, fields
+from dataclasses import Field, fields
 from typing import Any, NoReturn
 
 from recovery.errors import InputError
@@ -127,7 +127,7 @@ def check(method: Dials) -> None:
             _check_value(method, dial)
     _check_states(method)
     for dial in fields(method):
-        if dial.name in READ_BY and dial.default is not MISSING:
+        if dial.name in READ_BY:
             _check_effect(method, dial)
     for reason, broken in _RULES.items():
         if broken(method):

@@ -69,7 +69,6 @@ def checks(
     Report `on_tokens(tokens sampled, tokens at most)` where the model is in this process.
     If the teacher is the student's model with an adapter, the teacher is the base model without it.
     """
-    prompts = list(prompts)
     found = [vocabulary(student, teacher), prompt_ids(student, teacher, prompts)]
     found += [stop_tokens(student, teacher), turn_end(student, teacher), padded_vocabulary(student, teacher)]
     if not all(check.ok for check in found):
@@ -90,13 +89,21 @@ def checks(
     with _teaching(student, teacher):
         theirs = InProcessSampler(teacher).sample(ids, params(0))
     mine = (sampler or InProcessSampler(student)).sample(ids, params(most))
-    with evaluating(student.model), evaluating(teacher.model), torch.no_grad():
-        found.append(same_stops("stop mass", student, teacher, theirs))
-        found.append(same_stops("student's stops", student, teacher, mine))
+    return found + _of_answers(student, teacher, mine, theirs)
+
+
+@torch.no_grad()
+def _of_answers(student: ChatModel, teacher: ChatModel, mine: Rollouts, theirs: Rollouts) -> list[Check]:
+    """Check how both models stop and score, on the student's answers and the teacher's."""
+    with evaluating(student.model), evaluating(teacher.model):
+        stops = [
+            same_stops("stop mass", student, teacher, theirs),
+            same_stops("student's stops", student, teacher, mine),
+        ]
         with _teaching(student, teacher):
-            found.append(teacher_is_itself(teacher, theirs))
+            itself = teacher_is_itself(teacher, theirs)
         seen = TokenMoments.of(student, mine)
-    return [*found, sampler_agrees(student, mine, seen), sampler_is_whole(seen)]
+    return [*stops, itself, sampler_agrees(student, mine, seen), sampler_is_whole(seen)]
 
 
 def _teaching(student: ChatModel, teacher: ChatModel) -> Any:

@@ -33,15 +33,12 @@ def within_budget(
 ) -> tuple[list[Microbatch], dict[str, float]]:
     """Return the microbatches with the step's budget or share as a signal, and what to report of it."""
     budget = method.budget_at(step, steps)
-    if budget is None:
+    of_tokens = method.kl_budget_of == "token"
+    if budget is None or (of_tokens and method.kl_budget_final is None):  # the objective knows a constant one
         return batches, {}
-    report = {"kl_budget": budget}
-    if method.kl_budget_of == "token":
-        if method.kl_budget_final is None:
-            return batches, {}
-        return [_with(batch, "budget_N", budget) for batch in batches], report
-    share = step_share(student, method, batches, budget)
-    return [_with(batch, "share_N", share) for batch in batches], report
+    name = "budget_N" if of_tokens else "share_N"
+    value = budget if of_tokens else step_share(student, method, batches, budget)
+    return [_with(batch, name, value) for batch in batches], {"kl_budget": budget}
 
 
 @torch.no_grad()
