@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.mixture import sample_mixture
 from recovery.sampling.protocol import Sampler, SamplingParams
 from recovery.sampling.split_sampler import SplitSampler, in_parts
-from recovery.teachers.teachers import CheckpointTeacher, RoutedTeacher, Teacher, Teaching
+from recovery.teachers.teachers import CheckpointTeacher, Teacher, Teaching, taught_places
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
@@ -44,59 +44,66 @@ class StepInputs:
     params: SamplingParams
     rng: random.Random
     rewards: Callable[[Rollouts], Tensor]
-    # all that the student wrote or helped to write
-    student_rollouts: list[Rollouts] = field(default_factory=list)
 
 
-def data(inputs: StepInputs) -> Rollouts:
+class StepRollouts(NamedTuple):
+    """What a step trains on, and what the student wrote for it or helped to write, if anything."""
+
+    trained: Rollouts
+    by_student: Rollouts | None
+
+
+def data(inputs: StepInputs) -> StepRollouts:
     """Take the answers of the data."""
     made = Rollouts.from_dialogues([inputs.views.dialogue(row) for row in inputs.data], inputs.student.pad_id)
-    return _indexed(made, inputs.data)
+    return StepRollouts(_indexed(made, inputs.data), None)
 
 
-def student(inputs: StepInputs) -> Rollouts:
+def student(inputs: StepInputs) -> StepRollouts:
     """Sample the student's answers."""
     written = inputs.sampler.sample([inputs.views.student(row) for row in inputs.rows], inputs.params)
-    inputs.student_rollouts.append(written)
-    return _indexed(written, inputs.rows)
+    written = _indexed(written, inputs.rows)
+    return StepRollouts(written, written)
 
 
-def mix(inputs: StepInputs) -> Rollouts:
+def mix(inputs: StepInputs) -> StepRollouts:
     """Sample the student's answers and take those of the data; a step may hold one kind alone."""
-    parts = []
-    if inputs.rows:
-        parts.append(student(inputs))
-    if inputs.data:
-        parts.append(data(inputs))
-    return joined(parts, inputs.student.pad_id)
+    written = student(inputs).trained if inputs.rows else None
+    read = data(inputs).trained if inputs.data else None
+    parts = [part for part in (written, read) if part is not None]
+    return StepRollouts(joined(parts, inputs.student.pad_id), written)
 
 
-def student_kept(inputs: StepInputs) -> Rollouts:
+def student_kept(inputs: StepInputs) -> StepRollouts:
     """Keep the student's answers with the full reward; there may be none."""
-    written = student(inputs)
-    return written.select((inputs.rewards(written) >= KEPT_REWARD).nonzero()[:, 0])
+    written = student(inputs).trained
+    kept = (inputs.rewards(written) >= KEPT_REWARD).nonzero()[:, 0]
+    return StepRollouts(written.select(kept), written)
 
 
-def teacher(inputs: StepInputs) -> Rollouts:
+def teacher(inputs: StepInputs) -> StepRollouts:
     """Sample the teacher's answers to its prompts, and put them after the student's."""
     prompts = [inputs.views.teacher(row) for row in inputs.rows]
     written = _by_teacher(inputs, lambda one, at: writes(one, _pick(prompts, at), inputs.params))
-    return written.with_prompts([inputs.views.student(row) for row in inputs.rows], inputs.student.pad_id)
+    asked = [inputs.views.student(row) for row in inputs.rows]
+    return StepRollouts(written.with_prompts(asked, inputs.student.pad_id), None)
 
 
-def student_continued(inputs: StepInputs) -> Rollouts:
+def student_continued(inputs: StepInputs) -> StepRollouts:
     """Let the teacher continue the student's answers from a random token; only the teacher's tokens count."""
-    starts = [answer[: inputs.rng.randrange(len(answer))] for answer in student(inputs).responses()]
+    answered = student(inputs).trained
+    starts = [answer[: inputs.rng.randrange(len(answer))] for answer in answered.responses()]
     params = replace(inputs.params, max_new_tokens=inputs.method.continuation, seed=inputs.params.seed ^ 1)
     prompts = [inputs.views.teacher(row) + start for row, start in zip(inputs.rows, starts, strict=True)]
     written = _by_teacher(inputs, lambda one, at: writes(one, _pick(prompts, at), params))
     asked = [inputs.views.student(row) for row in inputs.rows]
     begun = [prompt + start for prompt, start in zip(asked, starts, strict=True)]
     written = written.with_prompts(begun, inputs.student.pad_id)
-    return replace(written, prompt_lengths_B=torch.tensor([len(prompt) for prompt in asked]))
+    written = replace(written, prompt_lengths_B=torch.tensor([len(prompt) for prompt in asked]))
+    return StepRollouts(written, answered)
 
 
-def teacher_mix(inputs: StepInputs) -> Rollouts:
+def teacher_mix(inputs: StepInputs) -> StepRollouts:
     """Draw every token from a mixture of both distributions, each after its own prompt."""
     prompts = [inputs.views.student(row) for row in inputs.rows]
     contexts = [inputs.views.teacher(row) for row in inputs.rows]
@@ -112,11 +119,10 @@ def teacher_mix(inputs: StepInputs) -> Rollouts:
         )
 
     written = _by_teacher(inputs, write)
-    inputs.student_rollouts.append(written)
-    return written
+    return StepRollouts(written, written)
 
 
-WRITERS: dict[str, Callable[[StepInputs], Rollouts]] = {
+WRITERS: dict[str, Callable[[StepInputs], StepRollouts]] = {
     "data": data,
     "student": student,
     "mix": mix,
@@ -129,13 +135,10 @@ WRITERS: dict[str, Callable[[StepInputs], Rollouts]] = {
 
 def _by_teacher(inputs: StepInputs, write: Callable[[Teacher, list[int]], Rollouts]) -> Rollouts:
     """Call `write(teacher, places)` for each teacher; return the rollouts in the rows' order."""
-    places: dict[str, list[int]] = {}
-    routed = inputs.teacher if isinstance(inputs.teacher, RoutedTeacher) else None
-    for place, row in enumerate(inputs.rows):
-        places.setdefault(routed.routes[row] if routed else "", []).append(place)
-    teachers = routed.teachers if routed else {"": inputs.teacher}
-    parts = [write(teachers[name], at) for name, at in places.items()]  # type: ignore[arg-type]
-    order = torch.tensor([place for at in places.values() for place in at]).argsort()
+    assert inputs.teacher is not None
+    taught = taught_places(inputs.teacher, inputs.rows)
+    parts = [write(one, places) for one, places in taught]
+    order = torch.tensor([place for _, places in taught for place in places]).argsort()
     return _indexed(joined(parts, inputs.student.pad_id).select(order), inputs.rows)
 
 

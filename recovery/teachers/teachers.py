@@ -148,15 +148,19 @@ class RoutedTeacher:
         self.teachers = dict(teachers)
         self.routes = list(routes)
 
-    def rows(self, rollouts: Rollouts) -> dict[str, Tensor]:
-        """Return the rows of each teacher, without teachers that have none."""
-        routes = [self.routes[i] for i in rollouts.index_B.tolist()]
-        rows = {name: [row for row, route in enumerate(routes) if route == name] for name in self.teachers}
-        return {name: torch.tensor(mine) for name, mine in rows.items() if mine}
-
 
 Teaching = Teacher | RoutedTeacher
 """What teaches a step: one teacher, or one for each row."""
+
+
+def taught_places(teacher: Teaching, rows: Sequence[int]) -> list[tuple[Teacher, list[int]]]:
+    """Return each teacher with the places of its rows among these; none without rows."""
+    if not isinstance(teacher, RoutedTeacher):
+        return [(teacher, list(range(len(rows))))]
+    places: dict[str, list[int]] = {name: [] for name in teacher.teachers}
+    for place, row in enumerate(rows):
+        places[teacher.routes[row]].append(place)
+    return [(teacher.teachers[name], its_places) for name, its_places in places.items() if its_places]
 
 
 def scored(
@@ -173,16 +177,13 @@ def scored(
     None holds rows on both sides of the boundary. With several processes, each scores only the microbatches
     that it trains on (see `distributed.mine`); the others have None.
     """
-    if isinstance(teacher, RoutedTeacher):
-        routed = [(teacher.teachers[name], rows) for name, rows in teacher.rows(rollouts).items()]
-    else:
-        routed = [(teacher, torch.arange(len(rollouts)))]
-    groups = [
-        [rows[group] for group in rollouts.select(rows).groups(max_tokens, boundary)] for _, rows in routed
-    ]
-    mine = set(distributed.mine(sum(map(len, groups)), updates))
+    grouped: list[tuple[Teacher, list[Tensor]]] = []
+    for one, places in taught_places(teacher, rollouts.index_B.tolist()):
+        groups = rollouts.select(places).groups(max_tokens, boundary)
+        grouped.append((one, [torch.tensor(places)[group] for group in groups]))
+    mine = set(distributed.mine(sum(len(its_groups) for _, its_groups in grouped), updates))
     found: list[tuple[Rollouts, TeacherScores | None]] = []
-    for (one, _), its_groups in zip(routed, groups, strict=True):
+    for one, its_groups in grouped:
         wanted = [place in mine for place in range(len(found), len(found) + len(its_groups))]
         score_wanted = partial(_score_groups, one, rollouts, contexts, its_groups, wanted)
         with gathered_teacher(one):

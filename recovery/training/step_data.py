@@ -204,12 +204,12 @@ class Episodes:
     def produce(self, inputs: StepInputs) -> Rollouts:
         """Produce the sequences that the method trains on; record metrics of the student's answers."""
         self._metrics = {}
-        rollouts = WRITERS[self.method.state_kind](inputs)
+        rollouts, by_student = WRITERS[self.method.state_kind](inputs)
         if isinstance(self.sampler, ReportsMetrics):
             self._metrics |= self.sampler.metrics()
-        for sampled in inputs.student_rollouts:
-            self._metrics |= self._behaviour(sampled)
-            self.tokens_sampled += sampled.n_tokens
+        if by_student is not None:
+            self._metrics |= self._behaviour(by_student)
+            self.tokens_sampled += by_student.n_tokens
         if self.method.state_kind in TEACHER_STATES:
             self.tokens_sampled += rollouts.n_tokens
         if self.method.state_kind == "student-kept":

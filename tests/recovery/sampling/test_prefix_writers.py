@@ -24,6 +24,7 @@ from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.contexts import Context, RowEncoder
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher, RoutedTeacher
 from tests.support import tiny
+from tests.support.present import present
 
 PARAMS = SamplingParams(max_new_tokens=12, seed=3)
 ROWS = [0, 1, 1, 2]
@@ -70,7 +71,7 @@ def inputs(method: str | Method, student: ChatModel, teacher: Any = None, **chan
 
 def write(*args: Any, **changes: Any) -> Rollouts:
     at = inputs(*args, **changes)
-    return WRITERS[at.method.state_kind](at)
+    return WRITERS[at.method.state_kind](at).trained
 
 
 def same(one: Rollouts, other: Rollouts) -> bool:
@@ -96,10 +97,10 @@ def test_data_are_the_rows_own_answers(student: ChatModel) -> None:
 
 def test_the_student_answers_what_it_sees(student: ChatModel, teacher: CheckpointTeacher) -> None:
     at = inputs("opd", student, teacher, context=True)
-    found = WRITERS["student"](at)
+    found, by_student = WRITERS["student"](at)
     assert same(found, sampled(student, [student.prompt_ids(ITEMS[row].messages) for row in ROWS]))
     assert found.index_B.tolist() == ROWS
-    assert same(at.student_rollouts[0], found)
+    assert by_student is found
 
 
 @pytest.mark.parametrize("count", [0, 1, 4])
@@ -120,9 +121,9 @@ def test_joined_rollouts_are_the_same_rows() -> None:
 def test_kept_are_the_answers_with_the_whole_reward(student: ChatModel) -> None:
     earned = torch.tensor([1.0, 0.5, 2.0, 0.0])
     at = inputs("rft", student, rewards=lambda rollouts: earned)
-    found = WRITERS["student-kept"](at)
+    found, by_student = WRITERS["student-kept"](at)
     assert found.index_B.tolist() == [0, 1]
-    assert same(found, at.student_rollouts[0].select([0, 2]))
+    assert same(found, present(by_student).select([0, 2]))
     assert len(write("rft", student)) == 0
 
 
@@ -146,8 +147,8 @@ def test_the_teacher_goes_on_where_the_student_was(
 ) -> None:
     method = replace(table.get("opd-continue"), continuation=5)
     at = inputs(method, student, teacher, context=hidden)
-    found = WRITERS["student-continued"](at)
-    whole, prompts = at.student_rollouts[0].responses(), at.student_rollouts[0].prompts()
+    found, by_student = WRITERS["student-continued"](at)
+    whole, prompts = present(by_student).responses(), present(by_student).prompts()
     starts = []
     for place, (tokens, mask) in enumerate(
         zip(found.tokens_BT.tolist(), found.mask_BT.tolist(), strict=True)
@@ -186,7 +187,7 @@ def test_a_mixture_is_drawn_from_both_distributions(
     hidden: bool, student: ChatModel, teacher: CheckpointTeacher
 ) -> None:
     at = inputs("minillm", student, teacher, context=hidden)
-    found = WRITERS["teacher-mix"](at)
+    found = WRITERS["teacher-mix"](at).trained
     for place, answer in enumerate(found.responses()):
         own = logprobs(student, at.views.student(ROWS[place]), answer).exp()
         theirs = logprobs(teacher.chat_model, at.views.teacher(ROWS[place]), answer).exp()
