@@ -40,14 +40,6 @@ TEMPLATES = {
 }
 OPTIONAL = ("passage",)  # of some rows: the teacher reads the others as the student does
 EXAMPLE = "Request: {prompt}\nResponse: {context}"
-FIELDS = {  # fields of a prompt's row; the first one present is used
-    "demonstrations": ("demonstrations",),
-    "rules": ("rules",),
-    "system": ("system",),
-    "answer": ("answer", "response"),
-    "hints": ("hints",),
-    "passage": ("passage",),
-}
 _UNSPACED = UNSPACED + "\U00020000-\U0003ffff"  # and rare Han
 _IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 _RUN = re.compile(rf"[{_UNSPACED}]+|[^\W{_UNSPACED}]+")
@@ -69,14 +61,13 @@ class Context:
     def __init__(
         self, kind: str, given: str | None = None, examples: Sequence[PromptRow] = (), shots: int = 1
     ) -> None:
-        if kind not in TEMPLATES:
-            raise InputError(f"context {kind!r} is not one of {', '.join(TEMPLATES)}")
-        is_template = given is not None and "{prompt}" in given
         self.kind = kind
         self.shots = shots
-        self.template = str(given) if is_template else TEMPLATES[kind]
-        self.given = None if is_template else given
-        self.examples = Examples(examples) if kind == "demonstrations" else None
+        self.fields = ("answer", "response") if kind == "answer" else (kind,)  # of a row, the first present
+        self.template, self.given = TEMPLATES[kind], given
+        if given is not None and "{prompt}" in given:
+            self.template, self.given = given, None
+        self.examples = Examples(examples) if kind == "demonstrations" and examples else None
 
     def __call__(self, item: PromptRow) -> Messages:
         messages = list(item.messages)
@@ -113,7 +104,7 @@ class Context:
 
     def _text(self, item: PromptRow) -> str | None:
         """Return the row's own context, or that of all rows; None where there is neither."""
-        own = next((item.fields[name] for name in FIELDS[self.kind] if has(item.fields, name)), self.given)
+        own = next((item.fields[name] for name in self.fields if has(item.fields, name)), self.given)
         if own is None:
             return None
         return "\n".join(map(str, own)) if isinstance(own, list) else str(own)
@@ -125,7 +116,7 @@ class Context:
         if self.examples:
             alike = self.examples.like(prompt(item), self.shots)
             return "\n\n".join(fill(EXAMPLE, prompt(pair), str(response(pair))) for pair in alike)
-        wanted = " or ".join(repr(name) for name in FIELDS[self.kind])
+        wanted = " or ".join(map(repr, self.fields))
         more = ", or pairs to learn from" if self.kind == "demonstrations" else ""
         raise InputError(
             f"context {self.kind}: nothing to show the teacher for the prompt {prompt(item)[:60]!r}: "
@@ -144,9 +135,6 @@ class Examples:
                 self.holders[word].append(number)
         squares = [sum(self._weight(word) ** 2 for word in _words(prompt(pair))) for pair in pairs]
         self.lengths = [math.sqrt(square) or 1.0 for square in squares]
-
-    def __len__(self) -> int:
-        return len(self.pairs)
 
     def like(self, text: str, count: int) -> list[PromptRow]:
         """Return the pairs most similar to a prompt by cosine; a pair with the same prompt comes first."""
