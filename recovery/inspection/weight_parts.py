@@ -51,14 +51,23 @@ def names(tensors: Iterable[str], ends: Mapping[str, str], groups: int) -> dict[
     `ends` names the part of each matrix with a row for each token: embeddings or head.
     """
     tensors = list(tensors)
-    layers = sorted({layer for name in tensors if (layer := _layer(name)) is not None})
-    size = math.ceil(len(layers) / groups) if layers else 1
-    found: dict[str, set[str]] = {EMBEDDINGS: set()}
-    found |= {_group(layers, layers.index(layer) // size, size): set() for layer in layers}
-    found |= {NORMS: set(), HEAD: set(), OTHER: set()}
+    group_of = _groups(sorted({layer for name in tensors if (layer := _layer(name)) is not None}), groups)
+    order = (EMBEDDINGS, *group_of.values(), NORMS, HEAD, OTHER)
+    found: dict[str, set[str]] = {part: set() for part in order}
     for name in tensors:
-        found[_part(name, ends, layers, size)].add(name)
+        found[_part(name, ends, group_of)].add(name)
     return {part: frozenset(inside) for part, inside in found.items() if inside}
+
+
+def _groups(layers: list[int], groups: int) -> dict[int, str]:
+    """Return the name of each layer's group: `layers 0-3`, or `layer 4` of one alone."""
+    size = math.ceil(len(layers) / groups)
+    found: dict[int, str] = {}
+    for start in range(0, len(layers), size or 1):
+        inside = layers[start : start + size]
+        name = f"layer {inside[0]}" if len(inside) == 1 else f"layers {inside[0]}-{inside[-1]}"
+        found |= dict.fromkeys(inside, name)
+    return found
 
 
 def _ends(model: StoredWeights) -> dict[str, str]:
@@ -69,24 +78,18 @@ def _ends(model: StoredWeights) -> dict[str, str]:
     return {name: HEAD if _HEAD.search(name) and not tied else EMBEDDINGS for name in found}
 
 
-def _part(name: str, ends: Mapping[str, str], layers: list[int], size: int) -> str:
+def _part(name: str, ends: Mapping[str, str], group_of: Mapping[int, str]) -> str:
     layer = _layer(name)
     if name in ends:
         return ends[name]
     if _NORM.search(name):
         return NORMS
-    return OTHER if layer is None else _group(layers, layers.index(layer) // size, size)
+    return OTHER if layer is None else group_of[layer]
 
 
 def _layer(name: str) -> int | None:
     found = _LAYER.search(name)
     return int(found[1]) if found else None
-
-
-def _group(layers: list[int], number: int, size: int) -> str:
-    """Return the name of a group of layers: `layers 0-3`, or `layer 4` of one alone."""
-    inside = layers[number * size : (number + 1) * size]
-    return f"layer {inside[0]}" if len(inside) == 1 else f"layers {inside[0]}-{inside[-1]}"
 
 
 def _count(model: StoredWeights, tensors: Iterable[str]) -> int:
