@@ -9,13 +9,8 @@ from torch import Tensor
 
 TOLERANCE = 1e-4  # of the largest number, in fp32
 TRIALS = 3
-NOT_APPLICABLE = (
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)  # a fast path does not fit
+# What is raised where a fast path does not fit; NotImplementedError is a RuntimeError.
+NOT_APPLICABLE = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 def close(found: Tensor, expected: Tensor, share: float = TOLERANCE, rounding: float = 0.0) -> bool:

@@ -158,7 +158,7 @@ def _stay_apart(
                 )
     except torch.OutOfMemoryError:
         raise
-    except (*NOT_APPLICABLE, NotImplementedError):
+    except NOT_APPLICABLE:
         return False
 
 
@@ -242,7 +242,7 @@ def _boundary(model: Any) -> float:
             return boundary
     except torch.OutOfMemoryError:
         raise
-    except (*NOT_APPLICABLE, NotImplementedError):
+    except NOT_APPLICABLE:
         return math.inf
 
 

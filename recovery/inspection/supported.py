@@ -8,6 +8,7 @@ import torch
 
 from recovery.errors import InputError, RecoverError
 from recovery.forward.decoder_choice import decoding_way
+from recovery.forward.equality import NOT_APPLICABLE
 from recovery.forward.hidden_states import row_sharing, unwrap
 from recovery.models.adapters import CONFIG
 from recovery.models.hub import locate
@@ -64,7 +65,7 @@ def sampling_problem(chat: ChatModel) -> str | None:
             check = sampler_agrees(chat, rollouts, TokenMoments.of(chat, rollouts))
     except (torch.OutOfMemoryError, RecoverError):
         raise
-    except (AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+    except NOT_APPLICABLE as error:
         said = " ".join(str(error).split())[:160]
         return f"decoding with a KV cache fails ({said})"
     return None if check.ok else f"padded prompts are sampled from another distribution: {check.detail}"
