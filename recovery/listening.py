@@ -9,10 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 from recovery.errors import InputError
 
-ABSENT = (
-    errno.EADDRNOTAVAIL,
-    errno.EAFNOSUPPORT,
-)  # as of IPv6, which a host's name may have and its kernel not
+ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # IPv6, which a host's name may have and its kernel not
 BOTH_STACKS = ("::", "0.0.0.0")  # a socket of :: takes IPv6 alone
 
 

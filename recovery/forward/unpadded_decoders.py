@@ -16,11 +16,8 @@ from torch import Tensor
 from recovery.forward.decoder import Decoder
 from recovery.forward.isolation import Sharing
 
-CACHES = (
-    "past_key_values",
-    "cache_params",
-    "state",
-)  # names of the cache in the families' results and arguments
+# Names of the cache in the families' results and arguments.
+CACHES = ("past_key_values", "cache_params", "state")
 
 
 class OwnCacheDecoder(Decoder):
