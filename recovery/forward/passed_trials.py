@@ -37,11 +37,6 @@ def tried(trial: str, model: Any, passes: Callable[[Found], bool], try_it: Calla
     return found
 
 
-def forget() -> None:
-    """Let every model be tried again."""
-    _passed.clear()
-
-
 def _architecture(model: Any) -> Hashable | None:
     """Return all that a forward pass depends on but for the numbers; None where that is not known.
 

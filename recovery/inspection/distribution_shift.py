@@ -61,9 +61,8 @@ def visited(chat_model: ChatModel, rollouts: Rollouts, per_row: int = 4) -> tupl
     for part in rollouts.split(MAX_TOKENS):
         read = part.to(chat_model.device)
         hidden_BTD = hidden_states(chat_model.model, read.tokens_BT, read.attention_BT)
-        for row, (start, end) in enumerate(
-            zip(part.prompt_lengths_B.tolist(), part.lengths_B.tolist(), strict=True)
-        ):
+        answers = zip(part.prompt_lengths_B.tolist(), part.lengths_B.tolist(), strict=True)
+        for row, (start, end) in enumerate(answers):
             places = torch.linspace(start, end, per_row + 1)[1:].long().unique().tolist()
             states += [hidden_BTD[row, place - 1].float().cpu() for place in places]
             prefixes += [part.tokens_BT[row, :place].tolist() for place in places]

@@ -105,7 +105,7 @@ class Tracer:
             hidden_ND = predicting_states(model, rollouts)[: len(tokens_N)]
             scores = None if scores is None else scores.to(self.student.device).take(first_N)
             view = self.objective.view(hidden_ND, partial(logits_of, model), tokens_N, scores)
-        return trace(view, tokens_N, rollouts, self.student.tokenizer)
+        return trace_of(view, tokens_N, rollouts, self.student.tokenizer)
 
 
 def first_of_each(batches: Sequence[Microbatch], count: int) -> list[Microbatch]:
@@ -127,7 +127,7 @@ def _row(batch: Microbatch, row: int) -> Microbatch:
     return Microbatch(batch.rollouts.select([row]), kept)
 
 
-def trace(view: ChunkLogprobs, tokens_N: Tensor, rollouts: Rollouts, tokenizer: Any) -> Trace:
+def trace_of(view: ChunkLogprobs, tokens_N: Tensor, rollouts: Rollouts, tokenizer: Any) -> Trace:
     """Build the trace of one rollout from its log-probabilities."""
     ids = tokens_N.tolist()
     estimator, divergence_N = divergence(view)

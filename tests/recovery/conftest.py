@@ -9,4 +9,4 @@ from recovery.forward import passed_trials
 
 @pytest.fixture(autouse=True)
 def no_trial_yet_passed() -> None:
-    passed_trials.forget()
+    passed_trials._passed.clear()
