@@ -122,7 +122,7 @@ def _replace_norm(norm: Any) -> None:
     @wraps(plain)
     def forward(self: Any, hidden_states: Tensor) -> Tensor:
         weight = getattr(self, "weight", None)  # some instances of a class have none
-        if weight is not None and _fits(hidden_states, weight):
+        if weight is not None and in_fp32(hidden_states, weight):
             return rms_norm(hidden_states, weight, epsilon(self))
         return plain(self, hidden_states)
 
@@ -135,7 +135,7 @@ def _dispatching(plain: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., t
     def apply(
         q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1
     ) -> tuple[Tensor, Tensor]:
-        if not _fits(q, k, cos, sin) or not q.shape[-1] == k.shape[-1] == cos.shape[-1]:
+        if not in_fp32(q, k, cos, sin) or not q.shape[-1] == k.shape[-1] == cos.shape[-1]:
             return plain(q, k, cos, sin, unsqueeze_dim)
         cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
         return rotate(q, cos, sin), rotate(k, cos, sin)
@@ -144,14 +144,15 @@ def _dispatching(plain: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., t
     return apply
 
 
-def _fits(*tensors: Tensor) -> bool:
+def in_fp32(*tensors: Tensor) -> bool:
+    """Return whether all are fp32 tensors on the CPU."""
     return all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
 
 
 def _is_rms_norm(norm: Any) -> bool:
     """Return whether the module computes `rms_norm`, on small numbers too, where epsilon counts."""
     weight = getattr(norm, "weight", None)
-    if weight is None or weight.ndim != 1 or not _fits(weight) or not epsilon(norm):
+    if weight is None or weight.ndim != 1 or not in_fp32(weight) or not epsilon(norm):
         return False
     probe = copy.deepcopy(norm)
     random = _random()

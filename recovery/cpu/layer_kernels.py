@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recovery.cpu.fused_layers import epsilon
+from recovery.cpu.fused_layers import epsilon, in_fp32
 from recovery.cpu.library import call
 from recovery.cpu.llama_layers import LayerWeights
 from recovery.cpu.placed_cache import PlacedCache
@@ -248,7 +248,7 @@ class Layers:
             if (
                 (keys.shape[1], keys.shape[3]) != heads
                 or values.shape != keys.shape
-                or not fits_strided(keys, values)
+                or not in_fp32(keys, values)
             ):
                 raise RuntimeError("cpu: a cache that does not fit the layers")
             structure.keys = keys.data_ptr()
@@ -303,8 +303,3 @@ class Layers:
         rounded = max(shape.hidden, shape.queries * shape.width, shape.feed) if shape.half else 0
         scores = self.kernels.threads() * (filled + LONGEST_VECTOR)
         return torch.empty(rows * (shape.hidden + heads + shape.feed + rounded) + scores)
-
-
-def fits_strided(*tensors: Tensor) -> bool:
-    """Return whether all are fp32 tensors on the CPU."""
-    return all(x.dtype == torch.float32 and x.device.type == "cpu" for x in tensors)

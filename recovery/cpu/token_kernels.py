@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from recovery.cpu.fused_layers import in_fp32
 from recovery.cpu.library import call, library
 from recovery.forward.fast_path import TokenComparison
 
@@ -67,7 +68,7 @@ def draw(logits_BV: Tensor, numbers_B: Tensor, temperature: float) -> tuple[Tens
 
 def fits(*tensors: Tensor) -> bool:
     """Return whether all are contiguous fp32 tensors on the CPU."""
-    return all(x.dtype == torch.float32 and x.device.type == "cpu" and x.is_contiguous() for x in tensors)
+    return in_fp32(*tensors) and all(x.is_contiguous() for x in tensors)
 
 
 def are_ids(ids: Tensor, count: int) -> bool:

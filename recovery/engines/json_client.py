@@ -109,8 +109,7 @@ class JsonClient:
 
     def post(self, url: str, body: Any, seconds: float, key: str | None = None) -> Any:
         """Send a POST request and return the response's JSON value; None for an empty body."""
-        with self._answer(self._post(url, body, key), Timeouts.of_post(seconds)) as (_, parts):
-            return parsed(url, b"".join(parts))
+        return parsed(url, self.command(url, body, seconds, key))
 
     def stream(self, url: str, body: Any, seconds: float, key: str | None = None) -> Generator[Any]:
         """Send a POST request and yield the JSON value of each server-sent event.

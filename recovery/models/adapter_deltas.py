@@ -63,26 +63,23 @@ class Experts:
 class DeltaPart:
     """The part of a module's delta that one tensor of the files gets."""
 
-    files: SplitDelta
+    whole: SplitDelta
     name: str
 
     def rows(self, rows: slice) -> Tensor:
-        return self.files.pieces()[self.name][rows]
+        return _pieces(self.whole)[self.name][rows]
 
 
+@dataclass(frozen=True, eq=False)
 class SplitDelta:
-    """A module's delta cut into the tensors of the files; only the last one used is kept."""
+    """A module's delta, which the files hold in several tensors."""
 
-    def __init__(self, model: Any, name: str, delta: Experts | LowRank) -> None:
-        self.model = model
-        self.name = name
-        self.delta = delta
-
-    def pieces(self) -> dict[str, Tensor]:
-        return _pieces(self)
+    model: Any
+    name: str
+    delta: Experts | LowRank
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=1)  # one module's: its tensors are read one after the other
 def _pieces(module: SplitDelta) -> dict[str, Tensor]:
     return _reverted(module.model, module.name, module.delta.rows(slice(None)))
 

@@ -51,15 +51,10 @@ def require_bounded_templates(tokenizer: PreTrainedTokenizerBase) -> None:
     templates = tokenizer.chat_template or {}
     variables = tuple((name, str(token)) for name, token in tokenizer.special_tokens_map.items())
     for template in templates.values() if isinstance(templates, dict) else [templates]:
-        require_bounded(tokenizer.name_or_path, template, variables)
-
-
-def require_bounded(model: str, template: str, variables: tuple[tuple[str, str], ...]) -> None:
-    """Raise TemplateTooLong for a template that loops, fills the memory or writes without end."""
-    code = _tried(template, variables)
-    if code:
-        _tried.cache_clear()  # the machine itself may have been short of memory
-        raise TemplateTooLong(model, template_trial.REASONS.get(code, template_trial.CRASHES))
+        if code := _tried(template, variables):
+            _tried.cache_clear()  # the machine itself may have been short of memory
+            why = template_trial.REASONS.get(code, template_trial.CRASHES)
+            raise TemplateTooLong(tokenizer.name_or_path, why)
 
 
 @lru_cache(maxsize=64)
