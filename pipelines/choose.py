@@ -26,7 +26,7 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.distill import distill
 from pipelines.engines.engine_checks import INPROCESS
 from pipelines.evaluate import evaluate, evaluation_within
-from pipelines.evaluation.recorded_scores import Items, items_by_suite, recorded_items, require_same_questions
+from pipelines.evaluation.recorded_scores import Items, beside, items_by_suite, recorded_items
 from pipelines.evaluation.suites import facts_by_axis, independent_by_axis, suites_of
 from pipelines.merge import merge
 from pipelines.runs import launch
@@ -228,9 +228,7 @@ def _judged(
     """Return the verdict on the selection half, and on what was known of earlier documents."""
     ids = _asked(ws, job, stage, name, checkpoint)
     answered = _of_selection(items_by_suite(ws, {"recovered": ids}, job.suites), job.seed)
-    suites = {suite: {**standards[suite], **stages} if stages else {} for suite, stages in answered.items()}
-    require_same_questions(suites)
-    found = verdict.verdict(suites, job.settings.eval.margins())
+    found = verdict.verdict(beside(standards, answered), job.settings.eval.margins())
     count_all(found, lambda suite: HALF)
     behaviour = found["axes"].get(verdict.BEHAVIOUR, {}).get("difference")
     passed = verdict.accepted(found, _required(job, standards))

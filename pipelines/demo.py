@@ -15,6 +15,7 @@ from pipelines.cycle import cycle
 from pipelines.demo_real import HandbookWorld
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.machine.init_home import initialise
+from pipelines.microworld.shipped_model import MICROWORLD
 from pipelines.microworld.world import write_world
 from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
@@ -39,7 +40,7 @@ class Microworld:
 
     def set_up(self, ws: Workspace) -> None:
         """Register the clean model, unless that was done."""
-        initialise(ws, model="microworld")
+        initialise(ws, model=MICROWORLD)
 
     def documents(self, stage: Stage, turn: int, seed: int) -> Path:
         """Write the documents of a cycle, unless that was done; return their folder."""

@@ -327,12 +327,11 @@ def _low_weights(stage: Stage, made: Distillation) -> list[StopCheck]:
 
 
 def _in_words(made: Distillation) -> str:
-    method = made.method
-    teacher = made.method.teacher
-    named = f" from {made.teachers.place}" if teacher in FROZEN else f" from {teacher}"
-    source = "" if teacher == "none" else named
+    method, data = made.method, made.data
+    teacher = made.teachers.place if method.teacher in FROZEN else method.teacher
+    source = "" if teacher == "none" else f" from {teacher}"
     seen = inputs.context_in_words(made.episodes.task.context)
-    counts = {"prompts": len(made.data.prompts), "pairs": len(made.data.pairs)}
+    counts = {"prompts": len(data.prompts), "pairs": len(data.pairs)}
     amounts = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-    often = step_in_words.often(made.job.settings, method, made.data)
+    often = step_in_words.often(made.job.settings, method, data)
     return f"{method.name}: {method.signal}{source}{seen} on {method.states} states; {amounts}{often}"

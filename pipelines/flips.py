@@ -22,17 +22,16 @@ def flips(
         return _between(ws, references[0], references[1], suite, direction, limit)
     if len(references) > 2:
         raise InputError("flips: give cycle:N, two checkpoints, or nothing for all cycles")
+    db = ws.tracker.db
     number = cycle_number(references[0]) if references else None
     if number is not None:
-        queries.cycle(ws.tracker.db, number, earlier=False)  # says so where there is no such cycle
-    counts = queries.ledger(ws.tracker.db, cycle=number, suite=suite)
+        queries.cycle(db, number, earlier=False)  # says so where there is no such cycle
+    counts = queries.ledger(db, cycle=number, suite=suite)
     if suite and not counts:
-        _refuse_unasked(queries.ledger(ws.tracker.db, cycle=number), suite)
-    items = (
-        queries.ledger_items(ws.tracker.db, cycle=number, suite=suite, direction=direction, limit=limit)
-        if number
-        else []
-    )
+        _refuse_unasked(queries.ledger(db, cycle=number), suite)
+    if number is None:
+        return {"counts": counts, "flips": []}
+    items = queries.ledger_items(db, cycle=number, suite=suite, direction=direction, limit=limit)
     return {"counts": counts, "flips": items}
 
 

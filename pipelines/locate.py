@@ -16,7 +16,7 @@ from evals import power, verdict
 from evals.ifeval import IFEVAL
 from pipelines.config.jobs import LocateJob
 from pipelines.evaluate import evaluate, evaluation_within
-from pipelines.evaluation.recorded_scores import Items, items_by_suite, require_same_questions
+from pipelines.evaluation.recorded_scores import Items, beside, items_by_suite
 from pipelines.evaluation.suites import facts_by_axis, independent_by_axis, suites_of
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job, run_stage
@@ -115,10 +115,7 @@ class _Search:
         checkpoint = self._mixed(chosen, f"put back:{label}")
         found = _evaluated(self.ws, self.job, self.stage, checkpoint, label)
         mixed = items_by_suite(self.ws, {"recovered": found["score_ids"]}, self.ends)
-        # A suite that was not answered stays, so that a family that must hold stands as not measured.
-        suites = {suite: {**self.ends[suite], **stages} if stages else {} for suite, stages in mixed.items()}
-        require_same_questions(suites)
-        judged = verdict.verdict(suites, self.job.settings.margins(), self.alpha)
+        judged = verdict.verdict(beside(self.ends, mixed), self.job.settings.margins(), self.alpha)
         return {
             "parts": names,
             "weights": sum(part.weights for part in chosen),

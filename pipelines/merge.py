@@ -11,7 +11,7 @@ from recovery.errors import InputError
 def merge(ws: Workspace, job: MergeJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Merge `weight` of the other checkpoint into the student; return {"checkpoint": id, "weight": ...}."""
     require_share(job.weight)
-    require(job)
+    check_options(job)
     return run_job(ws, "merge", _work, job, parent=parent, key=key)
 
 
@@ -21,8 +21,8 @@ def require_share(weight: float) -> None:
         raise InputError(f"--weight {weight:g} is outside 0 to 1: give the share of the other checkpoint")
 
 
-def require(job: Mixture) -> None:
-    """Refuse invalid settings before anything is recorded."""
+def check_options(job: Mixture) -> None:
+    """Refuse options that this kind of merging does not take, and a `keep` that is no share."""
     if not 0 < job.keep <= 1:
         raise InputError(f"--keep {job.keep:g} is no share of the entries: give one above 0, up to 1")
     if job.kind == "residual":

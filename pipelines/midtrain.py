@@ -165,7 +165,7 @@ def _by_passages(
 def _asked(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel) -> dict[str, list[Prompt]]:
     """Return the questions about new and earlier documents, and the prompts of the chat share."""
     most = passage_teaching.CHARACTERS
-    texts = read_evenly([stage.directory], most)
+    texts = _new_texts(stage, most)
     room = passage_teaching.room_of(student.encoder, model_limit(student))
     fitting = partial(passage_teaching.with_room, room=room, stage=stage)
     new = passage_teaching.questions(texts, job.seed)

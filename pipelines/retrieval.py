@@ -67,15 +67,16 @@ def _work(ws: Workspace, job: RetrievalJob, stage: Stage) -> Result:
     scores = {"clean": _scores(ws, job, stage, "clean", job.clean, file)}
     if job.trained:
         scores["trained"] = _scores(ws, job, stage, "trained", job.trained, file)
-    margin = job.settings.margin
+
+    def compared(probes: Sequence[Probe], metrics: Mapping[str, str]) -> Row:
+        return _compared(_by_way(scores, metrics), job.settings.margin, _found(probes, retrieved))
+
     result = {
         "clean": job.clean,
         "trained": job.trained,
         "passages": job.passages,
-        **_compared(_by_way(scores, {way: way for way in WAYS}), margin, _found(asked, retrieved)),
-        "multihop": _compared(_by_way(scores, OF_MULTIHOP), margin, _found(multihop, retrieved))
-        if multihop
-        else None,
+        **compared(asked, {way: way for way in WAYS}),
+        "multihop": compared(multihop, OF_MULTIHOP) if multihop else None,
     }
     return result | _verdict(result)
 
@@ -149,14 +150,14 @@ def _compared(measured: Measured, margin: float, found: float) -> Row:
 
 def _way(label: str, way: str, row: Row) -> Row:
     details = row["details"]
-    tokens = (details["tokens_read"] + details["tokens_written"]) / row["n"]
-    interval = [row["low"], row["high"]]
-    named = {"way": label + WAYS[way], "checkpoint": row["checkpoint_id"], "metric": row["metric"]}
-    return named | {
+    return {
+        "way": label + WAYS[way],
+        "checkpoint": row["checkpoint_id"],
+        "metric": row["metric"],
         "score": row["value"],
-        "interval": interval,
+        "interval": [row["low"], row["high"]],
         "n": row["n"],
-        "tokens_per_answer": tokens,
+        "tokens_per_answer": (details["tokens_read"] + details["tokens_written"]) / row["n"],
     }
 
 

@@ -59,12 +59,12 @@ def lost(
     if path is None and suite != RETENTION:  # of which general questions ship
         raise InputError(f"no probes lie beside the documents of {reference}: give --probes FILE")
     probes = suite_probes(path, suite)
-    counted = subsample([probe for probe in probes if probe.counts], settings.limit)
-    questions = {probe.id: probe for probe in counted}
+    chosen = subsample([probe for probe in probes if probe.counts], settings.limit)
+    questions = {probe.id: probe for probe in chosen}
     if not questions:
         raise InputError(f"{path} asks nothing of {suite}: give --suite or --probes")
     passed = _answered(ws, checkpoint.id, suite, settings, questions)
-    asked = [probe for probe in counted if probe.id in passed]
+    asked = [probe for probe in chosen if probe.id in passed]
     failed = [probe for probe in asked if not passed[probe.id]]
     recovered = _recovered(ws, checkpoint, suite, questions)
     ranks = _ranks(ws.load(checkpoint), failed, probes, partial(ws.progress.step, "lost"))

@@ -19,6 +19,11 @@ def main_memory() -> float:
     return min(float(psutil.virtual_memory().total), control_groups.memory_limit())
 
 
+def gib(count: float) -> str:
+    """Format a number of bytes in GiB."""
+    return f"{count / GIB:,.1f} GiB"
+
+
 def free_memory(device: torch.device) -> float:
     """Return the bytes that can still be allocated on the device, PyTorch's own unused reserve included."""
     if device.type == "cuda":

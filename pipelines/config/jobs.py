@@ -181,7 +181,7 @@ class Mixture(Section):
 class MergeJob(Mixture):
     """A merge of two checkpoints."""
 
-    weight: float = Field(allow_inf_nan=True)  # so that require() can say what is wrong with it
+    weight: float = Field(allow_inf_nan=True)  # so that require_share() can say what is wrong with it
 
 
 class SweepJob(Job, Mixture):

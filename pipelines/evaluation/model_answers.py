@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,20 @@ if TYPE_CHECKING:
     from recovery.sampling.protocol import AnsweringSampler
 
 
+@dataclass
+class _Made:
+    """How the answers of one score were made; without limit and temperature where nothing was written."""
+
+    thinking: dict[str, deque[str]] = field(default_factory=lambda: defaultdict(deque))  # by answer, in order
+    thought: bool = False  # whether any answer has thinking
+    unfinished: int = 0  # answers that ended inside their thinking
+    shortened: int = 0  # prompts that lost their beginning
+    tokens_read: int = 0
+    tokens_written: int = 0
+    limit: int | None = None  # of new tokens
+    temperature: float | None = None
+
+
 class ModelAnswers:
     """A model behind the functions that suites call: chats or texts in, answers out."""
 
@@ -35,19 +49,12 @@ class ModelAnswers:
         self.suite = suite
         self.job, self.sampler = job, sampler
         self.flops = Flops.of(chat_model.model)
-        self.thinking: dict[str, deque[str]] = defaultdict(deque)  # by answer, in the order of the prompts
-        self.thought = False  # whether any answer of the current score has thinking
-        self.unfinished = 0  # answers of the current score that ended inside their thinking
-        self.shortened = 0  # prompts of the current score that lost their beginning
-        self.tokens_read = self.tokens_written = 0  # of the current score
-        # Of the current score, None where nothing is written: the limit of new tokens, and the temperature.
-        self.limit: int | None = None
-        self.temperature: float | None = None
+        self.made = _Made()  # for the score that is being measured
 
     def chats(self, max_new_tokens: int) -> Generate | list[Generate]:
         """Return the function that answers greedily; or several that sample, one an answer."""
         if self.settings.samples == 1:
-            return self._chat(max_new_tokens, 0.0, 0)
+            return self.greedy(max_new_tokens)
         seeds = range(self.job.seed, self.job.seed + self.settings.samples)
         return [self._chat(max_new_tokens, self.settings.temperature, seed) for seed in seeds]
 
@@ -64,54 +71,47 @@ class ModelAnswers:
 
     def _without_thinking(self, ids: list[int], prompt: list[int]) -> str:
         thinking, answer = self.chat_model.encoder.answer(ids, prompt)
-        self.thinking[answer].append(thinking)
-        self.thought |= bool(thinking)
-        self.unfinished += bool(thinking) and not answer
+        self.made.thinking[answer].append(thinking)
+        self.made.thought |= bool(thinking)
+        self.made.unfinished += bool(thinking) and not answer
         return answer
 
     def complete(self, score: Score) -> Score:
         """Add to each item the thinking before its answer, and to the score how its answers were made."""
-        items = tuple(self._item_with_thinking(item) for item in score.items)
-        encoder = self.chat_model.encoder
-        mode = {
-            "thinking": encoder.opens_thinking or self.thought,
-            "unfinished_thinking": self.unfinished,
-            "date": encoder.date,
-            "max_new_tokens": self.limit,
-            "template_args": self.chat_model.template_args,
-            "temperature": self.temperature,
-            "stop_loops": None if self.limit is None else self.settings.stop_loops,
-        }
-        if self.unfinished:
+        made, self.made = self.made, _Made()
+        if made.unfinished:
             self.stage.say(
-                f"  {self.suite:<12} {self.unfinished} of {counted(score.n, 'answer')} ended inside "
+                f"  {self.suite:<12} {made.unfinished} of {counted(score.n, 'answer')} ended inside "
                 "their thinking and count as empty: raise the limit of new tokens"
             )
-        cost = {"tokens_read": self.tokens_read, "tokens_written": self.tokens_written}
-        self.thinking.clear()
-        details = {**score.details, "mode": mode, **cost, **self._cuts(), **self._notes(score)}
-        self.thought = False
-        self.unfinished = self.shortened = self.tokens_read = self.tokens_written = 0
-        self.limit = self.temperature = None
+        details = {
+            **score.details,
+            "mode": self._mode(made),
+            "tokens_read": made.tokens_read,
+            "tokens_written": made.tokens_written,
+            **self._cuts(),
+            **_notes(score, made.shortened),
+        }
+        items = tuple(_with_thinking(item, made.thinking) for item in score.items)
         return replace(score, items=items, details=details)
 
-    def _notes(self, score: Score) -> dict[str, Any]:
-        """Return the score's notes with how many prompts were shortened, where any was."""
-        if not self.shortened:
-            return {}
-        cut = counted(self.shortened, "prompt")
-        said = f"{cut} cut at the beginning to leave room for the answer, as in lm-eval"
-        return {"notes": [*score.details.get("notes", ()), said]}
+    def _mode(self, made: _Made) -> dict[str, Any]:
+        """Return how the answers were asked for and written."""
+        encoder = self.chat_model.encoder
+        return {
+            "thinking": encoder.opens_thinking or made.thought,
+            "unfinished_thinking": made.unfinished,
+            "date": encoder.date,
+            "max_new_tokens": made.limit,
+            "template_args": self.chat_model.template_args,
+            "temperature": made.temperature,
+            "stop_loops": None if made.limit is None else self.settings.stop_loops,
+        }
 
     def _cuts(self) -> dict[str, Any]:
         """Return the settings that ask or write less than a whole suite."""
         cuts = {"limit": self.settings.limit, "stop_loops": self.settings.stop_loops}
         return {name: value for name, value in cuts.items() if value}
-
-    def _item_with_thinking(self, item: Item) -> Item:
-        waiting = self.thinking.get(item.response)
-        thinking = waiting.popleft() if waiting else ""
-        return replace(item, detail={**item.detail, "thinking": thinking}) if thinking else item
 
     def continuation(self, max_new_tokens: int) -> Callable[[list[str]], list[str]]:
         def generate(texts: list[str]) -> list[str]:
@@ -153,7 +153,7 @@ class ModelAnswers:
         """Cut prompts on the left where they leave no room for the answer, or for one of half the context."""
         reads = model_limit(self.chat_model, length_of(self.sampler))
         most = reads - min(limit, reads / 2)
-        self.shortened += sum(len(prompt) > most for prompt in prompts)
+        self.made.shortened += sum(len(prompt) > most for prompt in prompts)
         return [prompt[-int(most) :] if len(prompt) > most else prompt for prompt in prompts]
 
     def _room(self, prompts: list[list[int]], limit: int) -> int:
@@ -184,7 +184,7 @@ class ModelAnswers:
         from recovery.sampling.protocol import SamplingParams
 
         pace = Pace(len(prompts), max_new_tokens)
-        stop_loops = self.job.settings.stop_loops
+        stop_loops = self.settings.stop_loops
         params = SamplingParams(max_new_tokens, temperature, seed, stop_loops=stop_loops, on_tokens=pace.see)
         responses = self.sampler.generate(
             prompts,
@@ -194,9 +194,25 @@ class ModelAnswers:
             ),
         )
         read, written = sum(map(len, prompts)), sum(map(len, responses))
-        self.limit = max(max_new_tokens, self.limit or 0)
-        self.temperature = max(temperature, self.temperature or 0.0)
-        self.tokens_read += read
-        self.tokens_written += written
+        made = self.made
+        made.limit = max(max_new_tokens, made.limit or 0)
+        made.temperature = max(temperature, made.temperature or 0.0)
+        made.tokens_read += read
+        made.tokens_written += written
         self.stage.spend(tokens_sampled=written, flops=self.flops.answered(read, written, len(prompts)))
         return responses
+
+
+def _notes(score: Score, shortened: int) -> dict[str, Any]:
+    """Return the score's notes with how many prompts were shortened, where any was."""
+    if not shortened:
+        return {}
+    said = f"{counted(shortened, 'prompt')} cut at the beginning to leave room for the answer, as in lm-eval"
+    return {"notes": [*score.details.get("notes", ()), said]}
+
+
+def _with_thinking(item: Item, thinking: dict[str, deque[str]]) -> Item:
+    """Return an item with the thinking before its answer; equal answers have theirs in order."""
+    waiting = thinking.get(item.response)
+    before = waiting.popleft() if waiting else ""
+    return replace(item, detail={**item.detail, "thinking": before}) if before else item

@@ -83,6 +83,16 @@ def items_by_suite(ws: Workspace, scores: Mapping[str, Mapping[str, int]], suite
     }
 
 
+def beside(standards: Items, answered: Items) -> Items:
+    """Return a further model's answers beside those that they are compared with, to the same questions.
+
+    A suite that it did not answer stays, without answers: a family that must hold stands as not measured.
+    """
+    both = {suite: {**standards[suite], **stages} if stages else {} for suite, stages in answered.items()}
+    require_same_questions(both)
+    return both
+
+
 def require_same_questions(asked: Items) -> None:
     """Refuse to compare answers to different questions, even under the same keys."""
     for suite, stages in asked.items():

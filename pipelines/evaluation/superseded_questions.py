@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,9 +54,14 @@ def outdated(runs: Sequence[Path], earlier: Mapping[int, str]) -> dict[int, list
     without = superseded.left_out(runs)
     if not any(without):
         return {}
-    asked = {cycle: load_probes(path, KNOWLEDGE) for cycle, path in earlier.items()}
-    telling = {cycle: {probe.id: _telling(probe) for probe in probes} for cycle, probes in asked.items()}
-    every = set[Words]().union(*(part for of_probe in telling.values() for part in chain(*of_probe.values())))
+    telling = {
+        cycle: {probe.id: _telling(probe) for probe in load_probes(path, KNOWLEDGE)}
+        for cycle, path in earlier.items()
+    }
+    every = set[Words]()
+    for of_probe in telling.values():
+        for passages in of_probe.values():
+            every.update(*passages)
     replaced = _standing_in(every, _texts(runs, map(_others, runs, without)))
     gone = replaced - _standing_in(replaced, _texts(runs, without))
     found = {

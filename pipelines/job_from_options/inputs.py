@@ -45,8 +45,8 @@ def resolved(ws: Workspace, docs: Path | None, changes: Changes = NONE) -> Confi
     here = folder_here(ws, docs) if docs else None
     if here != docs:
         ws.progress.say(f"  documents    {here}, as {docs} is gone")
-    beside = companions(here) if here else {}
-    from_files = {BESIDE[name]: path for name, path in beside.items()}
+    there = companions(here) if here else {}
+    from_files = {BESIDE[name]: path for name, path in there.items()}
     return with_written(ws, changed(ws.config, {**from_files, **changes}))
 
 

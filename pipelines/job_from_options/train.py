@@ -37,7 +37,7 @@ from pipelines.knowledge import passage_teaching
 from pipelines.knowledge.guards import holding_out
 from pipelines.machine.disk_space import require_space
 from pipelines.machine.held_memory import require_memory
-from pipelines.merge import require, require_mergeable
+from pipelines.merge import check_options, require_mergeable
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from pipelines.sweep import parse_weights
@@ -181,7 +181,7 @@ def sweep_job(
 ) -> SweepJob:
     """Build a sweep: one merge in each of several shares, and how to evaluate each."""
     shares = parse_weights(weights)
-    require(merged)
+    check_options(merged)
     require_mergeable(ws, merged)  # the student is evaluated before the first merge
     measured = eval_job(ws, merged.student, suites, changes=changes, narrow=False)
     return SweepJob(

@@ -15,7 +15,7 @@ from pipelines.machine import fitting, model_sizes
 from pipelines.machine.gpus import on_gpu
 from pipelines.machine.stage_memory import LASTING_BYTES
 from recovery.errors import InputError
-from recovery.memory import GIB
+from recovery.memory import gib
 
 if TYPE_CHECKING:
     from pipelines.config.sections.model import ModelConfig
@@ -136,7 +136,3 @@ def _states(save_every: int, steps: int | None) -> int:
     if not save_every:
         return 1
     return min(AT_ONCE, math.ceil(steps / save_every)) if steps else AT_ONCE
-
-
-def gib(count: float) -> str:
-    return f"{count / GIB:,.1f} GiB"

@@ -23,9 +23,9 @@ from pipelines.config.training_weights import (
 )
 from pipelines.engines.engine_checks import may_offload
 from pipelines.machine import fitting
-from pipelines.machine.disk_space import gib
 from recovery.errors import InputError
 from recovery.launch_env import launched
+from recovery.memory import gib
 
 if TYPE_CHECKING:
     from pipelines.config.sections.model import ModelConfig

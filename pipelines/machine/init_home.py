@@ -20,7 +20,7 @@ from pipelines.runs.progress import counting
 from pipelines.runs.unmade_home import MODELS
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from recovery.memory import GIB, main_memory
+from recovery.memory import gib, main_memory
 from recovery.named_paths import expanded
 
 if TYPE_CHECKING:
@@ -272,8 +272,8 @@ def _require_memory(model: str, settings: ModelConfig) -> None:
     if needed > main_memory():
         fewer_bits = "" if settings.quantize else ", begin with a recover.yaml that sets model.quantize: nf4"
         raise InputError(
-            f"{settings.path}: its weights take {needed / GIB:,.1f} GiB, and the memory here is "
-            f"{main_memory() / GIB:,.1f} GiB: take a smaller model{fewer_bits}, or a machine with a GPU"
+            f"{settings.path}: its weights take {gib(needed)}, and the memory here is "
+            f"{gib(main_memory())}: take a smaller model{fewer_bits}, or a machine with a GPU"
         )
 
 

@@ -9,7 +9,7 @@ from pipelines.config.fitted import ModelSize
 from pipelines.config.sections.model import ModelConfig
 from pipelines.config.sections.training import LoraConfig
 from pipelines.machine.stage_memory import training_bytes
-from pipelines.microworld.shipped_model import shipped_model
+from pipelines.microworld.shipped_model import MICROWORLD, place_of
 from recovery import untrusted_json
 from recovery.errors import InputError
 from recovery.hub_data import asked_once
@@ -55,7 +55,7 @@ def read_size(model: str) -> Size:
 
     if model.upper() in SIZES:
         return size_from_config(model.upper(), SIZES[model.upper()])
-    path = shipped_model() if model == "microworld" else expanded(model)
+    path = expanded(place_of(model))
     path = _config_of(model, path) if path.is_dir() else path
     if not path.is_file():
         path = _from_hub(model)
@@ -87,7 +87,7 @@ def size_at_hand(model: ModelConfig) -> Size | None:
     from recovery.models.hub import names_a_place
 
     place: object = model.path
-    if model.path != "microworld" and not names_a_place(model.path):
+    if model.path != MICROWORLD and not names_a_place(model.path):
         place = try_to_load_from_cache(model.path, "config.json", revision=model.revision)
     try:
         return read_size(place) if isinstance(place, str) else None

@@ -31,6 +31,7 @@ PARAMETERS = 3
 FEWEST = 3  # points of each training
 WIDEST = 4.0  # most that the interval's upper bound may be, as a multiple of its lower bound
 MOST_CORRELATION = 0.9
+LARGEST_EXPONENT = 700.0  # little more, and the exponential is no number
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Curve:
     def spread(self, rate: float, passes: float) -> float:
         """Return how many times the lower bound of the power law the upper one is."""
         bounds = self._linear(rate, passes)
-        return math.exp(min(bounds.high - bounds.low, 700.0))
+        return _exponential(bounds.high - bounds.low)
 
     def _linear(self, rate: float, passes: float) -> Estimate:
         place = np.array([1.0, math.log(rate), math.log(passes)])
@@ -144,7 +145,7 @@ def _redundancy(residuals: Floats, lengths: Sequence[int]) -> float:
 
 
 def _learned(linear: float) -> float:
-    return -math.expm1(-math.exp(min(linear, 700.0)))
+    return -math.expm1(-_exponential(linear))
 
 
 def _unlearned(learned: float) -> float:
@@ -152,7 +153,7 @@ def _unlearned(learned: float) -> float:
 
 
 def _exponential(linear: float) -> float:
-    return math.exp(min(linear, 700.0))
+    return math.exp(min(linear, LARGEST_EXPONENT))
 
 
 TO_LINEAR: dict[Kind, Callable[[float], float]] = {"kl": math.log, "learned": _unlearned}

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from db.reads import queries
-from pipelines.config import overrides
 from pipelines.config.jobs import CycleJob
-from pipelines.runs.pinned_inputs import changed, hashes, kept_questions, require_there
+from pipelines.config.overrides import changed
+from pipelines.runs.pinned_inputs import changed_since, hashes, kept_questions, require_there
 from pipelines.runs.workspace import Workspace
 from recovery.storage import atomic_dirs
 
@@ -27,7 +27,7 @@ def keep(ws: Workspace, job: CycleJob) -> CycleJob:
         require_there(job, [INPUT])
         held = Path(job.settings.eval.probes).read_bytes()
         if hashlib.sha256(held).hexdigest() != job.inputs[INPUT]:
-            raise changed(INPUT, job.settings.eval.probes)
+            raise changed_since(INPUT, job.settings.eval.probes)
         kept.parent.mkdir(exist_ok=True)
         with atomic_dirs.whole_file(kept) as file:
             file.write(held)
@@ -39,7 +39,7 @@ def read_as_kept(ws: Workspace, job: CycleJob) -> CycleJob:
     kept = kept_questions(ws, job.inputs[INPUT]) if INPUT in job.inputs else None
     if kept is None or not kept.is_file():
         return job
-    return job.model_copy(update={"settings": overrides.changed(job.settings, {"eval.probes": str(kept)})})
+    return job.model_copy(update={"settings": changed(job.settings, {"eval.probes": str(kept)})})
 
 
 def earlier_probes(ws: Workspace, student: str) -> dict[int, str]:

@@ -44,7 +44,7 @@ def pinned(ws: Workspace, job: J, *, texts_kept: bool = False) -> J:
     for name, digest in current.items():
         before = job.inputs.get(name, digest)
         if before != digest:
-            raise changed(name, job.sources().get(name), kept_questions(ws, before))
+            raise changed_since(name, job.sources().get(name), kept_questions(ws, before))
     return job.model_copy(update={"inputs": {**job.inputs, **current}})
 
 
@@ -129,7 +129,7 @@ def _of_model(model: ModelConfig, before: str | None) -> str:
     return before if before in found else found[0]
 
 
-def changed(name: str, source: str | None, kept: Path | None = None) -> InputError:
+def changed_since(name: str, source: str | None, kept: Path | None = None) -> InputError:
     """Return the refusal of an input that is not as it was when the run began; `kept` is a copy of that."""
     place = f" ({source})" if source is not None else ""
     copy = f" from {kept}" if kept and kept.is_file() else ""

@@ -21,7 +21,7 @@ import torch
 
 from recovery.errors import DamagedCheckpoint, InputError
 from recovery.extras import to_install
-from recovery.memory import GIB, main_memory
+from recovery.memory import gib, main_memory
 from recovery.models import gguf_positions
 from recovery.models.chat_encoding import ChatEncoder, stop_tokens
 from recovery.models.hub import explained, quiet
@@ -208,18 +208,17 @@ def _require_package(source: Path) -> None:
 def _require_room(source: Path, metadata: _Metadata, root: Path) -> None:
     """Refuse a file that memory, or the disk, cannot hold once it is dequantised."""
     needed = metadata.weights * metadata.dtype.itemsize
-    dequantised = f"{source}: dequantised its weights take {needed / GIB:,.1f} GiB"
+    dequantised = f"{source}: dequantised its weights take {gib(needed)}"
     if needed > main_memory():
         raise InputError(
-            f"{dequantised}, and the memory here is {main_memory() / GIB:,.1f} GiB: take a smaller model, or "
+            f"{dequantised}, and the memory here is {gib(main_memory())}: take a smaller model, or "
             "the original safetensors checkpoint in bfloat16 on a machine that holds it"
         )
     there = atomic_dirs.nearest(root)
     free = shutil.disk_usage(there).free
     if needed > free:
         raise InputError(
-            f"{dequantised}, and {free / GIB:,.1f} GiB are free in {there}: free some, or take a --home on "
-            "another disk"
+            f"{dequantised}, and {gib(free)} are free in {there}: free some, or take a --home on another disk"
         )
 
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from db.reads import queries
 from pipelines.config.jobs import MergeJob, SweepJob
 from pipelines.machine.init_home import initialise
-from pipelines.merge import merge, require
+from pipelines.merge import check_options, merge
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.models import merging
@@ -153,7 +153,7 @@ def test_a_share_that_is_none_is_refused(keep: float) -> None:
     with pytest.raises(InputError, match="no share"):
         Residual(Path(), keep)
     with pytest.raises(InputError, match=r"--keep .* is no share"):
-        require(MergeJob(student="a", other="b", weight=1, kind="residual", origin="c", keep=keep))
+        check_options(MergeJob(student="a", other="b", weight=1, kind="residual", origin="c", keep=keep))
 
 
 def test_a_stage_and_a_sweep_hand_the_masks_on(tmp_path: Path) -> None:
