@@ -25,7 +25,7 @@ LISTS = {
 
 @click.command("ls")
 @click.argument("what", default="cycles", type=click.Choice(list(LISTS)))
-@common.limit(50, "list only the newest N")
+@common.count("--limit", 50, "list only the newest N")
 @shared
 @click.pass_obj
 def ls_command(session: Session, what: str, limit: int) -> None:
@@ -227,7 +227,7 @@ def _methods_text(rows: list[dict[str, Any]]) -> str:
 
 
 @click.command("dashboard")
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="address to listen on")
+@common.host
 @click.option(
     "--port",
     default=7860,
