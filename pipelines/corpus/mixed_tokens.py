@@ -31,6 +31,11 @@ def shares(mix: Mix, sources: Mapping[str, object]) -> dict[str, float]:
     if sources.get(EARLIER_QUESTIONS):
         wanted["questions"] -= mix.earlier_questions
         wanted[EARLIER_QUESTIONS] = mix.earlier_questions
+    return of_present(wanted, sources)
+
+
+def of_present(wanted: Mapping[str, float], sources: Mapping[str, object]) -> dict[str, float]:
+    """Return the shares of the sources that hold anything, among which those of empty ones are divided."""
     present = {name: share for name, share in wanted.items() if share and sources.get(name)}
     return {name: share / sum(present.values()) for name, share in present.items()}
 
