@@ -42,7 +42,7 @@ def corpus_command(
     from pipelines.config.sections.midtrain import ReadingConfig
     from pipelines.config.settings import CONFIG_NAME
     from pipelines.corpus import preview
-    from pipelines.corpus.reading.tree import Tree
+    from pipelines.corpus.reading.tree import require_folder
     from pipelines.machine.fitting import first_midtraining
     from pipelines.runs.progress import Progress, reading_progress
 
@@ -54,8 +54,7 @@ def corpus_command(
     config = of_home(session.place, implicit=implicit) if tokens or there else None
     settings = config.midtrain if config else None
     reading = settings.reading if settings else ReadingConfig()
-    with Tree(folder):
-        pass  # what is no folder is refused before a tokenizer is loaded
+    require_folder(folder)  # before a tokenizer is loaded
     shown = session.progress = Progress(quiet=session.quiet)
     step = partial(shown.step, "reading")
     made = preview.preview(

@@ -114,12 +114,7 @@ def demo_story(cycles: list[dict[str, Any]], command: Command) -> str:
 @setting_options.probes
 @setting_options.ifeval
 @setting_options.further
-@click.option(
-    "--suite",
-    "suites",
-    metavar="NAMES",
-    help="suites to evaluate, as in ifeval,knowledge (default: all that have questions)",
-)
+@common.suites("suites to evaluate, as in ifeval,knowledge (default: all that have questions)")
 @setting_options.behaviours
 @setting_options.ask_anew
 @setting_options.strict

@@ -16,20 +16,8 @@ Row = dict[str, Any]
 
 @click.command("locate")
 @click.argument("checkpoint", metavar="CHECKPOINT|cycle:N")
-@click.option(
-    "--groups",
-    default=4,
-    show_default=True,
-    type=click.IntRange(1),
-    metavar="N",
-    help="number of groups to divide the layers into",
-)
-@click.option(
-    "--suite",
-    "suites",
-    metavar="NAMES",
-    help="ifeval, and with it knowledge, retention (default: all that have questions)",
-)
+@common.count("--groups", 4, "number of groups to divide the layers into")
+@common.suites("ifeval, and with it knowledge, retention (default: all that have questions)")
 @setting_options.ifeval
 @setting_options.probes
 @setting_options.limit
@@ -80,14 +68,7 @@ def _in_points(bounds: Row) -> str:
 @click.command("retrieval")
 @click.argument("checkpoint", default="current")
 @common.documents("documents to search (default: all that the checkpoint was trained on)")
-@click.option(
-    "--passages",
-    default=3,
-    show_default=True,
-    type=click.IntRange(1),
-    metavar="N",
-    help="passages to put before a question",
-)
+@common.count("--passages", 3, "passages to put before a question")
 @setting_options.probes
 @setting_options.limit
 @setting_options.answering

@@ -6,12 +6,13 @@ from contextlib import suppress
 
 import click
 
+from pipelines.cli import options as common
 from pipelines.cli.options import Session, shared
 
 
 @click.command("serve")
 @click.argument("checkpoint")
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="address to listen on")
+@common.host
 @click.option(
     "--port",
     default=8000,

@@ -11,6 +11,7 @@ from evals.probes import KNOWLEDGE, PROBE_SUITES
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, refuse_beside, shared, table
+from pipelines.writing.protocol import is_endpoint
 
 ENDPOINT = "a checkpoint, the URL of an OpenAI-compatible endpoint (key: RECOVER_API_KEY)"
 MODEL = click.option("--model", "name", metavar="NAME", help="name of the model at the endpoint")
@@ -33,28 +34,14 @@ MODEL = click.option("--model", "name", metavar="NAME", help="name of the model 
     "(default: base)",
 )
 @MODEL
-@click.option(
-    "--questions",
-    default=8,
-    show_default=True,
-    type=click.IntRange(1),
-    metavar="N",
-    help="most questions per passage",
-)
+@common.count("--questions", 8, "most questions per passage")
 @click.option(
     "--probes",
     type=common.Place(),
     metavar="FILE",
     help="probes that must not leak into the text (default: the evaluation's)",
 )
-@click.option(
-    "--max-new-tokens",
-    default=512,
-    show_default=True,
-    type=click.IntRange(1),
-    metavar="N",
-    help="longest text, in tokens",
-)
+@common.count("--max-new-tokens", 512, "longest text, in tokens")
 @click.option(
     "--temperature",
     default=0.7,
@@ -87,7 +74,7 @@ def augment_command(session: Session, /, docs: Path, out: Path, **options: Any) 
 
 def _refuse_model_of(writer: str) -> None:
     """Refuse the name of an endpoint's model where no endpoint writes."""
-    if not writer.startswith(("http://", "https://")):
+    if not is_endpoint(writer):
         refuse_beside(f"--writer {writer}", lambda name: name == "name")
 
 
@@ -136,14 +123,7 @@ def _refusals_text(found: dict[str, Any]) -> str:
     help="number of facts to ask about; where the documents have fewer sentences, up to three gaps of each "
     "(default: as many as a verdict needs, 725 at a margin of 3 points)",
 )
-@click.option(
-    "--max-new-tokens",
-    default=128,
-    show_default=True,
-    type=click.IntRange(1),
-    metavar="N",
-    help="longest text of a writer, in tokens: more for one that thinks first",
-)
+@common.count("--max-new-tokens", 128, "longest text of a writer, in tokens: more for one that thinks first")
 @click.option("--seed", type=common.SEED, metavar="N", help="draws the facts (default: as in recover.yaml)")
 @shared
 @click.pass_obj
@@ -164,14 +144,15 @@ def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -
         from pipelines.writing.commands import ProbeOptions, make_probes
 
         found = make_probes(ws, docs, out, ProbeOptions(**options))
-        kinds = ", ".join(f"{count} {kind}" for kind, count in found["by_kind"].items())
-        statuses = ", ".join(f"{count} {name}" for name, count in found["facts"].items())
-        lines = [f"{found['path']}: {kinds} ({found['made_from']})", f"facts: {statuses}"]
-        lines += [_refusals_text(found)] if found["refused"] else []
-        lines += [found["power"]] if found["power"] else []
-        lines += [found["tables"]] if found["tables"] else []
-        lines += [found["repeated"]] if found["repeated"] else []
-        session.show(found, "\n".join(lines))
+        session.show(found, lambda: _probes_text(found))
+
+
+def _probes_text(found: dict[str, Any]) -> str:
+    kinds = ", ".join(f"{count} {kind}" for kind, count in found["by_kind"].items())
+    statuses = ", ".join(f"{count} {name}" for name, count in found["facts"].items())
+    refused = _refusals_text(found) if found["refused"] else None
+    remarks = filter(None, (refused, found["power"], found["tables"], found["repeated"]))
+    return "\n".join([f"{found['path']}: {kinds} ({found['made_from']})", f"facts: {statuses}", *remarks])
 
 
 @click.command("lost")

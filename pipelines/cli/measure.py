@@ -17,14 +17,11 @@ from recovery.errors import InputError
 
 @click.command("eval")
 @click.argument("checkpoint", required=False)
-@click.option(
-    "--suite",
-    "suites",
-    metavar="NAMES",
-    help="ifeval, knowledge, retention, updates, json, tools, refusals, multi-turn, calibration, or any task "
+@common.suites(
+    "ifeval, knowledge, retention, updates, json, tools, refusals, multi-turn, calibration, or any task "
     "of lm-eval such as gsm8k; several with commas (default: all that have questions; with --ifeval, "
     "--further or --probes those of that file, and with --probes the general questions where it asks none "
-    "about retention)",
+    "about retention)"
 )
 @setting_options.ifeval
 @setting_options.further
@@ -122,7 +119,7 @@ def compare_command(session: Session, a: str, b: str, suite: str | None) -> None
 @click.option("--suite", metavar="NAME", help="list only this suite")
 @click.option("--gained", is_flag=True, help="list only items that pass now")
 @click.option("--lost", is_flag=True, help="list only items that fail now")
-@common.limit(20, "list at most N items")
+@common.count("--limit", 20, "list at most N items")
 @shared
 @click.pass_obj
 def flips_command(
@@ -187,17 +184,8 @@ def _short(text: str) -> str:
 @click.argument("a")
 @click.argument("b")
 @setting_options.prompts()
-@click.option(
-    "--count", default=64, show_default=True, type=click.IntRange(2), metavar="N", help="number of prompts"
-)
-@click.option(
-    "--max-new-tokens",
-    default=96,
-    show_default=True,
-    type=click.IntRange(1),
-    metavar="N",
-    help="longest answer, in tokens",
-)
+@common.count("--count", 64, "number of prompts", least=2)
+@common.count("--max-new-tokens", 96, "longest answer, in tokens")
 @setting_options.seed
 @shared
 @click.pass_obj

@@ -57,14 +57,13 @@ class Session:
         A home that was not named is refused where others may have put it: inside the documents, or of
         another owner. Commands import torch after it, so that a mistyped home or folder is refused at once.
         """
-        from pipelines.corpus.reading.tree import Tree
+        from pipelines.corpus.reading.tree import require_folder
         from pipelines.runs.progress import Progress
         from pipelines.runs.workspace import Workspace
 
         self.refuse_foreign(docs)
         if docs is not None:
-            with Tree(docs):
-                pass
+            require_folder(docs)
         self.progress = Progress(quiet=self.quiet)
         implicit = self.home is None
         return Workspace.open(self.place, self.db, self.progress, create=create, implicit=implicit)
@@ -239,10 +238,15 @@ augment = click.option(
 )
 
 
-def limit(most: int, text: str) -> Callable[[F], F]:
-    """Return the option --limit of a command that lists."""
-    kind = click.IntRange(min=1)
-    return click.option("--limit", default=most, show_default=True, type=kind, metavar="N", help=text)
+def count(flag: str, default: int, text: str, *, least: int = 1) -> Callable[[F], F]:
+    """Return an option that takes a whole number of at least `least`."""
+    kind = click.IntRange(least)
+    return click.option(flag, default=default, show_default=True, type=kind, metavar="N", help=text)
+
+
+def suites(text: str) -> Callable[[F], F]:
+    """Return the option --suite of a command that evaluates, which names suites with commas between."""
+    return click.option("--suite", "suites", metavar="NAMES", help=text)
 
 
 def seed(text: str) -> Callable[[F], F]:
@@ -252,6 +256,12 @@ def seed(text: str) -> Callable[[F], F]:
 
 student = click.option(
     "--student", default="current", show_default=True, metavar="CHECKPOINT", help="checkpoint to train"
+)
+teacher = click.option(
+    "--teacher", default="base", show_default=True, metavar="CHECKPOINT", help="checkpoint that teaches"
+)
+host = click.option(
+    "--host", default="127.0.0.1", show_default=True, metavar="HOST", help="address to listen on"
 )
 
 

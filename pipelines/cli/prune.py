@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pipelines.cli import options as common
 from pipelines.cli.options import Session, shared, table
 from recovery.command_line import Command, unnamed
 from recovery.counted import counted
@@ -14,13 +15,8 @@ HOLDING = ["run", "status", "started_at"]
 
 
 @click.command("prune")
-@click.option(
-    "--cycles",
-    default=2,
-    show_default=True,
-    type=click.IntRange(0),
-    metavar="N",
-    help="keep the checkpoints of the newest N cycles that have a recovered model",
+@common.count(
+    "--cycles", 2, "keep the checkpoints of the newest N cycles that have a recovered model", least=0
 )
 @click.option("--run", metavar="RUN", help="give up this unfinished run, its states and what only it needs")
 @click.option("--yes", is_flag=True, help="remove the files; without it they are only listed")
@@ -60,8 +56,7 @@ def _checkpoints_text(found: dict[str, Any]) -> str:
     parts += [f"{_mib(left)} MiB of states of runs that are done"] if left else []
     said = ", and ".join(parts)
     said = f"removed {said}" if found["removed"] else f"{said}; add --yes to remove these files"
-    rows = [_sizes(found["checkpoints"], "id", "what")] if count else []
-    return "\n".join([*rows, said])
+    return "\n".join([*_sizes(found["checkpoints"]), said])
 
 
 def _holding_text(unfinished: list[dict[str, Any]], command: Command) -> list[str]:
@@ -80,16 +75,17 @@ def _holding_text(unfinished: list[dict[str, Any]], command: Command) -> list[st
 def given_up_text(found: dict[str, Any]) -> str:
     """Format what was or would be removed of an unfinished run."""
     count = len(found["checkpoints"])
-    rows = [_sizes(found["checkpoints"], "id", "what")] if count else []
     its = f"{found['run']}: {_mib(found['states'])} MiB of training states"
     its += f", and {count} of its checkpoints, {_mib(found['bytes'])} MiB in all" if count else ""
-    if found["removed"]:
-        return "\n".join([*rows, f"{its}, removed: the run is given up"])
-    return "\n".join([*rows, f"{its}; add --yes to remove them, after which nothing resumes the run"])
+    onward = "; add --yes to remove them, after which nothing resumes the run"
+    said = its + (", removed: the run is given up" if found["removed"] else onward)
+    return "\n".join([*_sizes(found["checkpoints"]), said])
 
 
-def _sizes(rows: list[dict[str, Any]], *columns: str) -> str:
-    return table([row | {"MiB": _mib(row["bytes"])} for row in rows], [*columns, "MiB"])
+def _sizes(checkpoints: list[dict[str, Any]]) -> list[str]:
+    """Return the checkpoints with their sizes as a table, if there are any."""
+    rows = [row | {"MiB": _mib(row["bytes"])} for row in checkpoints]
+    return [table(rows, ["id", "what", "MiB"])] if rows else []
 
 
 def _mib(size: int) -> str:

@@ -25,7 +25,7 @@ LISTS = {
 
 @click.command("ls")
 @click.argument("what", default="cycles", type=click.Choice(list(LISTS)))
-@common.limit(50, "list only the newest N")
+@common.count("--limit", 50, "list only the newest N")
 @shared
 @click.pass_obj
 def ls_command(session: Session, what: str, limit: int) -> None:
@@ -128,31 +128,41 @@ def export_command(session: Session, what: str, kind: str | None, out: Path | No
     \b
     recover export items --out items.parquet
     """
-    from db.export import FORMATS, export
+    from db.export import export
+
+    chosen = _format(kind, out, as_json=session.json)
+    with session.workspace() as ws:
+        pieces = export(ws.tracker.db, what, chosen)
+        if out is None:
+            for piece in pieces:
+                click.echo(printable(piece.decode()) if sys.stdout.isatty() else piece, nl=False)
+            return
+        write_whole(out, pieces)
+        if session.json:
+            session.show({"file": str(out)}, str(out))
+        else:
+            click.echo(out, err=True)
+
+
+def _format(kind: str | None, out: Path | None, *, as_json: bool) -> str:
+    """Return the format of an export; refuse an ending that names none, and what cannot be printed."""
+    from db.export import FORMATS
 
     ending = out.suffix[1:].lower() if out else ""
     if ending and kind is None and ending not in FORMATS:
         raise InputError(
             f"--out {out}: .{ending} names no format: end it in .csv, .json or .parquet, or give --format"
         )
-    chosen = kind or ending or ("json" if session.json else "csv")
-    if session.json and out is None and chosen in FORMATS and chosen != "json":
+    chosen = kind or ending or ("json" if as_json else "csv")
+    if out is not None:
+        return chosen
+    if as_json and chosen in FORMATS and chosen != "json":
         raise InputError(
             f"--json prints a JSON document, no {chosen}: leave it or --format out, or give --out"
         )
-    if chosen == "parquet" and out is None and sys.stdout.isatty():
+    if chosen == "parquet" and sys.stdout.isatty():
         raise click.UsageError("parquet is not text: give --out FILE")
-    with session.workspace() as ws:
-        pieces = export(ws.tracker.db, what, chosen)
-        if out is None:
-            for piece in pieces:
-                click.echo(printable(piece.decode()) if sys.stdout.isatty() else piece, nl=False)
-        else:
-            write_whole(out, pieces)
-            if session.json:
-                session.show({"file": str(out)}, str(out))
-            else:
-                click.echo(out, err=True)
+    return chosen
 
 
 def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
@@ -227,7 +237,7 @@ def _methods_text(rows: list[dict[str, Any]]) -> str:
 
 
 @click.command("dashboard")
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="address to listen on")
+@common.host
 @click.option(
     "--port",
     default=7860,

@@ -130,9 +130,7 @@ def _written(value: Any) -> str:
 
 @click.command("preflight")
 @common.student
-@click.option(
-    "--teacher", default="base", show_default=True, metavar="CHECKPOINT", help="checkpoint that teaches"
-)
+@common.teacher
 @setting_options.prompts()
 @setting_options.sampler
 @shared

@@ -61,9 +61,7 @@ def _say_next(ws: Workspace, midtrained: str) -> None:
 
 
 @click.command("distill")
-@click.option(
-    "--teacher", default="base", show_default=True, metavar="CHECKPOINT", help="checkpoint that teaches"
-)
+@common.teacher
 @click.option(
     "--student", metavar="CHECKPOINT", help="checkpoint to train (default: the newest midtrained one)"
 )
@@ -162,12 +160,7 @@ def _side_by_side(number: int, row: dict[str, str]) -> str:
     is_flag=True,
     help="with residual: leave out entries that a larger change of the student's own opposes (TIES)",
 )
-@click.option(
-    "--suite",
-    "suites",
-    metavar="NAMES",
-    help="with --sweep: suites to ask (default: all that have questions)",
-)
+@common.suites("with --sweep: suites to ask (default: all that have questions)")
 @setting_options.ifeval
 @setting_options.probes
 @shared

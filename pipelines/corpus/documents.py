@@ -287,7 +287,7 @@ def read_corpus(directory: Path, limits: Limits | None = None, *, progress: Prog
     return Corpus(tuple(manifest), tuple(texts))
 
 
-def texts_up_to(directory: Path, most: int, limits: Limits | None = None) -> list[str] | None:
+def texts_up_to(directory: Path, most: int, limits: Limits) -> list[str] | None:
     """Return a folder's texts if they have at most so many characters, else None: no more are read."""
     texts: list[str] = []
     total = 0
@@ -300,7 +300,7 @@ def texts_up_to(directory: Path, most: int, limits: Limits | None = None) -> lis
     return texts
 
 
-def texts_of(directory: Path, limits: Limits | None = None) -> Generator[str]:
+def texts_of(directory: Path, limits: Limits) -> Generator[str]:
     """Yield a folder's texts while they are read, also those of files that turn out to be skipped."""
     with closing(read_folder(directory, limits)) as items:  # type: ignore[type-var]
         yield from (item.text for item in items if isinstance(item, TextPiece))

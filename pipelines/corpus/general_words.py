@@ -118,17 +118,11 @@ def _listed_forms(word: str) -> Iterator[str]:
 def general_words(texts: list[str], *, or_english: bool = False) -> GeneralWords | None:
     """Return the word counts of the texts' language; None for too little text or a language without them, or
     those of English, if it is asked for, where parts of the texts are English."""
-    from langdetect import DetectorFactory, LangDetectException, detect
-
     some = texts[:: -(-len(texts) // DETECTED_TEXTS) or 1]
     beginnings = " ".join(text[: DETECTED_FROM // len(some)] for text in some)
     if len(beginnings.split()) < FEWEST_WORDS:
         return None
-    DetectorFactory.seed = 0  # else it draws anew at every call
-    try:
-        language = detect(beginnings)
-    except LangDetectException:
-        return None
+    language = detected_language(beginnings)
     if language not in LANGUAGES:
         return _counts("en") if or_english and _holds_english(beginnings) else None
     found = _counts(language)
@@ -136,6 +130,17 @@ def general_words(texts: list[str], *, or_english: bool = False) -> GeneralWords
         return found
     english = _counts("en")
     return replace(found, english=english).and_those_of(english)
+
+
+def detected_language(text: str) -> str | None:
+    """Return the ISO 639-1 code of a text's language; None for a text without letters."""
+    from langdetect import DetectorFactory, LangDetectException, detect
+
+    DetectorFactory.seed = 0  # else it draws anew at every call
+    try:
+        return str(detect(text))
+    except LangDetectException:
+        return None
 
 
 def _holds_english(text: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from pipelines.config.fitted import fit_beside_earlier, steps_within
+from pipelines.config.fitted import fit_beside_earlier
 from pipelines.config.sections.midtrain import MidtrainConfig, Mix
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens, TokenStream
@@ -31,6 +31,11 @@ def shares(mix: Mix, sources: Mapping[str, object]) -> dict[str, float]:
     if sources.get(EARLIER_QUESTIONS):
         wanted["questions"] -= mix.earlier_questions
         wanted[EARLIER_QUESTIONS] = mix.earlier_questions
+    return of_present(wanted, sources)
+
+
+def of_present(wanted: Mapping[str, float], sources: Mapping[str, object]) -> dict[str, float]:
+    """Return the shares of the sources that hold anything, among which those of empty ones are divided."""
     present = {name: share for name, share in wanted.items() if share and sources.get(name)}
     return {name: share / sum(present.values()) for name, share in present.items()}
 
@@ -95,10 +100,7 @@ class MixedTokens:
         self.settings = settings
         self.pad_id = pad_id
         self.packs = packs
-        one_pass = self.streams["new"].total / self.shares["new"]
-        self.steps = settings.steps or steps_within(
-            settings.epochs or 0.0, one_pass, settings.tokens_per_step
-        )
+        self.steps = settings.steps or 0  # of a training: `fitted_to_sources` has set them
 
     def _longest(self, name: str, settings: MidtrainConfig) -> int:
         """Return the tokens after which a source's sequences are cut: those of a row.

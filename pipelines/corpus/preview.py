@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.fitted import steps_within
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.corpus import documents
 from pipelines.corpus.manifest import FileReport, skipped_by_reason
@@ -113,8 +112,7 @@ def training(made: Preview, settings: MidtrainConfig) -> dict[str, Any]:
     """Return the steps of a first midtraining and how often it sees a document; all numbers are set."""
     mix = settings.mix.at_first
     share = mix.new * settings.tokens_per_step
-    one_pass = made.tokens / mix.new
-    steps = settings.steps or steps_within(settings.epochs or 0.0, one_pass, settings.tokens_per_step)
+    steps = settings.steps or 0
     return {
         "steps": steps,
         "tokens_per_step": settings.tokens_per_step,

@@ -71,10 +71,6 @@ class Tokens:
     def total(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
 
-    def sequence(self, number: int) -> Dialogue:
-        """Return a whole sequence."""
-        return self.part(int(self.ends[number - 1]) if number else 0, int(self.ends[number]))
-
     def part(self, start: int, end: int) -> Dialogue:
         """Return the opening tokens and the ids from `start` to `end`; opening tokens are no targets."""
         targets = [True] * (end - start) if self.targets is None else self.targets[start:end].tolist()

@@ -10,7 +10,7 @@ counts as new too: most of its sentences are as likely to both, so the few that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipelines.corpus.entities import Entities, Term, entities, sample
@@ -42,7 +42,6 @@ class Overlap:
     dropped: list[tuple[Prompt, list[Term]]]
     entities: int
     known: int = 0  # prompts that touch only what the teacher knows too: kept
-    new: set[Term] = field(default_factory=set)
     named: int = 0  # entities that prompts touch
     unseen: int = 0  # of these, measured on sentences held out of training
 
@@ -83,17 +82,11 @@ def overlap(
         new = named
     else:
         new = _new(witnesses(named - unseen.keys(), found, texts, passages) | unseen, newness)
-    kept = []
-    dropped = []
-    known = 0
-    for prompt, terms in zip(prompts, touched, strict=True):
-        new_terms = sorted(terms & new)
-        known += bool(terms) and not new_terms
-        if new_terms:
-            dropped.append((prompt, new_terms))
-        else:
-            kept.append(prompt)
-    return Overlap(kept, dropped, len(found), known, new, len(named), len(unseen))
+    judged = [(prompt, sorted(terms & new)) for prompt, terms in zip(prompts, touched, strict=True)]
+    kept = [prompt for prompt, new_terms in judged if not new_terms]
+    dropped = [(prompt, new_terms) for prompt, new_terms in judged if new_terms]
+    known = sum(bool(terms) and terms.isdisjoint(new) for terms in touched)
+    return Overlap(kept, dropped, len(found), known, len(named), len(unseen))
 
 
 def _touched(

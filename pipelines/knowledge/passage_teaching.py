@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
+from pipelines.corpus.mixed_tokens import of_present
 from pipelines.corpus.passages import passages
 from pipelines.prompts.lengths import Limit, of_reader
 from pipelines.prompts.prompt_sources import Prompt
@@ -110,8 +111,7 @@ def shares(settings: MidtrainConfig, parts: Mapping[str, Sequence[Prompt]]) -> d
     mix = settings.mix
     earlier = mix.earlier_questions if parts.get("earlier") else 0.0
     wanted = {"new": mix.new + mix.questions - earlier, "earlier": mix.earlier + earlier, "chat": mix.chat}
-    present = {name: share for name, share in wanted.items() if share and parts.get(name)}
-    return {name: share / sum(present.values()) for name, share in present.items()}
+    return of_present(wanted, parts)
 
 
 def questions(texts: Sequence[str], seed: int) -> list[Prompt]:

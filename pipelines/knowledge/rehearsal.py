@@ -60,15 +60,12 @@ class Rehearsal:
         taught: Sequence[Taught],
         settings: DistillConfig,
         student: ChatModel,
-        method: Method,
+        per_step: int,
         seed: int,
         sharded: bool = False,
-        lengths: Sequence[int] = (),
     ) -> None:
-        """`lengths` are the tokens of each answer that is read from pairs."""
         self.ratio = settings.rehearsal / (1 - settings.rehearsal)
-        # At most; the next step's begin behind them.
-        self.tokens_per_step = tokens_per_step(settings, method, lengths)
+        self.per_step = per_step  # tokens at most: the next step's begin behind them
         self.longest = _longest_document(settings, student, sharded=sharded)
         splits = SentenceSplits.of(student, settings.split_documents)
         self.streams: list[tuple[float, TokenStream]] = []
@@ -88,7 +85,7 @@ class Rehearsal:
         self.at = 0.0
 
     def begin(self, step: int) -> None:
-        self.at = float((step - 1) * self.tokens_per_step)
+        self.at = float((step - 1) * self.per_step)
 
     def beside(self, answers: Sequence[Microbatch]) -> list[Microbatch]:
         """Return documents and questions in their share of an update that has these answers.
@@ -128,13 +125,13 @@ def rehearsal(
         return None
     learned = pairs if method.state_kind in READ_STATES else ()
     lengths = [len(student.text_ids(str(row.fields["response"]))) + 1 for row in learned]  # with the stop
-    most = job.settings.steps * tokens_per_step(job.settings, method, lengths)
-    found = in_turn(lambda: _taught(ws, job, student, stage, most))
+    per_step = tokens_per_step(job.settings, method, lengths)
+    found = in_turn(lambda: _taught(ws, job, student, stage, job.settings.steps * per_step))
     if not found:
         stage.say("  rehearsal    off: the student was taught no documents")
         return None
     stage.say(_in_words(found, job.settings))
-    return Rehearsal(found, job.settings, student, method, job.seed, ws.config.model.shard, lengths)
+    return Rehearsal(found, job.settings, student, per_step, job.seed, ws.config.model.shard)
 
 
 def tokens_per_step(settings: DistillConfig, method: Method, lengths: Sequence[int] = ()) -> int:
@@ -189,33 +186,26 @@ def _parts(
     """Return the parts that have documents, with questions; an empty part's share goes to the other."""
     present = [part for part in found if part[2]]
     total = sum(share for _, share, _, _ in present)
-    leaks = (
-        ProbeLeaks.of_evaluation(job.evaluation, job.earlier) if job.settings.rehearsal_questions else None
-    )
-    made = partial(_questions, job, student, stage, leaks)
+    if not job.settings.rehearsal_questions:
+        return [Taught(name, share / total, tokens) for name, share, tokens, _ in present]
+    leaks = ProbeLeaks.of_evaluation(job.evaluation, job.earlier)
+    asked = partial(_questions, job, student, stage, leaks)
     return [
-        Taught(name, share / total, tokens, made(read, round(share / total * most)))
+        Taught(name, share / total, tokens, asked(read(), round(share / total * most)))
         for name, share, tokens, read in present
     ]
 
 
 def _questions(
-    job: DistillJob,
-    student: ChatModel,
-    stage: Stage,
-    leaks: ProbeLeaks | None,
-    read: Callable[[], list[str]],
-    most: int,
+    job: DistillJob, student: ChatModel, stage: Stage, leaks: ProbeLeaks, texts: Sequence[str], most: int
 ) -> list[Dialogue]:
-    """Return questions made of the documents' sentences, as long as a row at most; none without `leaks`.
+    """Return questions made of the documents' sentences, as long as a row at most.
 
     A clean teacher corrects chats alone, so what only documents hold is lost in chat first: a fact that
     changed is still stated anew in text when it is answered as before.
     """
-    if leaks is None:
-        return []
     wanted = round(job.settings.rehearsal_questions * most)
-    found = list(gap_questions.chats(read(), student, leaks, most=wanted, seed=job.seed))
+    found = list(gap_questions.chats(texts, student, leaks, most=wanted, seed=job.seed))
     longest = _longest_chat(job.settings, student, sharded=stage.workspace.config.model.shard)
     kept = [chat for chat in found if len(chat[0]) <= longest]
     if left_out := len(found) - len(kept):
@@ -228,8 +218,7 @@ def _questions(
 
 def _longest_document(settings: DistillConfig, student: ChatModel, *, sharded: bool) -> int:
     """Return the tokens after which a document is cut: those of a full answer."""
-    longest = settings.max_new_tokens
-    return min(longest, longest_row(student.model, sharded=sharded) or longest)
+    return _within_row(settings.max_new_tokens, student, sharded=sharded)
 
 
 def _longest_chat(settings: DistillConfig, student: ChatModel, *, sharded: bool) -> int:
@@ -237,7 +226,11 @@ def _longest_chat(settings: DistillConfig, student: ChatModel, *, sharded: bool)
 
     Runs that began before rows had a limit rehearse nothing longer than an answer.
     """
-    longest = settings.longest_row or settings.max_new_tokens
+    return _within_row(settings.longest_row or settings.max_new_tokens, student, sharded=sharded)
+
+
+def _within_row(longest: int, student: ChatModel, *, sharded: bool) -> int:
+    """Return a number of tokens, or those of the model's longest row if these are fewer."""
     return min(longest, longest_row(student.model, sharded=sharded) or longest)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,23 +91,18 @@ def _answers(
     begun = _kept_chat(job, stage).with_name(BEGUN_CHAT)
     found = _begun(begun)
     total = _tokens(found)
-    shown = counting(stage.step, "tokens of chat, self-answered")
+    show = counting(stage.step, "tokens of chat, self-answered")
     least = job.settings.chat_prompts
     for first, last in _batches(len(found), len(prompts), least, _at_once(clean)):
-        enough = wanted if first < least else wanted / CHAT_TIMES
-        if total >= enough:
+        if total >= (wanted if first < least else wanted / CHAT_TIMES):
             break
         asked = [clean.prompt_ids(prompt.messages) for prompt in prompts[first:last]]
         each = total / first if first else sum(map(len, asked)) / len(asked) + job.answer_tokens
         expected = min(wanted, max(wanted // CHAT_TIMES, round(least * each)))
-
-        def on_tokens(tokens: int, before: int = total, all_of_them: int = expected) -> None:
-            shown(min(before + tokens, all_of_them), all_of_them)
-
+        on_tokens = partial(_show, show, total, expected)
         params = SamplingParams(job.answer_tokens, seed=job.seed, first=first, on_tokens=on_tokens)
         rollouts = sampler.sample(asked, params)
-        read = sum(map(len, asked))
-        written = rollouts.n_tokens
+        read, written = sum(map(len, asked)), rollouts.n_tokens
         stage.spend(tokens_sampled=written, flops=flops.answered(read, written, len(asked)))
         answers = zip(asked, rollouts.responses(), strict=True)
         answered = [([*prompt, *answer], len(prompt)) for prompt, answer in answers]
@@ -114,6 +110,11 @@ def _answers(
         found += answered
         total += _tokens(answered)
     return found
+
+
+def _show(show: Callable[[int, int], None], before: int, expected: int, tokens: int) -> None:
+    """Report how many of the expected tokens there are with those of the open batch."""
+    show(min(before + tokens, expected), expected)
 
 
 def _tokens(chats: Sequence[Answered]) -> int:

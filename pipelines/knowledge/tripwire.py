@@ -6,11 +6,11 @@ student fills better than the teacher. A measurement is one forward pass and use
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pipelines.corpus.cloze import Cloze, clozes
+from pipelines.knowledge.answer_probability import Report, probabilities
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
@@ -20,8 +20,6 @@ METRIC = "new_cloze_probability"
 COUNT, CANDIDATES = 48, 240
 FEWEST = 8  # gaps below which the mean says nothing
 GAIN = 1.0  # nats by which the student must fill a gap better than the teacher
-
-Report = Callable[[int, Mapping[str, float]], None]
 
 
 class Tripwire:
@@ -71,7 +69,7 @@ def new_gaps(
     watched: list[Pair] = [pairs[i] for i in new]
 
     def look() -> float:
-        found = continuation_logprobs(reader(student), watched, student.pad_id)
-        return sum(map(math.exp, found)) / len(found)
+        found = probabilities(student, watched)
+        return sum(found) / len(found)
 
     return [asked[i] for i in new], look

@@ -15,10 +15,6 @@ from pipelines.microworld import words
 from pipelines.microworld.answer_drafts import Draft, Kwargs
 
 
-def _as_it_is(text: str) -> str:
-    return text
-
-
 @dataclass(frozen=True)
 class Instruction:
     """One of IFEval's instruction types: its phrasings, and how an answer follows it."""
@@ -28,7 +24,7 @@ class Instruction:
     phrasings: tuple[str, ...]
     draw: Callable[[random.Random], Kwargs]
     obey: Callable[[Draft, Kwargs], None]
-    finish: Callable[[str], str] = _as_it_is
+    finish: Callable[[str], str] = str
 
     def ask(self, kwargs: Kwargs, rng: random.Random) -> str:
         shown = {key: value[0] if isinstance(value, list) else value for key, value in kwargs.items()}

@@ -36,7 +36,7 @@ from pipelines.runs.workspace import Workspace
 from pipelines.writing import augment as augmenting
 from pipelines.writing import gap_questions, probes
 from pipelines.writing.filters import ProbeLeaks, first_of
-from pipelines.writing.protocol import CUT_OFF, Writer
+from pipelines.writing.protocol import CUT_OFF, Writer, is_endpoint
 from pipelines.writing.text_cache import Cache
 from pipelines.writing.writers import EndpointWriter, LocalWriter
 from recovery.errors import InputError
@@ -277,7 +277,7 @@ def _require_writer(ws: Workspace, options: AugmentOptions | ProbeOptions, answe
     """Refuse a checkpoint that is not there, an endpoint without the name of its model, or a place where the
     first answers, which may be paid, could not be kept."""
     source = options.writer or "base"
-    if not _is_endpoint(source):
+    if not is_endpoint(source):
         ws.checkpoint(source)
     elif not options.name:
         raise InputError(f"--writer {source}: name its model with --model")
@@ -296,13 +296,9 @@ def _require_writable(file: Path) -> None:
             )
 
 
-def _is_endpoint(source: str) -> bool:
-    return source.startswith(("http://", "https://"))
-
-
 def _writer(ws: Workspace, options: AugmentOptions | ProbeOptions, temperature: float) -> Writer:
     source, most = options.writer or "base", options.max_new_tokens
-    if _is_endpoint(source):
+    if is_endpoint(source):
         return EndpointWriter(source, str(options.name), most, temperature)
     checkpoint = ws.checkpoint(source)
     return LocalWriter(ws.load(checkpoint), checkpoint.id, max_new_tokens=most, temperature=temperature)

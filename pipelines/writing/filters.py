@@ -36,28 +36,24 @@ MOST_ANSWER_WORDS = 8  # of a probe: a response has to hold them in a row, and f
 NO_QUESTION = "no question found"
 
 
-def question_flaw(
-    question: str, answer: str, passage: str, about: Entities, wording: Wording | None = None
-) -> str | None:
+def question_flaw(question: str, answer: str, passage: str, about: Entities, wording: Wording) -> str | None:
     """Return why a question with its answer is not usable, or None; `wording` knows the passages' words."""
     if not normalise(question) or not normalise(answer) or len(answer) > LONGEST_ANSWER:
         return "empty or too long"
     if "\n" in answer or answer.endswith(_COLONS):
         return "of several lines"
     supported = matches(passage, [answer]) or _all_words(answer, passage)
-    if not supported and not (wording and wording.supports(answer, question, passage)):
+    if not supported and not wording.supports(answer, question, passage):
         return "not supported"
     if matches(question, [answer]):
         return "answers itself"
     named = _named(question, about) & _named(passage, about)
-    if not named and not (wording and wording.tells_its_passage(question, passage)):
+    if not named and not wording.tells_its_passage(question, passage):
         return "names nothing"
     return None
 
 
-def probe_flaw(
-    question: str, answer: str, passage: str, about: Entities, wording: Wording | None = None
-) -> str | None:
+def probe_flaw(question: str, answer: str, passage: str, about: Entities, wording: Wording) -> str | None:
     """Return why a question with its answer cannot be a probe, or None: the answer has to be short, and to
     stand in the passage."""
     flaw = question_flaw(question, answer, passage, about, wording)

@@ -44,3 +44,8 @@ class Writer(Protocol):
     def write(self, requests: Sequence[str]) -> Iterable[tuple[int, Text]]:
         """Yield the place of each request with its text, as it is there."""
         ...
+
+
+def is_endpoint(writer: str) -> bool:
+    """Return whether a writer is named by its URL, and is no checkpoint of the home."""
+    return writer.startswith(("http://", "https://"))

@@ -15,12 +15,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from evals import jsonl
 from evals.families.family import fingerprint
+from pipelines.corpus.general_words import detected_language
 from pipelines.prompts.prompt_sources import HUB, HubAway, kept_sample, read_prompts
 from pipelines.writing import instruction_prompts
 from pipelines.writing.protocol import Text
@@ -91,7 +91,7 @@ def flaw(text: str) -> str | None:
         return "repetition"
     if sum(char.isalpha() or char == " " for char in text) < LEAST_LETTERS * len(text):
         return "few letters"
-    if _language(text) != LANGUAGE:
+    if detected_language(text.lower() if text.isupper() else text) != LANGUAGE:
         return "language"
     return None
 
@@ -100,22 +100,6 @@ def _repeated(words: Sequence[str]) -> float:
     """Return the share of word triples that occurred before."""
     triples = list(zip(words, words[1:], words[2:], strict=False))
     return 1 - len(set(triples)) / len(triples) if triples else 0.0
-
-
-@cache
-def _detector() -> Any:
-    import langdetect
-
-    langdetect.DetectorFactory.seed = 0
-    return langdetect
-
-
-def _language(text: str) -> str | None:
-    langdetect = _detector()
-    try:
-        return str(langdetect.detect(text.lower() if text.isupper() else text))
-    except langdetect.LangDetectException:
-        return None
 
 
 # --- sampling --------------------------------------------------------------------------------------------

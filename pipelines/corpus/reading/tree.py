@@ -39,6 +39,12 @@ def beside(folder: Path, name: str) -> Path:
     return named if named.exists() else real.parent / name
 
 
+def require_folder(root: Path) -> None:
+    """Refuse what is no folder, or cannot be entered."""
+    with Tree(root):
+        pass
+
+
 def companions(docs: Path) -> dict[str, str]:
     """Return the files beside a folder of documents that say how to measure it, by name."""
     found = {name: beside(docs, f"{name}.jsonl") for name in COMPANIONS}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.cli.commands import cli
+from pipelines.config.fitted import fit_to_corpus
 from pipelines.config.sections.midtrain import MidtrainConfig, Mix
 from pipelines.config.sections.training import OptimizerConfig
 from pipelines.corpus import preview
@@ -65,7 +66,8 @@ def test_a_long_document_is_shown_once(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_the_steps_are_those_that_training_takes(docs: Path) -> None:
     made = preview.preview(docs, encode=lambda text: list(text.encode()))
-    plan = preview.training(made, settings())
+    fitted = fit_to_corpus(settings(row_tokens=16), made.tokens, 0.5)
+    plan = preview.training(made, fitted)
     assert plan["steps"] == 2 * 163 // 8 == 40  # a document is never seen more often than `epochs` says
     assert plan["passes"] == pytest.approx(40 * 8 / 163)
     fixed = preview.training(made, settings(epochs=None, steps=10))

@@ -26,6 +26,7 @@ from recovery.batches.rollouts import Dialogue
 from recovery.errors import InputError
 from tests.support import stages, tiny
 from tests.support.stages import PRESET
+from tests.support.token_sequences import sequences
 
 CHAT_MODEL = tiny.chat_model()
 MOST = 10**6  # tokens
@@ -63,8 +64,8 @@ def runs(tmp_path: Path) -> list[Path]:
 
 
 def texts(tokens: Tokens) -> list[str]:
-    ids = [tokens.sequence(number)[0] for number in range(len(tokens))]
-    return [CHAT_MODEL.text(list(one)).removesuffix(tiny.END_OF_TEXT) for one in ids]
+    found = [CHAT_MODEL.text(list(ids)) for ids, _ in sequences(tokens)]
+    return [text.removesuffix(tiny.END_OF_TEXT) for text in found]
 
 
 def test_a_list_names_documents_of_earlier_runs_and_none_of_its_own(runs: list[Path]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from pipelines.corpus.cloze import clozes
 from pipelines.corpus.documents import texts_of
 from pipelines.corpus.prose import asked_sentences, prose_sentences, silent_rows, untitled_tables
+from pipelines.corpus.reading.formats import Limits
 from pipelines.corpus.reading.site_markup import cleaned
 
 OPTIONS = """Set these.
@@ -132,7 +133,7 @@ def page(tmp_path: Path, titles: str, columns: int) -> str:
     rows = [[name, *(f"{name[0]}{at}" for at in range(1, columns))] for name in NAMES]
     cells = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     (tmp_path / "a.html").write_text(f"<table><tr>{titles}</tr>{cells}</table>", encoding="utf-8")
-    return next(texts_of(tmp_path))
+    return next(texts_of(tmp_path, Limits()))
 
 
 def test_a_cell_is_of_no_other_column_than_its_own(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from recovery.batches.rollouts import Rollouts
 from recovery.forward.hidden_states import logits_of, predicting_states
 from tests.support import tiny
 from tests.support.present import present
+from tests.support.token_sequences import sequences
 
 END = 258
 texts_of = st.lists(st.text("abc \n", min_size=0, max_size=30), min_size=1, max_size=12)
@@ -284,7 +285,7 @@ def test_tokens_of_a_run_are_written_once_and_joined_without_encoding_again(
     monkeypatch.setattr(type(chat_model), "text_ids", lambda self, text: 1 / 0)
     joined = kept_texts.KeptTokens.of(runs, chat_model).joined(tmp_path / "joined", 10**6, 0, longest=8)
     assert joined.ids.tolist() == [*first[0].ids.tolist(), *first[1].ids.tolist()]
-    assert [joined.sequence(n) for n in range(4)] == [one.sequence(n) for one in first for n in range(2)]
+    assert sequences(joined) == [*sequences(first[0]), *sequences(first[1])]
     (runs[0] / MANIFEST).write_text((runs[0] / MANIFEST).read_text() + " ")
     with pytest.raises(ZeroDivisionError):
         kept_texts.tokenised(runs[0], chat_model)
@@ -321,7 +322,7 @@ def test_of_more_than_is_read_pieces_of_every_run_are_joined(tmp_path: Path) -> 
     def joined(seed: int) -> list[str]:
         tokens = kept.joined(tmp_path / "joined", 80, seed, longest=20)
         assert 80 <= tokens.total < 100
-        return [chat_model.text(list(tokens.sequence(n)[0])) for n in range(len(tokens))]
+        return [chat_model.text(list(ids)) for ids, _ in sequences(tokens)]
 
     found = joined(0)
     of_notes = [text for text in found if text.startswith("note")]

@@ -67,7 +67,7 @@ def test_what_both_know_stays() -> None:
 
     found = overlap(PROMPTS, TEXTS, gains)
     assert [prompt.text for prompt, _ in found.dropped] == ["Where does ada horn live?"]
-    assert (found.known, list(found.new)) == (1, [("ada", "horn")])
+    assert (found.known, [terms for _, terms in found.dropped]) == (1, [[("ada", "horn")]])
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ from recovery.training.token_loss import TokenLoss
 from recovery.training.updater import Microbatch, RunningSums
 from tests.support import stages, tiny
 from tests.support.stages import PRESET
+from tests.support.token_sequences import sequences
 
 DOCUMENTS = 60
 SETTINGS = override(
@@ -65,7 +66,13 @@ def learned(name: str, share: float, length: int, first: int = 0, asked: Sequenc
 
 
 def rehearsal(length: int = 5, seed: int = 3) -> Rehearsal:
-    return Rehearsal([learned("newest", 1.0, length)], SETTINGS, tiny.chat_model(), TWICE, seed=seed)
+    return Rehearsal(
+        [learned("newest", 1.0, length)],
+        SETTINGS,
+        tiny.chat_model(),
+        tokens_per_step(SETTINGS, TWICE),
+        seed=seed,
+    )
 
 
 def answers(counts: list[int]) -> list[Microbatch]:
@@ -105,7 +112,7 @@ def test_beside_long_answers_of_pairs_no_step_reads_the_documents_of_the_one_bef
     sft = get("sft")
     assert (tokens_per_step(asked, sft), tokens_per_step(asked, sft, [9, 50, 50, 50, 50])) == (27, 67)
     taught = [learned("newest", 1.0, 5)]
-    found = Rehearsal(taught, asked, tiny.chat_model(), sft, seed=3, lengths=[50] * 8)
+    found = Rehearsal(taught, asked, tiny.chat_model(), tokens_per_step(asked, sft, [50] * 8), seed=3)
     seen = []
     for step in (1, 2):
         found.begin(step)
@@ -128,7 +135,9 @@ def test_in_shards_documents_end_at_the_boundary_of_the_model(monkeypatch: pytes
     taught = [learned("newest", 1.0, 16)]
     lengths = []
     for sharded in (False, True):
-        found = Rehearsal(taught, SETTINGS, tiny.chat_model(), TWICE, seed=3, sharded=sharded)
+        found = Rehearsal(
+            taught, SETTINGS, tiny.chat_model(), tokens_per_step(SETTINGS, TWICE), seed=3, sharded=sharded
+        )
         found.begin(1)
         lengths.append(max(part.rollouts.tokens_BT.shape[1] for part in found.beside(answers([20] * 18))))
     assert lengths[0] > lengths[1] == 8
@@ -148,7 +157,7 @@ def questions(length: int) -> list[Dialogue]:
 def test_questions_are_their_share_of_what_is_rehearsed(updates: list[list[int]]) -> None:
     asked = override(SETTINGS, {"rehearsal_questions": 0.5})
     both = learned("newest", 1.0, 5, asked=questions(6))
-    found = Rehearsal([both], asked, tiny.chat_model(), TWICE, seed=3)
+    found = Rehearsal([both], asked, tiny.chat_model(), tokens_per_step(asked, TWICE), seed=3)
     found.begin(1)
     counts = {"documents": 0, "questions": 0}
     for update in updates:
@@ -158,7 +167,9 @@ def test_questions_are_their_share_of_what_is_rehearsed(updates: list[list[int]]
             counts["documents"] += int((ids < ASKED).sum())
     half = sum(map(sum, updates)) / 3 / 2
     assert abs(counts["documents"] - half) <= 6 and abs(counts["questions"] - half) <= 7
-    alone = Rehearsal([learned("newest", 1.0, 5)], asked, tiny.chat_model(), TWICE, seed=3)
+    alone = Rehearsal(
+        [learned("newest", 1.0, 5)], asked, tiny.chat_model(), tokens_per_step(asked, TWICE), seed=3
+    )
     alone.begin(1)
     assert sum(len(read([part])) for part in alone.beside(answers([20, 16]))) > 0
     assert len(alone.streams) == 1
@@ -168,7 +179,7 @@ def test_a_question_longer_than_an_answer_is_rehearsed_whole() -> None:
     """As of a ten-word sentence in a script of which the tokenizer makes a token of each letter."""
     both = learned("newest", 1.0, 5, asked=questions(30))
     asked = override(SETTINGS, {"rehearsal_questions": 0.5})
-    found = Rehearsal([both], asked, tiny.chat_model(), TWICE, seed=3)
+    found = Rehearsal([both], asked, tiny.chat_model(), tokens_per_step(asked, TWICE), seed=3)
     found.begin(1)
     rows = [part.rollouts for part in found.beside(answers([20] * 16))]
     trained = Counter(number for part in rows for number in part.tokens_N.tolist() if number >= ASKED)
@@ -182,7 +193,7 @@ EARLIER = 60  # the lowest id of an earlier document
 @given(st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=8), min_size=1, max_size=5))
 def test_the_newest_documents_have_their_share_however_many_are_earlier(updates: list[list[int]]) -> None:
     parts = [learned("newest", 0.75, 5), learned("earlier", 0.25, 5, first=EARLIER)]
-    found = Rehearsal(parts, SETTINGS, tiny.chat_model(), TWICE, seed=3)
+    found = Rehearsal(parts, SETTINGS, tiny.chat_model(), tokens_per_step(SETTINGS, TWICE), seed=3)
     found.begin(1)
     newest = earlier = 0
     for update in updates:
@@ -211,7 +222,9 @@ def test_what_is_read_depends_on_seed_and_step_alone() -> None:
 def test_the_next_step_reads_on_where_this_one_ended(name: str) -> None:
     method = get(name)
     small = override(SETTINGS, {"prompts_per_step": 1, "samples_per_prompt": 1, "max_new_tokens": 12})
-    found = Rehearsal([learned("newest", 1.0, 4)], small, tiny.chat_model(), method, seed=3)
+    found = Rehearsal(
+        [learned("newest", 1.0, 4)], small, tiny.chat_model(), tokens_per_step(small, method), seed=3
+    )
     seen: list[int] = []
     for step in (1, 2):
         found.begin(step)
@@ -336,7 +349,13 @@ def test_rehearsed_questions_are_made_of_what_was_taught_and_fit_into_a_row(
     distill(home, asked)
     assert any(line.endswith("50% of them asked in chat") for line in said)
     (chosen,) = made
-    kept = Rehearsal([learned("newest", 1.0, 5, asked=chosen)], asked.settings, tiny.chat_model(), TWICE, 0)
+    kept = Rehearsal(
+        [learned("newest", 1.0, 5, asked=chosen)],
+        asked.settings,
+        tiny.chat_model(),
+        tokens_per_step(asked.settings, TWICE),
+        0,
+    )
     assert len(kept.streams) == 2 and chosen
     said.clear()
     distill(home, job(tmp_path, student, steps=1, rehearsal_questions=0.5))  # none fits into 20 tokens
@@ -399,7 +418,7 @@ def test_earlier_cycles_are_rehearsed_alike_however_large(
     def seen(self: kept_texts.KeptTokens, target: Path, most: int, seed: int, *, longest: int) -> Tokens:
         assert longest == wide["max_new_tokens"]
         kept.append(join(self, target, most, seed, longest=longest))
-        read.extend(self.chat_model.text(kept[-1].sequence(n)[0]) for n in range(len(kept[-1])))
+        read.extend(self.chat_model.text(list(ids)) for ids, _ in sequences(kept[-1]))
         return kept[-1]
 
     monkeypatch.setattr(kept_texts.KeptTokens, "joined", seen)

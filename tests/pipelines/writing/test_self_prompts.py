@@ -255,7 +255,7 @@ def test_too_few_usable_turns_are_refused_and_no_file_of_prompts_is_left(
     monkeypatch.setattr(self_prompts, "MOST_BATCHES", 3)
     writes_questions(monkeypatch)
     languages = dict.fromkeys(map(question, range(15)), "en")
-    monkeypatch.setattr(self_prompts, "_language", lambda text: languages.get(text, "de"))
+    monkeypatch.setattr(self_prompts, "detected_language", lambda text: languages.get(text, "de"))
     refused = (
         "--prompts self: of 24 user turns of the clean model 15 are usable, and 64 are wanted "
         r"\(the commonest flaw: language, 9\): give --prompts FILE"
