@@ -239,9 +239,8 @@ def _curves(database: Database, runs: Sequence[Row]) -> Html:
 def _flips(database: Database, cycle: Row) -> Html:
     if not cycle["checkpoints"]["clean"] or not cycle["checkpoints"]["recovered"]:
         return _card("Prompts that flipped", tag("p", "There is no recovered model yet."))
-    own: dict[str, Row] = {}  # what the cycle measured: its models may have been measured again since
-    for row in queries.stage_scores(database, cycle["cycle"], suite=IFEVAL):
-        own.setdefault(row["stage"], row)
+    # What the cycle measured: its models may have been measured again since.
+    own = queries.headline_scores(database, cycle["cycle"], IFEVAL)
     sets = {own[stage]["item_set"] if stage in own else None for stage in ("clean", "recovered")}
     if None in sets or len(sets) > 1:
         parts = [tag("p", "The clean and the recovered model were not scored on the same prompts.")]

@@ -88,14 +88,8 @@ def _marks(scores: Mapping[str, int]) -> Html | None:
 
 def _scores(context: PageContext, number: int, suite: str) -> dict[str, Row]:
     """Return {stage: its headline score, with the kinds of its items}."""
-
-    def newest() -> dict[str, Row]:
-        found: dict[str, Row] = {}
-        for row in queries.stage_scores(context.db, number, suite=suite):
-            found.setdefault(row["stage"], row)
-        return found
-
-    return context.cached(("samples", number, suite), newest)
+    key = "samples", number, suite
+    return context.cached(key, lambda: queries.headline_scores(context.db, number, suite))
 
 
 def _kinds(rows: Mapping[str, Row]) -> list[str]:

@@ -57,6 +57,14 @@ def stage_scores(
     )
 
 
+def headline_scores(database: Database, number: int, suite: str) -> dict[str, Row]:
+    """Return by stage the headline score of a suite that a cycle measured."""
+    found: dict[str, Row] = {}
+    for row in stage_scores(database, number, suite=suite):
+        found.setdefault(row["stage"], row)
+    return found
+
+
 def item_prompts(database: Database, number: int) -> dict[str, list[tuple[str, str]]]:
     """Return, by suite, keys and prompts of the items that a cycle's first headline score is of.
 
