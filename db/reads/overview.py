@@ -160,7 +160,8 @@ def knowledge(database: Database, *, before: int | None = None, limit: int = 40)
         return []
     suites = [KNOWLEDGE, *(f"{EARLIER}{number}" for number in numbers)]
     asked = sa.and_(Cycle.project == database.project, Cycle.number.in_(numbers), Score.suite.in_(suites))
-    query = sa.select(*_KNOWN).select_from(Cycle)
+    columns = (Score.id, Score.run_id, Score.suite, Score.metric, Score.value, Score.n, Score.low, Score.high)
+    query = sa.select(Cycle.number.label("cycle"), *columns, Score.details).select_from(Cycle)
     parts = [
         query.join(Score, Score.checkpoint_id == column)
         .where(asked)
@@ -171,20 +172,6 @@ def knowledge(database: Database, *, before: int | None = None, limit: int = 40)
     with database.read() as connection:
         own = own_runs(connection, CycleRange(database.project, min(numbers), max(numbers)))
     return _by_documents([row for row in rows if (row["cycle"], row["run_id"]) in own])
-
-
-_KNOWN = (
-    Cycle.number.label("cycle"),
-    Score.id,
-    Score.run_id,
-    Score.suite,
-    Score.metric,
-    Score.value,
-    Score.n,
-    Score.low,
-    Score.high,
-    Score.details,
-)
 
 
 def _numbers(database: Database, before: int | None, limit: int) -> list[int]:
