@@ -61,6 +61,9 @@ class PageContext:
         typed = self.typed(*words)
         return f"{typed}  # on {self.machine}" if self.machine else typed
 
+    def cycle_numbers(self) -> list[int]:
+        return self.cached("numbers", lambda: queries.cycle_numbers(self.db))
+
     def projects(self) -> list[str]:
         return self.cached("projects", lambda: queries.projects(self.db))
 

@@ -80,7 +80,7 @@ def build(context: PageContext, address: Address) -> Html:
 
 
 def _newest(context: PageContext) -> int | None:
-    numbers = context.cached("numbers", lambda: queries.cycle_numbers(context.db))
+    numbers = context.cycle_numbers()
     return numbers[-1] if numbers else None
 
 

@@ -45,12 +45,8 @@ def build(context: PageContext, address: Address) -> Html:
     return join(
         _headline(context, address, rows),
         _figures(context, address, rows),
-        cycles_table.section(rows, address, _recorded(context)),
+        cycles_table.section(rows, address, len(context.cycle_numbers())),
     )
-
-
-def _recorded(context: PageContext) -> int:
-    return len(context.cached("numbers", lambda: queries.cycle_numbers(context.db)))
 
 
 def _rows(context: PageContext) -> list[Row]:

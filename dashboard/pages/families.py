@@ -29,7 +29,7 @@ Scores = Mapping[str, Mapping[Column, Row]]  # suite -> column -> score
 
 
 def build(context: PageContext, address: Address) -> Html:
-    numbers = context.cached("numbers", lambda: queries.cycle_numbers(context.db))
+    numbers = context.cycle_numbers()
     if not numbers:
         return empty("No cycle yet", _asking(context, "json", "refusals"))
     number = address.number("n") or numbers[-1]

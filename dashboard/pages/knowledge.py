@@ -85,7 +85,7 @@ def _lies_outside(wanted: int, rows: list[Row], address: Address) -> bool:
 
 def _wanted(context: PageContext, address: Address) -> int | None:
     """Return the cycle that the address names, if there is such a cycle."""
-    numbers = context.cached("numbers", lambda: queries.cycle_numbers(context.db))
+    numbers = context.cycle_numbers()
     number = address.number("n")
     return number if number in numbers else None
 
