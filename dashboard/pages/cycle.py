@@ -12,7 +12,17 @@ from dashboard.figures.stage_scores import stage_scores
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import NONE, bound, bounds, count, duration, limit, moment, points, share, size
 from dashboard.page_context import PageContext
-from dashboard.page_parts import beside_claim, empty, notes, prompts, samples_by_suite, samples_of_axis, table
+from dashboard.page_parts import (
+    beside_claim,
+    empty,
+    notes,
+    number_headers,
+    prompts,
+    samples_by_suite,
+    samples_of_axis,
+    table,
+    turns,
+)
 from dashboard.pages.cycles import onward, outcome
 from dashboard.status_chips import chip
 from db.reads import queries
@@ -232,14 +242,11 @@ def _manifest(context: PageContext, midtrain: Row, address: Address, wanted: str
     status = "skipped" if wanted == "skipped" else None
     after = address.text("docafter")
     rows = queries.documents(context.db, midtrain["id"], status=status, after=after, limit=DOCUMENTS + 1)
-    heads = ["path", "state", tag("th", "characters", class_="n"), tag("th", "tokens", class_="n"), "sha-256"]
+    heads = ["path", "state", *number_headers("characters", "tokens"), "sha-256"]
     last = rows[DOCUMENTS - 1]["path"] if len(rows) > DOCUMENTS else None
-    turn = [
-        tag("a", "← From the start", href=address.link(docafter=None)) if after else None,
-        tag("a", "More →", href=address.link(docafter=last)) if last else None,
-        tag("a", "All as a file", href=address.page("/export")) if after or last else None,
-    ]
-    return join(table(heads, [_document(row) for row in rows[:DOCUMENTS]]), tag("p", turn, class_="pager"))
+    whole = tag("a", "All as a file", href=address.page("/export")) if after or last else None
+    pager = tag("p", turns(address, "docafter", last), whole, class_="pager")
+    return join(table(heads, [_document(row) for row in rows[:DOCUMENTS]]), pager)
 
 
 def _document(row: Row) -> list[Any]:

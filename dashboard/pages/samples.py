@@ -9,7 +9,7 @@ from dashboard.address import Address
 from dashboard.form_controls import choose, choose_cycle, search_field
 from dashboard.markup import Html, join, tag, text
 from dashboard.page_context import PageContext
-from dashboard.page_parts import empty, newest_measured, not_asked
+from dashboard.page_parts import empty, newest_measured, not_asked, turns
 from dashboard.word_difference import marked
 from db.cycle_names import STAGES
 from db.reads import queries
@@ -173,13 +173,9 @@ def _found(context: PageContext, address: Address, scores: Mapping[str, int], ki
         return tag("section", tag("p", "No sample matches. ", _all(address)), class_="card")
     whole = address.text("whole")
     cards = [_sample(row, address, scores, whole=whole == row["key"]) for row in rows[:PAGE]]
-    first = tag("a", "← From the start", href=address.link(after=None)) if address.text("after") else None
-    more = (
-        tag("a", "More →", href=address.link(after=rows[PAGE - 1]["key"], whole=None))
-        if len(rows) > PAGE
-        else None
-    )
-    return tag("section", cards, tag("p", first, more, class_="pager"), class_="stack")
+    last = rows[PAGE - 1]["key"] if len(rows) > PAGE else None
+    pager = tag("p", turns(address, "after", last, whole=None), class_="pager")
+    return tag("section", cards, pager, class_="stack")
 
 
 def _sample(row: Row, address: Address, scores: Mapping[str, int], *, whole: bool) -> Html:
