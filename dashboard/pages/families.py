@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dashboard import verdict_parts
@@ -129,8 +129,8 @@ def _line(name: str, axis: Row) -> list[Any]:
 
 def _recovery() -> Html:
     """Say per family which recovery prompts it needs, and the command that writes them."""
-    rows: Sequence[list[Any]] = [
+    rows: list[list[Any]] = [
         [name, family.recovery, tag("code", f"recover prompts {name} --out {name}.jsonl")]
         for name, family in FAMILIES.items()
     ]
-    return table(["family", "prompts", "command"], list(rows))
+    return table(["family", "prompts", "command"], rows)

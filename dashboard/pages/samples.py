@@ -51,23 +51,14 @@ def build(context: PageContext, address: Address) -> Html:
     number = address.number("n") or newest_measured(numbers, lambda n: _scores(context, n, suite))
     rows = _scores(context, number, suite)
     scores = {stage: rows[stage]["id"] for stage in STAGES if stage in rows}
+    title = tag("h1", f"Samples of cycle {number}")
     if not scores:
-        head = tag(
-            "div",
-            tag("h1", f"Samples of cycle {number}"),
-            _controls(address, numbers, number, [], {}),
-            class_="head",
-        )
+        head = tag("div", title, _controls(address, numbers, number, [], {}), class_="head")
         return tag("section", head, not_asked(number, "answers", suite), class_="card")
     counts = context.cached(("flips", number, suite), lambda: queries.flip_counts(context.db, scores))
     flips = {name: (words, _count(wanted, scores, counts)) for name, (words, wanted) in FLIPS.items()}
     kinds = _kinds(rows)
-    head = tag(
-        "div",
-        tag("h1", f"Samples of cycle {number}"),
-        _controls(address, numbers, number, kinds, flips),
-        class_="head",
-    )
+    head = tag("div", title, _controls(address, numbers, number, kinds, flips), class_="head")
     found = _unmeasured(address, scores) or _found(context, address, scores, kinds)
     return join(tag("section", head, _marks(scores), class_="card"), found)
 
