@@ -223,16 +223,15 @@ def compare(
     gained, lost, n = _counts(change)
     effect = cautious_effect(change, clusters)
     p_mcnemar = _clustered_mcnemar(gained, lost, n, effect)
-    words = _direction(gained, lost) if p_mcnemar <= alpha else "not distinguishable"
+    words = "not distinguishable"
+    if p_mcnemar <= alpha:
+        words = "better" if gained > lost else "worse"
     low = paired_lower_bound(*_shrink(gained, lost, n, effect), alpha / 2)
     high = _upper_bound(gained, lost, n, effect, alpha / 2)
     return PairedComparison(
         words=words,
         difference=(gained - lost) / n,
-        interval=(
-            max(low, 0.0) if words == "better" else min(low, 0.0),
-            min(high, 0.0) if words == "worse" else max(high, 0.0),
-        ),
+        interval=saying_the_same(words, low, high),
         gained=gained,
         lost=lost,
         n=n,
@@ -242,8 +241,12 @@ def compare(
     )
 
 
-def _direction(gained: int, lost: int) -> str:
-    return "better" if gained > lost else "worse"
+def saying_the_same(words: str, low: float, high: float) -> Interval:
+    """Return an interval that says of 0 what the words of its comparison do."""
+    return (
+        max(low, 0.0) if words == "better" else min(low, 0.0),
+        min(high, 0.0) if words == "worse" else max(high, 0.0),
+    )
 
 
 # --- pairs -----------------------------------------------------------------------------------------------
