@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, special
 
-from evals.exact import MOST_PAIRS, exact_p, needed_pairs, paired_lower_bound, power, smallest
+from evals.exact import MOST_PAIRS, WANTED_POWER, exact_p, needed_pairs, paired_lower_bound, power, smallest
 from evals.intervals import Floats, Interval, cautious_effect
 from recovery.errors import InputError
 
 PLANNED_DISCORDANCE = 0.10  # share of prompts that flip between two equal checkpoints
-WANTED_POWER = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +186,7 @@ def _planned_power(n: int, discordance: float, margin: float, alpha: float) -> f
 def _planned_pairs(discordance: float, margin: float, alpha: float) -> int | None:
     """Return the number of pairs that passes with a power of 80 % at the difference of _planned_power."""
     if margin > 0:
-        return needed_pairs(discordance, margin, alpha=alpha, target=WANTED_POWER)
+        return needed_pairs(discordance, margin, alpha=alpha)
     return smallest(lambda n: _planned_power(n, discordance, margin, alpha) > 0, above=0)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from evals.exact import MOST_PAIRS
+from evals.exact import MOST_PAIRS, WANTED_POWER
 from evals.families.calibration_draws import (
     Floats,
     distances,
