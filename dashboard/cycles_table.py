@@ -9,7 +9,7 @@ from dashboard.address import Address
 from dashboard.form_controls import choose, search_field
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import bound, bounds, count, duration, moment, percent, points, share
-from dashboard.page_parts import sortable, table
+from dashboard.page_parts import sortable, table, tokens_of
 from dashboard.status_chips import chip
 from db.cycle_names import STAGES
 from evals.ifeval import IFEVAL
@@ -180,7 +180,12 @@ def _line(row: Row, picked: list[int], address: Address) -> list[Any]:
         tag("td", percent(fraction, 0), _below(unlost), class_="n"),
         _shift(row, KNOWLEDGE),
         _shift(row, RETENTION),
-        tag("td", duration(row["cost"]["seconds"]), _below(f"{count(_tokens(row))} tokens"), class_="n"),
+        tag(
+            "td",
+            duration(row["cost"]["seconds"]),
+            _below(f"{count(tokens_of(row['cost']))} tokens"),
+            class_="n",
+        ),
         chip(row["status"]),
         join(chip(review.get("decision")), _below(review.get("reviewer", ""))),
     ]
@@ -189,10 +194,6 @@ def _line(row: Row, picked: list[int], address: Address) -> list[Any]:
 def _below(words: str) -> Html | None:
     """Return the second, smaller line of a cell."""
     return tag("div", words, class_="soft small clip") if words else None
-
-
-def _tokens(row: Row) -> float:
-    return sum(value for name, value in row["cost"].items() if name.startswith("tokens_"))
 
 
 def _shift(row: Row, suite: str) -> Html:

@@ -35,7 +35,7 @@ def search_field(placeholder: str) -> Html:
     return tag("label", "Search", field)
 
 
-def text_field(label: str, parameter: str, placeholder: str, suggestions: Sequence[str] = ()) -> Html:
+def text_field(label: str, parameter: str, placeholder: str, suggestions: Sequence[str]) -> Html:
     """Return a labelled text input with suggestions; the page's script copies its value from the address."""
     names = f"{parameter}-options"
     offered = tag("datalist", [tag("option", value=words) for words in suggestions], id=names)

@@ -38,7 +38,7 @@ class Html(Markup):
     def escape(cls, value: Any) -> Html:
         if isinstance(value, Markup):
             return cls(value)
-        return cls(markupsafe.escape(visible(value, LONGEST)))
+        return cls(markupsafe.escape(visible(value)))
 
 
 def text(value: Any, limit: int = LONGEST) -> Html:
@@ -46,11 +46,11 @@ def text(value: Any, limit: int = LONGEST) -> Html:
     return Html(markupsafe.escape(visible(value, limit)))
 
 
-def visible(value: Any, limit: int | None = None) -> str:
-    """Return it as `text` does without the escaping, for output other than HTML (JSON, an image)."""
+def visible(value: Any, limit: int = LONGEST) -> str:
+    """Return it as `text` does, without the escaping."""
     plain = str(value)
-    rest = len(plain) - limit if limit is not None else 0
-    if limit is not None and rest > 0:
+    rest = len(plain) - limit
+    if rest > 0:
         plain = redact_text(plain[: limit + STRADDLING])[:limit]
         return f"{printable(plain)}… ({rest:,} more characters)"
     return printable(redact_text(plain))
@@ -106,7 +106,7 @@ def _attribute(key: str, value: Any) -> Html | None:
         return Html(f" {name}")
     if name in LINKS and not INSIDE.match(str(value)):
         raise ValueError(f"{name} leaves this dashboard: {value!r:.80}")
-    shown = visible(value, LONGEST) if name in READ else printable(value)
+    shown = visible(value) if name in READ else printable(value)
     return Html(f' {name}="%s"') % markupsafe.escape(shown)
 
 

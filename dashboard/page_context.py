@@ -61,6 +61,9 @@ class PageContext:
         typed = self.typed(*words)
         return f"{typed}  # on {self.machine}" if self.machine else typed
 
+    def cycle_numbers(self) -> list[int]:
+        return self.cached("numbers", lambda: queries.cycle_numbers(self.db))
+
     def projects(self) -> list[str]:
         return self.cached("projects", lambda: queries.projects(self.db))
 
@@ -76,7 +79,8 @@ class PageContext:
 
     def version(self) -> str:
         """Return a value that changes with anything a page shows: rows, or a running stage's progress."""
-        return _digest(self._structure(), queries.live_version(self.db))
+        shown = self._structure(), queries.live_version(self.db)
+        return hashlib.sha256(repr(shown).encode()).hexdigest()[:16]
 
     def cached(self, name: Any, make: Callable[[], T]) -> T:
         """Return make()'s result, cached until a score, verdict, review, cycle or run changes.
@@ -96,7 +100,3 @@ class PageContext:
 
     def _structure(self) -> tuple[Any, ...]:
         return queries.structure_version(self.db) if self._rows is None else self._rows
-
-
-def _digest(*parts: Any) -> str:
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

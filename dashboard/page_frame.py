@@ -10,7 +10,7 @@ from typing import Any
 
 from dashboard.address import PROJECT, Address
 from dashboard.form_controls import choose
-from dashboard.markup import Html, tag, text
+from dashboard.markup import Html, tag
 from dashboard.page_context import PageContext
 from dashboard.page_parts import problem, sentence, with_code
 from dashboard.pages import PAGES
@@ -149,7 +149,7 @@ def _header(context: PageContext, address: Address) -> Html:
         _brand(address),
         _project(context),
         _navigation(address),
-        tag("span", text("offline"), id="offline", role="status", hidden=True),
+        tag("span", "offline", id="offline", role="status", hidden=True),
         tag("button", "Theme", id="theme", type="button", title="Light, dark, or as the system says"),
         class_="top",
     )

@@ -23,9 +23,10 @@ def with_code(words: str) -> Html:
     return join(*[tag("code", part) if index % 2 else part for index, part in enumerate(parts)])
 
 
-def sentence(error: BaseException) -> str:
-    said = str(error)
-    return f"{said[:1].upper()}{said[1:]}."
+def sentence(said: object) -> str:
+    """Return an error, or words, with a capital letter and a full stop."""
+    words = str(said)
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def problem(what: str, hint: str = "") -> Html:
@@ -78,9 +79,9 @@ def beside_claim(axis: Mapping[str, Any]) -> list[Html]:
     nothing = verdict_sentences.nothing_to_lose(details)
     looked = looks.in_words(axis, details)
     said = [
-        f"{looked[:1].upper()}{looked[1:]}." if looked else "",
+        sentence(looked) if looked else "",
         f"The documents: {learned.sentence(details['learned'])}." if details.get("learned") else "",
-        f"{nothing[:1].upper()}{nothing[1:]}." if nothing else "",
+        sentence(nothing) if nothing else "",
     ]
     return [tag("p", words, class_="small") for words in said if words]
 
@@ -93,7 +94,7 @@ def notes(scores: Mapping[str, Mapping[str, Any]]) -> list[Html]:
 def halves(cycle: Mapping[str, Any]) -> Html | None:
     """Say which questions each number of a cycle counts, where half of them chose the recovery."""
     words = halves_counted(cycle)
-    return tag("p", f"{words[:1].upper()}{words[1:]}.", class_="small") if words else None
+    return tag("p", sentence(words), class_="small") if words else None
 
 
 def samples_by_suite(database: Database, number: int) -> dict[str, int]:
@@ -113,9 +114,25 @@ def prompts(answers: int | None, samples: int) -> str:
     return f"{answers:,}" if samples == 1 else prompts_in_words(answers, samples)
 
 
+def tokens_of(cost: Mapping[str, float]) -> float:
+    """Return all tokens of a cost: sampled, scored by a teacher and trained on."""
+    return sum(value for name, value in cost.items() if name.startswith("tokens_"))
+
+
 def newest_measured(numbers: Sequence[int], measured: Callable[[int], Any]) -> int:
     """Return the newest of the last cycles that has been measured; the newest of all if none has."""
     return next((number for number in reversed(numbers[-LOOKED_BACK:]) if measured(number)), numbers[-1])
+
+
+def turns(address: Address, parameter: str, last: str | None, **more: None) -> list[Html | None]:
+    """Return the links to a list's beginning, and to its next part, which comes after `last` if there is one.
+
+    `parameter` says in the address after what a part begins; the next one drops the parameters in `more`."""
+    start = tag("a", "← From the start", href=address.link(**{parameter: None}))
+    return [
+        start if address.text(parameter) else None,
+        tag("a", "More →", href=address.link(**{parameter: last}, **more)) if last else None,
+    ]
 
 
 def number_headers(*names: str) -> list[Any]:

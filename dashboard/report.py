@@ -22,7 +22,7 @@ from dashboard.figures.plane import MARKS, cycles_plane
 from dashboard.figures.score_heatmap import Cell, heatmap, with_interval
 from dashboard.markup import Html, document, join, tag, text
 from dashboard.number_format import bounds, count, duration, moment, number, percent, share
-from dashboard.page_parts import failure, number_headers, table
+from dashboard.page_parts import failure, number_headers, table, tokens_of
 from dashboard.stage_progress import state
 from dashboard.status_chips import chip
 from db.cycle_names import STAGES
@@ -97,7 +97,6 @@ def _card(title: str, *children: Any) -> Html:
 def _head(cycle: Row) -> Html:
     review, cost, fraction = cycle["review"], cycle["cost"], cycle["recovered_fraction"]
     unlost = fraction is None and cycles_table.delta(cycle) is not None
-    spent = sum(value for name, value in cost.items() if name.startswith("tokens_"))
     reviewed: list[Any] = ["not reviewed yet"]
     if review:
         note = [": ", tag("q", review["note"], class_="said inline")] if review["note"] else None
@@ -108,7 +107,7 @@ def _head(cycle: Row) -> Html:
         tag(
             "p",
             f"{moment(cycle['started_at'])} to {moment(cycle['ended_at'])} · "
-            f"{duration(cost['seconds'])} of work · {count(spent)} tokens",
+            f"{duration(cost['seconds'])} of work · {count(tokens_of(cost))} tokens",
             class_="soft",
         ),
         failure(cycle),
@@ -239,9 +238,8 @@ def _curves(database: Database, runs: Sequence[Row]) -> Html:
 def _flips(database: Database, cycle: Row) -> Html:
     if not cycle["checkpoints"]["clean"] or not cycle["checkpoints"]["recovered"]:
         return _card("Prompts that flipped", tag("p", "There is no recovered model yet."))
-    own: dict[str, Row] = {}  # what the cycle measured: its models may have been measured again since
-    for row in queries.stage_scores(database, cycle["cycle"], suite=IFEVAL):
-        own.setdefault(row["stage"], row)
+    # What the cycle measured: its models may have been measured again since.
+    own = queries.headline_scores(database, cycle["cycle"], IFEVAL)
     sets = {own[stage]["item_set"] if stage in own else None for stage in ("clean", "recovered")}
     if None in sets or len(sets) > 1:
         parts = [tag("p", "The clean and the recovered model were not scored on the same prompts.")]

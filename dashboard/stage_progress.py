@@ -7,7 +7,7 @@ from typing import Any
 
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import NONE, ago, count, duration
-from dashboard.page_parts import table
+from dashboard.page_parts import number_headers, table, tokens_of
 from dashboard.status_chips import chip
 from db.cycle_names import BROKEN_OFF, is_given_up
 from db.reads import queries
@@ -54,13 +54,7 @@ def stage_list(runs: Sequence[Row]) -> Html:
     planned = [(key, words, there.get(key)) for key, words in plan.items()]
     others = [(run["key"] or run["kind"], run["kind"], run) for run in runs[::-1] if run["key"] not in plan]
     rows = [_stage(key, words, run) for key, words, run in [*planned, *others]]
-    heads: list[Any] = [
-        "stage",
-        "state",
-        tag("th", "took", class_="n", scope="col"),
-        tag("th", "tokens", class_="n", scope="col"),
-    ]
-    return table(heads, rows, class_="stages")
+    return table(["stage", "state", *number_headers("took", "tokens")], rows, class_="stages")
 
 
 def _stage(key: str, words: str, run: Row | None) -> list[Any]:
@@ -73,13 +67,12 @@ def _stage(key: str, words: str, run: Row | None) -> list[Any]:
             tag("td", NONE, class_="n"),
         ]
     cost = run["cost"] or {}
-    tokens = sum(value for part, value in cost.items() if part.startswith("tokens_"))
     attempts = tag("div", f"{run['attempts']} attempts", class_="soft small") if run["attempts"] > 1 else None
     return [
         name,
         join(chip(state(run)), bar(run), attempts),
         tag("td", duration(cost.get("seconds")), class_="n"),
-        tag("td", count(tokens) if cost else NONE, class_="n"),
+        tag("td", count(tokens_of(cost)) if cost else NONE, class_="n"),
     ]
 
 

@@ -53,17 +53,16 @@ def jaccard_distance(a: Sequence[str], b: Sequence[str]) -> float:
     return 1 - len(one & other) / len(one | other) if one | other else 0.0
 
 
-def mmd_rbf(x: Floats, y: Floats, bandwidth: float | None = None) -> float:
+def mmd_rbf(x: Floats, y: Floats) -> float:
     """Return the squared maximum mean discrepancy with an RBF kernel (Gretton et al. 2012), 0 for equal sets.
 
-    The biased estimate: two samples of one distribution give a little more than 0. Bandwidth: the median
-    distance of all rows, unless given.
+    The biased estimate: two samples of one distribution give a little more than 0. The kernel is as wide as
+    the median distance of all rows.
     """
     x, y = _same_width(x, y)
     both = _square_distances(np.vstack([x, y]), np.vstack([x, y]))
-    if bandwidth is None:
-        apart = both[np.triu_indices_from(both, k=1)]
-        bandwidth = float(np.sqrt(np.median(apart))) if apart.size else 0.0
+    apart = both[np.triu_indices_from(both, k=1)]  # never empty: each set has a row
+    bandwidth = float(np.sqrt(np.median(apart)))
     kernel = np.exp(-both / (2 * bandwidth**2)) if bandwidth else (both == 0).astype(float)
     n = len(x)
     return float(max(0.0, kernel[:n, :n].mean() + kernel[n:, n:].mean() - 2 * kernel[:n, n:].mean()))

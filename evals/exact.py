@@ -24,6 +24,7 @@ _NUISANCE_ALPHA = 5e-4
 _TAIL = 1e-10
 _SHARES = 33  # of losses that are tried at least, over the whole interval and around its worst
 _TERMS = 8000  # so many shares and counts of losses as this cost no more
+WANTED_POWER = 0.8  # for which numbers of pairs are planned
 MOST_PAIRS = 10_000_000  # no number of pairs decides what takes more
 
 
@@ -93,16 +94,12 @@ def power(
 
 @lru_cache(maxsize=4096)
 def needed_pairs(
-    discordance: float,
-    margin: float = 0.03,
-    alpha: float = 0.05,
-    target: float = 0.8,
-    difference: float = 0.0,
+    discordance: float, margin: float = 0.03, alpha: float = 0.05, difference: float = 0.0
 ) -> int | None:
-    """Return the smallest number of pairs that shows non-inferiority with power `target`.
+    """Return the smallest number of pairs that shows non-inferiority with a power of 80 %.
 
     None where that takes more than MOST_PAIRS, as where the difference lies on the margin."""
-    return smallest(lambda n: power(n, discordance, margin, difference, alpha) >= target, above=1)
+    return smallest(lambda n: power(n, discordance, margin, difference, alpha) >= WANTED_POWER, above=1)
 
 
 def smallest(is_enough: Callable[[int], bool], above: int) -> int | None:

@@ -133,11 +133,10 @@ class _Recorded:
         return [self._answers[prompt].pop(0) for prompt in prompts]
 
     def _pair_reworded(self, missing: list[str], asked: Counter[str]) -> None:
+        few = len(missing) <= len(asked) / 100
         spare = [prompt for prompt in self._answers if prompt not in asked]
         for prompt in missing:
-            near = (
-                get_close_matches(prompt, spare, n=1, cutoff=0.9) if len(missing) <= len(asked) / 100 else []
-            )
+            near = get_close_matches(prompt, spare, n=1, cutoff=0.9) if few else []
             if not near:
                 raise InputError(
                     f"{self._path}: no response to {len(missing)} of {len(asked)} prompts "

@@ -23,11 +23,11 @@ FEW_CLUSTERS = 20
 FEW_UNUSUAL = 10
 
 
-def wilson_interval(passed: float, n: float, confidence: float = CONFIDENCE) -> Interval:
+def wilson_interval(passed: float, n: float) -> Interval:
     """Return Wilson's score interval of a share; (0, 1) for no items."""
     if n <= 0:
         return 0.0, 1.0
-    low, high = _wilson(passed / n, n, confidence)
+    low, high = _wilson(passed / n, n)
     return float(low), float(high)
 
 
@@ -123,9 +123,9 @@ def _design_effects(values_SN: Floats, index_N: NDArray[np.intp]) -> Floats:
     return np.divide(between_S, total_S, out=np.full(len(values_SN), n / k), where=total_S > 0)
 
 
-def _wilson(share: Any, n: Any, confidence: float = CONFIDENCE) -> tuple[Any, Any]:
+def _wilson(share: Any, n: Any) -> tuple[Any, Any]:
     """Return Wilson's interval for numbers or arrays of shares."""
-    z = float(special.ndtri((1 + confidence) / 2))
+    z = float(special.ndtri((1 + CONFIDENCE) / 2))
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return np.maximum(0.0, centre - half), np.minimum(1.0, centre + half)

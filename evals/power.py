@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
+from evals.exact import WANTED_POWER
 from evals.families import calibration_error
 from evals.families.measures import CALIBRATION, measure_of
 from evals.families.table import FAMILIES
 from evals.intervals import FEW_CLUSTERS
 from evals.probes import KNOWLEDGE, RETENTION, UPDATES
-from evals.statistics import WANTED_POWER, chance_to_pass, items_to_pass, outcome
+from evals.statistics import chance_to_pass, items_to_pass, outcome
 from evals.verdict import ALPHA, BEHAVIOUR, margins_by_axis
 from recovery.counted import plural
 

@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, special
 
-from evals.exact import MOST_PAIRS, exact_p, needed_pairs, paired_lower_bound, power, smallest
+from evals.exact import MOST_PAIRS, WANTED_POWER, exact_p, needed_pairs, paired_lower_bound, power, smallest
 from evals.intervals import Floats, Interval, cautious_effect
 from recovery.errors import InputError
 
 PLANNED_DISCORDANCE = 0.10  # share of prompts that flip between two equal checkpoints
-WANTED_POWER = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +186,7 @@ def _planned_power(n: int, discordance: float, margin: float, alpha: float) -> f
 def _planned_pairs(discordance: float, margin: float, alpha: float) -> int | None:
     """Return the number of pairs that passes with a power of 80 % at the difference of _planned_power."""
     if margin > 0:
-        return needed_pairs(discordance, margin, alpha=alpha, target=WANTED_POWER)
+        return needed_pairs(discordance, margin, alpha=alpha)
     return smallest(lambda n: _planned_power(n, discordance, margin, alpha) > 0, above=0)
 
 
@@ -223,16 +222,15 @@ def compare(
     gained, lost, n = _counts(change)
     effect = cautious_effect(change, clusters)
     p_mcnemar = _clustered_mcnemar(gained, lost, n, effect)
-    words = _direction(gained, lost) if p_mcnemar <= alpha else "not distinguishable"
+    words = "not distinguishable"
+    if p_mcnemar <= alpha:
+        words = "better" if gained > lost else "worse"
     low = paired_lower_bound(*_shrink(gained, lost, n, effect), alpha / 2)
     high = _upper_bound(gained, lost, n, effect, alpha / 2)
     return PairedComparison(
         words=words,
         difference=(gained - lost) / n,
-        interval=(
-            max(low, 0.0) if words == "better" else min(low, 0.0),
-            min(high, 0.0) if words == "worse" else max(high, 0.0),
-        ),
+        interval=saying_the_same(words, low, high),
         gained=gained,
         lost=lost,
         n=n,
@@ -242,8 +240,12 @@ def compare(
     )
 
 
-def _direction(gained: int, lost: int) -> str:
-    return "better" if gained > lost else "worse"
+def saying_the_same(words: str, low: float, high: float) -> Interval:
+    """Return an interval that says of 0 what the words of its comparison do."""
+    return (
+        max(low, 0.0) if words == "better" else min(low, 0.0),
+        min(high, 0.0) if words == "worse" else max(high, 0.0),
+    )
 
 
 # --- pairs -----------------------------------------------------------------------------------------------

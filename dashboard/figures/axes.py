@@ -46,25 +46,25 @@ def frame(
     x_label: str = "",
     y_label: str = "",
     *,
-    x_text: Callable[[float], str] | None = None,
+    x_text: Callable[[float], str],
     y_text: Callable[[float], str] | None = None,
     upright: bool = False,
 ) -> Html:
     """Draw ticks, axis labels and the grid: horizontal lines, with `upright` vertical ones too.
 
-    A place that `x_text` or `y_text` has no words for gets no tick; the default is a number, in one unit."""
+    A place that `x_text` or `y_text` has no words for gets no tick. Without `y_text` numbers are written,
+    on a linear axis all in one unit."""
     left = x.start
     right = x.end
     bottom = y.start
     top = y.end
-    across, up = x.ticks(ACROSS), y.ticks()
-    x_text = x_text or ticks_text(x, across)
-    y_text = y_text or ticks_text(y, up)
+    up = y.ticks()
+    y_text = y_text or (number if y.log else alike(up))
     parts: list[Html] = []
     for value in filter(y_text, up):
         parts.append(rule(left, y(value), right, y(value)))
         parts.append(label(left - 8, y(value) + 4, y_text(value), "end"))
-    for value in filter(x_text, across):
+    for value in filter(x_text, x.ticks(ACROSS)):
         parts.append(rule(x(value), top if upright else bottom, x(value), bottom + 4))
         parts.append(label(x(value), bottom + 18, x_text(value), "middle"))
     if x_label:
@@ -76,11 +76,6 @@ def frame(
             tag("text", y_label, x=10, y=middle, text_anchor="middle", class_="ink", transform=turned)
         )
     return join(parts)
-
-
-def ticks_text(scale: Scale, ticks: Sequence[float]) -> Callable[[float], str]:
-    """Return the format of ticks: on a linear axis all in one unit."""
-    return number if scale.log else alike(ticks)
 
 
 def scores_and_bounds(suite: Mapping[str, Any]) -> list[float | None]:

@@ -19,9 +19,7 @@ class Cell(NamedTuple):
     title: str = ""  # the whole tooltip, where the score is no count of passes
 
 
-def heatmap(
-    columns: Sequence[Any], rows: Sequence[tuple[str, Sequence[Any]]], corner: str = "instruction type"
-) -> Html:
+def heatmap(columns: Sequence[Any], rows: Sequence[tuple[str, Sequence[Any]]], corner: str) -> Html:
     """Return the table; `columns` are headings, `rows` are (name, cells); a cell may be text or Html too."""
     head = tag("tr", tag("th", corner, scope="col"), [tag("th", column, scope="col") for column in columns])
     body = [

@@ -35,7 +35,7 @@ Types = dict[str, dict[str, Any]]
 
 
 def build(context: PageContext, address: Address) -> Html:
-    numbers = context.cached("numbers", lambda: queries.cycle_numbers(context.db))
+    numbers = context.cycle_numbers()
     if not numbers:
         return empty("No cycle yet", context.command("demo"))
     suite = address.choice("suite", SUITES, IFEVAL)

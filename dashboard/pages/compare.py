@@ -10,7 +10,7 @@ from dashboard.form_controls import choose, text_field
 from dashboard.markup import Html, tag
 from dashboard.number_format import points, share
 from dashboard.page_context import PageContext
-from dashboard.page_parts import empty, number_headers, problem, prompts, sentence, table, with_code
+from dashboard.page_parts import empty, number_headers, problem, prompts, sentence, table, turns, with_code
 from dashboard.status_chips import chip
 from db.errors import TrackerError
 from db.reads import queries
@@ -176,15 +176,11 @@ def _flips(context: PageContext, address: Address, a: str, b: str, rows: Sequenc
         class_="controls",
     )
     last = found[PAGE - 1]["key"] if len(found) > PAGE else None
-    turn = [
-        tag("a", "← From the start", href=address.link(after=None)) if after else None,
-        tag("a", "More →", href=address.link(after=last)) if last else None,
-    ]
     return tag(
         "section",
         tag("div", tag("h2", "Prompts that flipped"), controls, class_="head"),
         [_flip(row) for row in found[:PAGE]] or tag("p", "None.", class_="soft"),
-        tag("p", turn, class_="pager"),
+        tag("p", turns(address, "after", last), class_="pager"),
         class_="card",
     )
 

@@ -12,7 +12,17 @@ from dashboard.figures.stage_scores import stage_scores
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import NONE, bound, bounds, count, duration, limit, moment, points, share, size
 from dashboard.page_context import PageContext
-from dashboard.page_parts import beside_claim, empty, notes, prompts, samples_by_suite, samples_of_axis, table
+from dashboard.page_parts import (
+    beside_claim,
+    empty,
+    notes,
+    number_headers,
+    prompts,
+    samples_by_suite,
+    samples_of_axis,
+    table,
+    turns,
+)
 from dashboard.pages.cycles import onward, outcome
 from dashboard.status_chips import chip
 from db.reads import queries
@@ -80,7 +90,7 @@ def build(context: PageContext, address: Address) -> Html:
 
 
 def _newest(context: PageContext) -> int | None:
-    numbers = context.cached("numbers", lambda: queries.cycle_numbers(context.db))
+    numbers = context.cycle_numbers()
     return numbers[-1] if numbers else None
 
 
@@ -168,32 +178,40 @@ def _axis(name: str, axis: Mapping[str, Any] | None, row: Row, samples: Mapping[
 
 
 def _numbers(axis: Mapping[str, Any], samples: int) -> str:
-    details = axis.get("details") or {}
-    against = details.get("reference", "the reference")
+    families = (axis.get("details") or {}).get("families", 1)
+    sentences = (
+        f"{_difference(axis)}.",
+        f"{_flips(axis, samples)}." if axis.get("n") is not None else "",
+        f"Bounds hold for {families} families at once." if families > 1 else "",
+        verdict_parts.needed(axis),
+    )
+    return " ".join(filter(None, sentences))
+
+
+def _difference(axis: Mapping[str, Any]) -> str:
+    """State the difference, the bound that decides, and what the margin asks of it."""
+    against = (axis.get("details") or {}).get("reference", "the reference")
     margin = axis.get("margin")
-    known = margin is not None and axis.get("upper_bound") is not None
-    refuted = known and is_refuted(axis)
-    end = ("at best", "upper_bound") if refuted else ("at worst", "lower_bound")
-    words = f"{points(axis['difference'])} points against {against}; {end[0]} {bound(axis[end[1]], margin)}"
-    if margin is not None and margin < 0:
-        words += f", where {limit(margin)} must be shown"
-    elif margin is not None:
-        words += f", where {limit(margin)} is allowed"
-    words += ". "
-    if axis.get("n") is not None:
+    refuted = margin is not None and axis.get("upper_bound") is not None and is_refuted(axis)
+    at, end = ("at best", "upper_bound") if refuted else ("at worst", "lower_bound")
+    words = f"{points(axis['difference'])} points against {against}; {at} {bound(axis[end], margin)}"
+    if margin is None:
+        return words
+    return f"{words}, where {limit(margin)} {'must be shown' if margin < 0 else 'is allowed'}"
+
+
+def _flips(axis: Mapping[str, Any], samples: int) -> str:
+    """State how many items flipped, of how many, with McNemar's test; of a lead, how many answers count."""
+    details = axis.get("details") or {}
+    if (axis.get("margin") or 0) < 0:
+        words = f"{counted(axis['lost'], 'old answer')}, {counted(axis['gained'], 'new one')}"
+    else:
         item = "prompt" if samples == 1 else "answer"
-        if margin is not None and margin < 0:
-            words += f"{counted(axis['lost'], 'old answer')}, {counted(axis['gained'], 'new one')}"
-        else:
-            words += f"{counted(axis['lost'], item)} lost, {axis['gained']} gained"
-        words += f" of {prompts(axis['n'], samples)}"
-        words += f", all {details['kind']}" if "kind" in details else ""
-    if isinstance(mcnemar := details.get("p_mcnemar"), float):
-        words += f"; McNemar p = {mcnemar:.2g}"
-    words += "."
-    if details.get("families", 1) > 1:
-        words += f" Bounds hold for {details['families']} families at once."
-    return f"{words} {verdict_parts.needed(axis)}".rstrip()
+        words = f"{counted(axis['lost'], item)} lost, {axis['gained']} gained"
+    words += f" of {prompts(axis['n'], samples)}"
+    words += f", all {details['kind']}" if "kind" in details else ""
+    mcnemar = details.get("p_mcnemar")
+    return f"{words}; McNemar p = {mcnemar:.2g}" if isinstance(mcnemar, float) else words
 
 
 # Documents, settings, cost, models --------------------------------------------------------------------------
@@ -232,14 +250,11 @@ def _manifest(context: PageContext, midtrain: Row, address: Address, wanted: str
     status = "skipped" if wanted == "skipped" else None
     after = address.text("docafter")
     rows = queries.documents(context.db, midtrain["id"], status=status, after=after, limit=DOCUMENTS + 1)
-    heads = ["path", "state", tag("th", "characters", class_="n"), tag("th", "tokens", class_="n"), "sha-256"]
+    heads = ["path", "state", *number_headers("characters", "tokens"), "sha-256"]
     last = rows[DOCUMENTS - 1]["path"] if len(rows) > DOCUMENTS else None
-    turn = [
-        tag("a", "← From the start", href=address.link(docafter=None)) if after else None,
-        tag("a", "More →", href=address.link(docafter=last)) if last else None,
-        tag("a", "All as a file", href=address.page("/export")) if after or last else None,
-    ]
-    return join(table(heads, [_document(row) for row in rows[:DOCUMENTS]]), tag("p", turn, class_="pager"))
+    whole = tag("a", "All as a file", href=address.page("/export")) if after or last else None
+    pager = tag("p", turns(address, "docafter", last), whole, class_="pager")
+    return join(table(heads, [_document(row) for row in rows[:DOCUMENTS]]), pager)
 
 
 def _document(row: Row) -> list[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from dashboard import cycles_table
 from dashboard.address import PROJECT, Address
-from dashboard.cycles_table import PATH, cycle_link
+from dashboard.cycles_table import cycle_link
 from dashboard.figures.markers import stage_legend
 from dashboard.figures.plane import MARKS, cycles_plane, is_measured
 from dashboard.figures.scores_over_cycles import stages_over_cycles
@@ -22,9 +22,8 @@ from evals.ifeval import IFEVAL
 from evals.probes import KNOWLEDGE
 from evals.verdict import BEHAVIOUR
 
-__all__ = ["PATH", "TITLE", "build", "outcome"]
-
 TITLE = "Cycles"
+PATH = cycles_table.PATH
 MOST = 2000  # newest cycles read
 NEWEST = 5  # cycles with scores drawn as paths by default
 
@@ -45,12 +44,8 @@ def build(context: PageContext, address: Address) -> Html:
     return join(
         _headline(context, address, rows),
         _figures(context, address, rows),
-        cycles_table.section(rows, address, _recorded(context)),
+        cycles_table.section(rows, address, len(context.cycle_numbers())),
     )
-
-
-def _recorded(context: PageContext) -> int:
-    return len(context.cached("numbers", lambda: queries.cycle_numbers(context.db)))
 
 
 def _rows(context: PageContext) -> list[Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dashboard import verdict_parts
@@ -29,7 +29,7 @@ Scores = Mapping[str, Mapping[Column, Row]]  # suite -> column -> score
 
 
 def build(context: PageContext, address: Address) -> Html:
-    numbers = context.cached("numbers", lambda: queries.cycle_numbers(context.db))
+    numbers = context.cycle_numbers()
     if not numbers:
         return empty("No cycle yet", _asking(context, "json", "refusals"))
     number = address.number("n") or numbers[-1]
@@ -129,8 +129,8 @@ def _line(name: str, axis: Row) -> list[Any]:
 
 def _recovery() -> Html:
     """Say per family which recovery prompts it needs, and the command that writes them."""
-    rows: Sequence[list[Any]] = [
+    rows: list[list[Any]] = [
         [name, family.recovery, tag("code", f"recover prompts {name} --out {name}.jsonl")]
         for name, family in FAMILIES.items()
     ]
-    return table(["family", "prompts", "command"], list(rows))
+    return table(["family", "prompts", "command"], rows)

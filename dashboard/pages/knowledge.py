@@ -42,15 +42,7 @@ Row = dict[str, Any]
 
 def build(context: PageContext, address: Address) -> Html:
     wanted = _wanted(context, address)
-    rows = _rows(context, address.number("before"))
-    if wanted is not None and _lies_outside(wanted, rows, address):
-        older = _rows(context, wanted + 1)
-        if older:
-            address = Address(address.path, address.given | {"before": str(wanted + 1)})
-            rows = older
-    if not rows and address.number("before") is not None:  # those cycles were asked nothing
-        address = Address(address.path, {key: said for key, said in address.given.items() if key != "before"})
-        rows = _rows(context, None)
+    address, rows = _page(context, address, wanted)
     if not rows:
         return empty(
             "No midtrained model was asked what it knows yet",
@@ -76,6 +68,20 @@ def build(context: PageContext, address: Address) -> Html:
     )
 
 
+def _page(context: PageContext, address: Address, wanted: int | None) -> tuple[Address, list[Row]]:
+    """Return the scores of a page of cycles, with its address: of the one that the address names, of that
+    with the cycle `wanted`, or of the newest cycles where those were asked nothing."""
+    rows = _rows(context, address.number("before"))
+    if wanted is not None and _lies_outside(wanted, rows, address):
+        older = _rows(context, wanted + 1)
+        if older:
+            return Address(address.path, address.given | {"before": str(wanted + 1)}), older
+    if rows or address.number("before") is None:
+        return address, rows
+    given = {name: value for name, value in address.given.items() if name != "before"}
+    return Address(address.path, given), _rows(context, None)
+
+
 def _lies_outside(wanted: int, rows: list[Row], address: Address) -> bool:
     """Return whether a cycle comes before those of the page, or after those of a page of older ones."""
     cycles = [row["cycle"] for row in rows]
@@ -85,7 +91,7 @@ def _lies_outside(wanted: int, rows: list[Row], address: Address) -> bool:
 
 def _wanted(context: PageContext, address: Address) -> int | None:
     """Return the cycle that the address names, if there is such a cycle."""
-    numbers = context.cached("numbers", lambda: queries.cycle_numbers(context.db))
+    numbers = context.cycle_numbers()
     number = address.number("n")
     return number if number in numbers else None
 

@@ -70,15 +70,12 @@ def figure(result: Row) -> Html:
     """Draw one row for each mixture and one column for each axis."""
     mixtures = [*result["parts"], *result["sets"]]
     ends = result.get("ends") or {}
-    suites = list(dict.fromkeys(suite for row in [*ends.values(), *_scores(mixtures)] for suite in row))
+    measured = [row["scores"] for row in mixtures]
+    suites = list(dict.fromkeys(suite for row in [*ends.values(), *measured] for suite in row))
     offered = (result["offered"] or {}).get("parts")
-    rows = [(_end(label, scores, suites)) for label, scores in ends.items()]
+    rows = [_end(label, scores, suites) for label, scores in ends.items()]
     rows += [_mixture(row, suites, offered) for row in mixtures]
     return heatmap([*(NAMES.get(suite, suite) for suite in suites), "enough"], rows, "put back")
-
-
-def _scores(mixtures: list[Row]) -> list[Row]:
-    return [row["scores"] for row in mixtures]
 
 
 def _end(label: str, scores: Row, suites: list[str]) -> tuple[str, list[Any]]:

@@ -12,7 +12,7 @@ from dashboard.form_controls import choose
 from dashboard.markup import Html, tag
 from dashboard.number_format import NONE, bounds, count, duration, percent
 from dashboard.page_context import PageContext
-from dashboard.page_parts import empty, number_headers, table
+from dashboard.page_parts import empty, number_headers, table, tokens_of
 from db.reads import overview, queries
 from evals.ifeval import IFEVAL
 from evals.probes import KNOWLEDGE
@@ -152,7 +152,7 @@ def _cost(row: Row, what: str) -> float:
     cost = row["cost"] or {}
     if what == "time":
         return float(cost.get("seconds", 0.0))
-    return float(sum(value for name, value in cost.items() if name.startswith("tokens_")))
+    return float(tokens_of(cost))
 
 
 def _table(address: Address, rows: Sequence[Row], methods: list[str]) -> Html:

@@ -9,7 +9,7 @@ from dashboard.address import Address
 from dashboard.form_controls import choose, choose_cycle, search_field
 from dashboard.markup import Html, join, tag, text
 from dashboard.page_context import PageContext
-from dashboard.page_parts import empty, newest_measured, not_asked
+from dashboard.page_parts import empty, newest_measured, not_asked, turns
 from dashboard.word_difference import marked
 from db.cycle_names import STAGES
 from db.reads import queries
@@ -44,30 +44,21 @@ Row = dict[str, Any]
 
 
 def build(context: PageContext, address: Address) -> Html:
-    numbers = context.cached("numbers", lambda: queries.cycle_numbers(context.db))
+    numbers = context.cycle_numbers()
     if not numbers:
         return empty("No cycle yet", context.command("demo"))
     suite = address.choice("suite", SUITES, IFEVAL)
     number = address.number("n") or newest_measured(numbers, lambda n: _scores(context, n, suite))
     rows = _scores(context, number, suite)
     scores = {stage: rows[stage]["id"] for stage in STAGES if stage in rows}
+    title = tag("h1", f"Samples of cycle {number}")
     if not scores:
-        head = tag(
-            "div",
-            tag("h1", f"Samples of cycle {number}"),
-            _controls(address, numbers, number, [], {}),
-            class_="head",
-        )
+        head = tag("div", title, _controls(address, numbers, number, [], {}), class_="head")
         return tag("section", head, not_asked(number, "answers", suite), class_="card")
     counts = context.cached(("flips", number, suite), lambda: queries.flip_counts(context.db, scores))
     flips = {name: (words, _count(wanted, scores, counts)) for name, (words, wanted) in FLIPS.items()}
     kinds = _kinds(rows)
-    head = tag(
-        "div",
-        tag("h1", f"Samples of cycle {number}"),
-        _controls(address, numbers, number, kinds, flips),
-        class_="head",
-    )
+    head = tag("div", title, _controls(address, numbers, number, kinds, flips), class_="head")
     found = _unmeasured(address, scores) or _found(context, address, scores, kinds)
     return join(tag("section", head, _marks(scores), class_="card"), found)
 
@@ -88,14 +79,8 @@ def _marks(scores: Mapping[str, int]) -> Html | None:
 
 def _scores(context: PageContext, number: int, suite: str) -> dict[str, Row]:
     """Return {stage: its headline score, with the kinds of its items}."""
-
-    def newest() -> dict[str, Row]:
-        found: dict[str, Row] = {}
-        for row in queries.stage_scores(context.db, number, suite=suite):
-            found.setdefault(row["stage"], row)
-        return found
-
-    return context.cached(("samples", number, suite), newest)
+    key = "samples", number, suite
+    return context.cached(key, lambda: queries.headline_scores(context.db, number, suite))
 
 
 def _kinds(rows: Mapping[str, Row]) -> list[str]:
@@ -179,13 +164,9 @@ def _found(context: PageContext, address: Address, scores: Mapping[str, int], ki
         return tag("section", tag("p", "No sample matches. ", _all(address)), class_="card")
     whole = address.text("whole")
     cards = [_sample(row, address, scores, whole=whole == row["key"]) for row in rows[:PAGE]]
-    first = tag("a", "← From the start", href=address.link(after=None)) if address.text("after") else None
-    more = (
-        tag("a", "More →", href=address.link(after=rows[PAGE - 1]["key"], whole=None))
-        if len(rows) > PAGE
-        else None
-    )
-    return tag("section", cards, tag("p", first, more, class_="pager"), class_="stack")
+    last = rows[PAGE - 1]["key"] if len(rows) > PAGE else None
+    pager = tag("p", turns(address, "after", last, whole=None), class_="pager")
+    return tag("section", cards, pager, class_="stack")
 
 
 def _sample(row: Row, address: Address, scores: Mapping[str, int], *, whole: bool) -> Html:

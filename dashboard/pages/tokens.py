@@ -62,7 +62,7 @@ def _rollout(address: Address, runs: Sequence[Row], chosen: str, listed: Sequenc
     at = address.number("at")
     if at is None or at >= len(values):
         at = max(range(len(values)), key=lambda place: token_divergence.distance(values[place]), default=0)
-    named = {run["id"]: run_names.long_name(_named(run)) for run in runs}
+    named = {run["id"]: run_names.long_name(run) for run in runs}
     ending = "It ended by itself." if told["finished"] else "It did not end within what was kept."
     mean = f" {row['mean']:.3f} nats a token on average." if row["mean"] is not None else ""
 
@@ -87,10 +87,6 @@ def _rollout(address: Address, runs: Sequence[Row], chosen: str, listed: Sequenc
         _token(told, values, at, row["estimator"]) if values else None,
         class_="card",
     )
-
-
-def _named(run: Row) -> Row:
-    return run | {"method": ((run["config"] or {}).get("settings") or {}).get("method")}
 
 
 def _steps(address: Address, listed: Sequence[Row], row: Row) -> Html:

@@ -13,7 +13,7 @@ from db.cycle_names import IFEVAL, KNOWLEDGE, RETENTION
 from db.reads.cycle_range import CycleRange, own_runs
 from db.reads.cycles import HEADLINE, RECOVERY
 from db.reads.earlier_documents import EARLIER
-from db.reads.rows import Row, of_cycle, rows_of
+from db.reads.rows import Row, method_of, of_cycle, rows_of
 from db.schema import Cycle, Run, Score
 from db.session import Database
 
@@ -45,7 +45,7 @@ def training_runs(database: Database, *, limit: int = 60, run_ids: Sequence[str]
     here = sa.and_(Run.project == database.project, Run.kind.in_(TRAINING))
     query = query.where(here if run_ids is None else Run.id.in_(run_ids)).limit(limit)
     rows = rows_of(database, query.order_by(Run.ordinal.desc(), Run.id.desc()))
-    return [row | {"method": ((row.pop("config") or {}).get("settings") or {}).get("method")} for row in rows]
+    return [row | {"method": method_of(row.pop("config"))} for row in rows]
 
 
 def recoveries(database: Database) -> list[Row]:
@@ -91,7 +91,7 @@ def _recovery(row: Row) -> Row:
     if row["kind"] == "merge":
         method = _merge_name(config)
     else:
-        method = result.get("method") or (config.get("settings") or {}).get("method") or "?"
+        method = result.get("method") or method_of(config) or "?"
     teacher = config.get("teacher") or config.get("other")
     named = {"method": method, "student": config.get("student"), "teacher": teacher}
     return row | named | {"checkpoint": result.get("checkpoint") or ""}
@@ -160,7 +160,8 @@ def knowledge(database: Database, *, before: int | None = None, limit: int = 40)
         return []
     suites = [KNOWLEDGE, *(f"{EARLIER}{number}" for number in numbers)]
     asked = sa.and_(Cycle.project == database.project, Cycle.number.in_(numbers), Score.suite.in_(suites))
-    query = sa.select(*_KNOWN).select_from(Cycle)
+    columns = (Score.id, Score.run_id, Score.suite, Score.metric, Score.value, Score.n, Score.low, Score.high)
+    query = sa.select(Cycle.number.label("cycle"), *columns, Score.details).select_from(Cycle)
     parts = [
         query.join(Score, Score.checkpoint_id == column)
         .where(asked)
@@ -171,20 +172,6 @@ def knowledge(database: Database, *, before: int | None = None, limit: int = 40)
     with database.read() as connection:
         own = own_runs(connection, CycleRange(database.project, min(numbers), max(numbers)))
     return _by_documents([row for row in rows if (row["cycle"], row["run_id"]) in own])
-
-
-_KNOWN = (
-    Cycle.number.label("cycle"),
-    Score.id,
-    Score.run_id,
-    Score.suite,
-    Score.metric,
-    Score.value,
-    Score.n,
-    Score.low,
-    Score.high,
-    Score.details,
-)
 
 
 def _numbers(database: Database, before: int | None, limit: int) -> list[int]:

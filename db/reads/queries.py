@@ -37,7 +37,15 @@ from db.reads.flips import (
 )
 from db.reads.readonly import select
 from db.reads.rows import Row, newest_first, of_cycle, only, rows_of, runs_of
-from db.reads.stages import ItemFilter, cycle_numbers, flip_counts, item_prompts, side_by_side, stage_scores
+from db.reads.stages import (
+    ItemFilter,
+    cycle_numbers,
+    flip_counts,
+    headline_scores,
+    item_prompts,
+    side_by_side,
+    stage_scores,
+)
 from db.schema import Cycle, Document, Item, Review, Run, Score
 from db.session import Database
 
@@ -60,6 +68,7 @@ __all__ = [
     "documents",
     "flip_counts",
     "flips_of_scores",
+    "headline_scores",
     "is_refused",
     "item_prompts",
     "items",

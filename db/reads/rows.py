@@ -29,6 +29,11 @@ def runs_of(database: Database, query: sa.Executable) -> list[Row]:
     return rows
 
 
+def method_of(config: Row | None) -> Any:
+    """Return the method that a run's settings name; None where they name none."""
+    return ((config or {}).get("settings") or {}).get("method")
+
+
 def of_cycle() -> sa.ColumnElement[bool]:
     """Return the SQL condition that a cycle began a run, itself or by one of its stages that runs others."""
     stage = aliased(Run)

@@ -35,6 +35,7 @@ from db.session import Database
 
 CHUNK = 200  # rows per batch where part of a filter runs in Python
 MOST_CHUNKS = 25
+ANSWER = ("passed", "response", "detail")  # columns of an item that are read at each stage
 
 
 def stage_scores(
@@ -54,6 +55,14 @@ def stage_scores(
     return sorted(
         newest.values(), key=lambda row: (row["cycle"], row["metric"] != HEADLINE.get(row["suite"]))
     )
+
+
+def headline_scores(database: Database, number: int, suite: str) -> dict[str, Row]:
+    """Return by stage the headline score of a suite that a cycle measured."""
+    found: dict[str, Row] = {}
+    for row in stage_scores(database, number, suite=suite):
+        found.setdefault(row["stage"], row)
+    return found
 
 
 def item_prompts(database: Database, number: int) -> dict[str, list[tuple[str, str]]]:
@@ -115,17 +124,26 @@ def side_by_side(
 
     `scores` maps a stage to a score id; `after` is the last key of the previous page.
     """
-    kind, failing, search = only.kind, only.failing, only.search
     items, query = _side_by_side(scores)
-    for stage, wanted in only.passed.items():
-        query = query.where(items[stage].passed == wanted)
-    query = _kind(query, next(iter(items.values())), kind) if kind else query
-    if failing:
-        query = query.where(items[failing].passed.is_(False))
-    if search:
-        columns = [column for item in items.values() for column in (item.response, item.prompt)]
-        query = query.where(or_(*[column.icontains(search, autoescape=True) for column in columns]))
-    return _read(database, query, items, kind if failing else "", failing, after, limit)
+    first = next(iter(items.values()))
+    columns = [
+        getattr(item, name).label(f"{stage}_{name}") for stage, item in items.items() for name in ANSWER
+    ]
+    query = _filtered(query, items, only).add_columns(*columns)
+    in_python = bool(only.kind and only.failing)
+    with database.read() as connection:
+        rows = _in_chunks(connection, query, first.key, after, CHUNK if in_python else limit)
+        wanted = (
+            row for row in rows if not in_python or fails(row[f"{only.failing}_detail"] or {}, only.kind)
+        )
+        return [
+            {
+                "key": row["key"],
+                "prompt": row["prompt"],
+                "stages": {stage: {name: row[f"{stage}_{name}"] for name in ANSWER} for stage in items},
+            }
+            for row in islice(wanted, limit)
+        ]
 
 
 def _side_by_side(scores: Mapping[str, int]) -> tuple[dict[str, Any], Select[Any]]:
@@ -138,38 +156,19 @@ def _side_by_side(scores: Mapping[str, int]) -> tuple[dict[str, Any], Select[Any
     return items, query.order_by(one.key)
 
 
-def _kind(query: Select[Any], item: Any, kind: str) -> Select[Any]:
-    """Filter by type: compare the detail as JSON text, the same on every database."""
-    return query.where(cast(item.detail, Text).contains(f'"{kind}"', autoescape=True))
-
-
-def _read(
-    database: Database,
-    query: Select[Any],
-    items: Mapping[str, Any],
-    kind: str,
-    failing: str,
-    after: str,
-    limit: int,
-) -> list[Row]:
-    """Read rows up to the limit; where a kind is given, those that fail it at the stage `failing`."""
-    names = ("passed", "response", "detail")
-    columns = [
-        getattr(item, name).label(f"{stage}_{name}") for stage, item in items.items() for name in names
-    ]
-    key = next(iter(items.values())).key
-    query = query.add_columns(*columns)
-    with database.read() as connection:
-        rows = _in_chunks(connection, query, key, after, CHUNK if kind else limit)
-        wanted = (row for row in rows if not kind or fails(row[f"{failing}_detail"] or {}, kind))
-        return [
-            {
-                "key": row["key"],
-                "prompt": row["prompt"],
-                "stages": {stage: {name: row[f"{stage}_{name}"] for name in names} for stage in items},
-            }
-            for row in islice(wanted, limit)
-        ]
+def _filtered(query: Select[Any], items: Mapping[str, Any], only: ItemFilter) -> Select[Any]:
+    """Add what the database decides: of a failing response it does not, whether it fails the very kind."""
+    for stage, wanted in only.passed.items():
+        query = query.where(items[stage].passed == wanted)
+    if only.kind:  # in the detail as JSON text, which is the same on every database
+        detail = cast(next(iter(items.values())).detail, Text)
+        query = query.where(detail.contains(f'"{only.kind}"', autoescape=True))
+    if only.failing:
+        query = query.where(items[only.failing].passed.is_(False))
+    if only.search:
+        columns = [column for item in items.values() for column in (item.response, item.prompt)]
+        query = query.where(or_(*[column.icontains(only.search, autoescape=True) for column in columns]))
+    return query
 
 
 def _in_chunks(

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from db.reads.rows import Row, of_cycle, only, rows_of
+from db.reads.rows import Row, method_of, of_cycle, only, rows_of
 from db.schema import Cycle, Run, Trace
 from db.session import Database
 
@@ -16,7 +16,7 @@ LIKELIEST = ("student_top", "teacher_top")  # the likeliest tokens, each with it
 
 
 def traced_runs(database: Database, *, run_id: str | None = None, limit: int = 100) -> list[Row]:
-    """Return runs with traces, newest first, or one: id, kind, status, started_at, config and their cycle."""
+    """Return runs with traces, newest first, or one: id, kind, status, started_at, method and their cycle."""
     there = select(Trace.run_id).where(Trace.run_id == Run.id).exists()
     query = (
         select(Run.id, Run.kind, Run.status, Run.started_at, Run.config, Cycle.number.label("cycle"))
@@ -27,7 +27,7 @@ def traced_runs(database: Database, *, run_id: str | None = None, limit: int = 1
     )
     if run_id is not None:
         query = query.where(Run.id == run_id)
-    return rows_of(database, query)
+    return [row | {"method": method_of(row.pop("config"))} for row in rows_of(database, query)]
 
 
 def traces(database: Database, run_id: str) -> list[Row]:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from evals.exact import MOST_PAIRS
+from evals.exact import MOST_PAIRS, WANTED_POWER
 from evals.families.calibration_draws import (
     Floats,
     distances,
@@ -37,7 +37,7 @@ from evals.families.calibration_draws import (
     with_unseen,
 )
 from evals.intervals import Interval, numbered
-from evals.statistics import PLANNED_DISCORDANCE, WANTED_POWER, Claim, Comparison
+from evals.statistics import PLANNED_DISCORDANCE, Claim, Comparison, saying_the_same
 
 Answers = tuple[Sequence[float], Sequence[bool]]
 """Confidence of each answer, and whether it is right."""
@@ -258,10 +258,7 @@ def compare(
     return CalibrationComparison(
         words=words,
         difference=difference,
-        interval=(
-            max(low, 0.0) if words == "better" else min(low, 0.0),
-            min(high, 0.0) if words == "worse" else max(high, 0.0),
-        ),
+        interval=saying_the_same(words, low, high),
         gained=gained,
         lost=lost,
         n=len(after[1]),

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from scipy.spatial.distance import cdist
+from scipy.spatial.distance import cdist, pdist
 
 from evals import drift as measures
 from recovery.errors import InputError
@@ -38,8 +38,10 @@ def test_no_distance_between_a_set_and_itself(rows: int, width: int, seed: int) 
 def test_distances_against_scipy() -> None:
     rng = np.random.default_rng(1)
     x, y = rng.standard_normal((40, 3)), rng.standard_normal((30, 3)) + 1
-    kernel = [np.exp(-cdist(a, b, "sqeuclidean") / (2 * 1.5**2)).mean() for a, b in ((x, x), (y, y), (x, y))]
-    assert measures.mmd_rbf(x, y, 1.5) == pytest.approx(kernel[0] + kernel[1] - 2 * kernel[2])
+    width = np.median(pdist(np.vstack([x, y])))
+    pairs = ((x, x), (y, y), (x, y))
+    kernel = [np.exp(-cdist(a, b, "sqeuclidean") / (2 * width**2)).mean() for a, b in pairs]
+    assert measures.mmd_rbf(x, y) == pytest.approx(kernel[0] + kernel[1] - 2 * kernel[2])
     one = rng.standard_normal((500, 1))
     other = rng.standard_normal((500, 1)) * 2 + 1
     exact = stats.wasserstein_distance(one[:, 0], other[:, 0])
