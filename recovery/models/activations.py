@@ -25,6 +25,8 @@ from recovery.models.adapters import LoraSpec, with_adapter
 ATTENTION = "recover_counted"
 ROW = 256  # tokens of a sequence
 ROWS = 256, 512  # sequences of two passes; the difference leaves out what does not grow with the tokens
+META = torch.device("meta")
+REMEMBERED = 4096  # operations whose results' shapes are known
 
 
 @dataclass(frozen=True)
@@ -189,8 +191,8 @@ class _Allocations(TorchDispatchMode):
         self.held = self.peak = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(made):
+        made = _made(func, args, kwargs or {})
+        for tensor in (made,) if isinstance(made, Tensor) else tree_leaves(made):
             if isinstance(tensor, Tensor):
                 self._count(tensor.untyped_storage())
         return made
@@ -205,6 +207,49 @@ class _Allocations(TorchDispatchMode):
 
     def _free(self, key: int) -> None:
         self.held -= self.sizes.pop(key)
+
+
+_shapes: dict[Any, tuple[Any, ...]] = {}  # of new results, by the operation and what it was given
+
+
+def _made(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Return what an operation makes; from the second time on an empty tensor like the first.
+
+    PyTorch derives a shape in Python, and layers repeat theirs: half of a count went into that.
+    """
+    key = func, _described(args), _described(tuple(kwargs.items()))
+    try:
+        known = _shapes.get(key)
+    except TypeError:  # an argument that has no hash
+        return func(*args, **kwargs)
+    if known:
+        return torch.empty_strided(known[0], known[1], dtype=known[2], device=META)
+    made = func(*args, **kwargs)
+    if known is None:
+        if len(_shapes) >= REMEMBERED:
+            _shapes.clear()
+        is_new = _is_new(func, made, (args, kwargs))
+        _shapes[key] = (made.shape, made.stride(), made.dtype) if is_new else ()
+    return made
+
+
+def _described(value: Any) -> Any:
+    """Return what decides a result's shape, as a value with a hash: of a tensor its own shape."""
+    if isinstance(value, Tensor):
+        return Tensor, value.shape, value.stride(), value.dtype, value.device
+    if isinstance(value, list | tuple):
+        return tuple(map(_described, value))
+    return type(value), value
+
+
+def _is_new(func: Any, made: Any, given: Any) -> bool:
+    """Return whether an operation changes nothing and makes one tensor, no larger than its numbers are."""
+    if func._schema.is_mutable or not isinstance(made, Tensor) or made.device != META:
+        return False
+    storage = made.untyped_storage()
+    shared = {one.untyped_storage()._cdata for one in tree_leaves(given) if isinstance(one, Tensor)}
+    alike = torch.empty_strided(made.shape, made.stride(), dtype=made.dtype, device=META)
+    return storage._cdata not in shared and storage.nbytes() == alike.untyped_storage().nbytes()
 
 
 class _FlashAttention(torch.autograd.Function):

@@ -367,9 +367,9 @@ def test_a_cache_of_windowed_and_full_attention_by_hand() -> None:
     assert counted == a_token * (10 * 8192 + 52 * 1024)
 
 
-@pytest.mark.parametrize("layers", [8, 9])
+@pytest.mark.parametrize(("layers", "counts"), [(8, COUNTS), (9, COUNTS[2:])])
 def test_layers_that_repeat_count_as_often_as_they_stand(
-    layers: int, monkeypatch: pytest.MonkeyPatch
+    layers: int, counts: list[Callable[[Any], Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Running a few layers foretells what running all of them takes."""
     kinds = (["sliding_attention", "full_attention"] * 5)[:layers]
@@ -377,9 +377,20 @@ def test_layers_that_repeat_count_as_often_as_they_stand(
     size = size_from_config("deep", {**settings, "model_type": "gemma3_text", "sliding_window": 8})
     assert size.empty is not None
     empty = size.empty
-    few = [count(empty()) for count in COUNTS]
+    few = [count(empty()) for count in counts]
     monkeypatch.setattr(activations, "_depths", lambda kinds: ((len(kinds),), 0))
-    assert [count(empty()) for count in COUNTS] == few
+    assert [count(empty()) for count in counts] == few
+
+
+@pytest.mark.parametrize("count", [COUNTS[1], COUNTS[4]])
+def test_operations_whose_shapes_are_known_count_like_those_that_are_run(
+    count: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = size_from_config("m", families.model(families.named("Qwen 3.5")).config.to_dict()).empty
+    assert empty is not None
+    known = [count(empty()) for _ in range(2)]
+    monkeypatch.setattr(activations, "_made", lambda func, args, kwargs: func(*args, **kwargs))
+    assert [count(empty())] * 2 == known
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
