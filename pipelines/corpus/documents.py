@@ -169,8 +169,8 @@ def read_folder(
                 yield item
                 if strict and isinstance(item, FileReport):
                     _refuse_skipped(item, directory)
-            done = done + 1
-            size = size + job.entry.weight
+            done += 1
+            size += job.entry.weight
             if progress:
                 progress(done, size)
 
@@ -188,8 +188,8 @@ def _file(job: _Job, limits: Limits, similar: SimilarFiles) -> Iterator[TextPiec
     try:
         for piece in _pieces(job, limits):
             signature.add(piece.text)
-            characters = characters + len(piece.text)
-            count = count + 1
+            characters += len(piece.text)
+            count += 1
             documents += not piece.goes_on
             yield piece
         report = replace(report, characters=characters, pieces=count, documents=documents)
@@ -283,7 +283,7 @@ def read_corpus(directory: Path, limits: Limits | None = None, *, progress: Prog
         if item.status == "skipped":
             del texts[whole:]
         whole = len(texts)
-    refuse_nothing(directory, manifest)
+    require_any_read(directory, manifest)
     return Corpus(tuple(manifest), tuple(texts))
 
 
@@ -320,10 +320,10 @@ def require(directory: Path, limits: Limits | None = None, *, strict: bool = Fal
             whole = isinstance(item, FileReport) and item.status == "read"
             if not strict and (whole or read > MUCH):
                 return
-    refuse_nothing(directory, manifest)
+    require_any_read(directory, manifest)
 
 
-def refuse_nothing(directory: Path, manifest: list[FileReport]) -> None:
+def require_any_read(directory: Path, manifest: list[FileReport]) -> None:
     """Refuse a folder in which no file was read."""
     if any(report.status == "read" for report in manifest):
         return

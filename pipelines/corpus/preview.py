@@ -64,7 +64,7 @@ def preview(
             made.first += [{"path": item.path, "text": text} for text in begun[: SHOWN - len(made.first)]]
         begun = []
         tokens, goes_on, untitled = 0, False, 0
-    documents.refuse_nothing(folder, made.manifest)
+    documents.require_any_read(folder, made.manifest)
     return made
 
 

@@ -53,12 +53,14 @@ def left_out(runs: Sequence[Path]) -> list[frozenset[int]]:
     manifests = [load_manifest(run) for run in runs]
     brought = [{_path(report) for report in manifest if report.documents} for manifest in manifests]
     paths, wildcards = _by_path(_listings(lists))
+
+    def is_left_out(report: FileReport, at: int) -> bool:
+        path = _path(report)
+        return any(one.leaves_out(path, at, brought) for one in (*paths.get(path, ()), *wildcards))
+
     return [
         frozenset(
-            number
-            for path, numbers in ((_path(report), numbers) for report, numbers in _numbered(manifest))
-            if any(one.leaves_out(path, at, brought) for one in (*paths.get(path, ()), *wildcards))
-            for number in numbers
+            number for report, numbers in _numbered(manifest) if is_left_out(report, at) for number in numbers
         )
         for at, manifest in enumerate(manifests)
     ]

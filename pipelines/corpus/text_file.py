@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.corpus.documents import Progress, read_folder, refuse_nothing
+from pipelines.corpus.documents import Progress, read_folder, require_any_read
 from pipelines.corpus.manifest import MANIFEST, FileReport, write_manifest
 from pipelines.corpus.reading.formats import Limits
 from pipelines.corpus.reading.plain import TextPiece
@@ -42,7 +42,7 @@ def keep(
             if item.status == "skipped":
                 texts.truncate(texts.seek(whole))
             whole = texts.tell()
-        refuse_nothing(directory, manifest)
+        require_any_read(directory, manifest)
         write_manifest(target.parent / MANIFEST, manifest)
     return manifest
 

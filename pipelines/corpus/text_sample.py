@@ -12,7 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from pipelines.corpus.documents import Progress, read_folder, refuse_nothing
+from pipelines.corpus.documents import Progress, read_folder, require_any_read
 from pipelines.corpus.manifest import FileReport
 from pipelines.corpus.reading.formats import Limits
 from pipelines.corpus.reading.plain import TextPiece
@@ -96,5 +96,5 @@ def sample_of_folder(
         if item.status == "read":
             whole.join(of_file)
         of_file = TextSample(most, whole.draws)
-    refuse_nothing(folder, manifest)
+    require_any_read(folder, manifest)
     return whole.texts()

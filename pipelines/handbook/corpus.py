@@ -74,27 +74,27 @@ def facts(pages: Sequence[str] | None = None) -> list[Fact]:
     return [fact for fact in found if pages is None or fact.page in pages]
 
 
-def require(pages: Sequence[str], root: Path = ROOT) -> None:
+def require(pages: Sequence[str]) -> None:
     """Refuse pages that are not there."""
-    missing = [page for page in pages if not (root / page).is_file()]
+    missing = [page for page in pages if not (ROOT / page).is_file()]
     if missing:
         raise InputError(
-            f"{root / missing[0]} is not there: the documents of this demo are the repository's own pages, "
+            f"{ROOT / missing[0]} is not there: the documents of this demo are the repository's own pages, "
             "which the installed package does not hold: run it from a checkout"
         )
 
 
-def write(directory: Path, pages: Sequence[str], root: Path = ROOT, gaps: int = 0) -> Path:
+def write(directory: Path, pages: Sequence[str], gaps: int = 0) -> Path:
     """Copy the pages to `directory`/docs and write probes.jsonl beside it; return the folder of documents.
 
     With `gaps`, so many gaps in the pages are the score, and the questions by hand are reported apart."""
-    require(pages, root)
+    require(pages)
     docs = directory / "docs"
     docs.mkdir(parents=True)
     for page in pages:
-        shutil.copyfile(root / page, docs / page.replace("/", "-"))
+        shutil.copyfile(ROOT / page, docs / page.replace("/", "-"))
     passages = {
-        page: [one.text for one in cut([(root / page).read_text("utf-8")], PASSAGE)] for page in pages
+        page: [one.text for one in cut([(ROOT / page).read_text("utf-8")], PASSAGE)] for page in pages
     }
     probes = [probe for fact in facts(pages) for probe in fact.probes(passages[fact.page])]
     if gaps:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,25 +121,35 @@ def _some_texts(kept: Path) -> dict[int, str]:
 
 def _in_one_place(chosen: Mapping[Term, Sequence[Place]], kept: Path) -> dict[Term, list[Place]]:
     """Leave out sentences that stand in other texts too, which are trained on, and things with few others."""
-    by_opening: defaultdict[str, list[Place]] = defaultdict(list)
-    for place in {place for places in chosen.values() for place in places}:
-        by_opening[place[1].split()[0]].append(place)
-    unspaced = [(one, squeezed(one[1])) for ones in by_opening.values() for one in ones]
-    unspaced = [pair for pair in unspaced if IS_UNSPACED.search(pair[1])]
-    twice: set[Place] = set()
-    for number, piece in enumerate(text_file.load_pieces(kept) if by_opening else ()):
-        words = piece.text.split()
-        for at in (at for at, word in enumerate(words) if word in by_opening):
-            others = (place for place in by_opening[words[at]] if place[0] != number)
-            twice.update(place for place in others if _stands(place[1].split(), words, at))
-        text = squeezed(piece.text) if unspaced else ""
-        twice.update(place for place, said in unspaced if place[0] != number and said in text)
+    sought = _Sought({place for places in chosen.values() for place in places})
+    pieces = enumerate(text_file.load_pieces(kept) if chosen else ())
+    twice = {place for number, piece in pieces for place in sought.within(piece.text) if place[0] != number}
     alone = {term: [one for one in places if one not in twice] for term, places in chosen.items()}
     return {term: places for term, places in alone.items() if len(places) >= FEWEST}
 
 
-def _stands(sentence: Sequence[str], words: Sequence[str], at: int) -> bool:
-    return list(sentence) == words[at : at + len(sentence)]
+class _Sought:
+    """Sentences that are looked for in texts, whichever way their lines are wrapped."""
+
+    def __init__(self, places: Iterable[Place]) -> None:
+        self._by_opening: defaultdict[str, list[tuple[Place, list[str]]]] = defaultdict(list)
+        self._unspaced: list[tuple[Place, str]] = []
+        for place in places:
+            words = place[1].split()
+            self._by_opening[words[0]].append((place, words))
+            if IS_UNSPACED.search(place[1]):
+                self._unspaced.append((place, squeezed(place[1])))
+
+    def within(self, text: str) -> Iterator[Place]:
+        """Yield the places of the sentences that stand in a text."""
+        words = text.split()
+        for at, word in enumerate(words):
+            for place, sentence in self._by_opening.get(word, ()):
+                if sentence == words[at : at + len(sentence)]:
+                    yield place
+        if self._unspaced:
+            whole = squeezed(text)
+            yield from (place for place, sentence in self._unspaced if sentence in whole)
 
 
 # Choosing ---------------------------------------------------------------------------------------------------

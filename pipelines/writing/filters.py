@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise, product
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from evals import dialogues
 from evals.answer_matching import forms, matches, normalise, occurs
@@ -136,11 +136,8 @@ class ProbeLeaks:
         held = [(p, text) for p, text in held if p.kind == CLOZE or (p.fact, p.answers) not in gaps]
         held_out = {(tuple(chain(*map(forms, p.answers))), text) for p, text in held}
         self.facts = [(set(answers), set(_words(prompt))) for answers, prompt in sorted(held_out)]
-        told = [(p.answers, p.passages) for p in probes if p.heldout_fact and p.passages]
-        told_by = {
-            pair for a, b in told for one in a for where in b for pair in product(forms(one), forms(where))
-        }
-        self.told = sorted(told_by)
+        told = (pair for p in probes if p.heldout_fact for pair in product(p.answers, p.passages))
+        self.told = sorted({pair for one, where in told for pair in product(forms(one), forms(where))})
         self._subjects = _Subjects(held)
         self._naming = _Sharing([set(_words(answer)) for answer, _ in self.told], 1.0)
         self._alike = _Sharing([asked for asked, _ in self.questions], SAME_WORDS)
@@ -199,17 +196,32 @@ class ProbeLeaks:
         return any(occurs(question, said) for question in self.whole)
 
 
+class _HeldOut(NamedTuple):
+    """An answer to a held-out fact, and what its question and passages say beside it, in normal forms."""
+
+    answer: str
+    words: set[str]
+    names: set[str]
+    passages: set[str]
+
+    def is_told_by(self, asked: set[str], named: set[str], made_of: Sequence[str]) -> bool:
+        """Return whether a question with these words and names, made of a passage, is about the fact."""
+        if not named.isdisjoint(self.words) or not asked.isdisjoint(self.names):
+            return True
+        return any(occurs(*pair) for pair in product(self.passages, made_of))
+
+
 class _Subjects:
     """Find questions for the answer of a held-out fact, about the same name or made of the same passage."""
 
     def __init__(self, held_out: Iterable[tuple[Probe, str]]) -> None:
-        self._facts: dict[str, list[tuple[str, set[str], set[str], set[str]]]] = {}
+        self._facts: dict[str, list[_HeldOut]] = {}
         for probe, text in held_out:
             told = " \n".join([text, *probe.passages])
             passages = set(chain(*map(forms, probe.passages))) - {""}
             for answer in chain(*map(forms, probe.answers)):
                 own = set(_words(answer))
-                fact = (answer, set(_words(told)) - own, _names(told) - own, passages)
+                fact = _HeldOut(answer, set(_words(told)) - own, _names(told) - own, passages)
                 for word in own:
                     self._facts.setdefault(word, []).append(fact)
 
@@ -220,16 +232,9 @@ class _Subjects:
             return False
         short, asked, named = normalise(answer), set(_words(question)), _names(question)
         made_of = forms(passage)
-        return any(
-            (occurs(held, short) or occurs(short, held))
-            and (
-                not named.isdisjoint(about)
-                or not asked.isdisjoint(names)
-                or any(occurs(*pair) for pair in product(passages, made_of))
-            )
-            for word in set(said)
-            for held, about, names, passages in self._facts.get(word, ())
-        )
+        held_out = (fact for word in set(said) for fact in self._facts.get(word, ()))
+        alike = (fact for fact in held_out if occurs(fact.answer, short) or occurs(short, fact.answer))
+        return any(fact.is_told_by(asked, named, made_of) for fact in alike)
 
 
 def _names(text: str) -> set[str]:

@@ -164,6 +164,8 @@ class EndpointWriter:
         while True:
             try:
                 return self._answer(text, unwanted, stopped)
+            except Waited:
+                continue
             except (NotFound, Refused, EngineLost) as error:
                 if _is_of_all(error):
                     raise self._no_answer(error) from error
@@ -173,13 +175,13 @@ class EndpointWriter:
                     if not named:
                         return Text("", REFUSED, self._refusal(first))
                     unwanted |= named
-                elif not isinstance(error, Waited):
-                    if _is_limit(error) and self._in_flight.parts > answered:
-                        tried, answered = 0, self._in_flight.parts  # others use up what the limit leaves
-                    tried += 1
-                    if tried == self.tries or not _may_pass(error):
-                        return Text("", REFUSED, str(self._no_answer(error)))
-                    self.pause(_wait(error, tried - 1))
+                    continue
+                if _is_limit(error) and self._in_flight.parts > answered:
+                    tried, answered = 0, self._in_flight.parts  # others use up what the limit leaves
+                tried += 1
+                if tried == self.tries or not _may_pass(error):
+                    return Text("", REFUSED, str(self._no_answer(error)))
+                self.pause(_wait(error, tried - 1))
 
     def _answer(self, text: str, unwanted: frozenset[str], stopped: threading.Event) -> Text:
         """Return the text of a streamed answer, or of a whole one from an endpoint that does not stream."""

@@ -6,7 +6,7 @@ rst_tables.py                            of reStructuredText, which else stays a
 subtitles.py                             subtitles, as a transcript
 heads.py                                 of tables: the rows of titles above them
 spans.py                                 of tables: cells that go on in the rows below
-parts.py                                 what they write alike: code, tables, what is held
+parts.py                                 what they do alike: write code and tables, hold texts, find marks
 
 What stands for something that the file does not say is left out, or shown as a part left out.
 """

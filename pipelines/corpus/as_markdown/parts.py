@@ -1,4 +1,4 @@
-"""Write what several languages have as Markdown does: code and tables; and hold what is written already."""
+"""Write what several languages have as Markdown does: code, tables; hold what is written; find marks."""
 
 from __future__ import annotations
 
@@ -37,6 +37,21 @@ class Held:
 
     def clear(self) -> None:
         self._texts.clear()
+
+
+class Search:
+    """Finds where marks stand next in a text, in linear time: what is not there is searched for once."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._next: dict[str, int] = {}  # where each mark was found last
+
+    def next(self, mark: str, start: int) -> int:
+        """Return where a mark stands next, or -1; later calls start no earlier."""
+        known = self._next.get(mark)
+        if known is None or -1 < known < start:
+            known = self._next[mark] = self._text.find(mark, start)
+        return known
 
 
 def code_in_line(code: str) -> str:

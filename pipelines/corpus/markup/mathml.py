@@ -12,13 +12,8 @@ from itertools import pairwise
 from pipelines.corpus.markup.parts import LEFT_OUT, names
 from pipelines.corpus.markup.raised import raised
 
-_LAID_OUT = {
-    "msup": 2,
-    "msub": 2,
-    "msubsup": 3,
-    "mfrac": 2,
-    "msqrt": 0,
-}  # of how many parts, 0: of any number
+# Of how many parts; 0: of any number
+_LAID_OUT = {"msup": 2, "msub": 2, "msubsup": 3, "mfrac": 2, "msqrt": 0}
 _SHOWN_BY_NO_LINE = names(
     "mroot munder mover munderover mmultiscripts mtable mfenced maction mlongdiv mstack"
 )

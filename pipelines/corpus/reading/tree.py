@@ -249,9 +249,9 @@ def extent(root: Path, leave_out: Collection[str] = ()) -> tuple[int, int]:
                     if entry.is_dir(follow_symlinks=False) and wanted:
                         waiting.append((entry.path, f"{path}{entry.name}/"))
                         continue
-                    count = count + 1
+                    count += 1
                     if entry.is_file(follow_symlinks=False) and wanted:
-                        size = size + _on_disk(entry.stat(follow_symlinks=False))
+                        size += _on_disk(entry.stat(follow_symlinks=False))
     return count, size
 
 

@@ -54,7 +54,10 @@ def test_gap_questions_are_the_score_and_those_by_hand_apart(tmp_path: Path) -> 
     assert len({probe.fact for probe in probes if probe.counts}) == 5
 
 
-def test_without_a_checkout_the_pages_are_said_to_be_missing(tmp_path: Path) -> None:
+def test_without_a_checkout_the_pages_are_said_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus, "ROOT", tmp_path)
     with pytest.raises(InputError, match="run it from a checkout"):
-        corpus.write(tmp_path / "out", corpus.PAGES[0], root=tmp_path)
+        corpus.write(tmp_path / "out", corpus.PAGES[0])
     assert not (tmp_path / "out").exists()

@@ -249,6 +249,23 @@ class Commands(Page):
     def _unknown(self, token: Token, name: str, at: int, end: int, out: list[str]) -> int:
         """Print the arguments of an unknown command, those that read as keys only within a sentence; its name
         where it has none and stands for a word."""
+        spans, after = self._spans(token, at, end)
+        begins = self._begins_line(at - 1)
+        if not spans or (len(spans) == 1 and spans[0][0] == spans[0][1]):
+            stands_for_word = not begins or self._goes_on(token, after, end)
+            is_word = len(name) > 1 and name.isalpha() and stands_for_word
+            shows_name = is_word and (spans or token.source[-1] != "\n")
+            out.append(self._name(token, name, after, end, in_braces=bool(spans)) if shows_name else GAP)
+            return after
+        shown = [span for span in spans if not self._is_key(*span)]
+        alone = begins and (after >= end or self.tokens[after].kind in _BETWEEN)
+        if not shown and not alone and len(spans) == 1:
+            shown = spans
+        out.append(" ".join(self.render(*span) for span in shown) or GAP)
+        return after
+
+    def _spans(self, token: Token, at: int, end: int) -> tuple[list[tuple[int, int]], int]:
+        """Return the arguments of an unknown command, and where to go on."""
         spans = []
         after = self.options(at, end)
         is_argument = after < end and self.tokens[after].kind == "{"
@@ -257,22 +274,13 @@ class Commands(Page):
         while after < end and self.tokens[after].kind == "{" and self.ends.get(after, end) < end:
             spans.append((after + 1, self.ends[after]))
             after = self.options(self.ends[after] + 1, end)
-        begins = self._begins_line(at - 1)
-        if not spans or (len(spans) == 1 and spans[0][0] == spans[0][1]):
-            stands_for_word = not begins or self._goes_on(token, after, end)
-            if len(name) > 1 and name.isalpha() and stands_for_word and (spans or token.source[-1] != "\n"):
-                following = self.tokens[after].said[:1] if after < end else ""
-                ended = "{}" if spans and following.isalnum() else ""
-                out.append(self.hold(f"\\{name}{ended}") + (" " if token.source[-1].isspace() else ""))
-            else:
-                out.append(GAP)
-            return after
-        shown = [span for span in spans if not self._is_key(*span)]
-        alone = begins and (after >= end or self.tokens[after].kind in _BETWEEN)
-        if not shown and not alone and len(spans) == 1:
-            shown = spans
-        out.append(" ".join(self.render(*span) for span in shown) or GAP)
-        return after
+        return spans, after
+
+    def _name(self, token: Token, name: str, after: int, end: int, *, in_braces: bool) -> str:
+        """Return a command's name as it was typed, ended by its braces where a letter follows."""
+        following = self.tokens[after].said[:1] if after < end else ""
+        ended = "{}" if in_braces and following.isalnum() else ""
+        return self.hold(f"\\{name}{ended}") + (" " if token.source[-1].isspace() else "")
 
     def _goes_on(self, token: Token, at: int, end: int) -> bool:
         """Return whether a sentence goes on behind a command."""

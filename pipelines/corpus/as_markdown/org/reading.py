@@ -6,6 +6,8 @@ import re
 from bisect import bisect_left
 from dataclasses import dataclass
 
+from pipelines.corpus.as_markdown.parts import Search
+
 MARKED = {"*": "**", "/": "*", "_": "_", "+": "~~", "=": "`", "~": "`"}
 LONGEST = 1000  # characters between two marks of emphasis
 _BEHIND = r"(?<=[^\s\u200b])(?<!\s=){}(?=[\s\-–—.,;:!?'\")}}\\\[\u200b]|\Z)"
@@ -31,7 +33,7 @@ class Reading:
         self.begun = 0  # where the innermost part begins
         self._out: list[str] = []
         self._open = [Around(len(text), len(text), "")]
-        self._next: dict[str, int] = {}
+        self._search = Search(text)
         self._closing: dict[str, list[int]] = {}
         self._pairs: dict[str, dict[int, int]] = {}
 
@@ -88,11 +90,9 @@ class Reading:
     # What stands where
 
     def find(self, mark: str, start: int) -> int | None:
-        """Return where a mark stands next within the innermost part; each is searched for once."""
-        known = self._next.get(mark, 0)
-        if known != -1 and (known < start or mark not in self._next):
-            known = self._next[mark] = self.text.find(mark, start)
-        return known if 0 <= known <= self.limit - len(mark) else None
+        """Return where a mark stands next within the innermost part."""
+        place = self._search.next(mark, start)
+        return place if 0 <= place <= self.limit - len(mark) else None
 
     def pair(self, at: int) -> int | None:
         """Return where the bracket is closed that opens here."""

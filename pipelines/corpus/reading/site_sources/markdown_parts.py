@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from html import unescape
 
-from pipelines.corpus.as_markdown.parts import RUN, fenced
+from pipelines.corpus.as_markdown.parts import RUN, Search, fenced
 from pipelines.corpus.markup import fences
 from pipelines.corpus.markup.boxes import box_at
 from pipelines.corpus.markup.mdx import are_closed, export_end
@@ -98,7 +98,7 @@ class Scanner:
     def __init__(self, text: str, mdx: bool = False) -> None:
         self.text = text
         self._mdx = mdx
-        self._next: dict[str, int] = {}  # where a mark was found last
+        self._find = Search(text).next
         self._runs = _closing_runs(text)
         self._blank = [found.start() for found in _BLANK.finditer(text)]
         self._templates = _places(_CLOSING_TEMPLATE, text)
@@ -139,13 +139,6 @@ class Scanner:
             yield part
             begin = at = found.start() + len(part.text)
         yield Part(Kind.TEXT, self.text[begin:])
-
-    def _find(self, mark: str, start: int) -> int:
-        """Return where a mark stands next, or -1; each is searched for once."""
-        known = self._next.get(mark, 0)
-        if known != -1 and (known < start or mark not in self._next):
-            known = self._next[mark] = self.text.find(mark, start)
-        return known
 
     def _fence(self, at: int, found: re.Match[str]) -> Part | None:
         opening = fences.OPENING.match(self.text, at)
