@@ -9,7 +9,7 @@ from evals import verdict
 from evals.probes import KNOWLEDGE
 from pipelines.config.jobs import MergeJob, Mixture, SweepJob
 from pipelines.evaluate import evaluate, evaluation_within
-from pipelines.merge import merge, require_share
+from pipelines.merge import check_options, merge, require_share
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
@@ -24,6 +24,9 @@ def sweep(ws: Workspace, job: SweepJob, *, key: str | None = None) -> Result:
 
     Both ends are measured: the student (weight 0) and, but for a residual, weight 1: the other checkpoint, or
     the mixture where that leaves some of the student's weights as they are."""
+    for weight in job.weights:
+        require_share(weight)
+    check_options(job)
     job = pinned(ws, job)
     return run_job(ws, "sweep", _work, job, key=key)
 

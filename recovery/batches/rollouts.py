@@ -148,6 +148,10 @@ class Rollouts:
 
     def with_prompts(self, prompts: Sequence[Sequence[int]], pad_id: int) -> Rollouts:
         """Put the same responses after other prompts; counted tokens keep their order."""
+        if self.positions_BT is not None:
+            raise InputError("rollouts: packed rows have no prompt to replace: give one sequence a row")
+        if len(prompts) != len(self):
+            raise InputError(f"rollouts: {len(prompts)} prompts for {len(self)} rows: give one each")
         columns = (self.tokens_BT, self.mask_BT, self.logprobs_BT)
         parts = zip(prompts, self.prompt_lengths_B.tolist(), self.lengths_B.tolist(), *columns, strict=True)
         tokens, masks, logprobs = [], [], []

@@ -60,6 +60,8 @@ class Objective:
     """`objective(hidden_ND, head, tokens_N, ...) -> Loss` for one method."""
 
     def __init__(self, method: Method, stop_ids: Iterable[int] = (), chunk: int | None = None) -> None:
+        if chunk is not None and chunk < 1:
+            raise InputError(f"objective: chunk={chunk} must be at least 1 token")
         self.method = method
         self.chunk = chunk
         self._logprobs = LogprobReader(method, stop_ids)

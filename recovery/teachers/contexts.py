@@ -61,6 +61,8 @@ class Context:
     def __init__(
         self, kind: str, given: str | None = None, examples: Sequence[PromptRow] = (), shots: int = 1
     ) -> None:
+        if kind not in TEMPLATES:
+            raise InputError(f"context {kind!r} is not one of {', '.join(TEMPLATES)}")
         self.kind = kind
         self.shots = shots
         self.fields = ("answer", "response") if kind == "answer" else (kind,)  # of a row, the first present

@@ -199,4 +199,6 @@ def group_advantages(rewards_B: Tensor, group_B: Tensor, baseline: str) -> Tenso
     if baseline == "group-std":
         variance_G = rewards_B.new_zeros(len(count_G)).index_add_(0, row_B, centred_B.square()) / count_G
         return centred_B / (variance_G.sqrt()[row_B] + 1e-4)
+    if baseline != "group":
+        raise InputError(f"reward_baseline={baseline} is not one of group, leave-one-out, group-std, none")
     return centred_B

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 T = TypeVar("T")
+KINDS = ("dense", "sampled", "topk")
 HEAD_ENTRIES = 2**26  # logits in memory at once when only a part of the distribution is kept
 Contexts = Sequence[Sequence[int]]  # the teacher's prompt of each row, as token ids
 
@@ -53,6 +54,8 @@ class CheckpointTeacher:
     def __init__(
         self, chat_model: ChatModel, kind: str = "dense", k: int = 16, max_tokens: int | None = None
     ) -> None:
+        if kind not in KINDS:
+            raise InputError(f"teacher: kind {kind!r} is not one of {', '.join(KINDS)}")
         self.chat_model = chat_model
         self.kind = kind
         self.k = k
@@ -102,6 +105,10 @@ class SelfTeacher(CheckpointTeacher):
         max_tokens: int | None = None,
         decay: float | None = None,
     ) -> None:
+        if decay is not None and not 0 <= decay <= 1:
+            raise InputError(
+                f"teacher: decay {decay}: the share of the average that each step keeps is within 0 to 1"
+            )
         self.student = student
         self.decay = decay
         # Share the frozen weights, so that copying a LoRA student costs only its adapter's memory.

@@ -560,6 +560,8 @@ def test_scores_of_the_wrong_kind_are_named(world: World) -> None:
         world.run("opd", scores=world.topk())
     with pytest.raises(InputError, match="k=16"):
         world.run("opd-topk", scores=world.topk(4))
+    with pytest.raises(InputError, match="chunk"):
+        Objective(get("opd"), chunk=0)
 
 
 @pytest.mark.parametrize("direction", ["forward", "reverse"])

@@ -35,6 +35,8 @@ PAIRS = [
 
 def test_every_context_has_a_template() -> None:
     assert set(TEMPLATES) == set(CONTEXTS) - {"none"}
+    with pytest.raises(InputError, match="'hint' is not one of"):
+        Context("hint")
 
 
 def test_a_system_prompt_stands_before_the_users_turn() -> None:

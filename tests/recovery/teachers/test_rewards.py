@@ -420,6 +420,8 @@ def test_group_advantages_by_hand() -> None:
     scaled = group_advantages(rewards, group, "group-std")
     torch.testing.assert_close(scaled, torch.tensor([1.0, -1.0, 0.0, 1.0, 0.0, -1.0]), atol=1e-3, rtol=0)
     assert group_advantages(rewards, group, "none").tolist() == rewards.tolist()
+    with pytest.raises(InputError, match="reward_baseline"):
+        group_advantages(rewards, group, "z-score")
 
 
 ROWS = st.tuples(st.integers(0, 4), st.floats(-5, 5, allow_subnormal=False))

@@ -89,6 +89,8 @@ def test_a_teacher_may_see_another_prompt() -> None:
     contexts = [[7] * n for n in (9, 2, 4, 1, 3)]
     scores = CheckpointTeacher(chat_model).score(rows, contexts)
     torch.testing.assert_close(dense(scores), one_by_one(chat_model.model, rows, contexts), atol=1e-4, rtol=0)
+    with pytest.raises(InputError, match="4 prompts for 5 rows"):
+        CheckpointTeacher(chat_model).score(rows, contexts[:4])
 
 
 def test_a_checkpoint_teacher_is_frozen() -> None:
@@ -97,6 +99,8 @@ def test_a_checkpoint_teacher_is_frozen() -> None:
     CheckpointTeacher(chat_model)
     assert not chat_model.model.training
     assert not any(p.requires_grad for p in chat_model.model.parameters())
+    with pytest.raises(InputError, match="'logits' is not one of dense, sampled, topk"):
+        CheckpointTeacher(chat_model, "logits")
 
 
 def adapted() -> ChatModel:
@@ -155,6 +159,8 @@ def test_a_moving_average_by_hand() -> None:
     other = SelfTeacher(tiny.chat_model(), decay=0.75)
     other.load_state_tensors(teacher.state_tensors())
     assert torch.equal(dense(other.score(rollouts())), dense(teacher.score(rollouts())))
+    with pytest.raises(InputError, match="decay"):
+        SelfTeacher(student, decay=2.0)
 
 
 def test_the_copy_of_a_lora_student_shares_what_does_not_change() -> None:
