@@ -32,6 +32,7 @@ from db.redact import redact
 from db.session import Database
 from evals.families.table import FAMILIES
 from evals.ifeval import IFEVAL
+from evals.verdict_sentences import status_in_words
 from recovery.counted import counted
 
 STYLE = Path(__file__).parent / "static" / "style.css"
@@ -103,7 +104,7 @@ def _head(cycle: Row) -> Html:
         reviewed = [chip(review["decision"]), f" by {review['reviewer']}, {moment(review['at'])}", note]
     return tag(
         "section",
-        tag("h1", f"Cycle {cycle['cycle']} ", chip(state(cycle))),
+        tag("h1", f"Cycle {cycle['cycle']} ", chip(status_in_words(cycle | {"status": state(cycle)}))),
         tag(
             "p",
             f"{moment(cycle['started_at'])} to {moment(cycle['ended_at'])} · "
