@@ -27,7 +27,7 @@ PATH = cycles_table.PATH
 MOST = 2000  # newest cycles read
 NEWEST = 5  # cycles with scores drawn as paths by default
 
-UNDECIDED = {
+WITHOUT_VERDICT = {
     "running": "It is under way; no verdict yet.",
     "stalled": "Nothing has been heard of it for a minute: `COMMAND` goes on with it.",
     "stopped": "It was interrupted before its verdict: `COMMAND` goes on with it.",
@@ -139,7 +139,7 @@ def outcome(context: PageContext, row: Row) -> list[Any]:
     if not verdict and is_given_up(row):
         return ["It was given up before its verdict: nothing resumes it."]
     if not verdict:
-        words = UNDECIDED.get(row["status"], "It has no verdict.")
+        words = WITHOUT_VERDICT.get(row["status"], "It has no verdict.")
         command = context.command("resume", row["run"])
         return [with_code(words.replace("COMMAND", command)), failure(row)]
     followed = f": {_by_stage(scores)}" if scores else " was not measured"

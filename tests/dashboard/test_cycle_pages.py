@@ -139,7 +139,7 @@ def test_further_prompts_that_were_not_asked_are_not_promised(
     databases.record_cycle(context.tracker, SCORES)
     said = (
         f"Cycle 1 has no {what} of further prompts: "
-        "they are asked only where IFEval's own leave behaviour open."
+        "they are asked only where behaviour is underpowered on IFEval's own."
     )
     assert said in views.look(context, f"{path}?n=1&suite=ifeval:further").text
     assert f"Cycle 1 has no json {what} yet." in views.look(context, f"{path}?n=1&suite=json").text

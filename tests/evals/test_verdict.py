@@ -241,7 +241,7 @@ def test_power_warning_names_facts_that_are_too_few_for_one_lost_answer() -> Non
     asked = {"knowledge": 390}
     (line,) = power_warning(asked, least=0.5, facts={"knowledge": 130})
     assert str(line) == (
-        "knowledge: with 390 questions about 130 facts one lost answer leaves the claim open "
+        "knowledge: with 390 questions about 130 facts one lost answer leaves the claim underpowered "
         "(margin 3 points); "
         "more facts bear it"
     )
