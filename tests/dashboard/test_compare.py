@@ -375,6 +375,23 @@ def test_knowledge_is_a_triangle_by_cycle(home: Home) -> None:
     assert "cycle 3" not in views.look(home[0], "/knowledge?before=3").text.split("by kind of question")[0]
 
 
+def test_knowledge_by_kind_draws_stages_as_other_pages_do_and_kinds_as_none_of_them(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        number = databases.record_cycle(tracker, {"knowledge": {"midtrained": 0.6, "recovered": 0.5}})
+        asked = tracker.start_run("eval", parent=queries.cycle(tracker.db, number)["run"], key="kinds")
+        found = databases.score("knowledge", 0.5, True, False, n=2)
+        kinds = {kind: {"value": 0.5, "n": 2} for kind in ("direct", "heldout")}
+        found["details"] = {"by_kind": kinds}
+        databases.record_score(tracker, asked.id, f"rec{number}", found)
+        page = page_frame.render(views.context(tracker), "/knowledge")
+    shown = re.findall(r'class="(c-\w+) fill"[^>]*></path></svg> ([^<]+)', page)
+    names = [*(f"all questions, {stage}" for stage in ("midtrained", "recovered")), "direct", "heldout"]
+    colours = ["c-midtrained", "c-recovered", "c-s4", "c-s5"]
+    assert shown == list(zip(colours, names, strict=True))
+    drawn = page.split("</svg>")[-6]  # before the signs of the legend
+    assert [colour for colour in colours if f'class="{colour} fill"' in drawn] == colours
+
+
 def test_no_link_leads_to_cycles_that_were_asked_nothing(tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
         databases.record_cycle(tracker, {"ifeval": {"recovered": 0.9}})
