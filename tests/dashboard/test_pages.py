@@ -359,6 +359,8 @@ def test_labels_keep_apart_and_in_order() -> None:
     places = spread([10.0, 10.0, 11.0, 300.0], 16, 0, 300)
     assert places == sorted(places) and all(b - a >= 16 for a, b in pairwise(places))
     assert places[-1] == 300
+    # Three scores that hardly differ, and one below: the first three are named in their own order.
+    assert spread([21.0, 24.0, 20.0, 90.0], 22, 14, 404) == [21.0, 43.0, 65.0, 90.0]
 
 
 @pytest.mark.parametrize("outcome", ["not measured", "a word of tomorrow"])
