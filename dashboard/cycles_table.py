@@ -14,6 +14,7 @@ from dashboard.status_chips import chip
 from db.cycle_names import STAGES
 from evals.ifeval import IFEVAL
 from evals.probes import KNOWLEDGE, RETENTION
+from evals.verdict_sentences import status_in_words
 
 PATH = "/"
 LINES = 20  # rows per page
@@ -186,9 +187,15 @@ def _line(row: Row, picked: list[int], address: Address) -> list[Any]:
             _below(f"{count(tokens_of(row['cost']))} tokens"),
             class_="n",
         ),
-        chip(row["status"]),
+        _status(row),
         join(chip(review.get("decision")), _below(review.get("reviewer", ""))),
     ]
+
+
+def _status(row: Row) -> Html:
+    words = status_in_words(row)
+    status, _, why = words.partition(": ")
+    return join(chip(words, status), tag("div", why, class_="soft small") if why else None)
 
 
 def _below(words: str) -> Html | None:

@@ -35,18 +35,15 @@ def search_field(placeholder: str) -> Html:
     return tag("label", "Search", field)
 
 
-def text_field(label: str, parameter: str, placeholder: str, suggestions: Sequence[str]) -> Html:
-    """Return a labelled text input with suggestions; the page's script copies its value from the address."""
-    names = f"{parameter}-options"
-    offered = tag("datalist", [tag("option", value=words) for words in suggestions], id=names)
+def text_field(label: str, parameter: str, placeholder: str) -> Html:
+    """Return a labelled text input; the page's script copies its value from the address."""
     field = tag(
         "input",
         type="text",
         data_param=parameter,
         data_reset="page after",
         placeholder=placeholder,
-        list=names,
         spellcheck="false",
         autocomplete="off",
     )
-    return tag("label", label, field, offered)
+    return tag("label", label, field)

@@ -59,7 +59,7 @@ def empty(what: str, command: str, shows: str = "") -> Html:
 def not_asked(number: int, what: str, suite: str, otherwise: str = "") -> Html:
     """Say that a cycle has none of `what` on a suite; `otherwise` goes on where a measurement brings them."""
     if suite == FURTHER:
-        words = "of further prompts: they are asked only where IFEval's own leave behaviour open."
+        words = "of further prompts: they are asked only where behaviour is underpowered on IFEval's own."
         return tag("p", f"Cycle {number} has no {what} {words}")
     return tag("p", f"Cycle {number} has no {suite} {what} yet.{otherwise}")
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from dashboard import cycles_table, metric_names, page_parts, run_names, verdict_parts
 from dashboard.figures import metric_curves, scores_over_cycles, token_divergence
-from dashboard.figures.markers import stage_legend
+from dashboard.figures.markers import stage_legend, styled
 from dashboard.figures.metric_curves import Curve
 from dashboard.figures.plane import MARKS, cycles_plane
 from dashboard.figures.score_heatmap import Cell, heatmap, with_interval
@@ -32,6 +32,7 @@ from db.redact import redact
 from db.session import Database
 from evals.families.table import FAMILIES
 from evals.ifeval import IFEVAL
+from evals.verdict_sentences import status_in_words
 from recovery.counted import counted
 
 STYLE = Path(__file__).parent / "static" / "style.css"
@@ -103,7 +104,7 @@ def _head(cycle: Row) -> Html:
         reviewed = [chip(review["decision"]), f" by {review['reviewer']}, {moment(review['at'])}", note]
     return tag(
         "section",
-        tag("h1", f"Cycle {cycle['cycle']} ", chip(state(cycle))),
+        tag("h1", f"Cycle {cycle['cycle']} ", chip(status_in_words(cycle | {"status": state(cycle)}))),
         tag(
             "p",
             f"{moment(cycle['started_at'])} to {moment(cycle['ended_at'])} · "
@@ -200,10 +201,11 @@ def _earlier(cycle: Row) -> Html | None:
     now = [(float(row["cycle"]), row["score"]) for row in known]
     then = [(float(row["cycle"]), row["then"]) for row in known]
     series = {"known now": now, "known when it was new": then}
+    styles = styled({"known now": "recovered"}, ["known when it was new"])
     return _card(
         "What is still known of earlier cycles' documents",
-        scores_over_cycles.lines(series),
-        scores_over_cycles.lines_legend(list(series)),
+        scores_over_cycles.lines(series, styles),
+        scores_over_cycles.lines_legend(styles),
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dashboard.markup import Html, tag
 from dashboard.number_format import NONE
+from evals.verdict_sentences import TOO_FEW
 
 SIGNS = {
     "accepted": ("✓", "good"),
@@ -22,6 +23,7 @@ SIGNS = {
     "reject": ("✕", "bad"),
     "failed": ("✕", "bad"),
     "underpowered": ("?", "unsure"),
+    f"rejected: {TOO_FEW}": ("?", "unsure"),
     "needs-work": ("↻", "unsure"),
     "stalled": ("!", "unsure"),
     "stopped": ("◼", "unsure"),

@@ -51,7 +51,7 @@ def why_unmeasured(name: str, axis: Row | None, cycle: Row) -> str:
 
 
 def needed(axis: Row) -> str:
-    """Say how many prompts would decide a claim that too few leave open: of all kinds together."""
+    """Say how many prompts would decide an underpowered claim: of all kinds together."""
     if axis["outcome"] != UNDERPOWERED:
         return ""
     if not axis.get("needed_n"):

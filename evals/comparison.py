@@ -106,7 +106,7 @@ def claim_sentence(row: Row) -> str:
         upper = f"one-sided 95 % upper bound {bound_in_points(result['upper_bound'], result['margin'])}"
         return f"b is more than {margin} worse ({upper})"
     enough = enough_in_words(result["needed_n"])
-    return f"undecided whether b is at most {margin} worse: {enough} ({lower})"
+    return f"underpowered, it is not shown whether b is at most {margin} worse: {enough} ({lower})"
 
 
 def sentences(row: Row) -> list[str]:

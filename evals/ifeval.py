@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from evals.harness import CheckedAnswer, IFEvalRun
 
 IFEVAL = "ifeval"
-FURTHER = "ifeval:further"  # prompts in the same format, asked where those of the suite leave its claim open
+FURTHER = "ifeval:further"  # prompts in the same format, asked where the suite's own are underpowered
 METRIC = "prompt_strict"
 
 

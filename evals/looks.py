@@ -1,4 +1,4 @@
-"""Judge a claim in one look, or in two: where a suite's own prompts leave it open, further ones are asked.
+"""Judge a claim in one look, or in two: where a suite's own prompts are underpowered, further ones are asked.
 
 Of two looks each is at half the error rate, so that a model that is worse by the margin passes one of them
 with no more than the whole of it (Bonferroni). The second look judges the prompts of both suites together.
@@ -64,7 +64,7 @@ def row(parts: Parts, looks: int, margin: float) -> dict[str, Any]:
 
 
 def may_follow(axis: Mapping[str, Any]) -> bool:
-    """Return whether a second look may decide what the first of two left open."""
+    """Return whether a second look may decide what was underpowered in the first of two."""
     return axis.get("look") == 1 and axis["own_lower_bound"] > -axis["margin"]
 
 

@@ -81,7 +81,7 @@ def power_warning(
             found.append(PowerWarning(name, f"{said} ({limit}); {then}", remedy))
         elif 0 < few < count and _needs_all(few * judged, margin, level):
             asked = f"{count:g} questions about {few:g} {plural(few, 'fact')}{part}"
-            said = f"with {asked} one lost answer leaves the claim open"
+            said = f"with {asked} one lost answer leaves the claim underpowered"
             found.append(PowerWarning(name, f"{said} ({limit}); more facts bear it", REMEDIES[name]))
     return found
 
@@ -93,7 +93,7 @@ def _limit(margin: float) -> str:
 
 
 def _needs_all(facts: float, margin: float, alpha: float) -> bool:
-    """Return whether a single answer lost among so many facts leaves the claim open."""
+    """Return whether a single answer lost among so many facts leaves the claim underpowered."""
     return margin > 0 and outcome(0, 1, max(1, int(facts)), margin, alpha) != "passed"
 
 

@@ -94,7 +94,7 @@ def prompts_for(answers: int | None, items: Sequence[Item]) -> int | None:
 
 
 def enough_in_words(needed: int | None, what: str = "prompts") -> str:
-    """Say how many prompts or questions would decide an open claim; None: no number would."""
+    """Say how many prompts or questions would decide an underpowered claim; None: no number would."""
     if needed is None:
         return f"no number of {what} decides a difference so near the margin"
     return f"about {needed:,} {what} would decide"

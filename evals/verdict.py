@@ -53,7 +53,7 @@ class Axis:
     passed: str
     failed: str
     optional: bool = False  # whether a cycle may be accepted without this claim being shown
-    further: str | None = None  # suite that is asked where this axis's own leaves the claim open
+    further: str | None = None  # suite that is asked where this axis's own is underpowered
 
     def words(self, outcome: str) -> str:
         said = {"passed": self.passed, "failed": self.failed, claims.NOTHING_TO_LOSE: NOT_MEASURED}

@@ -1,4 +1,4 @@
-"""Say a verdict in words: one sentence for each axis, with the bound that decides."""
+"""Say a verdict in words: one sentence for each axis, and what too few questions of a cycle mean."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any
 
 from evals import learned, looks
 from evals.scores import bound_in_points, enough_in_words
-from evals.verdict import NOT_MEASURED, OLD_ANSWERS, UNDERPOWERED, Axis, axes_of, is_refuted
+from evals.verdict import NOT_MEASURED, OLD_ANSWERS, UNDERPOWERED, Axis, axes_of, blocking, is_refuted
+
+TOO_FEW = "too few questions"
+HOW = "docs/evaluation.md: when a verdict is underpowered"
 
 
 def summary(result: Mapping[str, Any]) -> list[str]:
@@ -79,3 +82,30 @@ def _paired_sentence(row: Mapping[str, Any]) -> str:
         learned.sentence(row["learned"]) if "learned" in row else "",
     ]
     return "; ".join([line, *filter(None, beside)])
+
+
+# A recorded cycle -------------------------------------------------------------------------------------------
+
+
+def status_in_words(cycle: Mapping[str, Any]) -> str:
+    """Return a cycle's status, of a rejected one also that too few questions alone were in the way."""
+    return f"{cycle['status']}: {TOO_FEW}" if _too_few(cycle) else str(cycle["status"])
+
+
+def more_questions(cycle: Mapping[str, Any]) -> str:
+    """Say what to ask where too few questions alone were in the way of acceptance, and more would decide.
+
+    New ones are judged by themselves, so that it takes as many as it would have taken in all."""
+    needed = {name: cycle["verdict"]["axes"][name]["needed_n"] for name in _too_few(cycle)}
+    if not needed or None in needed.values():
+        return ""
+    enough = ", ".join(f"{count:,} on {name}" for name, count in needed.items())
+    return f"ask new questions, without training (about {enough}; {HOW})"
+
+
+def _too_few(cycle: Mapping[str, Any]) -> list[str]:
+    """Return the axes that were in the way of acceptance, if all of them are underpowered."""
+    if cycle["status"] != "rejected" or not cycle["verdict"]:
+        return []
+    words = blocking(cycle["verdict"], cycle.get("required"))
+    return list(words) if set(words.values()) == {UNDERPOWERED} else []

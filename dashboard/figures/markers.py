@@ -5,7 +5,7 @@ The colours are variables of static/style.css: --clean, --midtrained, --recovere
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -57,6 +57,12 @@ SERIES = (
 
 def series(number: int) -> Style:
     return SERIES[number % len(SERIES)]
+
+
+def styled(stages: Mapping[str, str], others: Iterable[str]) -> dict[str, Style]:
+    """Return the styles of series by name: of those in `stages` their stage's, of others none of a stage."""
+    beside = {name: series(number) for number, name in enumerate(others, len(STAGE_STYLES))}
+    return {name: STAGE_STYLES[stage] for name, stage in stages.items()} | beside
 
 
 def marker(style: Style, x: float, y: float, size: float = 5, **attributes: object) -> Html:

@@ -93,8 +93,10 @@ def _round_step(rough: float) -> float:
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Return positions close to `wanted`, in the same order, at least `gap` apart, between low and high."""
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    """Return positions close to `wanted`, at least `gap` apart, between low and high.
+
+    They are in the order of `wanted`; those that lie within about a gap are as they were given."""
+    order = sorted(range(len(wanted)), key=lambda i: round(wanted[i] / gap))
     places = [0.0] * len(wanted)
     last = low - gap
     for i in order:

@@ -31,10 +31,11 @@ def heatmap(columns: Sequence[Any], rows: Sequence[tuple[str, Sequence[Any]]], c
 
 
 def _name(name: str) -> Html:
-    """Format a family:type name, with the family in small print above."""
-    family, _, kind = name.rpartition(":")
-    above = tag("span", family.replace("_", " "), class_="soft small") if family else None
-    return tag("span", above, tag("span", (kind or name).replace("_", " ")), class_="kind")
+    """Format a name that is copied as it is; of group:type the group is in small print, and a line may end
+    behind it."""
+    group, colon, kind = name.rpartition(":")
+    before = [tag("span", group, colon, class_="soft small"), tag("wbr")] if group else None
+    return tag("span", before, kind, class_="kind")
 
 
 def with_interval(score: Mapping[str, Any]) -> str:

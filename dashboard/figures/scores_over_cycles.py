@@ -20,7 +20,7 @@ from dashboard.figures.axes import (
     scores_and_bounds,
     whole_tick,
 )
-from dashboard.figures.markers import STAGE_STYLES, Style, legend, marker, markers, series
+from dashboard.figures.markers import STAGE_STYLES, Style, legend, marker, markers
 from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
 from evals.ifeval import IFEVAL
@@ -82,8 +82,8 @@ def _line(points: Sequence[Point], style: Style, x: Scale, y: Scale, *, marked: 
     return join(curve(points, x, y, style), signs)
 
 
-def lines(named: Mapping[str, Sequence[Point]]) -> Html:
-    """Draw one line per kind of question over the cycles, with its value in a tooltip."""
+def lines(named: Mapping[str, Sequence[Point]], styles: Mapping[str, Style]) -> Html:
+    """Draw one line per name over the cycles, with its value in a tooltip."""
     numbers = sorted({number for points in named.values() for number, _ in points})
     if not numbers:
         return nothing("No cycle yet.")
@@ -91,12 +91,12 @@ def lines(named: Mapping[str, Sequence[Point]]) -> Html:
     shares = [value for points in named.values() for _, value in points]
     y = Scale.from_zero(shares, 300 - axes.BOTTOM, axes.TOP)
     drawn: list[Any] = [frame(x, y, "cycle", "answered rightly, %", x_text=whole_tick, y_text=percent_tick)]
-    for number, points in enumerate(named.values()):
-        drawn.append(curve(points, x, y, series(number)))
+    for name, points in named.items():
+        drawn.append(curve(points, x, y, styles[name]))
         if len(points) <= FEW:
-            drawn += [_dot(series(number), place, value, x, y) for place, value in points]
+            drawn += [_dot(styles[name], place, value, x, y) for place, value in points]
         else:
-            drawn.append(lone(points, x, y, series(number)))
+            drawn.append(lone(points, x, y, styles[name]))
     return axes.svg(drawn, label=f"knowledge by kind over cycles: {', '.join(named)}", height=300)
 
 
@@ -107,5 +107,5 @@ def _dot(style: Style, cycle: float, value: float | None, x: Scale, y: Scale) ->
     return tag("g", words, marker(style, x(cycle), y(value)))
 
 
-def lines_legend(names: Sequence[str]) -> Html:
-    return legend([(series(number), name) for number, name in enumerate(names)], line=True)
+def lines_legend(styles: Mapping[str, Style]) -> Html:
+    return legend([(style, name) for name, style in styles.items()], line=True)

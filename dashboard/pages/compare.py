@@ -12,6 +12,7 @@ from dashboard.number_format import points, share
 from dashboard.page_context import PageContext
 from dashboard.page_parts import empty, number_headers, problem, prompts, sentence, table, turns, with_code
 from dashboard.status_chips import chip
+from db.cycle_names import STAGES
 from db.errors import TrackerError
 from db.reads import queries
 from evals import comparison
@@ -20,7 +21,7 @@ from recovery.counted import counted
 TITLE = "Compare"
 PATH = "/compare"
 
-OFFERED = 30  # newest cycles whose checkpoints are suggested
+OFFERED = 30  # newest cycles whose checkpoints are offered, and newest checkpoints
 PAGE = 20  # flips per page
 DIRECTIONS = {"all": "both ways", "lost": "pass → fail", "gained": "fail → pass"}
 WORDS = {"better": "recovered", "worse": "rejected", comparison.SAME: ""}  # verdict with that colour
@@ -54,15 +55,50 @@ def _newest_recovered(cycles: Sequence[Row]) -> str:
 
 
 def _choice(context: PageContext, cycles: Sequence[Row], a: str, b: str) -> Html:
-    names = [alias["name"] for alias in queries.aliases(context.db)]
+    offered = _offered(context, cycles)
+    models = [_model(context, offered, name, given) for name, given in (("a", a), ("b", b))]
+    return tag("div", models, class_="controls")
+
+
+def _offered(context: PageContext, cycles: Sequence[Row]) -> dict[str, tuple[str, str]]:
+    """Return by id the name of each model to choose from, and what it is."""
+    aliases: dict[str, list[str]] = {}
+    for alias in queries.aliases(context.db):
+        aliases.setdefault(alias["checkpoint_id"], []).append(alias["name"])
+    names = {one: "base" for one, known in aliases.items() if "base" in known}
     for row in reversed(cycles):
-        names += [f"cycle:{row['cycle']}:{stage}" for stage, name in row["checkpoints"].items() if name]
-    return tag(
-        "div",
-        text_field("Model a: its name or id", "a", a, names),
-        text_field("Model b: its name or id", "b", b, names),
-        class_="controls",
-    )
+        for stage in reversed(STAGES):
+            if one := row["checkpoints"][stage]:
+                names.setdefault(one, f"cycle:{row['cycle']}:{stage}")
+    newest = {row["id"]: row["run_id"] for row in queries.checkpoints(context.db, limit=OFFERED)}
+    for one in (*aliases, *newest):
+        names.setdefault(one, one)
+    return {
+        one: (name, _described(one, name, newest.get(one), aliases.get(one, ())))
+        for one, name in names.items()
+    }
+
+
+def _described(one: str, name: str, run: str | None, aliases: Sequence[str]) -> str:
+    """Name a model by its cycle and stage, else by the run that made it, with its aliases and its id."""
+    made = name if name != one else f"run {run}" if run else "model"
+    return f"{', '.join(dict.fromkeys([made, *aliases]))}: {one}"
+
+
+def _model(
+    context: PageContext, offered: Mapping[str, tuple[str, str]], parameter: str, given: str
+) -> list[Html]:
+    """Return a list to choose a model from, and a field for one that is not in it."""
+    try:
+        one = queries.resolve(context.db, given)
+    except TrackerError:
+        one = given
+    chosen, _ = offered.get(one, (given, ""))
+    choices = ({} if one in offered else {given: given}) | dict(offered.values())
+    return [
+        choose(f"Model {parameter}", parameter, choices, chosen),
+        text_field("or another", parameter, "name or id"),
+    ]
 
 
 def _compared(context: PageContext, address: Address, a: str, b: str) -> Html:

@@ -27,6 +27,7 @@ from dashboard.pages.cycles import onward, outcome
 from dashboard.status_chips import chip
 from db.reads import queries
 from db.redact import differences, redact_text
+from evals import verdict_sentences
 from evals.probes import UPDATES
 from evals.verdict import NOT_MEASURED, is_refuted
 from recovery.counted import counted
@@ -112,7 +113,7 @@ def _head(context: PageContext, address: Address, row: Row, run: Row) -> Html:
         "section",
         tag(
             "div",
-            tag("h1", f"Cycle {number} ", chip(row["status"])),
+            tag("h1", f"Cycle {number} ", chip(verdict_sentences.status_in_words(row))),
             tag("p", *outcome(context, row), class_="lead"),
             onward(address, row, f"#{REVIEW}"),
             tag("p", f"{when} · run {run['id']}", docs, class_="soft small"),

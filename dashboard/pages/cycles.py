@@ -17,7 +17,7 @@ from dashboard.page_parts import empty, failure, with_code
 from dashboard.status_chips import chip
 from db.cycle_names import STAGES, is_given_up, shown_axes
 from db.reads import queries
-from evals import looks
+from evals import looks, verdict_sentences
 from evals.ifeval import IFEVAL
 from evals.probes import KNOWLEDGE
 from evals.verdict import BEHAVIOUR
@@ -27,7 +27,7 @@ PATH = cycles_table.PATH
 MOST = 2000  # newest cycles read
 NEWEST = 5  # cycles with scores drawn as paths by default
 
-UNDECIDED = {
+WITHOUT_VERDICT = {
     "running": "It is under way; no verdict yet.",
     "stalled": "Nothing has been heard of it for a minute: `COMMAND` goes on with it.",
     "stopped": "It was interrupted before its verdict: `COMMAND` goes on with it.",
@@ -97,7 +97,7 @@ def _headline(context: PageContext, address: Address, rows: list[Row]) -> Html:
         "section",
         tag(
             "div",
-            tag("h1", cycle_link(address, row, "Cycle"), " ", chip(row["status"])),
+            tag("h1", cycle_link(address, row, "Cycle"), " ", chip(verdict_sentences.status_in_words(row))),
             tag("p", *outcome(context, row), class_="lead"),
             onward(address, row),
         ),
@@ -139,7 +139,7 @@ def outcome(context: PageContext, row: Row) -> list[Any]:
     if not verdict and is_given_up(row):
         return ["It was given up before its verdict: nothing resumes it."]
     if not verdict:
-        words = UNDECIDED.get(row["status"], "It has no verdict.")
+        words = WITHOUT_VERDICT.get(row["status"], "It has no verdict.")
         command = context.command("resume", row["run"])
         return [with_code(words.replace("COMMAND", command)), failure(row)]
     followed = f": {_by_stage(scores)}" if scores else " was not measured"
@@ -158,6 +158,8 @@ def onward(address: Address, row: Row, form: str | None = None) -> Html | None:
         return None
     number, asked = row["cycle"], row["scores"].get(IFEVAL, {})
     review = tag("a", "review the cycle", href=form or address.page("/cycle", n=number))
+    if more := verdict_sentences.more_questions(row):
+        return tag("p", f"Next: {more}, then ", review, ".", class_="next")
     none_lost = row["verdict"].get("axes", {}).get(BEHAVIOUR, {}).get("lost") == 0
     if none_lost or asked.get("clean") is None or asked.get("recovered") is None:
         return tag("p", "Next: ", review, ".", class_="next")

@@ -7,6 +7,7 @@ from typing import Any
 
 from dashboard.address import Address
 from dashboard.figures import knowledge_grid, scores_over_cycles
+from dashboard.figures.markers import styled
 from dashboard.form_controls import choose
 from dashboard.markup import Html, tag
 from dashboard.number_format import NONE, points, share
@@ -193,17 +194,20 @@ def _line(row: Row, then: float | None, kind: str) -> list[Any]:
 
 def _kinds(rows: Sequence[Row], kinds: list[str]) -> Html:
     """Show each kind of question over the cycles, on each cycle's new documents."""
-    own = [row for row in rows if row["stage"] == "recovered" and row["cycle"] == row["documents"]]
-    learned = [row for row in rows if row["stage"] == "midtrained" and row["cycle"] == row["documents"]]
-    series = {ALL: [(float(row["cycle"]), value(row, ALL)) for row in own]}
-    series |= {kind: [(float(row["cycle"]), value(row, kind)) for row in own] for kind in kinds}
-    series |= {"all questions, midtrained": [(float(row["cycle"]), value(row, ALL)) for row in learned]}
+    new = [row for row in rows if row["cycle"] == row["documents"]]
+    stages = {f"{ALL}, {stage}": stage for stage in ("midtrained", "recovered")}
+    styles = styled(stages, kinds)
+    wanted = {name: (stages.get(name, "recovered"), ALL if name in stages else name) for name in styles}
+    series = {
+        name: [(float(row["cycle"]), value(row, kind)) for row in new if row["stage"] == stage]
+        for name, (stage, kind) in wanted.items()
+    }
     said = [tag("li", MEANINGS[kind]) for kind in kinds if kind in MEANINGS]
     return tag(
         "section",
         tag("h2", "New documents, by kind of question"),
-        scores_over_cycles.lines(series),
-        scores_over_cycles.lines_legend(list(series)),
+        scores_over_cycles.lines(series, styles),
+        scores_over_cycles.lines_legend(styles),
         tag("ul", said, class_="soft small"),
         class_="card",
     )

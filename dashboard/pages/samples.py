@@ -38,7 +38,7 @@ FLIPS: dict[str, tuple[str, dict[str, bool]]] = {
     "back": ("came back: midtrained ✕ → recovered ✓", {"midtrained": False, "recovered": True}),
     "undone": ("undone: midtrained ✓ → recovered ✕", {"midtrained": True, "recovered": False}),
 }
-FAILING = {"": "no matter", **{stage: f"{stage} fails" for stage in STAGES}}
+FAILING = {"": "any", **{stage: f"{stage} fails" for stage in STAGES}}
 
 Row = dict[str, Any]
 
@@ -107,7 +107,7 @@ def _controls(
     kinds: list[str],
     flips: Mapping[str, tuple[str, int | None]],
 ) -> Html:
-    types = {"": "any", **{name: name.replace("_", " ") for name in kinds}}
+    types = {"": "any", **{name: name for name in kinds}}
     there = {
         name: f"{words} ({'not measured' if count is None else f'{count:,}'})"
         for name, (words, count) in flips.items()
@@ -219,7 +219,7 @@ def _detail(detail: Row) -> Html | None:
     kinds, strict = detail.get("instructions"), detail.get("strict")
     if isinstance(kinds, list) and isinstance(strict, list):
         marks = [
-            tag("li", "✓ " if ok else "✕ ", str(name).replace("_", " "), class_="ok" if ok else "bad-text")
+            tag("li", "✓ " if ok else "✕ ", name, class_="ok" if ok else "bad-text")
             for name, ok in zip(kinds, strict, strict=False)
         ]
         return tag("ul", marks, class_="checks small")

@@ -130,6 +130,9 @@
     const given = new URLSearchParams(location.search);
     const value = control.type === "checkbox" ? (control.checked ? "1" : "") : control.value;
     if (value) given.set(control.dataset.param, value); else given.delete(control.dataset.param);
+    for (const other of root.querySelectorAll("input[data-param]")) { // a field beside a list names the same
+      if (other !== control && other.dataset.param === control.dataset.param) other.value = value;
+    }
     const reset = control.dataset.reset === "*" ? [...given.keys()] : (control.dataset.reset || "").split(" ");
     for (const name of reset) if (name !== control.dataset.param) given.delete(name);
     const address = given.toString();

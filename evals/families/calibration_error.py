@@ -148,7 +148,9 @@ def _needed(n: int, spread: float, margin: float, alpha: float, found: Bounds) -
 
 
 def _times_to_prove(margin: float, found: Bounds) -> float:
-    """Return how many times the items bring an undecided bound to the margin: it shrinks by their root."""
+    """Return how many times the items bring the bound of an underpowered claim to the margin.
+
+    It shrinks by their root."""
     if found.outcome != "underpowered":
         return 0.0
     if found.difference < -margin:

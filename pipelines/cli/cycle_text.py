@@ -96,7 +96,7 @@ def family_line(name: str, axis: dict[str, Any]) -> str:
 
 
 def _needed(outcome: str, axis: dict[str, Any]) -> str:
-    """Return how many prompts would decide a claim that too few leave open."""
+    """Return how many prompts would decide an underpowered claim."""
     from evals.scores import enough_in_words
     from evals.verdict import UNDERPOWERED
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pipelines.config.jobs import RealDemo
     from pipelines.runs.workspace import Workspace
 
-MORE_QUESTIONS = "ask more questions, without training (docs/evaluation.md: when a verdict is underpowered)"
 WHAT_TO_DO = "docs/evaluation.md says what to do with a rejected cycle"
 NOTHING_MEASURED = "no axis was judged, as the half of the questions that decides holds none: ask more"
 
@@ -205,24 +204,28 @@ def require_accepted(ws: Workspace, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def _why_rejected(ws: Workspace, row: dict[str, Any]) -> str:
-    """Return for which axes a recorded cycle was rejected, those with one word together, and what to do, or
-    that a review has approved it all the same."""
-    from db.reads import queries
-    from evals.verdict import UNDERPOWERED, blocking
+    """Return why a recorded cycle was rejected, and what to do, or that a review has approved it."""
+    from evals.verdict_sentences import TOO_FEW, more_questions
 
     approved = (row["review"] or {}).get("decision") == "approve"
     if not row["verdict"]:
         return "nothing was measured: a review has approved it all the same" if approved else NOTHING_MEASURED
-    required = queries.run(ws.tracker.db, row["run"])["config"].get("required")
-    axes: dict[str, list[str]] = {}
-    for axis, word in blocking(row["verdict"], required).items():
-        axes.setdefault(word, []).append(axis)
-    found = "; ".join(f"{', '.join(names)} {word}" for word, names in axes.items())
+    more = more_questions(row)
+    found = TOO_FEW if more else _blocking_axes(row)
     if approved:
         return f"{found}: a review has approved it all the same"
-    then = MORE_QUESTIONS if set(axes) == {UNDERPOWERED} else WHAT_TO_DO
     approve = ws.command("review", f"cycle:{row['cycle']}", "--approve")
-    return f"{found}: {then}; `{approve}` takes its model all the same"
+    return f"{found}: {more or WHAT_TO_DO}; `{approve}` takes its model all the same"
+
+
+def _blocking_axes(row: dict[str, Any]) -> str:
+    """Name the axes that were in the way of a recorded cycle's acceptance, those with one word together."""
+    from evals.verdict import blocking
+
+    axes: dict[str, list[str]] = {}
+    for axis, word in blocking(row["verdict"], row.get("required")).items():
+        axes.setdefault(word, []).append(axis)
+    return "; ".join(f"{', '.join(names)} {word}" for word, names in axes.items())
 
 
 @click.command("verdict")

@@ -308,7 +308,12 @@ def _launch(ctx: click.Context, param: click.Parameter, count: int | None) -> No
 
 
 def state_words(row: dict[str, Any]) -> str:
-    """Return the status of a run or a cycle, and since when it is silent though it is recorded as running."""
+    """Return the status of a run or a cycle, since when it is silent though it is recorded as running, and
+    whether too few questions alone have rejected it."""
+    if row["status"] == "rejected":
+        from evals.verdict_sentences import status_in_words
+
+        return status_in_words(row)
     since = str(row["heartbeat_at"])[:16].replace("T", " ") if row.get("stalled") else ""
     return f"{row['status']}, stalled since {since} UTC" if since else str(row["status"])
 

@@ -27,7 +27,7 @@ def ifeval_path(settings: EvalConfig) -> Path | None:
 
 
 def further_path(settings: EvalConfig) -> Path:
-    """Return the file of the prompts that are asked where IFEval's leave behaviour open."""
+    """Return the file of the prompts that are asked where behaviour is underpowered on IFEval's."""
     named = settings.further_file
     if named is None:
         raise InputError(

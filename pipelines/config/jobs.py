@@ -70,7 +70,7 @@ class CycleJob(Job):
 
     @property
     def two_looks(self) -> bool:
-        """Whether behaviour that IFEval's prompts leave open is asked about by further ones."""
+        """Whether further prompts are asked where behaviour is underpowered on IFEval's own."""
         return IFEVAL in self.suites and self.settings.eval.further_file is not None
 
     @property

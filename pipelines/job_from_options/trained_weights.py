@@ -248,7 +248,7 @@ def _require_modules(student: Checkpoint, stage: str, lora: LoraConfig | str | N
 
 
 def _empty_with_adapter(base: Checkpoint, targets: str | Sequence[str], dropout: float = 0.0) -> Any:
-    """Return a model without its numbers, with an adapter on these modules; None of an unknown family."""
+    """Return a model without numbers, with an adapter on these modules; None of an unknown architecture."""
     from recovery.models.adapters import LoraSpec, with_adapter
 
     try:

@@ -103,7 +103,7 @@ class CycleTime:
     def _more(self) -> str:
         if not self.further:
             return ""
-        return f"; {_in_words(self.further)} more if IFEval's prompts leave behaviour open"
+        return f"; {_in_words(self.further)} more if behaviour is underpowered on IFEval's prompts"
 
 
 def estimate(

@@ -107,7 +107,7 @@ def checkpoint_size(ws: Workspace, found: Checkpoint) -> ModelSize:
 
 
 def _by_weights(path: Path, model: ModelConfig) -> ModelSize:
-    """Estimate the size of an unknown model family from the bytes of its weights, as for similar decoders.
+    """Estimate the size of an unknown architecture from the bytes of its weights, as for similar decoders.
 
     Which of its layers 4 bits would hold is not known: all count as whole.
     """

@@ -85,7 +85,7 @@ def require_memory(
     import torch
 
     size = fitting.checkpoint_size(ws, student)
-    if not size.embeddings:  # of an unknown family: its numbers are guesses
+    if not size.embeddings:  # of an unknown architecture: its numbers are guesses
         return
     model, machine = ws.config.model, fitting.this_machine(ws.config.model)
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0

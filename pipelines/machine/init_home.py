@@ -267,7 +267,7 @@ def _require_memory(model: str, settings: ModelConfig) -> None:
     number_bytes = 2 if halved else settings.number_bytes(gpu=False)
     try:
         needed = read_size(model).weight_bytes(settings.quantize is not None, number_bytes)
-    except InputError:  # an unknown family, or a hub that is away
+    except InputError:  # an unknown architecture, or a hub that is away
         return
     if needed > main_memory():
         fewer_bits = "" if settings.quantize else ", begin with a recover.yaml that sets model.quantize: nf4"
@@ -282,7 +282,7 @@ def _is_small(model: Path) -> bool:
 
     try:
         return read_size(str(model)).parameters < FEW_WEIGHTS
-    except InputError:  # an unknown family
+    except InputError:  # an unknown architecture
         return False
 
 

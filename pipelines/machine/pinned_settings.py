@@ -57,7 +57,7 @@ def gains_by_bfloat16(model: Path) -> bool:
         return False
     try:
         size = read_size(str(model))
-    except InputError:  # an unknown family
+    except InputError:  # an unknown architecture
         return False
     return size.parameters - size.embeddings > SMALL_MODEL
 

@@ -39,7 +39,7 @@ def divergence(student: ChatModel, clean: ChatModel, rollouts: Rollouts) -> dict
             q_NV = _logprobs(clean, other_ND)
             if p_NV.shape != q_NV.shape:
                 raise InputError(
-                    f"drift: heads of {p_NV.shape[1]} and {q_NV.shape[1]} entries: give models of one family"
+                    f"drift: heads of {p_NV.shape[1]} and {q_NV.shape[1]} entries: give two of one vocabulary"
                 )
             values = (
                 exact_forward_kl(p_NV, q_NV),

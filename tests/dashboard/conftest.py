@@ -10,6 +10,9 @@ import pytest
 from dashboard.page_context import PageContext
 from db.writes.tracker import Tracker
 from tests.support import views
+from tests.support.commands import recover
+
+__all__ = ["recover"]
 
 
 @pytest.fixture

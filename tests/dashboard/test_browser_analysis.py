@@ -83,9 +83,15 @@ def test_metric_axis_and_scale_of_a_curve_are_chosen(page: Page) -> None:
 def test_two_models_are_chosen_by_name(page: Page) -> None:
     page.open("/compare")
     assert "base against cycle:3" in page.text()
-    field = page.one("[data-param=b]")
+    shown = "return document.querySelector('[data-param=b]').value"
+    assert page.js(shown) == "cycle:3:recovered"
+    field = page.one("input[data-param=b]")
     field.send_keys("cycle:2:midtrained")
-    until(lambda: "b=cycle" in page.driver.current_url and "cycle:2:midtrained" in page.text())
+    until(lambda: "b=cycle" in page.driver.current_url and "base against cycle:2:midtrained" in page.text())
+    assert page.js(shown) == "cycle:2:midtrained"
+    choose(page, "b", "cycle:1:recovered")
+    until(lambda: "base against cycle:1:recovered" in page.text())
+    assert page.js("return document.querySelector('input[data-param=b]').value") == "cycle:1:recovered"
     page.go("/compare?a=base&b=cycle:3")
     choose(page, "flips", "gained")
     until(lambda: "None." in page.text())

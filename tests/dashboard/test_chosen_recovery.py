@@ -39,7 +39,7 @@ def test_a_model_that_needed_no_recovery_is_shown_as_the_recovered_one(context: 
     assert stages == ["clean", "midtrained", "recovered"]
     lost = views.look(context, f"/samples?n={number}&flip=lost").text
     assert "prompt 1" in lost and "prompt 0" not in lost and "prompt 2" not in lost
-    row = views.look(context, f"/behaviour?n={number}").text.split("english capital")[1]
+    row = views.look(context, f"/behaviour?n={number}").text.split("english_capital")[1]
     assert re.findall(r"(\d+) %", row)[:3] == ["67", "367", "367"]  # 67 % of 3 prompts, three times
     assert f"recovered {number}" in views.look(context, f"/families?n={number}").text
 

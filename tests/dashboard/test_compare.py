@@ -95,6 +95,32 @@ def test_page_and_command_take_the_margin_of_the_later_evaluation(tmp_path: Path
                 assert "b is at most 20 points worse" in words
 
 
+def test_models_are_offered_with_what_they_are(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        for _ in range(2):
+            databases.record_cycle(tracker, {"ifeval": {"clean": 0.9, "recovered": 0.8}})
+        tracker.set_alias("base", "clean0")
+        tracker.set_alias("current", "rec1")
+        run = tracker.start_run("distill").id
+        tracker.record_checkpoint("alone", path="/c/alone", kind="full", sha256="x", run_id=run)
+        page = page_frame.render(views.context(tracker), "/compare")
+        other = page_frame.render(views.context(tracker), "/compare?a=cycle:9&b=cycle:1")
+    first, second = (re.findall("<option[^>]*>[^<]*", shown) for shown in (page, other))
+    models = {
+        "base": "base: clean0",
+        "cycle:2:recovered": "cycle:2:recovered: rec2",
+        "cycle:2:midtrained": "cycle:2:midtrained: mid2",
+        "cycle:1:recovered": "cycle:1:recovered, current: rec1",
+        "cycle:1:midtrained": "cycle:1:midtrained: mid1",
+        "alone": f"run {run}: alone",
+    }
+    options = [f'<option value="{name}">{words}' for name, words in models.items()]
+    chosen = [one.replace(">", " selected>", 1) for one in options]
+    assert first[:12] == [chosen[0], *options[1:], options[0], chosen[1], *options[2:]]
+    assert second[:7] == ['<option value="cycle:9" selected>cycle:9', *options]
+    assert second[7:13] == [*options[:3], chosen[3], *options[4:]]
+
+
 @pytest.mark.parametrize(("tried", "asked", "warned"), [(1, 20, False), (2, 20, True), (2, 19, False)])
 def test_a_model_that_these_questions_chose_is_not_compared_without_a_word(
     tmp_path: Path, tried: int, asked: int, warned: bool
@@ -373,6 +399,23 @@ def test_knowledge_is_a_triangle_by_cycle(home: Home) -> None:
     # Both questions asked again were answered rightly when they were new, whatever the whole score was then.
     assert "After cycle 2" in second.text and "60.055.0 to 65.0100.0−40.0" in second.text
     assert "cycle 3" not in views.look(home[0], "/knowledge?before=3").text.split("by kind of question")[0]
+
+
+def test_knowledge_by_kind_draws_stages_as_other_pages_do_and_kinds_as_none_of_them(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        number = databases.record_cycle(tracker, {"knowledge": {"midtrained": 0.6, "recovered": 0.5}})
+        asked = tracker.start_run("eval", parent=queries.cycle(tracker.db, number)["run"], key="kinds")
+        found = databases.score("knowledge", 0.5, True, False, n=2)
+        kinds = {kind: {"value": 0.5, "n": 2} for kind in ("direct", "heldout")}
+        found["details"] = {"by_kind": kinds}
+        databases.record_score(tracker, asked.id, f"rec{number}", found)
+        page = page_frame.render(views.context(tracker), "/knowledge")
+    shown = re.findall(r'class="(c-\w+) fill"[^>]*></path></svg> ([^<]+)', page)
+    names = [*(f"all questions, {stage}" for stage in ("midtrained", "recovered")), "direct", "heldout"]
+    colours = ["c-midtrained", "c-recovered", "c-s4", "c-s5"]
+    assert shown == list(zip(colours, names, strict=True))
+    drawn = page.split("</svg>")[-6]  # before the signs of the legend
+    assert [colour for colour in colours if f'class="{colour} fill"' in drawn] == colours
 
 
 def test_no_link_leads_to_cycles_that_were_asked_nothing(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from dashboard.report import report
 from db.reads import queries
 from pipelines.cli.cycle_text import axis_line, cycle_text
 from tests.support import databases, views
+from tests.support.commands import Recover
 
 SCORES = {"ifeval": {"clean": 1.0, "midtrained": 0.5, "recovered": 1.0}, "knowledge": {"recovered": 0.7}}
 
@@ -138,7 +139,7 @@ def test_further_prompts_that_were_not_asked_are_not_promised(
     databases.record_cycle(context.tracker, SCORES)
     said = (
         f"Cycle 1 has no {what} of further prompts: "
-        "they are asked only where IFEval's own leave behaviour open."
+        "they are asked only where behaviour is underpowered on IFEval's own."
     )
     assert said in views.look(context, f"{path}?n=1&suite=ifeval:further").text
     assert f"Cycle 1 has no json {what} yet." in views.look(context, f"{path}?n=1&suite=json").text
@@ -231,6 +232,39 @@ def test_lost_answers_are_counted_and_offered_where_there_are_any(
     context.tracker.record_verdicts(number, {"behaviour": axis | counts})
     page = views.look(context, "/cycle").text
     assert said in page and onward in page
+
+
+@pytest.mark.parametrize("word", ["underpowered", "lost"])
+def test_where_too_few_questions_were_asked_pages_and_command_say_to_ask_more(
+    context: PageContext, tmp_path: Path, recover: Recover, word: str
+) -> None:
+    number = databases.record_cycle(context.tracker, SCORES)
+    bounds = {"difference": -0.01, "lower_bound": -0.05, "upper_bound": 0.01, "margin": 0.03, "lost": 1}
+    axis = bounds | {"outcome": "underpowered", "needed_n": 1200}
+    passed = bounds | {"outcome": "kept"}
+    context.tracker.record_verdicts(
+        number, {"behaviour": axis, "knowledge": axis | {"outcome": word}, "retention": passed}
+    )
+    context.tracker.record_cycle(queries.cycle(context.db, number)["run"], status="rejected")
+    few = word == "underpowered"
+    both = "(about 1,200 on behaviour, 1,200 on knowledge; docs/evaluation.md"
+    for url in ("/", "/cycle"):
+        page = views.look(context, url)
+        assert (f"Next: ask new questions, without training {both}" in page.text) == few
+        assert ("read the answers that were lost" in page.text) != few
+    listed = views.look(context, "/").all("span", "chip unsure")
+    assert len(listed) == (4 if few else 1)  # headline and table, two axes
+    written = views.Scan(report(context.db, number))
+    for shown in (page, written):
+        assert ("rejected: too few questions" in shown.text) == few
+        assert shown.all("span", "chip")[0]["class"] == ("chip unsure" if few else "chip bad")
+    said = recover("--home", tmp_path, "verdict", 1)
+    why = (
+        f"too few questions: ask new questions, without training {both}" if few else "behaviour underpowered"
+    )
+    assert said.code == 3 and f"Error: cycle 1 is rejected: {why}" in said.err
+    assert said.out.startswith("cycle 1: rejected" + (": too few questions\n" if few else "\n"))
+    assert ("rejected: too few questions" in recover("--home", tmp_path, "ls").out) == few
 
 
 def test_no_answers_are_offered_to_be_read_where_none_were_asked_for(context: PageContext) -> None:

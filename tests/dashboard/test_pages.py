@@ -29,6 +29,7 @@ from db.writes.tracker import Tracker
 from recovery.command_line import command
 from tests.support.dashboards import KINDS, SECRET, fill
 from tests.support.databases import BACKENDS, new_database, record_cycle, record_metrics, record_score, score
+from tests.support.views import look
 
 
 @pytest.fixture
@@ -244,13 +245,21 @@ def test_an_interrupted_cycle_is_stopped_and_names_its_run(context: PageContext)
 
 def test_the_heat_map_counts_and_its_cells_open_the_failing_samples(context: PageContext) -> None:
     page = page_frame.render(context, "/behaviour?n=2")
-    row = page.split("english capital")[1].split("</tr>")[0]
+    row = page.split("english_capital</span>")[1].split("</tr>")[0]
     assert re.findall(r"<span>(\d+) %</span>", row) == ["100", "0", "100"]  # of PASSES: items 0 and 3
     link = re.findall(r'href="(/samples[^"]*midtrained)"', page)[0].replace("&amp;", "&")
     samples = page_frame.render(context, link)
     assert samples.count("card sample") == 2 and samples.count("✕ fail") >= 2
     many = page_frame.render(context, "/behaviour?n=3&view=cycles")
     assert all(f"cycle {number}</a>" in many for number in (1, 2, 3))
+
+
+def test_instruction_types_are_written_as_ifeval_names_them(context: PageContext) -> None:
+    """What is copied from a page finds the type in an address, a prompt file and lm-eval's results."""
+    for url, times in (("/behaviour?n=2", 1), (f"/samples?n=2&kind={KINDS[0]}", 7)):  # the list, six answers
+        text = look(context, url).text
+        assert text.count("change_case:english_capital") == times and "english capital" not in text
+    assert "Failinganyclean fails" in text
 
 
 @pytest.mark.parametrize(
@@ -350,6 +359,8 @@ def test_labels_keep_apart_and_in_order() -> None:
     places = spread([10.0, 10.0, 11.0, 300.0], 16, 0, 300)
     assert places == sorted(places) and all(b - a >= 16 for a, b in pairwise(places))
     assert places[-1] == 300
+    # Three scores that hardly differ, and one below: the first three are named in their own order.
+    assert spread([21.0, 24.0, 20.0, 90.0], 22, 14, 404) == [21.0, 43.0, 65.0, 90.0]
 
 
 @pytest.mark.parametrize("outcome", ["not measured", "a word of tomorrow"])

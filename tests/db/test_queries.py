@@ -86,11 +86,13 @@ def test_a_cycle_that_has_only_begun(tracker: Tracker) -> None:
         queries.cycle(tracker.db, 10**30)
 
 
-def test_a_cycle_names_the_margin_that_it_began_with(tracker: Tracker) -> None:
-    run = tracker.start_run("cycle", config={"settings": {"eval": {"margin": 0.1}}})
+def test_a_cycle_names_the_margin_and_the_axes_that_it_began_with(tracker: Tracker) -> None:
+    required = ["behaviour", "retention"]
+    run = tracker.start_run("cycle", config={"settings": {"eval": {"margin": 0.1}}, "required": required})
     begun = tracker.record_cycle(run.id)
     older = tracker.record_cycle(tracker.start_run("cycle").id)
     assert [queries.cycle(tracker.db, number)["margin"] for number in (begun, older)] == [0.1, None]
+    assert [queries.cycle(tracker.db, number)["required"] for number in (begun, older)] == [required, None]
 
 
 @pytest.mark.parametrize("ended", ["accepted", "rejected", "failed"])

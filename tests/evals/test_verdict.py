@@ -13,7 +13,7 @@ from evals.comparison import compare
 from evals.power import power_warning
 from evals.scores import Item, Score, bound_in_points, pairs, prompts_for, prompts_in_words, samples_of
 from evals.verdict import accepted, verdict
-from evals.verdict_sentences import deciding_bound, summary
+from evals.verdict_sentences import deciding_bound, more_questions, status_in_words, summary
 from recovery.errors import InputError
 
 
@@ -80,6 +80,35 @@ def test_too_few_prompts_are_underpowered_and_say_how_many_it_takes() -> None:
     assert result["axes"]["behaviour"]["needed_n"] > 60
     assert not accepted(result)
     assert "it would take" in summary(result)[0]
+
+
+PASSED = {"behaviour": "recovered", "knowledge": "kept", "retention": "kept", "updates": "not measured"}
+FEW = {"behaviour": "underpowered", "retention": "underpowered"}
+BOTH = "(about 1,200 on behaviour, 900 on retention; docs/evaluation.md"
+
+
+@pytest.mark.parametrize(
+    ("words", "required", "needed", "too_few", "asks"),
+    [
+        (FEW, None, 900, True, BOTH),
+        (FEW | {"updates": "underpowered"}, None, 900, True, BOTH),
+        (FEW | {"knowledge": "not measured"}, ["behaviour", "retention"], 900, True, BOTH),
+        (FEW | {"knowledge": "not measured"}, None, 900, False, ""),
+        (FEW | {"knowledge": "lost"}, None, 900, False, ""),
+        (FEW, None, None, True, ""),  # no number of questions decides
+        ({"knowledge": "lost"}, None, 900, False, ""),
+    ],
+)
+def test_a_cycle_that_too_few_questions_alone_rejected_says_so_and_how_many_to_ask(
+    words: dict[str, str], required: list[str] | None, needed: int | None, too_few: bool, asks: str
+) -> None:
+    axes = {"behaviour": {"needed_n": 1200}, "retention": {"needed_n": needed}}
+    cycle = {"status": "rejected", "verdict": PASSED | words | {"axes": axes}, "required": required}
+    assert status_in_words(cycle) == ("rejected: too few questions" if too_few else "rejected")
+    more = more_questions(cycle)
+    assert asks in more and more.startswith("ask new questions, without training ") == bool(asks)
+    assert status_in_words(cycle | {"status": "accepted"}) == "accepted"
+    assert status_in_words(cycle | {"verdict": None}) == "rejected"
 
 
 def sampled(one: Item, times: int) -> list[Item]:
@@ -212,7 +241,7 @@ def test_power_warning_names_facts_that_are_too_few_for_one_lost_answer() -> Non
     asked = {"knowledge": 390}
     (line,) = power_warning(asked, least=0.5, facts={"knowledge": 130})
     assert str(line) == (
-        "knowledge: with 390 questions about 130 facts one lost answer leaves the claim open "
+        "knowledge: with 390 questions about 130 facts one lost answer leaves the claim underpowered "
         "(margin 3 points); "
         "more facts bear it"
     )

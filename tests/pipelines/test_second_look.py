@@ -1,4 +1,4 @@
-"""A cycle that IFEval's prompts leave open asks further ones, once, of the clean and the recovered model."""
+"""A cycle with too few of IFEval's prompts asks further ones, once, of the clean and the recovered model."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_the_time_of_a_second_look_is_said_before_the_first_stage(
     for wanted in (str(further), 0):
         job = cycle_job(ws, docs, changes=PLAIN | {"eval.further_prompts": wanted})
         (line,) = [one for one in said_at_first(ws, job, monkeypatch) if one.startswith("  time ")]
-        assert line.endswith("more if IFEval's prompts leave behaviour open") == bool(wanted)
+        assert line.endswith("more if behaviour is underpowered on IFEval's prompts") == bool(wanted)
 
 
 def said_at_first(ws: Workspace, job: CycleJob, monkeypatch: pytest.MonkeyPatch) -> list[str]:

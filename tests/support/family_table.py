@@ -29,7 +29,7 @@ from tests.support.families import FAMILIES, Family
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 TOKENS = torch.tensor([[72, 101, 108, 108, 111, 32, 9, 200, 7]])
-HEAD = """# Model families
+HEAD = """# Model architectures
 
 `recover init` tries any causal language model with a chat template. It loads the model, compares its head
 with its hidden states, samples a few tokens and scores them again. A model that does not agree is refused.
@@ -61,7 +61,7 @@ the tests compare it.
 - *Packed*: documents share a row of tokens, which is faster; otherwise each has a row of its own.
 - *Adapter on*: the layers that `lora` trains by default.
 
-| family | model type | works | sampled | packed | adapter on |
+| architecture | model type | works | sampled | packed | adapter on |
 |---|---|---|---|---|---|
 """
 

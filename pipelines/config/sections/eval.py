@@ -17,8 +17,8 @@ class EvalConfig(Section):
     )
     further_prompts: Annotated[int, Field(ge=0)] | str = Field(
         default=1000,
-        description="asked in a cycle where IFEval's prompts leave behaviour open: so many generated ones, "
-        "or a FILE in IFEval's format; 0: none",
+        description="asked in a cycle where behaviour is underpowered on IFEval's prompts: so many generated "
+        "ones, or a FILE in IFEval's format; 0: none",
     )
     probes: Named = Field(default=None, description="FILE of knowledge and retention probes")
     max_new_tokens: int = Field(default=1280, ge=1, description="longest answer to an IFEval prompt")

@@ -472,7 +472,8 @@ def test_a_rejected_cycle_prints_its_record_and_exits_with_3(
     said = recover("-q", "--home", fresh, "cycle", "--docs", world, "--json")
     assert said.code == 3  # four prompts cannot show anything
     assert re.fullmatch(
-        r"Error: cycle 1 is rejected: behaviour, [a-z, ]*underpowered[a-z, ;]*: .*docs/evaluation.md.*; "
+        r"Error: cycle 1 is rejected: too few questions: ask new questions, without training "
+        r"\(about [\d,]+ on behaviour, .*docs/evaluation.md.*\); "
         f"`recover --home {re.escape(str(fresh))} review cycle:1 --approve` takes its model all the same",
         said.error,
     )
@@ -495,7 +496,7 @@ def test_a_rejected_cycle_prints_its_record_and_exits_with_3(
     approved = recover("--home", fresh, "show", "current", "--json").json["id"]
     assert approved == row["checkpoints"]["recovered"]
     assert reviewed.out == f"review 1 of cycle 1: approve; `current` is {approved}\n"
-    assert re.search(r"^1 +rejected +approve ", recover("--home", fresh, "ls").out, re.M)
+    assert re.search(r"^1 +rejected: too few questions +approve ", recover("--home", fresh, "ls").out, re.M)
     verdict = recover("--home", fresh, "verdict", 1)
     assert verdict.code == 3 and verdict.err.endswith(": a review has approved it all the same\n")
     for shown in (verdict.out, recover("--home", fresh, "show", "cycle:1").out):
@@ -521,7 +522,7 @@ def test_a_demo_exits_with_3_if_any_cycle_was_rejected(
     said = recover("--home", fresh, "demo", "--json")
     assert said.code == code
     assert [one["status"] for one in said.json["cycles"]] == statuses
-    wanted = "Error: cycle 2 is rejected: behaviour, "
+    wanted = "Error: cycle 2 is rejected: too few questions: "
     assert said.err == "" if code == 0 else said.error.startswith(wanted)
 
 
