@@ -24,7 +24,7 @@ from recovery.errors import InputError
 ROOT = Path(__file__).parents[2]
 QUESTIONS = Path(__file__).parent / "questions.jsonl"
 PAGES = (  # of each cycle
-    ("README.md", "docs/documents.md"),
+    ("README.md", "docs/usage.md", "docs/documents.md"),
     ("docs/glossary.md", "docs/scaling.md", "docs/evaluation.md"),
     ("SECURITY.md", "docs/engines.md", "docs/knowledge.md", "docs/methods.md"),
 )

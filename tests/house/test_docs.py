@@ -20,6 +20,7 @@ from recovery.methods.table import METHODS
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "pipelines", "dashboard")
+PACKAGES = ("recovery", "db", "evals", "pipelines", "dashboard")
 PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in ROOT.glob(f"{folder}/**/*.md"))])
 CODE = re.compile(r"^```[^\n]*\n(.*?)^```|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
 WITH_VALUE = {"--home", "--db"}
@@ -202,6 +203,21 @@ def test_the_dashboard_page_names_every_page_of_the_dashboard() -> None:
 
     text = (ROOT / "docs" / "dashboard.md").read_text(encoding="utf-8")
     assert [page.TITLE for page in SERVED if f"| {page.TITLE} |" not in text] == []
+
+
+def strings_of_the_program() -> str:
+    """The code of all packages, the pieces of each string joined, with … for what is filled in."""
+    sources = [path.read_text("utf-8") for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    joined = re.sub(r'"\s*f?"', "", "\n".join(sources))
+    return re.sub("…+", "…", re.sub(r"\{[^{}\n]*\}", "…", joined))
+
+
+def test_every_message_that_troubleshooting_quotes_is_one_of_the_program() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    quoted = "".join(re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)).splitlines()
+    assert len(quoted) > 40
+    program = strings_of_the_program()
+    assert [line for line in quoted if line not in program] == []
 
 
 def test_the_methods_page_names_methods_that_exist() -> None:
