@@ -16,7 +16,6 @@ import click
 from db.redact import redact_error
 from pipelines.cli.options import Session, shared
 from pipelines.cli.setting_options import EPILOG, SettingOption
-from pipelines.cli.unknown_option import meant_by
 from pipelines.runs import launch
 from pipelines.runs.progress import take_any_character, write
 from recovery.errors import InputError
@@ -210,9 +209,31 @@ def _with_hint(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
     message = " ".join(error.format_message().split())
     if isinstance(error, click.NoSuchOption) and context:
-        meant = meant_by(error.option_name, context.command)
+        meant = _meant_by(error.option_name, context.command)
         message = f"{error.message.rstrip('.')} (did you mean {meant}?)" if meant else message
     return f"{message.rstrip('.')}: see `{context.command_path} --help`" if context else message
+
+
+def _meant_by(name: str, command: click.Command) -> str:
+    """Return what sets the settings that an unknown option such as --steps or --distill-steps names.
+
+    These are options of the command, and keys of recover.yaml in the sections that its options override.
+    """
+    from pipelines.config.listing import every_key
+
+    options = {one.key: one.opts[0] for one in command.params if isinstance(one, SettingOption)}
+    sections = {key.partition(".")[0] for key in options if "." in key}
+    word = name.lstrip("-").replace("-", "_")
+    found = [key for key in every_key() if key.partition(".")[0] in sections and _names(word, key)]
+    flags = [options[key] for key in found if key in options]
+    keys = " or ".join(key for key in found if key not in options)
+    return " or ".join([*flags, *([f"{keys} in recover.yaml"] if keys else [])])
+
+
+def _names(word: str, key: str) -> bool:
+    """Return whether a word is a setting's own name, alone or behind that of its section."""
+    section, own = key.partition(".")[0], key.rpartition(".")[2]
+    return word in (own, f"{section}_{own}")
 
 
 def _interruption(error: BaseException) -> str:

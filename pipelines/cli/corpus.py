@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.cli.options import Place, Session, documents, shared, table
+from pipelines.cli.options import Place, Session, documents, shared
+from pipelines.cli.table import table
 
 if TYPE_CHECKING:
     from pipelines.config.sections.midtrain import MidtrainConfig

@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from pipelines.cli import options as common
-from pipelines.cli.options import Session, shared, table
+from pipelines.cli.options import Session, shared
+from pipelines.cli.table import table
 from recovery.command_line import Command, unnamed
 from recovery.counted import counted
 

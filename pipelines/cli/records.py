@@ -12,7 +12,8 @@ from typing import Any
 import click
 
 from pipelines.cli import options as common
-from pipelines.cli.options import Session, finite, shared, state_words, table
+from pipelines.cli.options import Session, finite, shared, state_words
+from pipelines.cli.table import table
 from recovery.errors import InputError
 from recovery.printable import printable
 

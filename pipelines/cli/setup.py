@@ -12,7 +12,8 @@ import click
 
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import Session, shared, table
+from pipelines.cli.options import Session, shared
+from pipelines.cli.table import table
 from recovery.errors import GateError, InputError
 
 if TYPE_CHECKING:
