@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from db.cycle_names import short_folder
 from pipelines.cli import options as common
 from pipelines.cli.options import Session, finite, shared, state_words
 from pipelines.cli.table import table
@@ -18,7 +19,17 @@ from recovery.errors import InputError
 from recovery.printable import printable
 
 LISTS = {
-    "cycles": ["cycle", "status", "review", "ifeval", "knowledge", "retention", "recovered_fraction"],
+    "cycles": [
+        "cycle",
+        "date",
+        "documents",
+        "status",
+        "review",
+        "ifeval",
+        "knowledge",
+        "retention",
+        "loss recovered",
+    ],
     "checkpoints": ["id", "aliases", "kind", "parent_id", "run_id", "created_at"],
     "runs": ["id", "kind", "key", "status", "started_at", "ended_at"],
 }
@@ -61,15 +72,25 @@ def _with_state(row: dict[str, Any]) -> dict[str, Any]:
 def cycles_text(rows: list[dict[str, Any]]) -> str:
     """Format cycles, a line each, with the scores of the recovered checkpoint."""
     lines = table([_flat(row) for row in rows], LISTS["cycles"])
-    note = "scores: of the recovered checkpoint; `recover show cycle:N` has the others"
+    note = (
+        "scores: of the recovered checkpoint; loss recovered: share of IFEval's loss that came back; "
+        "`recover show cycle:N` has the other scores"
+    )
     return f"{lines}\n{note}" if rows else lines
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """Flatten a cycle: one column for each recovered score, and the newest decision."""
+    """Flatten a cycle: when and on what it began, a column for each recovered score, the newest decision."""
     scores = {name: suite["recovered"] for name, suite in row["scores"].items()}
     review = row["review"] or {}
-    return {**_with_state(row), **scores, "review": review.get("decision")}
+    return {
+        **_with_state(row),
+        **scores,
+        "date": row["started_at"][:10],
+        "documents": short_folder(row["docs"]) if row["docs"] else None,
+        "review": review.get("decision"),
+        "loss recovered": row["recovered_fraction"],
+    }
 
 
 @click.command("show")

@@ -186,6 +186,24 @@ def test_methods_end_with_every_dial_and_what_it_does(recover: Recover) -> None:
     assert set(found) == set(method.dials())
 
 
+def test_cycles_are_listed_with_their_date_and_documents(
+    recover: Recover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    database = tmp_path / "recover.db"
+    with Tracker(database) as tracker:
+        for config in ({"docs": "/srv/wiki/project/february"}, {}):
+            tracker.record_cycle(tracker.start_run("cycle", key=str(config), config=config).id)
+    first, second = recover("--db", database, "ls", "--json").json
+    assert (first["docs"], second["docs"]) == ("/srv/wiki/project/february", None)
+    head, *rows, _ = (line.split() for line in recover("--db", database, "ls").out.splitlines())
+    assert head[:3] == ["cycle", "date", "documents"]
+    assert [row[:3] for row in rows] == [
+        ["1", first["started_at"][:10], "…/project/february"],
+        ["2", second["started_at"][:10], "-"],
+    ]
+
+
 def test_the_evaluated_checkpoint_is_named_with_its_aliases(
     recover: Recover, home: Path, world: Path
 ) -> None:
@@ -495,7 +513,7 @@ def test_a_rejected_cycle_prints_its_record_and_exits_with_3(
     approved = recover("--home", fresh, "show", "current", "--json").json["id"]
     assert approved == row["checkpoints"]["recovered"]
     assert reviewed.out == f"review 1 of cycle 1: approve; `current` is {approved}\n"
-    assert re.search(r"^1 +rejected +approve ", recover("--home", fresh, "ls").out, re.M)
+    assert re.search(r"^1 .*/docs +rejected +approve ", recover("--home", fresh, "ls").out, re.M)
     verdict = recover("--home", fresh, "verdict", 1)
     assert verdict.code == 3 and verdict.err.endswith(": a review has approved it all the same\n")
     for shown in (verdict.out, recover("--home", fresh, "show", "cycle:1").out):
