@@ -234,17 +234,36 @@ def query_command(session: Session, sql: str) -> None:
 
 
 @click.command("methods")
+@click.argument("name", required=False)
 @shared
 @click.pass_obj
-def methods_command(session: Session) -> None:
+def methods_command(session: Session, name: str | None) -> None:
     """List the post-training methods and their dials.
 
-    docs/methods.md says which to choose; `recover distill --set DIAL=VALUE` changes a dial.
-    """
-    from recovery.methods.table import METHODS
+    With NAME that method alone, and what its dials mean. docs/methods.md says which to choose; `recover
+    distill --set DIAL=VALUE` changes a dial.
 
-    rows = [method.row() for method in METHODS.values()]
-    session.show(rows, lambda: _methods_text(rows))
+    \b
+    recover methods opd
+    """
+    from recovery.methods.table import METHODS, get
+
+    rows = [method.row() for method in ([get(name)] if name else METHODS.values())]
+    session.show(rows, lambda: _method_text(rows[0]) if name else _methods_text(rows))
+
+
+def _method_text(row: dict[str, Any]) -> str:
+    """Format a method: what it does, where it is from, and the dials that it sets."""
+    from recovery.methods.method import MAIN, dial_rows, in_words
+
+    values = {name: row[name] for name in MAIN} | row["dials"]
+    shown = [
+        dial | {"value": in_words(values[dial["dial"]])} for dial in dial_rows() if dial["dial"] in values
+    ]
+    lines = [f"{row['name']}: {row['summary']}", f"source: {row['source']}"]
+    lines += [f"of it {row['name']} {row['keeps']}"] if row["keeps"] else []
+    other = "the other dials are at their defaults: `recover methods` lists them"
+    return "\n".join([*lines, table(shown, ["dial", "value", "what"]), other])
 
 
 def _methods_text(rows: list[dict[str, Any]]) -> str:
@@ -255,7 +274,7 @@ def _methods_text(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         dials = [f"{name}={in_words(value)}" for name, value in row["dials"].items()]
         shown.append(row | {"dials": " ".join(dials) or "-"})
-    return f"{table(shown, ['name', *MAIN, 'dials', 'source'])}\n\n{table(dial_rows())}"
+    return f"{table(shown, ['name', *MAIN, 'dials'])}\n\n{table(dial_rows())}"
 
 
 @click.command("dashboard")

@@ -157,7 +157,7 @@ dials = setting(
     pairs,
     multiple=True,
     metavar="DIAL=VALUE",
-    help="set a dial of the method (docs/methods.md lists them); may be repeated",
+    help="set a dial of the method (`recover methods` lists them); may be repeated",
 )
 overlap = setting(
     "--overlap", "distill.overlap", type=OVERLAP, help="what to do with prompts about the new documents"

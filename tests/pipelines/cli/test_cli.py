@@ -186,6 +186,23 @@ def test_methods_end_with_every_dial_and_what_it_does(recover: Recover) -> None:
     assert set(found) == set(method.dials())
 
 
+def test_one_method_is_shown_with_what_its_dials_mean(recover: Recover) -> None:
+    lines = recover("methods", "opd-near").out.splitlines()
+    assert lines[0] == "opd-near: opd towards a teacher within kl_budget of the student"
+    assert lines[1] == "source: cf. arXiv 2609.24646"
+    assert lines[2].startswith("of it opd-near keeps opd; adds a teacher")
+    assert [line.split()[:2] for line in lines[3:-1]] == [
+        ["dial", "value"],
+        ["states", "student"],
+        ["signal", "reverse_kl"],
+        ["teacher", "base"],
+        ["context", "none"],
+        ["kl_budget", "0.1"],
+    ]
+    assert lines[8].endswith("most KL(teacher||student): a teacher further away is moved towards the student")
+    assert [row["name"] for row in recover("methods", "opd-near", "--json").json] == ["opd-near"]
+
+
 def test_cycles_are_listed_with_their_date_and_documents(
     recover: Recover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
