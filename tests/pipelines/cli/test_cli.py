@@ -203,6 +203,17 @@ def test_one_method_is_shown_with_what_its_dials_mean(recover: Recover) -> None:
     assert [row["name"] for row in recover("methods", "opd-near", "--json").json] == ["opd-near"]
 
 
+@pytest.mark.parametrize("words", ["methods opdd", "distill --method opdd", "cycle --docs . --method opdd"])
+def test_an_unknown_method_is_refused_before_there_is_a_home(
+    recover: Recover, tmp_path: Path, words: str
+) -> None:
+    said = recover("--home", tmp_path / "none", *words.split())
+    assert (said.code, said.error) == (
+        2,
+        "Error: no method is called 'opdd' (did you mean 'opd'?): see `recover methods`",
+    )
+
+
 def test_cycles_are_listed_with_their_date_and_documents(
     recover: Recover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -998,10 +1009,12 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
     ("words", "code", "said"),
     [
         ("midtrain --docs EMPTY", 2, "holds no readable document"),
-        ("midtrain --docs MISSING", 2, "MISSING is not a folder"),
+        ("midtrain --docs MISSING", 2, "MISSING' is not a folder: give a folder of documents"),
         ("midtrain --docs DOCS --steps 0", 2, "steps: .* not 0"),
         ("midtrain --docs DOCS --steps 2 --epochs 2", 2, "give either steps or epochs"),
-        ("midtrain --docs DOCS --mix new=0.5", 2, "the shares add up to 0.5"),
+        ("midtrain --docs DOCS --mix new=0.5", 2, "--mix new=0.5: each share .* add up to 1"),
+        ("midtrain --docs DOCS --mix new=2", 2, "--mix new=2: each share lies between 0 and 1"),
+        ("midtrain --docs DOCS --mix chat=1", 2, "--mix chat=1: .* that of new above 0"),
         ("midtrain --docs DOCS --mix new", 2, "write NAME=VALUE"),
         ("midtrain --docs DOCS --mix old=1", 2, "--mix old: choose among new"),
         ("midtrain --docs DOCS --student nobody", 2, "checkpoint 'nobody' is not recorded"),
@@ -1147,7 +1160,7 @@ def test_a_home_that_was_never_set_up_says_so(recover: Recover, world: Path, tmp
     for words in ("midtrain --docs DOCS", "distill", "eval", "preflight", "cycle --docs DOCS"):
         said = recover("--home", tmp_path / "new", *[str(world) if w == "DOCS" else w for w in words.split()])
         assert said.code == 2
-        assert "run `recover init` first" in said.error
+        assert f"run `recover --home {tmp_path / 'new'} init` first" in said.error
 
 
 @pytest.mark.parametrize(
@@ -1176,7 +1189,9 @@ def test_a_mistyped_home_is_not_made(
     monkeypatch.chdir(tmp_path)
     said = recover("--home", "typo", *words.split())
     assert (said.code, said.out) == (2, "")
-    assert said.error == "Error: typo is not initialised: run `recover init` first, or give --home"
+    assert said.error == "Error: typo is not initialised: run `recover --home typo init` first"
+    unnamed = recover(*words.split())
+    assert unnamed.error == "Error: .recover is not initialised: run `recover init` first, or give --home"
     other = recover("--home", "typo", "--db", "typo.db", *words.split())
     assert other.code == 2
     assert "there is no database at" in other.error
@@ -1229,7 +1244,7 @@ def test_a_mistyped_folder_is_refused_before_torch_is_imported(
         check=False,
     )
     assert (ran.returncode, ran.stdout) == (2, "[]\n")
-    assert ran.stderr == f"Error: {tmp_path / 'missing'} is not a folder: give --docs a folder of documents\n"
+    assert ran.stderr == f"Error: '{tmp_path / 'missing'}' is not a folder: give a folder of documents\n"
 
 
 def test_an_unwritable_home_is_one_line(recover: Recover, tmp_path: Path) -> None:
