@@ -26,21 +26,32 @@ from recovery.printable import printable
 # The sections of `recover --help`: which module holds which command. A module is imported when its command is
 # used or its help is shown.
 SECTIONS = {
-    "Set up": {
-        "demo": "cycles",
+    "From documents to a verdict, in this order": {
         "init": "setup",
+        "corpus": "corpus",
+        "probes": "knowledge",
+        "cycle": "cycles",
+        "verdict": "cycles",
+        "dashboard": "records",
+    },
+    "Try, check and choose": {
+        "demo": "cycles",
         "doctor": "setup",
         "plan": "setup",
-        "settings": "setup",
         "preflight": "setup",
-        "microworld": "setup",
-    },
-    "Whole cycles": {
-        "cycle": "cycles",
-        "resume": "cycles",
-        "verdict": "cycles",
-        "review": "cycles",
         "pilot": "pilot",
+        "settings": "setup",
+        "methods": "records",
+    },
+    "Cycles and their records": {
+        "resume": "cycles",
+        "review": "cycles",
+        "ls": "records",
+        "show": "records",
+        "report": "records",
+        "export": "records",
+        "query": "records",
+        "prune": "prune",
     },
     "Single stages": {
         "midtrain": "train",
@@ -49,11 +60,10 @@ SECTIONS = {
         "eval": "measure",
         "serve": "engine",
     },
-    "Documents and questions": {
-        "corpus": "corpus",
+    "Further texts and questions": {
         "augment": "knowledge",
-        "probes": "knowledge",
         "prompts": "prompts",
+        "microworld": "setup",
     },
     "What has changed, and why": {
         "compare": "measure",
@@ -62,16 +72,6 @@ SECTIONS = {
         "lost": "knowledge",
         "locate": "diagnose",
         "retrieval": "diagnose",
-    },
-    "Records": {
-        "ls": "records",
-        "show": "records",
-        "report": "records",
-        "dashboard": "records",
-        "export": "records",
-        "query": "records",
-        "prune": "prune",
-        "methods": "records",
     },
 }
 COMMANDS = {name: module for section in SECTIONS.values() for name, module in section.items()}
@@ -123,12 +123,15 @@ class Commands(click.Group):
 def cli() -> None:
     """Teach an instruct model your documents, bring its behaviour back, and test both.
 
+    `recover demo` shows it on a tiny model, offline. With a model and documents of your own:
+
     \b
-    recover demo                    the whole story on a tiny model, offline
-    recover init --model MODEL      start with a model of your own
-    recover corpus ./corpus         see what training would read of a folder
-    recover cycle --docs ./corpus   midtrain, evaluate, recover, evaluate, decide
-    recover dashboard               review every cycle in a browser
+    recover init --model MODEL
+    recover corpus ./corpus
+    recover probes --docs ./corpus --out probes.jsonl
+    recover cycle --docs ./corpus
+    recover verdict 1
+    recover dashboard
     """
 
 

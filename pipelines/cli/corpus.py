@@ -38,6 +38,9 @@ def corpus_command(
 
     What is read and skipped, and why; which folders the text comes from; near-duplicates; the first
     documents; and, in a home, the length of the training. Nothing is trained or kept.
+
+    \b
+    recover corpus ./corpus
     """
     from pipelines.config.home_settings import of_home
     from pipelines.config.sections.midtrain import ReadingConfig

@@ -134,6 +134,7 @@ def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -
     From your own questions (--qa), else a writer's (--writer), else from sentences with a gap.
 
     \b
+    recover probes --docs ./corpus --out probes.jsonl
     recover probes --docs ./corpus --out probes.jsonl --qa questions.jsonl
     """
     if options["qa"]:

@@ -131,7 +131,7 @@ def record_text(row: dict[str, Any]) -> str:
 
 
 @click.command("export")
-@click.argument("what", default="cycles", metavar="TABLE")
+@click.argument("what", default="cycles", metavar="[TABLE]")
 @click.option(
     "--format",
     "kind",

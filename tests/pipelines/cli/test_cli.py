@@ -116,6 +116,14 @@ def test_help_lists_every_command(recover: Recover) -> None:
     assert all(re.search(rf"^  {name} ", said.out, re.MULTILINE) for name in COMMANDS)
 
 
+def test_help_begins_with_the_commands_of_a_first_cycle_in_their_order(recover: Recover) -> None:
+    lines = recover("--help").out.splitlines()
+    path = ["init", "corpus", "probes", "cycle", "verdict", "dashboard"]
+    assert [line.split()[1] for line in lines if line.startswith("  recover ")] == path
+    first = lines.index("From documents to a verdict, in this order:")
+    assert [line.split()[0] for line in lines[first + 1 : first + 7]] == path
+
+
 def command_of(name: str) -> click.Command:
     return present(cli.get_command(click.Context(cli), name))
 
