@@ -69,9 +69,16 @@ def init_command(
 
 def _initialised(ws: Workspace, found: dict[str, Any]) -> str:
     """Say what was set up, and what looks at the documents next."""
-    said = f"base is {found['base']} ({found['model']}); settings are in {found['config']}"
+    from pipelines.microworld.shipped_model import MICROWORLD
+
+    lines = [f"base is {found['base']} ({found['model']}); settings are in {found['config']}"]
+    if found["model"] == MICROWORLD:
+        lines.append(
+            "this is the shipped tiny model, for trying out (`recover demo`): for one of your own, "
+            "`recover --home NEW init --model MODEL`, as in --model Qwen/Qwen3-8B or --model ./my-model"
+        )
     onward = ws.command("corpus", "DIR")
-    return f"{said}\nnext: `{onward}` shows what training would read of your documents"
+    return "\n".join([*lines, f"next: `{onward}` shows what training would read of your documents"])
 
 
 @click.command("doctor")

@@ -222,6 +222,12 @@ def test_an_unknown_method_is_refused_before_there_is_a_home(
     )
 
 
+def test_init_says_that_the_model_is_the_shipped_one(recover: Recover, tmp_path: Path) -> None:
+    lines = recover("-q", "--home", tmp_path / "home", "init").out.splitlines()
+    assert lines[1].startswith("this is the shipped tiny model, for trying out (`recover demo`): for one of")
+    assert lines[2].startswith("next: ")
+
+
 def test_cycles_are_listed_with_their_date_and_documents(
     recover: Recover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
