@@ -11,7 +11,8 @@ from dashboard.markup import Html, join, tag
 from dashboard.number_format import bound, bounds, count, duration, moment, percent, points, share
 from dashboard.page_parts import sortable, table, tokens_of
 from dashboard.status_chips import chip
-from db.cycle_names import STAGES
+from db.cycle_names import STAGES, short_folder
+from db.redact import redact_text
 from evals.ifeval import IFEVAL
 from evals.probes import KNOWLEDGE, RETENTION
 from evals.verdict_sentences import status_in_words
@@ -176,7 +177,7 @@ def _line(row: Row, picked: list[int], address: Address) -> list[Any]:
     review = row["review"] or {}
     return [
         _pick(number, picked, address),
-        join(cycle_link(address, row), _below(moment(row["started_at"]))),
+        join(cycle_link(address, row), _below(moment(row["started_at"])), _documents(row["docs"])),
         tag("td", points(delta(row)), _below(worst), class_="n"),
         tag("td", percent(fraction, 0), _below(unlost), class_="n"),
         _shift(row, KNOWLEDGE),
@@ -201,6 +202,14 @@ def _status(row: Row) -> Html:
 def _below(words: str) -> Html | None:
     """Return the second, smaller line of a cell."""
     return tag("div", words, class_="soft small clip") if words else None
+
+
+def _documents(folder: str | None) -> Html | None:
+    """Return the end of the folder's path below a cycle, with the whole of it for a tooltip."""
+    if not folder:
+        return None
+    path = redact_text(folder)
+    return tag("div", short_folder(path), class_="soft small clip", title=path)
 
 
 def _shift(row: Row, suite: str) -> Html:

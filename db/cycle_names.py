@@ -1,8 +1,9 @@
-"""Name a cycle's stages, suites, axes and broken-off states, in the order shown; imports no SQLAlchemy."""
+"""Name a cycle's stages, suites, axes, broken-off states and documents; imports no SQLAlchemy."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 STAGES = ("clean", "midtrained", "recovered")
@@ -23,6 +24,12 @@ def shown_axes(verdict: Mapping[str, Any]) -> list[str]:
     families = [name for name in verdict.get("axes", {}) if name not in AXES]
     measured = verdict.get(UPDATES, NOT_MEASURED) != NOT_MEASURED
     return [name for name in (*AXES, *families) if name in verdict and (name != UPDATES or measured)]
+
+
+def short_folder(path: str) -> str:
+    """Return the end of a folder's path, by which a cycle's documents are known: …/project/february."""
+    parts = PurePath(path).parts
+    return path if len(parts) <= 3 else "/".join(("…", *parts[-2:]))
 
 
 def without(numbers: Sequence[int]) -> str:

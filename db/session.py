@@ -214,7 +214,7 @@ def _file_url(path: str) -> URL:
 def _sqlite(path: Path, create: bool) -> Database:
     if not create and not path.exists():
         raise NotFound(
-            f"there is no database at {path}: run `recover init` or `recover demo` first, or give --home"
+            f"there is no database at {path}: check its name, or run `recover init` with this --db first"
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,6 @@ import click
 from db.redact import redact_error
 from pipelines.cli.options import Session, shared
 from pipelines.cli.setting_options import EPILOG, SettingOption
-from pipelines.cli.unknown_option import meant_by
 from pipelines.runs import launch
 from pipelines.runs.progress import take_any_character, write
 from recovery.errors import InputError
@@ -27,21 +26,32 @@ from recovery.printable import printable
 # The sections of `recover --help`: which module holds which command. A module is imported when its command is
 # used or its help is shown.
 SECTIONS = {
-    "Set up": {
-        "demo": "cycles",
+    "From documents to a verdict, in this order": {
         "init": "setup",
+        "corpus": "corpus",
+        "probes": "knowledge",
+        "cycle": "cycles",
+        "verdict": "cycles",
+        "dashboard": "records",
+    },
+    "Try, check and choose": {
+        "demo": "cycles",
         "doctor": "setup",
         "plan": "setup",
-        "settings": "setup",
         "preflight": "setup",
-        "microworld": "setup",
-    },
-    "Whole cycles": {
-        "cycle": "cycles",
-        "resume": "cycles",
-        "verdict": "cycles",
-        "review": "cycles",
         "pilot": "pilot",
+        "settings": "setup",
+        "methods": "records",
+    },
+    "Cycles and their records": {
+        "resume": "cycles",
+        "review": "cycles",
+        "ls": "records",
+        "show": "records",
+        "report": "records",
+        "export": "records",
+        "query": "records",
+        "prune": "prune",
     },
     "Single stages": {
         "midtrain": "train",
@@ -50,11 +60,10 @@ SECTIONS = {
         "eval": "measure",
         "serve": "engine",
     },
-    "Documents and questions": {
-        "corpus": "corpus",
+    "Further texts and questions": {
         "augment": "knowledge",
-        "probes": "knowledge",
         "prompts": "prompts",
+        "microworld": "setup",
     },
     "What has changed, and why": {
         "compare": "measure",
@@ -63,16 +72,6 @@ SECTIONS = {
         "lost": "knowledge",
         "locate": "diagnose",
         "retrieval": "diagnose",
-    },
-    "Records": {
-        "ls": "records",
-        "show": "records",
-        "report": "records",
-        "dashboard": "records",
-        "export": "records",
-        "query": "records",
-        "prune": "prune",
-        "methods": "records",
     },
 }
 COMMANDS = {name: module for section in SECTIONS.values() for name, module in section.items()}
@@ -124,12 +123,15 @@ class Commands(click.Group):
 def cli() -> None:
     """Teach an instruct model your documents, bring its behaviour back, and test both.
 
+    `recover demo` shows it on a tiny model, offline. With a model and documents of your own:
+
     \b
-    recover demo                    the whole story on a tiny model, offline
-    recover init --model MODEL      start with a model of your own
-    recover corpus ./corpus         see what training would read of a folder
-    recover cycle --docs ./corpus   midtrain, evaluate, recover, evaluate, decide
-    recover dashboard               review every cycle in a browser
+    recover init --model MODEL
+    recover corpus ./corpus
+    recover probes --docs ./corpus --out probes.jsonl
+    recover cycle --docs ./corpus
+    recover verdict 1
+    recover dashboard
     """
 
 
@@ -210,9 +212,31 @@ def _with_hint(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
     message = " ".join(error.format_message().split())
     if isinstance(error, click.NoSuchOption) and context:
-        meant = meant_by(error.option_name, context.command)
+        meant = _meant_by(error.option_name, context.command)
         message = f"{error.message.rstrip('.')} (did you mean {meant}?)" if meant else message
     return f"{message.rstrip('.')}: see `{context.command_path} --help`" if context else message
+
+
+def _meant_by(name: str, command: click.Command) -> str:
+    """Return what sets the settings that an unknown option such as --steps or --distill-steps names.
+
+    These are options of the command, and keys of recover.yaml in the sections that its options override.
+    """
+    from pipelines.config.listing import every_key
+
+    options = {one.key: one.opts[0] for one in command.params if isinstance(one, SettingOption)}
+    sections = {key.partition(".")[0] for key in options if "." in key}
+    word = name.lstrip("-").replace("-", "_")
+    found = [key for key in every_key() if key.partition(".")[0] in sections and _names(word, key)]
+    flags = [options[key] for key in found if key in options]
+    keys = " or ".join(key for key in found if key not in options)
+    return " or ".join([*flags, *([f"{keys} in recover.yaml"] if keys else [])])
+
+
+def _names(word: str, key: str) -> bool:
+    """Return whether a word is a setting's own name, alone or behind that of its section."""
+    section, own = key.partition(".")[0], key.rpartition(".")[2]
+    return word in (own, f"{section}_{own}")
 
 
 def _interruption(error: BaseException) -> str:

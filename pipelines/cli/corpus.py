@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.cli.options import Place, Session, documents, shared, table
+from pipelines.cli.options import Place, Session, documents, shared
+from pipelines.cli.table import table
 
 if TYPE_CHECKING:
     from pipelines.config.sections.midtrain import MidtrainConfig
@@ -37,6 +38,9 @@ def corpus_command(
 
     What is read and skipped, and why; which folders the text comes from; near-duplicates; the first
     documents; and, in a home, the length of the training. Nothing is trained or kept.
+
+    \b
+    recover corpus ./corpus
     """
     from pipelines.config.home_settings import of_home
     from pipelines.config.sections.midtrain import ReadingConfig
@@ -66,7 +70,20 @@ def corpus_command(
     )
     if config:
         settings = first_midtraining(config, made.tokens)
-    session.show(preview.as_json(made, settings), lambda: _text(made, settings))
+    onward = _onward(session, folder, there)
+    session.show(preview.as_json(made, settings), lambda: f"{_text(made, settings)}\n\nnext: {onward}")
+
+
+def _onward(session: Session, folder: Path, in_a_home: bool) -> str:
+    """Say what comes after the look at a folder."""
+    from pipelines.corpus.reading.tree import beside, companions
+
+    if not in_a_home:
+        return f"`{session.command('init', '--model', 'MODEL')}` sets up the model that is to learn it"
+    if "probes" not in companions(folder):
+        out = str(beside(folder, "probes.jsonl"))
+        return f"`{session.command('probes', '--docs', str(folder), '--out', out)}` writes questions about it"
+    return f"`{session.command('cycle', '--docs', str(folder))}` learns it, recovers and decides"
 
 
 def _one_of(folder: Path | None, docs: Path | None) -> Path:

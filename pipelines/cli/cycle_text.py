@@ -7,7 +7,8 @@ from typing import Any
 from db.cycle_names import AXES, BROKEN_OFF, STAGES, UPDATES, is_given_up, shown_axes
 from evals import learned
 from evals.scores import halves_counted, notes_by_suite
-from pipelines.cli.options import state_words, table
+from pipelines.cli.options import state_words
+from pipelines.cli.table import table
 from recovery.command_line import Command, unnamed
 
 WORK = {"eval": "evaluations", "midtrain": "midtraining", "distill": "distillation"}  # by kind of stage

@@ -235,7 +235,11 @@ def _blocking_axes(row: dict[str, Any]) -> str:
 def verdict_command(session: Session, cycle: int) -> None:
     """Show the verdict of a cycle.
 
-    Exit code 3 unless the cycle is accepted.
+    Every claim with its bound, and how many questions would decide one that has too few. Exit code 3 unless
+    the cycle is accepted.
+
+    \b
+    recover verdict 1
     """
     from db.reads import queries
 

@@ -10,7 +10,8 @@ import click
 from evals.probes import KNOWLEDGE, PROBE_SUITES
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import Session, refuse_beside, shared, table
+from pipelines.cli.options import Session, refuse_beside, shared
+from pipelines.cli.table import table
 from pipelines.writing.protocol import is_endpoint
 
 ENDPOINT = "a checkpoint, the URL of an OpenAI-compatible endpoint (key: RECOVER_API_KEY)"
@@ -133,6 +134,7 @@ def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -
     From your own questions (--qa), else a writer's (--writer), else from sentences with a gap.
 
     \b
+    recover probes --docs ./corpus --out probes.jsonl
     recover probes --docs ./corpus --out probes.jsonl --qa questions.jsonl
     """
     if options["qa"]:

@@ -11,7 +11,8 @@ from db.cycle_names import UPDATES
 from evals.scores import notes_by_suite
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import Session, refuse_beside, shared, table
+from pipelines.cli.options import Session, refuse_beside, shared
+from pipelines.cli.table import table
 from recovery.errors import InputError
 
 

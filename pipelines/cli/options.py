@@ -316,24 +316,3 @@ def state_words(row: dict[str, Any]) -> str:
         return status_in_words(row)
     since = str(row["heartbeat_at"])[:16].replace("T", " ") if row.get("stalled") else ""
     return f"{row['status']}, stalled since {since} UTC" if since else str(row["status"])
-
-
-def table(rows: list[dict[str, Any]], columns: list[str] | None = None) -> str:
-    """Format rows as aligned columns, those of the first row unless named; nothing is wrapped or cut."""
-    if not rows:
-        return "nothing yet"
-    columns = columns or list(rows[0])
-    cells = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-    return "\n".join(
-        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
-        for line in cells
-    )
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return f"{value:.3f}" if value == 0 or abs(value) >= 0.01 else f"{value:.3g}"
-    return " ".join(str(value).split())

@@ -61,9 +61,9 @@ def drawing(command: F) -> F:
 def ifeval_command(
     session: Session, count: int, seed: int, out: Path | None, avoid: tuple[Path, ...]
 ) -> None:
-    """Write prompts over all 25 instruction types of IFEval, at most 40,000.
+    """Write prompts over all 25 instruction types of IFEval.
 
-    Each is different, and can be answered as it asks.
+    At most 40,000. Each is different, and can be answered as it asks.
 
     \b
     recover prompts ifeval --count 1500 --out ifeval.jsonl

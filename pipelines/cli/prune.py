@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from pipelines.cli import options as common
-from pipelines.cli.options import Session, shared, table
+from pipelines.cli.options import Session, shared
+from pipelines.cli.table import table
 from recovery.command_line import Command, unnamed
 from recovery.counted import counted
 
@@ -50,7 +51,8 @@ def prune_text(found: dict[str, Any], command: Command = unnamed) -> str:
 def _checkpoints_text(found: dict[str, Any]) -> str:
     count, left = len(found["checkpoints"]), found["states"]
     if not count and not left:
-        return f"nothing to remove: of {counted(found['kept'], 'checkpoint')} none can be spared"
+        needed = f"the home needs its {counted(found['kept'], 'checkpoint')}"
+        return f"nothing to remove: {needed if found['kept'] else 'no checkpoint was made yet'}"
     of_checkpoints = _mib(found["bytes"] - left)
     parts = [f"{of_checkpoints} MiB in {count} of {count + found['kept']} checkpoints"] if count else []
     parts += [f"{_mib(left)} MiB of states of runs that are done"] if left else []

@@ -11,13 +11,25 @@ from typing import Any
 
 import click
 
+from db.cycle_names import short_folder
 from pipelines.cli import options as common
-from pipelines.cli.options import Session, finite, shared, state_words, table
+from pipelines.cli.options import Session, finite, shared, state_words
+from pipelines.cli.table import table
 from recovery.errors import InputError
 from recovery.printable import printable
 
 LISTS = {
-    "cycles": ["cycle", "status", "review", "ifeval", "knowledge", "retention", "recovered_fraction"],
+    "cycles": [
+        "cycle",
+        "date",
+        "documents",
+        "status",
+        "review",
+        "ifeval",
+        "knowledge",
+        "retention",
+        "loss recovered",
+    ],
     "checkpoints": ["id", "aliases", "kind", "parent_id", "run_id", "created_at"],
     "runs": ["id", "kind", "key", "status", "started_at", "ended_at"],
 }
@@ -60,15 +72,25 @@ def _with_state(row: dict[str, Any]) -> dict[str, Any]:
 def cycles_text(rows: list[dict[str, Any]]) -> str:
     """Format cycles, a line each, with the scores of the recovered checkpoint."""
     lines = table([_flat(row) for row in rows], LISTS["cycles"])
-    note = "scores: of the recovered checkpoint; `recover show cycle:N` has the others"
+    note = (
+        "scores: of the recovered checkpoint; loss recovered: share of IFEval's loss that came back; "
+        "`recover show cycle:N` has the other scores"
+    )
     return f"{lines}\n{note}" if rows else lines
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """Flatten a cycle: one column for each recovered score, and the newest decision."""
+    """Flatten a cycle: when and on what it began, a column for each recovered score, the newest decision."""
     scores = {name: suite["recovered"] for name, suite in row["scores"].items()}
     review = row["review"] or {}
-    return {**_with_state(row), **scores, "review": review.get("decision")}
+    return {
+        **_with_state(row),
+        **scores,
+        "date": row["started_at"][:10],
+        "documents": short_folder(row["docs"]) if row["docs"] else None,
+        "review": review.get("decision"),
+        "loss recovered": row["recovered_fraction"],
+    }
 
 
 @click.command("show")
@@ -109,7 +131,7 @@ def record_text(row: dict[str, Any]) -> str:
 
 
 @click.command("export")
-@click.argument("what", default="cycles", metavar="TABLE")
+@click.argument("what", default="cycles", metavar="[TABLE]")
 @click.option(
     "--format",
     "kind",
@@ -212,17 +234,36 @@ def query_command(session: Session, sql: str) -> None:
 
 
 @click.command("methods")
+@click.argument("name", required=False)
 @shared
 @click.pass_obj
-def methods_command(session: Session) -> None:
+def methods_command(session: Session, name: str | None) -> None:
     """List the post-training methods and their dials.
 
-    docs/methods.md says which to choose; `recover distill --set DIAL=VALUE` changes a dial.
-    """
-    from recovery.methods.table import METHODS
+    With NAME that method alone, and what its dials mean. docs/methods.md says which to choose; `recover
+    distill --set DIAL=VALUE` changes a dial.
 
-    rows = [method.row() for method in METHODS.values()]
-    session.show(rows, lambda: _methods_text(rows))
+    \b
+    recover methods opd
+    """
+    from recovery.methods.table import METHODS, get
+
+    rows = [method.row() for method in ([get(name)] if name else METHODS.values())]
+    session.show(rows, lambda: _method_text(rows[0]) if name else _methods_text(rows))
+
+
+def _method_text(row: dict[str, Any]) -> str:
+    """Format a method: what it does, where it is from, and the dials that it sets."""
+    from recovery.methods.method import MAIN, dial_rows, in_words
+
+    values = {name: row[name] for name in MAIN} | row["dials"]
+    shown = [
+        dial | {"value": in_words(values[dial["dial"]])} for dial in dial_rows() if dial["dial"] in values
+    ]
+    lines = [f"{row['name']}: {row['summary']}", f"source: {row['source']}"]
+    lines += [f"of it {row['name']} {row['keeps']}"] if row["keeps"] else []
+    other = "the other dials are at their defaults: `recover methods` lists them"
+    return "\n".join([*lines, table(shown, ["dial", "value", "what"]), other])
 
 
 def _methods_text(rows: list[dict[str, Any]]) -> str:
@@ -233,7 +274,7 @@ def _methods_text(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         dials = [f"{name}={in_words(value)}" for name, value in row["dials"].items()]
         shown.append(row | {"dials": " ".join(dials) or "-"})
-    return f"{table(shown, ['name', *MAIN, 'dials', 'source'])}\n\n{table(dial_rows())}"
+    return f"{table(shown, ['name', *MAIN, 'dials'])}\n\n{table(dial_rows())}"
 
 
 @click.command("dashboard")

@@ -6,8 +6,8 @@ from typing import Any
 
 from pipelines.cli.diagnose import locate_text, retrieval_text
 from pipelines.cli.measure import score_table
-from pipelines.cli.options import table
 from pipelines.cli.pilot import pilot_text
+from pipelines.cli.table import table
 
 Row = dict[str, Any]
 

@@ -75,7 +75,22 @@ def shares(value: str) -> dict[str, Any]:
     unknown = [name for name in typed if name not in Mix.model_fields]
     if unknown:
         raise InputError(f"--mix {unknown[0]}: choose among {', '.join(Mix.model_fields)}")
-    return {**dict.fromkeys(Mix.model_fields, 0.0), **typed}
+    found = {**dict.fromkeys(Mix.model_fields, 0.0), **typed}
+    try:
+        Mix.model_validate(found)
+    except ValueError as error:
+        raise InputError(
+            f"--mix {value}: each share lies between 0 and 1, that of new above 0, and together they add up "
+            "to 1, as in new=0.7,chat=0.3"
+        ) from error
+    return found
+
+
+def method_name(value: str) -> str:
+    """Refuse an unknown method before a home is opened or anything else is checked."""
+    from recovery.methods.table import get
+
+    return get(value).name
 
 
 def adapter(rank: int) -> dict[str, Any] | None:
@@ -150,14 +165,14 @@ midtrain_tokens = setting(
 )
 
 # Distillation
-method = setting("--method", "distill.method", metavar="NAME", help="a row of `recover methods`")
+method = setting("--method", "distill.method", method_name, metavar="NAME", help="a row of `recover methods`")
 dials = setting(
     "--set",
     "distill.dials",
     pairs,
     multiple=True,
     metavar="DIAL=VALUE",
-    help="set a dial of the method (docs/methods.md lists them); may be repeated",
+    help="set a dial of the method (`recover methods` lists them); may be repeated",
 )
 overlap = setting(
     "--overlap", "distill.overlap", type=OVERLAP, help="what to do with prompts about the new documents"

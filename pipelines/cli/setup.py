@@ -12,7 +12,8 @@ import click
 
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import Session, shared, table
+from pipelines.cli.options import Session, shared
+from pipelines.cli.table import table
 from recovery.errors import GateError, InputError
 
 if TYPE_CHECKING:
@@ -68,9 +69,16 @@ def init_command(
 
 def _initialised(ws: Workspace, found: dict[str, Any]) -> str:
     """Say what was set up, and what looks at the documents next."""
-    said = f"base is {found['base']} ({found['model']}); settings are in {found['config']}"
+    from pipelines.microworld.shipped_model import MICROWORLD
+
+    lines = [f"base is {found['base']} ({found['model']}); settings are in {found['config']}"]
+    if found["model"] == MICROWORLD:
+        lines.append(
+            "this is the shipped tiny model, for trying out (`recover demo`): for one of your own, "
+            "`recover --home NEW init --model MODEL`, as in --model Qwen/Qwen3-8B or --model ./my-model"
+        )
     onward = ws.command("corpus", "DIR")
-    return f"{said}\nnext: `{onward}` shows what training would read of your documents"
+    return "\n".join([*lines, f"next: `{onward}` shows what training would read of your documents"])
 
 
 @click.command("doctor")
@@ -283,15 +291,21 @@ def plan_command(session: Session, /, **options: Any) -> None:
 
 def plan_text(found: dict[str, Any]) -> str:
     """Format the stages as a table, what their memory is for, and the totals."""
+    from pipelines.machine.cycle_time import in_words
+
     priced = any(row["cost"] is not None for row in found["stages"])
-    columns = ["stage", "GiB", "fits", "hours", *(["cost"] if priced else [])]
+    columns = ["stage", "GiB", "fits", "time", *(["cost"] if priced else [])]
     rows = [
-        {**row, "GiB": f"{row['gib']:.1f}", "fits": "yes" if row["fits"] else "NO"} for row in found["stages"]
+        {**row, "GiB": f"{row['gib']:.1f}", "fits": "yes" if row["fits"] else "NO"}
+        | {"time": row["hours"] and in_words(3600 * row["hours"])}
+        for row in found["stages"]
     ]
+    count = found["parameters"]
+    weights = f"{count / 1e9:.2f} billion" if count >= 1e9 else f"{count / 1e6:.1f} million"
     lines = [
-        f"{found['model']}: {found['parameters'] / 1e9:.2f} billion weights "
-        f"on {found['gpus']} x {found['gpu']} "
+        f"{found['model']}: {weights} weights on {found['gpus']} x {found['gpu']} "
         f"({found['usable_gib']:g} GiB of each usable), settings of {found['settings']}",
+        *_assumptions(found),
         table(rows, columns),
     ]
     for row in found["stages"]:
@@ -301,7 +315,7 @@ def plan_text(found: dict[str, Any]) -> str:
         is_timed = any(row["hours"] is not None for row in found["stages"])
         lines.append(f"time: {BY_QUESTIONS if is_timed else UNKNOWN_GPU}")
     else:
-        together = f"together {found['hours']:.1f} h, {found['gpu_hours']:.1f} GPU-hours"
+        together = f"together {in_words(3600 * found['hours'])}, {found['gpu_hours']:.1f} GPU-hours"
         cost = f", cost {found['cost']:,.2f}" if priced else ""
         lines.append(f"{together}{cost}; an estimate")
         lines.append(
@@ -309,3 +323,15 @@ def plan_text(found: dict[str, Any]) -> str:
             "with an evaluation, until one passes, which takes less or more"
         )
     return "\n".join([*lines, *(f"change: {change}" for change in found["change"])])
+
+
+def _assumptions(found: dict[str, Any]) -> list[str]:
+    """Say what the times rest on, and which part of them more GPUs do not shorten."""
+    assumed = found["assumed"]
+    said = (
+        f"assumed: {assumed['document_tokens']:,} tokens of documents (--tokens), answers of "
+        f"{assumed['answer_tokens']:,} (--answer-tokens), {assumed['evaluations']} evaluations of "
+        f"{assumed['evaluation_prompts']} prompts; probes and other questions are not counted"
+    )
+    alone = "evaluation and midtraining's chat are answered by one GPU: more do not shorten them"
+    return [said, alone] if found["gpus"] > 1 else [said]

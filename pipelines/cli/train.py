@@ -9,7 +9,8 @@ import click
 
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import Session, processes, shared, table
+from pipelines.cli.options import Session, processes, shared
+from pipelines.cli.table import table
 from recovery.errors import InputError
 
 if TYPE_CHECKING:

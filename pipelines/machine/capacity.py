@@ -16,7 +16,7 @@ from pipelines.config.fitted import (
     fit_midtraining,
     fit_to_corpus,
 )
-from pipelines.config.home_settings import of_home_or_preset
+from pipelines.config.home_settings import PRESET, of_home_or_preset
 from pipelines.config.overrides import changed
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
@@ -24,8 +24,9 @@ from pipelines.config.training_weights import second_model
 from pipelines.engines.engine_checks import may_offload
 from pipelines.machine.gpus import USABLE, Gpu, parse_gpus
 from pipelines.machine.model_sizes import model_size, read_size
-from pipelines.machine.stage_estimates import Estimate, estimates
+from pipelines.machine.stage_estimates import IFEVAL_PROMPTS, Estimate, estimates
 from pipelines.machine.stage_memory import FP32_BYTES, PlannedWork
+from pipelines.machine.stage_tokens import EVALUATIONS
 from recovery.errors import InputError
 from recovery.memory import GIB
 
@@ -53,6 +54,8 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
 ) -> dict[str, Any]:
     """Plan a home's settings, or those of the preset for real models if the home has none."""
     whose, config = of_home_or_preset(home)
+    if model is None and whose == PRESET:
+        raise InputError(f"there is no home at {home}: give --model, as in --model 8B, or --home")
     if shard and config.model.quantize:
         raise InputError(
             f"--shard: model.quantize is {config.model.quantize}, and each GPU holds the 4-bit model whole: "
@@ -113,6 +116,12 @@ def plan(gpu: Gpu, job: PlannedWork, price: float | None = None) -> dict[str, An
         "gpu": gpu.name,
         "gpu_gib": gpu.gib,
         "usable_gib": round(gpu.usable_gib, 1),
+        "assumed": {
+            "document_tokens": job.document_tokens,
+            "answer_tokens": job.answer_tokens,
+            "evaluations": EVALUATIONS,
+            "evaluation_prompts": IFEVAL_PROMPTS,
+        },
         "fits": fits,
         "stages": rows,
         "hours": hours,

@@ -84,26 +84,26 @@ class CycleTime:
     def __str__(self) -> str:
         return (
             f"about {self._length()} on this machine, alone on it: "
-            f"evaluations {_in_words(self.evaluations)}, midtraining {_in_words(self.midtraining)}, "
+            f"evaluations {in_words(self.evaluations)}, midtraining {in_words(self.midtraining)}, "
             f"{self._recovering()}" + self._more()
         )
 
     def _length(self) -> str:
-        whole = _in_words(self.seconds)
-        return f"{_in_words(self.evaluations + self.midtraining)} to {whole}" if self.ways else whole
+        whole = in_words(self.seconds)
+        return f"{in_words(self.evaluations + self.midtraining)} to {whole}" if self.ways else whole
 
     def _recovering(self) -> str:
         if not self.ways:
-            return f"recovery {_in_words(self.recovery)}"
+            return f"recovery {in_words(self.recovery)}"
         return (
-            f"recovery up to {_in_words(self.recovery)} (ways are made and evaluated until one passes, "
+            f"recovery up to {in_words(self.recovery)} (ways are made and evaluated until one passes, "
             f"{self.ways} at most)"
         )
 
     def _more(self) -> str:
         if not self.further:
             return ""
-        return f"; {_in_words(self.further)} more if behaviour is underpowered on IFEval's prompts"
+        return f"; {in_words(self.further)} more if behaviour is underpowered on IFEval's prompts"
 
 
 def estimate(
@@ -310,7 +310,8 @@ def _bytes(file: str) -> int:
         return 0
 
 
-def _in_words(seconds: float) -> str:
+def in_words(seconds: float) -> str:
+    """Return an estimated time in whole minutes."""
     minutes = max(1, round(seconds / 60))
     hours, rest = divmod(minutes, 60)
     return f"{hours} h {rest:02d} min" if hours else f"{rest} min"

@@ -29,7 +29,7 @@ def opened(home: Path, db_url: str | None, *, create: bool, implicit: bool) -> D
         refuse_elsewhere(home)
     database = db_url or database_of(home)
     if not create and db_url is None and "://" not in database and not Path(database).exists():
-        raise uninitialised(home)
+        raise uninitialised(home, implicit=implicit)
     _require_server(database)
     try:
         return Database.open(database, create=create)
@@ -80,10 +80,12 @@ def new_place(home: Path | None) -> str:
     return f"name its new place with `{command(home, '--db', 'NEW', 'init')}`"
 
 
-def uninitialised(home: Path) -> InputError:
+def uninitialised(home: Path, *, implicit: bool) -> InputError:
     if home.is_file():
         return InputError(f"--home {home} is a file: give a folder")
-    return InputError(f"{home} is not initialised: run `recover init` first, or give --home")
+    first = command(None if implicit else home, "init")
+    otherwise = ", or give --home" if implicit else ""
+    return InputError(f"{home} is not initialised: run `{first}` first{otherwise}")
 
 
 def _require_server(database: str) -> None:

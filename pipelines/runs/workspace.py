@@ -153,11 +153,11 @@ class Workspace:
     def _resolve_alias(self, alias: str) -> str:
         """Refuse a home without settings, or with these alone, as a kill may have left it."""
         if self._is_new:
-            raise uninitialised(self.home)
+            raise uninitialised(self.home, implicit=self.implicit)
         try:
             return self.resolve(alias)
         except NotFound as error:
-            raise uninitialised(self.home) from error
+            raise uninitialised(self.home, implicit=self.implicit) from error
 
     def resolve(self, ref: str) -> str:
         """Return the id of a checkpoint: by an alias, an id or its prefix, cycle:N, or its folder here."""
@@ -259,7 +259,7 @@ class Workspace:
 
 def _make(home: Path) -> None:
     if home.is_file():
-        raise uninitialised(home)
+        raise uninitialised(home, implicit=False)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         _make_folders_private(home)

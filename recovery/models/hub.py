@@ -95,8 +95,9 @@ def _refusal(error: Exception) -> str:
         place = error.filename or "the hub's cache"
         return f"{place} may not be read and written: set HF_HOME to a folder of yours, or take it over"
     said = re.sub(r"https?://\S+", "", str(error)).strip() or type(error).__name__
+    reason = re.sub(r"^Got: \w+: |\[Errno -?\d+\] ", "", said.splitlines()[0])[:200]
     remedy = "go online once, or give a model's directory"
-    return f"not in the local cache, and the hub can't be reached: {remedy} ({said.splitlines()[0][:200]})"
+    return f"no directory here, not in the local cache, and the hub can't be reached: {remedy} ({reason})"
 
 
 @contextmanager

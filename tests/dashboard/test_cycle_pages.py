@@ -36,6 +36,14 @@ def test_the_form_of_each_cycle_is_an_element_of_its_own(context: PageContext) -
     assert form_element(context, "/cycle") != first
 
 
+def test_the_table_of_cycles_says_which_documents_each_learned_and_when(context: PageContext) -> None:
+    run = context.tracker.start_run("cycle", key="one", config={"docs": "/srv/wiki/project/february"})
+    context.tracker.record_cycle(run.id)
+    shown = page_frame.render(context, "/")
+    assert '<div class="soft small clip" title="/srv/wiki/project/february">…/project/february</div>' in shown
+    assert number_format.moment(queries.cycle(context.db, 1)["started_at"]) in shown
+
+
 def test_an_approval_before_any_verdict_is_warned_of(context: PageContext) -> None:
     number = databases.record_cycle(context.tracker, SCORES)
     assert "There is no verdict yet" in views.look(context, "/cycle").text

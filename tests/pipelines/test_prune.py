@@ -60,6 +60,19 @@ def there(ws: Workspace) -> set[str]:
     return {checkpoint.id for checkpoint in ws.store.list()}
 
 
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        (0, "no checkpoint was made yet"),
+        (1, "the home needs its 1 checkpoint"),
+        (4, "the home needs its 4 checkpoints"),
+    ],
+)
+def test_why_nothing_can_be_removed_is_said(kept: int, said: str) -> None:
+    found = {"checkpoints": [], "states": 0, "kept": kept, "unfinished": []}
+    assert prune_text(found) == f"nothing to remove: {said}"
+
+
 def test_what_is_needed_stays_and_what_is_recorded_stays_too(ws: Workspace) -> None:
     first, second, third = (turned(ws, number) for number in (1, 2, 3))
     ws.tracker.set_alias("best", first["recovered"])

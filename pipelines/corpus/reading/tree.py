@@ -108,7 +108,7 @@ class Tree:
             top = os.open(self.real, FOLDER)
         except (OSError, ValueError) as error:
             closed = refusal(error) if isinstance(error, PermissionError) else None
-            problem = closed or f"{root} is not a folder: give --docs a folder of documents"
+            problem = closed or f"{str(root)!r} is not a folder: give a folder of documents"
             raise InputError(problem) from error
         self.top = _Folder(None, "", "", top)
         self._held: list[_Folder] = []

@@ -116,6 +116,14 @@ def test_help_lists_every_command(recover: Recover) -> None:
     assert all(re.search(rf"^  {name} ", said.out, re.MULTILINE) for name in COMMANDS)
 
 
+def test_help_begins_with_the_commands_of_a_first_cycle_in_their_order(recover: Recover) -> None:
+    lines = recover("--help").out.splitlines()
+    path = ["init", "corpus", "probes", "cycle", "verdict", "dashboard"]
+    assert [line.split()[1] for line in lines if line.startswith("  recover ")] == path
+    first = lines.index("From documents to a verdict, in this order:")
+    assert [line.split()[0] for line in lines[first + 1 : first + 7]] == path
+
+
 def command_of(name: str) -> click.Command:
     return present(cli.get_command(click.Context(cli), name))
 
@@ -184,6 +192,58 @@ def test_methods_end_with_every_dial_and_what_it_does(recover: Recover) -> None:
     assert found["ratio_clip"].startswith("none PPO: ") and found["signal"].startswith("by row training")
     assert found["tail"] == "bucket topk: mass outside the k entries (bucket, renormalise)"
     assert set(found) == set(method.dials())
+
+
+def test_one_method_is_shown_with_what_its_dials_mean(recover: Recover) -> None:
+    lines = recover("methods", "opd-near").out.splitlines()
+    assert lines[0] == "opd-near: opd towards a teacher within kl_budget of the student"
+    assert lines[1] == "source: cf. arXiv 2609.24646"
+    assert lines[2].startswith("of it opd-near keeps opd; adds a teacher")
+    assert [line.split()[:2] for line in lines[3:-1]] == [
+        ["dial", "value"],
+        ["states", "student"],
+        ["signal", "reverse_kl"],
+        ["teacher", "base"],
+        ["context", "none"],
+        ["kl_budget", "0.1"],
+    ]
+    assert lines[8].endswith("most KL(teacher||student): a teacher further away is moved towards the student")
+    assert [row["name"] for row in recover("methods", "opd-near", "--json").json] == ["opd-near"]
+
+
+@pytest.mark.parametrize("words", ["methods opdd", "distill --method opdd", "cycle --docs . --method opdd"])
+def test_an_unknown_method_is_refused_before_there_is_a_home(
+    recover: Recover, tmp_path: Path, words: str
+) -> None:
+    said = recover("--home", tmp_path / "none", *words.split())
+    assert (said.code, said.error) == (
+        2,
+        "Error: no method is called 'opdd' (did you mean 'opd'?): see `recover methods`",
+    )
+
+
+def test_init_says_that_the_model_is_the_shipped_one(recover: Recover, tmp_path: Path) -> None:
+    lines = recover("-q", "--home", tmp_path / "home", "init").out.splitlines()
+    assert lines[1].startswith("this is the shipped tiny model, for trying out (`recover demo`): for one of")
+    assert lines[2].startswith("next: ")
+
+
+def test_cycles_are_listed_with_their_date_and_documents(
+    recover: Recover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    database = tmp_path / "recover.db"
+    with Tracker(database) as tracker:
+        for config in ({"docs": "/srv/wiki/project/february"}, {}):
+            tracker.record_cycle(tracker.start_run("cycle", key=str(config), config=config).id)
+    first, second = recover("--db", database, "ls", "--json").json
+    assert (first["docs"], second["docs"]) == ("/srv/wiki/project/february", None)
+    head, *rows, _ = (line.split() for line in recover("--db", database, "ls").out.splitlines())
+    assert head[:3] == ["cycle", "date", "documents"]
+    assert [row[:3] for row in rows] == [
+        ["1", first["started_at"][:10], "…/project/february"],
+        ["2", second["started_at"][:10], "-"],
+    ]
 
 
 def test_the_evaluated_checkpoint_is_named_with_its_aliases(
@@ -496,7 +556,8 @@ def test_a_rejected_cycle_prints_its_record_and_exits_with_3(
     approved = recover("--home", fresh, "show", "current", "--json").json["id"]
     assert approved == row["checkpoints"]["recovered"]
     assert reviewed.out == f"review 1 of cycle 1: approve; `current` is {approved}\n"
-    assert re.search(r"^1 +rejected: too few questions +approve ", recover("--home", fresh, "ls").out, re.M)
+    listed = recover("--home", fresh, "ls").out
+    assert re.search(r"^1 .*/docs +rejected: too few questions +approve ", listed, re.M)
     verdict = recover("--home", fresh, "verdict", 1)
     assert verdict.code == 3 and verdict.err.endswith(": a review has approved it all the same\n")
     for shown in (verdict.out, recover("--home", fresh, "show", "cycle:1").out):
@@ -964,10 +1025,12 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
     ("words", "code", "said"),
     [
         ("midtrain --docs EMPTY", 2, "holds no readable document"),
-        ("midtrain --docs MISSING", 2, "MISSING is not a folder"),
+        ("midtrain --docs MISSING", 2, "MISSING' is not a folder: give a folder of documents"),
         ("midtrain --docs DOCS --steps 0", 2, "steps: .* not 0"),
         ("midtrain --docs DOCS --steps 2 --epochs 2", 2, "give either steps or epochs"),
-        ("midtrain --docs DOCS --mix new=0.5", 2, "the shares add up to 0.5"),
+        ("midtrain --docs DOCS --mix new=0.5", 2, "--mix new=0.5: each share .* add up to 1"),
+        ("midtrain --docs DOCS --mix new=2", 2, "--mix new=2: each share lies between 0 and 1"),
+        ("midtrain --docs DOCS --mix chat=1", 2, "--mix chat=1: .* that of new above 0"),
         ("midtrain --docs DOCS --mix new", 2, "write NAME=VALUE"),
         ("midtrain --docs DOCS --mix old=1", 2, "--mix old: choose among new"),
         ("midtrain --docs DOCS --student nobody", 2, "checkpoint 'nobody' is not recorded"),
@@ -1113,7 +1176,7 @@ def test_a_home_that_was_never_set_up_says_so(recover: Recover, world: Path, tmp
     for words in ("midtrain --docs DOCS", "distill", "eval", "preflight", "cycle --docs DOCS"):
         said = recover("--home", tmp_path / "new", *[str(world) if w == "DOCS" else w for w in words.split()])
         assert said.code == 2
-        assert "run `recover init` first" in said.error
+        assert f"run `recover --home {tmp_path / 'new'} init` first" in said.error
 
 
 @pytest.mark.parametrize(
@@ -1142,7 +1205,9 @@ def test_a_mistyped_home_is_not_made(
     monkeypatch.chdir(tmp_path)
     said = recover("--home", "typo", *words.split())
     assert (said.code, said.out) == (2, "")
-    assert said.error == "Error: typo is not initialised: run `recover init` first, or give --home"
+    assert said.error == "Error: typo is not initialised: run `recover --home typo init` first"
+    unnamed = recover(*words.split())
+    assert unnamed.error == "Error: .recover is not initialised: run `recover init` first, or give --home"
     other = recover("--home", "typo", "--db", "typo.db", *words.split())
     assert other.code == 2
     assert "there is no database at" in other.error
@@ -1195,7 +1260,7 @@ def test_a_mistyped_folder_is_refused_before_torch_is_imported(
         check=False,
     )
     assert (ran.returncode, ran.stdout) == (2, "[]\n")
-    assert ran.stderr == f"Error: {tmp_path / 'missing'} is not a folder: give --docs a folder of documents\n"
+    assert ran.stderr == f"Error: '{tmp_path / 'missing'}' is not a folder: give a folder of documents\n"
 
 
 def test_an_unwritable_home_is_one_line(recover: Recover, tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from pipelines.cli.commands import _Warnings
-from pipelines.cli.options import Session, table
+from pipelines.cli.options import Session
+from pipelines.cli.table import table
 from pipelines.corpus import preview
 from pipelines.runs import launch, progress
 from recovery.command_line import unnamed
@@ -32,6 +33,34 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_small_numbers_are_printed_as_such() -> None:
     row = {"rate": 2e-5, "p": 0.0005, "none": 0.0, "score": 0.12345, "lost": -12.5, "nan": float("nan")}
     assert table([row]).splitlines()[1].split() == ["2e-05", "0.0005", "0.000", "0.123", "-12.500", "nan"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "lines"),
+    [
+        (
+            20,
+            {"key": "seed", "meaning": "of sampling and training"},
+            ["seed  of sampling", "      and training"],
+        ),
+        (33, {"key": "seed", "meaning": "of sampling and training"}, ["seed  of sampling and training"]),
+        (22, {"key": "1", "path": "a" * 30}, [f"1    {'a' * 17}", f"     {'a' * 13}"]),
+        (14, {"key": "1", "path": "a" * 30}, [f"1    {'a' * 30}"]),  # it would be broken once more
+    ],
+)
+def test_a_table_is_folded_to_the_width_of_a_terminal_and_whole_where_it_is_piped(
+    monkeypatch: pytest.MonkeyPatch, columns: int, row: dict[str, str], lines: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    whole = f"{row['key']:<5}{row['path']}" if "path" in row else f"{row['key']:<6}{row['meaning']}"
+    assert table([row]).splitlines()[1:] == [whole]
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert table([row]).splitlines()[1:] == lines
 
 
 @pytest.mark.usefixtures("terminal")

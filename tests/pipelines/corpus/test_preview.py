@@ -165,9 +165,30 @@ def test_no_length_is_told_where_the_questions_about_the_folder_decide_it(
     path = home / "recover.yaml"
     path.write_text(path.read_text().replace("midtrain:\n", "midtrain:\n  method: passage\n", 1))
     assert json.loads(said(capsys, "-q", "--home", home, "corpus", docs, "--json"))["training"] is None
-    told = said(capsys, "-q", "--home", home, "corpus", docs).splitlines()[-1]
+    [told] = [
+        line
+        for line in said(capsys, "-q", "--home", home, "corpus", docs).splitlines()
+        if line.startswith("training: ")
+    ]
     assert told.startswith("training: by questions about these documents (midtrain.method: passage)")
     assert "steps of" not in told
+
+
+def test_the_command_says_what_comes_next(
+    docs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+
+    def onward() -> str:
+        return said(capsys, "-q", "--home", home, "corpus", docs).splitlines()[-1]
+
+    recover = f"next: `recover --home {home}"
+    assert onward().startswith(f"{recover} init --model MODEL` sets up")
+    said(capsys, "-q", "--home", home, "init")
+    probes = docs.parent / "probes.jsonl"
+    assert onward().startswith(f"{recover} probes --docs {docs} --out {probes}` writes")
+    probes.touch()
+    assert onward().startswith(f"{recover} cycle --docs {docs}` learns")
 
 
 def test_strict_and_empty_folders_are_bad_input(

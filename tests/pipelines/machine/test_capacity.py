@@ -777,7 +777,44 @@ def test_the_command(tmp_path: Path) -> None:
     assert f" GPU-hours, cost {found['cost']:,.2f}; an estimate" in priced
     assert "cost" not in timed and " GPU-hours; an estimate" in timed
     assert "recovery is counted by distill.method: --recover-with auto tries cheaper ways" in timed
-    assert "time: unknown for this GPU" in text and "0.00 billion weights on 1 x 24 GB" in text
+    assert "time: unknown for this GPU" in text and "1.8 million weights on 1 x 24 GB" in text
+
+
+def test_the_command_says_what_it_assumes_and_what_more_gpus_do_not_shorten(tmp_path: Path) -> None:
+    def plan(*words: str) -> dict[str, Any]:
+        done = CliRunner().invoke(
+            cli, ["--home", str(tmp_path / "none"), "--json", "plan", *words], obj=Session()
+        )
+        found: dict[str, Any] = json.loads(done.output)
+        return found
+
+    one = plan("--model", "8B", "--tokens", "300000", "--answer-tokens", "50")
+    eight = plan("--model", "8B", "--tokens", "300000", "--answer-tokens", "50", "--gpus", "8xH100")
+    assert one["assumed"] == {
+        "document_tokens": 300_000,
+        "answer_tokens": 50,
+        "evaluations": 3,
+        "evaluation_prompts": 541,
+    }
+    assert one["stages"][2]["hours"] == eight["stages"][2]["hours"]
+    alone = "evaluation and midtraining's chat are answered by one GPU: more do not shorten them"
+    said = plan_text(eight).splitlines()
+    assert said[1:3] == [
+        "assumed: 300,000 tokens of documents (--tokens), answers of 50 (--answer-tokens), 3 evaluations of "
+        "541 prompts; probes and other questions are not counted",
+        alone,
+    ]
+    assert alone not in plan_text(one)
+    eight["stages"][0]["hours"] = 0.432
+    eight["hours"] = 1.0 + 7 / 60
+    rows = [line.split() for line in plan_text(eight).splitlines()]
+    assert ["midtrain", f"{eight['stages'][0]['gib']:.1f}", "yes", "26", "min"] in rows
+    assert "together 1 h 07 min, " in plan_text(eight)
+
+
+def test_without_a_home_the_model_has_to_be_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=rf"^there is no home at {tmp_path}/none: give --model, as in"):
+        capacity.plan_for(tmp_path / "none", gpus="8xH100")
 
 
 @pytest.mark.parametrize(

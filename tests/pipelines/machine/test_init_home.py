@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -348,7 +349,8 @@ def test_a_home_whose_first_init_was_killed_asks_for_another_one(tmp_path: Path)
     with Workspace.open(tmp_path / "home") as ws:
         (ws.home / "recover.yaml").write_text(preset_text("microworld"))
         for name in ("base", "current"):
-            with pytest.raises(InputError, match="is not initialised: run `recover init` first"):
+            first = re.escape(f"{ws.home} is not initialised: run `recover --home {ws.home} init` first")
+            with pytest.raises(InputError, match=first):
                 ws.checkpoint(name)
         initialise(ws)
         assert ws.checkpoint("current") == ws.clean()

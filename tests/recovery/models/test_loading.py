@@ -358,6 +358,11 @@ def response(status: int) -> Any:
         (errors.LocalEntryNotFoundError("offline"), "the hub can't be reached: go online once"),
         (errors.OfflineModeIsEnabled("offline"), "the hub can't be reached"),
         (
+            errors.LocalEntryNotFoundError("Got: ConnectError: [Errno -2] Name or service not known"),
+            "some-owner/some-model: no directory here, not in the local cache, and the hub can't be reached: "
+            "go online once, or give a model's directory (Name or service not known)",
+        ),
+        (
             ConnectionError("no route\nto it"),
             "the hub can't be reached: go online once, or give a model's directory (no route)",
         ),
