@@ -58,7 +58,8 @@ def power_warning(
     `items` maps axis names to independent items (prompts, facts), of which one in ten is supposed to flip.
     `families` are judged at once: as many as are among the items, unless more were asked for. Only the
     share `judged` of the items is judged on, at the level `alpha`. `facts` maps axes with several items about
-    a fact (gaps of a sentence) to their facts: where hardly any answer flips, the verdict counts these alone.
+    a fact (gaps of a sentence) to their facts: the verdict counts as few as these where the answers about a
+    fact flip together, and where hardly any answer flips.
     Of calibration only the number that gives 80 % is known: it is warned of below that, whatever `least` is.
     """
     margin_of = margins_by_axis(margins)
@@ -70,20 +71,29 @@ def power_warning(
         limit = _limit(margin)
         level = alpha / families if name in FAMILIES else alpha
         few = (facts or {}).get(name, 0)
+        asked = f"{_asked(count, few)}{part}"
         chance = _low_chance(name, count * judged, margin, level, least)
         if chance:
             perfect = "lost nothing" if margin > 0 else "gives new answers only"
-            asked = f"{count:g} independent {plural(count, 'question')}{part}"
+            if margin > 0 and 0 < few < count:
+                together = chance_to_pass(few * judged, margin, level)
+                chance = f"{together:.0%} to {chance}, by how far answers about a fact change together"
             said = f"with {asked} a model that {perfect} passes in {chance}"
             enough = _enough(name, margin, level, judged)
             remedy = REMEDIES[name] if enough else WIDER
             then = enough or f"no number of questions gives {WANTED_POWER:.0%} at so small a margin"
             found.append(PowerWarning(name, f"{said} ({limit}); {then}", remedy))
         elif 0 < few < count and _needs_all(few * judged, margin, level):
-            asked = f"{count:g} questions about {few:g} {plural(few, 'fact')}{part}"
             said = f"with {asked} one lost answer leaves the claim underpowered"
             found.append(PowerWarning(name, f"{said} ({limit}); more facts bear it", REMEDIES[name]))
     return found
+
+
+def _asked(count: float, facts: float) -> str:
+    """Return how many questions are asked in words, with their facts where these are fewer."""
+    if 0 < facts < count:
+        return f"{count:g} questions about {facts:g} {plural(facts, 'fact')}"
+    return f"{count:g} independent {plural(count, 'question')}"
 
 
 def _limit(margin: float) -> str:

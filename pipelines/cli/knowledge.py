@@ -121,7 +121,7 @@ def _refusals_text(found: dict[str, Any]) -> str:
     "--count",
     type=click.IntRange(1),
     metavar="N",
-    help="number of facts to ask about; where the documents have fewer sentences, up to three gaps of each "
+    help="number of questions; where the documents have fewer sentences, up to three gaps of each "
     "(default: as many as a verdict needs, 725 at a margin of 3 points)",
 )
 @common.count("--max-new-tokens", 128, "longest text of a writer, in tokens: more for one that thinks first")
@@ -153,7 +153,7 @@ def _probes_text(found: dict[str, Any]) -> str:
     kinds = ", ".join(f"{count} {kind}" for kind, count in found["by_kind"].items())
     statuses = ", ".join(f"{count} {name}" for name, count in found["facts"].items())
     refused = _refusals_text(found) if found["refused"] else None
-    remarks = filter(None, (refused, found["power"], found["tables"], found["repeated"]))
+    remarks = filter(None, (refused, *(found[key] for key in ("gaps", "power", "tables", "repeated"))))
     return "\n".join([f"{found['path']}: {kinds} ({found['made_from']})", f"facts: {statuses}", *remarks])
 
 

@@ -12,7 +12,7 @@ from pipelines.corpus.markup import tables
 from pipelines.corpus.markup.blocks import without_blocks
 from pipelines.corpus.markup.clauses import begins_clause
 from pipelines.corpus.markup.lines import is_code, is_prose, plain
-from pipelines.corpus.markup.parts import SLOT
+from pipelines.corpus.markup.parts import LINK_TEXT, SLOT, TARGET
 from pipelines.corpus.markup.pictures import is_picture
 from pipelines.corpus.segments import segments
 from pipelines.corpus.sentences import SPACED_STOPS, UNSPACED_STOPS, begins_small, is_abbreviated, sentences
@@ -38,6 +38,8 @@ _LIST_MARK = re.compile(
 _QUOTED = re.compile(r"[ \t]*(?:>(?:[ \t]|$))+|[ \t]*>(?=[^\W\d_]|[*_\[\"'“„«])")
 _GAP = re.compile(r"(?<=[^\s.!?:;,])(?:[ ]*\t\s*| {3,})(?=\S)")  # between a table's columns
 _ADDRESS = re.compile(r"<?\bhttps?://[^\s>]+>?")
+_LINK = re.compile(rf"\[{LINK_TEXT}\]{TARGET}")
+_OPEN_LINK = re.compile(r"\[[^\[\]]*$")  # goes on in the next line
 _BREAK = re.compile(r"(?<=[^\s\\])\\$")  # Markdown's mark for a new line
 _COLUMNS = {"F": 2, "W": 2}
 _ENDS = re.compile(rf"[:;|：；{SPACED_STOPS}{UNSPACED_STOPS}]\W*$")
@@ -203,8 +205,8 @@ def _list_mark(line: str, open_line: str) -> str:
 
 def _goes_on(line: str, following: str) -> bool:
     """Return whether a line was wrapped before the next one."""
-    if line.count("`") % 2:
-        return True  # within a link or code
+    if line.count("`") % 2 or ("](" in following and _OPEN_LINK.search(line)):
+        return True  # within code or a link
     if _ENDS.search(line):
         said = line.rstrip().replace("\\.", ".")
         return len(said) >= HALF and _is_within(said, following.strip())
@@ -219,7 +221,15 @@ def _goes_on(line: str, following: str) -> bool:
     if begins_small(first) and first[-1] not in ":=(" and _says_something(line) and not outdented:
         return True
     room = ALIKE * _columns(following) if _is_caseless(following) and not outdented else WIDTH
-    return columns >= HALF and columns + _columns(first_unit(first)) > room
+    had_no_room = columns >= HALF and columns + _columns(first_unit(first)) > room
+    return had_no_room or (not outdented and _is_before_link(line, following.strip()))
+
+
+def _is_before_link(line: str, following: str) -> bool:
+    """Return whether a line that says something had no room for the link that begins the next one: links stay
+    whole where lines are wrapped."""
+    link = _LINK.match(following)
+    return link is not None and _says_something(line) and _columns(line) + _columns(link[0]) > WIDTH
 
 
 def _is_within(said: str, following: str) -> bool:

@@ -29,6 +29,7 @@ from pipelines.corpus import documents
 from pipelines.corpus.entities import MOST_CHARACTERS
 from pipelines.corpus.prose import silent_rows
 from pipelines.corpus.reading.tree import ASKED, beside, companions
+from pipelines.corpus.segments import IS_UNSPACED
 from pipelines.corpus.text_sample import sample_of_folder
 from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.progress import reading_progress
@@ -39,6 +40,7 @@ from pipelines.writing.filters import ProbeLeaks, first_of
 from pipelines.writing.protocol import CUT_OFF, Writer, is_endpoint
 from pipelines.writing.text_cache import Cache
 from pipelines.writing.writers import EndpointWriter, LocalWriter
+from recovery.counted import plural
 from recovery.errors import InputError
 from recovery.storage.atomic_dirs import nearest
 
@@ -47,6 +49,19 @@ NOT_ASKED = "rows of tables that cannot be asked about"
 IN_TABLES = (
     f"more {NOT_ASKED} ({{rows:,}}) than facts that can ({{facts:,}}): give columns without titles some, "
     "save the tables as csv, or bring questions of your own with --qa FILE"
+)
+MADE_OF_GAPS = "gaps, no writer"
+VERBATIM = (
+    "gaps test whether the documents' own sentences are remembered word for word, not whether they are "
+    "understood: for questions in other words give a --writer, or your own with --qa FILE"
+)
+TOGETHER = (
+    "{gaps:,} gaps about {facts:,} {noun} (sentences, rows of tables) count as about {gaps:,} independent "
+    "questions if each answer changes by itself, as about {facts:,} if those about one fact change together"
+)
+UNSPACED = (
+    "no spaces stand between these documents' words: a segmenter tells them apart, and some gaps ask for a "
+    "part of a word, so read some before they are asked"
 )
 NOTHING_NEW = (
     "no fact is new, all are as earlier cycles asked them: look whether these questions are about these "
@@ -152,7 +167,8 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
     rows = probes.compared_with_earlier(rows, earlier)
     made = parse_probes(rows, str(out))  # before `out` is written: an earlier file outlives a refusal
     probes.save(out, rows)
-    # Two gaps of one sentence flip nearly independently (docs/evaluation.md), two phrasings of one do not.
+    # The verdict clusters answers by fact: they count for less, the more of them flip together. Two phrasings
+    # of a gap mostly do and are counted once here, two gaps of a sentence hardly (docs/evaluation.md).
     counted = {(probe.fact, probe.answers) for probe in made if probe.counts and probe.suite == KNOWLEDGE}
     facts = {KNOWLEDGE: len({fact for fact, _ in counted})}
     few = power.power_warning({KNOWLEDGE: len(counted)}, margins, facts=facts)
@@ -163,8 +179,20 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
         "refused": dict(refused),
         "power": few[0].with_remedy() if few else None,
         "tables": _in_tables(refused[NOT_ASKED], facts[KNOWLEDGE]) if few else None,
+        "gaps": _about_gaps(made) if source == MADE_OF_GAPS else None,
         "repeated": NOTHING_NEW if earlier and _only_known(made) else None,
     }
+
+
+def _about_gaps(made: Sequence[Probe]) -> str:
+    """Return what gaps test, and how the verdict counts several of a sentence."""
+    gaps = [probe for probe in made if probe.kind == "direct"]
+    facts = len({probe.fact for probe in gaps})
+    unspaced = sum(bool(IS_UNSPACED.match(probe.answers[0])) for probe in gaps)
+    several = None
+    if facts < len(gaps):
+        several = TOGETHER.format(gaps=len(gaps), facts=facts, noun=plural(facts, "fact"))
+    return "\n".join(filter(None, (several, UNSPACED if 2 * unspaced > len(gaps) else None, VERBATIM)))
 
 
 def _in_tables(rows: int, facts: int) -> str | None:
@@ -205,7 +233,7 @@ def _rows_of(
     if options.writer in (None, GAPS):
         texts = _some_texts(ws, docs)
         refused = +Counter({NOT_ASKED: sum(map(silent_rows, texts))})
-        return probes.from_gaps(texts, count, seed), "gaps, no writer", refused
+        return probes.from_gaps(texts, count, seed), MADE_OF_GAPS, refused
     _require_writer(ws, options, _answers_beside(out))
     rows, refused = probes.from_writer(
         _texts(ws, docs),  # before the writer, which may take long to load

@@ -214,6 +214,20 @@ def test_a_link_that_is_wrapped_before_its_target_stays_in_its_sentence(target: 
     assert prose_sentences(f"See `the\ndoor <{target}>`_ there.") == ["See the door there."]
 
 
+def test_a_line_goes_on_with_a_link_that_it_has_no_room_for_and_within_one() -> None:
+    """Pages wrapped at 80 columns leave a line short before a long link, and within a link's text."""
+    form = "[form](https://a.b/a-form-with-a-name-that-is-long-enough-for-a-line-of-its-own)"
+    assert prose_sentences(f"You apply by completing the\n{form}\nand send it.") == [
+        "You apply by completing the form and send it."
+    ]
+    assert prose_sentences("Any trip of more is a **[Voucher From\nAuthorization](a.md)**.") == [
+        "Any trip of more is a Voucher From Authorization."
+    ]
+    short = "[form](a.md)"
+    assert prose_sentences(f"These are all forms\n{short}") == ["These are all forms", "form"]
+    assert prose_sentences(f"See also\n{form}") == ["See also", "form"]  # a menu
+
+
 @pytest.mark.parametrize(
     ("written", "said"),
     [

@@ -16,7 +16,7 @@ from evals.probes import APART, Probe, load_probes, parse_probes
 from pipelines.corpus.cloze import Cloze
 from pipelines.corpus.entities import Entities
 from pipelines.microworld import people, world
-from pipelines.writing import gap_questions, probes
+from pipelines.writing import commands, gap_questions, probes
 from pipelines.writing.filters import ProbeLeaks
 from pipelines.writing.protocol import CUT_OFF, Text
 from pipelines.writing.text_cache import Cache
@@ -101,6 +101,29 @@ def test_all_gaps_of_a_sentence_are_one_fact(tmp_path: Path) -> None:
     assert len({probe.passages for probe in loaded}) == len(asked)
     fewer = probes.from_gaps(texts, len(asked) // 2, seed=1)
     assert len({row["fact"] for row in fewer}) == len(asked) // 2  # one gap each where that is enough
+
+
+def about_gaps(answers: str) -> list[str]:
+    """Return what is said of gaps in one sentence with these answers."""
+    rows = [
+        {"id": answer, "kind": "direct", "prompt": answer, "answer": answer, "fact": "gap-1"}
+        for answer in answers.split()
+    ]
+    return commands._about_gaps(parse_probes(rows, "here")).split("\n")
+
+
+def test_it_is_said_what_gaps_test_and_for_how_much_they_count() -> None:
+    (verbatim,) = about_gaps("Oslo")
+    assert verbatim.startswith("gaps test whether the documents' own sentences are remembered word for word")
+    assert "in other words give a --writer, or your own with --qa FILE" in verbatim
+    several, again = about_gaps("Oslo Rome")
+    assert again == verbatim
+    assert several == (
+        "2 gaps about 1 fact (sentences, rows of tables) count as about 2 independent questions if each "
+        "answer changes by itself, as about 1 if those about one fact change together"
+    )
+    assert [line.startswith("no spaces stand between") for line in about_gaps("佐藤 2024 確認")] == [0, 1, 0]
+    assert not any(line.startswith("no spaces") for line in about_gaps("佐藤 2024"))
 
 
 def table_of(trees: int, seed: int = 0) -> str:
