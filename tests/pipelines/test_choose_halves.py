@@ -79,7 +79,7 @@ def test_candidates_are_judged_by_calibration_too(ws: Workspace, docs: Path) -> 
 def test_each_axis_that_is_too_small_names_its_own_way_to_more_questions(
     ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three gaps of one sentence count as three, as where the cycle says how many questions it has."""
+    """Three gaps of one sentence count as one to three, as where the cycle says how many it asks."""
     asked = [{"id": f"q{n}", "prompt": f"Say {n}.", "answer": f"word{n}"} for n in range(PROMPTS)]
     put(docs, "knowledge", [row | {"fact": f"sentence{n // 3}"} for n, row in enumerate(asked)])
     said: list[str] = []
@@ -97,7 +97,8 @@ def test_each_axis_that_is_too_small_names_its_own_way_to_more_questions(
         ("retention", "give more rows of suite retention in the probes file"),
     ):
         (line,) = [one for one in said if one.startswith(f"  choose       {axis}: with ")]
-        assert f" with {PROMPTS} independent questions, 50% of which are judged, " in line
+        kind = f"questions about {PROMPTS // 3} facts" if axis == "knowledge" else "independent questions"
+        assert f" with {PROMPTS} {kind}, 50% of which are judged, " in line
         assert line.endswith(f": {remedy}")
 
 
