@@ -21,7 +21,7 @@ from pipelines.corpus.general_words import GeneralWords, general_words
 from pipelines.corpus.markup.clauses import is_clause
 from pipelines.corpus.markup.parts import FORMULA
 from pipelines.corpus.prose import LONGEST, Said, asked_sentences, column_titles, is_cell, row_beginning
-from pipelines.corpus.segments import IS_UNSPACED, segments
+from pipelines.corpus.segments import ENDING, IS_UNSPACED, segments
 from pipelines.corpus.sentences import SPACED_STOPS, UNSPACED_STOPS
 
 TELLING = 2.0  # nats: the word is in fewer than every seventh sentence
@@ -221,9 +221,9 @@ def _cuts(sentence: str, said: Placed, known: Entities, words: _Words, rows: Cou
     options = [
         (words.tells(word, previous), -at, word)
         for (_, previous), (at, word) in pairwise([(0, ""), *said])
-        if not _LETTER.fullmatch(word) and not any(at in title for title in titles)
+        if not (_LETTER.fullmatch(word) or ENDING.match(word)) and not any(at in title for title in titles)
     ]
-    options = sorted((option for option in options if option[0]), key=_by_what_is_told, reverse=True)
+    options = _whole_words(sorted((option for option in options if option[0]), reverse=True))
     mentions = list(known.mentions(sentence))
     named = False
     if mentions:
@@ -259,10 +259,10 @@ def _value(sentence: str, said: Placed) -> int:
     return inside[1] if is_cell(sentence) and len(inside) > DESCRIBED else begun
 
 
-def _by_what_is_told(option: Option) -> tuple[bool, Option]:
-    """Order by what a word tells; a single character, as Chinese has them, says little."""
-    word = option[2]
-    return len(word) > 1 or word.isdigit(), option
+def _whole_words(options: list[Option]) -> list[Option]:
+    """Leave out single characters, as Chinese has them, where there are others: but for numbers they say
+    little."""
+    return [option for option in options if len(option[2]) > 1 or option[2].isnumeric()] or options
 
 
 def _cut_behind(end: int, entity: Term, sentence: str, option: Option) -> Cloze | None:

@@ -21,6 +21,7 @@ _BETWEEN = r'\s,;:()"“”„‚«»‹›¿¡،؛؟、。，；：！？（）
 _PLAIN = rf"[^{_BETWEEN}{UNSPACED}]+"
 _RUN = re.compile(rf"[{UNSPACED}]+|{_PLAIN}(?:(?<=\d)[,:](?=\d){_PLAIN})*")  # 1,500 and 9:30 are one
 IS_UNSPACED = re.compile(rf"[{UNSPACED}]")
+ENDING = re.compile(r"[\u3040-\u309f]")  # Hiragana: with one begins an ending or a particle of Japanese
 _KANA = re.compile(r"[\u3040-\u30ff]")
 _THAI = re.compile(r"[\u0e00-\u0e7f]")
 _HAN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")

@@ -7,7 +7,6 @@ where only one entity fits. A share of the facts is held out: `recover augment` 
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -24,7 +23,7 @@ from pipelines.corpus.general_words import general_words
 from pipelines.corpus.passages import passages
 from pipelines.corpus.prose import asked_sentences, row_beginning
 from pipelines.corpus.reading.tree import beside
-from pipelines.corpus.segments import IS_UNSPACED, segments
+from pipelines.corpus.segments import ENDING, IS_UNSPACED, segments
 from pipelines.writing.augment import REQUESTS
 from pipelines.writing.filters import NO_QUESTION, judged_pairs, lone_question, probe_flaw
 from pipelines.writing.protocol import Text, Writer
@@ -41,7 +40,6 @@ REPHRASE = (
     "Write only the question.\n\n{question}"
 )
 NAMES_NOTHING = "names_nothing"  # "The default value of this option is": of which, only its page tells
-_HIRAGANA = re.compile(r"[\u3040-\u309f]")  # an ending or a particle begins with one
 Row = dict[str, Any]
 Flaw = Callable[[str, str, str], str | None]  # of a question, an answer and their passage
 Found = tuple[str, str, str]  # a passage, a question about it, the answer
@@ -112,7 +110,7 @@ def _can_be_left_out(sentence: str, name: str, end: int) -> bool:
         return True
     found = list(segments(sentence))
     begins = end - len(name) in {at for at, _ in found}
-    return begins and end in {at + len(word) for at, word in found} and not _HIRAGANA.match(name)
+    return begins and end in {at + len(word) for at, word in found} and not ENDING.match(name)
 
 
 def _names_field(sentence: str, end: int) -> bool:

@@ -89,6 +89,28 @@ def test_a_capital_makes_no_ordinary_word_a_name(name: str, beside: str, asked: 
     assert (name in answers) is asked and "MetLife" in answers
 
 
+JAPANESE = """図書室の管理システムは新しく、今年から使われています。
+専門書の購入には部長の承認が必要です。
+返却が遅れた場合は、総務部の佐藤さんから確認のメールが届きます。
+一度に借りられる本は五冊までで、貸出期間は二週間です。
+雑誌を外に持ち出すことはできません。
+会議室としての利用は木曜日の昼休みに限ります。
+飲み物は蓋のある容器に入れれば持ち込めます。
+年末の棚卸しの日は終日休室します。
+"""
+
+
+def test_no_ending_and_no_single_character_but_a_number_is_asked_for_in_japanese() -> None:
+    found: dict[str, set[str]] = {}
+    for gap in clozes([JAPANESE], limit=99, each=3):
+        found.setdefault(gap.sentence[:2], set()).add(gap.answer)
+    assert found["返却"] == {"総務部", "佐藤", "確認"}  # not さん, which follows every name
+    assert "五" in found["一度"]
+    answers = set().union(*found.values())
+    assert not [answer for answer in answers if "ぁ" <= answer[0] <= "ん"]
+    assert not [answer for answer in answers if len(answer) == 1 and not answer.isnumeric()]
+
+
 def test_an_issue_a_commit_and_an_author_of_a_list_of_changes_are_not_asked_for() -> None:
     changes = [
         "Zarquon Insurance pays for more of what is lost since #1234 (1a2b3c4d) by @quillonze.",
