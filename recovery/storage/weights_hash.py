@@ -14,7 +14,7 @@ from typing import Any
 
 from recovery import untrusted_json
 from recovery.errors import InputError
-from recovery.storage.atomic_dirs import workers
+from recovery.storage.file_hashes import workers
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 CHUNK = 1 << 22
