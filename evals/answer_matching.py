@@ -1,13 +1,13 @@
 """Match a response with the answers that count, whatever its case, accents, punctuation and articles.
 
-Signs count: -18 is not 18, and C++ is not C.
+Signs count: -18 is not 18, C++ is not C, and €5 is not $5.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 # Scripts written without spaces: there, whole words can't be told and the answer only has to occur. A number
 # or a Latin word among them is a word of its own.
@@ -49,6 +49,11 @@ _SIGNS = r"(?<=[^\W\d_])(?:[+#]{2,}|[+#](?![^\W_]))"
 _NOT_WORD = rf"(?<!\d)\.|\.(?!\d)|[^\w.{MARKS}]|_"
 _MARK = re.compile(f"(?P<minus>{_MINUS})|(?P<signs>{_SIGNS})|{_NOT_WORD}")
 _ARTICLES = {"a", "an", "the"}
+_CURRENCY = re.compile(
+    "[" + "".join(c for c in map(chr, range(0x10000)) if unicodedata.category(c) == "Sc") + "]"
+)
+_NUMBER = r"\d(?:[\d.,'’\u00a0\u202f\u2013-]{0,30}\d)?"  # bounded: a loop may write thousands
+_AMOUNT = re.compile(rf"{_CURRENCY.pattern}\s?{_NUMBER}|{_NUMBER}\s?{_CURRENCY.pattern}")
 # The A of "Hall A is closed", "Hall A (north)", "A) Oslo", "A - Oslo", of a table's cell or a paragraph is a
 # name and no article; it is kept as a letter of its own.
 _NAMED_A = re.compile(
@@ -86,10 +91,12 @@ def _spaced(mark: re.Match[str]) -> str:
 
 def matches(response: str, answers: Iterable[str], strict: bool = False) -> bool:
     """Return whether an answer equals the response (strict), or occurs in it as whole words (lenient)."""
-    said, wanted = forms(_without_list_marks(response)), _forms_of_all(answers)
-    if strict:
-        return any(form in wanted for form in said)
-    return any(occurs(answer, form) for form in said for answer in wanted)
+    for said, wanted in _by_currency(response, answers):
+        if strict and any(form in wanted for form in said):
+            return True
+        if not strict and any(occurs(answer, form) for form in said for answer in wanted):
+            return True
+    return False
 
 
 def occurs(answer: str, said: str) -> bool:
@@ -106,11 +113,33 @@ def _whole(answer: str) -> re.Pattern[str]:
 
 def mentions(response: str, answers: Iterable[str], other_than: Iterable[str]) -> bool:
     """Match leniently, but never inside a longer other answer: "New York" does not name York."""
-    said, wanted = forms(_without_list_marks(response)), _forms_of_all(answers)
-    for other in _forms_of_all(other_than):
-        if any(other != answer and occurs(answer, other) for answer in wanted):
-            said = [_without(other, form) for form in said]
-    return any(occurs(answer, form) for form in said for answer in wanted)
+    others = _forms_of_all(other_than)
+    for said, wanted in _by_currency(response, answers):
+        for other in others:
+            if any(other != answer and occurs(answer, other) for answer in wanted):
+                said = [_without(other, form) for form in said]
+        if any(occurs(answer, form) for form in said for answer in wanted):
+            return True
+    return False
+
+
+def _by_currency(response: str, answers: Iterable[str]) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield what a response says, and the answers of one currency to look for in it, in their normal forms.
+
+    For answers with a sign, amounts with another one say nothing: €5 is not $5. One without a sign may be it.
+    """
+    response = _without_list_marks(response)
+    groups: dict[frozenset[str], list[str]] = {}
+    for answer in answers:
+        groups.setdefault(frozenset(_CURRENCY.findall(answer)), []).append(answer)
+    for signs, group in groups.items():
+        yield forms(_without_other_amounts(response, signs)), _forms_of_all(group)
+
+
+def _without_other_amounts(response: str, signs: frozenset[str]) -> str:
+    if not signs:
+        return response
+    return _AMOUNT.sub(lambda amount: amount[0] if signs & set(amount[0]) else " ", response)
 
 
 def forms(text: str) -> list[str]:

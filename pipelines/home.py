@@ -48,7 +48,7 @@ class Home:
         from pipelines.machine.init_home import initialise
         from pipelines.runs.unmade_home import left_as_found
 
-        with left_as_found(expanded(path)):
+        with left_as_found(expanded(path), db):
             home = cls._at(path, db, quiet=quiet, create=True)
             try:
                 initialise(

@@ -21,6 +21,7 @@ from pipelines.corpus.entities import MOST_CHARACTERS
 from pipelines.corpus.manifest import FileReport, load_manifest, manifest_rows, summary
 from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, Planned, fitted_to_sources, planned
 from pipelines.corpus.sentence_splits import SentenceSplits
+from pipelines.corpus.text_file import load_pieces
 from pipelines.corpus.token_file import Tokens
 from pipelines.distillation.teachers import FrozenTeachers, lies_on
 from pipelines.knowledge import answer_probability, embedding_shift, held_out, passage_teaching, replay
@@ -28,6 +29,7 @@ from pipelines.knowledge.answer_probability import AnswerProbability
 from pipelines.knowledge.forecast import forecast
 from pipelines.knowledge.guards import say_absent
 from pipelines.machine.fitting import fitted_once
+from pipelines.prompts.leaks import say_contained
 from pipelines.prompts.lengths import answerable, model_limit
 from pipelines.runs import kept_texts, training_run
 from pipelines.runs.kept_texts import (
@@ -255,6 +257,8 @@ def _documents(ws: Workspace, job: MidtrainJob, stage: Stage) -> list[FileReport
     if not (stage.directory / KEPT_TEXTS).exists():
         superseded.keep(Path(job.docs), stage.directory)
         kept_texts.keep(job.docs, stage.directory, reading, stage.step, strict=reading.strict)
+        texts = (piece.text for piece in load_pieces(stage.directory / KEPT_TEXTS))
+        say_contained(job.evaluation, texts, stage.say)
     runs, _ = kept_runs(ws, job.student)
     if lines := superseded.unmatched([*runs, stage.directory]) if runs else []:
         stage.say(f"  superseded   no earlier document is named {one_line(', '.join(lines), LONGEST_SAID)}")

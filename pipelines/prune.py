@@ -18,7 +18,7 @@ from pipelines.runs.stage_runner import exclusive, worked_on
 from pipelines.runs.unfinished import left_states, root_of, states_of, with_stages
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from recovery.storage import atomic_dirs
+from recovery.storage import atomic_dirs, file_hashes
 
 CYCLES = 2  # newest recovered cycles whose checkpoints are kept: the next may start or be taught from them
 
@@ -35,7 +35,7 @@ def prune(ws: Workspace, *, cycles: int = CYCLES, remove: bool = False, run: str
         return give_up(ws, run, cycles=cycles, remove=remove)
     spare, kept = _spare(ws, cycles)
     states = left_states(ws)
-    left = sum(map(atomic_dirs.bytes_of, states))
+    left = sum(map(file_hashes.bytes_of, states))
     freed = left + sum(row["bytes"] for row in spare)
     if remove:
         _remove_states(states)
@@ -51,7 +51,7 @@ def give_up(ws: Workspace, run_id: str, *, cycles: int = CYCLES, remove: bool = 
     own = _own(ws, run)
     its, kept = _of_its_own(ws, own, cycles)
     states = states_of(ws, own)
-    held = sum(map(atomic_dirs.bytes_of, states))
+    held = sum(map(file_hashes.bytes_of, states))
     freed = held + sum(row["bytes"] for row in its)
     if remove:
         with exclusive(ws.run_directory(run["id"])):
@@ -148,7 +148,7 @@ def _held(ws: Workspace, own: list[Row], cycles: int, makers: Collection[str]) -
     else needs."""
     made_any = any(stage["id"] in makers for stage in own)  # else there is nothing to look up
     its = _of_its_own(ws, own, cycles)[0] if made_any else []
-    return sum(map(atomic_dirs.bytes_of, states_of(ws, own))), its
+    return sum(map(file_hashes.bytes_of, states_of(ws, own))), its
 
 
 def _spare(ws: Workspace, cycles: int, given_up: Collection[str] = ()) -> tuple[list[Row], int]:

@@ -44,7 +44,7 @@ from pipelines.microworld import people
 from pipelines.microworld.words import ATTRIBUTES
 from pipelines.runs.progress import Progress
 from pipelines.runs.workspace import Workspace
-from recovery.storage.atomic_dirs import bytes_of
+from recovery.storage.file_hashes import bytes_of
 
 TOUCHING = 200  # recovery prompts about the new people, added to the world's
 PAGE = Path(__file__).parents[2] / "docs" / "knowledge.md"

@@ -116,7 +116,7 @@ def cycles_behind(database: Database, checkpoint_id: str) -> dict[int, Row]:
 def used_cycles_outside(database: Database, checkpoint_id: str) -> list[int]:
     """Return the accepted or approved cycles whose models a checkpoint neither is nor descends from."""
     ids = sa.select(_line(checkpoint_id).c.id)
-    made = _decided(database.project, sa.select(Cycle.number))
+    made = decided(database.project, sa.select(Cycle.number))
     query = made.where(
         Cycle.recovered_id.not_in(ids),
         Cycle.midtrained_id.not_in(ids),
@@ -193,10 +193,10 @@ def is_refused(database: Database, checkpoint_id: str) -> bool:
 def refused_models(asking: sa.Connection | Session, project: str) -> set[str | None]:
     """Return the models of the cycles whose newest review that decides refuses them, but none that another
     cycle, accepted or approved, has made too: equal weights are one checkpoint."""
-    decided = asking.execute(_decided(project, sa.select(Cycle.recovered_id)))
+    models = asking.execute(decided(project, sa.select(Cycle.recovered_id)))
     rejected: set[str | None] = set()
     used: set[str | None] = set()
-    for model, decision in decided:
+    for model, decision in models:
         if decision == "reject":
             rejected.add(model)
         elif decision in IN_USE:
@@ -204,7 +204,7 @@ def refused_models(asking: sa.Connection | Session, project: str) -> set[str | N
     return rejected - used
 
 
-def _decided(project: str, query: sa.Select[Any]) -> sa.Select[Any]:
+def decided(project: str, query: sa.Select[*tuple[Any, ...]]) -> sa.Select[*tuple[Any, ...]]:
     """Add to a query of a project's cycles what decides of each: its newest review that decides, or without
     one its verdict."""
     of_cycle = (Review.project == Cycle.project) & (Review.cycle == Cycle.number)

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Row, RowMapping, Select, case,
 from db.cycle_names import AXES, BROKEN_OFF, IFEVAL, KNOWLEDGE, NOT_MEASURED, STAGES, UPDATES
 from db.errors import NotFound
 from db.reads.changes import stalled
+from db.reads.checkpoints import decided
 from db.reads.cycle_range import CycleRange, runs_of_cycles
 from db.reads.earlier_documents import EARLIER, Measured, earlier_suites, when_they_ended
 from db.reads.rows import rows_of
@@ -46,9 +47,10 @@ def cycles(
 
 
 def cycle_models(database: Database, *, before: int) -> list[JSONObject]:
-    """Return the status and the models of the cycles below a number, newest first, and nothing measured."""
+    """Return the status, what decides of it, and the models of the cycles below a number, newest first, and
+    nothing measured."""
     columns = Cycle.number, Cycle.status, Cycle.midtrained_id, Cycle.recovered_id
-    query = select(*columns).where(Cycle.project == database.project, Cycle.number < before)
+    query = decided(database.project, select(*columns)).where(Cycle.number < before)
     return rows_of(database, query.order_by(Cycle.number.desc()))
 
 

@@ -59,7 +59,7 @@ def init_command(
 
     if preset is not None:
         preset_text(preset)  # refuse an unknown name even where recover.yaml exists already
-    with left_as_found(session.place), session.workspace(create=True) as ws:
+    with left_as_found(session.place, session.db), session.workspace(create=True) as ws:
         found = initialise(
             ws, model=model, revision=revision, preset=preset, trust_remote_code=trust_remote_code
         )

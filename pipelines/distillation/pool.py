@@ -33,7 +33,7 @@ def read_without_leaks(job: DistillJob, method: Method, stage: Stage, asked: Ask
     for name, rows in (("prompts", data.prompts), ("pairs", data.pairs)):
         kept[name] = asked.kept_out_of(rows)
         if leaked := len(rows) - len(kept[name]):
-            stage.say(f"  {name:<12} {leaked} of {len(rows):,} are evaluation prompts: left out")
+            stage.say(f"  {name:<12} {leaked} of {len(rows):,} are evaluation prompts or nearly so: left out")
         if rows and not kept[name]:
             raise _all_asked(name)
     return PromptData(**kept)

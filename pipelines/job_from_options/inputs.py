@@ -106,9 +106,15 @@ def ifeval_asked(ws: Workspace, checkpoint: str, docs: Path | None) -> Changes:
 
 
 def _cycles_about(ws: Workspace, checkpoint: str, docs: Path) -> dict[int, dict[str, Any]]:
-    """Return the jobs of the cycles behind a checkpoint that read these documents, oldest first."""
+    """Return the jobs of the cycles behind a checkpoint that read these documents, oldest first; `docs` is
+    where they lay then or, where they were moved with the home, where they lie now."""
     jobs = queries.cycles_behind(ws.tracker.db, checkpoint)
-    return {number: job for number, job in jobs.items() if job["docs"] == absolute(docs)}
+    named = docs.absolute()
+    return {
+        number: job
+        for number, job in jobs.items()
+        if named in (Path(job["docs"]), folder_here(ws, Path(job["docs"])))
+    }
 
 
 def say_ifeval(ws: Workspace, settings: Config, changes: Changes) -> None:

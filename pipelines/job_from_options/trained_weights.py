@@ -15,6 +15,7 @@ from pipelines.machine.fitting import adapter_of
 from pipelines.merge import require_mergeable
 from recovery.errors import InputError
 from recovery.named_paths import expanded
+from recovery.storage.weights_hash import ADAPTER_CONFIG
 
 if TYPE_CHECKING:
     from pipelines.config.settings import Config
@@ -134,7 +135,7 @@ def _sent_whole(
 
 def _not_replaced(checkpoint: Checkpoint) -> str | None:
     """Return why vLLM does not take the trainer's weights in place of the stored ones, if it does not."""
-    from recovery.models.loading import quantised_as
+    from recovery.models.quantization import quantised_as
 
     method = quantised_as(checkpoint.path)
     if method is None:
@@ -158,9 +159,7 @@ def _not_taken(ws: Workspace, student: Checkpoint, lora: LoraConfig | None) -> s
 
 def _lies_beyond(ws: Workspace, adapter: Checkpoint) -> bool:
     """Return whether an adapter lies on experts, the embeddings or the head."""
-    from recovery.models.adapters import CONFIG
-
-    config = json.loads((adapter.path / CONFIG).read_text(encoding="utf-8"))
+    config = json.loads((adapter.path / ADAPTER_CONFIG).read_text(encoding="utf-8"))
     if config.get("target_parameters"):
         return True
     return _would_lie_beyond(ws.checkpoint(str(adapter.base)), config["target_modules"])
@@ -195,9 +194,7 @@ def require_mixtures(ws: Workspace, student: Checkpoint, settings: Config) -> No
 
 def _require_known_base(ws: Workspace, student: Checkpoint) -> None:
     """Refuse an adapter's folder from elsewhere: what is trained on it would name the adapter as its base."""
-    from recovery.models.adapters import CONFIG
-
-    if student.base is None and (student.path / CONFIG).is_file():
+    if student.base is None and (student.path / ADAPTER_CONFIG).is_file():
         merge = ws.command("merge", "--student", str(student.path), "--weight", "0")
         raise InputError(
             f"--student {student.path}: an adapter that this home has not trained: merge it first "

@@ -26,6 +26,7 @@ from pipelines.machine import fitting
 from recovery.errors import InputError
 from recovery.launch_env import launched
 from recovery.memory import gib
+from recovery.storage.weights_hash import ADAPTER_WEIGHTS
 
 if TYPE_CHECKING:
     from pipelines.config.sections.model import ModelConfig
@@ -107,9 +108,7 @@ def require_memory(
 
 def _stored(directory: Path) -> int:
     """Return the weights of a stored adapter; 0 for a whole model."""
-    from recovery.models.adapters import WEIGHTS
-
-    file = directory / WEIGHTS
+    file = directory / ADAPTER_WEIGHTS
     return file.stat().st_size // ADAPTER_BYTES if file.is_file() else 0
 
 

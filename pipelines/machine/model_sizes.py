@@ -14,6 +14,7 @@ from recovery import untrusted_json
 from recovery.errors import InputError
 from recovery.hub_data import asked_once
 from recovery.named_paths import expanded
+from recovery.storage.weights_hash import ADAPTER_CONFIG
 
 if TYPE_CHECKING:
     from recovery.models.size import Size
@@ -50,7 +51,7 @@ def read_size(model: str) -> Size:
     """Read a size (8B), `microworld`, a directory, a config.json, or the config.json of a hub id.
 
     Weights that cannot be trained, as they are quantised, are refused as on loading."""
-    from recovery.models.loading import refuse_quantised
+    from recovery.models.quantization import refuse_quantised
     from recovery.models.size import size_from_config
 
     if model.upper() in SIZES:
@@ -73,7 +74,7 @@ def _config_of(model: str, folder: Path) -> Path:
     if found.is_file():
         return found
     remedy = f"give a model's directory, a hub id or a size: {', '.join(SIZES)}"
-    if (folder / "adapter_config.json").is_file():
+    if (folder / ADAPTER_CONFIG).is_file():
         remedy = "an adapter lies there: give the model that it was made for"
     elif any(folder.glob("*.gguf")):
         remedy = "a GGUF file lies there: `recover init --model` converts it, and then --model is not needed"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +17,10 @@ from pipelines.config.ifeval_file import MICROWORLD, ifeval_path
 from pipelines.config.jobs import questions_of
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.corpus.segments import compared_words
+from pipelines.prompts.near_copies import RUN, NearCopies, is_published, runs
 from pipelines.prompts.prompt_sources import Prompt
 from pipelines.runs.pinned_inputs import require_there
+from recovery.counted import counted
 from recovery.errors import RecoverError
 from recovery.unspaced_scripts import UNSPACED
 
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob, MidtrainJob
     from pipelines.runs.stage_runner import Stage
 
-OPENING_WORDS = 8
 KEPT_PROMPTS = "evaluation_prompts.json"  # in a run's folder
 # In scripts without spaces every character is compared: where words begin depends on what is around them.
 _COMPARED = re.compile(rf"(?=\w)[{UNSPACED}]|[^\W{UNSPACED}]+")
@@ -89,22 +90,36 @@ def asked_prompts(settings: EvalConfig, earlier: Mapping[int, str]) -> AskedProm
     return AskedPrompts(evaluation_prompts(settings, earlier, lambda line: None))
 
 
+def say_contained(settings: EvalConfig | None, texts: Iterable[str], say: Callable[[str], None]) -> None:
+    """Say how many prompts of the evaluation, probes aside, documents contain word for word."""
+    if settings is None:
+        return
+    asked = asked_prompts(settings.model_copy(update={"probes": None}), {})
+    found = {prompt for text in texts for prompt in asked.contained_in(text)}
+    if found:
+        say(
+            f"  leaks        the documents contain {counted(len(found), 'evaluation prompt')}, such as "
+            f"{min(found)[:60]!r}, on which a score will say little: leave their files out "
+            "(midtrain.reading.leave_out)"
+        )
+
+
 def normalised(text: str) -> str:
     return " ".join(_COMPARED.findall(text.lower()))
 
 
 class AskedPrompts:
-    """Prompts that training rows may not give away: equal to a row or to a user's turn of it, or, of at least
-    eight words, contained."""
+    """Prompts that training rows may not give away: equal to a row or to a user's turn of it; of at least
+    eight words, contained; of IFEval's published ones, nearly copied."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._whole = set(map(normalised, texts))
         self._by_opening: dict[str, list[str]] = {}
         for text in texts:
-            if len(compared_words(text, normalised)) >= OPENING_WORDS:
+            if len(compared_words(text, normalised)) >= RUN:
                 whole = normalised(text)
-                opening = " ".join(whole.split()[:OPENING_WORDS])
-                self._by_opening.setdefault(opening, []).append(whole)
+                self._by_opening.setdefault(" ".join(whole.split()[:RUN]), []).append(whole)
+        self._copies = NearCopies(normalised(text).split() for text in texts if is_published(text))
 
     def given_away_by(self, row: Prompt) -> bool:
         """Return whether a row gives away one of the prompts."""
@@ -112,9 +127,13 @@ class AskedPrompts:
         turns = (turn["content"] for turn in row.messages if turn["role"] == "user" and len(row.messages) > 1)
         if text in self._whole or any(normalised(turn) in self._whole for turn in turns):
             return True
-        words = text.split()
-        windows = (" ".join(words[i : i + OPENING_WORDS]) for i in range(len(words) - OPENING_WORDS + 1))
-        return any(whole in text for window in windows for whole in self._by_opening.get(window, ()))
+        return bool(self.contained_in(text)) or self._copies.of(runs(text.split()))
+
+    def contained_in(self, text: str) -> set[str]:
+        """Return the prompts of at least eight words that a text contains, in their normal form."""
+        text = normalised(text)
+        found = (whole for run in runs(text.split()) for whole in self._by_opening.get(run, ()))
+        return {whole for whole in found if whole in text}
 
     def kept_out_of(self, rows: Sequence[Prompt]) -> list[Prompt]:
         """Return the rows that give away none of the prompts."""

@@ -13,7 +13,7 @@ from pipelines.corpus.entities import MOST_CHARACTERS, sample
 from pipelines.corpus.replayed_pieces import replayed_pieces
 from pipelines.corpus.token_file import Pieces, Tokens, join_tokens, write_tokens
 from pipelines.runs.progress import reading_progress
-from recovery.storage import atomic_dirs
+from recovery.storage import file_hashes
 
 if TYPE_CHECKING:
     from pipelines.config.sections.midtrain import ReadingConfig
@@ -160,7 +160,7 @@ class KeptTokens:
         if len(present) == 1 and pieces[present[0]].total == tokens[present[0]].total:
             return tokens[present[0]]
         parts = [(self.runs[at], pieces[at]) for at in present]
-        key = atomic_dirs.digest([[_key(run, self.encoding), _borders(one)] for run, one in parts])
+        key = file_hashes.digest([[_key(run, self.encoding), _borders(one)] for run, one in parts])
         sources = [(run / TOKENS / self.encoding, one) for run, one in parts]
         return replace(join_tokens(target, sources, key), opening=opening)
 
@@ -170,12 +170,12 @@ def _borders(pieces: Pieces) -> list[list[int]]:
 
 
 def _key(run: Path, encoding: str) -> str:
-    return atomic_dirs.digest([encoding, text_file.kept_digest(run / KEPT_TEXTS)])
+    return file_hashes.digest([encoding, text_file.kept_digest(run / KEPT_TEXTS)])
 
 
 def encoding_of(chat_model: ChatModel) -> str:
     """Return a hash of everything that decides how documents are encoded."""
-    return atomic_dirs.digest([_tokenizer(chat_model), str(chat_model.document_end)])[:16]
+    return file_hashes.digest([_tokenizer(chat_model), str(chat_model.document_end)])[:16]
 
 
 def _tokenizer(chat_model: ChatModel) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from db.reads import queries
-from db.schema import DECIDING
 from pipelines.config.jobs import CycleJob
 from pipelines.runs.current import without
 from pipelines.runs.workspace import Workspace
 
 JUDGED = ("accepted", "rejected")  # cycles that came to a verdict
+REJECTED = ("reject", "rejected")  # by a review, by the verdict
 MODELS = {"recovered_id": "model", "midtrained_id": "midtrained model"}
 
 
@@ -22,7 +22,7 @@ def starting_point(ws: Workspace, job: CycleJob, number: int) -> str:
     named = "base, the clean model" if job.student == job.clean else _named(ws, job.student, before)
     named += without(ws, job.student, but=number)
     newest = next((row for row in before if row["status"] in JUDGED), None)
-    if newest is None or not _is_rejected(ws, newest):
+    if newest is None or newest["decision"] not in REJECTED:
         return named
     rejected = newest["number"]
     if rejected in queries.cycles_behind(ws.tracker.db, job.student):
@@ -42,10 +42,3 @@ def _named(ws: Workspace, student: str, cycles: Sequence[dict[str, Any]]) -> str
         if row[column] == student
     ]
     return ", ".join([*(aliases or [student]), *made[:1]])
-
-
-def _is_rejected(ws: Workspace, cycle: dict[str, Any]) -> bool:
-    """Return whether the newest review, or without one the verdict, rejects a cycle."""
-    reviews = queries.reviews(ws.tracker.db, cycle=cycle["number"])
-    decided = [row["decision"] for row in reviews if row["decision"] in DECIDING]
-    return decided[0] == "reject" if decided else cycle["status"] == "rejected"

@@ -10,12 +10,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from evals import harness
 from evals.families.family import fingerprint
+from pipelines.prompts.near_copies import published
 from pipelines.writing.instruction_types import (
     ARGUMENTS,
     CONSTRAINED,
@@ -29,7 +28,6 @@ from pipelines.writing.instruction_types import (
 from pipelines.writing.reference_answers import reference_answer
 from recovery.errors import InputError, RecoverError
 
-FINGERPRINTS = Path(__file__).parent / "ifeval_fingerprints.txt"
 PADDING = (0, 2, 5, 10, 20, 40, 80)  # sentences added until a lower limit on length is met
 ATTEMPTS = 200  # draws for one prompt before giving up; one or two are usual
 MOST = 40_000  # prompts: every 25th has the type of which there are the fewest, 1,920
@@ -61,7 +59,7 @@ def generate(count: int, seed: int = 0, exclude: Iterable[str] = ()) -> list[Ins
     """
     if count > MOST:
         raise InputError(f"{count:,} prompts: at most {MOST:,} different ones can be written: ask for fewer")
-    used = set(_published()) | {fingerprint(text) for text in exclude}
+    used = set(published()) | {fingerprint(text) for text in exclude}
     found = []
     types = _balanced(random.Random(f"instruction types:{seed}"), count)
     for number, first in enumerate(types):
@@ -74,12 +72,6 @@ def generate(count: int, seed: int = 0, exclude: Iterable[str] = ()) -> list[Ins
 def rows(prompts: Sequence[InstructionPrompt], seed: int = 0) -> list[dict[str, Any]]:
     """Return the prompts as rows in IFEval's format, with keys that depend on the seed."""
     return [prompt.row(seed * 1_000_000 + number) for number, prompt in enumerate(prompts, 1)]
-
-
-@cache
-def _published() -> frozenset[str]:
-    """Return the fingerprints of the 541 published IFEval prompts."""
-    return frozenset(FINGERPRINTS.read_text(encoding="utf-8").split())
 
 
 # Drawing ---------------------------------------------------------------------------------------------------

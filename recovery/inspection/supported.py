@@ -10,11 +10,11 @@ from recovery.errors import InputError, RecoverError
 from recovery.forward.decoder_choice import decoding_way
 from recovery.forward.equality import NOT_APPLICABLE
 from recovery.forward.hidden_states import row_sharing, unwrap
-from recovery.models.adapters import CONFIG
 from recovery.models.hub import locate
 from recovery.models.loading import ModelSpec, load
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
+from recovery.storage.weights_hash import ADAPTER_CONFIG
 from recovery.training.preflight import TokenMoments, sampler_agrees
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ NEW_TOKENS = 6
 def load_supported(spec: ModelSpec) -> ChatModel:
     """Load a full model and check that sampling works; raise InputError with the reason otherwise."""
     directory, _ = locate(spec.path, spec.revision)
-    if (directory / CONFIG).is_file():
+    if (directory / ADAPTER_CONFIG).is_file():
         raise InputError(
             f"{spec.path}: an adapter, not a whole model: merge it into its base first, or give the base"
         )

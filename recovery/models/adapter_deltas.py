@@ -20,6 +20,7 @@ from torch import Tensor
 from recovery.errors import InputError
 from recovery.models.hub import explained, quiet
 from recovery.models.loading import loader_of
+from recovery.storage.weights_hash import ADAPTER_WEIGHTS
 
 
 class Delta(Protocol):
@@ -122,7 +123,7 @@ def _by_parameter(adapter: Path, model: Any) -> Iterator[tuple[str, Experts | Lo
     config: Any = PeftConfig.from_pretrained(str(adapter))
     if getattr(config, "use_dora", False):
         raise _refusal(adapter, "use_dora")
-    with safe_open(adapter / "adapter_model.safetensors", framework="pt") as file:
+    with safe_open(adapter / ADAPTER_WEIGHTS, framework="pt") as file:
         tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
     with quiet(), explained(str(adapter), "adapter"):
         wrapped = get_peft_model(model, config)

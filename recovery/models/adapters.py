@@ -14,7 +14,7 @@ from recovery.errors import InputError
 from recovery.forward.hidden_states import embedding_weights, is_adapter, unwrap
 from recovery.models.hub import explained
 from recovery.named_paths import expanded
-from recovery.storage.weights_hash import read_object, tensor_slots
+from recovery.storage.weights_hash import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_object, tensor_slots
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 ALL_LINEAR = "all-linear"
 EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 NARROWEST = 8  # a matrix with fewer rows or columns is a gate or a set of coefficients
-CONFIG = "adapter_config.json"
-WEIGHTS = "adapter_model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -193,7 +191,7 @@ def layer_kind(name: str) -> str:
 
 def adapter_rank(directory: Path | str) -> int | None:
     """Return the rank of the adapter stored in a directory; None for a whole model."""
-    path = Path(directory) / CONFIG
+    path = Path(directory) / ADAPTER_CONFIG
     if not path.is_file():
         return None
     rank = read_object(path).get("r")
@@ -240,7 +238,7 @@ def changes_vocabulary(model: Any) -> bool:
 
 def is_within_layers(directory: Path) -> bool:
     """Return whether a stored adapter, if there is one, lies on numbered layers alone, not on the head."""
-    weights = directory / WEIGHTS
+    weights = directory / ADAPTER_WEIGHTS
     names = [slot.name.split(".") for slot in tensor_slots(weights)] if weights.is_file() else []
     return all(any(part.isdigit() for part in name) for name in names)
 

@@ -27,7 +27,7 @@ from recovery.models.chat_encoding import ChatEncoder, stop_tokens
 from recovery.models.hub import explained, quiet
 from recovery.named_paths import expanded
 from recovery.storage import atomic_dirs
-from recovery.storage.weights_hash import weight_files
+from recovery.storage.weights_hash import ADAPTER_CONFIG, weight_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -68,7 +68,7 @@ def find(path: str) -> Path | None:
     place = expanded(path)
     if place.is_file():
         return _whole(place) if place.suffix.lower() == ".gguf" else None
-    if not place.is_dir() or any((place / name).exists() for name in ("config.json", "adapter_config.json")):
+    if not place.is_dir() or any((place / name).exists() for name in ("config.json", ADAPTER_CONFIG)):
         return None
     found = sorted(file for file in place.iterdir() if file.suffix.lower() == ".gguf")
     if len(found) > 1:

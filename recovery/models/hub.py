@@ -10,7 +10,7 @@ from pathlib import Path
 from recovery.errors import InputError, RecoverError
 from recovery.named_paths import expanded
 from recovery.storage.atomic_dirs import disk_full, full_disk
-from recovery.storage.weights_hash import require_regular
+from recovery.storage.weights_hash import ADAPTER_CONFIG, require_regular
 
 WANTED_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt", "*.tiktoken", "*.py"]
 UNWANTED_FILES = ["consolidated*", "original/*", "onnx/*", "*.gguf"]
@@ -82,7 +82,7 @@ def _download(name: str, revision: str | None) -> tuple[Path, str]:
 
 
 def _has_config(directory: Path) -> bool:
-    return any((directory / name).is_file() for name in ("config.json", "adapter_config.json"))
+    return any((directory / name).is_file() for name in ("config.json", ADAPTER_CONFIG))
 
 
 def _refusal(error: Exception) -> str:

@@ -6,6 +6,7 @@ read, and code that ships with a model runs only with `trust_remote_code`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,14 +28,25 @@ from recovery.models.chat_encoding import ChatEncoder
 from recovery.models.chat_model import ChatModel
 from recovery.models.device import Dtype, pick_device, pick_dtype
 from recovery.models.hub import explained, locate, quiet
-from recovery.models.quantization import Quantize, quantization_config, settle_quantized
+from recovery.models.quantization import (
+    Quantize,
+    quantization_config,
+    settle_dequantized,
+    settle_quantized,
+    unpacking_arguments,
+)
 from recovery.storage import checkpoints
-from recovery.storage.weights_hash import read_object, tensor_slots, weight_files
+from recovery.storage.weights_hash import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    read_object,
+    tensor_slots,
+    weight_files,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-MXFP4 = "mxfp4"
 # Settings of a generation config that transformers saves together with do_sample only.
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
 LOADING_OPTIONS = ("is_local", "local_files_only", "mistral_format")  # not to be saved with a tokenizer
@@ -63,7 +75,7 @@ def load(spec: ModelSpec) -> ChatModel:
     """Load a model in eval mode and check its head; every error message is one line."""
     directory, revision = locate(spec.path, spec.revision)
     device = pick_device(spec.device)
-    adapter = directory / "adapter_config.json"
+    adapter = directory / ADAPTER_CONFIG
     try:
         with quiet():
             load_one = _load_adapter if adapter.is_file() else _load_full
@@ -81,7 +93,8 @@ def load(spec: ModelSpec) -> ChatModel:
         directory=directory,
         revision=revision,
     )
-    _check_model(chat)
+    _check_tokens(chat)
+    _check_head(chat)
     if spec.lora and not adapter.is_file():
         add_lora(chat, spec.lora)
     if spec.gradient_checkpointing:
@@ -135,7 +148,7 @@ def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> Pre
     """Load the weights in one dtype to the device; raise InputError if any weight is missing."""
     _require_safetensors(spec.path, directory)
     dtype = pick_dtype(spec.dtype, device)
-    unpacking = _unpacking(spec.path, directory)
+    unpacking = unpacking_arguments(spec.path, directory)
     if spec.quantize:
         unpacking = {"quantization_config": quantization_config(spec.path, spec.quantize, dtype)}
     placed = device.type == "cuda" or spec.quantize
@@ -158,7 +171,7 @@ def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> Pre
             f"{spec.path}: weights without {lost[0]}{more}: the files are incomplete, fetch them again"
         )
     _settle_generation_config(spec.path, model)
-    _settle_dequantized(model, directory)
+    settle_dequantized(model, directory)
     settle_architecture(model)
     settle_quantized(model)
     _freeze_unused(model)
@@ -170,53 +183,14 @@ def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> Pre
 
 
 def loader_of(directory: Path) -> Any:
+    return loader_for(read_object(directory / "config.json"))
+
+
+def loader_for(config: Mapping[str, Any]) -> Any:
     """Return the auto class that holds all weights, so that saving keeps a vision tower as well."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
-    has_vision = "vision_config" in read_object(directory / "config.json")
-    return AutoModelForImageTextToText if has_vision else AutoModelForCausalLM
-
-
-def quantised_as(directory: Path) -> str | None:
-    """Return how the weights in a folder are quantised, by the name that transformers has for it, if so."""
-    return _method(read_object(directory / "config.json"))
-
-
-def _method(config: dict[str, Any]) -> str | None:
-    found = config.get("quantization_config")
-    method = found.get("quant_method") if isinstance(found, dict) else found
-    return str(method) if method else None
-
-
-def refuse_quantised(path: str, config: dict[str, Any]) -> None:
-    """Refuse weights that are stored in fewer bits, by a config.json; MXFP4 is dequantised on loading."""
-    method = _method(config)
-    if method and method != MXFP4:
-        raise InputError(
-            f"{path}: its weights are quantised ({method}), which can't be trained: "
-            "give the model that they were made from, in bfloat16"
-        )
-
-
-def _unpacking(path: str, directory: Path) -> dict[str, Any]:
-    """Return loading arguments that dequantise MXFP4; raise InputError for other quantised weights."""
-    config = read_object(directory / "config.json")
-    refuse_quantised(path, config)
-    if _method(config) != MXFP4:
-        return {}
-    from transformers import Mxfp4Config
-
-    return {"quantization_config": Mxfp4Config(dequantize=True)}
-
-
-def _settle_dequantized(model: PreTrainedModel, directory: Path) -> None:
-    """Make a model that was dequantised on loading save its weights under their current names.
-
-    Otherwise transformers restores the quantised names on saving, but not the quantised values.
-    """
-    unpacked = not getattr(model, "is_quantized", False) and not hasattr(model, "hf_quantizer")
-    if unpacked and quantised_as(directory):
-        model._weight_conversions = None
+    return AutoModelForImageTextToText if "vision_config" in config else AutoModelForCausalLM
 
 
 def settle_architecture(model: PreTrainedModel) -> None:
@@ -258,14 +232,14 @@ def _load_adapter(spec: ModelSpec, directory: Path, device: torch.device) -> Loa
 
     with explained(spec.path, "adapter"):
         config = PeftConfig.from_pretrained(str(directory))
-    weights = directory / "adapter_model.safetensors"
+    weights = directory / ADAPTER_WEIGHTS
     if not weights.is_file():
-        raise InputError(f"{spec.path}: an adapter without adapter_model.safetensors: save it as safetensors")
+        raise InputError(f"{spec.path}: an adapter without {ADAPTER_WEIGHTS}: save it as safetensors")
     names = {slot.name for slot in tensor_slots(weights)}
     published = checkpoints.base_directory(directory)
     base_path = str(published or config.base_model_name_or_path)
     base, _ = locate(base_path, None if published else config.revision)
-    if (base / "adapter_config.json").is_file():
+    if (base / ADAPTER_CONFIG).is_file():
         raise InputError(f"{spec.path}: its base {base_path} is an adapter too: merge that one first")
     has_own = (directory / "tokenizer_config.json").is_file()
     tokenizer = _load_tokenizer(spec, directory if has_own else base)
@@ -309,11 +283,8 @@ def _settle_generation_config(path: str, model: PreTrainedModel) -> None:
         config.validate(strict=True)
 
 
-def _check_model(chat: ChatModel) -> None:
-    """Check stop tokens, that token ids fit the embeddings, and that logits from hidden states are exact.
-
-    The loss computes logits from hidden states; they must equal those of the model's forward pass.
-    """
+def _check_tokens(chat: ChatModel) -> None:
+    """Refuse a model without stop tokens, and a tokenizer whose ids the embeddings do not hold."""
     if not chat.stop_ids:
         raise InputError(f"{chat.path}: no stop token in its generation config or tokenizer: set eos_token")
     rows = min(weight.shape[0] for weight in embedding_weights(chat.model))
@@ -321,6 +292,11 @@ def _check_model(chat: ChatModel) -> None:
         raise InputError(
             f"{chat.path}: its tokenizer gives id {chat.largest_id}, its weights have {rows}: not a pair"
         )
+
+
+def _check_head(chat: ChatModel) -> None:
+    """Refuse a model whose logits from hidden states, which the loss reads, are not those of its forward
+    pass."""
     ids = chat.prompt_ids([{"role": "user", "content": "a"}])
     tokens = torch.tensor([ids], device=chat.device)
     with torch.inference_mode(), explained(chat.path, "model"):

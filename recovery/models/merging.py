@@ -27,7 +27,6 @@ from torch import Tensor
 from recovery.errors import InputError
 from recovery.forward.hidden_states import embedding_weights, unwrap
 from recovery.models.adapter_deltas import deltas, skeleton
-from recovery.models.adapters import CONFIG
 from recovery.models.hub import explained, locate, quiet
 from recovery.models.quantization import require_whole
 from recovery.models.saving import checkpoint_tensors
@@ -41,6 +40,7 @@ from recovery.storage.checkpoints import (
     model_files,
 )
 from recovery.storage.weights_hash import (
+    ADAPTER_CONFIG,
     SAFETENSORS_DTYPES,
     TensorSlot,
     read_object,
@@ -202,7 +202,7 @@ class StoredWeights:
     """A model on disk as named tensors, read by rows in fp32; an adapter's part is added on the way."""
 
     def __init__(self, directory: Path, trust_remote_code: bool = False) -> None:
-        adapter = (directory / CONFIG).is_file()
+        adapter = (directory / ADAPTER_CONFIG).is_file()
         self.base = _base_of(directory) if adapter else directory
         self.trust_remote_code = trust_remote_code
         self.files = weight_files(self.base)
@@ -242,10 +242,12 @@ class StoredWeights:
 def _base_of(adapter: Path) -> Path:
     if published := base_directory(adapter):
         return published
-    config = read_object(adapter / CONFIG)
+    config = read_object(adapter / ADAPTER_CONFIG)
     named = config.get("base_model_name_or_path")
     if not isinstance(named, str):
-        raise InputError(f"merge: {adapter}: its {CONFIG} names no base model: write the model's path there")
+        raise InputError(
+            f"merge: {adapter}: its {ADAPTER_CONFIG} names no base model: write the model's path there"
+        )
     return locate(named, config.get("revision"))[0]
 
 

@@ -18,7 +18,7 @@ from recovery.forward.hidden_states import is_adapter, unwrap
 from recovery.models.hub import quiet
 from recovery.models.quantization import require_whole
 from recovery.storage.checkpoints import FURTHER_TEMPLATES, PROCESSOR_TEMPLATE
-from recovery.storage.weights_hash import weight_files
+from recovery.storage.weights_hash import ADAPTER_CONFIG, weight_files
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
@@ -159,7 +159,7 @@ def _unsaved_adapter(chat: ChatModel) -> str | None:
 def _settle_adapter_files(directory: Path) -> None:
     """Sort the target modules, which peft lists in the order of a set: equal adapters get equal bytes."""
     (directory / "README.md").unlink(missing_ok=True)
-    path = directory / "adapter_config.json"
+    path = directory / ADAPTER_CONFIG
     config = json.loads(path.read_text(encoding="utf-8"))
     for key in ("target_modules", "target_parameters"):
         if isinstance(config.get(key), list):

@@ -17,7 +17,7 @@ from recovery.forward.context_length import context_length
 from recovery.forward.hidden_states import embedding_weights, unwrap
 from recovery.models.adapters import expert_count, is_linear, linear_targets, matrix_shape, plain_layer
 from recovery.models.hub import quiet
-from recovery.models.loading import settle_architecture
+from recovery.models.loading import loader_for, settle_architecture
 from recovery.models.quantization import BYTES
 
 if TYPE_CHECKING:
@@ -208,13 +208,12 @@ class EmptyModel:
     number_bytes: int = 2  # bfloat16; 4: float32
 
     def __call__(self) -> Any:
-        from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+        from transformers import AutoConfig
 
         values = json.loads(self.config)
-        loader: Any = AutoModelForImageTextToText if "vision_config" in values else AutoModelForCausalLM
         dtype = torch.float32 if self.number_bytes == 4 else torch.bfloat16
         with quiet(), torch.device("meta"):
-            model = loader.from_config(AutoConfig.for_model(**values), dtype=dtype)
+            model = loader_for(values).from_config(AutoConfig.for_model(**values), dtype=dtype)
             settle_architecture(model)
         return model
 

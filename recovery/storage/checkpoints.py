@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recovery.errors import DamagedCheckpoint, InputError, RecoverError
-from recovery.storage import atomic_dirs
+from recovery.storage import atomic_dirs, file_hashes
 from recovery.storage.weights_hash import weight_files, weights_sha256
 
 MANIFEST = "manifest.json"
@@ -68,7 +68,7 @@ class CheckpointStore:
             write(scratch)
             weights = weights_sha256(scratch)
             facts = {"kind": kind, "parent": parent, "base": base, "config": config or {}, "sha256": weights}
-            return self._finish(scratch, facts, atomic_dirs.file_table(scratch))
+            return self._finish(scratch, facts, file_hashes.file_table(scratch))
 
     def reference(
         self, path: Path | str, *, config: dict[str, Any] | None = None, anew: bool = False
@@ -80,7 +80,7 @@ class CheckpointStore:
         location = Path(path).resolve()
         if not location.is_dir():
             raise InputError(f"{path}: no such directory: give the model's own directory")
-        table = atomic_dirs.file_table(location, model_files(location))
+        table = file_hashes.file_table(location, model_files(location))
         facts = {"kind": REFERENCE, "parent": None, "base": None, "config": config or {}}
         facts |= {"sha256": weights_sha256(location), "location": str(location)}
         with atomic_dirs.new_directory(self.root) as scratch:
@@ -101,7 +101,7 @@ class CheckpointStore:
         _refuse_strangers(checkpoint, manifest["files"])
         stamps = _stamps(checkpoint.path, manifest["files"])
         if _VERIFIED.get(self.root / checkpoint_id) != stamps:
-            atomic_dirs.check_files(f"checkpoint {checkpoint_id}", checkpoint.path, manifest["files"])
+            file_hashes.check_files(f"checkpoint {checkpoint_id}", checkpoint.path, manifest["files"])
             _VERIFIED[self.root / checkpoint_id] = stamps
         return checkpoint
 
@@ -118,7 +118,7 @@ class CheckpointStore:
 
     def size(self, checkpoint_id: str) -> int:
         """Return the bytes of a checkpoint's files; 0 where it is not here."""
-        return atomic_dirs.bytes_of(self.root / checkpoint_id)
+        return file_hashes.bytes_of(self.root / checkpoint_id)
 
     def remove(self, checkpoint_id: str) -> None:
         """Remove a checkpoint's files in one step; needs no space, so that a full disk can be freed."""
@@ -137,10 +137,10 @@ class CheckpointStore:
         return sorted(found, key=lambda checkpoint: (checkpoint.created, checkpoint.id))
 
     def _finish(
-        self, scratch: Path, facts: dict[str, Any], table: atomic_dirs.FileTable, anew: bool = False
+        self, scratch: Path, facts: dict[str, Any], table: file_hashes.FileTable, anew: bool = False
     ) -> Checkpoint:
         """Write the manifest and rename; an equal whole checkpoint that is already there wins."""
-        checkpoint_id = atomic_dirs.digest({"files": table, "base": facts["base"]})[:12]
+        checkpoint_id = file_hashes.digest({"files": table, "base": facts["base"]})[:12]
         created = datetime.datetime.now(datetime.UTC).isoformat()
         manifest = {"format": 1, "id": checkpoint_id, "created": created, **facts, "files": table}
         atomic_dirs.write_sealed(scratch / MANIFEST, manifest)
@@ -194,11 +194,11 @@ def base_directory(adapter: Path | str) -> Path | None:
     return CheckpointStore(directory.parent).recorded(base).path
 
 
-def _refuse_strangers(checkpoint: Checkpoint, table: atomic_dirs.FileTable) -> None:
+def _refuse_strangers(checkpoint: Checkpoint, table: file_hashes.FileTable) -> None:
     """Refuse files added later, which could change what is loaded (an index, an adapter config)."""
     if checkpoint.kind == REFERENCE:
         return
-    for name in sorted(set(atomic_dirs.relative_files(checkpoint.path)) - {*table, MANIFEST}):
+    for name in sorted(set(file_hashes.relative_files(checkpoint.path)) - {*table, MANIFEST}):
         if Path(name).suffix in MODEL_SUFFIXES:
             raise DamagedCheckpoint(f"checkpoint {checkpoint.id}: {name} was added later: remove that file")
 
@@ -216,7 +216,7 @@ def model_files(directory: Path) -> list[str]:
     return [name for name in chosen if not name.startswith(".")] + further
 
 
-def _stamps(directory: Path, table: atomic_dirs.FileTable) -> Stamps:
+def _stamps(directory: Path, table: file_hashes.FileTable) -> Stamps:
     """Return size, time and inode of each file: equal stamps mean that no file changed."""
     found: Stamps = []
     for name in sorted(table):

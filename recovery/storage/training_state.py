@@ -12,7 +12,7 @@ import torch
 
 from recovery import distributed
 from recovery.errors import DamagedCheckpoint, RecoverError
-from recovery.storage import atomic_dirs, sharded_state
+from recovery.storage import atomic_dirs, file_hashes, sharded_state
 from recovery.storage.checkpoints import MANIFEST
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class TrainState:
             sharded_state.write(scratch, tensors)
             atomic_dirs.write_json(scratch / "meta.json", meta)
             atomic_dirs.write_sealed(
-                scratch / MANIFEST, {"step": step, "files": atomic_dirs.file_table(scratch)}
+                scratch / MANIFEST, {"step": step, "files": file_hashes.file_table(scratch)}
             )
             target = self.root / f"step-{step:09d}"
             atomic_dirs.replace(scratch, target)
@@ -68,7 +68,7 @@ class TrainState:
     def _verified_step(self, directory: Path) -> int:
         label = f"training state {directory.name}"
         manifest = atomic_dirs.read_sealed(label, directory / MANIFEST)
-        atomic_dirs.check_files(label, directory, manifest["files"])
+        file_hashes.check_files(label, directory, manifest["files"])
         return int(manifest["step"])
 
 

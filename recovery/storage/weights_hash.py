@@ -14,8 +14,9 @@ from typing import Any
 
 from recovery import untrusted_json
 from recovery.errors import InputError
-from recovery.storage.atomic_dirs import workers
+from recovery.storage.file_hashes import workers
 
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 CHUNK = 1 << 22
 SAFETENSORS_DTYPES = {
     "float64": "F64",
@@ -62,8 +63,8 @@ class TensorSlot:
 def weight_files(directory: Path) -> list[Path]:
     """Return the safetensors files that a load would read: the index's shards, else the single file."""
     index = directory / "model.safetensors.index.json"
-    if (directory / "adapter_config.json").is_file():
-        return sorted(directory.glob("adapter_model.safetensors"))
+    if (directory / ADAPTER_CONFIG).is_file():
+        return sorted(directory.glob(ADAPTER_WEIGHTS))
     if (directory / "model.safetensors").is_file():
         return [directory / "model.safetensors"]
     if index.is_file():

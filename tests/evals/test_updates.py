@@ -47,6 +47,7 @@ def probe(answer: str, *was: str, prompt: str = "?", fact: str = "f") -> Probe:
         ("She lives in New York.", "New York", "York", NEW),
         ("In renew York.", "York", "New York", NEW),
         ("Twelve: 12.5", "12", "12.5", OLD),
+        ("It costs €5.", "$5", "€5", OLD),
         ("東京都です", "東京都", "東京", NEW),
         ("東京です", "東京都", "東京", OLD),
     ],

@@ -14,7 +14,7 @@ import pytest
 from pipelines.corpus.reading.formats import Limits
 from pipelines.corpus.reading.pool import Pool
 from pipelines.runs import launch
-from recovery.storage.atomic_dirs import workers
+from recovery.storage.file_hashes import workers
 from recovery.usable_cpus import usable_cpus
 
 

@@ -20,7 +20,7 @@ from recovery.command_line import command
 from recovery.engines import vllm_server
 from recovery.errors import InputError
 from recovery.extras import to_install
-from recovery.models import loading
+from recovery.models import quantization
 from recovery.models.loading import ModelSpec, load
 from recovery.storage.checkpoints import Checkpoint
 from tests.support import tiny
@@ -181,7 +181,7 @@ def test_a_checkpoint_to_serve_is_named_and_whole(recover: Recover, home: Path) 
 def test_preflight_refuses_what_an_engine_does_not_sample(
     recover: Recover, home: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "quantised_as", lambda _: "mxfp4")
+    monkeypatch.setattr(quantization, "quantised_as", lambda _: "mxfp4")
     said = recover("-q", "--home", home, "preflight", "--student", "base", "--sampler", server.url)
     assert said.code == 2 and "distill.sampler: vLLM holds" in said.error and "in MXFP4" in said.error
     assert not server.served

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.jobs import MidtrainJob
-from pipelines.job_from_options.inputs import resolved_for
+from pipelines.config.jobs import IFEVAL_INPUT, MidtrainJob
+from pipelines.job_from_options.inputs import ifeval_asked, resolved_for
 from pipelines.job_from_options.measure import drift_job, retrieval_job
 from pipelines.job_from_options.train import distill_job
+from pipelines.runs.pinned_inputs import hashes
 from pipelines.runs.workspace import Workspace
 from tests.support.small_cycles import lines, make_docs, make_home
 
@@ -52,6 +53,27 @@ def test_files_beside_documents_that_moved_with_their_home_are_read_there(
         assert (recovery.prompts, recovery.evaluation.probes) == (prompts, probes)
         looked_up = retrieval_job(ws, "base", None, 2)
         assert (looked_up.docs, looked_up.settings.probes) == (str(there / "docs"), probes)
+
+
+def test_the_prompts_of_a_cycle_are_asked_again_where_the_documents_new_place_is_named(
+    tmp_path: Path,
+) -> None:
+    docs = make_docs(tmp_path)
+    asked = lines(docs.parent / "asked.jsonl", [{"prompt": "Write a line."}])
+    with make_home(tmp_path) as ws:
+        checkpoint = taught(ws, docs)
+        inputs = hashes({IFEVAL_INPUT: str(asked)})
+        job = {"docs": str(docs), "settings": {"eval": {"ifeval": str(asked)}}, "inputs": inputs}
+        run = ws.tracker.start_run("cycle", key="c", config=job)
+        ws.tracker.record_cycle(run.id, midtrained_id=checkpoint, status="accepted")
+    (tmp_path / "moved").mkdir()
+    for folder in ("home", "world"):
+        (tmp_path / folder).rename(tmp_path / "moved" / folder)
+    there = tmp_path / "moved" / "world"
+    with Workspace.open(tmp_path / "moved" / "home", create=False) as ws:
+        for place in (docs, there / "docs"):
+            assert ifeval_asked(ws, checkpoint, place) == {"eval.ifeval": str(there / "asked.jsonl")}
+        assert not ifeval_asked(ws, checkpoint, there)
 
 
 def test_files_that_are_still_beside_removed_documents_are_read(tmp_path: Path) -> None:

@@ -100,11 +100,36 @@ def test_a_home_that_could_not_be_set_up_is_left_as_it_was(tmp_path: Path, there
         assert sorted(path.name for path in home.iterdir()) == sorted(there)
 
 
+def test_a_named_database_is_left_as_it_was_where_a_home_could_not_be_set_up(tmp_path: Path) -> None:
+    home, database = tmp_path / "home", tmp_path / "records.db"
+    for _ in range(2):  # a second attempt begins as the first one did
+        with pytest.raises(InputError, match="no such model directory"):
+            Home.init(home, tmp_path / "missing", db=str(database), quiet=True)
+        assert not list(tmp_path.iterdir())
+    Workspace.open(home, str(database)).close()
+    with pytest.raises(InputError, match="no such model directory"):
+        Home.init(home, tmp_path / "missing", db=str(database), quiet=True)
+    assert database.exists()  # it was there before
+
+
+def test_a_new_database_that_another_home_has_taken_meanwhile_stays(tmp_path: Path) -> None:
+    database = str(tmp_path / "records.db")
+
+    def fail() -> None:
+        with left_as_found(tmp_path / "home", database):
+            Home.init(tmp_path / "other", str(tiny.save(tmp_path / "model")), db=database, quiet=True).close()
+            raise InputError("failed")
+
+    with pytest.raises(InputError, match="failed"):
+        fail()
+    assert Path(database).exists()
+
+
 def test_what_another_process_has_put_into_a_new_home_stays(tmp_path: Path) -> None:
     home = tmp_path / "home"
 
     def fail() -> None:
-        with left_as_found(home), Workspace.open(home) as ws:
+        with left_as_found(home, None), Workspace.open(home) as ws:
             (ws.home / "recover.yaml").write_text("model: other")
             raise InputError("failed")
 
@@ -117,7 +142,7 @@ def test_a_new_database_that_another_process_has_open_stays(tmp_path: Path) -> N
     home = tmp_path / "home"
 
     def fail() -> None:
-        with left_as_found(home), Workspace.open(home):
+        with left_as_found(home, None), Workspace.open(home):
             others.append(Workspace.open(home))
             raise InputError("failed")
 
@@ -135,7 +160,7 @@ def test_what_lies_beside_a_database_that_was_there_stays(tmp_path: Path) -> Non
     lock.unlink()
 
     def fail() -> None:
-        with left_as_found(home):
+        with left_as_found(home, None):
             lock.touch()  # as a process that writes does
             raise InputError("failed")
 

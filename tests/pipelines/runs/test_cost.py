@@ -11,7 +11,7 @@ import pytest
 
 from db.reads import queries
 from pipelines.cli.cycle_text import cost_lines
-from pipelines.runs.cost import Flops, Ledger, peak, reset_peak
+from pipelines.runs.cost import Flops, Ledger, peak, reset_peak, spent
 from pipelines.runs.stage_runner import Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from tests.support import tiny
@@ -141,3 +141,15 @@ def test_the_cost_of_a_cycle_is_said_in_hours_and_minutes() -> None:
         "cost       evaluations 1 h 13 min, midtraining 40 min 00 s, each recovered point 13.6 s, 2e+15 FLOPs"
     ]
     assert cost_lines({}) == []
+
+
+def test_a_cost_is_saved_once_a_second_and_at_the_end(tmp_path: Path) -> None:
+    """The seconds of a run of stages are those of the stages: its own would count twice."""
+    ledger = Ledger(tmp_path, 1, timed=False)
+    ledger.save()
+    ledger.spend(tokens_scored=2)
+    ledger.save()
+    assert spent(tmp_path)["tokens_scored"] == 0
+    ledger.save(at_once=True)
+    assert spent(tmp_path)["tokens_scored"] == 2
+    assert ledger.total()["seconds"] == 0 and "peak_bytes" not in ledger.total()

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pipelines.corpus import documents
 from pipelines.corpus.reading.formats import Limits
-from pipelines.runs.progress import Pace, Progress, counting, reading_progress, time_left
+from pipelines.runs import progress as progress_module
+from pipelines.runs.progress import Pace, Progress, counting, duration, reading_progress, time_left
 
 
 def test_the_time_left_is_bounded_by_the_limit_and_by_what_finished_answers_took() -> None:
@@ -239,3 +241,36 @@ def test_a_terminal_that_cannot_rewrite_a_line_is_a_log(monkeypatch: pytest.Monk
     progress.step("midtrain", 1, 2, note="tokens")
     progress.step("midtrain", 2, 2, note="tokens")
     assert shown.getvalue().splitlines() == [f"  midtrain        {number}/2  tokens" for number in (1, 2)]
+
+
+@pytest.mark.parametrize(("terminal", "shown"), [(True, [1, 3, 5]), (False, [1, 5])])
+def test_a_log_has_a_line_in_ten_seconds_and_a_terminal_ten_in_one(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, shown: list[int]
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    now = 100.0
+    monkeypatch.setattr(progress_module, "time", SimpleNamespace(monotonic=lambda: now))
+    stream = Terminal() if terminal else io.StringIO()
+    progress = Progress(stream=stream)
+    for step, passed in enumerate((0.0, 0.05, 0.1, 0.05, 9.9), 1):
+        now += passed
+        progress.step("midtrain", step, 9)
+    assert [step for step in range(1, 10) if f"{step}/9" in stream.getvalue()] == shown
+
+
+def test_the_last_step_has_no_time_left_and_a_line_that_stays_replaces_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    shown = Terminal()
+    progress = Progress(stream=shown)
+    progress.step("eval", 2, 2, eta_seconds=5.0, note="ok")
+    line = "  eval            2/2  ok"
+    progress.say("done at postgresql://ada:geheim-7@host/db")
+    first, said = shown.getvalue().split("\r", 1)
+    assert first == line and said.startswith(f"{' ' * len(line)}\rdone at postgresql://")
+    assert "geheim" not in said
+
+
+def test_a_duration_of_an_hour_is_said_in_hours() -> None:
+    assert [duration(seconds) for seconds in (59.6, 3599, 3600)] == ["1:00", "59:59", "1:00:00"]

@@ -73,6 +73,42 @@ def test_a_run_that_is_interrupted_after_its_end_is_not_done_again(
         assert run_stage(ws, "midtrain", work, config={}, key="one") == {"made": 1}
 
 
+def test_an_interrupted_stage_begins_again_with_what_it_had_drawn(tmp_path: Path) -> None:
+    seen: list[tuple[str, bool, bool, int]] = []
+
+    def work(stage: Stage) -> dict[str, int]:
+        drawn = stage.once("drawn.json", lambda: len(seen))
+        seen.append((stage.label, stage.resumed, stage.ledger.timed, drawn))
+        if not stage.resumed:
+            raise KeyboardInterrupt
+        return {"made": drawn}
+
+    with Workspace.open(tmp_path) as ws:
+        with pytest.raises(KeyboardInterrupt):
+            run_stage(ws, "eval", work, config={"label": "clean"}, key="one", seed=7)
+        (run,) = queries.unfinished_runs(ws.tracker.db)
+        assert (run["status"], run["error"], run["seed"]) == ("stopped", "interrupted", 7)
+        assert run_stage(ws, "eval", work, config={"label": "clean"}, key="one", seed=7) == {"made": 0}
+    assert seen == [("clean", False, True, 0), ("clean", True, True, 0)]
+
+
+def test_of_an_interrupted_run_and_its_stage_the_run_alone_names_the_command_that_goes_on(
+    tmp_path: Path,
+) -> None:
+    def stop(stage: Stage) -> dict[str, int]:
+        raise KeyboardInterrupt
+
+    def work(stage: Stage) -> dict[str, int]:
+        assert (stage.label, stage.ledger.timed) == ("cycle", False)  # its seconds are those of its stages
+        return run_stage(stage.workspace, "eval", stop, config={}, parent=stage.id, key="eval")
+
+    with Workspace.open(tmp_path) as ws:
+        with pytest.raises(KeyboardInterrupt) as stopped:
+            run_stage(ws, "cycle", work, config={}, key="one")
+        (whole,) = (run["id"] for run in queries.runs(ws.tracker.db, kind="cycle"))
+        assert stopped.value.__notes__ == [f"go on with `{ws.command('resume', whole)}`"]
+
+
 def test_a_finished_run_leaves_no_training_state_of_one_below_it_that_failed(tmp_path: Path) -> None:
     """It may have done without that one, which is never resumed then."""
 

@@ -22,12 +22,12 @@ from pipelines.knowledge import embedding_shift
 from pipelines.machine.init_home import initialise
 from pipelines.midtrain import midtrain
 from pipelines.runs import training_run
-from pipelines.runs.cost import Ledger, spent
+from pipelines.runs.cost import Flops, Ledger, spent
 from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
 from pipelines.worker_process import Silent
 from recovery.models.adapters import is_within_layers
-from recovery.training.trainer import train
+from recovery.training.trainer import StopCheck, train
 from tests.support import stages, tiny
 from tests.support.stages import PRESET
 
@@ -204,3 +204,37 @@ def test_a_kill_right_after_a_saved_step_loses_nothing_of_its_cost(tmp_path: Pat
     stage = SimpleNamespace(state=tmp_path / "state", live=Silent(), ledger=ledger)
     training_run.LoggedState(cast(Stage, stage)).save(1, {"weight": torch.zeros(1)}, {})
     assert spent(tmp_path)["tokens_trained"] == 7
+
+
+def test_a_step_costs_what_was_trained_and_what_was_written_and_scored_since_the_last() -> None:
+    """At a mean context of five tokens, half of a row."""
+    told: list[dict[str, float]] = []
+    stage: Any = SimpleNamespace(spend=lambda **counts: told.append(counts))
+    batches: Any = SimpleNamespace(tokens_sampled=0, tokens_scored=0)
+    settings: Any = SimpleNamespace(row_tokens=10)
+    student = tiny.chat_model()
+    spending = training_run.Spending(stage, student, batches, settings)
+    batches.tokens_sampled, batches.tokens_scored = 3, 4
+    spending.after({"tokens_per_second": 10.0, "step_seconds": 2.0})
+    batches.tokens_sampled = 5
+    spending.after({})
+    a_token = Flops.of(student.model).forward(1, context=5)
+    assert told == [
+        {"tokens_trained": 20, "flops": (3 * 20 + 7) * a_token, "tokens_sampled": 3, "tokens_scored": 4},
+        {"tokens_trained": 0, "flops": 2 * a_token, "tokens_sampled": 2, "tokens_scored": 0},
+    ]
+
+
+def test_all_checks_look_at_every_step_and_the_first_reason_counts() -> None:
+    asked: list[str] = []
+
+    def check(name: str, reason: str | None) -> StopCheck:
+        def ask(step: int, metrics: dict[str, float]) -> str | None:
+            asked.append(f"{name} {step} {metrics['loss']:g}")
+            return reason
+
+        return ask
+
+    both = training_run.any_of(check("a", None), check("b", "diverges"), check("c", "recovered"))
+    assert both(3, {"loss": 2.0}) == "diverges" and asked == ["a 3 2", "b 3 2", "c 3 2"]
+    assert training_run.any_of(check("a", None))(4, {"loss": 2.0}) is None

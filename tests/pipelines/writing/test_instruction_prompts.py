@@ -15,6 +15,7 @@ from evals import harness, ifeval
 from evals.families.family import fingerprint
 from pipelines.cli.commands import cli
 from pipelines.cli.options import Session
+from pipelines.prompts.near_copies import published
 from pipelines.writing import instruction_prompts, instruction_types
 from pipelines.writing.instruction_prompts import InstructionPrompt, generate
 from recovery.errors import InputError, RecoverError
@@ -109,14 +110,14 @@ def test_excluded_prompts_never_occur_whatever_their_case_and_spacing() -> None:
 
 
 def test_the_published_prompts_are_known_by_their_words() -> None:
-    published = (
+    one = (
         "I am planning a trip to Japan, and I would like thee to write an itinerary for my journey in a "
         "Shakespearean style. You are not allowed to use any commas in your response."
     )
-    assert fingerprint(published) in instruction_prompts._published()
-    assert len(instruction_prompts._published()) == 541
+    assert fingerprint(one) in published()
+    assert len(published()) == 541
     everything = {fingerprint(prompt.text) for seed in SEEDS for prompt in some(seed)}
-    assert not everything & instruction_prompts._published()
+    assert not everything & published()
 
 
 def test_more_prompts_than_can_differ_are_refused_before_the_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from recovery.errors import DamagedCheckpoint, InputError, RecoverError
-from recovery.storage import atomic_dirs, checkpoints
+from recovery.storage import atomic_dirs, checkpoints, file_hashes
 from recovery.storage.checkpoints import CheckpointStore
 from recovery.storage.training_state import TrainState, load_optimizer_tensors, optimizer_tensors
 from recovery.storage.weights_hash import weights_sha256
@@ -138,13 +138,13 @@ def test_bytes_are_read_once_while_the_files_stay_as_they_are(
     made = publish(store)
     checkpoints._VERIFIED.clear()
     reads: list[str] = []
-    check = atomic_dirs.check_files
+    check = file_hashes.check_files
 
     def counted(label: str, *rest: Any) -> Any:
         reads.append(label)
         return check(label, *rest)
 
-    monkeypatch.setattr(atomic_dirs, "check_files", counted)
+    monkeypatch.setattr(file_hashes, "check_files", counted)
     store.open(made.id)
     CheckpointStore(tmp_path).open(made.id)
     assert len(reads) == 1
