@@ -33,9 +33,9 @@ def compare(suites: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Return one row per suite, and one per kind of a family whose kinds are judged alone.
 
     `suites` hold suite, metric, pairs (rows of key, prompt, passed_a, passed_b, detail_b, for changed facts
-    also answered_a and answered_b, for calibration confidence_a) and, where they are known, the item_set, the
-    modes in which both checkpoints were asked, the notes of both scores, and the settings that name the
-    margins of non-inferiority.
+    also answered_a and answered_b, for calibration confidence_a, for a task value_a) and, where they are
+    known, the item_set, the modes in which both checkpoints were asked, the notes of both scores, and the
+    settings that name the margins of non-inferiority.
     """
     parts = [part for suite in suites for part in _parts(suite)]
     return _adjusted([_row(part, ALPHA / len(parts)) for part in parts])
@@ -170,7 +170,8 @@ def _after(row: Mapping[str, Any]) -> Item:
 
 
 def _before(row: Mapping[str, Any]) -> Item:
-    detail = {**row["detail_b"], "confidence": row.get("confidence_a")}
+    own = {"confidence": row.get("confidence_a"), "value": row.get("value_a", row["passed_a"])}
+    detail = {**row["detail_b"], **own}
     return Item(row["key"], row["prompt"], "", bool(row["passed_a"]), detail)
 
 
