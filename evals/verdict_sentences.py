@@ -7,7 +7,16 @@ from typing import Any
 
 from evals import learned, looks
 from evals.scores import bound_in_points, enough_in_words
-from evals.verdict import NOT_MEASURED, OLD_ANSWERS, UNDERPOWERED, Axis, axes_of, is_refuted
+from evals.verdict import (
+    NOT_MEASURED,
+    OLD_ANSWERS,
+    TASK_HAS,
+    UNDERPOWERED,
+    Axis,
+    axes_of,
+    is_refuted,
+    is_task,
+)
 
 
 def summary(result: Mapping[str, Any]) -> list[str]:
@@ -60,7 +69,8 @@ def _lead_sentence(row: Mapping[str, Any]) -> str:
 
 def _needed(row: Mapping[str, Any], what: str) -> str:
     needed = row["needed_n"]
-    return enough_in_words(None, what) if needed is None else f"it would take {needed} {what}"
+    said = enough_in_words(None, what) if needed is None else f"it would take {needed} {what}"
+    return f"{said} ({TASK_HAS})" if is_task(row["axis"]) else said
 
 
 def _paired_sentence(row: Mapping[str, Any]) -> str:

@@ -132,9 +132,9 @@ CALIBRATION = Measure(
 MEASURES = {"share": SHARE, "calibration": CALIBRATION}
 
 
-def measure_of(family: Family) -> Measure:
-    """Return the measure that a row of the table of families names."""
-    return MEASURES[family.measure]
+def measure_of(family: Family | None) -> Measure:
+    """Return the measure that a row of the table of families names; shares of any other suite."""
+    return MEASURES[family.measure] if family else SHARE
 
 
 def evaluate(family: Family, model: ModelCalls, questions: list[Question], max_new_tokens: int) -> Score:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from db.cycle_names import other_axes
 from pipelines.cli import options as common
 from pipelines.cli.options import Session, finite, shared, state_words, table
 from recovery.errors import InputError
@@ -59,7 +60,9 @@ def _with_state(row: dict[str, Any]) -> dict[str, Any]:
 
 def cycles_text(rows: list[dict[str, Any]]) -> str:
     """Format cycles, a line each, with the scores of the recovered checkpoint."""
-    lines = table([_flat(row) for row in rows], LISTS["cycles"])
+    named = dict.fromkeys(name for row in rows for name in other_axes(row["verdict"]))
+    *columns, last = LISTS["cycles"]
+    lines = table([_flat(row) for row in rows], [*columns, *named, last])
     note = "scores: of the recovered checkpoint; `recover show cycle:N` has the others"
     return f"{lines}\n{note}" if rows else lines
 
