@@ -167,12 +167,14 @@ def _verdicts(cycle: Row, samples: dict[str, int]) -> Html:
 
 
 def _families(cycle: Row) -> Html | None:
-    """Draw the families that the cycle was asked for, at its three stages."""
-    scores = {name: cycle["scores"][name] for name in FAMILIES if name in cycle["scores"]}
+    """Draw the families and tasks that the cycle was asked for, at its three stages."""
+    tasks = verdict_parts.tasks_of(cycle)
+    scores = {name: cycle["scores"][name] for name in (*FAMILIES, *tasks) if name in cycle["scores"]}
     if not scores:
         return None
     rows = [(name, [_stage_cell(name, found, stage) for stage in STAGES]) for name, found in scores.items()]
-    return _card("Families of behaviour", heatmap(list(STAGES), rows, "family"))
+    title = "Families of behaviour" + (", and tasks of lm-eval" if tasks else "")
+    return _card(title, heatmap(list(STAGES), rows, "family"))
 
 
 def _stage_cell(name: str, found: Row, stage: str) -> Cell:

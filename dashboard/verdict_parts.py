@@ -7,19 +7,19 @@ from typing import Any
 
 from dashboard.markup import Html, tag
 from dashboard.number_format import NONE, bound, limit, points
-from dashboard.page_parts import beside_claim, prompts, samples_of_axis
+from dashboard.page_parts import beside_claim, prompts, samples_of_axis, sentence
 from dashboard.status_chips import chip
-from db.cycle_names import AXES, STAGES
+from db.cycle_names import AXES, STAGES, other_axes
 from evals.ifeval import IFEVAL
 from evals.probes import UPDATES
 from evals.scores import enough_in_words
-from evals.verdict import BEHAVIOUR, NOT_MEASURED, UNDERPOWERED
+from evals.verdict import BEHAVIOUR, NOT_MEASURED, TASK_HAS, UNDERPOWERED, is_task
 
 Row = Mapping[str, Any]
 
 
 def axes_of(cycle: Row) -> dict[str, Row | None]:
-    """Return the axes of a cycle's verdict by name, then the families; None for one without a claim.
+    """Return the axes of a cycle's verdict by name, then families and tasks; None for one without a claim.
 
     Updates are left out unless changed facts were asked about."""
     judged = (cycle["verdict"] or {}).get("axes") or {}
@@ -27,6 +27,11 @@ def axes_of(cycle: Row) -> dict[str, Row | None]:
         return {}
     asked = [name for name in AXES if name != UPDATES or name in judged or name in cycle["scores"]]
     return {name: judged.get(name) for name in (*asked, *judged)}
+
+
+def tasks_of(cycle: Row) -> list[str]:
+    """Return the tasks of lm-eval that a cycle was judged by."""
+    return [name for name in other_axes(cycle["verdict"]) if is_task(name)]
 
 
 def unjudged(cycle: Row, otherwise: str) -> str:
@@ -54,10 +59,11 @@ def needed(axis: Row) -> str:
     """Say how many prompts would decide an underpowered claim: of all kinds together."""
     if axis["outcome"] != UNDERPOWERED:
         return ""
+    only = f" {sentence(TASK_HAS)}" if is_task(_details(axis).get("suite", IFEVAL)) else ""
     if not axis.get("needed_n"):
-        return f"{enough_in_words(None).capitalize()}."
+        return f"{enough_in_words(None).capitalize()}.{only}"
     in_all = " in all" if "kind" in _details(axis) else ""
-    return f"It would take {axis['needed_n']:,} prompts{in_all} to tell."
+    return f"It would take {axis['needed_n']:,} prompts{in_all} to tell.{only}"
 
 
 def remarks(name: str, axis: Row | None, cycle: Row) -> list[Html]:

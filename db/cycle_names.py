@@ -20,10 +20,15 @@ def is_given_up(row: Mapping[str, Any]) -> bool:
 
 
 def shown_axes(verdict: Mapping[str, Any]) -> list[str]:
-    """Return the axes of a verdict, updates only if measured, and then its families."""
-    families = [name for name in verdict.get("axes", {}) if name not in AXES]
+    """Return the axes of a verdict, updates only if measured, and then its families and tasks."""
     measured = verdict.get(UPDATES, NOT_MEASURED) != NOT_MEASURED
-    return [name for name in (*AXES, *families) if name in verdict and (name != UPDATES or measured)]
+    names = (*AXES, *other_axes(verdict))
+    return [name for name in names if name in verdict and (name != UPDATES or measured)]
+
+
+def other_axes(verdict: Mapping[str, Any] | None) -> list[str]:
+    """Return the families and tasks that a verdict, if there is one, judges."""
+    return [name for name in (verdict or {}).get("axes", {}) if name not in AXES]
 
 
 def short_folder(path: str) -> str:

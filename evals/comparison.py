@@ -10,12 +10,12 @@ from typing import Any
 
 from evals import statistics
 from evals.families import claims
-from evals.families.measures import SHARE, measure_of
+from evals.families.measures import measure_of
 from evals.families.table import FAMILIES
 from evals.knowledge import BESIDE
 from evals.probes import OLD, UPDATES
 from evals.scores import Item, bound_in_points, enough_in_words, prompts_for, prompts_in_words, samples_of
-from evals.verdict import EVERY_AXIS, margins_of
+from evals.verdict import axes_for, margins_of
 
 ALPHA = 0.05
 SAME = "not distinguishable"
@@ -33,9 +33,9 @@ def compare(suites: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Return one row per suite, and one per kind of a family whose kinds are judged alone.
 
     `suites` hold suite, metric, pairs (rows of key, prompt, passed_a, passed_b, detail_b, for changed facts
-    also answered_a and answered_b, for calibration confidence_a) and, where they are known, the item_set, the
-    modes in which both checkpoints were asked, the notes of both scores, and the settings that name the
-    margins of non-inferiority.
+    also answered_a and answered_b, for calibration confidence_a, for a task value_a) and, where they are
+    known, the item_set, the modes in which both checkpoints were asked, the notes of both scores, and the
+    settings that name the margins of non-inferiority.
     """
     parts = [part for suite in suites for part in _parts(suite)]
     return _adjusted([_row(part, ALPHA / len(parts)) for part in parts])
@@ -134,7 +134,7 @@ def _parts(suite: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _row(suite: Mapping[str, Any], corrected: float) -> Row:
     name, pairs = suite["suite"], suite["pairs"]
-    measure = measure_of(FAMILIES[name]) if name in FAMILIES else SHARE
+    measure = measure_of(FAMILIES.get(name))
     items = [(_after(row), _before(row)) for row in pairs]
     before = [item for _, item in items]
     kept = measure.claim(items, _margin(name, suite.get("settings") or {}), ALPHA)
@@ -170,14 +170,15 @@ def _after(row: Mapping[str, Any]) -> Item:
 
 
 def _before(row: Mapping[str, Any]) -> Item:
-    detail = {**row["detail_b"], "confidence": row.get("confidence_a")}
+    own = {"confidence": row.get("confidence_a"), "value": row.get("value_a", row["passed_a"])}
+    detail = {**row["detail_b"], **own}
     return Item(row["key"], row["prompt"], "", bool(row["passed_a"]), detail)
 
 
 def _margin(suite: str, settings: Mapping[str, Any]) -> float:
     """Return the margin of the suite's axis; behaviour's where a suite has none, or only a lead."""
-    axis = next((axis for axis in EVERY_AXIS if axis.suite == suite and axis.margin > 0), EVERY_AXIS[0])
-    return margins_of(settings).get(axis.name, axis.margin)
+    axes = axes_for(margins_of(settings))
+    return next((axis.margin for axis in axes if axis.suite == suite and axis.margin > 0), axes[0].margin)
 
 
 def _stale_rates(pairs: Sequence[Mapping[str, Any]]) -> Row:

@@ -13,12 +13,12 @@ from evals.families.table import FAMILIES
 from evals.intervals import FEW_CLUSTERS
 from evals.probes import KNOWLEDGE, RETENTION, UPDATES
 from evals.statistics import chance_to_pass, items_to_pass, outcome
-from evals.verdict import ALPHA, BEHAVIOUR, margins_by_axis
+from evals.verdict import ALPHA, BEHAVIOUR, TASK_HAS, margins_by_axis
 from recovery.counted import plural
 
 ROWS_OF_RETENTION = "give more rows of suite retention in the probes file"
 WIDER = "set a wider one in recover.yaml"
-REMEDIES = {  # by axis: where more questions come from
+REMEDIES = {  # by axis: where more questions come from; no task of lm-eval has any
     BEHAVIOUR: "write more prompts (`recover prompts ifeval`) or raise eval.samples",
     KNOWLEDGE: "add documents, or questions of your own in qa.jsonl",
     RETENTION: ROWS_OF_RETENTION,
@@ -80,12 +80,13 @@ def power_warning(
                 chance = f"{together:.0%} to {chance}, by how far answers about a fact change together"
             said = f"with {asked} a model that {perfect} passes in {chance}"
             enough = _enough(name, margin, level, judged)
-            remedy = REMEDIES[name] if enough else WIDER
+            remedy = REMEDIES.get(name, TASK_HAS) if enough else WIDER
             then = enough or f"no number of questions gives {WANTED_POWER:.0%} at so small a margin"
             found.append(PowerWarning(name, f"{said} ({limit}); {then}", remedy))
         elif 0 < few < count and _needs_all(few * judged, margin, level):
             said = f"with {asked} one lost answer leaves the claim underpowered"
-            found.append(PowerWarning(name, f"{said} ({limit}); more facts bear it", REMEDIES[name]))
+            remedy = REMEDIES.get(name, TASK_HAS)
+            found.append(PowerWarning(name, f"{said} ({limit}); more facts bear it", remedy))
     return found
 
 

@@ -52,6 +52,11 @@ class Item:
         """The item's cluster: samples of one prompt, or questions about one fact, have the same."""
         return str(self.detail.get("cluster") or self.detail.get("fact") or self.key)
 
+    @property
+    def value(self) -> float:
+        """The item's score from 0 to 1: a task of lm-eval gives one, all else passes or fails."""
+        return float(self.detail["value"] if "task" in self.detail else self.passed)
+
 
 @dataclass(frozen=True)
 class Score:
@@ -148,8 +153,8 @@ def chat(prompt: str) -> list[Message]:
     return [{"role": "user", "content": prompt}]
 
 
-def share(passed: Sequence[bool]) -> float:
-    """Return the share that passed; 0 for an empty sequence."""
+def share(passed: Sequence[float]) -> float:
+    """Return the share that passed, or the mean of scores; 0 for an empty sequence."""
     return sum(passed) / len(passed) if passed else 0.0
 
 

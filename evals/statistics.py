@@ -3,6 +3,9 @@
 "Recovered" is a claim of non-inferiority: the one-sided 95 % lower bound of (after - before), paired by
 prompt, lies above minus the margin. "Not recovered" is a claim too: the one-sided upper bound lies below
 minus the margin. Anything else is underpowered. The bounds are the exact ones of evals/exact.py.
+
+Scores from 0 to 1 are tested like passes: what they gained and lost is added up, and counted in whole
+answers. Of all changes with the same sums, passes that flip spread the most, so the bounds are cautious.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from evals.intervals import Floats, Interval, cautious_effect
 from recovery.errors import InputError
 
 PLANNED_DISCORDANCE = 0.10  # share of prompts that flip between two equal checkpoints
+_DIGITS = 6  # of a sum of scores: 0.1 ten times is one answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +116,7 @@ def _claim(
     after: ArrayLike, before: ArrayLike, margin: float, alpha: float, clusters: Sequence[object] | None
 ) -> NonInferiority:
     change = _changes(after, before)
-    gained, lost, n = _counts(change)
+    gained, lost, n = _sums(change)
     effect = cautious_effect(change, clusters)
     cautious = _shrink(gained, lost, n, effect)
     p_value = exact_p(*cautious, -margin)
@@ -124,8 +128,7 @@ def _claim(
         lower_bound=paired_lower_bound(*cautious, alpha, split=(-margin, p_value <= alpha)),
         upper_bound=_upper_bound(gained, lost, n, effect, alpha, split=(margin, decided == "failed")),
         margin=margin,
-        gained=gained,
-        lost=lost,
+        **_flips(change),
         n=n,
         p_value=p_value,
         p_mcnemar=_clustered_mcnemar(gained, lost, n, effect),
@@ -136,7 +139,7 @@ def _claim(
 
 
 def outcome(
-    gained: int, lost: int, n: int, margin: float = 0.03, alpha: float = 0.05, effect: float = 1.0
+    gained: float, lost: float, n: int, margin: float = 0.03, alpha: float = 0.05, effect: float = 1.0
 ) -> str:
     """Return "passed", "failed" or "underpowered"; the first two each by an exact one-sided test."""
     if exact_p(*_shrink(gained, lost, n, effect), -margin) <= alpha:
@@ -148,8 +151,8 @@ def outcome(
 
 
 def _upper_bound(
-    gained: int,
-    lost: int,
+    gained: float,
+    lost: float,
     n: int,
     effect: float,
     alpha: float,
@@ -159,7 +162,9 @@ def _upper_bound(
     return -paired_lower_bound(*_shrink(lost, gained, n, effect), alpha, split)
 
 
-def _needed_items(gained: int, lost: int, n: int, effect: float, margin: float, alpha: float) -> int | None:
+def _needed_items(
+    gained: float, lost: float, n: int, effect: float, margin: float, alpha: float
+) -> int | None:
     """Return the number of items that decides with a power of 80 %; None where no number does.
 
     Assume the planned difference while there are fewer items than that needs, then the observed one. One
@@ -219,7 +224,7 @@ def compare(
     Clusters are treated as in non_inferiority; each bound rounds the counts towards a wider interval. The two
     tests may differ a little: the interval says of 0 what the words do. `detectable` holds at `corrected`."""
     change = _changes(after, before)
-    gained, lost, n = _counts(change)
+    gained, lost, n = _sums(change)
     effect = cautious_effect(change, clusters)
     p_mcnemar = _clustered_mcnemar(gained, lost, n, effect)
     words = "not distinguishable"
@@ -231,8 +236,7 @@ def compare(
         words=words,
         difference=(gained - lost) / n,
         interval=saying_the_same(words, low, high),
-        gained=gained,
-        lost=lost,
+        **_flips(change),
         n=n,
         p_mcnemar=p_mcnemar,
         detectable=detectable(max(1, round(n / effect)), (gained + lost) / n, corrected or alpha),
@@ -284,7 +288,7 @@ def detectable(n: int, discordance: float, alpha: float = 0.05) -> float:
     return float(optimize.brentq(missing_power, 0.0, 1.0, xtol=1e-4))
 
 
-def _clustered_mcnemar(gained: int, lost: int, n: int, effect: float) -> float:
+def _clustered_mcnemar(gained: float, lost: float, n: int, effect: float) -> float:
     """Return McNemar's p-value of counts divided by the design effect, rounded towards no difference."""
     more = max(gained, lost)
     fewer = min(gained, lost)
@@ -315,14 +319,19 @@ def _changes(after: ArrayLike, before: ArrayLike) -> Floats:
     return a - b
 
 
-def _counts(change: Floats) -> tuple[int, int, int]:
-    return int((change > 0).sum()), int((change < 0).sum()), change.size
+def _sums(change: Floats) -> tuple[float, float, int]:
+    """Return what was gained and lost, in whole answers, and the number of pairs."""
+    gained, lost = change[change > 0].sum(), -change[change < 0].sum()
+    return round(float(gained), _DIGITS), round(float(lost), _DIGITS), change.size
 
 
-def _shrink(gained: int, lost: int, n: int, effect: float) -> tuple[int, int, int]:
+def _flips(change: Floats) -> dict[str, int]:
+    """Return how many items gained and lost."""
+    return {"gained": int((change > 0).sum()), "lost": int((change < 0).sum())}
+
+
+def _shrink(gained: float, lost: float, n: int, effect: float) -> tuple[int, int, int]:
     """Return effective counts under clustering: gains rounded down, losses up."""
-    if effect == 1.0:
-        return gained, lost, n
     fewer_gained = int(gained / effect)
     more_lost = ceil(lost / effect)
     return fewer_gained, more_lost, max(round(n / effect), fewer_gained + more_lost, 1)

@@ -18,6 +18,9 @@ Kept knowledge says nothing of what there was to keep: evals/learned.py compares
 
 Each family that is asked for (evals/families) is one more claim, kept or lost against the clean model. They
 are many, so their bounds hold for all of them at once: each is judged at alpha divided by their number.
+
+So is each task of lm-eval that has a margin, at the whole of alpha: as every claim has to hold, a further one
+makes a false acceptance rarer (an intersection-union test).
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from evals.statistics import NonInferiority, superiority
 from recovery.errors import InputError
 
 ALPHA = 0.05  # of each claim; families share one
+TASK_HAS = "a task has only its own: take a larger one, or a wider margin"
 NOT_MEASURED = "not measured"
 UNDERPOWERED = "underpowered"
 OLD_ANSWERS = "old answers"
@@ -73,6 +77,8 @@ AXES = (
 FAMILY_AXES = tuple(Axis(name, name, "clean", MARGIN, "kept", "lost") for name in FAMILIES)
 EVERY_AXIS = (*AXES, *FAMILY_AXES)
 
+KEYS = ("behaviour_lower_bound", "margin", "axes")  # of a verdict, beside its axes
+
 Stages = Mapping[str, Score | Sequence[Item]]
 """One suite's scores by stage: "clean", "midtrained", "recovered"."""
 
@@ -86,54 +92,83 @@ def verdict(
 ) -> dict[str, Any]:
     """Judge every axis: axis name -> word, and the counts and bounds of each measured axis under `axes`.
 
-    A family is judged if it is among the suites; `unmeasured` says why one of them has no scores. A suite
-    without items, as in half of a small evaluation, is not measured. With `two_looks`, an axis that has
-    further prompts is judged at half of alpha: on its own suite, or on both if the further one was asked.
+    A family is judged if it is among the suites, and a task if `margins` names it; `unmeasured` says why one
+    of them has no scores. A suite without items, as in half of a small evaluation, is not measured. With
+    `two_looks`, an axis that has further prompts is judged at half of alpha: on its own suite, or on both if
+    the further one was asked.
     """
     asked = {name: _answered(stages) for name, stages in suites.items()}
-    margin_of = margins_by_axis(margins)
+    table = axes_for(margins)
+    _require_asked(table, suites)
     words: dict[str, Any] = {}
     axes: dict[str, dict[str, Any]] = {}
-    for axis in AXES:
-        row = _judge(axis, asked, margin_of[axis.name], alpha, in_two=two_looks)
+    for axis in table[: len(AXES)]:
+        row = _judge(axis, asked, alpha, in_two=two_looks)
         words[axis.name] = row.get("outcome", NOT_MEASURED)
         if row:
             axes[axis.name] = row
     if KNOWLEDGE in axes and "clean" in asked[KNOWLEDGE]:
         both = pairs(asked[KNOWLEDGE]["recovered"], asked[KNOWLEDGE]["clean"], KNOWLEDGE)
         axes[KNOWLEDGE]["learned"] = learned.learned(both)
-    for name, row in _families(asked, margin_of, alpha, unmeasured or {}).items():
+    for name, row in _others(table[len(AXES) :], asked, alpha, unmeasured or {}).items():
         words[name] = row["outcome"]
         axes[name] = row
     lower_bound = axes[BEHAVIOUR]["lower_bound"] if BEHAVIOUR in axes else None
-    return words | {"behaviour_lower_bound": lower_bound, "margin": margin_of[BEHAVIOUR], "axes": axes}
+    return words | {"behaviour_lower_bound": lower_bound, "margin": table[0].margin, "axes": axes}
 
 
-def _families(
-    suites: Mapping[str, looks.Stages],
-    margin_of: Mapping[str, float],
-    alpha: float,
-    unmeasured: Mapping[str, str],
+def _others(
+    axes: Sequence[Axis], suites: Mapping[str, looks.Stages], alpha: float, unmeasured: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """Judge the families among the suites, each at alpha divided by their number."""
-    asked = [axis for axis in FAMILY_AXES if axis.suite in suites]
+    """Judge the families and tasks among the suites; each family at alpha divided by their number."""
+    families = len(FAMILIES.keys() & suites.keys())
     rows = {}
-    for axis in asked:
-        stages = suites[axis.suite]
-        margin = margin_of[axis.name]
-        named = {"axis": axis.name, "suite": axis.suite, "reference": axis.reference, "families": len(asked)}
+    for axis in (axis for axis in axes if axis.suite in suites):
+        stages, family = suites[axis.suite], FAMILIES.get(axis.name)
+        named: dict[str, Any] = {"axis": axis.name, "suite": axis.suite, "reference": axis.reference}
+        if family:
+            named["families"] = families
         if {"recovered", axis.reference} <= set(stages):
             both = pairs(stages["recovered"], stages[axis.reference], axis.suite)
-            row = claims.claim(FAMILIES[axis.name], both, margin, alpha / len(asked))
+            row = claims.claim(family, both, axis.margin, alpha / families if family else alpha)
         else:
             row = {"outcome": NOT_MEASURED, "reason": unmeasured.get(axis.suite, f"no {axis.suite} scores")}
         rows[axis.name] = row | named | {"outcome": axis.words(row["outcome"])}
     return rows
 
 
+def axes_for(margins: Mapping[str, float] | None) -> tuple[Axis, ...]:
+    """Return the axes with these margins (by name), else with their defaults.
+
+    A margin of any other name is that of a task of lm-eval, which is an axis by it."""
+    others = dict(margins or {})
+    known = [replace(axis, margin=others.pop(axis.name, axis.margin)) for axis in EVERY_AXIS]
+    return (*known, *(_of_task(name, margin) for name, margin in others.items()))
+
+
+def _of_task(name: str, margin: float) -> Axis:
+    return Axis(name, name, "clean", margin, "kept", "lost")
+
+
+def is_task(name: str) -> bool:
+    """Return whether an axis, or its suite, is a task of lm-eval."""
+    return all(name not in (axis.name, axis.suite) for axis in EVERY_AXIS)
+
+
+def _require_asked(axes: Sequence[Axis], suites: Mapping[str, Stages]) -> None:
+    """Refuse a margin whose name is neither an axis nor a task that was asked."""
+    tasks = [axis.name for axis in axes[len(EVERY_AXIS) :]]
+    unknown = sorted(name for name in tasks if not is_task(name) or name not in suites)
+    if unknown:
+        known = ", ".join(axis.name for axis in EVERY_AXIS)
+        raise InputError(f"margin for {unknown[0]!r}: one of {known}, or a task that is asked, is expected")
+
+
 def axes_of(result: Mapping[str, Any]) -> tuple[Axis, ...]:
-    """Return the axes of a verdict: the four, and the families that were asked for."""
-    return tuple(axis for axis in EVERY_AXIS if axis.name in result)
+    """Return the axes of a verdict: the four, and the families and tasks that were asked for."""
+    rows = result["axes"].items()
+    tasks = [_of_task(name, row.get("margin") or 0.0) for name, row in rows if is_task(name)]
+    return tuple(axis for axis in (*EVERY_AXIS, *tasks) if axis.name in result)
 
 
 def margins_of(settings: Mapping[str, Any]) -> dict[str, float]:
@@ -145,21 +180,18 @@ def margins_of(settings: Mapping[str, Any]) -> dict[str, float]:
         **dict.fromkeys(FAMILIES, "behaviours_margin"),
     }
     found = {axis: settings[name] for axis, name in named.items() if name in settings}
-    return found | ({UPDATES: -settings["update_lead"]} if "update_lead" in settings else {})
+    found |= {UPDATES: -settings["update_lead"]} if "update_lead" in settings else {}
+    return found | {task: points / 100 for task, points in settings.get("task_points", {}).items()}
 
 
 def margins_by_axis(margins: Mapping[str, float] | None) -> dict[str, float]:
     """Return the margin of every axis; `margins` (axis name -> margin) replaces the defaults."""
-    defaults = {axis.name: axis.margin for axis in EVERY_AXIS}
-    unknown = sorted(set(margins or {}) - set(defaults))
-    if unknown:
-        raise InputError(f"margin for {unknown[0]!r}: one of {', '.join(defaults)} is expected")
-    return defaults | dict(margins or {})
+    return {axis.name: axis.margin for axis in axes_for(margins)}
 
 
-def required_axes(suites: Sequence[str], *, named: bool) -> tuple[str, ...]:
-    """Return the axes that some suites measure; the optional ones only if the suites were named."""
-    return tuple(axis.name for axis in EVERY_AXIS if axis.suite in suites and (named or not axis.optional))
+def required_axes(axes: Sequence[Axis], suites: Sequence[str], *, named: bool) -> tuple[str, ...]:
+    """Return those axes that some suites measure; the optional ones only if the suites were named."""
+    return tuple(axis.name for axis in axes if axis.suite in suites and (named or not axis.optional))
 
 
 def accepted(result: Mapping[str, Any], required: Sequence[str] | None = None) -> bool:
@@ -185,10 +217,9 @@ def _acceptable(axis: Axis, required: Sequence[str] | None) -> tuple[str, ...]:
     return (axis.passed, NOT_MEASURED, UNDERPOWERED) if axis.optional else (axis.passed, NOT_MEASURED)
 
 
-def _judge(
-    axis: Axis, suites: Mapping[str, looks.Stages], margin: float, alpha: float, *, in_two: bool
-) -> dict[str, Any]:
+def _judge(axis: Axis, suites: Mapping[str, looks.Stages], alpha: float, *, in_two: bool) -> dict[str, Any]:
     """Return an axis's outcome and numbers; nothing where its scores are missing."""
+    margin = axis.margin
     if axis.reference == OLD_ANSWERS:
         lead = _lead(suites.get(axis.suite, {}).get("recovered", ()), margin, alpha)
         return _row(axis, lead) if lead else {}

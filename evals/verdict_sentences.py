@@ -7,7 +7,17 @@ from typing import Any
 
 from evals import learned, looks
 from evals.scores import bound_in_points, enough_in_words
-from evals.verdict import NOT_MEASURED, OLD_ANSWERS, UNDERPOWERED, Axis, axes_of, blocking, is_refuted
+from evals.verdict import (
+    NOT_MEASURED,
+    OLD_ANSWERS,
+    TASK_HAS,
+    UNDERPOWERED,
+    Axis,
+    axes_of,
+    blocking,
+    is_refuted,
+    is_task,
+)
 
 TOO_FEW = "too few questions"
 HOW = "docs/evaluation.md: when a verdict is underpowered"
@@ -63,7 +73,12 @@ def _lead_sentence(row: Mapping[str, Any]) -> str:
 
 def _needed(row: Mapping[str, Any], what: str) -> str:
     needed = row["needed_n"]
-    return enough_in_words(None, what) if needed is None else f"it would take {needed} {what}"
+    said = enough_in_words(None, what) if needed is None else f"it would take {needed} {what}"
+    return f"{said}{_limit_of(row['axis'])}"
+
+
+def _limit_of(axis: str) -> str:
+    return f" ({TASK_HAS})" if is_task(axis) else ""
 
 
 def _paired_sentence(row: Mapping[str, Any]) -> str:
@@ -99,7 +114,7 @@ def more_questions(cycle: Mapping[str, Any]) -> str:
     needed = {name: cycle["verdict"]["axes"][name]["needed_n"] for name in _too_few(cycle)}
     if not needed or None in needed.values():
         return ""
-    enough = ", ".join(f"{count:,} on {name}" for name, count in needed.items())
+    enough = ", ".join(f"{count:,} on {name}{_limit_of(name)}" for name, count in needed.items())
     return f"ask new questions, without training (about {enough}; {HOW})"
 
 

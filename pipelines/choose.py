@@ -150,19 +150,21 @@ def _leave_out(stage: Stage, name: str, error: Exception) -> str:
 
 def _warn_of_small_halves(job: ChooseJob, stage: Stage, standards: Items) -> None:
     """Say before any candidate is made that half of the evaluation may be too small to show anything."""
+    margins = job.settings.eval.margins()
+    axes = verdict.axes_for(margins)
     halves = {
         axis.name: len({item.cluster for item in standards[axis.suite]["clean"]})
-        for axis in verdict.EVERY_AXIS
+        for axis in axes
         if standards.get(axis.suite)
     }
     for name in (name for name, count in halves.items() if not count):
         stage.say(f"  choose       {name}: none of its questions is in the half that chooses")
-    asked = tuple(axis.suite for axis in verdict.EVERY_AXIS if halves.get(axis.name))
+    asked = tuple(axis.suite for axis in axes if halves.get(axis.name))
     whole = _evaluation(job, job.clean, "clean").model_copy(update={"suites": asked, "earlier": {}})
     suites = suites_of(whole)
-    margins, facts = job.settings.eval.margins(), facts_by_axis(suites)
+    facts = facts_by_axis(suites, margins)
     families = len(set(job.suites) & set(FAMILIES))
-    for name, count in independent_by_axis(suites).items():
+    for name, count in independent_by_axis(suites, margins).items():
         for line in power.power_warning({name: count}, margins, families, judged=HALF, facts=facts):
             stage.say(f"  choose       {line.with_remedy()}")
 
@@ -306,7 +308,8 @@ def _evaluation(job: ChooseJob, checkpoint: str, label: str) -> EvalJob:
 def _required(job: ChooseJob, standards: Items) -> tuple[str, ...]:
     """Return the axes without which nothing passes, but those of which the selection half has no question:
     no candidate could pass them."""
-    unasked = [axis for axis in verdict.EVERY_AXIS if not any(standards.get(axis.suite, {}).values())]
+    axes = verdict.axes_for(job.settings.eval.margins())
+    unasked = [axis for axis in axes if not any(standards.get(axis.suite, {}).values())]
     return tuple(name for name in job.required if not any(axis.named_in([name]) for axis in unasked))
 
 

@@ -141,18 +141,19 @@ def _say_outlook(ws: Workspace, job: CycleJob, stage: Stage) -> dict[str, str]:
     return unaskable
 
 
-def _say_unmeasured(families: Mapping[str, str], stage: Stage) -> None:
-    """Say which families cannot be judged, and why."""
-    for name, why in families.items():
+def _say_unmeasured(suites: Mapping[str, str], stage: Stage) -> None:
+    """Say which families and tasks cannot be judged, and why."""
+    for name, why in suites.items():
         stage.say(
             f"  verdict      {name} is {verdict.NOT_MEASURED}, so no acceptance: {why}; "
-            "leave it out of --behaviours to judge by the others"
+            f"leave it out of {'--behaviours' if name in FAMILIES else '--task'} to judge by the others"
         )
 
 
 def _say_power(job: CycleJob, suites: list[Suite], further: list[Suite], stage: Stage) -> None:
     """Say which axes have too few questions: a cycle that loses nothing would mostly be rejected for it."""
-    counts, margins = independent_by_axis(suites), job.settings.eval.margins()
+    margins = job.settings.eval.margins()
+    counts = independent_by_axis(suites, margins)
     judged = choosing.HALF if job.recover_with else 1.0
     lines = []
     if further:
@@ -161,7 +162,7 @@ def _say_power(job: CycleJob, suites: list[Suite], further: list[Suite], stage: 
         lines += power.power_warning(
             {BEHAVIOUR: own}, margins, least=EVEN, judged=judged, alpha=looks.OWN_ALPHA
         ) or power.power_warning(both, margins, least=EVEN, alpha=verdict.ALPHA / looks.TWO)
-    facts = facts_by_axis(suites)
+    facts = facts_by_axis(suites, margins)
     lines += power.power_warning(counts, margins, least=EVEN, judged=judged, facts=facts)
     for line in lines:
         stage.say(f"  verdict      {line.with_remedy()}")
@@ -175,7 +176,8 @@ def _say_duration(
     found = cycle_time.estimate(ws, job, [*suites, *further], recorded, _trainings(job))
     takes_long = found is not None and found.seconds >= cycle_time.WORTH_SAYING
     if takes_long:
-        stage.say(f"  time         {found}")
+        untimed = ", tasks of lm-eval not counted" if job.settings.eval.task_points else ""
+        stage.say(f"  time         {found}{untimed}")
     if why := cycle_time.without_kernels():
         stage.say(f"  kernels      {why}{': it takes longer than that' if takes_long else ''}")
 
@@ -267,16 +269,19 @@ def _ask_further(
 
 
 def _unmeasured(job: CycleJob, clean: Result) -> dict[str, str]:
-    """Return the families that cannot be asked of the clean model, or that it could not lose, and why."""
-    margins = job.settings.eval.margins()
+    """Return the families and tasks that cannot be asked of the clean model, or that it could not lose, and
+    why."""
+    settings = job.settings.eval
+    margins = settings.margins()
     found = {}
-    for name in job.settings.eval.behaviours:
+    for name in (*settings.behaviours, *settings.task_points):
         row = clean["scores"][name]
-        family = FAMILIES[name]
+        family = FAMILIES.get(name)
         if "not_measured" in row:
             found[name] = row["not_measured"]
             continue
-        rates = [row["by_kind"][kind]["value"] for kind in family.rates if kind in row["by_kind"]]
+        kinds = family.rates if family else ()
+        rates = [row["by_kind"][kind]["value"] for kind in kinds if kind in row["by_kind"]]
         least = min(rates, default=row["score"])
         if not measure_of(family).can_be_lost(least, margins[name]):
             found[name] = f"the clean model passes {least:.1%}, no more than the margin"
@@ -323,7 +328,8 @@ def _decided(ws: Workspace, job: CycleJob, stage: Stage, number: int, found: Res
 
 def _missing_axes(job: CycleJob) -> list[str]:
     """Return the axes that acceptance requires and that no suite of the cycle measures."""
-    measured = {axis.name for axis in verdict.EVERY_AXIS if axis.suite in job.suites}
+    axes = verdict.axes_for(job.settings.eval.margins())
+    measured = {axis.name for axis in axes if axis.suite in job.suites}
     return [name for name in job.required if name not in measured]
 
 

@@ -72,8 +72,9 @@ def _work(ws: Workspace, job: LocateJob, stage: Stage) -> Result:
 def _say_power(job: LocateJob, stage: Stage, alpha: float) -> None:
     """Say which axes have too few questions for so many trials: what is enough might well not pass."""
     suites = suites_of(evaluation_within(job, job.clean, "clean", job.settings))
-    counts, facts = independent_by_axis(suites), facts_by_axis(suites)
-    for line in power.power_warning(counts, job.settings.margins(), alpha=alpha, facts=facts):
+    margins = job.settings.margins()
+    counts, facts = independent_by_axis(suites, margins), facts_by_axis(suites, margins)
+    for line in power.power_warning(counts, margins, alpha=alpha, facts=facts):
         stage.say(f"  locate       {line}")
 
 

@@ -1,8 +1,8 @@
-"""Show the families of behaviour over all models as a heat map, with verdicts and what brings them back."""
+"""Show families of behaviour, and tasks of lm-eval that decide: a heat map over all models, and verdicts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dashboard import verdict_parts
@@ -34,8 +34,11 @@ def build(context: PageContext, address: Address) -> Html:
         return empty("No cycle yet", _asking(context, "json", "refusals"))
     number = address.number("n") or numbers[-1]
     first = max(numbers[0], number - SHOWN + 1)
-    found = context.cached(("families", first, number), lambda: scores(context, first, number))
     cycle = context.cached(("judged", number), lambda: queries.cycle(context.db, number, earlier=False))
+    suites = (*SUITES, *verdict_parts.tasks_of(cycle))
+    found = context.cached(
+        ("families", first, number, suites), lambda: scores(context, first, number, suites)
+    )
     head = tag(
         "div",
         tag("h1", f"Families of behaviour up to cycle {number}"),
@@ -44,8 +47,9 @@ def build(context: PageContext, address: Address) -> Html:
     )
     said = tag(
         "p",
-        "Each family of behaviour in the clean model, and in the midtrained and recovered one of each cycle, "
-        "the newest first. A cell opens the samples that fail it; its tooltip holds the 95 % interval.",
+        "Each family of behaviour, and each task of lm-eval that this cycle was judged by, in the clean "
+        "model, and in the midtrained and recovered one of each cycle, the newest first. A cell opens the "
+        "samples that fail it; its tooltip holds the 95 % interval.",
         class_="soft",
     )
     drawn = _figure(address, found, first, number)
@@ -63,10 +67,10 @@ def _asking(context: PageContext, *families: str) -> str:
     return context.command("cycle", "--docs", "DIR", "--behaviours", ",".join(families))
 
 
-def scores(context: PageContext, first: int, last: int) -> Scores:
+def scores(context: PageContext, first: int, last: int, suites: Sequence[str]) -> Scores:
     """Return each suite's headline score by cycle and stage; suites without any are left out."""
     found: dict[str, dict[Column, Row]] = {}
-    for suite in SUITES:
+    for suite in suites:
         for row in queries.stage_scores(context.db, first, last, suite=suite):
             found.setdefault(suite, {}).setdefault((row["cycle"], row["stage"]), row)
     return found
@@ -82,33 +86,38 @@ def _figure(address: Address, found: Scores, first: int, last: int) -> Html:
         for n, stage in columns
     ]
     rows = [
-        (SUITES[suite], [_cell(address, by_column.get(column), column, suite) for column in columns])
+        (_named(suite), [_cell(address, by_column.get(column), column, suite) for column in columns])
         for suite, by_column in found.items()
     ]
     return heatmap(heads, rows, "family")
+
+
+def _named(suite: str) -> str:
+    return SUITES.get(suite, suite)
 
 
 def _cell(address: Address, row: Row | None, column: Column, suite: str) -> Cell:
     number, stage = column
     if row is None:
         return Cell(None, 0, words=f"{stage} of cycle {number}: not measured")
-    words = f"{SUITES[suite]}, {stage} of cycle {number}: {with_interval(row)}"
+    words = f"{_named(suite)}, {stage} of cycle {number}: {with_interval(row)}"
     link = address.page("/samples", n=number, suite=suite, failing=stage)
     return Cell(row["value"], row["n"], link, title=words)
 
 
 def verdicts(context: PageContext, cycle: Row) -> Html:
-    """Return the verdict of each family that a cycle was asked for."""
+    """Return the verdict of each family and task that a cycle was asked for."""
     axes = (cycle["verdict"] or {}).get("axes") or {}
-    lines = [_line(name, axes[name]) for name in FAMILIES if name in axes]
+    lines = [_line(name, axes[name]) for name in (*FAMILIES, *verdict_parts.tasks_of(cycle)) if name in axes]
     if not lines:
         command = tag("code", _asking(context, *FAMILIES))
         why = "This cycle judged no family" if cycle["verdict"] else "This cycle has no verdict yet"
         return tag("p", f"{why}. To judge some families, name them: ", command, class_="soft")
     headers = ["family", "verdict", *number_headers("difference, points", "bounds", "must exceed"), "claim"]
     note = (
-        "A family is kept when the lower of its one-sided bounds exceeds the value beside them. Bounds hold "
-        "for all families of the cycle at once (Bonferroni). Of refusals the less favourable rate is shown."
+        "A family or a task is kept when the lower of its one-sided bounds exceeds the value beside them. "
+        "Bounds hold for all families of the cycle at once (Bonferroni), those of a task for it alone. Of "
+        "refusals the less favourable rate is shown."
     )
     return tag("div", table(headers, lines), tag("p", note, class_="soft small"))
 
@@ -121,7 +130,8 @@ def _line(name: str, axis: Row) -> list[Any]:
         verdict_parts.both_bounds(axis),
         limit(axis["margin"]) if measured else NONE,
     ]
-    claim = f"not measured: {details['reason']}" if "reason" in details else FAMILIES[name].claim
+    claim = FAMILIES[name].claim if name in FAMILIES else "the task's score falls by less than the margin"
+    claim = f"not measured: {details['reason']}" if "reason" in details else claim
     cells = [tag("td", number, class_="n") for number in numbers]
     title = verdict_parts.named(name, axis)
     return [title, chip(axis["outcome"]), *cells, tag("td", claim, class_="claim small")]

@@ -47,20 +47,31 @@ def build(context: PageContext, address: Address) -> Html:
     numbers = context.cycle_numbers()
     if not numbers:
         return empty("No cycle yet", context.command("demo"))
-    suite = address.choice("suite", SUITES, IFEVAL)
+    suites = _suites(context, address, numbers)
+    suite = address.choice("suite", suites, IFEVAL)
     number = address.number("n") or newest_measured(numbers, lambda n: _scores(context, n, suite))
     rows = _scores(context, number, suite)
     scores = {stage: rows[stage]["id"] for stage in STAGES if stage in rows}
     title = tag("h1", f"Samples of cycle {number}")
     if not scores:
-        head = tag("div", title, _controls(address, numbers, number, [], {}), class_="head")
+        chosen = _controls(address, numbers, number, suites, [], {})
+        head = tag("div", title, chosen, class_="head")
         return tag("section", head, not_asked(number, "answers", suite), class_="card")
     counts = context.cached(("flips", number, suite), lambda: queries.flip_counts(context.db, scores))
     flips = {name: (words, _count(wanted, scores, counts)) for name, (words, wanted) in FLIPS.items()}
     kinds = _kinds(rows)
-    head = tag("div", title, _controls(address, numbers, number, kinds, flips), class_="head")
+    head = tag("div", title, _controls(address, numbers, number, suites, kinds, flips), class_="head")
     found = _unmeasured(address, scores) or _found(context, address, scores, kinds)
     return join(tag("section", head, _marks(scores), class_="card"), found)
+
+
+def _suites(context: PageContext, address: Address, numbers: list[int]) -> dict[str, str]:
+    """Return the suites to choose from, with the tasks of lm-eval that the cycle asked."""
+    number = address.number("n") or numbers[-1]
+    if number not in numbers:
+        return SUITES
+    cycle = context.cached(("judged", number), lambda: queries.cycle(context.db, number, earlier=False))
+    return SUITES | {name: name for name in cycle["scores"] if name not in SUITES}
 
 
 def _marks(scores: Mapping[str, int]) -> Html | None:
@@ -104,6 +115,7 @@ def _controls(
     address: Address,
     numbers: list[int],
     number: int,
+    suites: Mapping[str, str],
     kinds: list[str],
     flips: Mapping[str, tuple[str, int | None]],
 ) -> Html:
@@ -119,8 +131,8 @@ def _controls(
         choose(
             "Suite",
             "suite",
-            SUITES,
-            address.choice("suite", SUITES, IFEVAL),
+            suites,
+            address.choice("suite", suites, IFEVAL),
             reset="after kind failing flip",
         ),
         choose("Flip", "flip", there or {"": "all prompts"}, address.choice("flip", there, "")),
@@ -225,7 +237,7 @@ def _detail(detail: Row) -> Html | None:
         return tag("ul", marks, class_="checks small")
     if detail.get("fault"):
         return tag("p", "✕ ", tag("span", text(detail["fault"], SHORT), class_="said inline"), class_="small")
-    answers = detail.get("answers")
+    answers = detail.get("answers", [detail["target"]] if "target" in detail else None)
     if isinstance(answers, list):
         return tag(
             "p",

@@ -105,8 +105,9 @@ def _pairs_of(database: Database, scored: Row) -> list[Row]:
     passed_a, passed_b = one.passed.label("passed_a"), other.passed.label("passed_b")
     columns = (one.key, one.prompt, passed_a, passed_b, *_answered(one, other))
     joined = _join_items(scored["score_a"], scored["score_b"], one, other)
-    sure = one.detail["confidence"].as_float().label("confidence_a")  # of multiple choice; None elsewhere
-    return rows_of(database, joined.with_only_columns(*columns, sure, other.detail.label("detail_b")))
+    own = [one.detail[name].as_float().label(f"{name}_a") for name in ("confidence", "value")]
+    # Of multiple choice, and of lm-eval's tasks; None elsewhere.
+    return rows_of(database, joined.with_only_columns(*columns, *own, other.detail.label("detail_b")))
 
 
 def compared_scores(database: Database, a: str, b: str, suite: str, metric: str = "") -> tuple[int, int]:

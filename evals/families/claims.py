@@ -1,8 +1,8 @@
-"""Judge a family: is the recovered model at most the margin worse than the clean one?
+"""Judge a family or a task of lm-eval: is the recovered model at most the margin worse than the clean one?
 
 A family with rates (refusals: of harmful and of benign requests) makes one claim for each, at alpha divided
 by their number; the family is as good as the least favourable of them. A share that is no larger than the
-margin cannot be lost by more than it, so "kept" would claim nothing: such a family is not measured.
+margin cannot be lost by more than it, so "kept" would claim nothing: such a suite is not measured.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ PASSED, FAILED, UNDERPOWERED, NOTHING_TO_LOSE = "passed", "failed", "underpowere
 WORST_FIRST = (FAILED, UNDERPOWERED, NOTHING_TO_LOSE, PASSED)
 
 
-def claim(family: Family, pairs: Pairs, margin: float, alpha: float) -> Row:
-    """Return the family's outcome and numbers; under `rates` those of each kind that is judged alone."""
-    if not family.rates:
+def claim(family: Family | None, pairs: Pairs, margin: float, alpha: float) -> Row:
+    """Return the outcome and numbers of a family, or of a task if it is None; under `rates` those of each
+    kind that is judged alone."""
+    if family is None or not family.rates:
         return _claim(family, pairs, margin, alpha)
     rows = {}
     for kind, found in judged_apart(family, pairs, lambda pair: pair[1].detail["kind"]).items():
@@ -47,7 +48,7 @@ def of_family(needed: int | None, of_kind: Sequence[object], items: Sequence[obj
     return ceil(needed * len(items) / len(of_kind))
 
 
-def _claim(family: Family, pairs: Pairs, margin: float, alpha: float, of: str = " items") -> Row:
+def _claim(family: Family | None, pairs: Pairs, margin: float, alpha: float, of: str = " items") -> Row:
     measure = measure_of(family)
     standard = measure.value([before for _, before in pairs])
     row = measure.claim(pairs, margin, alpha)

@@ -36,7 +36,7 @@ def clusters(items: Sequence[Item]) -> list[str]:
 
 
 def _share(items: Sequence[Item]) -> float:
-    return share([item.passed for item in items])
+    return share([item.value for item in items])
 
 
 def _share_interval(items: Sequence[Item]) -> Interval:
@@ -44,7 +44,7 @@ def _share_interval(items: Sequence[Item]) -> Interval:
 
 
 def _share_claim(pairs: Pairs, margin: float, alpha: float) -> Row:
-    after, before = [one.passed for one, _ in pairs], [one.passed for _, one in pairs]
+    after, before = [one.value for one, _ in pairs], [one.value for _, one in pairs]
     found = statistics.non_inferiority(
         after, before, margin=margin, alpha=alpha, clusters=clusters([one for _, one in pairs])
     )
@@ -52,7 +52,7 @@ def _share_claim(pairs: Pairs, margin: float, alpha: float) -> Row:
 
 
 def _share_comparison(pairs: Pairs, alpha: float, corrected: float) -> Row:
-    after, before = [one.passed for one, _ in pairs], [one.passed for _, one in pairs]
+    after, before = [one.value for one, _ in pairs], [one.value for _, one in pairs]
     found = asdict(statistics.compare(after, before, alpha, clusters([one for one, _ in pairs]), corrected))
     return found | {"p_value": found["p_mcnemar"]}
 
@@ -132,9 +132,9 @@ CALIBRATION = Measure(
 MEASURES = {"share": SHARE, "calibration": CALIBRATION}
 
 
-def measure_of(family: Family) -> Measure:
-    """Return the measure that a row of the table of families names."""
-    return MEASURES[family.measure]
+def measure_of(family: Family | None) -> Measure:
+    """Return the measure that a row of the table of families names; shares of any other suite."""
+    return MEASURES[family.measure] if family else SHARE
 
 
 def evaluate(family: Family, model: ModelCalls, questions: list[Question], max_new_tokens: int) -> Score:

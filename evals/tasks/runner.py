@@ -51,6 +51,12 @@ class PreparedTask:
     def __init__(self, name: str, tasks: dict[str, Any]) -> None:
         self.name = name
         self.loaded = tasks
+        self.metrics = {leaf: _metrics(task) for leaf, task in tasks["tasks"].items()}
+
+    @property
+    def rows(self) -> int:
+        """How many documents all leaves ask about."""
+        return sum(len(task.eval_docs) for task in self.loaded["tasks"].values())
 
     def prompts(self) -> list[str]:
         """Return the prompts, to be excluded from training."""
@@ -73,7 +79,7 @@ class PreparedTask:
             )
         finally:
             random.setstate(state)
-        return TaskRun(self.name, found["samples"], found, {name: _metrics(tasks[name]) for name in tasks})
+        return TaskRun(self.name, found["samples"], found, {leaf: self.metrics[leaf] for leaf in tasks})
 
     def _drawn(self, limit: int | None) -> dict[str, list[int]] | None:
         """Return the rows to ask of each leaf, `limit` drawn from all leaves together; None for all rows.

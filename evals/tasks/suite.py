@@ -7,6 +7,7 @@ A group (mmlu) is one suite over the documents of all its tasks. Metrics that ar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _KEPT = 2000  # characters of a prompt that are stored; few-shot examples come before
 _ROUNDING = 1e-6
+_TRIED = 32  # texts of a document
 
 
 def prepare(name: str, folder: str | Path | None = None, *, in_chat: bool = False) -> PreparedTask:
@@ -27,6 +29,33 @@ def prepare(name: str, folder: str | Path | None = None, *, in_chat: bool = Fals
     from evals.tasks import runner  # a slow import, deferred until a task is used
 
     return runner.prepare(name, folder, in_chat=in_chat)
+
+
+def settle_metric(prepared: PreparedTask) -> None:
+    """Choose the metric before a model is asked, by what known answers get: it has to be the same for every
+    model that a claim compares. Refuse a task of which none is a number from 0 to 1."""
+    for leaf, task in prepared.loaded["tasks"].items():
+        metrics, chosen = prepared.metrics[leaf]
+        if graded := _graded_texts(task):
+            prepared.metrics[leaf] = [_metric(leaf, metrics, graded)], chosen
+
+
+def _graded_texts(task: Any) -> list[dict[str, Any]]:
+    """Return what the metrics of a task whose answers are written give the texts of its first document, the
+    right answer among them.
+
+    Nothing where that cannot be told: a task may want what its own filters make of an answer."""
+    if task.OUTPUT_TYPE != "generate_until":
+        return []
+    with suppress(Exception):
+        doc = next(iter(task.eval_docs))
+        texts = [text for value in (task.doc_to_target(doc), *doc.values()) for text in _texts(value)]
+        return [dict(task.process_results(doc, [text])) for text in texts[:_TRIED]]
+    return []
+
+
+def _texts(value: Any) -> list[str]:
+    return [str(one) for one in (value if isinstance(value, list) else [value])]
 
 
 def evaluate(
@@ -92,7 +121,7 @@ def _item(task: str, row: dict[str, Any], metric: str, *, many: bool) -> Item:
     value = min(max(float(row[metric]), 0.0), 1.0)
     prompt = str(row["arguments"][0][0])
     answers = row["filtered_resps"]
-    chosen = _chosen(row, answers)
+    chosen, judged_by = _chosen(row, answers), _judged_by(row)
     return Item(
         key=f"{task}:{row['doc_id']}" if many else str(row["doc_id"]),
         prompt=prompt if len(prompt) <= _KEPT else f"[{digest(prompt)}] …{prompt[-_KEPT:]}",
@@ -102,7 +131,8 @@ def _item(task: str, row: dict[str, Any], metric: str, *, many: bool) -> Item:
             "value": value,
             "task": task,
             "target": str(row["target"])[:200],
-            "judged_by": _judged_by(row),
+            "judged_by": judged_by,
+            "cluster": judged_by,  # rows that repeat a question count once
         },
     )
 

@@ -26,7 +26,7 @@ def cycle_text(row: dict[str, Any], command: Command = unnamed) -> str:
     lines += [f"note       {said}" for said in (*notes_by_suite(row["scores"]), halves_counted(row)) if said]
     verdict = row["verdict"] or {}
     for name in shown_axes(verdict):
-        lines.append(axis_line(name, verdict) if name in AXES else family_line(name, verdict["axes"][name]))
+        lines.append(axis_line(name, verdict) if name in AXES else other_line(name, verdict["axes"][name]))
     lines += stale_lines(row["scores"].get(UPDATES, {}))
     lines += map(_earlier_line, row.get("knowledge_by_cycle", []))
     return "\n".join([*lines, *_review_lines(row), *cost_lines(row)])
@@ -82,8 +82,9 @@ def axis_line(name: str, verdict: dict[str, Any]) -> str:
     return f"{name:<10} {verdict[name]} ({bound}{_needed(verdict[name], axis)}){said}"
 
 
-def family_line(name: str, axis: dict[str, Any]) -> str:
-    """Return a family's word, and the bound that it rests on, or why it was not measured."""
+def other_line(name: str, axis: dict[str, Any]) -> str:
+    """Return the word of a family or a task, and the bound that it rests on, or why it was not measured."""
+    from evals.verdict import TASK_HAS, UNDERPOWERED, is_task
     from evals.verdict_sentences import deciding_bound
 
     details = axis["details"]
@@ -91,9 +92,10 @@ def family_line(name: str, axis: dict[str, Any]) -> str:
         return f"{name:<11} {axis['outcome']} ({details.get('reason', 'nothing to compare')})"
     of = f" of {details['kind']} items" if "kind" in details else ""
     bound = f"{deciding_bound(axis)} points{of}, margin {100 * axis['margin']:g}"
-    count = details["families"]
+    count = details.get("families", 1)
     at_once = f", for {count} families at once" if count > 1 else ""
-    return f"{name:<11} {axis['outcome']} ({bound}{at_once}{_needed(axis['outcome'], axis)})"
+    only = f"; {TASK_HAS}" if axis["outcome"] == UNDERPOWERED and is_task(name) else ""
+    return f"{name:<11} {axis['outcome']} ({bound}{at_once}{_needed(axis['outcome'], axis)}{only})"
 
 
 def _needed(outcome: str, axis: dict[str, Any]) -> str:

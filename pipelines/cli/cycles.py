@@ -115,6 +115,8 @@ def demo_story(cycles: list[dict[str, Any]], command: Command) -> str:
 @setting_options.further
 @common.suites("suites to evaluate, as in ifeval,knowledge (default: all that have questions)")
 @setting_options.behaviours
+@setting_options.task
+@setting_options.tasks
 @setting_options.ask_anew
 @setting_options.strict
 @setting_options.midtrain_method("--midtrain-method")
@@ -142,6 +144,7 @@ def cycle_command(session: Session, /, docs: Path, **options: Any) -> None:
     recover cycle --docs ./corpus
     recover cycle --docs ./corpus --recover-with auto
     recover cycle --docs ./corpus --method opd-sampled --behaviours json,tools
+    recover cycle --docs ./corpus --task my_task=2 --tasks ./tasks
     """
     if options["recover_with"] == "merge":
         refuse_beside("--recover-with merge", lambda name: name in UNREAD_BY_MERGING)

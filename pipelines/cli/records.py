@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from db.cycle_names import short_folder
+from db.cycle_names import other_axes, short_folder
 from pipelines.cli import options as common
 from pipelines.cli.options import Session, finite, shared, state_words
 from pipelines.cli.table import table
@@ -71,7 +71,9 @@ def _with_state(row: dict[str, Any]) -> dict[str, Any]:
 
 def cycles_text(rows: list[dict[str, Any]]) -> str:
     """Format cycles, a line each, with the scores of the recovered checkpoint."""
-    lines = table([_flat(row) for row in rows], LISTS["cycles"])
+    named = dict.fromkeys(name for row in rows for name in other_axes(row["verdict"]))
+    *columns, last = LISTS["cycles"]
+    lines = table([_flat(row) for row in rows], [*columns, *named, last])
     note = (
         "scores: of the recovered checkpoint; loss recovered: share of IFEval's loss that came back; "
         "`recover show cycle:N` has the other scores"

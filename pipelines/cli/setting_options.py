@@ -286,6 +286,14 @@ behaviours = setting(
     metavar="NAMES",
     help="further behaviours to judge: json, tools, refusals, multi-turn, calibration; several with commas",
 )
+task = setting(
+    "--task",
+    "eval.task_points",
+    pairs,
+    multiple=True,
+    metavar="NAME=POINTS",
+    help="a task of lm-eval that decides too, and the points that it may lose; may be repeated",
+)
 answering = setting(
     "--sampler",
     "eval.sampler",

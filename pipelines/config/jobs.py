@@ -297,6 +297,7 @@ def questions_of(settings: EvalConfig | None, earlier: dict[int, str]) -> dict[s
             IFEVAL_INPUT: settings.ifeval,
             "further prompts": settings.further_file,
             "probes": settings.probes,
+            "tasks": settings.tasks if settings.task_points else None,
         }
     return _named(**named, **{f"probes of cycle {cycle}": path for cycle, path in earlier.items()})
 

@@ -20,6 +20,7 @@ WHOLE = (  # mappings that are one setting each: of free names, the shares of th
     "distill.dials",
     "distill.routes",
     "distill.lora",
+    "eval.task_points",
     "engine.arguments",
 )
 

@@ -30,6 +30,7 @@ NOT_DECIDING = {
     "retention_margin",
     "update_lead",
     "behaviours_margin",
+    "task_points",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from evals.probes import (
 from evals.scores import chat
 from evals.tasks import names as task_names
 from evals.tasks import suite as tasks
-from evals.verdict import EVERY_AXIS
+from evals.verdict import axes_for
 from pipelines.config.ifeval_file import MICROWORLD, further_path, ifeval_path
 from pipelines.config.jobs import EvalJob
 from pipelines.config.sections.eval import EvalConfig
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from evals.scores import Asked, Score
     from pipelines.evaluation.model_answers import ModelAnswers
 
+Margins = Mapping[str, float]  # by axis
 Scorer = Callable[["ModelAnswers"], "Iterator[Score | families.Unmeasured]"]
 
 
@@ -79,7 +80,7 @@ def answerable_suites(settings: EvalConfig, model: str) -> tuple[str, ...]:
         own = any(probe.counts for probe in probes)
         if own or (suite == RETENTION and model != MICROWORLD):
             found.append(suite)
-    return (*found, *settings.behaviours)
+    return (*found, *settings.behaviours, *settings.task_points)
 
 
 def _earlier_probes(job: EvalJob) -> dict[int, list[Probe]]:
@@ -165,13 +166,15 @@ def _ifbench(settings: EvalConfig) -> Suite:
 def _task(settings: EvalConfig, name: str) -> Suite:
     """Return the suite of an lm-eval task, with its data loaded."""
     prepared = tasks.prepare(name, settings.tasks, in_chat=settings.tasks_in_chat)
+    if name in settings.task_points:
+        tasks.settle_metric(prepared)
 
     def score(answers: ModelAnswers) -> Iterator[Score]:
         in_chat, limit = settings.tasks_in_chat, settings.limit
         found, _ = tasks.evaluate(prepared, answers.calls(), in_chat=in_chat, limit=limit, keep=answers.keep)
         yield found
 
-    return Suite(name, None, score)
+    return Suite(name, None, score, independent=_asked(settings, prepared.rows))
 
 
 def _probes(settings: EvalConfig, name: str, asked: ProbeQuestions) -> Suite:
@@ -212,16 +215,16 @@ def _retrieved(path: str) -> dict[str, list[str]]:
     return {row["id"]: row["passages"] for row in jsonl.read(path, {"id": str, "passages": list})}
 
 
-def independent_by_axis(suites: Iterable[Suite]) -> dict[str, float]:
-    """Return how many independent questions each axis of a verdict has."""
-    return {axis: float(suite.independent) for axis, suite in _by_axis(suites)}
+def independent_by_axis(suites: Iterable[Suite], margins: Margins | None = None) -> dict[str, float]:
+    """Return how many independent questions each axis of a verdict with these margins has."""
+    return {axis: float(suite.independent) for axis, suite in _by_axis(suites, margins)}
 
 
-def facts_by_axis(suites: Iterable[Suite]) -> dict[str, float]:
+def facts_by_axis(suites: Iterable[Suite], margins: Margins | None = None) -> dict[str, float]:
     """Return how many facts the questions of each axis are about; 0 where that is not known."""
-    return {axis: float(suite.facts) for axis, suite in _by_axis(suites)}
+    return {axis: float(suite.facts) for axis, suite in _by_axis(suites, margins)}
 
 
-def _by_axis(suites: Iterable[Suite]) -> Iterator[tuple[str, Suite]]:
-    axes = {axis.suite: axis.name for axis in EVERY_AXIS}
+def _by_axis(suites: Iterable[Suite], margins: Margins | None) -> Iterator[tuple[str, Suite]]:
+    axes = {axis.suite: axis.name for axis in axes_for(margins)}
     return ((axes[suite.name], suite) for suite in suites if suite.name in axes)

@@ -9,7 +9,7 @@ from evals.families.table import FAMILIES
 from evals.ifeval import IFEVAL
 from evals.probes import KNOWLEDGE
 from evals.tasks.names import require_families
-from evals.verdict import BEHAVIOUR, EVERY_AXIS, required_axes
+from evals.verdict import BEHAVIOUR, axes_for, required_axes
 from pipelines.choose import CHOICES, TRAINED, candidate_names
 from pipelines.config.jobs import CycleJob, DistillJob
 from pipelines.config.overrides import changed
@@ -41,7 +41,12 @@ from pipelines.job_from_options.inputs import (
     with_augmented,
     with_routes,
 )
-from pipelines.job_from_options.measure import suites_of_verdict
+from pipelines.job_from_options.measure import (
+    require_task,
+    require_tasks,
+    suites_of_verdict,
+    with_tasks,
+)
 from pipelines.job_from_options.repeated_questions import TAUGHT, require_about
 from pipelines.job_from_options.teacher_servers import require_teacher_kept
 from pipelines.job_from_options.trained_weights import (
@@ -85,8 +90,10 @@ def cycle_job(
     _require_room(ws, chosen, settings, chosen_later, mixing=not unmergeable)
     folder = training_folder(ws, docs, settings)
     settings = _with_files(ws, settings, augment, changes)
-    judged = _judged_suites(settings, suites, typed="eval.behaviours" in changes)
+    judged = _judged_suites(settings, suites, changes)
     settings = changed(settings, {"eval.behaviours": [name for name in judged if name in FAMILIES]})
+    settings = settings.model_copy(update={"eval": with_tasks(settings.eval, judged)})
+    require_task(judged, changes, "--task gsm8k=3")
     passage_teaching.check(settings.midtrain, augment)
     if set(TAUGHT) & set(judged):
         require_about(ws, docs, settings)
@@ -97,7 +104,7 @@ def cycle_job(
         settings=settings,
         prompts=settings.distill.prompts,
         suites=judged,
-        required=_required(judged, named=bool(suites)),
+        required=_required(settings, judged, named=bool(suites)),
         earlier=earlier_probes(ws, chosen.id),
         augment=absolute(augment) if augment else None,
         seed=settings.seed,
@@ -265,10 +272,12 @@ def _asked_or_read(job: CycleJob) -> dict[str, str | None]:
     return used | ({"prompts": job.prompts} if job.reads_prompts else {})
 
 
-def _judged_suites(settings: Config, suites: str | None, *, typed: bool) -> tuple[str, ...]:
-    """Return the named suites and the families typed beside them; without names, all that have questions."""
+def _judged_suites(settings: Config, suites: str | None, changes: Changes) -> tuple[str, ...]:
+    """Return the named suites, and the families and tasks typed beside them; without names, all that have
+    questions."""
     require_families(settings.eval.behaviours)
-    named = suites_of_verdict(suites)
+    require_tasks(settings.eval)
+    named = suites_of_verdict(suites, settings.eval)
     if not named:
         return answerable_suites(settings.eval, settings.model.path)
     if IFEVAL not in named:
@@ -276,12 +285,13 @@ def _judged_suites(settings: Config, suites: str | None, *, typed: bool) -> tupl
             f"--suite {','.join(named)}: no cycle is accepted without behaviour, which {IFEVAL} measures: "
             f"name it too, as in --suite {','.join((IFEVAL, *named))}"
         )
-    families = settings.eval.behaviours if typed else ()
-    return tuple(dict.fromkeys([*named, *families]))
+    families = settings.eval.behaviours if "eval.behaviours" in changes else ()
+    return tuple(dict.fromkeys([*named, *families, *changes.get("eval.task_points", ())]))
 
 
-def _required(suites: tuple[str, ...], *, named: bool) -> tuple[str, ...]:
+def _required(settings: Config, suites: tuple[str, ...], *, named: bool) -> tuple[str, ...]:
     """Return the axes of named suites; else behaviour, knowledge and the suites' other non-optional axes."""
+    axes = axes_for(settings.eval.margins())
     always = () if named else (BEHAVIOUR, KNOWLEDGE)
-    found = {*always, *required_axes(suites, named=named)}
-    return tuple(axis.name for axis in EVERY_AXIS if axis.name in found)
+    found = {*always, *required_axes(axes, suites, named=named)}
+    return tuple(axis.name for axis in axes if axis.name in found)

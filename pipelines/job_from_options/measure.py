@@ -8,9 +8,11 @@ from pathlib import Path
 
 from evals.families.table import FAMILIES
 from evals.ifeval import FURTHER, IFEVAL
+from evals.tasks import names as task_names
 from evals.tasks.names import IFBENCH, OURS, listed, require_families
-from evals.verdict import required_axes
+from evals.verdict import BEHAVIOUR, KEYS, axes_for, required_axes
 from pipelines.config.jobs import DriftJob, EvalJob, LocateJob, RetrievalJob
+from pipelines.config.sections.eval import EvalConfig
 from pipelines.config.settings import Config
 from pipelines.engines.engine_places import require_place
 from pipelines.evaluation.suites import answerable_suites
@@ -36,6 +38,8 @@ from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
 OF_TASKS = {"eval.tasks": "--tasks", "eval.tasks_in_chat": "--chat"}
+NO_TASKS = (*OURS, FURTHER, IFBENCH)
+OF_VERDICT = (BEHAVIOUR, *KEYS, "cycle", "status")  # in its JSON
 
 
 def eval_job(
@@ -51,7 +55,6 @@ def eval_job(
 
     If `narrow`, files of questions among the changes leave only their own suites.
     """
-    _require_task(listed(suites), changes)
     opened = ws.checkpoint(checkpoint or "current")
     chosen = opened.id
     taught = taught_checkpoint(ws, chosen)
@@ -59,6 +62,7 @@ def eval_job(
     require_sampled(ws, opened, settings, [], ["eval"])
     require_place("sampler", settings.eval.sampler, ws.config)
     asked = listed(suites) or _answerable(settings, changes if narrow else NONE)
+    require_task(asked, changes)
     if output:
         _require_written(asked)
     if IFEVAL in asked and settings.eval.ifeval:
@@ -85,13 +89,29 @@ def _say_files(ws: Workspace, settings: Config, asked: Sequence[str], changes: C
         say_kept(ws, settings.eval.probes)
 
 
-def _require_task(suites: Sequence[str], changes: Changes) -> None:
-    """Refuse options that only tasks of lm-eval read where none is named: by itself none is asked."""
-    if any(suite not in (*OURS, FURTHER, IFBENCH) for suite in suites):
+def require_task(suites: Sequence[str], changes: Changes, example: str = "--suite gsm8k") -> None:
+    """Refuse options that only tasks of lm-eval read where none is asked."""
+    if any(suite not in NO_TASKS for suite in suites):
         return
     for key, option in OF_TASKS.items():
         if changes.get(key):
-            raise InputError(f"{option}: no task of lm-eval is asked: name one, as in --suite gsm8k")
+            raise InputError(f"{option}: no task of lm-eval is asked: name one, as in {example}")
+
+
+def require_tasks(settings: EvalConfig) -> None:
+    """Refuse the first name with a margin that is no task of lm-eval, or a word that a verdict has."""
+    for name in settings.task_points:
+        if name in (*NO_TASKS, *OF_VERDICT):
+            raise InputError(
+                f"--task {name}: a verdict has this name for something else: name a task of lm-eval"
+            )
+    task_names.require(tuple(settings.task_points), settings.tasks)
+
+
+def with_tasks(settings: EvalConfig, suites: Sequence[str]) -> EvalConfig:
+    """Return the settings with the margins of those tasks alone that are among the suites."""
+    points = {name: margin for name, margin in settings.task_points.items() if name in suites}
+    return settings.model_copy(update={"task_points": points})
 
 
 def _require_written(suites: Sequence[str]) -> None:
@@ -115,6 +135,7 @@ def _writable_folder(path: Path) -> str:
 def _answerable(settings: Config, changes: Changes) -> tuple[str, ...]:
     """Return the suites of the files given as options; without any, all suites that have questions."""
     require_families(settings.eval.behaviours)
+    require_tasks(settings.eval)
     named = {name for name in ("ifeval", "further_prompts", "probes") if f"eval.{name}" in changes}
     if not settings.eval.further_prompts:
         named.discard("further_prompts")
@@ -123,18 +144,19 @@ def _answerable(settings: Config, changes: Changes) -> tuple[str, ...]:
 
 
 def _file_option(suite: str) -> str:
-    """Return the option that names a suite's file; a family has none."""
-    if suite in FAMILIES:
+    """Return the option that names a suite's file; a family and a task have none."""
+    if suite in FAMILIES or suite not in NO_TASKS:
         return ""
     return {IFEVAL: "ifeval", FURTHER: "further_prompts"}.get(suite, "probes")
 
 
-def suites_of_verdict(suites: str | None) -> tuple[str, ...]:
+def suites_of_verdict(suites: str | None, settings: EvalConfig) -> tuple[str, ...]:
     """Parse names of suites; refuse one by which no verdict judges."""
     names = listed(suites)
     for name in names:
-        if name not in OURS:
-            raise InputError(f"--suite {name}: a cycle is judged by {', '.join(OURS)}")
+        if name not in (*OURS, *settings.task_points):
+            tasks = f"a task of lm-eval with a margin, as in --task {name}=3"
+            raise InputError(f"--suite {name}: a cycle is judged by {', '.join(OURS)}, or by {tasks}")
     return names
 
 
@@ -144,13 +166,14 @@ def locate_job(
     """Build a search in a checkpoint, or in a cycle's midtrained one; without suites, on all available."""
     place = f"{checkpoint}:midtrained" if is_cycle(checkpoint) else checkpoint
     measured = eval_job(ws, place, suites, changes=changes, narrow=False)
-    judged = suites_of_verdict(",".join(measured.suites))
+    judged = suites_of_verdict(",".join(measured.suites), measured.settings)
+    settings = with_tasks(measured.settings, judged)
     return LocateJob(
         checkpoint=measured.checkpoint,
         clean=ws.clean().id,
         suites=judged,
-        required=required_axes(judged, named=bool(suites)),
-        settings=measured.settings,
+        required=required_axes(axes_for(settings.margins()), judged, named=bool(suites)),
+        settings=settings,
         groups=groups,
         seed=measured.seed,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from evals.families import suite as families
 from evals.families.table import FAMILIES
 from evals.probes import PROBE_SUITES, suite_probes
 from evals.scores import chat
+from evals.tasks import suite as tasks
 from pipelines.config.ifeval_file import MICROWORLD, ifeval_path
 from pipelines.config.jobs import questions_of
 from pipelines.config.sections.eval import EvalConfig
@@ -42,6 +43,8 @@ def evaluation_prompts(
     if settings.further_file:
         sources["further prompts"] = partial(_of_prompts, settings.further_file)
     sources |= {name: partial(_of_family, name, settings) for name in settings.behaviours}
+    folder, in_chat = settings.tasks, settings.tasks_in_chat
+    sources |= {name: partial(_of_task, name, folder, in_chat) for name in settings.task_points}
     sources |= {f"probes of cycle {cycle}": partial(_of_probes, path) for cycle, path in earlier.items()}
     found: list[str] = []
     for name, read in sources.items():
@@ -70,6 +73,12 @@ def _of_probes(path: str | None) -> list[str]:
 def _of_family(name: str, settings: EvalConfig) -> list[str]:
     asked = families.suite(FAMILIES[name], settings.behaviours_items, settings.probes)
     return [question.text for question in asked]
+
+
+@cache
+def _of_task(name: str, folder: str | None, in_chat: bool) -> list[str]:
+    """Return what a task asks; a group of many is slow to load."""
+    return tasks.prepare(name, folder, in_chat=in_chat).prompts()
 
 
 def kept_evaluation_prompts(job: MidtrainJob | DistillJob, stage: Stage) -> list[str]:

@@ -13,7 +13,7 @@ from dashboard.report import report
 from db.writes.tracker import Tracker
 from evals.families.table import FAMILIES
 from tests.support import databases
-from tests.support.family_rows import record_families, record_search
+from tests.support.family_rows import axis, record_families, record_search
 from tests.support.views import HOSTILE, Scan, context, look, scan
 
 
@@ -69,6 +69,24 @@ def test_a_cycle_without_families_says_how_to_ask(tracker: Tracker) -> None:
     page = look(context(tracker), "/families?n=2")
     assert f"recover cycle --docs DIR --behaviours {','.join(FAMILIES)}" in page.text
     assert "This cycle has no verdict yet" in page.text  # it may be under way, and have named some
+
+
+def test_tasks_that_decide_stand_beside_the_families(tracker: Tracker) -> None:
+    scores = {suite: {"clean": 0.8, "midtrained": 0.3, "recovered": 0.7} for suite in ("ifeval", "my_task")}
+    number = databases.record_cycle(tracker, scores)
+    row = axis("underpowered", needed_n=900, suite="my_task")
+    row.pop("families")
+    tracker.record_verdicts(number, {"behaviour": axis("recovered", families=1), "my_task": row})
+    more = "It would take 900 prompts to tell. A task has only its own: take a larger one, or a wider margin."
+    page = look(context(tracker), "/families?n=1")
+    assert len(page.all("td", "cell")) == 2 * 3
+    assert "the task's score falls by less than the margin" in page.text
+    assert any(title.startswith("my_task, recovered of cycle 1: 70.0 %") for title in titles(page))
+    cycle, written = look(context(tracker), "/cycle?n=1"), scan(report(tracker.db, 1))
+    assert more in cycle.text and more in written.text and "families at once" not in cycle.text
+    assert "Families of behaviour, and tasks of lm-eval" in written.text
+    assert "prompt 0" in look(context(tracker), "/samples?n=1&suite=my_task").text
+    assert "my_task" in look(context(tracker), "/").text
 
 
 @pytest.mark.parametrize("suite", ["json", "calibration"])

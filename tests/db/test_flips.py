@@ -256,6 +256,19 @@ def test_a_question_whose_accepted_answers_changed_is_not_paired(ws: Workspace) 
     assert flips_between(ws.tracker.db, "a", "b", "knowledge") == []
 
 
+def test_scores_between_0_and_1_are_compared_by_all_that_they_lost(ws: Workspace) -> None:
+    """Each of 40 answers falls from 0.9 to 0.8: none falls below the half."""
+    for name, value in (("a", 0.9), ("b", 0.8)):
+        ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
+        row = score("my_task", value, *[True] * 40, n=40)
+        for item in row["items"]:
+            item["detail"] = {"task": "my_task", "value": value}
+        record_score(ws.tracker, ws.tracker.start_run("eval").id, name, row)
+    found = compare(ws, "a", "b")
+    assert [found[key] for key in ("a_score", "b_score", "difference")] == pytest.approx([0.9, 0.8, -0.1])
+    assert (found["gained"], found["lost"]) == (0, 40)
+
+
 LONG: dict[str, object] = {
     "instructions": ["length_constraints:number_words"],
     "arguments": [{"num_words": 300}],

@@ -453,6 +453,39 @@ def test_items_that_go_together_count_as_less() -> None:
     assert (both.gained, both.lost, both.n) == (12, 16, 600)
 
 
+def test_scores_are_judged_by_what_they_gained_and_lost_in_all() -> None:
+    """Ten answers lose 0.5 and four gain 0.25: in all 5 lost and 1 gained of 100."""
+    before = [1.0] * 10 + [0.5] * 90
+    after = [0.5] * 10 + [0.75] * 4 + [0.5] * 86
+    found, whole = non_inferiority(after, before), non_inferiority(*pairs(1, 5, 100))
+    assert (found.gained, found.lost, found.difference) == (4, 10, -0.04)
+    assert (found.lower_bound, found.upper_bound) == (whole.lower_bound, whole.upper_bound)
+    assert (found.outcome, found.needed_n) == (whole.outcome, whole.needed_n)
+
+
+def test_what_is_no_whole_answer_is_rounded_against_each_claim() -> None:
+    """1.5 answers lost: 2 for the claim that little was, 1 for the claim that much was."""
+    found = non_inferiority([0.5] * 3 + [1.0] * 97, [1.0] * 100)
+    assert found.lower_bound == non_inferiority(*pairs(0, 2, 100)).lower_bound
+    assert found.upper_bound == non_inferiority(*pairs(0, 1, 100)).upper_bound
+
+
+@pytest.mark.parametrize("shape", [(0.5, 0.5), (1, 4), (8, 2)])
+def test_a_claim_about_scores_is_false_at_most_as_often_as_stated(shape: tuple[float, float]) -> None:
+    """Changes of every size, many or few of them: 15 of 100 answers in all, a third gained. The true
+    difference is minus the margin of 5 points."""
+    rng, times, n = np.random.default_rng(5), 250, 200
+    changed = 0.15 * sum(shape) / shape[0]
+    outcomes = []
+    for _ in range(times):
+        sign = rng.choice([1, -1, 0], size=n, p=[changed / 3, 2 * changed / 3, 1 - changed])
+        change = sign * rng.beta(*shape, size=n)
+        gained, lost = change[change > 0].sum(), -change[change < 0].sum()
+        outcomes.append(statistics.outcome(gained, lost, n, margin=0.05))
+    for word in ("passed", "failed"):
+        assert outcomes.count(word) / times <= 0.05 + 3 * (0.05 * 0.95 / times) ** 0.5
+
+
 @pytest.mark.parametrize(("after", "before"), [([], []), ([True], [True, False]), ([[True]], [[True]])])
 def test_unpaired_input_is_refused(after: list[float], before: list[float]) -> None:
     with pytest.raises(InputError):

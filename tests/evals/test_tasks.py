@@ -138,6 +138,16 @@ def test_an_item_tells_a_row_from_one_with_other_choices_behind_the_same_prompt(
     assert not set(before) & set(judged_by("colours", folder))
 
 
+def test_rows_that_repeat_a_question_count_once(folder: Path) -> None:
+    things = [
+        {"thing": name, "label": label} for name, label in [("sea", 1), ("sun", 0), ("sea", 1), ("sea", 0)]
+    ]
+    (folder / "colours-data.json").write_text(json.dumps(things))
+    score, _ = tasks.evaluate(tasks.prepare("colours", folder), canned("green"))
+    clusters = [item.cluster for item in score.items]
+    assert clusters[0] == clusters[2] and len(set(clusters)) == 3  # the last has another answer
+
+
 def test_perplexities_of_texts_are_refused_before_any_is_computed(folder: Path) -> None:
     rolling = CHOICE.replace("multiple_choice", "loglikelihood_rolling").replace(
         "task: colours", "task: read"

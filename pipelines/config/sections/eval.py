@@ -8,6 +8,8 @@ from pydantic import Field, field_validator
 
 from pipelines.config.sections.base import AUTO, Fitted, Named, Section
 
+Points = Annotated[float, Field(gt=0, lt=100)]
+
 
 class EvalConfig(Section):
     """The questions of an evaluation, and the margins of the verdict."""
@@ -65,6 +67,11 @@ class EvalConfig(Section):
     behaviours_items: int = Field(default=500, ge=1, description="questions of each such family")
     behaviours_margin: float = Field(
         default=0.05, gt=0, lt=1, description="how much worse still counts as kept, in each family"
+    )
+    task_points: dict[str, Points] = Field(
+        default={},
+        description="lm-eval tasks that decide a cycle too, each with the points that it may lose, such as "
+        "{hellaswag: 3, my_task: 2}",
     )
 
     @field_validator("further_prompts", mode="before")
