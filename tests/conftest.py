@@ -18,6 +18,7 @@ from hypothesis import settings
 from recovery import hub_data
 from tests.support import tiny
 from tests.support.environment import keep_apart
+from tests.support.unflushed import unflushed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,6 +59,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     late = sum(LATE in str(report.longrepr) for report in terminalreporter.stats.get("skipped", []))
     if late:
         terminalreporter.write_line(f"left out, as the time given with --within was over: {late}")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def disk_not_waited_for() -> Iterator[None]:
+    """What a test writes is so little that to wait for the disk takes longer."""
+    with unflushed():
+        yield
 
 
 @pytest.fixture(autouse=True)
