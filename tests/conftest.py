@@ -21,7 +21,7 @@ from tests.support.environment import keep_apart
 from tests.support.unflushed import unflushed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
@@ -48,10 +48,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(LATE)
 
 
-def pytest_collection_finish() -> None:
-    """Leave modules and tests, some million objects, out of every later garbage collection."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave modules and tests, some million objects that all stay, out of every garbage collection."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
