@@ -10,12 +10,13 @@ import pytest
 from dashboard.page_context import PageContext
 from db.writes.tracker import Tracker
 from tests.support import views
+from tests.support.databases import migrated
 
 
 @pytest.fixture
 def context(tmp_path: Path) -> Iterator[PageContext]:
     """Pages of an empty database."""
-    with Tracker(tmp_path / "recover.db") as tracker:
+    with Tracker(migrated(tmp_path / "recover.db")) as tracker:
         yield views.context(tracker)
 
 
