@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 # Scripts written without spaces: there, whole words can't be told and the answer only has to occur. A number
 # or a Latin word among them is a word of its own.
@@ -64,6 +65,7 @@ _DOTTED_A = re.compile(r"(?<![^\W_])A(?=\.(?![^\W_]))")  # of "A. Oslo", and of 
 _LETTER_A = "\u1d00"
 
 
+@lru_cache(maxsize=1024)  # a passage is asked for the answers of many questions, an answer of many models
 def normalise(text: str) -> str:
     """Strip case, accents, punctuation, articles and thousands separators; keep decimal points and signs."""
     text = _BARE_DECIMAL.sub("0.", _HALF_OF_DAY.sub(r" \1m", text.translate(_LEFT_OUT)))

@@ -18,9 +18,10 @@ from hypothesis import settings
 from recovery import hub_data
 from tests.support import tiny
 from tests.support.environment import keep_apart
+from tests.support.unflushed import unflushed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
@@ -47,10 +48,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(LATE)
 
 
-def pytest_collection_finish() -> None:
-    """Leave modules and tests, some million objects, out of every later garbage collection."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave modules and tests, some million objects that all stay, out of every garbage collection."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -58,6 +65,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     late = sum(LATE in str(report.longrepr) for report in terminalreporter.stats.get("skipped", []))
     if late:
         terminalreporter.write_line(f"left out, as the time given with --within was over: {late}")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def disk_not_waited_for() -> Iterator[None]:
+    """What a test writes is so little that to wait for the disk takes longer."""
+    with unflushed():
+        yield
 
 
 @pytest.fixture(autouse=True)

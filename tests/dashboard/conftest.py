@@ -11,6 +11,7 @@ from dashboard.page_context import PageContext
 from db.writes.tracker import Tracker
 from tests.support import views
 from tests.support.commands import recover
+from tests.support.databases import migrated
 
 __all__ = ["recover"]
 
@@ -18,7 +19,7 @@ __all__ = ["recover"]
 @pytest.fixture
 def context(tmp_path: Path) -> Iterator[PageContext]:
     """Pages of an empty database."""
-    with Tracker(tmp_path / "recover.db") as tracker:
+    with Tracker(migrated(tmp_path / "recover.db")) as tracker:
         yield views.context(tracker)
 
 

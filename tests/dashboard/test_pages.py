@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import shutil
 import threading
 import time
 import weakref
@@ -28,20 +29,36 @@ from db.reads import changes, queries
 from db.writes.tracker import Tracker
 from recovery.command_line import command
 from tests.support.dashboards import KINDS, SECRET, fill
-from tests.support.databases import BACKENDS, new_database, record_cycle, record_metrics, record_score, score
+from tests.support.databases import (
+    BACKENDS,
+    migrated,
+    new_database,
+    record_cycle,
+    record_metrics,
+    record_score,
+    score,
+)
 from tests.support.views import look
 
 
-@pytest.fixture
-def context(tmp_path: Path) -> Iterator[PageContext]:
-    with Tracker(tmp_path / "recover.db") as tracker:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with three cycles, which each test copies: to write it takes longer than most pages."""
+    path = tmp_path_factory.mktemp("filled") / "recover.db"
+    with Tracker(path) as tracker:
         fill(tracker)
+    return path
+
+
+@pytest.fixture
+def context(filled: Path, tmp_path: Path) -> Iterator[PageContext]:
+    with Tracker(shutil.copy(filled, tmp_path)) as tracker:
         yield PageContext(tracker, token="t", reviewer="ann")
 
 
 @pytest.fixture
 def nothing(tmp_path: Path) -> Iterator[PageContext]:
-    with Tracker(tmp_path / "recover.db") as tracker:
+    with Tracker(migrated(tmp_path / "recover.db")) as tracker:
         yield PageContext(tracker, token="t")
 
 

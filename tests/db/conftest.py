@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from db.writes.tracker import Tracker
-from tests.support.databases import BACKENDS, new_database
+from tests.support.databases import BACKENDS, migrated, new_database
 
 
 @pytest.fixture(params=BACKENDS)
 def tracker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tracker]:
-    with new_database(request.param, tmp_path) as where, Tracker(where) as opened:
+    with new_database(request.param, tmp_path) as where, Tracker(migrated(where)) as opened:
         yield opened

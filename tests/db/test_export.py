@@ -129,10 +129,10 @@ def test_an_unknown_table_is_refused_in_a_sentence(home: Path) -> None:
 
 @pytest.mark.parametrize("write", [as_csv, as_json, as_parquet])
 def test_a_table_of_any_length_takes_little_memory(write: Any) -> None:
-    """40,000 rows are more than 20 MB as a list."""
+    """24,000 rows are more than 12 MB as a list."""
 
     def rows() -> Iterator[dict[str, Any]]:
-        return ({"n": n, "text": f"row {n} " * 3, "nested": {"x": n / 2}} for n in range(40_000))
+        return ({"n": n, "text": f"row {n} " * 3, "nested": {"x": n / 2}} for n in range(24_000))
 
     tracemalloc.start()
     try:

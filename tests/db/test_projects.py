@@ -25,14 +25,14 @@ from pipelines.resume import resume
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from tests.support import databases, old_rows, views
-from tests.support.databases import BACKENDS, new_database
+from tests.support.databases import BACKENDS, migrated, new_database
 
 SCORES = {"ifeval": {"clean": 0.9, "midtrained": 0.2, "recovered": 0.8}, "knowledge": {"recovered": 0.7}}
 
 
 @pytest.fixture(params=BACKENDS)
 def two(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Tracker, Tracker]]:
-    with new_database(request.param, tmp_path) as where, Tracker(where) as first:
+    with new_database(request.param, tmp_path) as where, Tracker(migrated(where)) as first:
         yield first, first.new_project("notes", "host:/notes/.recover")
 
 

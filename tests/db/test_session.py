@@ -30,6 +30,7 @@ from db.schema import REVISION, Base, Run
 from db.session import Database
 from db.writes.tracker import Tracker
 from tests.support.databases import BACKENDS, new_database
+from tests.support.unflushed import CONFIGURE
 
 
 def test_the_newest_revision_is_the_one_the_schema_names() -> None:
@@ -60,7 +61,8 @@ def test_opening_again_changes_nothing(backend: str, tmp_path: Path) -> None:
             assert connection.scalar(sa.select(sa.func.count()).select_from(Run)) == 1
 
 
-def test_sqlite_is_as_safe_as_it_gets(tmp_path: Path) -> None:
+def test_sqlite_is_as_safe_as_it_gets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "_configure", CONFIGURE)
     with Database.open(tmp_path / "a b?#%.db").read() as connection:
         pragmas = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()

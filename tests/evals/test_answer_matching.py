@@ -165,3 +165,9 @@ TEXTS = st.text() | st.text(st.sampled_from("c5aA' \u00a0\u221e%-\u2212+#._,は"
 def test_strict_implies_lenient_and_normalising_settles(response: str, wanted: str) -> None:
     assert normalise(normalise(response)) == normalise(response)
     assert matches(response, [wanted]) or not matches(response, [wanted], strict=True)
+
+
+def test_a_text_that_is_asked_for_again_is_not_normalised_again() -> None:
+    passage = "The harbour master of Brackwater was Ada, from 1843 on."
+    again = "".join(passage.partition("was"))
+    assert normalise(again) is normalise(passage)

@@ -1,7 +1,8 @@
-"""The statistics against scipy, against brute force, against hand-worked numbers, and by simulation."""
+"""The statistics against scipy, brute force and hand-worked numbers, by exact sums and by simulation."""
 
 from __future__ import annotations
 
+from functools import cache
 from math import ceil, comb, log
 
 import numpy as np
@@ -137,6 +138,29 @@ def test_bounds_hold_together(n: int, flips: float, gains: float, margin: float)
 
 # --- stated error rates
 
+LEFT_OUT = 1e-6  # the chance of more losses than are counted
+
+
+@cache
+def rejecting(n: int, difference: float, loss: float) -> np.ndarray:
+    """The fewest gains by which the exact test rejects a difference, for each likely number of losses.
+
+    More gains reject it too, as the p-value of as many losses falls with them."""
+    fewest, gained = [], 0
+    for lost in range(int(stats.binom.isf(LEFT_OUT, n, loss)) + 1):
+        while gained <= n - lost and exact.exact_p(gained, lost, n, difference) > 0.05:
+            gained += 1
+        assert gained == 0 or exact.exact_p(gained - 1, lost, n, difference) > 0.05
+        fewest.append(gained)
+    return np.array(fewest)
+
+
+def chance(fewest: np.ndarray, n: int, gain: float, loss: float) -> float:
+    """The chance of as many gains, summed over the numbers of losses."""
+    losses = np.arange(len(fewest))
+    gains = stats.binom.sf(fewest - 1, n - losses, gain / (1 - loss))
+    return float(stats.binom.pmf(losses, n, loss) @ gains)
+
 
 @pytest.mark.parametrize(
     ("n", "gain", "loss", "margin"),
@@ -151,9 +175,7 @@ def test_bounds_hold_together(n: int, flips: float, gains: float, margin: float)
 def test_false_recovered_at_the_margin_is_at_most_five_percent(
     n: int, gain: float, loss: float, margin: float
 ) -> None:
-    outcomes = draw(n, gain, loss, 3000)
-    false = np.mean([exact.exact_p(b, c, n, -margin) <= 0.05 for b, c in outcomes])
-    assert false <= 0.05 + 0.006  # the simulation's own error; the exact sum follows for a small n
+    assert chance(rejecting(n, -margin, loss), n, gain, loss) <= 0.05 + LEFT_OUT
 
 
 def test_error_rate_summed_over_every_outcome() -> None:
@@ -175,42 +197,27 @@ def test_error_rate_summed_over_every_outcome() -> None:
 @pytest.mark.parametrize(("gain", "loss"), [(0.05, 0.05), (0.02, 0.08), (0.12, 0.03)])
 def test_lower_bound_covers(gain: float, loss: float) -> None:
     # The bound lies below the truth exactly when the truth is not rejected.
-    outcomes = draw(300, gain, loss, 3000, seed=1)
-    covered = np.mean([exact.exact_p(b, c, 300, gain - loss) > 0.05 for b, c in outcomes])
-    assert 0.94 <= covered <= 0.97
-
-
-def fewest_gains(lost: int, n: int, margin: float) -> int:
-    """By the exact test; more than there can be if none are enough."""
-    low, high = 0, n - lost + 1
-    while low < high:
-        middle = (low + high) // 2
-        rejected = exact.exact_p(middle, lost, n, -margin) <= 0.05
-        low, high = (low, middle) if rejected else (middle + 1, high)
-    return low
+    covered = 1 - chance(rejecting(300, gain - loss, loss), 300, gain, loss)
+    assert 0.95 - LEFT_OUT <= covered <= 0.97
 
 
 @pytest.mark.parametrize(
-    ("n", "discordance", "margin"), [(60, 0.2, 0.15), (100, 0.1, 0.1), (200, 0.1, 0.05), (541, 0.1, 0.03)]
+    ("n", "discordance", "margin"),
+    [
+        (60, 0.2, 0.15),
+        (100, 0.1, 0.1),
+        (200, 0.1, 0.05),
+        (200, 0.2, 0.1),
+        (300, 0.05, 0.03),
+        (541, 0.1, 0.03),
+    ],
 )
 def test_power_is_at_most_that_of_the_exact_test_and_hardly_less(
     n: int, discordance: float, margin: float
 ) -> None:
     share = discordance / 2
-    losses = range(int(stats.binom.isf(1e-6, n, share)))
-    fewest = [fewest_gains(lost, n, margin) for lost in losses]
-    gains = stats.binom.sf(np.array(fewest) - 1, n - np.array(losses), share / (1 - share))
-    found = float(stats.binom.pmf(losses, n, share) @ gains)
+    found = chance(rejecting(n, -margin, share), n, share, share)
     assert found - 0.03 < exact.power(n, discordance, margin) <= found
-
-
-@pytest.mark.parametrize(
-    ("n", "discordance", "margin"), [(300, 0.05, 0.03), (541, 0.1, 0.03), (200, 0.2, 0.1)]
-)
-def test_power_is_what_simulation_gives(n: int, discordance: float, margin: float) -> None:
-    outcomes = draw(n, discordance / 2, discordance / 2, 3000, seed=2)
-    found = np.mean([exact.exact_p(b, c, n, -margin) <= 0.05 for b, c in outcomes])
-    assert exact.power(n, discordance, margin) == pytest.approx(found, abs=0.03)
 
 
 def test_needed_pairs() -> None:
@@ -270,13 +277,17 @@ WORLDS = {
 @pytest.mark.parametrize("n", [96, 270, 700])
 def test_each_claim_is_false_at_most_as_often_as_stated(name: str, n: int) -> None:
     gain, loss, false_words = WORLDS[name]
-    outcomes = [statistics.outcome(b, c, n) for b, c in draw(n, gain, loss, 1000, seed=n)]
-    for word in false_words:
-        wrong = outcomes.count(word) / len(outcomes)
-        assert wrong <= 0.05 + 3 * (0.05 * 0.95 / 1000) ** 0.5, word
+    passing, failing = rejecting(n, -0.03, 0.1), rejecting(n, 0.03, 0.1)  # of which losses are the gains
+    for gained, lost in draw(n, gain, loss, 30, seed=n):
+        passes, fails = gained >= passing[lost], lost >= failing[gained]
+        word = "passed" if passes else "failed" if fails else "underpowered"
+        assert statistics.outcome(gained, lost, n) == word
+    chances = {"passed": chance(passing, n, gain, loss), "failed": chance(failing, n, loss, gain)}
+    assert all(chances[word] <= 0.05 + LEFT_OUT for word in false_words)
     if n == 700:  # enough pairs for the true word to be the common one
+        chances["underpowered"] = 1 - sum(chances.values())
         true_word = {"worse": "failed", "better": "passed", "equal": "passed"}.get(name, "underpowered")
-        assert outcomes.count(true_word) > len(outcomes) / 2
+        assert chances[true_word] > 0.5
 
 
 def test_each_claim_keeps_its_error_rate_under_clusters() -> None:

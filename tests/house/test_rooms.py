@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -48,15 +47,17 @@ def module_of(path: Path) -> str:
 MODULES = {module_of(path) for path in sources()}
 
 
-def imported(path: Path) -> Iterator[str]:
+@cache
+def imported(path: Path) -> list[str]:
     """Every module that a file imports, inside functions and for the type checker too."""
+    found: list[str] = []
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                yield inner if inner in MODULES else node.module
+            inner = (f"{node.module}.{alias.name}" for alias in node.names)
+            found += (name if name in MODULES else node.module for name in inner)
+    return found
 
 
 def ours(path: Path) -> set[str]:
@@ -102,7 +103,7 @@ def test_a_hidden_import_counts(tmp_path: Path, hidden: str) -> None:
     name = "recovery.errors"
     path = tmp_path / "module.py"
     path.write_text(hidden.format(name), encoding="utf-8")
-    assert list(imported(path)) == [name]
+    assert imported(path) == [name]
 
 
 @pytest.mark.parametrize("package", ["recovery", "pipelines"])

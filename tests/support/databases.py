@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import secrets
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +46,21 @@ def new_database(backend: str, folder: Path) -> Iterator[str]:
         with engine.begin() as connection:
             connection.execute(sa.text(f"DROP SCHEMA {name} CASCADE"))
         engine.dispose()
+
+
+def migrated(where: str | Path) -> str | Path:
+    """Put a database without rows at a path, a copy of one: to migrate it takes longer than most tests."""
+    if "://" not in str(where):
+        shutil.copy(_without_rows(), where)
+    return where
+
+
+@cache
+def _without_rows() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="recover-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    Tracker(folder / "recover.db").close()
+    return folder / "recover.db"
 
 
 def items(*passed: bool) -> list[dict[str, Any]]:

@@ -25,6 +25,18 @@ def teacher_forced(model: PreTrainedModel, rollouts: Rollouts) -> torch.Tensor:
     return logprobs[rollouts.mask_BT[:, 1:]]
 
 
+@torch.no_grad()
+def likeliest(
+    model: PreTrainedModel, prompts: list[list[int]], responses: list[list[int]]
+) -> list[list[int]]:
+    """The token that a forward pass of each response finds likeliest in the place of each of its tokens."""
+    found = []
+    for prompt, response in zip(prompts, responses, strict=True):
+        logits_TV = model(torch.tensor([prompt + response])).logits[0]
+        found.append(logits_TV[len(prompt) - 1 : -1].argmax(-1).tolist())
+    return found
+
+
 def generated(
     model: PreTrainedModel, prompts: list[list[int]], stops: tuple[int, ...], limit: int
 ) -> list[list[int]]:

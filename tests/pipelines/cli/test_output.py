@@ -103,7 +103,7 @@ def test_no_error_is_printed_among_the_results_where_standard_error_is_closed(tm
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 def test_a_result_for_which_the_disk_has_no_room_ends_in_one_line() -> None:
-    command = [sys.executable, "-m", "pipelines.cli", "prompts", "ifeval", "--count", "2"]
+    command = [sys.executable, "-m", "pipelines.cli", "settings", "seed"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1

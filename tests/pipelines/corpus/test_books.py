@@ -15,6 +15,7 @@ from pipelines.writing import probes
 from tests.support import papers
 from tests.support.papers import book_page
 
+pytestmark = pytest.mark.usefixtures("kept_parsers")
 LINES = [
     ("Harbour master", "Ada Lovelace", 1843),
     ("Lighthouse keeper", "Bruno Tide", 1851),

@@ -13,6 +13,8 @@ from pipelines.corpus.prose import prose_sentences
 from pipelines.corpus.reading.site_markup import cleaned
 from tests.support import papers
 
+pytestmark = pytest.mark.usefixtures("kept_parsers")
+
 
 @pytest.mark.parametrize(
     ("text", "above", "below"),

@@ -15,6 +15,7 @@ from pipelines.corpus.as_markdown.latex.document import as_markdown
 from pipelines.corpus.as_markdown.latex.macros import Macro, macros_of
 from pipelines.corpus.documents import read_corpus
 
+pytestmark = pytest.mark.usefixtures("kept_parsers")
 SAID = " It is said of all the towns."  # else a text may be too short to be one
 
 

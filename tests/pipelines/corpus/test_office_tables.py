@@ -11,6 +11,7 @@ from pipelines.corpus.documents import read_corpus
 from pipelines.corpus.prose import asked_sentences
 from tests.support import papers
 
+pytestmark = pytest.mark.usefixtures("kept_parsers")
 HEAD = "<w:trPr><w:tblHeader/></w:trPr>"
 NO_HEAD = '<w:trPr><w:tblHeader w:val="0"/></w:trPr>'
 WAS_HEAD = f"<w:trPr><w:trPrChange>{HEAD}</w:trPrChange></w:trPr>"

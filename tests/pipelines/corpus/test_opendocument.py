@@ -18,6 +18,8 @@ from pipelines.corpus.reading.formats import Limits
 from tests.support import papers
 from tests.support.papers import odf_table, odf_text
 
+pytestmark = pytest.mark.usefixtures("kept_parsers")
+
 
 def read(root: Path, data: bytes, suffix: str = "odt") -> tuple[FileReport, str]:
     """Read a file beside a text that is read in any case."""

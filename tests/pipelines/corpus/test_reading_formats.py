@@ -23,6 +23,7 @@ from pipelines.corpus.reading.plain import TextPiece, pieces
 from pipelines.corpus.reading.similar import SIMILAR, Signature, SimilarFiles, shingles
 from tests.support import papers
 
+pytestmark = pytest.mark.usefixtures("kept_parsers")
 PAGE = """<!DOCTYPE html><html><head><title>Ada Lovelace - Wiki</title><style>p {color: red}</style>
 <script>var hidden = "script"</script></head><body>
 <header>Site banner</header><nav><a href="/">Home page</a></nav>

@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +77,27 @@ def test_packages_reached_through_a_link_find_torchs_openmp(tmp_path: Path) -> N
     assert said(loaded(tmp_path, code=code, PYTHONPATH=str(linked))) == "True"
 
 
-def test_without_a_compiler_everything_goes_on(tmp_path: Path) -> None:
+@pytest.fixture
+def searched_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Make the next question for the kernels search for them as a new process would, with this compiler."""
+
+    def forget(compiler: str) -> None:
+        monkeypatch.setenv("CC", compiler)
+        library._found.cache_clear()
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    yield forget
+    library._found.cache_clear()
+
+
+def test_without_a_compiler_everything_goes_on(tmp_path: Path, searched_anew: Callable[[str], None]) -> None:
     failing = tmp_path / "cc"
     failing.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
     failing.chmod(0o755)
-    why = f"{LOAD}; print(library.why_none())"
-    assert said(loaded(tmp_path, why, CC="no-such-compiler")).startswith("False\nwith GCC")
-    assert said(loaded(tmp_path, why, CC=str(failing))).startswith("False\n`cc` could not compile")
+    for compiler, why in (("no-such-compiler", "with GCC"), (str(failing), "`cc` could not compile")):
+        searched_anew(compiler)
+        assert library.library() is None
+        assert library.why_none().startswith(why)
 
 
 @pytest.mark.slow
@@ -94,20 +109,28 @@ def test_the_arithmetic_is_that_of_the_kernels_or_of_the_processor_without_them(
     assert said(loaded(tmp_path, asked, CC="no-such-compiler")) == library.processor()
 
 
-def test_the_reason_is_of_the_search_that_found_none(tmp_path: Path) -> None:
+def test_the_reason_is_of_the_search_that_found_none(
+    searched_anew: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A compiler that comes later, or another OpenMP library, changes neither the kernels nor the reason."""
-    later = "import os; os.environ['CC'] = 'cc'; print(library.why_none())"
-    assert said(loaded(tmp_path, f"{LOAD}; {later}", CC="no-such-compiler")).startswith("False\nwith GCC")
+    searched_anew("no-such-compiler")
+    assert library.library() is None
+    monkeypatch.setenv("CC", "cc")
+    assert library.why_none().startswith("with GCC")
 
 
 @needs_compiler
-def test_nothing_is_run_from_where_others_may_write(tmp_path: Path) -> None:
+def test_nothing_is_run_from_where_others_may_write(
+    tmp_path: Path, searched_anew: Callable[[str], None]
+) -> None:
     folder = with_the_kernels(tmp_path)
     folder.chmod(0o777)
-    why = said(loaded(tmp_path, f"{LOAD}; print(library.why_none())"))
-    assert why.startswith(f"False\n{folder} can be written to by others: ")
+    searched_anew("cc")
+    assert library.library() is None
+    assert library.why_none().startswith(f"{folder} can be written to by others: ")
     folder.chmod(0o700)
-    assert said(loaded(tmp_path)) == "True"
+    searched_anew("cc")
+    assert library.library()._name == str(folder / Path(KERNELS._name).name)
 
 
 @needs_compiler
