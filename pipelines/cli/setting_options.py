@@ -79,10 +79,8 @@ def shares(value: str) -> dict[str, Any]:
     try:
         Mix.model_validate(found)
     except ValueError as error:
-        raise InputError(
-            f"--mix {value}: each share lies between 0 and 1, that of new above 0, and together they add up "
-            "to 1, as in new=0.7,chat=0.3"
-        ) from error
+        rule = "each share lies between 0 and 1, that of new above 0, and together they add up to 1"
+        raise InputError(f"--mix {value}: {rule}, as in new=0.7,chat=0.3") from error
     return found
 
 
