@@ -74,11 +74,7 @@ def _lead_sentence(row: Mapping[str, Any]) -> str:
 def _needed(row: Mapping[str, Any], what: str) -> str:
     needed = row["needed_n"]
     said = enough_in_words(None, what) if needed is None else f"it would take {needed} {what}"
-    return f"{said}{_limit_of(row['axis'])}"
-
-
-def _limit_of(axis: str) -> str:
-    return f" ({TASK_HAS})" if is_task(axis) else ""
+    return f"{said} ({TASK_HAS})" if is_task(row["axis"]) else said
 
 
 def _paired_sentence(row: Mapping[str, Any]) -> str:
@@ -110,11 +106,12 @@ def status_in_words(cycle: Mapping[str, Any]) -> str:
 def more_questions(cycle: Mapping[str, Any]) -> str:
     """Say what to ask where too few questions alone were in the way of acceptance, and more would decide.
 
-    New ones are judged by themselves, so that it takes as many as it would have taken in all."""
+    New ones are judged by themselves, so that it takes as many as it would have taken in all. Of a task there
+    are none."""
     needed = {name: cycle["verdict"]["axes"][name]["needed_n"] for name in _too_few(cycle)}
-    if not needed or None in needed.values():
+    if not needed or None in needed.values() or any(map(is_task, needed)):
         return ""
-    enough = ", ".join(f"{count:,} on {name}{_limit_of(name)}" for name, count in needed.items())
+    enough = ", ".join(f"{count:,} on {name}" for name, count in needed.items())
     return f"ask new questions, without training (about {enough}; {HOW})"
 
 

@@ -11,7 +11,7 @@ from evals.power import power_warning
 from evals.scores import Item
 from evals.statistics import items_to_pass
 from evals.verdict import accepted, axes_of, margins_of, verdict
-from evals.verdict_sentences import summary
+from evals.verdict_sentences import more_questions, status_in_words, summary
 from pipelines.cli.cycle_text import other_line
 from recovery.errors import InputError
 
@@ -68,6 +68,8 @@ def test_a_task_with_too_few_questions_is_underpowered_and_has_no_more() -> None
     assert few["mine"] == "underpowered" and not accepted(few, ("behaviour", "mine"))
     (line,) = (line for line in summary(few) if line.startswith("mine: "))
     assert line.endswith(" prompts (a task has only its own: take a larger one, or a wider margin)")
+    cycle = {"status": "rejected", "verdict": few, "required": ["behaviour", "mine"]}
+    assert status_in_words(cycle) == "rejected: too few questions" and more_questions(cycle) == ""
     (warning,) = power_warning({"mine": 60}, {"mine": 0.02})
     assert str(warning).startswith(
         "mine: with 60 independent questions a model that lost nothing passes in 11%"
