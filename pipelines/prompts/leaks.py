@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -136,13 +136,15 @@ class AskedPrompts:
         turns = (turn["content"] for turn in row.messages if turn["role"] == "user" and len(row.messages) > 1)
         if text in self._whole or any(normalised(turn) in self._whole for turn in turns):
             return True
-        return bool(self.contained_in(text)) or self._copies.of(runs(text.split()))
+        return any(self._contained(text)) or self._copies.of(runs(text.split()))
 
     def contained_in(self, text: str) -> set[str]:
         """Return the prompts of at least eight words that a text contains, in their normal form."""
-        text = normalised(text)
+        return set(self._contained(normalised(text)))
+
+    def _contained(self, text: str) -> Iterator[str]:
         found = (whole for run in runs(text.split()) for whole in self._by_opening.get(run, ()))
-        return {whole for whole in found if whole in text}
+        return (whole for whole in found if whole in text)
 
     def kept_out_of(self, rows: Sequence[Prompt]) -> list[Prompt]:
         """Return the rows that give away none of the prompts."""
