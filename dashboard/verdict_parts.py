@@ -12,7 +12,7 @@ from dashboard.status_chips import chip
 from db.cycle_names import AXES, STAGES, other_axes
 from evals.ifeval import IFEVAL
 from evals.probes import UPDATES
-from evals.scores import enough_in_words
+from evals.scores import LIKELY_LOST, enough_in_words, is_likely_lost
 from evals.verdict import BEHAVIOUR, NOT_MEASURED, TASK_HAS, UNDERPOWERED, is_task
 
 Row = Mapping[str, Any]
@@ -56,9 +56,11 @@ def why_unmeasured(name: str, axis: Row | None, cycle: Row) -> str:
 
 
 def needed(axis: Row) -> str:
-    """Say how many prompts would decide an underpowered claim: of all kinds together."""
+    """Say what would decide an underpowered claim: how many prompts, of all kinds together."""
     if axis["outcome"] != UNDERPOWERED:
         return ""
+    if is_likely_lost(axis):
+        return sentence(LIKELY_LOST)
     only = f" {sentence(TASK_HAS)}" if is_task(_details(axis).get("suite", IFEVAL)) else ""
     if not axis.get("needed_n"):
         return f"{enough_in_words(None).capitalize()}.{only}"

@@ -14,7 +14,7 @@ from evals.families.measures import measure_of
 from evals.families.table import FAMILIES
 from evals.knowledge import BESIDE
 from evals.probes import OLD, UPDATES
-from evals.scores import Item, bound_in_points, enough_in_words, prompts_for, prompts_in_words, samples_of
+from evals.scores import Item, bound_in_points, deciding_in_words, prompts_for, prompts_in_words, samples_of
 from evals.verdict import axes_for, margins_of
 
 ALPHA = 0.05
@@ -105,7 +105,7 @@ def claim_sentence(row: Row) -> str:
     if result["outcome"] == "failed":
         upper = f"one-sided 95 % upper bound {bound_in_points(result['upper_bound'], result['margin'])}"
         return f"b is more than {margin} worse ({upper})"
-    enough = enough_in_words(result["needed_n"])
+    enough = deciding_in_words(result)
     return f"underpowered, it is not shown whether b is at most {margin} worse: {enough} ({lower})"
 
 

@@ -15,6 +15,7 @@ from recovery.errors import InputError
 
 T = TypeVar("T")
 _SAMPLE = re.compile(r"#\d+$")
+LIKELY_LOST = "a loss is shown, by its estimate beyond the margin: more questions would hardly clear it"
 LIMIT_SEED = 0  # of the sample that --limit takes: the same items for every checkpoint
 Message = dict[str, Any]
 Generate = Callable[[list[list[Message]]], list[str]]
@@ -103,6 +104,17 @@ def enough_in_words(needed: int | None, what: str = "prompts") -> str:
     if needed is None:
         return f"no number of {what} decides a difference so near the margin"
     return f"about {needed:,} {what} would decide"
+
+
+def is_likely_lost(row: Mapping[str, Any]) -> bool:
+    """Return whether a claim shows a loss whose estimate is beyond the margin, if its bound is not."""
+    upper = row.get("upper_bound")
+    return upper is not None and upper < 0 and row["difference"] < -row["margin"]
+
+
+def deciding_in_words(row: Mapping[str, Any], what: str = "prompts") -> str:
+    """Say what would decide an underpowered claim: more questions hardly clear one that is likely lost."""
+    return LIKELY_LOST if is_likely_lost(row) else enough_in_words(row.get("needed_n"), what)
 
 
 def bound_in_points(bound: float, margin: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evals import learned, looks
-from evals.scores import bound_in_points, enough_in_words
+from evals.scores import LIKELY_LOST, bound_in_points, enough_in_words, is_likely_lost
 from evals.verdict import (
     NOT_MEASURED,
     OLD_ANSWERS,
@@ -72,6 +72,8 @@ def _lead_sentence(row: Mapping[str, Any]) -> str:
 
 
 def _needed(row: Mapping[str, Any], what: str) -> str:
+    if is_likely_lost(row):
+        return LIKELY_LOST
     needed = row["needed_n"]
     said = enough_in_words(None, what) if needed is None else f"it would take {needed} {what}"
     return f"{said} ({TASK_HAS})" if is_task(row["axis"]) else said
@@ -116,8 +118,10 @@ def more_questions(cycle: Mapping[str, Any]) -> str:
 
 
 def _too_few(cycle: Mapping[str, Any]) -> list[str]:
-    """Return the axes that were in the way of acceptance, if all of them are underpowered."""
+    """Return the axes that were in the way of acceptance, if all of them are underpowered and none is
+    likely lost."""
     if cycle["status"] != "rejected" or not cycle["verdict"]:
         return []
     words = blocking(cycle["verdict"], cycle.get("required"))
-    return list(words) if set(words.values()) == {UNDERPOWERED} else []
+    lost = any(is_likely_lost(cycle["verdict"]["axes"].get(name, {})) for name in words)
+    return list(words) if set(words.values()) == {UNDERPOWERED} and not lost else []

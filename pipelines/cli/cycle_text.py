@@ -99,11 +99,11 @@ def other_line(name: str, axis: dict[str, Any]) -> str:
 
 
 def _needed(outcome: str, axis: dict[str, Any]) -> str:
-    """Return how many prompts would decide an underpowered claim."""
-    from evals.scores import enough_in_words
+    """Return what would decide an underpowered claim."""
+    from evals.scores import deciding_in_words
     from evals.verdict import UNDERPOWERED
 
-    return f", {enough_in_words(axis.get('needed_n'))}" if outcome == UNDERPOWERED else ""
+    return f", {deciding_in_words(axis)}" if outcome == UNDERPOWERED else ""
 
 
 def stale_lines(updates: dict[str, Any]) -> list[str]:

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from evals.comparison import compare
 from evals.power import power_warning
-from evals.scores import Item, Score, bound_in_points, pairs, prompts_for, prompts_in_words, samples_of
+from evals.scores import (
+    Item,
+    Score,
+    bound_in_points,
+    deciding_in_words,
+    pairs,
+    prompts_for,
+    prompts_in_words,
+    samples_of,
+)
 from evals.verdict import accepted, verdict
 from evals.verdict_sentences import deciding_bound, more_questions, status_in_words, summary
 from recovery.errors import InputError
@@ -109,6 +118,37 @@ def test_a_cycle_that_too_few_questions_alone_rejected_says_so_and_how_many_to_a
     assert asks in more and more.startswith("ask new questions, without training ") == bool(asks)
     assert status_in_words(cycle | {"status": "accepted"}) == "accepted"
     assert status_in_words(cycle | {"verdict": None}) == "rejected"
+
+
+@pytest.mark.parametrize(
+    ("difference", "upper", "few"),
+    [
+        (-0.119, -0.072, False),  # 12 points lost, though perhaps no more than 10
+        (-0.119, 0.001, True),  # as many by the estimate, but none is shown
+        (-0.099, -0.05, True),  # a loss is shown: more questions would tell whether it is within the margin
+    ],
+)
+def test_a_loss_that_is_shown_and_likely_beyond_the_margin_does_not_ask_for_more_questions(
+    difference: float, upper: float, few: bool
+) -> None:
+    retention = {"difference": difference, "upper_bound": upper, "margin": 0.1, "needed_n": 4710}
+    axes = {"behaviour": {"needed_n": 1200}, "retention": retention}
+    cycle = {"status": "rejected", "verdict": PASSED | FEW | {"axes": axes}, "required": None}
+    assert status_in_words(cycle) == ("rejected: too few questions" if few else "rejected")
+    assert bool(more_questions(cycle)) == few
+    said = "about 4,710 prompts would decide" if few else "a loss is shown, by its estimate beyond the margin"
+    assert said in deciding_in_words(retention)
+
+
+def test_a_sentence_says_that_a_loss_is_shown_where_its_size_alone_is_open() -> None:
+    before = items(214, 320)
+    after = [replace(item, passed=item.passed and i >= 38) for i, item in enumerate(before)]
+    found = verdict({"retention": {"clean": before, "recovered": after}})
+    assert found["retention"] == "underpowered"
+    (said,) = [line for line in summary(found) if line.startswith("retention")]
+    assert said.endswith(
+        "; a loss is shown, by its estimate beyond the margin: more questions would hardly clear it"
+    )
 
 
 def sampled(one: Item, times: int) -> list[Item]:
