@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pipelines.config import fitted
 from pipelines.config.jobs import DistillJob
 from pipelines.config.sections.distill import DistillConfig
-from pipelines.distillation import inputs, step_in_words
+from pipelines.distillation import further_steps, inputs, step_in_words
 from pipelines.distillation.low_weights import LowWeights
 from pipelines.distillation.pool import Chosen, chosen_once, read_without_leaks, require_room, with_room
 from pipelines.distillation.starting_model import starting_model
@@ -191,7 +191,7 @@ def _episodes(
     sizes = settings.model_dump(include={field.name for field in fields(StepConfig)})
     ahead = None
     if settings.ahead:
-        ahead = Lookahead(sampler, settings.steps, settings.save_every)  # type: ignore[arg-type]
+        ahead = Lookahead(sampler, settings.most_steps, settings.save_every)  # type: ignore[arg-type]
     episodes = Episodes(
         student,
         engine_places.in_step(sampler),
@@ -207,10 +207,10 @@ def _episodes(
         ),
         StepConfig(seed=job.seed, **sizes),
         rehearsal=rehearsal(stage.workspace, job, data.pairs, student, method, stage),
-        on_scored=_tracer(stage, student, method, settings.steps),
+        on_scored=_tracer(stage, student, method, settings.most_steps),
         ahead=ahead,
     )
-    episodes.on_tokens = _first_answers(stage, settings.steps)
+    episodes.on_tokens = _first_answers(stage, settings.most_steps)
     return episodes
 
 
@@ -269,7 +269,7 @@ def run(stage: Stage, made: Distillation) -> TrainReport:
         made.episodes,
         made.method,
         settings=settings,
-        steps=settings.steps,
+        steps=settings.most_steps,
         seed=made.job.seed,
         checks=_checks(stage, made),
     )
@@ -296,7 +296,12 @@ def _preflight(stage: Stage, made: Distillation) -> None:
 def _checks(stage: Stage, made: Distillation) -> list[StopCheck]:
     """Return what looks at the run after each step."""
     watch = guards.tripwire(made.job, made.taught, stage)
-    return [*_early_stop(stage, made), *watch, *_low_weights(stage, made)]
+    return [
+        *_early_stop(stage, made),
+        *watch,
+        *_low_weights(stage, made),
+        *further_steps.checks(stage, made.job.settings),
+    ]
 
 
 def _early_stop(stage: Stage, made: Distillation) -> list[StopCheck]:

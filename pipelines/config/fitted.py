@@ -205,10 +205,16 @@ def distillation_in_words(settings: DistillConfig, answers: int, *, sampled: boo
     length = f" of at most {settings.max_new_tokens:,} tokens" if sampled else ""
     at_once = f"{min(answers, LARGEST_BATCH):,} sampled at once if the memory holds them; "
     return (
-        f"{counted(settings.steps, 'step')} of {counted(answers, 'answer')}{length}, "
+        f"{_steps_in_words(settings)} of {counted(answers, 'answer')}{length}, "
         f"{_warmup_in_words(settings, settings.steps)}; {at_once if sampled and in_process else ''}"
         f"{_pass_in_words(settings)}"
     )
+
+
+def _steps_in_words(settings: DistillConfig) -> str:
+    if settings.most_steps == settings.steps:
+        return counted(settings.steps, "step")
+    return f"{settings.steps:,} steps, or up to {settings.most_steps:,} while the divergence falls,"
 
 
 def _warmup_in_words(settings: TrainingSettings, steps: int) -> str:

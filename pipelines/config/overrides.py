@@ -11,6 +11,7 @@ from recovery.errors import InputError
 
 OF_ANY_METHOD = ("minibatches", "epochs")  # dials that say how often answers are used
 LENGTHS = ("steps", "epochs")  # of midtrain, which gives one of them at most
+FURTHER = "more_steps"  # of distill: who sets its steps gets as many
 OPTIONAL = ("midtrain.lora", "distill.lora", "distill.stop")  # sections that may be absent
 WHOLE = (  # mappings that are one setting each: of free names, the shares of the mix, an adapter
     "model.template_args",
@@ -31,6 +32,8 @@ def override(section: AnySection, changes: Mapping[str, Any]) -> AnySection:
     data = section.model_dump()
     if data.keys() >= set(LENGTHS) and any(name in given for name in LENGTHS):
         data.update(dict.fromkeys(LENGTHS))
+    if FURTHER in data and "steps" in given:
+        data[FURTHER] = 0
     return validated(type(section), {**data, **given})
 
 
@@ -67,6 +70,8 @@ def _forget_superseded(data: dict[str, Any], changes: Mapping[str, Any]) -> None
     if changes.get("midtrain.method", data["midtrain"]["method"]) != data["midtrain"]["method"]:
         data["midtrain"]["dials"] = {}
     distill = data["distill"]
+    if "distill.steps" in changes:
+        distill[FURTHER] = 0
     if changes.get("distill.method", distill["method"]) != distill["method"]:
         distill["dials"] = {name: dial for name, dial in distill["dials"].items() if name in OF_ANY_METHOD}
 

@@ -1,1 +1,1 @@
-"""Prepare a distillation: its inputs, their checks, early stopping."""
+"""Prepare a distillation: its inputs, their checks, early stopping, further steps."""

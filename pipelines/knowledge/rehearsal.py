@@ -126,7 +126,7 @@ def rehearsal(
     learned = pairs if method.state_kind in READ_STATES else ()
     lengths = [len(student.text_ids(str(row.fields["response"]))) + 1 for row in learned]  # with the stop
     per_step = tokens_per_step(job.settings, method, lengths)
-    found = in_turn(lambda: _taught(ws, job, student, stage, job.settings.steps * per_step))
+    found = in_turn(lambda: _taught(ws, job, student, stage, job.settings.most_steps * per_step))
     if not found:
         stage.say("  rehearsal    off: the student was taught no documents")
         return None

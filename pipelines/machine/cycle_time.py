@@ -66,7 +66,8 @@ READING_SHARE, WRITING_SHARE = 0.8, 0.6
 
 @dataclass(frozen=True)
 class CycleTime:
-    """Seconds of a cycle's stages; `further`: of a second look at behaviour, if there is one.
+    """Seconds of a cycle's stages; `further`: of a second look at behaviour, if there is one, and
+    `more_recovery`: of the further steps that may follow.
 
     Where a choice tries up to so many `ways`, recovery is what all of them take, each with its evaluation.
     """
@@ -76,6 +77,7 @@ class CycleTime:
     recovery: float
     further: float = 0.0
     ways: int = 0
+    more_recovery: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -101,9 +103,11 @@ class CycleTime:
         )
 
     def _more(self) -> str:
-        if not self.further:
-            return ""
-        return f"; {in_words(self.further)} more if behaviour is underpowered on IFEval's prompts"
+        more = {
+            "while recovery still helps": self.more_recovery,
+            "if behaviour is underpowered on IFEval's prompts": self.further,
+        }
+        return "".join(f"; {in_words(seconds)} more {when}" for when, seconds in more.items() if seconds)
 
 
 def estimate(
@@ -142,7 +146,8 @@ def estimate(
     further = times.pop(FURTHER, 0.0)
     midtraining = timed.midtraining(job, mix, _earlier_tokens(ws, job))
     recovery = 0.0 if ways else recovering.recovery(job, settings.distill)
-    found = CycleTime(sum(times.values()), midtraining, recovery, further)
+    more = recovery * (settings.distill.most_steps / settings.distill.steps - 1)
+    found = CycleTime(sum(times.values()), midtraining, recovery, further, more_recovery=more)
     return recovering.choice(found, job, suites, ways) if ways else found
 
 

@@ -1,1 +1,1 @@
-"""Train a model: the loop, optimizer updates, step data, alarms and preflight checks."""
+"""Train a model: the loop, optimizer updates, step data, alarms, plateaus and preflight checks."""

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from pipelines.config.sections.base import AUTO, Fitted, Named, Section
 from pipelines.config.sections.training import SPLIT_DOCUMENTS, LoraConfig, OptimizerConfig, fitted_adapter
+from recovery.methods.choices import TEACHER_SIGNALS
 from recovery.methods.method import Method
 from recovery.methods.table import with_dials
 
@@ -69,6 +70,12 @@ class DistillConfig(Section):
         "wants a sampler other than inprocess",
     )
     steps: int = Field(default=100, ge=1, description="batches of samples")
+    more_steps: int = Field(
+        default=0,
+        ge=0,
+        description="further ones at most, while the divergence from the teacher falls by a tenth from half "
+        "of `steps` to the next half; of methods without a teacher's signal none",
+    )
     prompts_per_step: int = Field(default=64, ge=1, description="different prompts in a batch")
     samples_per_prompt: int = Field(
         default=4,
@@ -146,6 +153,21 @@ class DistillConfig(Section):
         if 0 < self.longest_row <= self.max_new_tokens:
             raise ValueError("longest_row holds no prompt beside max_new_tokens: raise it, or lower those")
         return self
+
+    @model_validator(mode="after")
+    def _rate_for_more_steps(self) -> DistillConfig:
+        if self.more_steps and self.optimizer.schedule != "constant":
+            raise ValueError(
+                f"more_steps: the rate of a {self.optimizer.schedule} schedule ends with the last step, "
+                "which is not known: set optimizer.schedule to constant, or more_steps to 0"
+            )
+        return self
+
+    @property
+    def most_steps(self) -> int:
+        """The steps, with those that are taken only while the student comes nearer to its teacher."""
+        further = self.more_steps if self.resolved_method().signal in TEACHER_SIGNALS else 0
+        return self.steps + further
 
     @property
     def adapter(self) -> LoraConfig | None:

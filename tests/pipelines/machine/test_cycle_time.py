@@ -161,6 +161,9 @@ def test_words() -> None:
     assert str(CycleTime(3600, 300, 60, further=900)).endswith(
         "recovery 1 min; 15 min more if behaviour is underpowered on IFEval's prompts"
     )
+    assert str(CycleTime(3600, 300, 60, more_recovery=120)).endswith(
+        "recovery 1 min; 2 min more while recovery still helps"
+    )
     assert str(CycleTime(3600, 300, 7200, ways=6)) == (
         "about 1 h 05 min to 3 h 05 min on this machine, alone on it: "
         "evaluations 1 h 00 min, midtraining 5 min, "
