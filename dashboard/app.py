@@ -30,8 +30,9 @@ from dashboard.figures.plane import cycles_plane, is_measured
 from dashboard.markup import document
 from dashboard.page_context import PageContext
 from dashboard.page_document import PageDocuments
+from dashboard.page_parts import sentence
 from dashboard.pages import PAGES
-from db.errors import BadRequest
+from db.errors import BadRequest, TrackerError
 from db.reads import queries
 from db.writes.tracker import Tracker
 from recovery.command_line import Command, unnamed
@@ -91,7 +92,7 @@ def _keep_files_private() -> None:
 
 def _routes(app: Any, context: PageContext) -> list[str]:
     """Add the routes beside Gradio's: style sheet, script, page versions, downloads; return the downloads."""
-    from fastapi.responses import FileResponse, JSONResponse
+    from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
     from starlette.requests import Request
 
     def static(name: str, kind: str) -> None:
@@ -109,7 +110,10 @@ def _routes(app: Any, context: PageContext) -> list[str]:
     for path, work in served.items():
 
         def serve(request: Request, work: Any = work) -> Any:
-            return page_frame.route(context, str(request.url), work)
+            try:
+                return page_frame.route(context, str(request.url), work)
+            except TrackerError as error:
+                return PlainTextResponse(sentence(error), 503)
 
         app.add_route(path, serve)
     return list(served)
