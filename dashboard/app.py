@@ -96,7 +96,8 @@ def _routes(app: Any, context: PageContext) -> list[str]:
     from starlette.requests import Request
 
     def static(name: str, kind: str) -> None:
-        app.add_api_route(f"/{name}", lambda: FileResponse(STATIC / name, media_type=kind))
+        fresh = {"cache-control": "no-cache"}  # else a browser goes on with those of an earlier version
+        app.add_api_route(f"/{name}", lambda: FileResponse(STATIC / name, media_type=kind, headers=fresh))
 
     def live(url: str = "/") -> JSONResponse:
         return JSONResponse(

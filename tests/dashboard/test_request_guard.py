@@ -244,6 +244,11 @@ def test_every_answer_forbids_framing_sniffing_and_foreign_content(client: TestC
         assert "unsafe-inline" not in policy.split("script-src")[1].split(";")[0]
 
 
+def test_script_and_style_sheet_are_asked_for_anew(client: TestClient) -> None:
+    for path in ("/page.js", "/style.css"):
+        assert client.get(path).headers["cache-control"] == "no-cache"
+
+
 def test_the_document_points_nowhere_else_and_its_nonce_is_new_each_time(client: TestClient) -> None:
     first, second = client.get("/"), client.get("/")
     nonces = [re.findall(r'<script[^>]*nonce="([^"]+)"', page.text) for page in (first, second)]
