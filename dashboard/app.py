@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dashboard import page_frame
-from dashboard.access.authentication import SHORTEST_PASSWORD, is_weak
+from dashboard.access.authentication import SHORTEST_PASSWORD, is_utf8, is_weak
 from dashboard.access.request_guard import RequestGuard, is_everywhere
 from dashboard.drawing_queue import DrawingQueue
 from dashboard.figures.picture import standalone
@@ -151,11 +151,15 @@ def serve(
 
 
 def _require_login(host: str, password: str | None) -> None:
-    """Refuse an address for other machines without a password, and a weak password for any."""
+    """Refuse an address for other machines without a password, and a password that fits none."""
     if not is_loopback(host) and not password:
         raise BadRequest(
             f"--host {host}: other machines need a login: set RECOVER_DASHBOARD_PASSWORD, "
             f"or use {LOOPBACK[0]} and a tunnel"
+        )
+    if password and not is_utf8(password):
+        raise BadRequest(
+            "RECOVER_DASHBOARD_PASSWORD is not UTF-8, in which browsers send it: set it from a UTF-8 terminal"
         )
     if password and is_weak(password):
         raise BadRequest(

@@ -393,6 +393,13 @@ def test_a_password_that_looks_empty_is_refused(password: str, tmp_path: Path) -
         app.serve(tracker, host="0.0.0.0", password=password)
 
 
+def test_a_password_that_no_browser_can_send_is_refused() -> None:
+    password = b"correct h\xf6rse".decode(errors="surrogateescape")  # Latin-1, as the environment holds it
+    with pytest.raises(BadRequest, match="is not UTF-8"):
+        app._require_login("127.0.0.1", password)
+    app._require_login("127.0.0.1", "correct h\xf6rse")
+
+
 @pytest.mark.parametrize(
     "headers",
     [
