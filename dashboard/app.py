@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dashboard import page_frame
-from dashboard.access.authentication import SHORTEST_PASSWORD, is_weak
+from dashboard.access.authentication import SHORTEST_PASSWORD, is_utf8, is_weak
 from dashboard.access.request_guard import RequestGuard, is_everywhere
 from dashboard.drawing_queue import DrawingQueue
 from dashboard.figures.picture import standalone
@@ -30,8 +30,9 @@ from dashboard.figures.plane import cycles_plane, is_measured
 from dashboard.markup import document
 from dashboard.page_context import PageContext
 from dashboard.page_document import PageDocuments
+from dashboard.page_parts import sentence
 from dashboard.pages import PAGES
-from db.errors import BadRequest
+from db.errors import BadRequest, TrackerError
 from db.reads import queries
 from db.writes.tracker import Tracker
 from recovery.command_line import Command, unnamed
@@ -91,11 +92,12 @@ def _keep_files_private() -> None:
 
 def _routes(app: Any, context: PageContext) -> list[str]:
     """Add the routes beside Gradio's: style sheet, script, page versions, downloads; return the downloads."""
-    from fastapi.responses import FileResponse, JSONResponse
+    from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
     from starlette.requests import Request
 
     def static(name: str, kind: str) -> None:
-        app.add_api_route(f"/{name}", lambda: FileResponse(STATIC / name, media_type=kind))
+        fresh = {"cache-control": "no-cache"}  # else a browser goes on with those of an earlier version
+        app.add_api_route(f"/{name}", lambda: FileResponse(STATIC / name, media_type=kind, headers=fresh))
 
     def live(url: str = "/") -> JSONResponse:
         return JSONResponse(
@@ -109,7 +111,10 @@ def _routes(app: Any, context: PageContext) -> list[str]:
     for path, work in served.items():
 
         def serve(request: Request, work: Any = work) -> Any:
-            return page_frame.route(context, str(request.url), work)
+            try:
+                return page_frame.route(context, str(request.url), work)
+            except TrackerError as error:
+                return PlainTextResponse(sentence(error), 503)
 
         app.add_route(path, serve)
     return list(served)
@@ -146,11 +151,15 @@ def serve(
 
 
 def _require_login(host: str, password: str | None) -> None:
-    """Refuse an address for other machines without a password, and a weak password for any."""
+    """Refuse an address for other machines without a password, and a password that fits none."""
     if not is_loopback(host) and not password:
         raise BadRequest(
             f"--host {host}: other machines need a login: set RECOVER_DASHBOARD_PASSWORD, "
             f"or use {LOOPBACK[0]} and a tunnel"
+        )
+    if password and not is_utf8(password):
+        raise BadRequest(
+            "RECOVER_DASHBOARD_PASSWORD is not UTF-8, in which browsers send it: set it from a UTF-8 terminal"
         )
     if password and is_weak(password):
         raise BadRequest(

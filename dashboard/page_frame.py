@@ -75,7 +75,7 @@ def submit_form(context: PageContext, url: str, action: str, fields: dict[str, s
     if work is None:
         return render(context, url, f"This page has no action {action!r:.40}.")
     try:
-        said = work(_of_project(context, address), address, fields)
+        said = work(_in_project(context, address), address, fields)
     except TrackerError as error:
         return render(context, url, sentence(error))
     return render(context, url, said, done=True)
@@ -84,14 +84,19 @@ def submit_form(context: PageContext, url: str, action: str, fields: dict[str, s
 def route(context: PageContext, url: str, work: Callable[[PageContext, Address], Any]) -> Any:
     """Answer a route of a page's own, such as a download, in the project of its address."""
     address = Address.of(url)
-    return work(_of_project(context, address), address)
+    return work(_in_project(context, address), address)
+
+
+def _in_project(context: PageContext, address: Address) -> PageContext:
+    """Return the context of the project that the address names, if there is one of this name."""
+    wanted = address.text(PROJECT)
+    return context.of_project(wanted) if wanted in context.projects() else context
 
 
 def _of_project(context: PageContext, address: Address) -> PageContext:
-    """Return the context of the project that the address names, if there is one of this name."""
-    wanted = address.text(PROJECT)
+    """Return the context of the address's project, or, where the database does not answer, the given one."""
     try:
-        return context.of_project(wanted) if wanted in context.projects() else context
+        return _in_project(context, address)
     except TrackerError:  # the page reports it
         return context
 
@@ -114,7 +119,7 @@ def _body(context: PageContext, page: ModuleType | None, address: Address) -> Ht
     if page is None:
         return _no_page()
     try:
-        return Html(page.build(context, address))
+        return Html(page.build(_in_project(context, address), address))
     except TrackerError as error:
         return problem(sentence(error))
     except Exception as error:  # a failing page must not break the others

@@ -187,11 +187,13 @@ def redact_error(text: str) -> str:
 def _redact_list(values: Sequence[Any], name: str) -> list[Any]:
     """Redact a list; a text after a flag such as --api-key is a secret too.
 
-    A number is none: in a distribution the token `-auth` stands before its log-probability."""
+    A number is none: in a distribution the token `-auth` stands before its log-probability. Nor is a piece of
+    a rollout, in which `-token` may go on any word: secrets that pieces spell are hidden already."""
     found: list[Any] = []
     before: Any = None
     for value in values:
-        after_flag = isinstance(before, str) and FLAG.fullmatch(before) and isinstance(value, str)
+        texts = name != "pieces" and isinstance(before, str) and isinstance(value, str)
+        after_flag = texts and FLAG.fullmatch(before)
         found.append(redact(value, str(before).lstrip("-") if after_flag else name))
         before = value
     return found

@@ -41,6 +41,11 @@ def is_weak(password: str) -> bool:
     return len(seen) < SHORTEST_PASSWORD
 
 
+def is_utf8(password: str) -> bool:
+    """Return whether a browser can send a password; other bytes of the environment are lone surrogates."""
+    return not any("\ud800" <= one <= "\udfff" for one in password)
+
+
 def _is_right(password: str, credentials: str) -> bool:
     """Compare HTTP Basic credentials with the password; the name may be any."""
     scheme, _, encoded = credentials.partition(" ")

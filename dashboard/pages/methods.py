@@ -95,7 +95,9 @@ def _compared(rows: Sequence[Row], from_several: bool) -> str:
         return ""
     one_aim = len({row["teacher"] for row in rows}) == 1
     aim = ", to come back to the same model's behaviour," if one_aim else ""
-    return f"All began from the same midtrained model{aim} and answered the same questions."
+    asked = {frozenset(row["scores"]) for row in rows}  # suites of which each answered the common questions
+    answered = "and answered" if len(asked) == 1 and any(asked) else "but not all answered"
+    return f"All began from the same midtrained model{aim} {answered} the same questions."
 
 
 def _legend(rows: Sequence[Row], methods: list[str]) -> Html:

@@ -9,7 +9,7 @@ from dashboard.address import Address
 from dashboard.form_controls import choose, choose_cycle, search_field
 from dashboard.markup import Html, join, tag, text
 from dashboard.page_context import PageContext
-from dashboard.page_parts import empty, newest_measured, not_asked, turns
+from dashboard.page_parts import LOOKED_BACK, empty, newest_measured, not_asked, turns
 from dashboard.word_difference import marked
 from db.cycle_names import STAGES
 from db.reads import queries
@@ -66,12 +66,16 @@ def build(context: PageContext, address: Address) -> Html:
 
 
 def _suites(context: PageContext, address: Address, numbers: list[int]) -> dict[str, str]:
-    """Return the suites to choose from, with the tasks of lm-eval that the cycle asked."""
-    number = address.number("n") or numbers[-1]
-    if number not in numbers:
-        return SUITES
-    cycle = context.cached(("judged", number), lambda: queries.cycle(context.db, number, earlier=False))
-    return SUITES | {name: name for name in cycle["scores"] if name not in SUITES}
+    """Return the suites to choose from, with the tasks of lm-eval that a cycle asked which may be shown."""
+    number = address.number("n")
+    shown = {number} & set(numbers) if number else numbers[-LOOKED_BACK:]
+    return SUITES | {
+        name: name for one in shown for name in _judged(context, one)["scores"] if name not in SUITES
+    }
+
+
+def _judged(context: PageContext, number: int) -> Mapping[str, Any]:
+    return context.cached(("judged", number), lambda: queries.cycle(context.db, number, earlier=False))
 
 
 def _marks(scores: Mapping[str, int]) -> Html | None:

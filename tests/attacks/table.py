@@ -69,11 +69,12 @@ LISTED = (
     ),
     by_tests(
         "slow-requests",
-        "bodies without end or of no known length, and connections left open, hold up nobody",
+        "bodies without end or of no known length, answers not taken and open connections hold up no one",
         "test_a_long_body_is_refused_before_it_is_read",
         "test_a_body_of_unknown_length_is_refused",
         "test_a_body_that_does_not_arrive_is_given_up",
         "test_a_connection_that_sends_no_whole_request_is_closed",
+        "test_an_answer_that_is_not_taken_is_given_up_and_one_that_is_taken_slowly_is_not",
         "test_of_too_many_connections_the_oldest_that_waits_is_closed",
     ),
     by_tests(

@@ -6,19 +6,24 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
-from dashboard import page_frame
+from dashboard import app, page_frame
 from dashboard.access import http_connection, request_guard
 from dashboard.access.request_guard import EVENT
 from db.writes.tracker import Tracker
+from recovery.listening import listening
 from tests.support import databases, views
-from tests.support.browser import serving
+from tests.support.browser import serving, until
 
 SIZE = 1_000_000
 LONG_TEXTS = {
@@ -161,6 +166,40 @@ def test_a_body_that_does_not_arrive_is_given_up(address: str, monkeypatch: pyte
     head = f"POST {EVENT} HTTP/1.1\r\nHost: {urlsplit(address).netloc}\r\nOrigin: {address}\r\n"
     with connected(address, f"{head}Content-Length: 100\r\n\r\n{{".encode()) as client:
         assert client.recv(200).split()[1] == b"408"
+
+
+@contextmanager
+def answering_at_length() -> Iterator[tuple[str, Any]]:
+    """The address of a server whose only answer is many times what its connections hold, and the server."""
+    inside = Starlette(routes=[Route("/", lambda request: PlainTextResponse("x" * 8 * SIZE))])
+    with listening("127.0.0.1", 0) as sockets:
+        sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**16)
+        server = app.server(inside, "127.0.0.1", 0, log_level="error", timeout_graceful_shutdown=1)
+        thread = Thread(target=server.run, kwargs={"sockets": sockets}, daemon=True)
+        thread.start()
+        try:
+            until(lambda: server.started)
+            yield f"http://127.0.0.1:{sockets[0].getsockname()[1]}", server
+        finally:
+            server.should_exit = True
+            thread.join(20)
+
+
+def test_an_answer_that_is_not_taken_is_given_up_and_one_that_is_taken_slowly_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_connection, "STUCK_SECONDS", 0.3)
+    request = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    with answering_at_length() as (address, server):
+        begun, taken = time.monotonic(), 0
+        with connected(address, request) as slow:
+            while part := slow.recv(2**17):
+                taken += len(part)
+                time.sleep(0.01)
+        assert taken > 8 * SIZE and time.monotonic() - begun > 2 * http_connection.STUCK_SECONDS
+        with connected(address, request):
+            until(lambda: server.server_state.connections)
+            until(lambda: not server.server_state.connections, patience=5)
 
 
 def test_of_too_many_connections_the_oldest_that_waits_is_closed(

@@ -240,6 +240,7 @@ def test_the_ring_of_the_clean_model_is_the_homes_whoever_taught(tmp_path: Path)
         several = views.look(context, "/methods")
     assert "to come back to the same model's behaviour" in alike.text
     assert "to come back" not in several.text and "answered the same questions" in several.text
+    assert "not all answered" not in alike.text + several.text
     assert "100.0 %95.0–105.0, n 4" in several.text  # with its interval, as it was recorded
 
 
@@ -324,6 +325,7 @@ def test_methods_are_compared_on_the_same_questions(tmp_path: Path) -> None:
         "75.0 %70.0–80.0, n 40" in page.text and "other questions" in page.text and "100.0 %" not in page.text
     )
     assert "not in the plot, for want of a score on these questions: sft" in page.text
+    assert "behaviour, but not all answered the same questions." in page.text
 
 
 def test_many_checkpoints_of_one_method_do_not_outvote_two_methods(tmp_path: Path) -> None:

@@ -305,6 +305,14 @@ def test_while_a_cycle_has_only_begun_the_last_measured_one_is_shown(context: Pa
     assert re.search(r"(cycle |cycle:)3\b", drawn) and "has no" in page_frame.render(context, "/samples?n=4")
 
 
+def test_samples_of_a_task_stay_while_a_new_cycle_has_only_begun(nothing: PageContext) -> None:
+    record_cycle(nothing.tracker, {"ifeval": {"clean": 0.5}, "arc_easy": {"clean": 0.5}})
+    nothing.tracker.record_cycle(nothing.tracker.start_run("cycle").id)
+    drawn = page_frame.render(nothing, "/samples?suite=arc_easy")
+    assert "Samples of cycle 1" in drawn and re.search(r'value="arc_easy" selected', drawn)
+    assert "arc_easy" not in page_frame.render(nothing, "/samples?n=2")
+
+
 def test_scores_have_a_unit_and_say_whose_they_are(nothing: PageContext) -> None:
     scores = {
         "ifeval": {"clean": 1.0, "midtrained": 0.975, "recovered": 1.0},

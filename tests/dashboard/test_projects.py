@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
 
-from dashboard import page_frame
+from dashboard import app, page_frame
 from dashboard.page_context import PageContext
+from db.errors import TrackerError
 from db.reads import queries
 from db.writes.tracker import Tracker
 from tests.support import databases, views
@@ -56,6 +59,26 @@ def test_a_review_is_of_the_project_that_was_looked_at(context: PageContext) -> 
     assert "Recorded" in page_frame.submit_form(context, "/cycle?n=1&project=notes", "review", fields)
     notes = context.of_project("notes")
     assert len(queries.reviews(notes.db)) == 1 and queries.reviews(context.db) == []
+
+
+def test_a_server_that_is_away_leads_to_no_other_project(
+    context: PageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_: object) -> list[str]:
+        raise TrackerError("the server is away")
+
+    monkeypatch.setattr(queries, "projects", away)
+    fields = {"cycle": "1", "decision": "reject", "note": "", "reviewer": "ann", "click": "c"}
+    said = page_frame.submit_form(context, "/cycle?n=1&project=notes", "review", fields)
+    assert "The server is away." in said and "Recorded" not in said
+    assert queries.reviews(context.db) == queries.reviews(context.of_project("notes").db) == []
+    body = page_frame.render(context, "/?project=notes").split("<main")[1]
+    assert "The server is away." in body and "41.0" not in body
+    routes = FastAPI()
+    app._routes(routes, context)
+    download = f"/export/file?project=notes&table=runs&format=csv&token={context.token}"
+    answer = TestClient(routes).get(download)
+    assert (answer.status_code, answer.text) == (503, "The server is away.")
 
 
 def test_commands_of_another_project_name_its_home_and_its_machine(context: PageContext) -> None:

@@ -244,6 +244,11 @@ def test_every_answer_forbids_framing_sniffing_and_foreign_content(client: TestC
         assert "unsafe-inline" not in policy.split("script-src")[1].split(";")[0]
 
 
+def test_script_and_style_sheet_are_asked_for_anew(client: TestClient) -> None:
+    for path in ("/page.js", "/style.css"):
+        assert client.get(path).headers["cache-control"] == "no-cache"
+
+
 def test_the_document_points_nowhere_else_and_its_nonce_is_new_each_time(client: TestClient) -> None:
     first, second = client.get("/"), client.get("/")
     nonces = [re.findall(r'<script[^>]*nonce="([^"]+)"', page.text) for page in (first, second)]
@@ -386,6 +391,13 @@ def test_only_the_newest_addresses_that_have_logged_in_are_remembered(
 def test_a_password_that_looks_empty_is_refused(password: str, tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker, pytest.raises(BadRequest, match="too short"):
         app.serve(tracker, host="0.0.0.0", password=password)
+
+
+def test_a_password_that_no_browser_can_send_is_refused() -> None:
+    password = b"correct h\xf6rse".decode(errors="surrogateescape")  # Latin-1, as the environment holds it
+    with pytest.raises(BadRequest, match="is not UTF-8"):
+        app._require_login("127.0.0.1", password)
+    app._require_login("127.0.0.1", "correct h\xf6rse")
 
 
 @pytest.mark.parametrize(

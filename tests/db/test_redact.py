@@ -206,6 +206,13 @@ def test_a_secret_that_tokens_spell_together_is_hidden() -> None:
     assert redact(harmless) == harmless
 
 
+def test_a_token_that_looks_like_a_flag_hides_no_next_one() -> None:
+    pieces = ["multi", "-token", " prediction", " and", "--api-key", " names"]
+    rollout = {"pieces": pieces, "ids": [*range(6)]}
+    assert redact(rollout) == rollout and redact(json.dumps(rollout)) == json.dumps(rollout)
+    assert redact({"argv": pieces})["argv"][2] == HIDDEN
+
+
 def test_the_names_of_columns_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most of an export's time went into them. Long texts are not kept in memory."""
     seen = Counter[str]()
