@@ -104,7 +104,16 @@ def _steps_end(settings: DistillConfig) -> str:
     return "1 step ends" if settings.steps == 1 else f"{settings.steps} steps end"
 
 
-def require_same_answers(began: Config, now: Config) -> None:
+def require_engines(began: Config, now: Config, *, distils: bool) -> None:
+    """Refuse to go on with a run whose engines would answer otherwise than when it began, or do not work in
+    as many processes as there are now."""
+    _require_same_answers(began, now)
+    check_place("sampler", began.eval.sampler)
+    if distils:
+        check(began.distill, began.distill.resolved_method(), sharded=now.model.shard)
+
+
+def _require_same_answers(began: Config, now: Config) -> None:
     """Refuse to go on with evaluations on an engine that would answer otherwise than when the run began."""
     if began.eval.sampler == INPROCESS:
         return
