@@ -19,7 +19,7 @@ from pipelines.config.ifeval_file import further_path
 from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, EvalJob, MidtrainJob
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.distill import distill
-from pipelines.engines.engine_checks import require_same_answers
+from pipelines.engines.engine_checks import require_engines
 from pipelines.evaluate import evaluate, evaluation_within, further_within, recorded_suites
 from pipelines.evaluation import superseded_questions
 from pipelines.evaluation.question_checks import unaskable_families
@@ -45,12 +45,18 @@ def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str |
     """Run a cycle, or go on with it; returns {"cycle": number, "status": ...}."""
     begun = queries.run_of_key(ws.tracker.db, key, parent=parent) if key else None
     if begun is not None and begun["status"] != "done":
-        require_same_answers(job.settings, ws.config)
+        require_engines(job.settings, ws.config, distils=_still_distils(ws, job, begun["id"]))
     job = kept_probes.read_as_kept(ws, job)
     job = pinned(ws, job, texts_kept=begun is not None and kept_before(ws, begun["id"], MIDTRAIN))
     if job.two_looks:  # a file that is gone is refused before hours of training
         further_path(job.settings.eval)
     return run_job(ws, "cycle", _failure_recorded, job, parent=parent, key=key)
+
+
+def _still_distils(ws: Workspace, job: CycleJob, run: str) -> bool:
+    """Return whether a cycle that has begun may have to distil yet."""
+    stage = queries.run_of_key(ws.tracker.db, "choose" if job.recover_with else "distill", parent=run)
+    return job.recover_with != "merge" and (stage is None or stage["status"] != "done")
 
 
 def _failure_recorded(ws: Workspace, job: CycleJob, stage: Stage) -> Result:

@@ -62,7 +62,10 @@ def _work(ws: Workspace, job: RetrievalJob, stage: Stage) -> Result:
     if not asked:
         raise InputError(f"{job.settings.probes}: no questions about knowledge: give others with --probes")
     multihop = subsample([probe for probe in probes if probe.kind == MULTIHOP], job.settings.limit)
-    retrieved = _retrieved(_texts(ws, job, stage), [*asked, *multihop], job.passages)
+    # Once for both models: a resumed run may read the documents within other limits.
+    retrieved = stage.once(
+        "retrieved.json", lambda: _retrieved(_texts(ws, job, stage), [*asked, *multihop], job.passages)
+    )
     file = _written(stage.directory / "passages.jsonl", retrieved)
     scores = {"clean": _scores(ws, job, stage, "clean", job.clean, file)}
     if job.trained:

@@ -196,10 +196,11 @@ class Tracker:
         """Point an alias at a checkpoint and record the move."""
         self.db.write(lambda session: transactions.set_alias(session, self.db.project, name, checkpoint_id))
 
-    def set_current_unless_rejected(self, cycle: int, checkpoint_id: str) -> bool:
-        """Point `current` at a cycle's model, unless the newest review refuses it; return whether."""
-        work = transactions.set_current_unless_rejected
-        return self.db.write(lambda session: work(session, self.db.project, cycle, checkpoint_id))
+    def make_current(self, checkpoint_id: str, at_first: str, cycle: int | None = None) -> str | None:
+        """Point `current` at a run's model, unless it names another than at first, or the newest review
+        refuses the cycle; then return what stays current."""
+        work = transactions.make_current
+        return self.db.write(lambda session: work(session, self.db.project, checkpoint_id, at_first, cycle))
 
     # Scores --------------------------------------------------------------------------------------------
 

@@ -112,16 +112,26 @@ def set_alias(session: Session, project: str, name: str, checkpoint_id: str) -> 
     session.add(AliasMove(**row))
 
 
-def set_current_unless_rejected(session: Session, project: str, cycle: int, checkpoint_id: str) -> bool:
-    """Point `current` at a cycle's model, unless its newest review that decides refuses it; say whether."""
-    _lock_decisions(session, project)
+def make_current(
+    session: Session, project: str, checkpoint_id: str, at_first: str, cycle: int | None
+) -> str | None:
+    """Point `current` at the model of a run where it still names what it did at first, that of a cycle unless
+    its newest review that decides refuses it; else return what stays current."""
+    alias = _lock_decisions(session, project)
+    now = at_first if alias is None else alias.checkpoint_id
+    if now not in (at_first, checkpoint_id):
+        return now
+    if cycle is not None and _is_rejected(session, project, cycle):
+        return now
+    set_alias(session, project, "current", checkpoint_id)
+    return None
+
+
+def _is_rejected(session: Session, project: str, cycle: int) -> bool:
     session.get(Cycle, (project, cycle), with_for_update=True)  # no review comes in between
     decides = Review.project == project, Review.cycle == cycle, Review.decision.in_(DECIDING)
     newest = session.scalar(select(Review).where(*decides).order_by(Review.id.desc()).limit(1))
-    if newest is not None and newest.decision == "reject":
-        return False
-    set_alias(session, project, "current", checkpoint_id)
-    return True
+    return newest is not None and newest.decision == "reject"
 
 
 def put_score(session: Session, columns: dict[str, Any], items: list[dict[str, Any]]) -> int:
@@ -173,9 +183,10 @@ def add_review(session: Session, columns: dict[str, Any]) -> int:
     return review.id
 
 
-def _lock_decisions(session: Session, project: str) -> None:
-    """Let other decisions of the project wait: each reads what was decided of every cycle."""
-    session.get(Alias, (project, "current"), with_for_update=True)
+def _lock_decisions(session: Session, project: str) -> Alias | None:
+    """Let other decisions of the project wait, as each reads what was decided of every cycle; return
+    `current`."""
+    return session.get(Alias, (project, "current"), with_for_update=True)
 
 
 def _take_out_of_use(session: Session, cycle: Cycle) -> None:

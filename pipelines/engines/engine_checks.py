@@ -104,7 +104,16 @@ def _steps_end(settings: DistillConfig) -> str:
     return "1 step ends" if settings.steps == 1 else f"{settings.steps} steps end"
 
 
-def require_same_answers(began: Config, now: Config) -> None:
+def require_engines(began: Config, now: Config, *, distils: bool) -> None:
+    """Refuse to go on with a run whose engines would answer otherwise than when it began, or do not work in
+    as many processes as there are now."""
+    _require_same_answers(began, now)
+    check_place("sampler", began.eval.sampler)
+    if distils:
+        check(began.distill, began.distill.resolved_method(), sharded=now.model.shard)
+
+
+def _require_same_answers(began: Config, now: Config) -> None:
     """Refuse to go on with evaluations on an engine that would answer otherwise than when the run began."""
     if began.eval.sampler == INPROCESS:
         return
@@ -132,11 +141,6 @@ def _check_ahead(settings: DistillConfig, method: Method) -> None:
 def _check_several(settings: DistillConfig, method: Method, sharded: bool) -> None:
     if sharded and method.teacher == "self-ema":
         raise InputError(f"method {method.name!r} needs the student unsharded: set model.shard to false")
-    if COLOCATED in (settings.sampler, settings.teacher_engine):
-        raise InputError(
-            f"several processes: {COLOCATED} runs inside one process: take {OWN_SERVER}, or start "
-            "servers with `recover serve` and give their URLs"
-        )
     if OWN_SERVER in (settings.sampler, settings.teacher_engine) and machines() > 1:
         raise InputError(
             f"several machines: {OWN_SERVER} answers on its own machine alone: start servers with "
@@ -179,9 +183,14 @@ def student_writes(method: Method) -> bool:
 
 
 def check_place(name: str, where: str) -> None:
-    """Refuse an unknown engine, and an engine that is not installed."""
+    """Refuse an unknown engine, one that several processes cannot use, and one that is not installed."""
     if where not in (INPROCESS, COLOCATED, OWN_SERVER) and not where.startswith(("http://", "https://")):
         raise InputError(f"{name} {where!r}: give {INPROCESS}, {COLOCATED}, {OWN_SERVER} or a server's URL")
+    if where == COLOCATED and launched() > 1:
+        raise InputError(
+            f"several processes: {name} {COLOCATED} runs inside one process: take {OWN_SERVER}, or start "
+            "servers with `recover serve` and give their URLs"
+        )
     if where in (COLOCATED, OWN_SERVER):
         from recovery.engines.vllm_local import require_vllm
 

@@ -17,21 +17,18 @@ def current_at_first(stage: Stage) -> str:
 def make_current(stage: Stage, checkpoint: str, *, otherwise: str, cycle: int | None = None) -> None:
     """Make a checkpoint `current`, that of a cycle unless it was rejected meanwhile; `otherwise` says how to
     go on with it where another one stays current, as what a second run beside it or a review chose does."""
-    tracker = stage.workspace.tracker
-    now = queries.resolve(tracker.db, "current")
-    if now not in (current_at_first(stage), checkpoint):
+    at_first = current_at_first(stage)
+    stays = stage.workspace.tracker.make_current(checkpoint, at_first, cycle)
+    if stays is None:
+        stage.say(f"  current      is {checkpoint} from now on")
+    elif stays in (at_first, checkpoint):
+        stage.say(f"  current      stays {stays}: a review has rejected this cycle: {otherwise}")
+    else:
         lacks = without(stage.workspace, checkpoint, but=cycle) if cycle is not None else ""
         both = f"{lacks}: a new cycle of these documents keeps both" if lacks else ""
         stage.say(
-            f"  current      stays {now}, to which it was moved after this run began: {otherwise}{both}"
+            f"  current      stays {stays}, to which it was moved after this run began: {otherwise}{both}"
         )
-        return
-    if cycle is not None and not tracker.set_current_unless_rejected(cycle, checkpoint):
-        stage.say(f"  current      stays {now}: a review has rejected this cycle: {otherwise}")
-        return
-    if cycle is None:
-        tracker.set_alias("current", checkpoint)
-    stage.say(f"  current      is {checkpoint} from now on")
 
 
 def without(ws: Workspace, checkpoint: str, *, but: int) -> str:

@@ -44,7 +44,7 @@ def pinned(ws: Workspace, job: J, *, texts_kept: bool = False) -> J:
     for name, digest in current.items():
         before = job.inputs.get(name, digest)
         if before != digest:
-            raise changed_since(name, job.sources().get(name), kept_questions(ws, before))
+            raise changed_since(name, _place(job, name), kept_questions(ws, before))
     return job.model_copy(update={"inputs": {**job.inputs, **current}})
 
 
@@ -166,11 +166,22 @@ def inherited(job: J, parent: Job) -> J:
 
 def _left_out(ws: Workspace, job: Job) -> list[str]:
     """Return what a job does not read of its documents: by its own settings, else by recover.yaml."""
+    return (_own_midtrain(job) or ws.config.midtrain).reading.leave_out
+
+
+def _own_midtrain(job: Job) -> MidtrainConfig | None:
     settings = getattr(job, "settings", None)
     if isinstance(settings, Config):
         settings = settings.midtrain
-    midtrain = settings if isinstance(settings, MidtrainConfig) else ws.config.midtrain
-    return midtrain.reading.leave_out
+    return settings if isinstance(settings, MidtrainConfig) else None
+
+
+def _place(job: Job, name: str) -> str | None:
+    """Return where an input lies; of documents also the setting of recover.yaml that chooses among them."""
+    place = job.sources().get(name)
+    if name == DOCUMENTS_INPUT and _own_midtrain(job) is None:
+        return f"{place}, or midtrain.reading.leave_out in recover.yaml"
+    return place
 
 
 def hashes(sources: Mapping[str, str], leave_out: Collection[str] = ()) -> dict[str, str]:

@@ -77,8 +77,8 @@ class Saver:
         self.updater = updater
         self.batches = batches
         self.state = state
-        # Sharding changes no more than rounding, so a run may resume with another value of `shard`; the
-        # method says whether there is dropout.
+        # Sharding changes no more than rounding, so a state goes on with or without; the method says whether
+        # there is dropout.
         settings = {k: v for k, v in asdict(config).items() if k not in ("shard", "dropout")}
         self.config = {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
         self.kept: Progress | None = None  # what the newest state was saved with

@@ -410,7 +410,7 @@ def test_a_rejection_takes_the_model_out_of_use(tracker: Tracker) -> None:
     tracker.add_review(3, "reject", "no", "ada")
     assert current() == "rec2"
     tracker.add_review(3, "needs-work", "a note behind a decision changes nothing", "ada")
-    assert not tracker.set_current_unless_rejected(3, "rec3")
+    assert tracker.make_current("rec3", "rec2", cycle=3) == "rec2"
     tracker.add_review(1, "needs-work", "nor here", "ada")
     tracker.add_review(2, "reject", "nor this", "ada")
     assert current() == "rec2"  # no earlier one is left: the first was refused, too
@@ -437,7 +437,19 @@ def test_the_newest_decision_says_whether_a_cycle_that_ends_is_current(
     number = record_cycle(tracker, {})
     for decision in decisions:
         tracker.add_review(number, decision, "", "ada")
-    assert tracker.set_current_unless_rejected(number, "rec1") is moved
+    assert (tracker.make_current("rec1", "clean0", cycle=number) is None) is moved
+
+
+def test_the_model_of_a_run_is_current_where_nothing_has_moved_it(tracker: Tracker) -> None:
+    for _ in range(3):
+        record_cycle(tracker, {})
+    tracker.set_alias("current", "rec1")
+    assert tracker.make_current("rec2", "rec1", cycle=2) is None
+    assert tracker.make_current("rec2", "rec1", cycle=2) is None  # again, after a lost connection
+    for cycle in (3, None):
+        assert tracker.make_current("rec3", "rec1", cycle) == "rec2"
+    assert tracker.make_current("rec3", "rec2") is None
+    assert targets_of_current(tracker) == ["rec3", "rec2", "rec1"]
 
 
 def targets_of_current(tracker: Tracker) -> list[str]:

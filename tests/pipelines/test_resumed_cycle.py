@@ -89,6 +89,7 @@ def test_evaluations_of_one_cycle_are_answered_by_the_engine_that_it_began_with(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("pipelines.cycle._work", interrupt)
+    monkeypatch.setattr("recovery.engines.vllm_local.require_vllm", lambda: None)
     job, began_with = cycle_job(ws, docs), ws.config
     on_server = changed(job.settings, {"eval.sampler": "server"})
     with pytest.raises(KeyboardInterrupt):
@@ -99,6 +100,43 @@ def test_evaluations_of_one_cycle_are_answered_by_the_engine_that_it_began_with(
             resume(ws)
     ws.config = changed(began_with, {"engine.gpu_memory": 0.2})  # which changes no answer
     with pytest.raises(KeyboardInterrupt):
+        resume(ws)
+
+
+@pytest.mark.parametrize(
+    ("engines", "refusal"),
+    [
+        ({"eval.sampler": "vllm"}, "several processes: sampler vllm runs inside one process"),
+        ({"distill.sampler": "vllm"}, "several processes: sampler vllm runs inside one process"),
+        ({"distill.sampler": "http://a:1", "distill.ahead": 1}, "ahead: works in one training process only"),
+    ],
+)
+@pytest.mark.parametrize("recover_with", [None, "auto"])
+def test_a_cycle_is_not_resumed_in_more_processes_than_its_engines_allow(
+    ws: Workspace,
+    docs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    engines: dict[str, Any],
+    refusal: str,
+    recover_with: str | None,
+) -> None:
+    """It was refused after its midtraining. A choice that is made needs the engine of evaluations alone."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.cycle._work", interrupt)
+    job = cycle_job(ws, docs, recover_with=recover_with)
+    job = job.model_copy(update={"settings": changed(job.settings, engines)})
+    with pytest.raises(KeyboardInterrupt):
+        cycle(ws, job, key="one")
+    (run,) = queries.runs(ws.tracker.db)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match=refusal):
+        resume(ws)
+    ws.tracker.finish_run(ws.tracker.start_run("choose", parent=run["id"], key="choose").id)
+    goes_on = recover_with == "auto" and "eval.sampler" not in engines
+    with pytest.raises(KeyboardInterrupt if goes_on else InputError):
         resume(ws)
 
 

@@ -13,6 +13,7 @@ from evals.probes import Probe
 from evals.scores import Item, Message
 from pipelines import retrieval as stage
 from pipelines.cli.diagnose import retrieval_text
+from pipelines.config.overrides import changed
 from pipelines.job_from_options.measure import retrieval_job
 from pipelines.job_from_options.train import midtrain_job
 from pipelines.midtrain import midtrain
@@ -148,6 +149,28 @@ def test_a_limit_asks_one_sample_in_every_way(ws: Workspace, docs: Path) -> None
     found = retrieval(ws, job, key="once")
     assert [row["n"] for row in found["ways"][:2]] == [3, 3]
     assert found["ways"][2]["n"] in (2, 3)  # of the same three, those with a passage
+
+
+def test_a_resumed_comparison_shows_both_models_the_same_passages(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were retrieved anew, from documents that may be read within other limits since."""
+    shown: list[str] = []
+
+    def interrupt(ws: Workspace, job: Any, stage: Any, label: str, checkpoint: str, file: str) -> None:
+        shown.append(Path(file).read_text())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stage, "_scores", interrupt)
+    for name in ("a", "b"):
+        walls = "".join(f" Wall {number} was measured in the year {1500 + number}." for number in range(99))
+        (docs / f"{name}.md").write_text(f"House 0000 has walls.{walls} House 0000 has gate {name}.")
+    job = retrieval_job(ws, "base", docs, 8)
+    for duplicates in ("keep", "skip"):
+        ws.config = changed(ws.config, {"midtrain.reading.near_duplicates": duplicates})
+        with pytest.raises(KeyboardInterrupt):
+            retrieval(ws, job, key="once")
+    assert len(shown) == 2 and shown[0] == shown[1]
 
 
 def test_without_questions_or_documents(ws: Workspace, docs: Path, tmp_path: Path) -> None:

@@ -44,6 +44,15 @@ def test_probes_that_cannot_be_read_are_refused_before_documents_are(
         augment_documents(ws, docs, docs.parent / "aug", AugmentOptions(writer=GAPS, probes=broken))
 
 
+def test_an_engine_that_could_not_answer_in_several_processes_is_refused_before_training(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recorded scores of the clean model asked it nothing, so that it was refused after midtraining."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="several processes: sampler vllm runs inside one process"):
+        cycle_job(ws, docs, changes={"eval.sampler": "vllm"})
+
+
 @pytest.mark.parametrize(
     ("name", "setting"),
     [

@@ -297,6 +297,26 @@ def test_documents_that_are_left_out_may_change(ws: Workspace, tmp_path: Path) -
         pinned(ws, all_of_it)
 
 
+def test_what_recover_yaml_leaves_out_is_named_where_it_may_have_changed(
+    ws: Workspace, tmp_path: Path
+) -> None:
+    """Of a job without settings of its own for that: no document had changed."""
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "page.md").write_text("Words.")
+    made = jobs(tmp_path)
+    begun = pinned(ws, made["distill"].model_copy(update={"docs": str(docs)}))
+    cycle = pinned(ws, made["cycle"])
+    ws.config = changed(ws.config, {"midtrain.reading.leave_out": ["page.md"]})
+    named = rf"documents \({docs}, or midtrain.reading.leave_out in recover.yaml\): changed since"
+    with pytest.raises(InputError, match=named):
+        pinned(ws, begun)
+    assert pinned(ws, cycle) == cycle
+    (docs / "page.md").write_text("Other words.")
+    with pytest.raises(InputError, match=rf"documents \({docs}\): changed since the run began"):
+        pinned(ws, cycle)
+
+
 def test_of_augmented_texts_the_written_ones_are_pinned_and_not_the_cache_of_their_writer(
     ws: Workspace, tmp_path: Path
 ) -> None:

@@ -914,6 +914,14 @@ def test_places_are_checked_by_name() -> None:
         check_place("sampler", "vlm")
 
 
+def test_an_engine_inside_one_process_is_refused_to_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="several processes: sampler vllm runs inside one process: take se"):
+        check_place("sampler", "vllm")
+    with pytest.raises(InputError, match="several processes: teacher engine vllm runs inside one process"):
+        check(settings(teacher_engine="vllm"), table.get("opd-topk"))
+
+
 def test_several_processes_share_servers_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     check(settings(sampler="http://a:1,http://b:2"), table.get("opd"))
