@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from pipelines.corpus import documents, text_file
 from pipelines.corpus.manifest import FileReport, manifest_rows
 from pipelines.corpus.reading import plain, tables
-from pipelines.corpus.reading.encodings import DENSE, Encoding, decoded
+from pipelines.corpus.reading.encodings import DENSE, Encoding, decoded, find
 from pipelines.corpus.reading.formats import Limits, Unreadable, format_of
 from pipelines.corpus.reading.plain import TextPiece, pieces
 from pipelines.corpus.reading.similar import SIMILAR, Signature, SimilarFiles, shingles
+from recovery.counted import counted
 from tests.support import papers
 
 pytestmark = pytest.mark.usefixtures("kept_parsers")
@@ -842,6 +843,12 @@ def test_a_row_that_is_none_is_named_by_its_line_in_the_file(tmp_path: Path) -> 
     assert str(corpus.manifest[0].reason).startswith("line 5 is no row of a table")
 
 
+def test_a_first_line_that_is_too_long_is_no_row(tmp_path: Path) -> None:
+    root = papers.write(tmp_path, {"a.csv": "word " * (tables.LONGEST_ROW // 5 + 1), "b.txt": "text"})
+    reason = documents.read_corpus(root).manifest[0].reason
+    assert str(reason).startswith("line 1 is no row of a table: longer than")
+
+
 def test_a_turn_in_parts_is_read() -> None:
     parts = [{"type": "text", "text": "hi there"}, {"type": "image_url", "image_url": {}}, {"text": "Ada"}]
     turns = [{"role": "user", "content": parts}, {"role": "assistant", "content": "ho"}]
@@ -878,6 +885,16 @@ def test_a_byte_that_is_not_utf_8_may_come_after_the_first_block(
     corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": late, "b.txt": b"x" * 100 + b"\0"}))
     assert corpus.texts == (late.decode("latin-1"),)
     assert corpus.manifest[1].reason == "binary data, not text"
+
+
+@pytest.mark.parametrize("size", [7, 64, 10_000])
+@pytest.mark.parametrize(("at", "places"), [(0, 1), (30, 1), (62, 3), (500, 3), (899, 1)])
+def test_characters_across_blocks_are_whole_behind_a_broken_byte(size: int, at: int, places: int) -> None:
+    """A byte within a character breaks it in two."""
+    words = ("насос " * 90).encode()
+    text = words[:at] + b"\xff" + words[at:]
+    found = find(text[i : i + size] for i in range(0, len(text), size))
+    assert found.note == f"{counted(places, 'place')} replaced where the text is not UTF-8"
 
 
 @given(st.text("ab \n", max_size=300), st.integers(2, 60), st.lists(st.integers(1, 50), max_size=5))
