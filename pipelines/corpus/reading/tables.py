@@ -207,7 +207,7 @@ def _rows(rows: Iterable[list[str]], facts: FileFacts) -> Iterator[str]:
     """Yield the columns' names, then each row; the first row is one of these where it holds numbers."""
     found = iter(rows)
     first, second = next(found, []), next(found, [])
-    header = [cell.strip()[:LONGEST_NAME] for cell in first]
+    header = [_on_one_line(cell.strip())[:LONGEST_NAME] for cell in first]
     rest = chain([second], found)
     if first and second and _is_a_row(header, second):
         facts.add_note(NAMELESS)
@@ -217,6 +217,10 @@ def _rows(rows: Iterable[list[str]], facts: FileFacts) -> Iterator[str]:
     for row in rest:
         if line := _row(header, row):
             yield line + "\n"
+
+
+def _on_one_line(text: str) -> str:
+    return text if len(text.splitlines()) < 2 else " ".join(text.split())
 
 
 def _is_a_row(first: list[str], second: list[str]) -> bool:
@@ -245,7 +249,7 @@ def _row(header: list[str], row: list[str]) -> str:
         value = cell.strip()
         if value:
             named.append(f"{name}: {value}" if name else value)
-    return "; ".join(named)
+    return _on_one_line("; ".join(named))
 
 
 # Lines ---------------------------------------------------------------------------------------------------

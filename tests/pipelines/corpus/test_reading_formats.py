@@ -836,6 +836,12 @@ def test_names_that_are_numbers_name_columns(tmp_path: Path, table: str) -> None
     assert corpus.manifest[0].reason is None
 
 
+def test_lines_within_a_cell_or_a_name_are_joined(tmp_path: Path) -> None:
+    table = '"Its\nname",note,port\nAda,"Keep it dry.\n\nAnd warm.",7\n'
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.csv": table}))
+    assert corpus.texts == ("Its name, note, port\nIts name: Ada; note: Keep it dry. And warm.; port: 7\n",)
+
+
 def test_a_row_that_is_none_is_named_by_its_line_in_the_file(tmp_path: Path) -> None:
     cells = "," * tables.MOST_CELLS
     files: dict[str, bytes | str] = {"a.csv": f"\nsep=,\n\na,b\n{cells}\n", "b.txt": "text"}
