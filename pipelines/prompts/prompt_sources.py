@@ -20,7 +20,7 @@ from typing import Any
 
 from evals import dialogues
 from evals.dialogues import Messages
-from pipelines.corpus.reading.tables import DELIMITERS, opening_of
+from pipelines.corpus.as_markdown.table_rows import DELIMITERS, opening_of
 from pipelines.prompts.row_layouts import EXPECTED, INSTRUCTED, NAMES, SYSTEM, TEXTS, as_text, in_one_layout
 from recovery import untrusted_json
 from recovery.errors import InputError, first_line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import hashlib
 import json
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.corpus import documents, text_file
+from pipelines.corpus.as_markdown import table_rows
 from pipelines.corpus.manifest import FileReport, manifest_rows
 from pipelines.corpus.reading import plain, tables
 from pipelines.corpus.reading.encodings import DENSE, Encoding, decoded, find
@@ -842,15 +844,40 @@ def test_lines_within_a_cell_or_a_name_are_joined(tmp_path: Path) -> None:
     assert corpus.texts == ("Its name, note, port\nIts name: Ada; note: Keep it dry. And warm.; port: 7\n",)
 
 
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (['5\t"Begin of a quote', "6\tx"], ['id: 5; text: "Begin of a quote', "id: 6; text: x"]),
+        (['5\t"Begin', "6\tx", '7\tend"'], ['id: 5; text: "Begin', "id: 6; text: x", 'id: 7; text: end"']),
+        (['5\t"Begin', '6\t"Begin"'], ['id: 5; text: "Begin', "id: 6; text: Begin"]),
+        (['5\t"Two', 'lines of ""one"""', "6\tx"], ['id: 5; text: Two lines of "one"', "id: 6; text: x"]),
+        (['5,"Begin of a quote', '6,"x, y"'], ['id: 5; text: "Begin of a quote', "id: 6; text: x, y"]),
+    ],
+)
+def test_a_quotation_that_does_not_end_takes_no_rows_below(
+    tmp_path: Path, rows: list[str], said: list[str]
+) -> None:
+    table = "\n".join(["id\ttext" if "\t" in rows[0] else "id,text", *rows])
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.tsv": table + "\n8"}))
+    assert corpus.texts[0].splitlines()[1:] == [*said, "id: 8"]
+
+
+def test_a_mark_above_more_than_a_row_may_hold_is_a_character_between_tabs() -> None:
+    text_lines = ["id\ttext\n", '5\t"Begin\n', *(f"{n}\t{'x' * 99_999}\n" for n in range(50))]
+    assert list(table_rows.Rows(iter(text_lines))) == [line.strip().split("\t") for line in text_lines]
+    with pytest.raises(csv.Error, match="longer than 4,194,304 characters"):
+        list(table_rows.Rows(line.replace("\t", ",") for line in text_lines))
+
+
 def test_a_row_that_is_none_is_named_by_its_line_in_the_file(tmp_path: Path) -> None:
-    cells = "," * tables.MOST_CELLS
+    cells = "," * table_rows.MOST_CELLS
     files: dict[str, bytes | str] = {"a.csv": f"\nsep=,\n\na,b\n{cells}\n", "b.txt": "text"}
     corpus = documents.read_corpus(papers.write(tmp_path, files))
     assert str(corpus.manifest[0].reason).startswith("line 5 is no row of a table")
 
 
 def test_a_first_line_that_is_too_long_is_no_row(tmp_path: Path) -> None:
-    root = papers.write(tmp_path, {"a.csv": "word " * (tables.LONGEST_ROW // 5 + 1), "b.txt": "text"})
+    root = papers.write(tmp_path, {"a.csv": "word " * (table_rows.LONGEST_ROW // 5 + 1), "b.txt": "text"})
     reason = documents.read_corpus(root).manifest[0].reason
     assert str(reason).startswith("line 1 is no row of a table: longer than")
 
