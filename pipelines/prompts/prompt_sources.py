@@ -113,7 +113,7 @@ def _csv(path: Path) -> Rows:
     """Read rows below a header that names a prompt's column; cells may hold JSON. Rows of empty cells, as
     spreadsheets leave them below the last one, are none."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        header, guessed, before = opening_of(file)
+        header, guessed, before, _ = opening_of(file)
         separator = next((mark for mark in (guessed, *DELIMITERS) if _names_prompts(header, mark)), guessed)
         reader = csv.DictReader(chain([header], file), delimiter=separator)
         try:

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 LONGEST_ROW = 2**22  # characters of a row, over all lines that it spans
 MOST_LINES = MOST_CELLS = 2**16  # of a row
 DELIMITERS = ",;\t|"
+NONE = "\x1f"  # separates the cells of a table of one column, as it is in no text
 SEPARATOR = re.compile(r'"?sep=([\t !#-/:-@\[-`{-~])"?\s*', re.I)  # a first line for Excel names it
 QUOTED = re.compile(r'"[^"]*"?')
 
@@ -25,6 +26,7 @@ class Opening(NamedTuple):
     header: str  # its line
     delimiter: str  # separates the columns
     before: int  # lines above the header
+    is_named: bool  # the delimiter, by a line above
 
 
 def opening_of(text_lines: Iterator[str]) -> Opening:
@@ -36,9 +38,9 @@ def opening_of(text_lines: Iterator[str]) -> Opening:
         if named:
             delimiter = named[1]
         elif line.strip():
-            return Opening(line, delimiter or _delimiter(line), before)
+            return Opening(line, delimiter or _delimiter(line), before, bool(delimiter))
         before += 1
-    return Opening("", delimiter or DELIMITERS[0], before)
+    return Opening("", delimiter or DELIMITERS[0], before, bool(delimiter))
 
 
 class Rows:
@@ -49,6 +51,10 @@ class Rows:
         opening = opening_of(text_lines)
         self._lines = _Lines(opening, text_lines)
         self._delimiter = opening.delimiter
+        is_short = not opening.is_named and len(opening.header) <= LONGEST_ROW
+        is_whole = opening.header.count('"') % 2 == 0  # no name goes on in the next line
+        if is_short and is_whole and len(self._alone(opening.header)) < 2:
+            self._delimiter = NONE
 
     @property
     def line(self) -> int:

@@ -869,6 +869,21 @@ def test_a_mark_above_more_than_a_row_may_hold_is_a_character_between_tabs() -> 
         list(table_rows.Rows(line.replace("\t", ",") for line in text_lines))
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ("text", "The pump, which is red, runs", "A valve; it | closes"),
+        ("Preis", "1,50", "2,75"),
+        ("text", "See a, b", "see c, d"),
+    ],
+)
+def test_a_table_of_one_column_is_not_split(tmp_path: Path, name: str, cells: tuple[str, ...]) -> None:
+    corpus = documents.read_corpus(papers.write(tmp_path, {name: "\n".join(cells)}))
+    names, *said = cells
+    assert corpus.texts[0].splitlines() == [names, *(f"{names}: {cell}" for cell in said)]
+
+
 def test_a_row_that_is_none_is_named_by_its_line_in_the_file(tmp_path: Path) -> None:
     cells = "," * table_rows.MOST_CELLS
     files: dict[str, bytes | str] = {"a.csv": f"\nsep=,\n\na,b\n{cells}\n", "b.txt": "text"}
