@@ -10,10 +10,12 @@ import csv
 import re
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
+from itertools import islice, pairwise
 from typing import Literal, NamedTuple
 
 LONGEST_ROW = 2**22  # characters of a row, over all lines that it spans
 MOST_LINES = MOST_CELLS = 2**16  # of a row
+MOST_AHEAD = 16  # lines in which the columns' names are looked for below titles
 DELIMITERS = ",;\t|"
 NONE = "\x1f"  # separates the cells of a table of one column, as it is in no text
 SEPARATOR = re.compile(r'"?sep=([\t !#-/:-@\[-`{-~])"?\s*', re.I)  # a first line for Excel names it
@@ -51,9 +53,23 @@ class Rows:
         opening = opening_of(text_lines)
         self._lines = _Lines(opening, text_lines)
         self._delimiter = opening.delimiter
-        is_short = not opening.is_named and len(opening.header) <= LONGEST_ROW
-        is_whole = opening.header.count('"') % 2 == 0  # no name goes on in the next line
-        if is_short and is_whole and len(self._alone(opening.header)) < 2:
+        self.titles: list[str] = []  # lines of text above the columns' names
+        if not opening.is_named and len(opening.header) <= LONGEST_ROW:
+            self._look_below(opening.header)
+
+    def _look_below(self, first: str) -> None:
+        """Where the first line holds no separator, or text's commas, look for columns below: without any it
+        is the name of the only one."""
+        is_one = len(self._alone(first)) < 2
+        if not is_one and first.count(self._delimiter) > first.count(f"{self._delimiter} "):
+            return
+        above, delimiter = _below_titles(self._lines.ahead())
+        if delimiter:
+            titles = (line.strip().strip('"') for line in islice(self._lines.given(), above))
+            self.titles = list(filter(None, titles))
+            self._lines.begin_row()
+            self._delimiter = delimiter
+        elif is_one and first.count('"') % 2 == 0:  # else the name goes on in the next line
             self._delimiter = NONE
 
     @property
@@ -128,6 +144,29 @@ class _Lines:
         self.is_too_long = False
         self.begin_row()
         return first
+
+    def ahead(self) -> list[str]:
+        """Return the next lines, some of them, without reading them."""
+        while len(self._waiting) < MOST_AHEAD and sum(map(len, self._waiting)) < LONGEST_ROW:
+            if (line := next(self._rest, None)) is None:
+                break
+            self._waiting.append(line)
+        return list(self._waiting)
+
+
+def _below_titles(ahead: list[str]) -> tuple[int, str]:
+    """Return how many lines of text stand above the columns' names, and what separates these: of two rows as
+    many stand in both, and more than in the first line. Text has spaces behind its commas, and numbers have
+    digits around them."""
+    filled = [(number, QUOTED.sub("", line)) for number, line in enumerate(ahead) if line.strip()]
+    for (number, first), (_, second) in pairwise(filled):
+        mark = _delimiter(first)
+        between = re.compile(rf"{re.escape(mark)}(?! )")
+        words = re.compile(rf"(?<!\d){between.pattern}|{between.pattern}(?!\d)")
+        names = len(between.findall(first))
+        if words.search(first) and ahead[0].count(mark) < names == len(between.findall(second)):
+            return number, mark
+    return 0, ""
 
 
 def _delimiter(first: str) -> str:

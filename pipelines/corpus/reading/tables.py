@@ -135,20 +135,31 @@ def read_csv(source: Source, facts: FileFacts) -> Iterator[TextPiece]:
         raise Unreadable(f"line {rows.line} is no row of a table: {error}") from error
 
 
-def _rows(rows: Iterable[list[str]], facts: FileFacts) -> Iterator[str]:
-    """Yield the columns' names, then each row; the first row is one of these where it holds numbers."""
+def _rows(rows: Rows, facts: FileFacts) -> Iterator[str]:
+    """Yield the titles of the table, the columns' names, then each row; the first row is one of these where
+    it holds numbers."""
+    yield from (f"{title}\n\n" for title in rows.titles)
     found = iter(rows)
-    first, second = next(found, []), next(found, [])
-    header = [_on_one_line(cell.strip())[:LONGEST_NAME] for cell in first]
+    above = _first_filled(found)
+    while len(above) > 2 and sum(map(bool, map(str.strip, above))) == 1:  # one cell names no column
+        yield f"{_row([], above)}\n\n"
+        above = _first_filled(found)
+    second = _first_filled(found)
+    header = [_on_one_line(cell.strip())[:LONGEST_NAME] for cell in above]
     rest = chain([second], found)
-    if first and second and _is_a_row(header, second):
+    if above and second and _is_a_row(header, second):
         facts.add_note(NAMELESS)
-        header, rest = [], chain([first, second], found)
-    elif first:
+        rest = chain([above, second], found)
+        header = []
+    elif above:
         yield ", ".join(filter(None, header)) + "\n"
     for row in rest:
         if line := _row(header, row):
             yield line + "\n"
+
+
+def _first_filled(rows: Iterator[list[str]]) -> list[str]:
+    return next((row for row in rows if any(map(str.strip, row))), [])
 
 
 def _on_one_line(text: str) -> str:

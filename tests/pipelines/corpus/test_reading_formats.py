@@ -884,6 +884,30 @@ def test_a_table_of_one_column_is_not_split(tmp_path: Path, name: str, cells: tu
     assert corpus.texts[0].splitlines() == [names, *(f"{names}: {cell}" for cell in said)]
 
 
+@pytest.mark.parametrize(
+    "above",
+    [
+        "Report of March,,\n",
+        ",,\nReport of March,,\n,,\n",
+        "Report of March\n",
+        "\nReport of March\n\n",
+        '"Report of March"\n',
+        "Report, of March\n",
+    ],
+)
+def test_a_title_above_a_table_names_no_column(tmp_path: Path, above: str) -> None:
+    table = above + "name,city,port\nAda,Oslo,7\nBob,Rome,8\n"
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.csv": table}))
+    rows = "name: Ada; city: Oslo; port: 7\nname: Bob; city: Rome; port: 8\n"
+    assert corpus.texts[0].replace(", of", " of") == f"Report of March\n\nname, city, port\n{rows}"
+
+
+def test_years_below_a_title_name_columns(tmp_path: Path) -> None:
+    table = "Sales\ncity,2019,2020\nOslo,5,7\n"
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.csv": table}))
+    assert corpus.texts == ("Sales\n\ncity, 2019, 2020\ncity: Oslo; 2019: 5; 2020: 7\n",)
+
+
 def test_a_row_that_is_none_is_named_by_its_line_in_the_file(tmp_path: Path) -> None:
     cells = "," * table_rows.MOST_CELLS
     files: dict[str, bytes | str] = {"a.csv": f"\nsep=,\n\na,b\n{cells}\n", "b.txt": "text"}
