@@ -150,11 +150,11 @@ def _rows(rows: Rows, facts: FileFacts) -> Iterator[str]:
     if above and second and _is_a_row(header, second):
         facts.add_note(NAMELESS)
         rest = chain([above, second], found)
-        header = []
+        header = above = []
     elif above:
         yield ", ".join(filter(None, header)) + "\n"
     for row in rest:
-        if line := _row(header, row):
+        if row != above and (line := _row(header, row)):  # pages repeat the names
             yield line + "\n"
 
 

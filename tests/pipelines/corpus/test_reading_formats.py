@@ -908,6 +908,12 @@ def test_years_below_a_title_name_columns(tmp_path: Path) -> None:
     assert corpus.texts == ("Sales\n\ncity, 2019, 2020\ncity: Oslo; 2019: 5; 2020: 7\n",)
 
 
+def test_names_repeated_between_rows_are_no_row(tmp_path: Path) -> None:
+    table = "name,city\nAda,Oslo\nname,city\nBob,Rome\n"
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.csv": table}))
+    assert corpus.texts == ("name, city\nname: Ada; city: Oslo\nname: Bob; city: Rome\n",)
+
+
 def test_a_row_that_is_none_is_named_by_its_line_in_the_file(tmp_path: Path) -> None:
     cells = "," * table_rows.MOST_CELLS
     files: dict[str, bytes | str] = {"a.csv": f"\nsep=,\n\na,b\n{cells}\n", "b.txt": "text"}
