@@ -109,7 +109,8 @@ class Rows:
 def _cells(
     lines: Iterable[str], delimiter: str, *, strict: bool = False, quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
 ) -> Iterator[list[str]]:
-    return csv.reader(lines, delimiter=delimiter, strict=strict, quoting=quoting)
+    spaced = delimiter != " "  # a quotation may begin behind the space that follows a comma
+    return csv.reader(lines, delimiter=delimiter, skipinitialspace=spaced, strict=strict, quoting=quoting)
 
 
 class _Lines:

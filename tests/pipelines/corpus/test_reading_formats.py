@@ -914,6 +914,15 @@ def test_names_repeated_between_rows_are_no_row(tmp_path: Path) -> None:
     assert corpus.texts == ("name, city\nname: Ada; city: Oslo\nname: Bob; city: Rome\n",)
 
 
+def test_a_quotation_behind_a_space_is_a_cell(tmp_path: Path) -> None:
+    table = 'name, place\n"Ada", "Oslo, Norway"\n"Bob", "Rome, Italy"\n'
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.csv": table}))
+    assert corpus.texts[0].splitlines()[1:] == [
+        "name: Ada; place: Oslo, Norway",
+        "name: Bob; place: Rome, Italy",
+    ]
+
+
 def test_a_row_that_is_none_is_named_by_its_line_in_the_file(tmp_path: Path) -> None:
     cells = "," * table_rows.MOST_CELLS
     files: dict[str, bytes | str] = {"a.csv": f"\nsep=,\n\na,b\n{cells}\n", "b.txt": "text"}
