@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pipelines.corpus import documents, text_file
 from pipelines.corpus.as_markdown import table_rows
 from pipelines.corpus.manifest import FileReport, manifest_rows
+from pipelines.corpus.prose import asked_sentences
 from pipelines.corpus.reading import plain, tables
 from pipelines.corpus.reading.encodings import DENSE, Encoding, decoded, find
 from pipelines.corpus.reading.formats import Limits, Unreadable, format_of
@@ -920,6 +921,17 @@ def test_a_quotation_behind_a_space_is_a_cell(tmp_path: Path) -> None:
     assert corpus.texts[0].splitlines()[1:] == [
         "name: Ada; place: Oslo, Norway",
         "name: Bob; place: Rome, Italy",
+    ]
+
+
+def test_the_first_row_below_a_long_line_of_names_is_asked_about(tmp_path: Path) -> None:
+    columns = range(200)
+    table = "\n".join(",".join(f"{of} of column {n}" for n in columns) for of in ("name", "one", "two"))
+    (text,) = documents.read_corpus(papers.write(tmp_path, {"a.csv": table})).texts
+    said = [one.sentence for one in asked_sentences(text)]
+    assert [one.partition(";")[0] for one in said[-2:]] == [
+        "name of column 0: one of column 0",
+        "name of column 0: two of column 0",
     ]
 
 
