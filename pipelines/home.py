@@ -48,12 +48,13 @@ class Home:
         from pipelines.machine.init_home import initialise
         from pipelines.runs.unmade_home import left_as_found
 
-        with left_as_found(expanded(path), db):
+        _refuse_blank(model=model, revision=revision, preset=preset, db=db)
+        with left_as_found(_place("path", path), db):
             home = cls._at(path, db, quiet=quiet, create=True)
             try:
                 initialise(
                     home.workspace,
-                    model=str(model) if model else None,
+                    model=None if model is None else str(model),
                     revision=revision,
                     preset=preset,
                     trust_remote_code=trust_remote_code,
@@ -67,6 +68,7 @@ class Home:
     @classmethod
     def open(cls, path: str | Path, *, db: str | None = None, quiet: bool = False) -> Home:
         """Open a home that was set up by `init` or by the command line."""
+        _refuse_blank(db=db)
         return cls._at(path, db, quiet=quiet, create=False)
 
     @classmethod
@@ -75,7 +77,7 @@ class Home:
         from pipelines.runs.workspace import Workspace
 
         progress = Progress(quiet=quiet)
-        home = folder(path).absolute()  # also where the current folder changes later
+        home = folder(_place("path", path)).absolute()  # also where the current folder changes later
         return cls(Workspace.open(home, db, progress, create=create))
 
     def close(self) -> None:
@@ -196,6 +198,15 @@ def _place(name: str, path: str | Path) -> Path:
     if not str(path).strip():
         raise InputError(f"{name}: is blank: give a path")
     return expanded(path)
+
+
+def _refuse_blank(**given: str | Path | None) -> None:
+    """Refuse texts that are blank, as of a variable that is not set: they would count as left out."""
+    from recovery.errors import InputError
+
+    for name, value in given.items():
+        if value is not None and not str(value).strip():
+            raise InputError(f"{name}: is blank: give it a value, or leave it out")
 
 
 def _changes(settings: Settings) -> dict[str, Any]:

@@ -210,7 +210,7 @@ def _goes_on(line: str, following: str) -> bool:
     if _ENDS.search(line):
         said = line.rstrip().replace("\\.", ".")
         return len(said) >= HALF and _is_within(said, following.strip())
-    if _LABELLED.match(line) and _LABELLED.match(following):
+    if _LABELLED.match(following) and (_LABELLED.match(line) or _first_label(following) in line):
         return False
     line, following = line.expandtabs().rstrip(), following.expandtabs().rstrip()
     columns = _columns(line)
@@ -223,6 +223,11 @@ def _goes_on(line: str, following: str) -> bool:
     room = ALIKE * _columns(following) if _is_caseless(following) and not outdented else WIDTH
     had_no_room = columns >= HALF and columns + _columns(first_unit(first)) > room
     return had_no_room or (not outdented and _is_before_link(line, following.strip()))
+
+
+def _first_label(row: str) -> str:
+    """Return the first name in a table's row, which the line of all columns' names above it holds."""
+    return row.partition(": ")[0].rpartition("; ")[2].strip()
 
 
 def _is_before_link(line: str, following: str) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 
 from evals import dialogues
 from evals.dialogues import Messages
-from pipelines.corpus.reading.tables import DELIMITERS, opening_of
+from pipelines.corpus.as_markdown.table_rows import DELIMITERS, opening_of
 from pipelines.prompts.row_layouts import EXPECTED, INSTRUCTED, NAMES, SYSTEM, TEXTS, as_text, in_one_layout
 from recovery import untrusted_json
 from recovery.errors import InputError, first_line
@@ -113,7 +113,7 @@ def _csv(path: Path) -> Rows:
     """Read rows below a header that names a prompt's column; cells may hold JSON. Rows of empty cells, as
     spreadsheets leave them below the last one, are none."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        header, guessed, before = opening_of(file)
+        header, guessed, before, _ = opening_of(file)
         separator = next((mark for mark in (guessed, *DELIMITERS) if _names_prompts(header, mark)), guessed)
         reader = csv.DictReader(chain([header], file), delimiter=separator)
         try:

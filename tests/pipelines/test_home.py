@@ -200,6 +200,26 @@ def test_init_makes_a_home_once(tmp_path: Path) -> None:
         Home.init(tmp_path / "home", "Qwen/Qwen3-0.6B")
 
 
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_home_of_blank_values_is_neither_made_nor_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blank: str
+) -> None:
+    """A blank path was the current folder, a blank model the shipped one."""
+    monkeypatch.chdir(tmp_path)
+    for call in (Home.init, Home.open):
+        with pytest.raises(InputError, match="path: is blank: give a path"):
+            call(blank, quiet=True)
+        with pytest.raises(InputError, match="db: is blank: give it a value, or leave it out"):
+            call("home", db=blank, quiet=True)
+    with pytest.raises(InputError, match="model: is blank: give it a value, or leave it out"):
+        Home.init("home", blank, quiet=True)
+    with pytest.raises(InputError, match="preset: is blank"):
+        Home.init("home", preset=blank, quiet=True)
+    with pytest.raises(InputError, match="revision: is blank"):
+        Home.init("home", revision=blank, quiet=True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_package_names_home_and_loads_no_heavy_package() -> None:
     done = subprocess.run(
         [sys.executable, "-c", LAZY], capture_output=True, text=True, check=True, timeout=60

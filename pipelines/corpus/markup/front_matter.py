@@ -8,6 +8,10 @@ from typing import NamedTuple
 
 _YAML = re.compile(r"[ \t]*$|[ \t]|#|- |[\]}]|[\"']?[\w.-]+(?::[\w.-]+)*(?: [\w.-]+)*[\"']?[ \t]*:(?:\s|$)")
 _TOML = re.compile(r"^[\w.-]+[ \t]*=", re.M)
+_END = {  # by what begins it; YAML may also end with dots, as Pandoc writes it
+    "---": re.compile(r"^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.M),
+    "+++": re.compile(r"^\+\+\+[ \t]*(?:\n|\Z)", re.M),
+}
 _SHOWN = re.compile(r"^(title|description)[ \t]*[:=][ \t]*(.*(?:\n[ \t]+\S.*)*)", re.M)
 
 
@@ -26,9 +30,9 @@ def front_matter(text: str) -> FrontMatter:
     """Return what the YAML or TOML before a page says; NONE where a page begins otherwise, as with a rule."""
     mark = text[:3]
     opening, _, _ = text.partition("\n")
-    if mark not in ("---", "+++") or opening.rstrip() != mark:
+    if mark not in _END or opening.rstrip() != mark:
         return NONE
-    end = re.compile(rf"^(?:{re.escape(mark)})[ \t]*(?:\n|\Z)", re.M).search(text, len(opening) + 1)
+    end = _END[mark].search(text, len(opening) + 1)
     data = text[len(opening) + 1 : end.start()] if end else ""
     if not end or not (_is_yaml(data) if mark == "---" else _TOML.search(data)):
         return NONE

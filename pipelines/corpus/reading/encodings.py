@@ -144,12 +144,12 @@ def _narrow(first: bytes, rest: Iterator[bytes]) -> Encoding:
             raise Unreadable(BINARY)
         following = next(rest, None)
         if tally.sample:
-            tally.count(block)
+            tally.count(block, following is None)
         else:
             try:
                 tally.good += _beyond_ascii(decode(block, following is None), block)
             except UnicodeDecodeError as error:
-                tally.start(block, error.start)
+                tally.start(error.object, error.start, following is None)
         block = following
     if not tally.sample:
         return Encoding("utf-8-sig" if marked_utf8 else "utf-8")
@@ -162,13 +162,15 @@ class _Tally:
     def __init__(self) -> None:
         self.sample = b""
         self.good = self.bad = 0
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
-    def start(self, block: bytes, at: int) -> None:
+    def start(self, block: bytes, at: int, last: bool) -> None:
+        """Begin with a block that is no UTF-8, with what the one before held of its first character."""
         self.sample = _cut(block[max(0, at - SAMPLE // 2) :], SAMPLE)
-        self.count(block)
+        self.count(block, last)
 
-    def count(self, block: bytes) -> None:
-        text = block.decode("utf-8", "replace")
+    def count(self, block: bytes, last: bool) -> None:
+        text = self._decode(block, last)
         bad = text.count("\ufffd") - block.count(b"\xef\xbf\xbd")
         self.bad += bad
         self.good += _beyond_ascii(text, block) - bad

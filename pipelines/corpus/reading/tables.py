@@ -7,29 +7,24 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipelines.corpus.as_markdown.heads import holds_figures
+from pipelines.corpus.as_markdown.table_rows import Rows
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source, TextPiece, characters, pieces
 from recovery import untrusted_json
 
 LONGEST_LINE = 2**24  # characters; a longer line is no row
-LONGEST_ROW = 2**22  # characters of a csv row, over all lines that it spans
-MOST_CELLS = 2**16  # of a csv row
 LONGEST_NAME = 200  # characters of a column's or a field's name, which is written with every value
 DEEPEST = 16  # levels of nested values that are written
 TEXT_FIELDS = ("text", "content", "body", "document", "page_content", "markdown", "passage", "article")
 TURN_FIELDS = ("messages", "conversations", "conversation", "turns", "dialogue")
 ROLE_FIELDS = ("role", "from", "speaker", "name")
 SAID_FIELDS = ("content", "value", "text")
-DELIMITERS = ",;\t|"
-SEPARATOR = re.compile(r'"?sep=([\t !#-/:-@\[-`{-~])"?\s*', re.I)  # a first line for Excel names it
-QUOTED = re.compile(r'"[^"]*"?')
 NAMELESS = "its first row holds numbers as the second does: it is read as a row, and columns have no names"
 
 
@@ -133,90 +128,42 @@ def _values(name: str, value: Any, depth: int) -> Iterator[str]:
 
 def read_csv(source: Source, facts: FileFacts) -> Iterator[TextPiece]:
     """Yield one document: a line a row, each value with its column's name."""
-    yield from pieces(_rows(_Rows(lines(characters(source, facts))), facts))
+    rows = Rows(lines(characters(source, facts)))
+    try:
+        yield from pieces(_rows(rows, facts))
+    except csv.Error as error:
+        raise Unreadable(f"line {rows.line} is no row of a table: {error}") from error
 
 
-class Opening(NamedTuple):
-    """How a table begins."""
-
-    header: str  # its line
-    delimiter: str  # separates the columns
-    before: int  # lines above the header
-
-
-def opening_of(text_lines: Iterator[str]) -> Opening:
-    """Read a table up to its header, past blank lines and the one that names what separates columns."""
-    before = 0
-    delimiter = ""
-    for line in text_lines:
-        named = None if delimiter else SEPARATOR.fullmatch(line)
-        if named:
-            delimiter = named[1]
-        elif line.strip():
-            return Opening(line, delimiter or _delimiter(line), before)
-        before += 1
-    return Opening("", delimiter or DELIMITERS[0], before)
-
-
-class _Rows:
-    """The rows of a table; ends with Unreadable at a row that is too long."""
-
-    def __init__(self, text_lines: Iterator[str]) -> None:
-        self._lines = text_lines
-        self._characters = 0  # of the row that is being read
-        self._opening = opening_of(text_lines)
-        csv.field_size_limit(LONGEST_ROW)
-        bounded = self._bounded(self._opening.header)
-        self._reader = csv.reader(bounded, delimiter=self._opening.delimiter)
-
-    def _bounded(self, first: str) -> Iterator[str]:
-        line: str | None = first
-        while line is not None:
-            self._characters += len(line)
-            if self._characters > LONGEST_ROW:
-                raise csv.Error(f"longer than {LONGEST_ROW:,} characters")
-            yield line
-            line = next(self._lines, None)
-
-    def __iter__(self) -> Iterator[list[str]]:
-        try:
-            for row in self._reader:
-                self._characters = 0
-                if len(row) > MOST_CELLS:
-                    raise csv.Error(f"more than {MOST_CELLS:,} cells")
-                yield row
-        except csv.Error as error:
-            number = self._opening.before + self._reader.line_num
-            raise Unreadable(f"line {number} is no row of a table: {error}") from error
-
-
-def _delimiter(first: str) -> str:
-    """Return what separates the columns' names most often; before a space, as in "Price, net", and inside
-    quotes it counts only for want of it. Names hold commas, but no tabs."""
-    outside = QUOTED.sub("", first)
-    if "\t" in outside.strip():
-        return "\t"
-
-    def times(mark: str) -> tuple[int, int, int]:
-        return outside.count(mark) - outside.count(f"{mark} "), outside.count(mark), first.count(mark)
-
-    return max(DELIMITERS, key=times)
-
-
-def _rows(rows: Iterable[list[str]], facts: FileFacts) -> Iterator[str]:
-    """Yield the columns' names, then each row; the first row is one of these where it holds numbers."""
+def _rows(rows: Rows, facts: FileFacts) -> Iterator[str]:
+    """Yield the titles of the table, the columns' names, then each row; the first row is one of these where
+    it holds numbers."""
+    yield from (f"{title}\n\n" for title in rows.titles)
     found = iter(rows)
-    first, second = next(found, []), next(found, [])
-    header = [cell.strip()[:LONGEST_NAME] for cell in first]
+    above = _first_filled(found)
+    while len(above) > 2 and sum(map(bool, map(str.strip, above))) == 1:  # one cell names no column
+        yield f"{_row([], above)}\n\n"
+        above = _first_filled(found)
+    second = _first_filled(found)
+    header = [_on_one_line(cell.strip())[:LONGEST_NAME] for cell in above]
     rest = chain([second], found)
-    if first and second and _is_a_row(header, second):
+    if above and second and _is_a_row(header, second):
         facts.add_note(NAMELESS)
-        header, rest = [], chain([first, second], found)
-    elif first:
+        rest = chain([above, second], found)
+        header = above = []
+    elif above:
         yield ", ".join(filter(None, header)) + "\n"
     for row in rest:
-        if line := _row(header, row):
+        if row != above and (line := _row(header, row)):  # pages repeat the names
             yield line + "\n"
+
+
+def _first_filled(rows: Iterator[list[str]]) -> list[str]:
+    return next((row for row in rows if any(map(str.strip, row))), [])
+
+
+def _on_one_line(text: str) -> str:
+    return text if len(text.splitlines()) < 2 else " ".join(text.split())
 
 
 def _is_a_row(first: list[str], second: list[str]) -> bool:
@@ -245,7 +192,7 @@ def _row(header: list[str], row: list[str]) -> str:
         value = cell.strip()
         if value:
             named.append(f"{name}: {value}" if name else value)
-    return "; ".join(named)
+    return _on_one_line("; ".join(named))
 
 
 # Lines ---------------------------------------------------------------------------------------------------

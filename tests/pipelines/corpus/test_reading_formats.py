@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import hashlib
 import json
@@ -15,12 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.corpus import documents, text_file
+from pipelines.corpus.as_markdown import table_rows
 from pipelines.corpus.manifest import FileReport, manifest_rows
+from pipelines.corpus.prose import asked_sentences
 from pipelines.corpus.reading import plain, tables
-from pipelines.corpus.reading.encodings import DENSE, Encoding, decoded
+from pipelines.corpus.reading.encodings import DENSE, Encoding, decoded, find
 from pipelines.corpus.reading.formats import Limits, Unreadable, format_of
 from pipelines.corpus.reading.plain import TextPiece, pieces
 from pipelines.corpus.reading.similar import SIMILAR, Signature, SimilarFiles, shingles
+from recovery.counted import counted
 from tests.support import papers
 
 pytestmark = pytest.mark.usefixtures("kept_parsers")
@@ -835,11 +839,113 @@ def test_names_that_are_numbers_name_columns(tmp_path: Path, table: str) -> None
     assert corpus.manifest[0].reason is None
 
 
+def test_lines_within_a_cell_or_a_name_are_joined(tmp_path: Path) -> None:
+    table = '"Its\nname",note,port\nAda,"Keep it dry.\n\nAnd warm.",7\n'
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.csv": table}))
+    assert corpus.texts == ("Its name, note, port\nIts name: Ada; note: Keep it dry. And warm.; port: 7\n",)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (['5\t"Begin of a quote', "6\tx"], ['id: 5; text: "Begin of a quote', "id: 6; text: x"]),
+        (['5\t"Begin', "6\tx", '7\tend"'], ['id: 5; text: "Begin', "id: 6; text: x", 'id: 7; text: end"']),
+        (['5\t"Begin', '6\t"Begin"'], ['id: 5; text: "Begin', "id: 6; text: Begin"]),
+        (['5\t"Two', 'lines of ""one"""', "6\tx"], ['id: 5; text: Two lines of "one"', "id: 6; text: x"]),
+        (['5,"Begin of a quote', '6,"x, y"'], ['id: 5; text: "Begin of a quote', "id: 6; text: x, y"]),
+    ],
+)
+def test_a_quotation_that_does_not_end_takes_no_rows_below(
+    tmp_path: Path, rows: list[str], said: list[str]
+) -> None:
+    table = "\n".join(["id\ttext" if "\t" in rows[0] else "id,text", *rows])
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.tsv": table + "\n8"}))
+    assert corpus.texts[0].splitlines()[1:] == [*said, "id: 8"]
+
+
+def test_a_mark_above_more_than_a_row_may_hold_is_a_character_between_tabs() -> None:
+    text_lines = ["id\ttext\n", '5\t"Begin\n', *(f"{n}\t{'x' * 99_999}\n" for n in range(50))]
+    assert list(table_rows.Rows(iter(text_lines))) == [line.strip().split("\t") for line in text_lines]
+    with pytest.raises(csv.Error, match="longer than 4,194,304 characters"):
+        list(table_rows.Rows(line.replace("\t", ",") for line in text_lines))
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ("text", "The pump, which is red, runs", "A valve; it | closes"),
+        ("Preis", "1,50", "2,75"),
+        ("text", "See a, b", "see c, d"),
+    ],
+)
+def test_a_table_of_one_column_is_not_split(tmp_path: Path, name: str, cells: tuple[str, ...]) -> None:
+    corpus = documents.read_corpus(papers.write(tmp_path, {name: "\n".join(cells)}))
+    names, *said = cells
+    assert corpus.texts[0].splitlines() == [names, *(f"{names}: {cell}" for cell in said)]
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        "Report of March,,\n",
+        ",,\nReport of March,,\n,,\n",
+        "Report of March\n",
+        "\nReport of March\n\n",
+        '"Report of March"\n',
+        "Report, of March\n",
+    ],
+)
+def test_a_title_above_a_table_names_no_column(tmp_path: Path, above: str) -> None:
+    table = above + "name,city,port\nAda,Oslo,7\nBob,Rome,8\n"
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.csv": table}))
+    rows = "name: Ada; city: Oslo; port: 7\nname: Bob; city: Rome; port: 8\n"
+    assert corpus.texts[0].replace(", of", " of") == f"Report of March\n\nname, city, port\n{rows}"
+
+
+def test_years_below_a_title_name_columns(tmp_path: Path) -> None:
+    table = "Sales\ncity,2019,2020\nOslo,5,7\n"
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.csv": table}))
+    assert corpus.texts == ("Sales\n\ncity, 2019, 2020\ncity: Oslo; 2019: 5; 2020: 7\n",)
+
+
+def test_names_repeated_between_rows_are_no_row(tmp_path: Path) -> None:
+    table = "name,city\nAda,Oslo\nname,city\nBob,Rome\n"
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.csv": table}))
+    assert corpus.texts == ("name, city\nname: Ada; city: Oslo\nname: Bob; city: Rome\n",)
+
+
+def test_a_quotation_behind_a_space_is_a_cell(tmp_path: Path) -> None:
+    table = 'name, place\n"Ada", "Oslo, Norway"\n"Bob", "Rome, Italy"\n'
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.csv": table}))
+    assert corpus.texts[0].splitlines()[1:] == [
+        "name: Ada; place: Oslo, Norway",
+        "name: Bob; place: Rome, Italy",
+    ]
+
+
+def test_the_first_row_below_a_long_line_of_names_is_asked_about(tmp_path: Path) -> None:
+    columns = range(200)
+    table = "\n".join(",".join(f"{of} of column {n}" for n in columns) for of in ("name", "one", "two"))
+    (text,) = documents.read_corpus(papers.write(tmp_path, {"a.csv": table})).texts
+    said = [one.sentence for one in asked_sentences(text)]
+    assert [one.partition(";")[0] for one in said[-2:]] == [
+        "name of column 0: one of column 0",
+        "name of column 0: two of column 0",
+    ]
+
+
 def test_a_row_that_is_none_is_named_by_its_line_in_the_file(tmp_path: Path) -> None:
-    cells = "," * tables.MOST_CELLS
+    cells = "," * table_rows.MOST_CELLS
     files: dict[str, bytes | str] = {"a.csv": f"\nsep=,\n\na,b\n{cells}\n", "b.txt": "text"}
     corpus = documents.read_corpus(papers.write(tmp_path, files))
     assert str(corpus.manifest[0].reason).startswith("line 5 is no row of a table")
+
+
+def test_a_first_line_that_is_too_long_is_no_row(tmp_path: Path) -> None:
+    root = papers.write(tmp_path, {"a.csv": "word " * (table_rows.LONGEST_ROW // 5 + 1), "b.txt": "text"})
+    reason = documents.read_corpus(root).manifest[0].reason
+    assert str(reason).startswith("line 1 is no row of a table: longer than")
 
 
 def test_a_turn_in_parts_is_read() -> None:
@@ -878,6 +984,16 @@ def test_a_byte_that_is_not_utf_8_may_come_after_the_first_block(
     corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": late, "b.txt": b"x" * 100 + b"\0"}))
     assert corpus.texts == (late.decode("latin-1"),)
     assert corpus.manifest[1].reason == "binary data, not text"
+
+
+@pytest.mark.parametrize("size", [7, 64, 10_000])
+@pytest.mark.parametrize(("at", "places"), [(0, 1), (30, 1), (62, 3), (500, 3), (899, 1)])
+def test_characters_across_blocks_are_whole_behind_a_broken_byte(size: int, at: int, places: int) -> None:
+    """A byte within a character breaks it in two."""
+    words = ("насос " * 90).encode()
+    text = words[:at] + b"\xff" + words[at:]
+    found = find(text[i : i + size] for i in range(0, len(text), size))
+    assert found.note == f"{counted(places, 'place')} replaced where the text is not UTF-8"
 
 
 @given(st.text("ab \n", max_size=300), st.integers(2, 60), st.lists(st.integers(1, 50), max_size=5))

@@ -160,6 +160,9 @@ def test_text_that_only_looks_like_markup_stays(text: str) -> None:
     ("text", "read"),
     [
         ("---\ntitle: Ada\n---\n\n# Ada\n\nText.\n", "# Ada\n\nText.\n"),
+        ("---\ntitle: Ada\nrun: all\n...\n\nText.\n", "# Ada\n\nText.\n"),
+        ("---\na: b\n... \nText.\n\n---\n\nMore.\n", "Text.\n\n---\n\nMore.\n"),
+        ("+++\na = 1\n...\n+++\nText.\n", "Text.\n"),
         ('---\ntitle: "An \\"API\\"" \ntags: [a]\n---\nText.\n', '# An "API"\n\nText.\n'),
         ("---\ntitle: It's # a remark\n---\n## Part\n\nText.\n", "# It's\n\n## Part\n\nText.\n"),
         ("---\n title: Ada\n kind: x\n---\nText.\n", "# Ada\n\nText.\n"),
