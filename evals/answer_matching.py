@@ -32,7 +32,7 @@ _PLAIN_LETTERS = str.maketrans({"œ": "oe", "æ": "ae", "ø": "o", "ł": "l", "�
 _OTHER_DIGIT = re.compile(r"(?![0-9])\d")
 _MIXED_FRACTION = re.compile("(?<=\\d)(?=[¼-¾⅐-⅞])")  # 1½
 _DOTTED = re.compile(  # 1.234,56 and 1.500.000, not 1.500, which may be either
-    r"(?<![\d.,])\d{1,3}(?:(?:\.\d{3})+(?=,\d\d?(?!\d))|(?:\.\d{3}){2,}(?![\d.]))"
+    r"(?<![\d.,])\d{1,3}(?:(?:\.\d{3})+(?=,\d\d?(?!\d))|(?:\.\d{3}){2,}(?!\d|\.\d))"
 )
 # A unit that stands right behind its number
 _UNIT = re.compile(r"(?<=\d)(?=(?:[kKMGT]i?[Bb]|[kMG]?Hz|[mkc]m|[mk]g|ms|[ap]m|[AP]M)(?![^\W_]))")

@@ -85,6 +85,8 @@ from evals.answer_matching import matches, normalise
         ("It was on\n3. Mai 2020", ["3. Mai 2020"], True),
         ("Es kostet 1.234,56 Euro", ["1,234.56 Euro"], True),
         ("1.500.000 Menschen", ["1,500,000"], True),
+        ("Es sind 1.500.000.", ["1,500,000"], True),
+        ("Version 1.500.000.7", ["1500000"], False),
         ("bei \u201318 °C", ["-18 °C"], True),
         ("bei \u201318 °C", ["18 °C"], False),
         ("10\u201312 Tage", ["12 Tage"], True),
