@@ -150,13 +150,13 @@ def forms(text: str) -> list[str]:
 
 
 def _forms_of_all(answers: Iterable[str]) -> list[str]:
-    return [form for answer in answers for form in forms(answer) if form]
+    return [form for answer in answers for form in forms(_without_list_marks(answer)) if form]
 
 
-def _without_list_marks(response: str) -> str:
+def _without_list_marks(text: str) -> str:
     """Take the numbers off a list, which answer nothing; of one line alone ("3. Mai 2020") it stays."""
-    several = len(_LIST_MARK.findall(response)) > 1
-    return _LIST_MARK.sub("", response) if several else response
+    several = len(_LIST_MARK.findall(text)) > 1
+    return _LIST_MARK.sub("", text) if several else text
 
 
 def _without(answer: str, said: str) -> str:
