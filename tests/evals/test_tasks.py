@@ -148,6 +148,18 @@ def test_rows_that_repeat_a_question_count_once(folder: Path) -> None:
     assert clusters[0] == clusters[2] and len(set(clusters)) == 3  # the last has another answer
 
 
+@pytest.mark.parametrize("in_chat", [False, True])
+def test_rows_that_repeat_a_question_count_once_whatever_their_examples(folder: Path, in_chat: bool) -> None:
+    things = [{"thing": name, "label": 1} for name in ("sea", "sky", "sea", "moss", "leaf", "sun")]
+    (folder / "colours-data.json").write_text(json.dumps(things))
+    (folder / "colours.yaml").write_text(f"{CHOICE}num_fewshot: 2\n")
+    prepared = tasks.prepare("colours", folder, in_chat=in_chat)
+    score, _ = tasks.evaluate(prepared, canned("green"), in_chat=in_chat)
+    assert score.items[0].prompt != score.items[2].prompt  # other examples were drawn
+    clusters = [item.cluster for item in score.items]
+    assert clusters[0] == clusters[2] and len(set(clusters)) == 5
+
+
 def test_perplexities_of_texts_are_refused_before_any_is_computed(folder: Path) -> None:
     rolling = CHOICE.replace("multiple_choice", "loglikelihood_rolling").replace(
         "task: colours", "task: read"
@@ -243,6 +255,7 @@ def test_of_texts_that_differ_before_one_ending_the_likely_one_is_the_answer(fol
         ("red and blue", False),
         ("red and blue", True),
     ]
+    assert len({item.cluster for item in score.items}) == 2  # by the right one of the same two
 
 
 RIDDLES = """
