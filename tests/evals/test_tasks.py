@@ -336,6 +336,14 @@ def test_examples_from_a_file_of_their_own_are_all_used(folder: Path) -> None:
     assert [(item.prompt.count("Was "), item.prompt.count("Is ")) for item in score.items] == [(3, 1)] * 3
 
 
+def test_local_rows_of_mixed_types_are_refused_by_their_file(folder: Path) -> None:
+    rows = [{"question": "1+1=", "answer": answer} for answer in ("2", 2)]
+    (folder / "sums.test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(InputError, match=r"sums\.test\.jsonl: a field has values of mixed types") as caught:
+        tasks.prepare("sums", folder)
+    assert "IFEval" not in str(caught.value) and "\n" not in str(caught.value)
+
+
 def test_a_limit_draws_rows_of_all_leaves_together(folder: Path) -> None:
     prepared = tasks.prepare("colours", folder)
     score, _ = tasks.evaluate(prepared, canned("green"), limit=3)
