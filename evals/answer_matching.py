@@ -32,7 +32,7 @@ _PLAIN_LETTERS = str.maketrans({"œ": "oe", "æ": "ae", "ø": "o", "ł": "l", "�
 _OTHER_DIGIT = re.compile(r"(?![0-9])\d")
 _MIXED_FRACTION = re.compile("(?<=\\d)(?=[¼-¾⅐-⅞])")  # 1½
 _DOTTED = re.compile(  # 1.234,56 and 1.500.000, not 1.500, which may be either
-    r"(?<![\d.,])\d{1,3}(?:(?:\.\d{3})+(?=,\d\d?(?!\d))|(?:\.\d{3}){2,}(?![\d.]))"
+    r"(?<![\d.,])\d{1,3}(?:(?:\.\d{3})+(?=,\d\d?(?!\d))|(?:\.\d{3}){2,}(?!\d|\.\d))"
 )
 # A unit that stands right behind its number
 _UNIT = re.compile(r"(?<=\d)(?=(?:[kKMGT]i?[Bb]|[kMG]?Hz|[mkc]m|[mk]g|ms|[ap]m|[AP]M)(?![^\W_]))")
@@ -150,13 +150,13 @@ def forms(text: str) -> list[str]:
 
 
 def _forms_of_all(answers: Iterable[str]) -> list[str]:
-    return [form for answer in answers for form in forms(answer) if form]
+    return [form for answer in answers for form in forms(_without_list_marks(answer)) if form]
 
 
-def _without_list_marks(response: str) -> str:
+def _without_list_marks(text: str) -> str:
     """Take the numbers off a list, which answer nothing; of one line alone ("3. Mai 2020") it stays."""
-    several = len(_LIST_MARK.findall(response)) > 1
-    return _LIST_MARK.sub("", response) if several else response
+    several = len(_LIST_MARK.findall(text)) > 1
+    return _LIST_MARK.sub("", text) if several else text
 
 
 def _without(answer: str, said: str) -> str:

@@ -4,7 +4,8 @@ A bootstrap bound has width zero when no pair changed, is too short when few did
 near the margin. The bound here inverts an exact unconditional test: outcomes are ordered by Tango's score
 (Tango 1998), the p-value is the largest over the unknown discordance (Suissa & Shuster 1991; Hsueh, Liu &
 Chen 2001), and that nuisance parameter is confined to a 99.95 % interval at the cost of 0.0005 in the p-value
-(Berger & Boos 1994). The error rate is at most alpha for every n and every discordance.
+(Berger & Boos 1994), below an alpha of 0.01 to a wider one at the cost of a twentieth of alpha. The error
+rate is at most alpha for every n and every discordance.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from scipy import optimize, special
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_NUISANCE_ALPHA = 5e-4
+_MOST_SPENT = 5e-4  # of alpha, on the interval of the share of losses
 _TAIL = 1e-10
 _SHARES = 33  # of losses that are tried at least, over the whole interval and around its worst
 _TERMS = 8000  # so many shares and counts of losses as this cost no more
@@ -39,13 +40,16 @@ def tango_score(gained: ArrayLike, lost: ArrayLike, n: int, difference: float) -
 
 
 @lru_cache(maxsize=65_536)
-def exact_p(gained: int, lost: int, n: int, difference: float) -> float:
-    """Return the p-value of "true difference <= `difference`": the largest over the share of losses."""
+def exact_p(gained: int, lost: int, n: int, difference: float, alpha: float = 0.05) -> float:
+    """Return the p-value of "true difference <= `difference`": the largest over the share of losses.
+
+    It is one to compare with `alpha`, of which the interval of that share takes a part."""
+    spent = min(_MOST_SPENT, alpha / 20)
     seen = float(tango_score(gained, lost, n, difference)) - 1e-9
-    low = max(_share_bound(lost, n, _NUISANCE_ALPHA / 2), -difference, 0.0)
-    high = 1 - _share_bound(n - lost, n, _NUISANCE_ALPHA / 2)
+    low = max(_share_bound(lost, n, spent / 2), -difference, 0.0)
+    high = 1 - _share_bound(n - lost, n, spent / 2)
     if low > high:  # too few losses for any difference this low
-        return _NUISANCE_ALPHA
+        return spent
     losses = _likely_range(n, low, high)
     fewest = _fewest_gains(losses, n, difference, seen)
     points = max(_SHARES, _TERMS // len(losses))  # of few pairs the p-value has more than one peak
@@ -54,7 +58,7 @@ def exact_p(gained: int, lost: int, n: int, difference: float) -> float:
     near = int(tails.argmax())
     finer = np.linspace(grid[max(near - 1, 0)], grid[min(near + 1, points - 1)], _SHARES)
     worst = max(float(tails.max()), float(_tail(losses, fewest, n, finer, difference).max()))
-    return min(1.0, worst + _NUISANCE_ALPHA + 2 * _TAIL)
+    return min(1.0, worst + spent + 2 * _TAIL)
 
 
 @lru_cache(maxsize=65_536)
@@ -71,7 +75,7 @@ def paired_lower_bound(
         low, high = (split[0], high) if split[1] else (min(low, split[0]), split[0])
 
     def excess(difference: float) -> float:
-        return exact_p(gained, lost, n, difference) - alpha
+        return exact_p(gained, lost, n, difference, alpha) - alpha
 
     if excess(low) >= 0:  # the test rejects nothing here, or the split is the bound
         return low if split is not None and split[1] else -1.0

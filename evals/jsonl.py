@@ -80,8 +80,10 @@ def by_split(folder: str | Path, name: str) -> dict[str, Path]:
     return {stem[len(name) + 1 :]: found[stem] for stem in found if f"{stem}.".startswith(f"{name}.")}
 
 
-def dataset(rows: list[dict[str, Any]], path: str | Path) -> Any:
-    """Return the objects as a data set of Hugging Face's `datasets`."""
+def dataset(
+    rows: list[dict[str, Any]], path: str | Path, remedy: str = "give the field values of one type"
+) -> Any:
+    """Return the objects as a data set of Hugging Face's `datasets`; `remedy` is for mixed types."""
     import pyarrow
     from datasets import Dataset
 
@@ -89,5 +91,5 @@ def dataset(rows: list[dict[str, Any]], path: str | Path) -> Any:
         return Dataset.from_list(rows)
     except (pyarrow.ArrowException, TypeError) as error:
         raise InputError(
-            f"{path}: `kwargs` of mixed types ({first_line(error)}): use IFEval's own types"
+            f"{path}: a field has values of mixed types ({first_line(error)}): {remedy}"
         ) from error

@@ -119,7 +119,7 @@ def _claim(
     gained, lost, n = _sums(change)
     effect = cautious_effect(change, clusters)
     cautious = _shrink(gained, lost, n, effect)
-    p_value = exact_p(*cautious, -margin)
+    p_value = exact_p(*cautious, -margin, alpha)
     decided = outcome(gained, lost, n, margin, alpha, effect)
     needed = _needed_items(gained, lost, n, effect, margin, alpha)
     return NonInferiority(
@@ -142,10 +142,10 @@ def outcome(
     gained: float, lost: float, n: int, margin: float = 0.03, alpha: float = 0.05, effect: float = 1.0
 ) -> str:
     """Return "passed", "failed" or "underpowered"; the first two each by an exact one-sided test."""
-    if exact_p(*_shrink(gained, lost, n, effect), -margin) <= alpha:
+    if exact_p(*_shrink(gained, lost, n, effect), -margin, alpha) <= alpha:
         return "passed"
     # "More than the margin worse" is "more than the margin better" with the checkpoints exchanged.
-    if exact_p(*_shrink(lost, gained, n, effect), margin) <= alpha:
+    if exact_p(*_shrink(lost, gained, n, effect), margin, alpha) <= alpha:
         return "failed"
     return "underpowered"
 
@@ -185,7 +185,7 @@ def _planned_power(n: int, discordance: float, margin: float, alpha: float) -> f
     """Return the power at a true difference of 0; for a lead at one of 1, where every pair is gained."""
     if margin > 0:
         return power(n, discordance, margin, alpha=alpha)
-    return float(exact_p(n, 0, n, -margin) <= alpha)
+    return float(exact_p(n, 0, n, -margin, alpha) <= alpha)
 
 
 def _planned_pairs(discordance: float, margin: float, alpha: float) -> int | None:

@@ -34,8 +34,8 @@ def compare(ws: Workspace, a: str, b: str, suite: str | None = None) -> Row:
 
 
 def _asked_apart(ws: Workspace, both: tuple[str, str], rows: list[Row]) -> list[str]:
-    """Return the suites that both checkpoints were asked, with other prompts or accepted answers; none on
-    earlier cycles' documents, which are compared where they are named."""
+    """Return the suites that both checkpoints were asked, but otherwise; none on earlier cycles' documents,
+    which are compared where they are named."""
     one, other = (_suites_of(ws, checkpoint) for checkpoint in both)
     compared = {row["suite"] for row in rows}
     return sorted(name for name in (one & other) - compared if not name.startswith(EARLIER))
@@ -78,6 +78,10 @@ def compare_text(found: Row) -> str:
         ]
     if found["apart"]:
         names = ", ".join(found["apart"])
-        lines += ["", f"not compared, as prompts or accepted answers differ: {names}: ask both the same file"]
+        lines += [
+            "",
+            "not compared, as prompts, their number, samples, metrics or accepted answers differ: "
+            f"{names}: ask both the same file with the same --limit and --samples",
+        ]
     lines += [f"\n{comparison.flattered(one)}" for one in found["chosen"]]
     return "\n".join([*lines, "", found["verdict"]])

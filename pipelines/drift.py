@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from db.reads import queries
 from evals import drift as measures
 from evals.ifeval import FURTHER
-from evals.probes import KNOWLEDGE, UPDATES
+from evals.probes import EARLIER, KNOWLEDGE, UPDATES
 from pipelines.config.jobs import DriftJob
 from pipelines.prompts.lengths import answerable
 from pipelines.prompts.prompt_sources import read_prompts
@@ -110,10 +110,11 @@ def forgetting(ws: Workspace, a: str, b: str) -> dict[str, dict[str, Any]]:
             "retention_ratio": measures.retention_ratio(row["value_a"], row["value_b"]),
         }
         for row in reversed(rows)
-        if row["value_a"] is not None and row["value_b"] is not None
+        if row["n"] and row["value_a"] is not None and row["value_b"] is not None
     }
-    apart = (UPDATES, FURTHER)  # the second is not always asked, and IFEval's prompts count already
-    old = [row for suite, row in found.items() if suite not in apart and not suite.startswith(KNOWLEDGE)]
+    # The further prompts are not always asked, and IFEval's count already.
+    apart = (KNOWLEDGE, UPDATES, FURTHER)
+    old = [row for suite, row in found.items() if suite not in apart and not suite.startswith(EARLIER)]
     ratios = [row["retention_ratio"] for row in old if row["retention_ratio"] is not None]
     if old:
         found["mean"] = {

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from db.reads import queries
+from evals.answer_matching import matches
 from evals.probes import CLOZE, RETENTION, Probe, suite_probes
 from evals.scores import subsample
 from pipelines.config.jobs import EvalJob
@@ -172,10 +173,9 @@ def _candidates(probe: Probe, kinds: dict[str, list[str]]) -> list[str]:
     """Return the answer, followed by the old ones of a changed fact and by other answers of its kind."""
     first = [probe.answers[0], *dict.fromkeys(probe.was)]
     same = kinds.get(_end(probe)) or kinds[""]
-    others = [answer for answer in same if answer not in (*probe.answers, *probe.was)]
-    room = max(0, MOST_CANDIDATES - len(first))
-    chosen = random.Random(f"lost:{probe.id}").sample(others, min(len(others), room))
-    return [*first, *chosen]
+    drawn = random.Random(f"lost:{probe.id}").sample(same, len(same))
+    others = (answer for answer in drawn if not matches(answer, (*probe.answers, *probe.was)))
+    return [*first, *islice(others, max(0, MOST_CANDIDATES - len(first)))]
 
 
 def _told(

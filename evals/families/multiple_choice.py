@@ -36,13 +36,15 @@ def multiple_choice(
 
 
 def from_probes(path: str | None) -> list[Question]:
-    """Return the retention probes of a file, or the shipped general ones, as multiple choice."""
+    """Return the retention probes of a file, or the shipped general ones, as multiple choice, each once.
+
+    Of few answers, a question that is asked again may get the same options in the same order."""
     probes = [probe for probe in suite_probes(path, RETENTION) if probe.counts]
     answers: dict[str, list[str]] = defaultdict(list)
     for probe in probes:
         answers[probe.kind].append(probe.answers[0])
     found = (_question(probe, answers[probe.kind]) for probe in probes)
-    return [question for question in found if question]
+    return list({question.key: question for question in found if question}.values())
 
 
 def _question(probe: Probe, answers: Sequence[str]) -> Question | None:

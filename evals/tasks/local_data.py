@@ -16,7 +16,7 @@ def override(entry: Any, folder: Any) -> dict[str, Any]:
     cfg = entry.cfg or {}
     if files := jsonl.by_split(folder, entry.name):
         rows = {split: jsonl.read(path, {}) for split, path in files.items()}
-        return {"custom_dataset": lambda **_: Splits(rows, entry.name), "dataset_kwargs": {}}
+        return {"custom_dataset": lambda **_: Splits(rows, files), "dataset_kwargs": {}}
     kwargs = cfg.get("dataset_kwargs") or {}
     if cfg.get("dataset_path") in _PACKAGED and "data_files" in kwargs:
         beside = _beside(kwargs["data_files"], Path(entry.yaml_path).parent)
@@ -27,8 +27,8 @@ def override(entry: Any, folder: Any) -> dict[str, Any]:
 class Splits(dict[str, Any]):
     """Data by split; NAME.jsonl serves for every split that has no file of its own."""
 
-    def __init__(self, rows: dict[str, list[dict[str, Any]]], leaf: str) -> None:
-        super().__init__({split: jsonl.dataset(found, leaf) for split, found in rows.items()})
+    def __init__(self, rows: dict[str, list[dict[str, Any]]], files: dict[str, Path]) -> None:
+        super().__init__({split: jsonl.dataset(found, files[split]) for split, found in rows.items()})
 
     def __missing__(self, split: str) -> Any:
         if "" not in self:

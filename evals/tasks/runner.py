@@ -40,6 +40,7 @@ class TaskRun:
     """lm-eval's samples and results per leaf task, and in order the metrics that may score each."""
 
     name: str
+    tasks: Mapping[str, Task]
     samples: dict[str, list[dict[str, Any]]]
     results: dict[str, Any]
     metrics: dict[str, tuple[list[str], str]]  # task -> (metrics, filter)
@@ -79,7 +80,8 @@ class PreparedTask:
             )
         finally:
             random.setstate(state)
-        return TaskRun(self.name, found["samples"], found, {leaf: self.metrics[leaf] for leaf in tasks})
+        metrics = {leaf: self.metrics[leaf] for leaf in tasks}
+        return TaskRun(self.name, tasks, found["samples"], found, metrics)
 
     def _drawn(self, limit: int | None) -> dict[str, list[int]] | None:
         """Return the rows to ask of each leaf, `limit` drawn from all leaves together; None for all rows.

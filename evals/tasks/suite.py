@@ -75,7 +75,11 @@ def evaluate(
 def score(run: TaskRun) -> Score:
     rows = {task: _rows(task, run) for task in run.samples}
     metrics = {task: _metric(task, run.metrics[task][0], rows[task]) for task in rows}
-    items = [_item(task, row, metrics[task], many=len(rows) > 1) for task in rows for row in rows[task]]
+    items = [
+        _item(task, row, metrics[task], _question(run.tasks[task], row), many=len(rows) > 1)
+        for task in rows
+        for row in rows[task]
+    ]
     values = [item.detail["value"] for item in items]
     binary = set(values) <= {0.0, 1.0}
     return Score(
@@ -117,22 +121,21 @@ def _refusal(metric: str, rows: Sequence[dict[str, Any]]) -> str | None:
     return f"gives {wrong[0]:g} for a document, not 0 to 1" if wrong else None
 
 
-def _item(task: str, row: dict[str, Any], metric: str, *, many: bool) -> Item:
+def _item(task: str, row: dict[str, Any], metric: str, question: str, *, many: bool) -> Item:
     value = min(max(float(row[metric]), 0.0), 1.0)
     prompt = str(row["arguments"][0][0])
     answers = row["filtered_resps"]
-    chosen, judged_by = _chosen(row, answers), _judged_by(row)
     return Item(
         key=f"{task}:{row['doc_id']}" if many else str(row["doc_id"]),
         prompt=prompt if len(prompt) <= _KEPT else f"[{digest(prompt)}] …{prompt[-_KEPT:]}",
-        response=chosen,
+        response=_chosen(row, answers),
         passed=value > 0.5,
         detail={
             "value": value,
             "task": task,
             "target": str(row["target"])[:200],
-            "judged_by": judged_by,
-            "cluster": judged_by,  # rows that repeat a question count once
+            "judged_by": _judged_by(row),
+            "cluster": question,  # rows that repeat a question count once
         },
     )
 
@@ -141,6 +144,16 @@ def _judged_by(row: dict[str, Any]) -> str:
     """Return a hash of what decides whether an answer is right: the whole target, and each text asked for."""
     texts = [part for request in row["arguments"] for part in request if isinstance(part, str)]
     return digest(repr((str(row["target"]), texts)))
+
+
+def _question(task: Any, row: dict[str, Any]) -> str:
+    """Return a hash of a question with its choices and its right answer, without the examples before it.
+
+    These are drawn anew for each row."""
+    doc = row["doc"]
+    asked = [task.doc_to_text(doc), task.doc_to_choice(doc) if getattr(task, "multiple_input", 0) else ""]
+    choices = [part for request in row["arguments"] for part in request[1:] if isinstance(part, str)]
+    return digest(repr((str(row["target"]), asked, choices)))
 
 
 def _chosen(row: dict[str, Any], answers: Sequence[Any]) -> str:

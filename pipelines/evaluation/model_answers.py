@@ -16,6 +16,7 @@ from pipelines.runs.cost import Flops
 from pipelines.runs.progress import Pace
 from pipelines.runs.stage_runner import Stage
 from recovery.counted import counted
+from recovery.models.thinking import closes_thinking
 
 if TYPE_CHECKING:
     from evals.scores import Asked, Generate, Message, Score
@@ -73,7 +74,9 @@ class ModelAnswers:
         thinking, answer = self.chat_model.encoder.answer(ids, prompt)
         self.made.thinking[answer].append(thinking)
         self.made.thought |= bool(thinking)
-        self.made.unfinished += bool(thinking) and not answer
+        self.made.unfinished += (
+            bool(thinking) and not answer and not closes_thinking(self.chat_model.encoder.text(ids))
+        )
         return answer
 
     def complete(self, score: Score) -> Score:

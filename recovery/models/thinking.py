@@ -51,6 +51,12 @@ def ends_inside(prompt: str) -> bool:
     return bool(openings) and (not closings or closings[-1].start() < openings[-1].start())
 
 
+def closes_thinking(answer: str) -> bool:
+    """Return whether an answer closes its last thinking block, which its prompt may have opened."""
+    closes = any(mark.search(answer) for mark in (_CLOSING, _FINAL_CHANNEL, _BARE_FINAL))
+    return closes and not ends_inside(answer)
+
+
 def closing_between(prompt: str, answer: str) -> str:
     """Return what closes the thinking block that a prompt leaves open, before an answer that closes none.
 

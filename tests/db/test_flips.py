@@ -454,7 +454,9 @@ def test_suites_that_both_were_asked_with_other_prompts_are_named(ws: Workspace)
         scored(ws.tracker, name, [True] * prompts, "knowledge:1")
     found = compare(ws, "a", "b")
     assert found["apart"] == ["ifeval"]
-    assert "\nnot compared, as prompts or accepted answers differ: ifeval: ask both" in compare_text(found)
+    causes = "prompts, their number, samples, metrics or accepted answers"
+    remedy = "ask both the same file with the same --limit and --samples"
+    assert f"\nnot compared, as {causes} differ: ifeval: {remedy}" in compare_text(found)
     alone = compare(ws, "a", "b", "knowledge")
     assert alone["apart"] == [] and "not compared" not in compare_text(alone)
 

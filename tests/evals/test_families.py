@@ -374,6 +374,19 @@ def test_a_kind_with_too_few_answers_makes_no_choices(tmp_path: Any) -> None:
     assert multiple_choice.from_probes(str(path)) == []
 
 
+def test_a_question_that_is_repeated_is_asked_once_with_the_same_options(tmp_path: Any) -> None:
+    """Four answers stand in 24 orders: of 40 questions with the same words some are the same."""
+    rows = [
+        {"id": f"p{n}", "suite": "retention", "kind": "k", "prompt": f"Question {answer}?", "answer": answer}
+        for n, answer in enumerate(("Oslo", "Rome", "Lima", *["Kyiv"] * 40))
+    ]
+    path = tmp_path / "probes.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    questions = multiple_choice.from_probes(str(path))
+    assert len({question.key for question in questions}) == len(questions)
+    assert {question.expected["options"][0] for question in questions} == {"Oslo", "Rome", "Lima", "Kyiv"}
+
+
 def test_a_question_of_several_turns_keeps_them_above_its_options(tmp_path: Any) -> None:
     turns = [
         user("Who is Ann?"),

@@ -324,6 +324,13 @@ def test_a_malformed_prompt_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+def test_arguments_of_mixed_types_are_refused_in_one_line(tmp_path: Path) -> None:
+    rows = [GOOD | {"key": key, "kwargs": [{"num_words": key}]} for key in (1, "two")]
+    with pytest.raises(InputError, match=r"mixed types .*: give `kwargs` IFEval's own types") as caught:
+        evaluate(never, write(tmp_path / "p.jsonl", rows))
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("instruction", "given", "message"),
     [

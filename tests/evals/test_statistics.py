@@ -142,15 +142,15 @@ LEFT_OUT = 1e-6  # the chance of more losses than are counted
 
 
 @cache
-def rejecting(n: int, difference: float, loss: float) -> np.ndarray:
+def rejecting(n: int, difference: float, loss: float, alpha: float = 0.05) -> np.ndarray:
     """The fewest gains by which the exact test rejects a difference, for each likely number of losses.
 
     More gains reject it too, as the p-value of as many losses falls with them."""
     fewest, gained = [], 0
     for lost in range(int(stats.binom.isf(LEFT_OUT, n, loss)) + 1):
-        while gained <= n - lost and exact.exact_p(gained, lost, n, difference) > 0.05:
+        while gained <= n - lost and exact.exact_p(gained, lost, n, difference, alpha) > alpha:
             gained += 1
-        assert gained == 0 or exact.exact_p(gained - 1, lost, n, difference) > 0.05
+        assert gained == 0 or exact.exact_p(gained - 1, lost, n, difference, alpha) > alpha
         fewest.append(gained)
     return np.array(fewest)
 
@@ -176,6 +176,27 @@ def test_false_recovered_at_the_margin_is_at_most_five_percent(
     n: int, gain: float, loss: float, margin: float
 ) -> None:
     assert chance(rejecting(n, -margin, loss), n, gain, loss) <= 0.05 + LEFT_OUT
+
+
+@pytest.mark.parametrize("alpha", [0.05 / 20, 0.05 / 200, 0.05 / 2000])
+@pytest.mark.parametrize(
+    ("n", "gain", "loss", "margin"),
+    [(541, 0.035, 0.065, 0.03), (1500, 0.01, 0.04, 0.03), (200, 0.05, 0.15, 0.1)],
+)
+def test_each_of_many_trials_keeps_its_share_of_the_error_rate_and_uses_it(
+    n: int, gain: float, loss: float, margin: float, alpha: float
+) -> None:
+    found = chance(rejecting(n, -margin, loss, alpha), n, gain, loss)
+    assert 0.5 * alpha < found <= alpha + LEFT_OUT
+
+
+@pytest.mark.parametrize("trials", [50, 100, 200, 2000])
+def test_equal_answers_pass_in_every_one_of_many_trials(trials: int) -> None:
+    found = non_inferiority(*pairs(0, 0, 5000), alpha=0.05 / trials)
+    assert (found.outcome, found.lower_bound > -0.003) == ("passed", True)
+    assert present(found.needed_n) < 5000
+    worse = non_inferiority(*pairs(0, 500, 5000), alpha=0.05 / trials)
+    assert (worse.outcome, worse.upper_bound < -0.03) == ("failed", True)
 
 
 def test_error_rate_summed_over_every_outcome() -> None:

@@ -148,6 +148,18 @@ def test_rows_that_repeat_a_question_count_once(folder: Path) -> None:
     assert clusters[0] == clusters[2] and len(set(clusters)) == 3  # the last has another answer
 
 
+@pytest.mark.parametrize("in_chat", [False, True])
+def test_rows_that_repeat_a_question_count_once_whatever_their_examples(folder: Path, in_chat: bool) -> None:
+    things = [{"thing": name, "label": 1} for name in ("sea", "sky", "sea", "moss", "leaf", "sun")]
+    (folder / "colours-data.json").write_text(json.dumps(things))
+    (folder / "colours.yaml").write_text(f"{CHOICE}num_fewshot: 2\n")
+    prepared = tasks.prepare("colours", folder, in_chat=in_chat)
+    score, _ = tasks.evaluate(prepared, canned("green"), in_chat=in_chat)
+    assert score.items[0].prompt != score.items[2].prompt  # other examples were drawn
+    clusters = [item.cluster for item in score.items]
+    assert clusters[0] == clusters[2] and len(set(clusters)) == 5
+
+
 def test_perplexities_of_texts_are_refused_before_any_is_computed(folder: Path) -> None:
     rolling = CHOICE.replace("multiple_choice", "loglikelihood_rolling").replace(
         "task: colours", "task: read"
@@ -243,6 +255,7 @@ def test_of_texts_that_differ_before_one_ending_the_likely_one_is_the_answer(fol
         ("red and blue", False),
         ("red and blue", True),
     ]
+    assert len({item.cluster for item in score.items}) == 2  # by the right one of the same two
 
 
 RIDDLES = """
@@ -321,6 +334,14 @@ def test_examples_from_a_file_of_their_own_are_all_used(folder: Path) -> None:
     (folder / "riddles.train.jsonl").write_text("".join(f'{{"question": "Was {n}?"}}\n' for n in range(3)))
     score, _ = tasks.evaluate(tasks.prepare("riddles", folder), canned("yes"))
     assert [(item.prompt.count("Was "), item.prompt.count("Is ")) for item in score.items] == [(3, 1)] * 3
+
+
+def test_local_rows_of_mixed_types_are_refused_by_their_file(folder: Path) -> None:
+    rows = [{"question": "1+1=", "answer": answer} for answer in ("2", 2)]
+    (folder / "sums.test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(InputError, match=r"sums\.test\.jsonl: a field has values of mixed types") as caught:
+        tasks.prepare("sums", folder)
+    assert "IFEval" not in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_limit_draws_rows_of_all_leaves_together(folder: Path) -> None:

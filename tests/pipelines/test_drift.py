@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,16 +50,35 @@ def test_the_distances_of_both_stand_below_their_headings(prompts: int, words: s
     assert heading.index("a to itself") < row.index("0.2500") < len(heading)
 
 
-def test_the_mean_of_forgetting_leaves_out_what_the_documents_say(tmp_path: Path) -> None:
-    with Workspace.open(tmp_path, create=True) as ws:
+def forgotten(
+    folder: Path, scores: dict[str, tuple[float, float]], changed: tuple[str, ...] = ()
+) -> dict[str, dict[str, Any]]:
+    """What is said of these scores; the accepted answers of the `changed` suites are others in each."""
+    with Workspace.open(folder, create=True) as ws:
         for place, name in enumerate(("clean", "midtrained")):
             ws.tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name * 8)
             run = ws.tracker.start_run("eval", key=name).id
-            for suite, values in SCORES.items():
-                score = {"suite": suite, "metric": "lenient", "value": values[place], "n": 1, "items": [ITEM]}
+            for suite, values in scores.items():
+                item = {**ITEM, "detail": {"answers": [name]}} if suite in changed else ITEM
+                score = {"suite": suite, "metric": "lenient", "value": values[place], "n": 1, "items": [item]}
                 record_score(ws.tracker, run, name, score)
             ws.tracker.finish_run(run)
-        found = forgetting(ws, "clean", "midtrained")
+        return forgetting(ws, "clean", "midtrained")
+
+
+def test_the_mean_of_forgetting_leaves_out_what_the_documents_say(tmp_path: Path) -> None:
+    found = forgotten(tmp_path, SCORES)
     assert set(found) == {*SCORES, "mean"}
     assert found["mean"]["forgetting"] == pytest.approx((0.3 + 0.1) / 2)
     assert found["mean"]["retention_ratio"] == pytest.approx((0.5 / 0.8 + 0.8 / 0.9) / 2)
+
+
+def test_a_suite_whose_accepted_answers_have_all_changed_says_nothing_of_forgetting(tmp_path: Path) -> None:
+    found = forgotten(tmp_path, {"ifeval": (0.8, 0.5), "retention": (0.9, 0.1)}, changed=("retention",))
+    assert set(found) == {"ifeval", "mean"}
+    assert found["mean"]["forgetting"] == pytest.approx(0.3)
+
+
+def test_a_task_named_after_knowledge_counts_in_the_mean_of_forgetting(tmp_path: Path) -> None:
+    found = forgotten(tmp_path, {"ifeval": (0.8, 0.5), "knowledge_qa": (0.9, 0.8)})
+    assert found["mean"]["forgetting"] == pytest.approx((0.3 + 0.1) / 2)

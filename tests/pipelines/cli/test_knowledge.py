@@ -110,6 +110,14 @@ def test_the_old_answers_of_a_changed_fact_are_candidates() -> None:
     assert (answer, others[:2], sorted(others[2:])) == ("Oslo", ["Paris", "Lyon"], ["Bonn", "Rome"])
 
 
+def test_other_spellings_of_an_answer_are_no_candidates_beside_it() -> None:
+    places = ("Oslo", "oslo", "Oslo, Norway", "Rome")
+    probes = parse_probes(
+        ({"prompt": f"Where is {n}?", "answer": place} for n, place in enumerate(places)), "here"
+    )
+    assert _candidates(probes[0], _kinds(probes)) == ["Oslo", "Rome"]
+
+
 def test_a_changed_fact_whose_old_answer_is_likelier_is_not_unreachable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.models.chat_encoding import ChatEncoder
-from recovery.models.thinking import closing_between, ends_inside, mentions_thinking, split_thinking
+from recovery.models.thinking import (
+    closes_thinking,
+    closing_between,
+    ends_inside,
+    mentions_thinking,
+    split_thinking,
+)
 from tests.support import tiny
 from tests.support.chat_families import CHATML, FAMILIES, GEMMA, GLM, HARMONY, LLAMA, MISTRAL, PHI
 
@@ -41,6 +47,27 @@ def test_the_answer_is_what_comes_after_the_thinking(block: str) -> None:
     thinking, answer = split_thinking(block.format(ANSWER))
     assert answer == ANSWER
     assert ANSWER not in thinking and "<" not in thinking
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_thinking_before_an_empty_answer_is_closed(block: str) -> None:
+    thinking, answer = split_thinking(block.format(""))
+    assert answer == "" and (not thinking or closes_thinking(block.format("")))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<think>Hm.",
+        "<think>Hm.</think>\n<think>Again",
+        "Hm, the prompt opened this block.",
+        "<|channel|>analysis<|message|>Hm.<|end|>",
+        "analysisWe need bullets.",
+        "<|START_THINKING|>Hm.",
+    ],
+)
+def test_thinking_that_goes_on_to_the_end_is_not_closed(text: str) -> None:
+    assert split_thinking(text, opened=True)[1] == "" and not closes_thinking(text)
 
 
 @pytest.mark.parametrize(
