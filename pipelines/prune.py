@@ -137,7 +137,7 @@ def _needed_by(ws: Workspace, own: list[Row], kept: list[Row]) -> list[Row]:
     bases of these."""
     makers = {stage["id"] for stage in own}
     named = _named_in([[stage["config"], stage["result"]] for stage in own], kept)
-    named |= _unnamed_teachers(ws, own)
+    named |= _unnamed_teachers(ws, own) | _mixtures(ws, own)
     needed = [row for row in kept if row["run_id"] in makers or row["id"] in named]
     bases = {row["base_id"] for row in needed}
     return [row for row in kept if row in needed or row["id"] in bases]
@@ -195,7 +195,7 @@ def _needed(ws: Workspace, rows: list[Row], newest: list[Row], given_up: Collect
         named.update(cycle["checkpoints"].values())
     unfinished = [run for run in _unfinished(ws) if run["id"] not in given_up]
     named |= _named_in([[run["config"], run["result"]] for run in unfinished], rows)
-    named |= _unnamed_teachers(ws, unfinished)
+    named |= _unnamed_teachers(ws, unfinished) | _mixtures(ws, unfinished)
     makers = {run["id"] for run in unfinished}
     named.update(row["id"] for row in rows if row["run_id"] in makers)
     bases = {row["base_id"] for row in rows if row["id"] in named}
@@ -233,6 +233,18 @@ def _unnamed_teachers(ws: Workspace, runs: list[Row]) -> set[str]:
             with suppress(InputError):  # never midtrained, so that it cannot be resumed either
                 found.add(before_midtraining(ws, run["config"]["student"]))
     return found
+
+
+def _mixtures(ws: Workspace, runs: list[Row]) -> set[str]:
+    """Return the mixtures that distillations with `distill.merge` begin with, which their jobs do not name.
+
+    Equal ones are one checkpoint, which is recorded with the run that made it first."""
+    configs = [run["config"] for run in runs if run["kind"] == "distill"]
+    shares = [(config.get("student"), config.get("settings", {}).get("merge")) for config in configs]
+    begun = {(student, share) for student, share in shares if share}
+    rows = queries.checkpoints(ws.tracker.db, limit=None) if begun else []
+    made = [(row["id"], row["config"]) for row in rows if row["config"].get("stage") == "merge"]
+    return {checkpoint for checkpoint, how in made if (how.get("student"), how.get("weight")) in begun}
 
 
 def _routes(ws: Workspace) -> set[str]:

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from db.errors import BadRequest
 from db.reads import queries
 from pipelines.cli.cycle_text import cycle_text
 from pipelines.cli.prune import given_up_text, prune_text
+from pipelines.config.sections.training import LoraConfig
 from pipelines.cycle import cycle
+from pipelines.distill import distill_alone
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.prune import prune
 from pipelines.resume import resume
@@ -21,6 +24,7 @@ from recovery.errors import InputError
 from recovery.storage.checkpoints import Checkpoint
 from tests.support.databases import record_score
 from tests.support.small_cycles import make_docs, make_home, settle
+from tests.support.stages import distillation, write_prompts
 
 
 @pytest.fixture
@@ -54,6 +58,10 @@ def turned(ws: Workspace, number: int, status: str = "done") -> dict[str, str]:
     else:
         ws.tracker.stop_run(run, status)
     return made
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
 
 def there(ws: Workspace) -> set[str]:
@@ -173,10 +181,6 @@ def test_an_interrupted_cycle_is_resumed_after_a_prune(
     ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     docs = make_docs(tmp_path)
-
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patched:
         patched.setattr("pipelines.cycle.distill", interrupt)
         with pytest.raises(KeyboardInterrupt):
@@ -348,6 +352,32 @@ def test_an_unfinished_run_keeps_the_teacher_that_it_does_not_name(ws: Workspace
     assert named["further"] == ws.store.size(base) + ws.store.size(before)
     prune(ws, run=waiting, remove=True)
     assert {row["id"] for row in prune(ws)["checkpoints"]} == {base, before}
+
+
+def test_an_unfinished_distillation_keeps_the_mixture_under_its_adapter(
+    ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier one with the same share has made it, and is recorded as its maker."""
+    write_prompts(tmp_path, 4)
+    other = ws.load(ws.clean())
+    with torch.no_grad():
+        other.model.get_parameter("model.norm.weight").mul_(1.5)
+    student = ws.publish(other, parent=ws.clean(), run_id=None, config={})
+    lora = {"merge": 0.3, "merge_of": "all", "lora": LoraConfig(rank=2), "rehearsal": 0.0}
+    settings = ws.config.distill.model_copy(update=lora)
+    monkeypatch.setattr("pipelines.distill.run", interrupt)
+    for key in ("first", "second"):
+        with pytest.raises(KeyboardInterrupt):
+            distill_alone(ws, distillation(tmp_path, student.id, settings), key=key)
+    second, first = (run["id"] for run in queries.runs(ws.tracker.db, kind="distill"))
+    [mixture] = there(ws) - {ws.clean().id, student.id}
+    assert queries.checkpoint(ws.tracker.db, mixture)["run_id"] == first
+    assert prune(ws, run=first, remove=True)["checkpoints"] == []
+    assert there(ws) == {ws.clean().id, student.id, mixture}
+    [held] = prune(ws)["unfinished"]
+    assert held["run"] == second and held["further"] >= ws.store.size(mixture)
+    prune(ws, run=second, remove=True)
+    assert {row["id"] for row in prune(ws)["checkpoints"]} == {student.id, mixture}
 
 
 def test_stages_that_had_ended_before_their_run_is_given_up_keep_when(
