@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Collection
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,10 @@ def prune(ws: Workspace, *, cycles: int = CYCLES, remove: bool = False, run: str
     spare, kept = _spare(ws, cycles)
     states = left_states(ws)
     left = sum(map(file_hashes.bytes_of, states))
-    freed = left + sum(row["bytes"] for row in spare)
     if remove:
         _remove_states(states)
-        _remove(ws, spare)
+        spare, kept = _remove(ws, spare, kept)
+    freed = left + sum(row["bytes"] for row in spare)
     found: Row = {"checkpoints": spare, "bytes": freed, "removed": remove, "kept": kept}
     return found | {"states": left, "unfinished": _holding(ws, cycles)}
 
@@ -52,12 +53,12 @@ def give_up(ws: Workspace, run_id: str, *, cycles: int = CYCLES, remove: bool = 
     its, kept = _of_its_own(ws, own, cycles)
     states = states_of(ws, own)
     held = sum(map(file_hashes.bytes_of, states))
-    freed = held + sum(row["bytes"] for row in its)
     if remove:
         with exclusive(ws.run_directory(run["id"])):
             _remove_states(states)
-            _remove(ws, its)
+            its, kept = _remove(ws, its, kept)
             _mark(ws, own)
+    freed = held + sum(row["bytes"] for row in its)
     found: Row = {"checkpoints": its, "bytes": freed, "removed": remove, "kept": kept}
     return found | {"run": run["id"], "states": held}
 
@@ -181,19 +182,22 @@ def _remove_states(states: list[Path]) -> None:
             shutil.rmtree(state)
 
 
-def _remove(ws: Workspace, spare: list[Row]) -> None:
-    for row in spare:
-        ws.store.remove(row["id"])
-        ws.tracker.forget_place(row["id"])
+def _remove(ws: Workspace, spare: list[Row], kept: int) -> tuple[list[Row], int]:
+    """Remove the files of checkpoints, but not of those that have got an alias meanwhile, as by an approval;
+    return the removed ones, and the number of the others."""
+    forget = ws.tracker.forget_place
+    gone = [row for row in spare if forget(row["id"], partial(ws.store.remove, row["id"]))]
+    return gone, kept + len(spare) - len(gone)
 
 
 def _needed(ws: Workspace, rows: list[Row], newest: list[Row], given_up: Collection[str]) -> set[str]:
     """Return what aliases, newest cycles and stages, routes and unfinished runs name, and the bases of it."""
+    # Before the aliases: a run that ends in between moves `current` while it is still unfinished.
+    unfinished = [run for run in _unfinished(ws) if run["id"] not in given_up]
     named = {row["checkpoint_id"] for row in queries.aliases(ws.tracker.db)}
     named |= _by_hand(ws, rows) | _routes(ws) | _before_current(ws)
     for cycle in newest:
         named.update(cycle["checkpoints"].values())
-    unfinished = [run for run in _unfinished(ws) if run["id"] not in given_up]
     named |= _named_in([[run["config"], run["result"]] for run in unfinished], rows)
     named |= _unnamed_teachers(ws, unfinished) | _mixtures(ws, unfinished)
     makers = {run["id"] for run in unfinished}

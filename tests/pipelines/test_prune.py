@@ -195,14 +195,59 @@ def test_an_interrupted_cycle_is_resumed_after_a_prune(
 def test_a_kill_between_files_and_record_is_mended_by_the_next(
     ws: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spare = published(ws, "spare")
+    spare, remove = published(ws, "spare"), ws.store.remove
+
+    def killed(checkpoint: str) -> None:
+        remove(checkpoint)
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as patched:
-        patched.setattr(ws.tracker, "forget_place", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(ws.store, "remove", killed)
         with pytest.raises(KeyboardInterrupt):
             prune(ws, remove=True)
     assert spare not in there(ws)
     assert [row["bytes"] for row in prune(ws, remove=True)["checkpoints"]] == [0]
     assert prune(ws)["checkpoints"] == []
+
+
+def test_what_a_run_makes_current_while_it_is_looked_at_stays(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ws.tracker.start_run("distill", key="ending").id
+    made = published(ws, "of a run that ends", run=run)
+
+    def end(_: Workspace) -> set[str]:
+        ws.tracker.set_alias("current", made)
+        ws.tracker.finish_run(run, {"checkpoint": made})
+        return set()
+
+    monkeypatch.setattr("pipelines.prune._routes", end)
+    assert prune(ws)["checkpoints"] == []
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_a_model_that_is_approved_before_its_files_are_removed_stays_with_its_base(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch, given_up: bool
+) -> None:
+    """`current` would name a model without files."""
+    run = ws.tracker.start_run("cycle", key="old").id
+    base, spare = (published(ws, text, run=run) for text in ("base of an adapter", "spare"))
+    adapter = published(ws, "adapter", run=run, base=base)
+    number = ws.tracker.record_cycle(run, clean_id=ws.clean().id, recovered_id=adapter)
+    if given_up:
+        ws.tracker.stop_run(run, "interrupted")
+    else:
+        ws.tracker.finish_run(run)
+    size = ws.store.size(spare)
+
+    def approve(_: object) -> None:
+        ws.tracker.add_review(number, "approve", "good", "ada")
+
+    monkeypatch.setattr("pipelines.prune._remove_states", approve)
+    found = prune(ws, cycles=0, remove=True, run=run if given_up else None)
+    assert ([row["id"] for row in found["checkpoints"]], found["kept"]) == ([spare], 2)
+    assert found["bytes"] == size
+    assert ws.checkpoint("current").id == adapter and there(ws) == {ws.clean().id, base, adapter}
 
 
 def with_state(ws: Workspace, run: str, size: int) -> Path:
