@@ -153,6 +153,7 @@ def _at_work(workspace: Workspace, begun: dict[str, Any] | None, start: Callable
 def _worked(stage: Stage, kind: str, work: Callable[[Stage], Result], config: dict[str, Any]) -> Result:
     """Do the work and record its result and cost."""
     atomic_dirs.sweep_files(stage.directory)
+    atomic_dirs.sweep_files(stage.state)
     try:
         with launch.together(stage.workspace, kind, stage.id, config), _storage_errors(stage.workspace.home):
             result = work(stage)
