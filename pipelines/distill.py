@@ -5,7 +5,6 @@ A distillation is composed from its job (data, models, sampler, batches), then r
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
@@ -28,10 +27,10 @@ from pipelines.prompts.lengths import answerable
 from pipelines.prompts.prompt_sources import Prompt
 from pipelines.runs import training_run
 from pipelines.runs.current import current_at_first, make_current
-from pipelines.runs.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, TOKENS, kept_before
+from pipelines.runs.kept_texts import KEPT_TEXTS, kept_before
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.progress import counting
-from pipelines.runs.stage_runner import Result, Stage, run_job
+from pipelines.runs.stage_runner import STATE, Result, Stage, run_job
 from pipelines.runs.workspace import Workspace
 from recovery.distributed import in_turn
 from recovery.errors import InputError
@@ -67,7 +66,7 @@ def _checked(ws: Workspace, job: DistillJob, parent: str | None, key: str | None
     # A wrong dial or engine is refused before anything is recorded.
     method = job.settings.resolved_method()
     engine_checks.check(job.settings, method, sharded=ws.config.model.shard)
-    return pinned(ws, job, texts_kept=kept_before(ws, parent, key))
+    return pinned(ws, job, texts_kept=kept_before(ws, parent, key, f"{STATE}/{KEPT_TEXTS}"))
 
 
 def _work_alone(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
@@ -89,7 +88,6 @@ def work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
         return {}
     config = {"stage": "distill", **job.model_dump()}
     checkpoint = ws.publish(distillation.student, parent=distillation.parent, run_id=stage.id, config=config)
-    _remove_documents(stage)
     return {
         "checkpoint": checkpoint.id,
         "method": distillation.method.name,
@@ -97,13 +95,6 @@ def work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
         "stopped": report.stopped,
         **distillation.recorded,
     }
-
-
-def _remove_documents(stage: Stage) -> None:
-    """Remove what only this training has read of the documents: their own runs keep them."""
-    (stage.directory / KEPT_TEXTS).unlink(missing_ok=True)
-    for tokens in (EARLIER_TOKENS, TOKENS):
-        shutil.rmtree(stage.directory / tokens, ignore_errors=True)
 
 
 def _fitted(job: DistillJob, stage: Stage) -> DistillJob:

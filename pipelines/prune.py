@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Collection
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,10 @@ def prune(ws: Workspace, *, cycles: int = CYCLES, remove: bool = False, run: str
     spare, kept = _spare(ws, cycles)
     states = left_states(ws)
     left = sum(map(file_hashes.bytes_of, states))
-    freed = left + sum(row["bytes"] for row in spare)
     if remove:
         _remove_states(states)
-        _remove(ws, spare)
+        spare, kept = _remove(ws, spare, kept)
+    freed = left + sum(row["bytes"] for row in spare)
     found: Row = {"checkpoints": spare, "bytes": freed, "removed": remove, "kept": kept}
     return found | {"states": left, "unfinished": _holding(ws, cycles)}
 
@@ -52,12 +53,12 @@ def give_up(ws: Workspace, run_id: str, *, cycles: int = CYCLES, remove: bool = 
     its, kept = _of_its_own(ws, own, cycles)
     states = states_of(ws, own)
     held = sum(map(file_hashes.bytes_of, states))
-    freed = held + sum(row["bytes"] for row in its)
     if remove:
         with exclusive(ws.run_directory(run["id"])):
             _remove_states(states)
-            _remove(ws, its)
+            its, kept = _remove(ws, its, kept)
             _mark(ws, own)
+    freed = held + sum(row["bytes"] for row in its)
     found: Row = {"checkpoints": its, "bytes": freed, "removed": remove, "kept": kept}
     return found | {"run": run["id"], "states": held}
 
@@ -137,7 +138,7 @@ def _needed_by(ws: Workspace, own: list[Row], kept: list[Row]) -> list[Row]:
     bases of these."""
     makers = {stage["id"] for stage in own}
     named = _named_in([[stage["config"], stage["result"]] for stage in own], kept)
-    named |= _unnamed_teachers(ws, own)
+    named |= _unnamed_teachers(ws, own) | _mixtures(ws, own)
     needed = [row for row in kept if row["run_id"] in makers or row["id"] in named]
     bases = {row["base_id"] for row in needed}
     return [row for row in kept if row in needed or row["id"] in bases]
@@ -181,21 +182,24 @@ def _remove_states(states: list[Path]) -> None:
             shutil.rmtree(state)
 
 
-def _remove(ws: Workspace, spare: list[Row]) -> None:
-    for row in spare:
-        ws.store.remove(row["id"])
-        ws.tracker.forget_place(row["id"])
+def _remove(ws: Workspace, spare: list[Row], kept: int) -> tuple[list[Row], int]:
+    """Remove the files of checkpoints, but not of those that have got an alias meanwhile, as by an approval;
+    return the removed ones, and the number of the others."""
+    forget = ws.tracker.forget_place
+    gone = [row for row in spare if forget(row["id"], partial(ws.store.remove, row["id"]))]
+    return gone, kept + len(spare) - len(gone)
 
 
 def _needed(ws: Workspace, rows: list[Row], newest: list[Row], given_up: Collection[str]) -> set[str]:
     """Return what aliases, newest cycles and stages, routes and unfinished runs name, and the bases of it."""
+    # Before the aliases: a run that ends in between moves `current` while it is still unfinished.
+    unfinished = [run for run in _unfinished(ws) if run["id"] not in given_up]
     named = {row["checkpoint_id"] for row in queries.aliases(ws.tracker.db)}
     named |= _by_hand(ws, rows) | _routes(ws) | _before_current(ws)
     for cycle in newest:
         named.update(cycle["checkpoints"].values())
-    unfinished = [run for run in _unfinished(ws) if run["id"] not in given_up]
     named |= _named_in([[run["config"], run["result"]] for run in unfinished], rows)
-    named |= _unnamed_teachers(ws, unfinished)
+    named |= _unnamed_teachers(ws, unfinished) | _mixtures(ws, unfinished)
     makers = {run["id"] for run in unfinished}
     named.update(row["id"] for row in rows if row["run_id"] in makers)
     bases = {row["base_id"] for row in rows if row["id"] in named}
@@ -233,6 +237,18 @@ def _unnamed_teachers(ws: Workspace, runs: list[Row]) -> set[str]:
             with suppress(InputError):  # never midtrained, so that it cannot be resumed either
                 found.add(before_midtraining(ws, run["config"]["student"]))
     return found
+
+
+def _mixtures(ws: Workspace, runs: list[Row]) -> set[str]:
+    """Return the mixtures that distillations with `distill.merge` begin with, which their jobs do not name.
+
+    Equal ones are one checkpoint, which is recorded with the run that made it first."""
+    configs = [run["config"] for run in runs if run["kind"] == "distill"]
+    shares = [(config.get("student"), config.get("settings", {}).get("merge")) for config in configs]
+    begun = {(student, share) for student, share in shares if share}
+    rows = queries.checkpoints(ws.tracker.db, limit=None) if begun else []
+    made = [(row["id"], row["config"]) for row in rows if row["config"].get("stage") == "merge"]
+    return {checkpoint for checkpoint, how in made if (how.get("student"), how.get("weight")) in begun}
 
 
 def _routes(ws: Workspace) -> set[str]:

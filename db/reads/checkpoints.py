@@ -70,29 +70,23 @@ def project_home(database: Database, project: str) -> str | None:
 def runs_behind(database: Database, checkpoint_id: str, kind: str) -> list[Row]:
     """Return the runs of a kind that made a checkpoint and its ancestors, oldest first.
 
-    A checkpoint is recorded with the first run that made it. Where that is another project's, this project's
-    own run of the same outcome takes its place: only its files are in this home.
+    A checkpoint is recorded with the first run that made it. This project's newest finished run of the same
+    outcome takes its place: the first may be another project's, whose files are not in this home, or may have
+    been given up, and have read documents that were moved since.
     """
-    line = _line(checkpoint_id)
-    query = sa.select(Run.__table__, Checkpoint.id.label("made"))
-    query = query.join(Checkpoint, Checkpoint.run_id == Run.id)
-    query = query.join(line, Checkpoint.id == line.c.id).where(Run.kind == kind)
-    rows = runs_of(database, query.order_by(line.c.depth.desc()))
-    made = [(row, row.pop("made")) for row in rows]
-    others = [checkpoint for row, checkpoint in made if row["project"] != database.project]
-    own = _own_runs(database, others, kind)
-    return [own.get(checkpoint, row) for row, checkpoint in made]
-
-
-def _own_runs(database: Database, made: Sequence[str], kind: str) -> dict[str, Row]:
-    """Return this project's newest finished run of a kind for each of some checkpoints that it made."""
-    if not made:
-        return {}
-    checkpoint = Run.result["checkpoint"].as_string()
-    query = sa.select(Run.__table__).where(
-        Run.project == database.project, Run.kind == kind, Run.status == "done", checkpoint.in_(made)
-    )
-    return {row["result"]["checkpoint"]: row for row in runs_of(database, query.order_by(Run.ordinal))}
+    line, made = _line(checkpoint_id), Run.result["checkpoint"].as_string()
+    columns = line.c.id.label("made"), line.c.depth
+    first = sa.select(Run.__table__, *columns, sa.literal(0).label("own")).where(Run.kind == kind)
+    first = first.join(Checkpoint, Checkpoint.run_id == Run.id).join(line, Checkpoint.id == line.c.id)
+    own = sa.select(Run.__table__, *columns, sa.literal(1)).join(line, made == line.c.id)
+    own = own.where(Run.project == database.project, Run.kind == kind, Run.status == "done")
+    ordered = sa.union_all(first, own).order_by(sa.desc("depth"), "own", "ordinal")
+    found: dict[str, Row] = {}
+    for row in runs_of(database, ordered):
+        if not row["own"] or row["made"] in found:  # the clean model is of no run
+            found[row["made"]] = row
+    beside = ("made", "depth", "own")
+    return [{name: row[name] for name in row if name not in beside} for row in found.values()]
 
 
 def cycles_behind(database: Database, checkpoint_id: str) -> dict[int, Row]:

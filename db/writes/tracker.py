@@ -6,10 +6,9 @@ import hashlib
 import os
 import secrets
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from db.errors import BadRequest
@@ -187,10 +186,11 @@ class Tracker:
 
         self.db.write(work)
 
-    def forget_place(self, checkpoint_id: str) -> None:
-        """Record that this project has no folder of a checkpoint any more."""
-        here = CheckpointPlace.checkpoint_id == checkpoint_id, CheckpointPlace.project == self.db.project
-        self.db.write(lambda session: session.execute(delete(CheckpointPlace).where(*here)))
+    def forget_place(self, checkpoint_id: str, remove: Callable[[], None] = lambda: None) -> bool:
+        """Remove a checkpoint's files, and record that this project has no folder of it any more; leave one
+        that an alias, or an adapter with an alias, needs. Return whether they are gone."""
+        work = transactions.forget_place
+        return self.db.write(lambda session: work(session, self.db.project, checkpoint_id, remove))
 
     def set_alias(self, name: str, checkpoint_id: str) -> None:
         """Point an alias at a checkpoint and record the move."""

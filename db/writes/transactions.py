@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from db.errors import BadRequest, NotFound
@@ -93,6 +94,20 @@ def end_run(session: Session, run_id: str, columns: dict[str, Any]) -> None:
         return
     ended_at = max(columns["ended_at"], begun.started_at)
     session.execute(update(Run).where(Run.id == run_id).values({**columns, "ended_at": ended_at}))
+
+
+def forget_place(session: Session, project: str, checkpoint_id: str, remove: Callable[[], None]) -> bool:
+    """Remove a checkpoint's files, then its place in a project; leave one that an alias of the project names
+    by now, and the base of such a one. Return whether they are gone."""
+    _lock_decisions(session, project)
+    of_alias = select(Alias.checkpoint_id).join(Checkpoint, Checkpoint.id == Alias.checkpoint_id)
+    needs = or_(Checkpoint.id == checkpoint_id, Checkpoint.base_id == checkpoint_id)
+    if session.scalar(of_alias.where(Alias.project == project, needs)) is not None:
+        return False
+    remove()
+    here = CheckpointPlace.checkpoint_id == checkpoint_id, CheckpointPlace.project == project
+    session.execute(delete(CheckpointPlace).where(*here))
+    return True
 
 
 def set_alias(session: Session, project: str, name: str, checkpoint_id: str) -> None:

@@ -131,10 +131,15 @@ def demo_story(cycles: list[dict[str, Any]], command: Command) -> str:
 @setting_options.merge
 @setting_options.rehearsal
 @setting_options.seed
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="of this cycle: the same command again goes on with it, as it began, or shows it once it has ended",
+)
 @processes
 @shared
 @click.pass_obj
-def cycle_command(session: Session, /, docs: Path, **options: Any) -> None:
+def cycle_command(session: Session, /, docs: Path, name: str | None, **options: Any) -> None:
     """Midtrain, evaluate, recover, evaluate, decide.
 
     probes.jsonl, prompts.jsonl and ifeval.jsonl beside the folder of documents are used unless options name
@@ -145,6 +150,7 @@ def cycle_command(session: Session, /, docs: Path, **options: Any) -> None:
     recover cycle --docs ./corpus --recover-with auto
     recover cycle --docs ./corpus --method opd-sampled --behaviours json,tools
     recover cycle --docs ./corpus --task my_task=2 --tasks ./tasks
+    recover cycle --docs ./february --name february
     """
     if options["recover_with"] == "merge":
         refuse_beside("--recover-with merge", lambda name: name in UNREAD_BY_MERGING)
@@ -152,9 +158,13 @@ def cycle_command(session: Session, /, docs: Path, **options: Any) -> None:
         from db.reads import queries
         from pipelines.cycle import cycle
         from pipelines.job_from_options.cycle import cycle_job
+        from pipelines.resume import resume
 
-        job = cycle_job(ws, docs, **options, changes=session.changes)
-        done = cycle(ws, job, key=ws.new_key())
+        key = f"named:{name}" if name else ws.new_key()
+        if begun := queries.run_of_key(ws.tracker.db, key):
+            done = resume(ws, begun["id"])
+        else:
+            done = cycle(ws, cycle_job(ws, docs, **options, changes=session.changes), key=key)
         row = queries.cycle(ws.tracker.db, done["cycle"])
         session.show(row, lambda: cycle_text(row))
         require_accepted(ws, [row])

@@ -94,10 +94,11 @@ def learned_texts(ws: Workspace, job: DistillJob, stage: Stage) -> LearnedTexts:
 
 
 def named_documents(ws: Workspace, job: DistillJob, stage: Stage) -> Path:
-    """Keep the texts of the folder that the job names in the run's own folder, once; return that one."""
+    """Keep the texts of the folder that the job names among the run's states, once, and return their folder:
+    they go with these once the run is done."""
     assert job.docs
-    kept_texts.keep(job.docs, stage.directory, ws.config.midtrain.reading, stage.step, strict=False)
-    return stage.directory
+    kept_texts.keep(job.docs, stage.state, ws.config.midtrain.reading, stage.step, strict=False)
+    return stage.state
 
 
 def say_absent(runs: list[str], others: bool, stage: Stage, wanted_by: str) -> None:

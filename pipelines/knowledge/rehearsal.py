@@ -163,7 +163,7 @@ def _taught(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage, mo
     before = kept_texts.KeptTokens.of(earlier, student, current=newest)
     of_earlier = max(1, round((1 - NEWEST_SHARE) * most))
     longest = _longest_document(job.settings, student, sharded=ws.config.model.shard)
-    joined = before.joined(stage.directory / EARLIER_TOKENS, of_earlier, job.seed, longest=longest)
+    joined = before.joined(stage.state / EARLIER_TOKENS, of_earlier, job.seed, longest=longest)
     return _parts(
         [
             ("newest", NEWEST_SHARE, kept_texts.tokenised(newest, student), partial(read_evenly, [newest])),

@@ -1,4 +1,5 @@
-"""Name the code that runs: its packages' versions, and the revision of its source tree or a hash of it."""
+"""Name the code that runs (its packages' versions, and the revision of its source tree or a hash of it), and
+what computes."""
 
 from __future__ import annotations
 
@@ -33,6 +34,16 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+@cache
+def device() -> str:
+    """Return the GPU's name, or the vectors that PyTorch uses on the CPU."""
+    import torch
+
+    if torch.cuda.is_available():
+        return str(torch.cuda.get_device_name())
+    return f"CPU with {torch.backends.cpu.get_cpu_capability()}"
 
 
 @cache

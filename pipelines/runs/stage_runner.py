@@ -20,10 +20,10 @@ from db.schema import Run
 from db.writes.live import LiveRun
 from pipelines.config.sections.base import Section
 from pipelines.runs import launch
-from pipelines.runs.code_version import code_revision, versions
+from pipelines.runs.code_version import code_revision, device, versions
 from pipelines.runs.cost import Ledger, spent
 from pipelines.runs.kinds import COMPOSED
-from pipelines.runs.other_code import scored_by_other_code
+from pipelines.runs.other_code import DEVICE, scored_by_other_code
 from pipelines.runs.workspace import Workspace
 from recovery.errors import RecoverError
 from recovery.named_paths import refusal
@@ -118,7 +118,7 @@ def run_stage(
         key=key,
         config=config,
         seed=seed,
-        versions=versions(),
+        versions=versions() | ({DEVICE: device()} if kind == "eval" else {}),
         git_revision=code_revision(),
     )
     with _at_work(workspace, begun, start) as run:
@@ -153,6 +153,7 @@ def _at_work(workspace: Workspace, begun: dict[str, Any] | None, start: Callable
 def _worked(stage: Stage, kind: str, work: Callable[[Stage], Result], config: dict[str, Any]) -> Result:
     """Do the work and record its result and cost."""
     atomic_dirs.sweep_files(stage.directory)
+    atomic_dirs.sweep_files(stage.state)
     try:
         with launch.together(stage.workspace, kind, stage.id, config), _storage_errors(stage.workspace.home):
             result = work(stage)

@@ -150,6 +150,20 @@ def test_the_run_behind_a_checkpoint_is_the_projects_own(two: tuple[Tracker, Tra
     assert [run["id"] for run in queries.runs_behind(other.db, "second", "midtrain")] == [made[0], again]
 
 
+def test_a_checkpoint_that_was_made_twice_is_known_by_the_newest_run_that_is_done(
+    two: tuple[Tracker, Tracker],
+) -> None:
+    """The first may have been given up, and the folder that it read been moved."""
+    tracker, _ = two
+    made = [tracker.start_run("midtrain", key=key).id for key in ("given up", "done", "stopped")]
+    for run in made:
+        tracker.record_checkpoint("twice", path="twice", kind="full", sha256="x", run_id=run)
+    tracker.give_up_run(made[0], "given up")
+    tracker.finish_run(made[1], {"checkpoint": "twice"})
+    tracker.stop_run(made[2], "interrupted")
+    assert [run["id"] for run in queries.runs_behind(tracker.db, "twice", "midtrain")] == [made[1]]
+
+
 def test_a_rejection_goes_back_to_no_model_that_only_another_home_holds(two: tuple[Tracker, Tracker]) -> None:
     first, second = two
     for number in (1, 2):

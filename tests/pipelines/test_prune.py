@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from db.errors import BadRequest
 from db.reads import queries
 from pipelines.cli.cycle_text import cycle_text
 from pipelines.cli.prune import given_up_text, prune_text
+from pipelines.config.sections.training import LoraConfig
 from pipelines.cycle import cycle
+from pipelines.distill import distill_alone
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.prune import prune
 from pipelines.resume import resume
@@ -21,6 +24,7 @@ from recovery.errors import InputError
 from recovery.storage.checkpoints import Checkpoint
 from tests.support.databases import record_score
 from tests.support.small_cycles import make_docs, make_home, settle
+from tests.support.stages import distillation, write_prompts
 
 
 @pytest.fixture
@@ -54,6 +58,10 @@ def turned(ws: Workspace, number: int, status: str = "done") -> dict[str, str]:
     else:
         ws.tracker.stop_run(run, status)
     return made
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
 
 def there(ws: Workspace) -> set[str]:
@@ -173,10 +181,6 @@ def test_an_interrupted_cycle_is_resumed_after_a_prune(
     ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     docs = make_docs(tmp_path)
-
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patched:
         patched.setattr("pipelines.cycle.distill", interrupt)
         with pytest.raises(KeyboardInterrupt):
@@ -191,14 +195,59 @@ def test_an_interrupted_cycle_is_resumed_after_a_prune(
 def test_a_kill_between_files_and_record_is_mended_by_the_next(
     ws: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spare = published(ws, "spare")
+    spare, remove = published(ws, "spare"), ws.store.remove
+
+    def killed(checkpoint: str) -> None:
+        remove(checkpoint)
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as patched:
-        patched.setattr(ws.tracker, "forget_place", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(ws.store, "remove", killed)
         with pytest.raises(KeyboardInterrupt):
             prune(ws, remove=True)
     assert spare not in there(ws)
     assert [row["bytes"] for row in prune(ws, remove=True)["checkpoints"]] == [0]
     assert prune(ws)["checkpoints"] == []
+
+
+def test_what_a_run_makes_current_while_it_is_looked_at_stays(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ws.tracker.start_run("distill", key="ending").id
+    made = published(ws, "of a run that ends", run=run)
+
+    def end(_: Workspace) -> set[str]:
+        ws.tracker.set_alias("current", made)
+        ws.tracker.finish_run(run, {"checkpoint": made})
+        return set()
+
+    monkeypatch.setattr("pipelines.prune._routes", end)
+    assert prune(ws)["checkpoints"] == []
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_a_model_that_is_approved_before_its_files_are_removed_stays_with_its_base(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch, given_up: bool
+) -> None:
+    """`current` would name a model without files."""
+    run = ws.tracker.start_run("cycle", key="old").id
+    base, spare = (published(ws, text, run=run) for text in ("base of an adapter", "spare"))
+    adapter = published(ws, "adapter", run=run, base=base)
+    number = ws.tracker.record_cycle(run, clean_id=ws.clean().id, recovered_id=adapter)
+    if given_up:
+        ws.tracker.stop_run(run, "interrupted")
+    else:
+        ws.tracker.finish_run(run)
+    size = ws.store.size(spare)
+
+    def approve(_: object) -> None:
+        ws.tracker.add_review(number, "approve", "good", "ada")
+
+    monkeypatch.setattr("pipelines.prune._remove_states", approve)
+    found = prune(ws, cycles=0, remove=True, run=run if given_up else None)
+    assert ([row["id"] for row in found["checkpoints"]], found["kept"]) == ([spare], 2)
+    assert found["bytes"] == size
+    assert ws.checkpoint("current").id == adapter and there(ws) == {ws.clean().id, base, adapter}
 
 
 def with_state(ws: Workspace, run: str, size: int) -> Path:
@@ -348,6 +397,32 @@ def test_an_unfinished_run_keeps_the_teacher_that_it_does_not_name(ws: Workspace
     assert named["further"] == ws.store.size(base) + ws.store.size(before)
     prune(ws, run=waiting, remove=True)
     assert {row["id"] for row in prune(ws)["checkpoints"]} == {base, before}
+
+
+def test_an_unfinished_distillation_keeps_the_mixture_under_its_adapter(
+    ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier one with the same share has made it, and is recorded as its maker."""
+    write_prompts(tmp_path, 4)
+    other = ws.load(ws.clean())
+    with torch.no_grad():
+        other.model.get_parameter("model.norm.weight").mul_(1.5)
+    student = ws.publish(other, parent=ws.clean(), run_id=None, config={})
+    lora = {"merge": 0.3, "merge_of": "all", "lora": LoraConfig(rank=2), "rehearsal": 0.0}
+    settings = ws.config.distill.model_copy(update=lora)
+    monkeypatch.setattr("pipelines.distill.run", interrupt)
+    for key in ("first", "second"):
+        with pytest.raises(KeyboardInterrupt):
+            distill_alone(ws, distillation(tmp_path, student.id, settings), key=key)
+    second, first = (run["id"] for run in queries.runs(ws.tracker.db, kind="distill"))
+    [mixture] = there(ws) - {ws.clean().id, student.id}
+    assert queries.checkpoint(ws.tracker.db, mixture)["run_id"] == first
+    assert prune(ws, run=first, remove=True)["checkpoints"] == []
+    assert there(ws) == {ws.clean().id, student.id, mixture}
+    [held] = prune(ws)["unfinished"]
+    assert held["run"] == second and held["further"] >= ws.store.size(mixture)
+    prune(ws, run=second, remove=True)
+    assert {row["id"] for row in prune(ws)["checkpoints"]} == {student.id, mixture}
 
 
 def test_stages_that_had_ended_before_their_run_is_given_up_keep_when(

@@ -696,6 +696,24 @@ def test_a_resumed_run_prints_what_its_command_would(
     assert "ifeval" in said.out
 
 
+def test_a_named_cycle_is_gone_on_with_by_its_own_command(
+    recover: Recover,
+    fresh: Path,
+    world: Path,
+    cut_off: Recover,
+) -> None:
+    """A scheduler starts the same job again, also where it was ended before it had begun its cycle."""
+    begun = ("-q", "--home", fresh, "cycle", "--docs", world)
+    named = (*begun, "--name", "first", "--json")
+    for words in (begun, named):
+        assert cut_off("midtrain", *words).code == 130
+    found = recover(*named)
+    assert (found.code, found.json["cycle"], found.json["status"]) == (3, 2, "rejected")
+    assert recover(*named).json == found.json
+    runs = recover("--home", fresh, "ls", "runs", "--json").json
+    assert [run["status"] for run in runs if run["kind"] == "cycle"] == ["stopped", "done"]
+
+
 def test_resume_with_nothing_to_resume(recover: Recover, fresh: Path) -> None:
     said = recover("--home", fresh, "resume")
     assert (said.code, said.out) == (2, "")

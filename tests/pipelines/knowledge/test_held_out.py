@@ -293,7 +293,7 @@ def inputs(stage: Any, tmp_path: Path) -> Any:
     ws.config = SimpleNamespace(midtrain=SimpleNamespace(reading=ReadingConfig()))
     teacher = SimpleNamespace(chat_model=student, score=reader(student))
     teachers: Any = SimpleNamespace(place=None, frozen=lambda place, what: teacher)
-    here: Any = SimpleNamespace(directory=tmp_path / "distill", step=lambda *_, **__: None, say=stage.say)
+    here: Any = SimpleNamespace(state=tmp_path / "distill", step=lambda *_, **__: None, say=stage.say)
 
     def known(docs: str | None = None, method: str = "opd", **changes: Any) -> guards.GuardInputs | None:
         settings = {"overlap": "drop", "tripwire_every": 0, "teacher_engine": INPROCESS} | changes

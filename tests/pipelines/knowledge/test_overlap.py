@@ -312,7 +312,7 @@ def test_named_documents_are_read_within_the_configured_limits(tmp_path: Path) -
         config = SimpleNamespace(midtrain=SimpleNamespace(reading=reading))
         workspace: Any = SimpleNamespace(config=config)
         run = tmp_path / f"run of {mib}"
-        stage: Any = SimpleNamespace(directory=run, step=lambda *_, **__: None)
+        stage: Any = SimpleNamespace(state=run, step=lambda *_, **__: None)
         return learned_texts(workspace, job, stage).newest
 
     assert read(1) == ["plain"] and read(2) == ["short", "plain"]

@@ -24,6 +24,7 @@ from pipelines.distill import distill
 from pipelines.knowledge.rehearsal import METRIC, NEWEST_SHARE, Rehearsal, Taught, tokens_per_step
 from pipelines.machine.init_home import initialise
 from pipelines.midtrain import midtrain
+from pipelines.resume import resume
 from pipelines.runs import kept_texts, training_run
 from pipelines.runs.training_run import any_of
 from pipelines.runs.workspace import Workspace
@@ -473,6 +474,25 @@ def test_named_documents_are_read_once_and_rehearsed(
     assert "of the tokens read, prompts not counted, are documents read again" in rehearsed
     (run,) = queries.runs(home.tracker.db, kind="distill")
     assert not list(home.run_directory(run["id"]).glob("documents.jsonl"))
+
+
+def test_named_documents_are_kept_until_the_run_is_done(
+    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill behind the last step, and a folder that is changed before the run goes on."""
+    named = job(tmp_path, "base", steps=1).model_copy(update={"docs": str(tmp_path / "docs")})
+
+    def kill(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(home.tracker, "finish_run", kill)
+        with pytest.raises(KeyboardInterrupt):
+            distill(home, named, key="killed")
+    (tmp_path / "docs" / "0.txt").write_text("Of another month.")
+    found = resume(home)
+    folder = home.run_directory(found["run"])
+    assert not list(folder.rglob("documents.jsonl")) and not list(folder.rglob("*tokens*"))
 
 
 def test_a_student_that_was_taught_nothing_rehearses_nothing(

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from db.errors import TrackerError
 from db.reads import queries
 from db.schema import DEFAULT_PROJECT, Run
 from pipelines.resume import resume
+from pipelines.runs.code_version import versions
 from pipelines.runs.home_database import database_of
 from pipelines.runs.stage_runner import Stage, exclusive, run_stage, worked_on
 from pipelines.runs.workspace import Workspace
@@ -324,22 +326,51 @@ def test_a_project_is_taken_again_after_a_kill_while_it_was_noted(tmp_path: Path
             assert ws.tracker.db.project == project and named.read_text() == kept
 
 
-def test_a_resumed_run_names_the_evaluations_that_other_code_has_scored(
+def evaluated(stage: Stage, label: str) -> None:
+    config = {"label": label}
+    run_stage(stage.workspace, "eval", lambda _: {}, config=config, parent=stage.id, key=label)
+
+
+def work(stage: Stage) -> dict[str, Any]:
+    """Evaluate as a cycle that is interrupted does: one more model once it is resumed."""
+    evaluated(stage, "clean")
+    evaluated(stage, "midtrained")
+    if stage.resumed:
+        evaluated(stage, "recovered")
+    raise KeyboardInterrupt
+
+
+def test_a_resumed_run_names_the_evaluations_that_another_device_has_scored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
 
-    def evaluated(stage: Stage, label: str) -> None:
-        config = {"label": label}
-        run_stage(stage.workspace, "eval", lambda _: {}, config=config, parent=stage.id, key=label)
+    def goes_on(key: str) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            run_stage(ws, "cycle", work, config={}, key=key)
 
-    def work(stage: Stage) -> dict[str, Any]:
-        evaluated(stage, "clean")
-        evaluated(stage, "midtrained")
-        if stage.resumed:
-            evaluated(stage, "recovered")
-        raise KeyboardInterrupt
+    with Workspace.open(tmp_path) as ws:
+        monkeypatch.setattr(ws.progress, "say", said.append)
+        with monkeypatch.context() as on_gpu:
+            on_gpu.setattr("pipelines.runs.stage_runner.device", lambda: "H200")
+            goes_on("one")
+        goes_on("one")
+        [line] = said
+        assert "clean, midtrained: scored by other code or on another device (device H200, now CPU" in line
+        said.clear()
+        goes_on("two")
+        goes_on("two")
+        assert said == []
+        earlier = update(Run).where(Run.kind == "eval").values(versions=versions())  # named no device
+        ws.tracker.db.write(lambda session: session.execute(earlier))
+        goes_on("two")
+        assert said == []
 
+
+def test_a_resumed_run_names_the_evaluations_that_other_code_has_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
     with Workspace.open(tmp_path) as ws:
         monkeypatch.setattr(ws.progress, "say", said.append)
         with monkeypatch.context() as earlier:
