@@ -109,7 +109,7 @@ def enough_in_words(needed: int | None, what: str = "prompts") -> str:
 def is_likely_lost(row: Mapping[str, Any]) -> bool:
     """Return whether a claim shows a loss whose estimate is beyond the margin, if its bound is not."""
     upper = row.get("upper_bound")
-    return upper is not None and upper < 0 and row["difference"] < -row["margin"]
+    return upper is not None and upper < 0 and row["difference"] < -row["margin"] - 1e-9
 
 
 def deciding_in_words(row: Mapping[str, Any], what: str = "prompts") -> str:

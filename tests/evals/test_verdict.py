@@ -125,6 +125,7 @@ def test_a_cycle_that_too_few_questions_alone_rejected_says_so_and_how_many_to_a
     [
         (-0.119, -0.072, False),  # 12 points lost, though perhaps no more than 10
         (-0.119, 0.001, True),  # as many by the estimate, but none is shown
+        (-0.1, -0.05, True),
         (-0.099, -0.05, True),  # a loss is shown: more questions would tell whether it is within the margin
     ],
 )
