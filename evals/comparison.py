@@ -105,7 +105,7 @@ def claim_sentence(row: Row) -> str:
     if result["outcome"] == "failed":
         upper = f"one-sided 95 % upper bound {bound_in_points(result['upper_bound'], result['margin'])}"
         return f"b is more than {margin} worse ({upper})"
-    enough = deciding_in_words(result)
+    enough = deciding_in_words({**result, "difference": row["difference"]})
     return f"underpowered, it is not shown whether b is at most {margin} worse: {enough} ({lower})"
 
 

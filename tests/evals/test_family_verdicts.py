@@ -256,6 +256,14 @@ def test_a_difference_that_no_number_of_prompts_decides_is_said_to_be_one() -> N
     assert said.startswith(f"underpowered, it is not shown whether b is at most 3 points worse: {words} (")
 
 
+def test_a_comparison_says_that_a_loss_is_shown_where_its_size_alone_is_open() -> None:
+    clean = items(541, 541)
+    (row,) = compared("ifeval", clean, items(520, 541))  # 21 lost: 3.9 points, where 3 may be
+    said = comparison.claim_sentence(row)
+    words = "a loss is shown, by its estimate beyond the margin: more questions would hardly clear it"
+    assert said.startswith(f"underpowered, it is not shown whether b is at most 3 points worse: {words} (")
+
+
 def test_the_number_of_questions_that_the_documentation_states() -> None:
     assert items_to_pass(0.05, alpha=0.05 / 5) == 448
     assert 2 * present(items_to_pass(0.05, alpha=0.05 / 10)) == 1044
