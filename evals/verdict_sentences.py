@@ -117,6 +117,19 @@ def more_questions(cycle: Mapping[str, Any]) -> str:
     return f"ask new questions, without training (about {enough}; {HOW})"
 
 
+def shows_loss_to_clean(cycle: Mapping[str, Any]) -> bool:
+    """Return whether a loss to the clean model, shown or likely, was in the way of a rejected cycle: then
+    more recovery helps."""
+    verdict = cycle["verdict"]
+    in_the_way = blocking(verdict, cycle.get("required"))
+    against_clean = {axis.name: axis.failed for axis in axes_of(verdict) if axis.reference == "clean"}
+    return any(
+        word == against_clean[name] or (word == UNDERPOWERED and is_likely_lost(verdict["axes"][name]))
+        for name, word in in_the_way.items()
+        if name in against_clean
+    )
+
+
 def _too_few(cycle: Mapping[str, Any]) -> list[str]:
     """Return the axes that were in the way of acceptance, if all of them are underpowered and none is
     likely lost."""

@@ -218,7 +218,7 @@ def require_accepted(ws: Workspace, rows: Iterable[dict[str, Any]]) -> None:
 
 def _why_rejected(ws: Workspace, row: dict[str, Any]) -> str:
     """Return why a recorded cycle was rejected, and what to do, or that a review has approved it."""
-    from evals.verdict_sentences import TOO_FEW, more_questions
+    from evals.verdict_sentences import TOO_FEW, more_questions, shows_loss_to_clean
 
     approved = (row["review"] or {}).get("decision") == "approve"
     if not row["verdict"]:
@@ -227,8 +227,10 @@ def _why_rejected(ws: Workspace, row: dict[str, Any]) -> str:
     found = TOO_FEW if more else _blocking_axes(row)
     if approved:
         return f"{found}: a review has approved it all the same"
-    approve = ws.command("review", f"cycle:{row['cycle']}", "--approve")
-    return f"{found}: {more or WHAT_TO_DO}; `{approve}` takes its model all the same"
+    cycle = f"cycle:{row['cycle']}"
+    approve, longer = ws.command("review", cycle, "--approve"), ws.command("distill", "--student", cycle)
+    then = f"`{longer}` recovers longer; {WHAT_TO_DO}" if shows_loss_to_clean(row) else WHAT_TO_DO
+    return f"{found}: {more or then}; `{approve}` takes its model all the same"
 
 
 def _blocking_axes(row: dict[str, Any]) -> str:

@@ -22,7 +22,13 @@ from evals.scores import (
     samples_of,
 )
 from evals.verdict import accepted, verdict
-from evals.verdict_sentences import deciding_bound, more_questions, status_in_words, summary
+from evals.verdict_sentences import (
+    deciding_bound,
+    more_questions,
+    shows_loss_to_clean,
+    status_in_words,
+    summary,
+)
 from recovery.errors import InputError
 
 
@@ -139,6 +145,25 @@ def test_a_loss_that_is_shown_and_likely_beyond_the_margin_does_not_ask_for_more
     assert bool(more_questions(cycle)) == few
     said = "about 4,710 prompts would decide" if few else "a loss is shown, by its estimate beyond the margin"
     assert said in deciding_in_words(retention)
+
+
+@pytest.mark.parametrize(
+    ("words", "upper", "longer"),
+    [
+        ({"behaviour": "not recovered"}, -0.05, True),
+        ({"retention": "lost"}, -0.11, True),
+        ({"retention": "underpowered"}, -0.01, True),
+        ({"retention": "underpowered"}, 0.01, False),
+        ({"knowledge": "lost"}, -0.11, False),  # to the midtrained model: of that, recovery takes more
+        ({"behaviour": "not measured"}, None, False),
+    ],
+)
+def test_more_recovery_is_advised_where_a_loss_to_the_clean_model_is_shown(
+    words: dict[str, str], upper: float | None, longer: bool
+) -> None:
+    row = {"difference": -0.12, "upper_bound": upper, "margin": 0.1, "needed_n": 900}
+    cycle = {"status": "rejected", "verdict": PASSED | words | {"axes": dict.fromkeys(words, row)}}
+    assert shows_loss_to_clean(cycle) == longer
 
 
 def test_a_sentence_says_that_a_loss_is_shown_where_its_size_alone_is_open() -> None:
