@@ -107,7 +107,7 @@ def enough_in_words(needed: int | None, what: str = "prompts") -> str:
 
 
 def is_likely_lost(row: Mapping[str, Any]) -> bool:
-    """Return whether a claim shows a loss whose estimate is beyond the margin, if its bound is not."""
+    """Return whether a claim shows a loss whose estimate is beyond the margin, as a refuted one does."""
     upper = row.get("upper_bound")
     return upper is not None and upper < 0 and row["difference"] < -row["margin"] - 1e-9
 

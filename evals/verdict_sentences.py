@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from evals import learned, looks
@@ -121,13 +121,12 @@ def shows_loss_to_clean(cycle: Mapping[str, Any]) -> bool:
     """Return whether a loss to the clean model, shown or likely, was in the way of a rejected cycle: then
     more recovery helps."""
     verdict = cycle["verdict"]
-    in_the_way = blocking(verdict, cycle.get("required"))
-    against_clean = {axis.name: axis.failed for axis in axes_of(verdict) if axis.reference == "clean"}
-    return any(
-        word == against_clean[name] or (word == UNDERPOWERED and is_likely_lost(verdict["axes"][name]))
-        for name, word in in_the_way.items()
-        if name in against_clean
-    )
+    against_clean = {axis.name for axis in axes_of(verdict) if axis.reference == "clean"}
+    return _likely_lost(verdict, against_clean & blocking(verdict, cycle.get("required")).keys())
+
+
+def _likely_lost(verdict: Mapping[str, Any], names: Iterable[str]) -> bool:
+    return any(is_likely_lost(verdict["axes"].get(name, {})) for name in names)
 
 
 def _too_few(cycle: Mapping[str, Any]) -> list[str]:
@@ -136,5 +135,5 @@ def _too_few(cycle: Mapping[str, Any]) -> list[str]:
     if cycle["status"] != "rejected" or not cycle["verdict"]:
         return []
     words = blocking(cycle["verdict"], cycle.get("required"))
-    lost = any(is_likely_lost(cycle["verdict"]["axes"].get(name, {})) for name in words)
-    return list(words) if set(words.values()) == {UNDERPOWERED} and not lost else []
+    few = set(words.values()) == {UNDERPOWERED} and not _likely_lost(cycle["verdict"], words)
+    return list(words) if few else []
