@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from typing import Any
 
 from db.values import plain
 from pipelines.config.jobs import EvalJob
 from pipelines.engines.engine_checks import COLOCATED, INPROCESS, OWN_SERVER
 from pipelines.evaluation.suites import Suite
-from pipelines.runs.code_version import code_revision, versions
+from pipelines.runs.code_version import code_revision, device, versions
 from pipelines.runs.pinned_inputs import MODEL
 from pipelines.runs.workspace import Workspace
 
@@ -54,14 +53,12 @@ def conditions(ws: Workspace, job: EvalJob, suite: Suite, run_id: str) -> str:
     return hashlib.sha256(json.dumps(plain(deciding), sort_keys=True).encode()).hexdigest()
 
 
-def _device() -> list[Any]:
+def _device() -> list[str | None]:
     """Return what computes, and whether the engine for Llama-like models on a CPU is switched off; of a CPU
-    also the vectors that PyTorch uses and the engine's own arithmetic, which round differently."""
+    also that engine's own arithmetic, which rounds differently."""
     import torch
 
     from recovery.forward.fast_path import SWITCH, fast_path
 
-    switch = os.environ.get(SWITCH)
-    if torch.cuda.is_available():
-        return [torch.cuda.get_device_name(), switch]
-    return ["cpu", switch, torch.backends.cpu.get_cpu_capability(), fast_path().arithmetic()]
+    arithmetic = None if torch.cuda.is_available() else fast_path().arithmetic()
+    return [device(), os.environ.get(SWITCH), arithmetic]

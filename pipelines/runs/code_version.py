@@ -36,7 +36,6 @@ def versions() -> dict[str, str]:
     return found
 
 
-@cache
 def device() -> str:
     """Return the GPU's name, or the vectors that PyTorch uses on the CPU."""
     import torch
