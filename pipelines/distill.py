@@ -86,6 +86,8 @@ def work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
         report = run(stage, distillation)
     if not stage.first:
         return {}
+    if report.stopped:
+        stage.say(f"  ended        {report.stopped}")
     config = {"stage": "distill", **job.model_dump()}
     checkpoint = ws.publish(distillation.student, parent=distillation.parent, run_id=stage.id, config=config)
     return {

@@ -142,7 +142,7 @@ class BehaviourBack:
         self.passed[step] = self._look(step)
         if not (self.passed[step] and self._passed(step - every)):
             return None
-        return f"step {step}: behaviour is back on {len(self.probe)} probe prompts, twice in a row"
+        return f"after {step} steps behaviour is back on {len(self.probe)} probe prompts, twice in a row"
 
     def _clean(self, lend: Callable[[], AbstractContextManager[Teacher]]) -> list[bool]:
         """Return which prompts the clean model follows; a resumed run finds it in its folder.

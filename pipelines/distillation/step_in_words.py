@@ -31,7 +31,7 @@ def often(settings: DistillConfig, method: Method, data: PromptData) -> str:
     asked = (1 - read) * answers / method.samples(settings.samples_per_prompt)
     found = ""
     for name, taken, rows in (("prompt", asked, data.prompts), ("pair", read * answers, data.pairs)):
-        times = settings.steps * taken / max(len(rows), 1)
+        times = settings.most_steps * taken / max(len(rows), 1)
         found += f"; each {name} comes up about {times:,.0f} times" if times > OFTEN else ""
     return found
 

@@ -82,7 +82,7 @@ def require_watched(settings: DistillConfig, method: Method) -> None:
         raise InputError(
             f"tripwire: nothing would be watched, as {why}: leave out --tripwire (distill.tripwire_share)"
         )
-    if settings.stop is not None and settings.steps < (second := 2 * settings.stop.every):
+    if settings.stop is not None and settings.most_steps < (second := 2 * settings.stop.every):
         raise InputError(
             f"distill.stop: {_steps_end(settings)} before its second look, after {second}: lower "
             "distill.stop.every, take more steps, or leave out --stop-when-recovered"
@@ -95,13 +95,14 @@ def _unwatched(settings: DistillConfig, method: Method) -> str | None:
         return "it compares with a clean teacher in this process"
     if not settings.tripwire_every:
         return "distill.tripwire_every is 0"
-    if settings.steps < (every := settings.tripwire_every):
+    if settings.most_steps < (every := settings.tripwire_every):
         return f"{_steps_end(settings)} before the first look (distill.tripwire_every: {every})"
     return None
 
 
 def _steps_end(settings: DistillConfig) -> str:
-    return "1 step ends" if settings.steps == 1 else f"{settings.steps} steps end"
+    most = settings.most_steps
+    return "1 step ends" if most == 1 else f"{most} steps end"
 
 
 def require_engines(began: Config, now: Config, *, distils: bool) -> None:

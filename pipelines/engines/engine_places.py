@@ -6,9 +6,11 @@ and ends with the run; a URL (several with commas) a running server.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -226,6 +228,14 @@ def _trained_dtype(config: Config) -> str:
     return str(pick_dtype(config.model.dtype, pick_device())).removeprefix("torch.")
 
 
+def _chatting(settings: EngineSettings, template_args: Mapping[str, Any]) -> EngineSettings:
+    """Let a server format chats as training and evaluations did: Qwen3 would think by default."""
+    # The date is no argument of the template, but a function that it calls.
+    kept = {name: value for name, value in template_args.items() if name != "today"}
+    chatting = {"default-chat-template-kwargs": json.dumps(kept)} if kept else {}
+    return replace(settings, arguments=chatting | dict(settings.arguments))
+
+
 @contextmanager
 def serve(
     ws: Workspace, ref: str, *, host: str, port: int, rank: int, beyond: bool = False
@@ -246,7 +256,7 @@ def serve(
     require_free(host, port)
     checkpoint = ws.checkpoint(ref)
     require_whole(ws, checkpoint)
-    settings = engine_settings(ws.config)
+    settings = _chatting(engine_settings(ws.config), ws.config.model.template_args)
     dtype = _trained_dtype(ws.config)
     log = ws.home / "engines" / f"{checkpoint.id}.log"
     server = Server(

@@ -227,7 +227,7 @@ def require_chat(ws: Workspace, prompts: str, settings: Config, earlier: Mapping
 def _most_prompts(settings: Config) -> int:
     """Return how many recovery prompts a run uses at most: in distillation, or for the mix's chat."""
     distill, midtrain = settings.distill, settings.midtrain
-    distilled = distill.steps * distill.prompts_per_step
+    distilled = distill.most_steps * distill.prompts_per_step
     return max(distilled, midtrain.chat_prompts if midtrain.mix.chat else 0)
 
 

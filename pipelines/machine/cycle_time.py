@@ -146,7 +146,7 @@ def estimate(
     further = times.pop(FURTHER, 0.0)
     midtraining = timed.midtraining(job, mix, _earlier_tokens(ws, job))
     recovery = 0.0 if ways else recovering.recovery(job, settings.distill)
-    more = recovery * (settings.distill.most_steps / settings.distill.steps - 1)
+    more = _more(settings.distill) * recovery
     found = CycleTime(sum(times.values()), midtraining, recovery, further, more_recovery=more)
     return recovering.choice(found, job, suites, ways) if ways else found
 
@@ -223,13 +223,14 @@ class _Timed:
         """
         earlier = sum(self.once(suite) for suite in suites if suite.name.startswith(EARLIER))
         once = earlier + sum(self.once(suite) for suite in suites if ":" not in suite.name)
-        trained = sum(self.recovery(job, one) for one in ways if one is not None)
+        trained = [(self.recovery(job, one), _more(one)) for one in ways if one is not None]
         sure = 1 if job.recover_with == "merge" else 0  # evaluated in any case; auto may need no way
         return replace(
             others,
             evaluations=others.evaluations + earlier - (1 - sure) * once,
-            recovery=(len(ways) - sure) * once + trained,
+            recovery=(len(ways) - sure) * once + sum(seconds for seconds, _ in trained),
             ways=len(ways),
+            more_recovery=sum(seconds * more for seconds, more in trained),
         )
 
     def spent(self, tokens: StageTokens, answering: int = 1, sharing: float | None = None) -> float:
@@ -266,6 +267,11 @@ class _Timed:
                 experts = one.copies * (1 - (1 - one.used / one.copies) ** rows)
                 met += (experts - one.used) * one.inputs * one.outputs
         return met
+
+
+def _more(settings: DistillConfig) -> float:
+    """Return the steps that may follow, as a share of those that are taken in any case."""
+    return settings.most_steps / settings.steps - 1
 
 
 def _earlier_tokens(ws: Workspace, job: CycleJob) -> int:

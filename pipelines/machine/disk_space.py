@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.config.fitted import ModelSize
+from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.training_weights import ADAPTER_BYTES, averaged_bytes, surely_trained
 from pipelines.machine import fitting, model_sizes
 from pipelines.machine.gpus import on_gpu
@@ -128,7 +129,8 @@ def _written(stage: str, training: TrainingSettings, size: ModelSize, model: Mod
     else:
         checkpoint = _whole(size, model)
     state = (LASTING_BYTES + averaged_bytes(training)) * trained
-    return Written(stage, state, _states(training.save_every, training.steps), checkpoint)
+    steps = training.most_steps if isinstance(training, DistillConfig) else training.steps
+    return Written(stage, state, _states(training.save_every, steps), checkpoint)
 
 
 def _states(save_every: int, steps: int | None) -> int:

@@ -17,7 +17,7 @@ from recovery.objective.objective import Objective
 from recovery.objective.signal_survey import SignalSurvey
 from recovery.storage.training_state import TrainState
 from recovery.training.alarms import WATCHED_METRICS, AlarmWatch
-from recovery.training.config import TrainConfig
+from recovery.training.config import TrainConfig, warmup_within
 from recovery.training.token_loss import TokenLoss
 from recovery.training.trainer import Batches, StopCheck, TrainReport, train
 
@@ -97,6 +97,8 @@ def run_training(stage: Stage, training: Training) -> TrainReport:
     """Train until the last step, an alarm, or the first of the checks that gives a reason to stop."""
     settings, steps, method = training.settings, training.steps, training.method
     optimizer = settings.optimizer.model_dump()
+    # Of the steps that are taken in any case: the further ones of a recovery do not lengthen it.
+    optimizer["warmup_steps"] = warmup_within(optimizer["warmup_steps"], settings.steps or steps)
     shard = stage.workspace.config.model.shard
     config = TrainConfig(
         steps=steps,

@@ -137,10 +137,11 @@ class Dials:
         return {"topk_reverse_kl": "topk", "sampled_reverse_kl": "sampled"}.get(self.signal, "none")
 
     def budget_at(self, step: int, steps: int) -> float | None:
-        """Return the KL budget of a step, counted from 1, of a run of `steps`."""
+        """Return the KL budget of a step, counted from 1, of `steps`; further ones keep the last budget."""
         if self.kl_budget is None or self.kl_budget_final is None or steps < 2:
             return self.kl_budget
-        return self.kl_budget * (self.kl_budget_final / self.kl_budget) ** ((step - 1) / (steps - 1))
+        passed = (min(step, steps) - 1) / (steps - 1)
+        return self.kl_budget * (self.kl_budget_final / self.kl_budget) ** passed
 
     @property
     def rails(self) -> str:

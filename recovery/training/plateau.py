@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from statistics import fmean
 
 LEAST_FALL = 0.1  # of the divergence, from one stretch to the next: with less, further steps hardly help
-MEASURES = ("reverse_kl", "k1_reverse_kl", "loss")  # of a step, the first that it reports
+MEASURES = ("reverse_kl", "k1_reverse_kl")  # of a step that trained on any token, the first that it reports
 
 
 class Plateau:
@@ -29,11 +29,11 @@ class Plateau:
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> str | None:
         if self.divergences is None:
-            self.divergences = {at: _divergence(found) for at, found in self.before(step).items()}
-        self.divergences[step] = _divergence(metrics)
+            self.divergences = _divergences(self.before(step))
+        self.divergences |= _divergences({step: metrics})
         if step < self.least or (step - self.least) % self.stretch or self.falls(step):
             return None
-        return f"step {step}: the divergence from the teacher hardly falls ({self.in_words(step)})"
+        return f"after {step} steps the divergence from the teacher hardly falls ({self.in_words(step)})"
 
     def falls(self, step: int) -> bool:
         """Return whether the stretch that ends with a step is clearly below the one before."""
@@ -54,5 +54,7 @@ class Plateau:
         return fmean(found) if found else math.inf
 
 
-def _divergence(metrics: Mapping[str, float]) -> float:
-    return next(metrics[name] for name in MEASURES if name in metrics)
+def _divergences(steps: Mapping[int, Mapping[str, float]]) -> dict[int, float]:
+    """Return the divergence of each step that has one: a step without a token to train on has none."""
+    found = {at: [metrics[name] for name in MEASURES if name in metrics] for at, metrics in steps.items()}
+    return {at: values[0] for at, values in found.items() if values}

@@ -156,7 +156,7 @@ class DistillConfig(Section):
 
     @model_validator(mode="after")
     def _rate_for_more_steps(self) -> DistillConfig:
-        if self.more_steps and self.optimizer.schedule != "constant":
+        if self.most_steps > self.steps and self.optimizer.schedule != "constant":
             raise ValueError(
                 f"more_steps: the rate of a {self.optimizer.schedule} schedule ends with the last step, "
                 "which is not known: set optimizer.schedule to constant, or more_steps to 0"

@@ -206,6 +206,27 @@ def test_a_served_checkpoint_has_the_dtype_of_a_trainer_here(
             assert made["dtype"] == dtype
 
 
+def test_a_served_checkpoint_chats_as_it_was_trained_and_judged(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Qwen3's template thinks unless it is told not to, so clients met a model that no score was of."""
+    made: list[Any] = []
+
+    def server(directory: Path, settings: Any, **_: Any) -> SimpleNamespace:
+        made.append(settings.arguments.get("default-chat-template-kwargs"))
+        return SimpleNamespace(start=lambda on_wait: None, stop=lambda: None)
+
+    monkeypatch.setattr(vllm_server, "Server", server)
+    args = "model.template_args"
+    with Workspace.open(home) as ws:
+        own = {"engine.arguments": {"default-chat-template-kwargs": "{}"}}
+        for changes in ({args: {"enable_thinking": False, "today": "2026-01-31"}}, {args: {}}, own):
+            vars(ws)["config"] = changed(ws.config, changes)
+            with engine_places.serve(ws, "base", host="127.0.0.1", port=0, rank=0):
+                pass
+    assert made == ['{"enable_thinking": false}', None, "{}"]
+
+
 def test_a_place_that_is_none_is_refused_before_anything_is_recorded(
     recover: Recover, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,7 +67,7 @@ def job(prompts: Path, /, **stop: Any) -> DistillJob:
 
 def test_a_student_that_is_clean_already_stops_at_the_second_look(home: Workspace, prompts: Path) -> None:
     found = distill(home, job(prompts))
-    assert found["stopped"].startswith("step 2: behaviour is back on 15 probe prompts")
+    assert found["stopped"].startswith("after 2 steps behaviour is back on 15 probe prompts")
     run = queries.runs(home.tracker.db, kind="distill")[0]
     passed = curves.metric_series(home.tracker.db, run["id"], "probe_passed")
     assert [(row["step"], row["value"]) for row in passed] == [(1, 1.0), (2, 1.0)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dashboard.run_names import alarms
 from db.reads import curves, queries
 from pipelines.config import settings as config
 from pipelines.config.jobs import DistillJob
@@ -29,7 +30,11 @@ def recovery(**settings: Any) -> DistillConfig:
 
 @pytest.mark.parametrize(("falls", "steps"), [(False, 2), (True, 5)])
 def test_a_recovery_goes_on_only_while_the_divergence_falls(
-    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, falls: bool, steps: int
+    home: Workspace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    falls: bool,
+    steps: int,
 ) -> None:
     monkeypatch.setattr(Plateau, "falls", lambda *_: falls)
     prompts = tmp_path / "prompts.jsonl"
@@ -38,10 +43,14 @@ def test_a_recovery_goes_on_only_while_the_divergence_falls(
     job = DistillJob(
         student="base", teacher="base", prompts=str(prompts), settings=settings, evaluation=PRESET.eval
     )
+    said: list[str] = []
+    monkeypatch.setattr(home.progress, "say", said.append)
     found = distill(home, job)
     (run,) = queries.runs(home.tracker.db, kind="distill")
     assert len(curves.metrics_by_step(home.tracker.db, run["id"], ["loss"])) == steps
     assert bool(found["stopped"]) == (steps == 2)
+    assert any("  ended        after 2 steps the divergence" in line for line in said) == (steps == 2)
+    assert not alarms(run)  # it ended as it should
 
 
 def test_only_methods_with_a_teachers_signal_take_further_steps() -> None:
@@ -65,13 +74,14 @@ def test_further_steps_need_a_rate_that_does_not_end() -> None:
     with pytest.raises(InputError, match="more_steps: the rate of a cosine schedule ends with the last step"):
         recovery(optimizer=falling.model_dump(), more_steps=1)
     assert recovery(optimizer=falling.model_dump()).most_steps == 2
+    assert recovery(optimizer=falling.model_dump(), more_steps=1, method="sft").most_steps == 2  # takes none
 
 
 @pytest.mark.parametrize(("last", "goes_on"), [(0.4, True), (0.49, False)])
 def test_a_correction_that_goes_on_when_the_steps_end_is_told(last: float, goes_on: bool) -> None:
     said: list[str] = []
     check = FurtherSteps(Plateau(20, before=lambda _: {}), 20, said.append)
-    reasons = [check(step, {"loss": 0.5 if step <= 10 else last}) for step in range(1, 21)]
+    reasons = [check(step, {"reverse_kl": 0.5 if step <= 10 else last}) for step in range(1, 21)]
     assert not any(reasons)  # it ends with its last step in any case
     assert len(said) == goes_on
     if goes_on:

@@ -323,6 +323,12 @@ def test_all_ways_that_a_choice_may_try_are_estimated_with_their_evaluations(tmp
     fewer = estimate(ws, unmixed)
     assert fewer and fewer.ways == 2
     assert fewer.recovery == pytest.approx(2 * once + trained)
+    job = cycle_job(ws, docs, recover_with="auto")
+    distill = job.settings.distill.model_copy(update={"more_steps": 2 * job.settings.distill.steps})
+    changed = job.settings.model_copy(update={"distill": distill})
+    longer = estimate(ws, job.model_copy(update={"settings": changed}))
+    assert longer and longer.recovery == pytest.approx(auto.recovery)
+    assert longer.more_recovery == pytest.approx(2 * alone.recovery)  # not of self-answered SFT
 
 
 @pytest.mark.usefixtures("slow")

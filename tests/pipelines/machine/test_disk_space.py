@@ -61,6 +61,12 @@ def test_few_steps_write_few_states() -> None:
     assert [one.states for one in written(midtrain__steps=5, distill__save_every=1)] == [1, 3]
 
 
+def test_further_steps_of_a_recovery_write_states_too() -> None:
+    further = {"distill__more_steps": 10, "distill__optimizer__schedule": "constant"}
+    assert [one.states for one in written(distill__steps=10)] == [3, 1]
+    assert [one.states for one in written(distill__steps=10, **further)] == [3, 2]
+
+
 def test_frozen_embeddings_have_no_state_but_are_stored() -> None:
     _, distill = written(distill__freeze_embeddings=True)
     assert (distill.state, distill.checkpoint) == (12 * 700, 4000)

@@ -229,6 +229,7 @@ def test_a_budget_falls_in_equal_ratios() -> None:
     falling = with_dials("opd-near", {"kl_budget": "0.4", "kl_budget_final": "0.1"})
     assert [falling.budget_at(step, 3) for step in (1, 2, 3)] == pytest.approx([0.4, 0.2, 0.1])
     assert falling.budget_at(1, 1) == 0.4
+    assert falling.budget_at(9, 3) == pytest.approx(0.1)  # further steps keep the last budget
     assert falling.rails == "KL budget 0.4, final KL budget 0.1"
     assert get("opd-near").budget_at(7, 9) == 0.1
     assert get("opd").budget_at(7, 9) is None

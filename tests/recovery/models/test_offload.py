@@ -110,6 +110,7 @@ def test_a_stop_that_could_never_come_is_refused() -> None:
     require_watched(settings, METHODS["opd"])
     with pytest.raises(InputError, match=r"distill\.stop: 19 steps end before its second look, after 20"):
         require_watched(settings.model_copy(update={"steps": 19}), METHODS["opd"])
+    require_watched(settings.model_copy(update={"steps": 19, "more_steps": 1}), METHODS["opd"])
 
 
 def test_where_it_is_of_no_use_it_is_refused() -> None:

@@ -40,10 +40,10 @@ def test_further_steps_end_where_a_stretch_is_less_than_a_tenth_below_the_one_be
 
 def test_a_reason_names_both_means() -> None:
     check = Plateau(4, before=lambda _: {})
-    said = [check(step, {"loss": value}) for step, value in enumerate([0.5, 0.3, 0.4, 0.38], 1)]
+    said = [check(step, {"reverse_kl": value}) for step, value in enumerate([0.5, 0.3, 0.4, 0.38], 1)]
     assert said[:3] == [None] * 3
     assert said[3] == (
-        "step 4: the divergence from the teacher hardly falls "
+        "after 4 steps the divergence from the teacher hardly falls "
         "(0.4 nats a token in 2 steps, 0.39 in the 2 after)"
     )
 
@@ -74,4 +74,11 @@ def test_a_steady_fall_goes_on_and_a_steady_level_does_not(fall: float, least: i
 
 def test_lost_metrics_of_an_earlier_attempt_end_nothing_too_early() -> None:
     check = Plateau(4, before=lambda _: {})  # of four steps none was recorded
-    assert check(4, {"loss": 1.0}) is None
+    assert check(4, {"reverse_kl": 1.0}) is None
+
+
+def test_steps_that_trained_on_no_token_are_left_out() -> None:
+    """They have a loss of 0, which would look like a student at its teacher."""
+    check = Plateau(4, before=lambda _: {})
+    steps = [{"loss": 0.0}, {"reverse_kl": 1.0}, {"reverse_kl": 0.6}, {"reverse_kl": 0.6}]
+    assert [check(step, metrics) for step, metrics in enumerate(steps, 1)] == [None] * 4
