@@ -59,11 +59,6 @@ class PreparedTask:
         """How many documents all leaves ask about."""
         return sum(len(task.eval_docs) for task in self.loaded["tasks"].values())
 
-    def prompts(self) -> list[str]:
-        """Return the prompts, to be excluded from training."""
-        tasks = self.loaded["tasks"].values()
-        return [str(task.doc_to_text(doc)) for task in tasks for doc in task.eval_docs]
-
     def run(self, model: ModelCalls, *, in_chat: bool = False, limit: int | None = None) -> TaskRun:
         samples = self._drawn(limit)
         loaded = self.loaded["tasks"]

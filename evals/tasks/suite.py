@@ -31,6 +31,22 @@ def prepare(name: str, folder: str | Path | None = None, *, in_chat: bool = Fals
     return runner.prepare(name, folder, in_chat=in_chat)
 
 
+def prompts(prepared: PreparedTask) -> list[str]:
+    """Return what a task asks, to be excluded from training."""
+    leaves = prepared.loaded["tasks"].values()
+    return [text for task in leaves for doc in task.eval_docs for text in _asked_texts(task, doc)]
+
+
+def _asked_texts(task: Any, doc: Any) -> list[str]:
+    """Return a document's question, or the whole texts of which the likeliest is chosen."""
+    question = task.doc_to_text(doc)
+    if getattr(task, "multiple_input", 0):  # winogrande: the question is the place of the right beginning
+        return [f"{beginning} {task.doc_to_target(doc)}" for beginning in task.doc_to_choice(doc)]
+    if task.OUTPUT_TYPE == "multiple_choice" and not str(question).strip():  # blimp
+        return [str(text) for text in task.doc_to_choice(doc)]
+    return [str(question)]
+
+
 def settle_metric(prepared: PreparedTask) -> None:
     """Choose the metric before a model is asked, by what known answers get: it has to be the same for every
     model that a claim compares. Refuse a task of which none is a number from 0 to 1."""

@@ -258,6 +258,27 @@ def test_of_texts_that_differ_before_one_ending_the_likely_one_is_the_answer(fol
     assert len({item.cluster for item in score.items}) == 2  # by the right one of the same two
 
 
+THING_IS = """'{{["The " + thing + " is", "All are"]}}'"""
+
+
+@pytest.mark.parametrize(
+    ("question", "choices", "target", "asked"),
+    [
+        ('"The {{thing}} is"', '["green", "red"]', '"{{label}}"', ["The leaf is", "The sea  is"]),
+        ('"{{label}}"', THING_IS, '"green."', ["The leaf is green.", "All are green."]),
+        ('""', THING_IS, "0", ["The leaf is", "All are"]),
+    ],
+    ids=["question", "as winogrande", "as blimp"],
+)
+def test_a_task_that_ranks_whole_texts_asks_these(
+    folder: Path, question: str, choices: str, target: str, asked: list[str]
+) -> None:
+    """Its question is the number of the right one, or blank."""
+    settings = CHOICE.replace('"{{label}}"', target).replace('"The {{thing}} is"', question)
+    (folder / "colours.yaml").write_text(settings.replace('["green", "red and blue"]', choices))
+    assert tasks.prompts(tasks.prepare("colours", folder))[:2] == asked
+
+
 RIDDLES = """
 task: riddles
 output_type: multiple_choice
