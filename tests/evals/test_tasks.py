@@ -11,6 +11,7 @@ import pytest
 
 from db.reads import queries
 from evals import nltk_sentences
+from evals.intervals import clustered_interval, wilson_interval
 from evals.scores import Asked, ModelCalls, subsample
 from evals.tasks import names as task_names
 from evals.tasks import runner
@@ -20,6 +21,7 @@ from pipelines.config.jobs import EvalJob
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.evaluate import evaluate
 from pipelines.evaluation.model_answers import ModelAnswers
+from pipelines.evaluation.suites import suites_of
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError, RecoverError
 from tests.support import tiny
@@ -146,6 +148,23 @@ def test_rows_that_repeat_a_question_count_once(folder: Path) -> None:
     score, _ = tasks.evaluate(tasks.prepare("colours", folder), canned("green"))
     clusters = [item.cluster for item in score.items]
     assert clusters[0] == clusters[2] and len(set(clusters)) == 3  # the last has another answer
+
+
+@pytest.mark.parametrize(("times", "limit"), [(1, None), (3, None), (3, 7)])
+def test_rows_that_repeat_a_question_make_a_score_no_surer(
+    folder: Path, times: int, limit: int | None
+) -> None:
+    things = [{"thing": f"leaf {n}", "label": n % 4 // 3} for n in range(12)] * times
+    (folder / "colours-data.json").write_text(json.dumps(things))
+    prepared = tasks.prepare("colours", folder)
+    score, _ = tasks.evaluate(prepared, canned("green"), limit=limit)
+    clusters = [item.cluster for item in score.items]
+    assert score.interval == clustered_interval([item.passed for item in score.items], clusters)
+    settings = EvalConfig(tasks=str(folder), limit=limit)
+    (suite,) = suites_of(EvalJob(checkpoint="c", suites=("colours",), settings=settings))
+    assert suite.independent == len(set(clusters)) and (limit or suite.independent == 12)
+    if not limit:
+        assert score.interval == pytest.approx(wilson_interval(9, 12), abs=1e-12 if times == 1 else 0.05)
 
 
 @pytest.mark.parametrize("in_chat", [False, True])
@@ -373,7 +392,7 @@ def test_a_limit_draws_rows_of_all_leaves_together(folder: Path) -> None:
     assert whole.n == 5
     loaded = {**prepared.loaded["tasks"], **tasks.prepare("sums", folder).loaded["tasks"]}
     two = PreparedTask("two", {"tasks": loaded})
-    rows = two._drawn(4)
+    rows = two.drawn(4)
     assert rows is not None and set(rows) == {"colours", "sums"}
     assert sum(map(len, rows.values())) == 4
 
