@@ -171,11 +171,18 @@ def _end(probe: Probe) -> str:
 
 def _candidates(probe: Probe, kinds: dict[str, list[str]]) -> list[str]:
     """Return the answer, followed by the old ones of a changed fact and by other answers of its kind."""
-    first = [probe.answers[0], *dict.fromkeys(probe.was)]
+    answer = probe.answers[0]
+    old = [one for one in dict.fromkeys(probe.was) if not _one_begins_other(one, answer)]
     same = kinds.get(_end(probe)) or kinds[""]
     drawn = random.Random(f"lost:{probe.id}").sample(same, len(same))
-    others = (answer for answer in drawn if not matches(answer, (*probe.answers, *probe.was)))
-    return [*first, *islice(others, max(0, MOST_CANDIDATES - len(first)))]
+    known = (*probe.answers, *probe.was)
+    others = (one for one in drawn if not (_one_begins_other(one, answer) or matches(one, known)))
+    return [answer, *old, *islice(others, max(0, MOST_CANDIDATES - 1 - len(old)))]
+
+
+def _one_begins_other(one: str, other: str) -> bool:
+    """Return whether a text is the other's beginning, and so the likelier one whatever the model knows."""
+    return one.startswith(other) or other.startswith(one)
 
 
 def _told(

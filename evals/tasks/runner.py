@@ -54,18 +54,8 @@ class PreparedTask:
         self.loaded = tasks
         self.metrics = {leaf: _metrics(task) for leaf, task in tasks["tasks"].items()}
 
-    @property
-    def rows(self) -> int:
-        """How many documents all leaves ask about."""
-        return sum(len(task.eval_docs) for task in self.loaded["tasks"].values())
-
-    def prompts(self) -> list[str]:
-        """Return the prompts, to be excluded from training."""
-        tasks = self.loaded["tasks"].values()
-        return [str(task.doc_to_text(doc)) for task in tasks for doc in task.eval_docs]
-
     def run(self, model: ModelCalls, *, in_chat: bool = False, limit: int | None = None) -> TaskRun:
-        samples = self._drawn(limit)
+        samples = self.drawn(limit)
         loaded = self.loaded["tasks"]
         tasks = {name: task for name, task in loaded.items() if samples is None or name in samples}
         state = random.getstate()
@@ -83,7 +73,7 @@ class PreparedTask:
         metrics = {leaf: self.metrics[leaf] for leaf in tasks}
         return TaskRun(self.name, tasks, found["samples"], found, metrics)
 
-    def _drawn(self, limit: int | None) -> dict[str, list[int]] | None:
+    def drawn(self, limit: int | None) -> dict[str, list[int]] | None:
         """Return the rows to ask of each leaf, `limit` drawn from all leaves together; None for all rows.
 
         A leaf of which none is drawn is left out: lm-eval takes an empty list for all."""

@@ -12,7 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals.intervals import mean_interval, wilson_interval
+from evals.intervals import clustered_interval, mean_interval
 from evals.scores import Item, ModelCalls, Score, digest
 from recovery.errors import InputError
 
@@ -29,6 +29,31 @@ def prepare(name: str, folder: str | Path | None = None, *, in_chat: bool = Fals
     from evals.tasks import runner  # a slow import, deferred until a task is used
 
     return runner.prepare(name, folder, in_chat=in_chat)
+
+
+def prompts(prepared: PreparedTask) -> list[str]:
+    """Return what a task asks, to be excluded from training."""
+    leaves = prepared.loaded["tasks"].values()
+    return [text for task in leaves for doc in task.eval_docs for text in _asked_texts(task, doc)]
+
+
+def _asked_texts(task: Any, doc: Any) -> list[str]:
+    """Return a document's question, or the whole texts of which the likeliest is chosen."""
+    question = task.doc_to_text(doc)
+    if getattr(task, "multiple_input", 0):  # winogrande: the question is the place of the right beginning
+        return [f"{beginning} {task.doc_to_target(doc)}" for beginning in task.doc_to_choice(doc)]
+    if task.OUTPUT_TYPE == "multiple_choice" and not str(question).strip():  # blimp
+        return [str(text) for text in task.doc_to_choice(doc)]
+    return [str(question)]
+
+
+def different(prepared: PreparedTask, limit: int | None = None) -> int:
+    """Return how many different questions are asked, where `limit` rows are drawn."""
+    loaded = prepared.loaded["tasks"]
+    whole = {name: list(range(len(task.eval_docs))) for name, task in loaded.items()}
+    drawn = prepared.drawn(limit) or whole
+    rows = ((loaded[name], row) for name, chosen in drawn.items() for row in chosen)
+    return len({_question(task, task.eval_docs[row]) for task, row in rows})
 
 
 def settle_metric(prepared: PreparedTask) -> None:
@@ -76,18 +101,19 @@ def score(run: TaskRun) -> Score:
     rows = {task: _rows(task, run) for task in run.samples}
     metrics = {task: _metric(task, run.metrics[task][0], rows[task]) for task in rows}
     items = [
-        _item(task, row, metrics[task], _question(run.tasks[task], row), many=len(rows) > 1)
+        _item(task, row, metrics[task], _question(run.tasks[task], row["doc"]), many=len(rows) > 1)
         for task in rows
         for row in rows[task]
     ]
     values = [item.detail["value"] for item in items]
+    clusters = [item.cluster for item in items]
     binary = set(values) <= {0.0, 1.0}
     return Score(
         suite=run.name,
         metric="/".join(sorted(set(metrics.values()))),
         value=sum(values) / len(values),
         n=len(items),
-        interval=wilson_interval(sum(values), len(values)) if binary else mean_interval(values),
+        interval=clustered_interval(values, clusters) if binary else mean_interval(values),
         items=tuple(items),
         details={"tasks": {task: _numbers(run.results["results"].get(task, {})) for task in run.samples}},
     )
@@ -146,14 +172,12 @@ def _judged_by(row: dict[str, Any]) -> str:
     return digest(repr((str(row["target"]), texts)))
 
 
-def _question(task: Any, row: dict[str, Any]) -> str:
+def _question(task: Any, doc: Any) -> str:
     """Return a hash of a question with its choices and its right answer, without the examples before it.
 
     These are drawn anew for each row."""
-    doc = row["doc"]
-    asked = [task.doc_to_text(doc), task.doc_to_choice(doc) if getattr(task, "multiple_input", 0) else ""]
-    choices = [part for request in row["arguments"] for part in request[1:] if isinstance(part, str)]
-    return digest(repr((str(row["target"]), asked, choices)))
+    choices = task.doc_to_choice(doc) if task.OUTPUT_TYPE == "multiple_choice" else ""
+    return digest(repr((str(task.doc_to_target(doc)), task.doc_to_text(doc), choices)))
 
 
 def _chosen(row: dict[str, Any], answers: Sequence[Any]) -> str:

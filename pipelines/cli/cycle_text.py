@@ -6,7 +6,7 @@ from typing import Any
 
 from db.cycle_names import AXES, BROKEN_OFF, STAGES, UPDATES, is_given_up, shown_axes
 from evals import learned
-from evals.scores import halves_counted, notes_by_suite
+from evals.scores import halves_counted, is_likely_lost, notes_by_suite
 from pipelines.cli.options import state_words
 from pipelines.cli.table import table
 from recovery.command_line import Command, unnamed
@@ -94,7 +94,8 @@ def other_line(name: str, axis: dict[str, Any]) -> str:
     bound = f"{deciding_bound(axis)} points{of}, margin {100 * axis['margin']:g}"
     count = details.get("families", 1)
     at_once = f", for {count} families at once" if count > 1 else ""
-    only = f"; {TASK_HAS}" if axis["outcome"] == UNDERPOWERED and is_task(name) else ""
+    few = axis["outcome"] == UNDERPOWERED and is_task(name) and not is_likely_lost(axis)
+    only = f"; {TASK_HAS}" if few else ""
     return f"{name:<11} {axis['outcome']} ({bound}{at_once}{_needed(axis['outcome'], axis)}{only})"
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from db.cycle_names import AXES, NOT_MEASURED, UPDATES
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, shared
 from pipelines.cli.table import table
+
+ALWAYS_SHOWN = [name for name in AXES if name != UPDATES]
 
 Row = dict[str, Any]
 
@@ -45,24 +49,25 @@ def locate_command(session: Session, checkpoint: str, groups: int, suites: str |
 
 
 def locate_text(found: Row) -> str:
-    """Format all that was tried, and the conclusion."""
-    rows = [_mixture(row) for row in [*found["parts"], *found["sets"]]]
-    said = (
-        "behaviour, knowledge, retention: points of difference from what sets the standard, with both bounds"
-    )
-    return f"{table(rows)}\n{said}\n\n{found['words']}"
+    """Format all that was tried, by each axis that it was judged on, and the conclusion."""
+    tried = [*found["parts"], *found["sets"]]
+    axes = list(dict.fromkeys([*ALWAYS_SHOWN, *(name for row in tried for name in row["axes"])]))
+    said = f"{', '.join(axes)}: points of difference from what sets the standard, with both bounds"
+    return f"{table([_mixture(row, axes) for row in tried])}\n{said}\n\n{found['words']}"
 
 
-def _mixture(row: Row) -> Row:
+def _mixture(row: Row, axes: Sequence[str]) -> Row:
     shown: Row = {"put back": ", ".join(row["parts"]), "moved": row["moved"]}
-    for axis in ("behaviour", "knowledge", "retention"):
-        bounds = row["axes"].get(axis)
-        shown[axis] = _in_points(bounds) if bounds else None
+    shown |= {name: _in_points(row["axes"].get(name)) for name in axes}
     return shown | {"enough": "yes" if row["passed"] else "no"}
 
 
-def _in_points(bounds: Row) -> str:
-    difference, low, high = (100 * bounds[name] for name in ("difference", "lower_bound", "upper_bound"))
+def _in_points(axis: Row | None) -> str | None:
+    if not axis:
+        return None
+    if axis["outcome"] == NOT_MEASURED:
+        return NOT_MEASURED
+    difference, low, high = (100 * axis[name] for name in ("difference", "lower_bound", "upper_bound"))
     return f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 

@@ -174,7 +174,7 @@ def _task(settings: EvalConfig, name: str) -> Suite:
         found, _ = tasks.evaluate(prepared, answers.calls(), in_chat=in_chat, limit=limit, keep=answers.keep)
         yield found
 
-    return Suite(name, None, score, independent=_asked(settings, prepared.rows))
+    return Suite(name, None, score, independent=tasks.different(prepared, settings.limit))
 
 
 def _probes(settings: EvalConfig, name: str, asked: ProbeQuestions) -> Suite:

@@ -78,7 +78,7 @@ def _of_family(name: str, settings: EvalConfig) -> list[str]:
 @cache
 def _of_task(name: str, folder: str | None, in_chat: bool) -> list[str]:
     """Return what a task asks; a group of many is slow to load."""
-    return tasks.prepare(name, folder, in_chat=in_chat).prompts()
+    return tasks.prompts(tasks.prepare(name, folder, in_chat=in_chat))
 
 
 def kept_evaluation_prompts(job: MidtrainJob | DistillJob, stage: Stage) -> list[str]:

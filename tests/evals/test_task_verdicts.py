@@ -77,6 +77,17 @@ def test_a_task_with_too_few_questions_is_underpowered_and_has_no_more() -> None
     assert warning.remedy == "a task has only its own: take a larger one, or a wider margin"
 
 
+def test_a_larger_task_is_named_only_where_more_questions_would_decide() -> None:
+    """Of one that is likely lost it was said that more questions would hardly clear it, and to take them."""
+    for after, ends in (
+        (50, " prompts would decide; a task has only its own: take a larger one, or a wider margin)"),
+        (45, ", a loss is shown, by its estimate beyond the margin: more questions would hardly clear it)"),
+    ):
+        row = judged(passes(50, 60), passes(after, 60), margin=0.03)["axes"]["mine"]
+        line = other_line("mine", row | {"details": {"suite": "mine"}})
+        assert line.startswith("mine        underpowered (") and line.endswith(ends)
+
+
 def test_a_score_is_judged_by_all_that_it_lost_not_by_answers_below_the_half() -> None:
     """Each of 1,000 answers falls from 0.9 to 0.8: no flip, and 10 points."""
     lost = judged(scored(*[0.9] * 1000), scored(*[0.8] * 1000))

@@ -11,6 +11,7 @@ import pytest
 
 from db.reads import queries
 from evals import nltk_sentences
+from evals.intervals import clustered_interval, wilson_interval
 from evals.scores import Asked, ModelCalls, subsample
 from evals.tasks import names as task_names
 from evals.tasks import runner
@@ -20,6 +21,7 @@ from pipelines.config.jobs import EvalJob
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.evaluate import evaluate
 from pipelines.evaluation.model_answers import ModelAnswers
+from pipelines.evaluation.suites import suites_of
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError, RecoverError
 from tests.support import tiny
@@ -148,6 +150,23 @@ def test_rows_that_repeat_a_question_count_once(folder: Path) -> None:
     assert clusters[0] == clusters[2] and len(set(clusters)) == 3  # the last has another answer
 
 
+@pytest.mark.parametrize(("times", "limit"), [(1, None), (3, None), (3, 7)])
+def test_rows_that_repeat_a_question_make_a_score_no_surer(
+    folder: Path, times: int, limit: int | None
+) -> None:
+    things = [{"thing": f"leaf {n}", "label": n % 4 // 3} for n in range(12)] * times
+    (folder / "colours-data.json").write_text(json.dumps(things))
+    prepared = tasks.prepare("colours", folder)
+    score, _ = tasks.evaluate(prepared, canned("green"), limit=limit)
+    clusters = [item.cluster for item in score.items]
+    assert score.interval == clustered_interval([item.passed for item in score.items], clusters)
+    settings = EvalConfig(tasks=str(folder), limit=limit)
+    (suite,) = suites_of(EvalJob(checkpoint="c", suites=("colours",), settings=settings))
+    assert suite.independent == len(set(clusters)) and (limit or suite.independent == 12)
+    if not limit:
+        assert score.interval == pytest.approx(wilson_interval(9, 12), abs=1e-12 if times == 1 else 0.05)
+
+
 @pytest.mark.parametrize("in_chat", [False, True])
 def test_rows_that_repeat_a_question_count_once_whatever_their_examples(folder: Path, in_chat: bool) -> None:
     things = [{"thing": name, "label": 1} for name in ("sea", "sky", "sea", "moss", "leaf", "sun")]
@@ -258,6 +277,27 @@ def test_of_texts_that_differ_before_one_ending_the_likely_one_is_the_answer(fol
     assert len({item.cluster for item in score.items}) == 2  # by the right one of the same two
 
 
+THING_IS = """'{{["The " + thing + " is", "All are"]}}'"""
+
+
+@pytest.mark.parametrize(
+    ("question", "choices", "target", "asked"),
+    [
+        ('"The {{thing}} is"', '["green", "red"]', '"{{label}}"', ["The leaf is", "The sea  is"]),
+        ('"{{label}}"', THING_IS, '"green."', ["The leaf is green.", "All are green."]),
+        ('""', THING_IS, "0", ["The leaf is", "All are"]),
+    ],
+    ids=["question", "as winogrande", "as blimp"],
+)
+def test_a_task_that_ranks_whole_texts_asks_these(
+    folder: Path, question: str, choices: str, target: str, asked: list[str]
+) -> None:
+    """Its question is the number of the right one, or blank."""
+    settings = CHOICE.replace('"{{label}}"', target).replace('"The {{thing}} is"', question)
+    (folder / "colours.yaml").write_text(settings.replace('["green", "red and blue"]', choices))
+    assert tasks.prompts(tasks.prepare("colours", folder))[:2] == asked
+
+
 RIDDLES = """
 task: riddles
 output_type: multiple_choice
@@ -352,7 +392,7 @@ def test_a_limit_draws_rows_of_all_leaves_together(folder: Path) -> None:
     assert whole.n == 5
     loaded = {**prepared.loaded["tasks"], **tasks.prepare("sums", folder).loaded["tasks"]}
     two = PreparedTask("two", {"tasks": loaded})
-    rows = two._drawn(4)
+    rows = two.drawn(4)
     assert rows is not None and set(rows) == {"colours", "sums"}
     assert sum(map(len, rows.values())) == 4
 

@@ -120,6 +120,26 @@ def test_a_family_that_must_hold_and_was_not_asked_stands_in_the_way(
     assert row["passed"] is passed
 
 
+def test_every_axis_that_may_refuse_a_mixture_is_shown() -> None:
+    """Changed facts, families and tasks were not: all that was shown had come back, and it was not enough."""
+    back = {"difference": 0.0, "lower_bound": -0.01, "upper_bound": 0.01, "outcome": "recovered"}
+    lost = {"difference": -0.2, "lower_bound": -0.25, "upper_bound": -0.15, "outcome": "lost"}
+    unasked = dict.fromkeys(back) | {"outcome": "not measured"}
+    axes = {"behaviour": back, "updates": lost, "tools": unasked, "gsm8k": lost}
+    head = {"parts": ["head"], "moved": 0.1, "axes": axes, "passed": False}
+    norms = {"parts": ["norms"], "moved": 0.0, "axes": {}, "passed": False}
+    names, first, second, said, *_ = locate_text(
+        {"parts": [head, norms], "sets": [], "words": "none"}
+    ).splitlines()
+    columns = ["behaviour", "knowledge", "retention", "updates", "tools", "gsm8k"]
+    assert names.split() == ["put", "back", "moved", *columns, "enough"]
+    missed = "-20.0 [-25.0, -15.0]"
+    shown = ["head", "0.100", "+0.0 [-1.0, +1.0]", "-", "-", missed, "not measured", missed, "no"]
+    assert re.split(r"\s{2,}", first) == shown
+    assert second.split() == ["norms", "0.000", *"-" * 6, "no"]
+    assert said.startswith("behaviour, knowledge, retention, updates, tools, gsm8k: points of difference")
+
+
 def test_a_resumed_search_repeats_no_evaluation(
     ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,6 +118,24 @@ def test_other_spellings_of_an_answer_are_no_candidates_beside_it() -> None:
     assert _candidates(probes[0], _kinds(probes)) == ["Oslo", "Rome"]
 
 
+@pytest.mark.parametrize(
+    ("answer", "was", "others", "kept"),
+    [
+        ("Oslo, Norway", [], ["Oslo", "Rome"], ["Rome"]),
+        ("12", [], ["1", "120", "2", "21"], ["2", "21"]),
+        ("100", ["10", "90", "1000"], ["1", "7"], ["90", "7"]),
+    ],
+)
+def test_texts_of_which_one_begins_the_other_are_not_ranked_against_each_other(
+    answer: str, was: list[str], others: list[str], kept: list[str]
+) -> None:
+    """The beginning is at least as likely, whatever the model knows."""
+    rows = [{"prompt": f"Which {n}?", "answer": text} for n, text in enumerate([answer, *others])]
+    probes = parse_probes([rows[0] | {"was": was}, *rows[1:]], "here")
+    first, *candidates = _candidates(probes[0], _kinds(probes))
+    assert first == answer and sorted(candidates) == sorted(kept)
+
+
 def test_a_changed_fact_whose_old_answer_is_likelier_is_not_unreachable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
