@@ -154,15 +154,21 @@ def cycle_command(session: Session, /, docs: Path, name: str | None, **options: 
     """
     if options["recover_with"] == "merge":
         refuse_beside("--recover-with merge", lambda name: name in UNREAD_BY_MERGING)
-    with session.workspace(docs=docs) as ws:
+    session.refuse_foreign(docs)
+    with session.workspace(docs=None if name else docs) as ws:  # a named cycle may have read its documents
         from db.reads import queries
-        from pipelines.cycle import cycle
-        from pipelines.job_from_options.cycle import cycle_job
-        from pipelines.resume import resume
+        from pipelines.corpus.reading.tree import require_folder
 
         key = f"named:{name}" if name else ws.new_key()
-        if begun := queries.run_of_key(ws.tracker.db, key):
-            done = resume(ws, begun["id"])
+        begun = queries.run_of_key(ws.tracker.db, key)
+        if not begun:
+            require_folder(docs)
+        from pipelines.cycle import cycle
+        from pipelines.job_from_options.cycle import cycle_job
+        from pipelines.resume import resume_named
+
+        if begun:
+            done = resume_named(ws, begun, f"--name {name}", docs)
         else:
             done = cycle(ws, cycle_job(ws, docs, **options, changes=session.changes), key=key)
         row = queries.cycle(ws.tracker.db, done["cycle"])
