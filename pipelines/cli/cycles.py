@@ -10,7 +10,7 @@ import click
 
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.cycle_text import broke_off, cycle_text
+from pipelines.cli.cycle_text import broke_off, cycle_text, recovery_command
 from pipelines.cli.options import Session, processes, refuse_beside, shared, state_words
 from pipelines.home import UNREAD_BY_MERGING
 from recovery.command_line import Command
@@ -233,9 +233,9 @@ def _why_rejected(ws: Workspace, row: dict[str, Any]) -> str:
     found = TOO_FEW if more else _blocking_axes(row)
     if approved:
         return f"{found}: a review has approved it all the same"
-    cycle = f"cycle:{row['cycle']}"
-    approve, longer = ws.command("review", cycle, "--approve"), ws.command("distill", "--student", cycle)
-    then = f"`{longer}` recovers longer; {WHAT_TO_DO}" if shows_loss_to_clean(row) else WHAT_TO_DO
+    approve = ws.command("review", f"cycle:{row['cycle']}", "--approve")
+    longer = f"`{recovery_command(ws, row)}` recovers longer; " if shows_loss_to_clean(row) else ""
+    then = f"{longer}{WHAT_TO_DO}"
     return f"{found}: {more or then}; `{approve}` takes its model all the same"
 
 
