@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING
 
+from db.reads import queries
 from pipelines.config import fitted
 from pipelines.config.jobs import DistillJob
 from pipelines.config.sections.distill import DistillConfig
@@ -62,10 +63,12 @@ def distill_alone(ws: Workspace, job: DistillJob, *, key: str) -> Result:
 
 
 def _checked(ws: Workspace, job: DistillJob, parent: str | None, key: str | None) -> DistillJob:
-    """Return the job with its inputs pinned."""
+    """Return the job with its inputs pinned; engines are needed until the run is done."""
     # A wrong dial or engine is refused before anything is recorded.
     method = job.settings.resolved_method()
-    engine_checks.check(job.settings, method, sharded=ws.config.model.shard)
+    begun = queries.run_of_key(ws.tracker.db, key, parent=parent) if key else None
+    if begun is None or begun["status"] != "done":
+        engine_checks.check(job.settings, method, sharded=ws.config.model.shard)
     return pinned(ws, job, texts_kept=kept_before(ws, parent, key, f"{STATE}/{KEPT_TEXTS}"))
 
 

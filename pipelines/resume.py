@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from db.reads import queries
@@ -70,6 +71,26 @@ def resume(ws: Workspace, run_id: str | None = None) -> dict[str, Any]:
     why = f"{run['status']}: {run['error']}" if run["error"] else run["status"]
     ws.progress.say(f"going on with {run['id']} ({why}), with the settings that it began with")
     return {"run": run["id"], **work(ws, job, key=run["key"])}
+
+
+def resume_named(ws: Workspace, run: dict[str, Any], option: str, docs: Path) -> dict[str, Any]:
+    """Go on with a cycle that was begun under a name, or return its result; say which, and how to begin anew.
+
+    Documents that are gone do not matter: it may have read them, and goes on with what it has kept."""
+    began = Path(run["config"]["docs"])
+    if began.exists() and not (docs.exists() and docs.samefile(began)):
+        raise InputError(
+            f"{option}: a cycle of this name has begun with the documents in {began}, not {docs}: give "
+            "another --name"
+        )
+    if run["status"] == "done":
+        what = f"cycle {run['result']['cycle']} of {began} is done: nothing is run, and this is what it found"
+        ws.progress.say(f"{option}: {what} (another --name begins a new one)")
+    else:
+        away = ws.command("prune", "--run", run["id"], "--yes")
+        anew = f"to begin anew, give another --name, or run `{away}` first"
+        ws.progress.say(f"{option}: the cycle of {began} goes on as it began, whatever else is given; {anew}")
+    return resume(ws, run["id"])
 
 
 def _newest(ws: Workspace) -> dict[str, Any]:

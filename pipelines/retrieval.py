@@ -35,7 +35,7 @@ from pipelines.corpus.retriever import Retriever
 from pipelines.evaluate import evaluate
 from pipelines.evaluation.recorded_scores import recorded_items
 from pipelines.knowledge.guards import say_absent
-from pipelines.runs.kept_texts import learned
+from pipelines.runs.kept_texts import kept_before, learned
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.progress import reading_progress
 from pipelines.runs.stage_runner import Result, Stage, run_job
@@ -43,6 +43,7 @@ from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
 WAYS = {LENIENT: "", RETRIEVAL: " + retrieval", OPEN_BOOK: " + true passage"}
+RETRIEVED = "retrieved.json"  # in a run's folder: the passages of each question
 ALL_TEXTS = 2**63 - 1  # characters: thin nothing out
 Row = dict[str, Any]
 Measured = Mapping[str, Mapping[str, Row]]  # "clean" or "trained" -> way -> its score with items
@@ -51,7 +52,7 @@ Measured = Mapping[str, Mapping[str, Row]]  # "clean" or "trained" -> way -> its
 def retrieval(ws: Workspace, job: RetrievalJob, *, key: str | None = None) -> Result:
     """Return {"ways": one row each, "found": share of answers retrieved, "comparisons", "verdict",
     "multihop": the first three for multihop questions, None without such, ...}."""
-    job = pinned(ws, job)
+    job = pinned(ws, job, texts_kept=kept_before(ws, None, key, RETRIEVED))
     return run_job(ws, "retrieval", _work, job, key=key)
 
 
@@ -64,7 +65,7 @@ def _work(ws: Workspace, job: RetrievalJob, stage: Stage) -> Result:
     multihop = subsample([probe for probe in probes if probe.kind == MULTIHOP], job.settings.limit)
     # Once for both models: a resumed run may read the documents within other limits.
     retrieved = stage.once(
-        "retrieved.json", lambda: _retrieved(_texts(ws, job, stage), [*asked, *multihop], job.passages)
+        RETRIEVED, lambda: _retrieved(_texts(ws, job, stage), [*asked, *multihop], job.passages)
     )
     file = _written(stage.directory / "passages.jsonl", retrieved)
     scores = {"clean": _scores(ws, job, stage, "clean", job.clean, file)}

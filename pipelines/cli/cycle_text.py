@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from db.cycle_names import AXES, BROKEN_OFF, STAGES, UPDATES, is_given_up, shown_axes
 from evals import learned
@@ -10,6 +11,10 @@ from evals.scores import halves_counted, is_likely_lost, notes_by_suite
 from pipelines.cli.options import state_words
 from pipelines.cli.table import table
 from recovery.command_line import Command, unnamed
+from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from pipelines.runs.workspace import Workspace
 
 WORK = {"eval": "evaluations", "midtrain": "midtraining", "distill": "distillation"}  # by kind of stage
 
@@ -62,6 +67,25 @@ def broke_off(row: dict[str, Any]) -> bool:
     """Return whether a cycle has no verdict and waits to be resumed."""
     ended = row.get("stalled") or row["status"] in BROKEN_OFF
     return bool(not row["verdict"] and ended and not is_given_up(row))
+
+
+def recovery_command(ws: Workspace, row: dict[str, Any]) -> str:
+    """Return the command that recovers the model of a rejected cycle further, as the cycle itself did."""
+    from db.reads import queries
+    from evals.verdict_sentences import longer_recovery
+    from pipelines.corpus.reading.tree import companions
+    from pipelines.runs.pinned_inputs import folder_here
+
+    job = queries.run(ws.tracker.db, row["run"])["config"]
+    asked = job["settings"]["distill"]["prompts"]
+    try:
+        now = ws.config.distill.model_dump()
+    except InputError:  # without settings that can be read the command names all of them
+        now = {}
+    now["prompts"] = companions(folder_here(ws, Path(job["docs"]))).get("prompts", now.get("prompts"))
+    if Path(asked).is_absolute() and not Path(asked).exists():  # as of a home that was moved
+        now["prompts"] = asked
+    return ws.command(*longer_recovery(row["cycle"], job, now))
 
 
 def axis_line(name: str, verdict: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ import click
 
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.cycle_text import broke_off, cycle_text
+from pipelines.cli.cycle_text import broke_off, cycle_text, recovery_command
 from pipelines.cli.options import Session, processes, refuse_beside, shared, state_words
 from pipelines.home import UNREAD_BY_MERGING
 from recovery.command_line import Command
@@ -154,15 +154,21 @@ def cycle_command(session: Session, /, docs: Path, name: str | None, **options: 
     """
     if options["recover_with"] == "merge":
         refuse_beside("--recover-with merge", lambda name: name in UNREAD_BY_MERGING)
-    with session.workspace(docs=docs) as ws:
+    session.refuse_foreign(docs)
+    with session.workspace(docs=None if name else docs) as ws:  # a named cycle may have read its documents
         from db.reads import queries
-        from pipelines.cycle import cycle
-        from pipelines.job_from_options.cycle import cycle_job
-        from pipelines.resume import resume
+        from pipelines.corpus.reading.tree import require_folder
 
         key = f"named:{name}" if name else ws.new_key()
-        if begun := queries.run_of_key(ws.tracker.db, key):
-            done = resume(ws, begun["id"])
+        begun = queries.run_of_key(ws.tracker.db, key)
+        if not begun:
+            require_folder(docs)
+        from pipelines.cycle import cycle
+        from pipelines.job_from_options.cycle import cycle_job
+        from pipelines.resume import resume_named
+
+        if begun:
+            done = resume_named(ws, begun, f"--name {name}", docs)
         else:
             done = cycle(ws, cycle_job(ws, docs, **options, changes=session.changes), key=key)
         row = queries.cycle(ws.tracker.db, done["cycle"])
@@ -227,9 +233,9 @@ def _why_rejected(ws: Workspace, row: dict[str, Any]) -> str:
     found = TOO_FEW if more else _blocking_axes(row)
     if approved:
         return f"{found}: a review has approved it all the same"
-    cycle = f"cycle:{row['cycle']}"
-    approve, longer = ws.command("review", cycle, "--approve"), ws.command("distill", "--student", cycle)
-    then = f"`{longer}` recovers longer; {WHAT_TO_DO}" if shows_loss_to_clean(row) else WHAT_TO_DO
+    approve = ws.command("review", f"cycle:{row['cycle']}", "--approve")
+    longer = f"`{recovery_command(ws, row)}` recovers longer; " if shows_loss_to_clean(row) else ""
+    then = f"{longer}{WHAT_TO_DO}"
     return f"{found}: {more or then}; `{approve}` takes its model all the same"
 
 

@@ -20,7 +20,7 @@ def scored_by_other_code(database: Database, run_id: str) -> str | None:
     if not done:
         return None
     now = _code({**versions(), DEVICE: device()}, code_revision())
-    # Earlier versions recorded no device.
+    # None is recorded by earlier versions, nor where a server elsewhere answers.
     befores = [(run, {DEVICE: now[DEVICE], **_code(run["versions"], run["git_revision"])}) for run in done]
     others = [(run, before) for run, before in reversed(befores) if before != now]
     if not others:

@@ -118,7 +118,7 @@ def run_stage(
         key=key,
         config=config,
         seed=seed,
-        versions=versions() | ({DEVICE: device()} if kind == "eval" else {}),
+        versions=versions() | _scored_on(kind, config),
         git_revision=code_revision(),
     )
     with _at_work(workspace, begun, start) as run:
@@ -133,6 +133,13 @@ def run_stage(
             if stage.resumed and (said := scored_by_other_code(db, run.id)):
                 stage.say(said)
             return _worked(stage, kind, work, config)
+
+
+def _scored_on(kind: str, config: dict[str, Any]) -> dict[str, str]:
+    """Return what computes an evaluation; nothing where a server elsewhere does."""
+    if kind != "eval" or "://" in config.get("settings", {}).get("sampler", ""):
+        return {}
+    return {DEVICE: device()}
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,13 @@ import pytest
 from db.reads import queries
 from evals.probes import load_probes
 from pipelines.cli.cycle_text import cycle_text
+from pipelines.cli.cycles import require_accepted
+from pipelines.config.overrides import changed
 from pipelines.cycle import cycle, midtraining
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.runs.workspace import Workspace
+from recovery.command_line import command
+from recovery.errors import GateError
 from recovery.models.adapters import adapter_rank
 from tests.support.small_cycles import keep_probes, lines, turned
 
@@ -34,6 +39,33 @@ def test_without_probes_no_cycle_is_accepted_but_by_request(
     asked = turned(ws, docs, suites="ifeval")
     assert (asked["status"], asked["verdict"]["knowledge"]) == ("accepted", "not measured")
     assert not any(unmeasured in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("options", "mixes", "words"),
+    [
+        ({"changes": {"seed": 7}}, 0.5, "--merge 0 --seed 8"),
+        (
+            {"changes": {"distill.prompts": "microworld", "distill.rehearsal": 0.25, "distill.merge": 0.0}},
+            0.5,
+            "--prompts microworld --rehearsal 0.25 --merge 0 --seed 1",
+        ),
+        ({"recover_with": "opd-sampled"}, 0.0, "--method opd-sampled --seed 1"),
+        ({"recover_with": "merge"}, 0.5, "--merge 0 --seed 1"),
+    ],
+)
+def test_the_command_that_recovers_longer_goes_on_as_the_cycle_was_told_to(
+    ws: Workspace, docs: Path, options: dict[str, Any], mixes: float, words: str
+) -> None:
+    ws.config = changed(ws.config, {"distill.merge": mixes})
+    run = ws.tracker.start_run("cycle", config=cycle_job(ws, docs, **options).model_dump()).id
+    lost = {"difference": -0.12, "upper_bound": -0.11, "margin": 0.1, "needed_n": 900}
+    judged = {"behaviour": "not recovered", "knowledge": "kept", "retention": "kept"}
+    row: dict[str, Any] = {"cycle": 1, "run": run, "status": "rejected", "review": None}
+    row["verdict"] = judged | {"axes": {"behaviour": lost}}
+    onward = command(ws.home, "distill", "--student", "cycle:1", *words.split())
+    with pytest.raises(GateError, match=re.escape(f"behaviour not recovered: `{onward}` recovers longer; ")):
+        require_accepted(ws, [row])
 
 
 def test_probes_of_one_suite_measure_that_suite(ws: Workspace, docs: Path) -> None:

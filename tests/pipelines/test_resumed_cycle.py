@@ -13,7 +13,7 @@ import torch
 from db.errors import TrackerError
 from db.reads import queries
 from pipelines.cli.cycles import review_text
-from pipelines.config.jobs import CycleJob, DemoJob, EvalJob
+from pipelines.config.jobs import CycleJob, DemoJob, DistillJob, EvalJob
 from pipelines.config.overrides import changed
 from pipelines.config.settings import CONFIG_NAME
 from pipelines.corpus.reading.superseded_list import beside
@@ -138,6 +138,25 @@ def test_a_cycle_is_not_resumed_in_more_processes_than_its_engines_allow(
     goes_on = recover_with == "auto" and "eval.sampler" not in engines
     with pytest.raises(KeyboardInterrupt if goes_on else InputError):
         resume(ws)
+
+
+def test_a_cycle_is_resumed_without_the_engine_of_a_distillation_that_is_done(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise InputError("vLLM is not installed")
+
+    monkeypatch.setattr("recovery.engines.vllm_local.require_vllm", missing)
+    job = cycle_job(ws, docs)
+    settings = changed(job.settings, {"distill.sampler": "server"}).distill
+    stage = DistillJob.of(job, job.student, settings)
+    of_cycle = ws.tracker.start_run("cycle").id
+    run = ws.tracker.start_run("distill", parent=of_cycle, key="distill").id
+    for key in ("distill", "another"):
+        with pytest.raises(InputError, match="vLLM is not installed"):
+            distill(ws, stage, parent=of_cycle, key=key)
+    ws.tracker.finish_run(run, {"checkpoint": "recovered"})
+    assert distill(ws, stage, parent=of_cycle, key="distill") == {"checkpoint": "recovered"}
 
 
 def test_a_resumed_cycle_names_the_accepted_one_that_its_model_lacks(

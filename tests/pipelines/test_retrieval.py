@@ -17,6 +17,7 @@ from pipelines.config.overrides import changed
 from pipelines.job_from_options.measure import retrieval_job
 from pipelines.job_from_options.train import midtrain_job
 from pipelines.midtrain import midtrain
+from pipelines.resume import resume
 from pipelines.retrieval import retrieval
 from pipelines.runs.kept_texts import KEPT_TEXTS
 from pipelines.runs.workspace import Workspace
@@ -171,6 +172,22 @@ def test_a_resumed_comparison_shows_both_models_the_same_passages(
         with pytest.raises(KeyboardInterrupt):
             retrieval(ws, job, key="once")
     assert len(shown) == 2 and shown[0] == shown[1]
+
+
+@pytest.mark.parametrize("at", ["_retrieved", "_scores"])
+def test_a_resumed_comparison_reads_no_documents_once_their_passages_are_kept(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stage, at, interrupt)
+    job = retrieval_job(ws, "base", docs, 1)
+    with pytest.raises(KeyboardInterrupt):
+        retrieval(ws, job, key="once")
+    (docs / "later.md").write_text("House 9000 was painted after the comparison had begun.")
+    with pytest.raises(KeyboardInterrupt if at == "_scores" else InputError):
+        resume(ws)
 
 
 def test_without_questions_or_documents(ws: Workspace, docs: Path, tmp_path: Path) -> None:

@@ -714,6 +714,38 @@ def test_a_named_cycle_is_gone_on_with_by_its_own_command(
     assert [run["status"] for run in runs if run["kind"] == "cycle"] == ["stopped", "done"]
 
 
+def test_a_name_is_of_the_documents_that_its_cycle_began_with(
+    recover: Recover, fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.cycle._work", interrupt)
+    february, march = (make_world(tmp_path / name) for name in ("february", "march"))
+
+    (link := tmp_path / "link").symlink_to(february)
+
+    def begin(docs: Path) -> Said:
+        return recover("--home", fresh, "cycle", "--docs", docs, "--name", "first")
+
+    assert begin(february).code == 130
+    other = begin(march)
+    said = f"has begun with the documents in {february}, not {march}: give another --name"
+    assert (other.code, other.error) == (2, f"Error: --name first: a cycle of this name {said}")
+    [run] = recover("--home", fresh, "ls", "runs", "--json").json
+    onward = begin(link)
+    anew = f"another --name, or run `recover --home {fresh} prune --run {run['id']} --yes` first"
+    assert onward.code == 130 and f"the cycle of {february} goes on as it began" in onward.err
+    assert anew in onward.err
+    february.parent.rename(tmp_path / "archived")
+    assert begin(february).code == 130
+    with Workspace.open(fresh) as ws:
+        number = ws.tracker.record_cycle(run["id"], status="accepted")
+        ws.tracker.finish_run(run["id"], {"cycle": number, "status": "accepted"})
+    found = begin(february)
+    assert found.code == 0 and found.out.startswith("cycle 1: accepted")
+    assert f"--name first: cycle 1 of {february} is done: nothing is run" in found.err
+    missing = recover("--home", fresh, "cycle", "--docs", february, "--name", "second")
+    assert missing.code == 2 and str(february) in missing.error
+
+
 def test_resume_with_nothing_to_resume(recover: Recover, fresh: Path) -> None:
     said = recover("--home", fresh, "resume")
     assert (said.code, said.out) == (2, "")

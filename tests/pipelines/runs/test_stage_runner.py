@@ -367,6 +367,27 @@ def test_a_resumed_run_names_the_evaluations_that_another_device_has_scored(
         assert said == []
 
 
+def test_what_a_server_elsewhere_has_answered_is_of_no_device_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    def scored(stage: Stage) -> dict[str, Any]:
+        for label, sampler in (("there", "http://gpu:8000,http://gpu:8001"), ("here", "server")):
+            config = {"label": label, "settings": {"sampler": sampler}}
+            run_stage(ws, "eval", lambda _: {}, config=config, parent=stage.id, key=label)
+        raise KeyboardInterrupt
+
+    with Workspace.open(tmp_path) as ws:
+        monkeypatch.setattr(ws.progress, "say", said.append)
+        for name in ("H200", "H100"):
+            monkeypatch.setattr("pipelines.runs.stage_runner.device", lambda name=name: name)
+            with pytest.raises(KeyboardInterrupt):
+                run_stage(ws, "cycle", scored, config={}, key="one")
+    [line] = said
+    assert line.startswith("  scores       here: scored by other code or on another device (device H200, now")
+
+
 def test_a_resumed_run_names_the_evaluations_that_other_code_has_scored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
