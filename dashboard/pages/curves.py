@@ -99,6 +99,11 @@ def _large(
             for curve in drawn
             for _, said in curve.alarms
         ],
+        [
+            tag("p", f"{run_names.name(run)} {said}", class_="small")
+            for run in chosen
+            if (said := run_names.ending(run))
+        ],
         below,
         class_="card",
     )
