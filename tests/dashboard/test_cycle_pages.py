@@ -150,7 +150,26 @@ def test_further_prompts_that_were_not_asked_are_not_promised(
         "they are asked only where behaviour is underpowered on IFEval's own."
     )
     assert said in views.look(context, f"{path}?n=1&suite=ifeval:further").text
-    assert f"Cycle 1 has no json {what} yet." in views.look(context, f"{path}?n=1&suite=json").text
+    context.tracker.record_cycle(context.tracker.start_run("cycle").id)
+    assert f"Cycle 2 has no json {what} yet." in views.look(context, f"{path}?n=2&suite=json").text
+
+
+@pytest.mark.parametrize(("path", "what"), [("/behaviour", "score"), ("/samples", "answers")])
+def test_nothing_is_promised_of_a_cycle_that_does_not_go_on(
+    context: PageContext, path: str, what: str
+) -> None:
+    databases.record_cycle(context.tracker, SCORES)
+    run = context.tracker.start_run("cycle")
+    context.tracker.record_cycle(run.id)
+    coming = "The verdict comes when the recovered model has been measured."
+    assert coming in views.look(context, "/cycle?n=2").text
+    assert "There is none yet." in views.Scan(report(context.db, 2)).text
+    context.tracker.give_up_run(run.id, "given up (interrupted)")
+    for number in (1, 2):
+        page = views.look(context, f"{path}?n={number}&suite=json").text
+        assert f"Cycle {number} has no json {what}." in page and "first measurement" not in page
+    assert "VerdictThere is none." in views.look(context, "/cycle?n=2").text
+    assert "VerdictThere is none." in views.Scan(report(context.db, 2)).text
 
 
 def test_a_list_of_all_cycles_says_when_it_is_not(
