@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -42,6 +43,26 @@ def test_the_table_of_cycles_says_which_documents_each_learned_and_when(context:
     shown = page_frame.render(context, "/")
     assert '<div class="soft small clip" title="/srv/wiki/project/february">…/project/february</div>' in shown
     assert number_format.moment(queries.cycle(context.db, 1)["started_at"]) in shown
+
+
+def test_a_cycle_is_found_by_its_documents_and_its_name(context: PageContext) -> None:
+    for key, folder in (
+        ("named:Winter notes", "/srv/wiki/project/february"),
+        ("k", "/srv/sk-abcdefgh12345678"),
+    ):
+        run = context.tracker.start_run("cycle", key=key, config={"docs": folder})
+        context.tracker.record_cycle(run.id)
+
+    def found(search: str) -> list[str]:
+        page = page_frame.render(context, f"/?search={quote(search)}").partition("<table")[2]
+        return re.findall(r'href="/cycle\?n=(\d)" class="strong"', page)
+
+    for words in ("february", "…/project/February", "winter notes"):
+        assert found(words) == ["1"], words
+    assert found("/srv/") == ["2", "1"] and found("named:") == found("sk-abcdefgh") == []
+    for url in ("/", "/cycle?n=1"):
+        assert "Winter notes" in views.look(context, url).text
+    assert [queries.cycle(context.db, number)["name"] for number in (1, 2)] == ["Winter notes", None]
 
 
 def test_an_approval_before_any_verdict_is_warned_of(context: PageContext) -> None:
