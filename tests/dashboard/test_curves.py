@@ -106,6 +106,17 @@ def test_an_address_that_fits_nothing_shows_the_newest_run(home: Home, url: str)
     assert views.look(home[0], url).all("select")
 
 
+def test_runs_of_the_address_that_are_not_recorded_are_named(home: Home) -> None:
+    context, runs = home
+    other = "Not recorded: distill-0, midtrain-1. Another run is shown."
+    assert other in views.look(context, "/curves?runs=distill-0,midtrain-1,distill-0").text
+    page = views.look(context, f"/curves?runs=distill-0,{runs['opd']}")
+    assert "Not recorded: distill-0." in page.text and "Another run" not in page.text
+    assert "All of distill opd" in page.text
+    for url in ("/curves", f"/curves?runs={runs['opd']},{runs['opd']}"):
+        assert "Not recorded" not in views.look(context, url).text
+
+
 def test_a_run_without_a_point_is_not_what_the_page_opens_on(tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
         first = tracker.start_run("midtrain")
