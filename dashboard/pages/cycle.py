@@ -116,7 +116,7 @@ def _head(context: PageContext, address: Address, row: Row, run: Row) -> Html:
             "div",
             tag("h1", f"Cycle {number} ", chip(verdict_sentences.status_in_words(row))),
             tag("p", *outcome(context, row), class_="lead"),
-            onward(address, row, f"#{REVIEW}"),
+            onward(context, address, row, f"#{REVIEW}"),
             tag("p", f"{when} · run {run['id']}{named}", docs, class_="soft small"),
         ),
         tag("p", before, " ", after, class_="pager"),

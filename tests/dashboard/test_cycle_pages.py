@@ -315,6 +315,25 @@ def test_where_too_few_questions_were_asked_pages_and_command_say_to_ask_more(
     assert ("rejected: too few questions" in recover("--home", tmp_path, "ls").out) == few
 
 
+@pytest.mark.parametrize("status", ["rejected", "accepted"])
+@pytest.mark.parametrize("axis", ["retention", "knowledge"])
+def test_where_a_loss_to_the_clean_model_is_in_the_way_the_command_that_recovers_longer_is_named(
+    context: PageContext, axis: str, status: str
+) -> None:
+    number = databases.record_cycle(context.tracker, SCORES)
+    lost = {"outcome": "lost", "difference": -0.2, "lower_bound": -0.3, "upper_bound": -0.11, "margin": 0.1}
+    kept = {name: lost | {"outcome": "kept"} for name in ("knowledge", "retention")}
+    verdicts = kept | {"behaviour": lost | {"outcome": "recovered"}, axis: lost}
+    context.tracker.record_verdicts(number, verdicts)
+    context.tracker.record_cycle(queries.cycle(context.db, number)["run"], status=status)
+    said = (
+        "review the cycle. recover distill --student cycle:1 recovers longer, "
+        "with the options that the cycle was given and another --seed."
+    )
+    for url in ("/", "/cycle"):
+        assert (said in views.look(context, url).text) == ((axis, status) == ("retention", "rejected"))
+
+
 def test_no_answers_are_offered_to_be_read_where_none_were_asked_for(context: PageContext) -> None:
     number = databases.record_cycle(context.tracker, {"knowledge": {"clean": 0.1, "recovered": 0.7}})
     context.tracker.record_verdicts(number, {"knowledge": {"outcome": "kept"}})
