@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 LONGEST = 4_096  # characters per value: the next page begins after a path or a key
+LONGEST_URL = 40_000  # characters: a value of that length in a script of which each letter is nine of them
 MOST = 30  # parameters
 PROJECT = "project"  # the parameter that every link of a page keeps
 
@@ -23,7 +24,7 @@ class Address:
         """Parse an address such as /cycle?n=3."""
         try:
             parts = urlsplit(url)
-            pairs = parse_qsl(parts.query[:20_000], max_num_fields=MOST)
+            pairs = parse_qsl(parts.query[:LONGEST_URL], max_num_fields=MOST)
         except ValueError:
             return cls()
         return cls(parts.path or "/", {key[:LONGEST]: value[:LONGEST] for key, value in pairs if value})

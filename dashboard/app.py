@@ -24,6 +24,7 @@ from typing import Any
 from dashboard import page_frame
 from dashboard.access.authentication import SHORTEST_PASSWORD, is_utf8, is_weak
 from dashboard.access.request_guard import RequestGuard, is_everywhere
+from dashboard.address import LONGEST_URL
 from dashboard.drawing_queue import DrawingQueue
 from dashboard.figures.picture import standalone
 from dashboard.figures.plane import cycles_plane, is_measured
@@ -101,7 +102,7 @@ def _routes(app: Any, context: PageContext) -> list[str]:
 
     def live(url: str = "/") -> JSONResponse:
         return JSONResponse(
-            {"version": page_frame.version(context, url[:4000])}, headers={"cache-control": "no-store"}
+            {"version": page_frame.version(context, url[:LONGEST_URL])}, headers={"cache-control": "no-store"}
         )
 
     static("style.css", "text/css")

@@ -76,13 +76,14 @@ def _wanted(row: Row, address: Address) -> bool:
     if review and decision != review:
         return False
     text = address.text("search").strip().casefold()
-    return text in _words(row) or _is_named(row, text)
+    return not text or text in _words(row) or _is_named(row, text)
 
 
 def _words(row: Row) -> str:
     review = row["review"] or {}
-    parts = [f"cycle {row['cycle']}", review.get("reviewer", ""), review.get("note", "")]
-    return " ".join(parts).casefold()
+    folder = redact_text(row["docs"] or "")
+    parts = [f"cycle {row['cycle']}", row["name"] or "", folder, short_folder(folder)]
+    return " ".join([*parts, review.get("reviewer", ""), review.get("note", "")]).casefold()
 
 
 def _is_named(row: Row, text: str) -> bool:
@@ -137,7 +138,7 @@ def _controls(address: Address, found: int, total: int, recorded: int) -> Html:
         tag("h2", title, tag("span", counted, class_="soft")),
         tag(
             "div",
-            search_field("number, note, name"),
+            search_field("number, documents, note, name"),
             choose("Verdict", "status", STATUSES, address.choice("status", STATUSES, "")),
             choose("Review", "review", REVIEWS, address.choice("review", REVIEWS, "")),
             class_="controls",
@@ -177,7 +178,12 @@ def _line(row: Row, picked: list[int], address: Address) -> list[Any]:
     review = row["review"] or {}
     return [
         _pick(number, picked, address),
-        join(cycle_link(address, row), _below(moment(row["started_at"])), _documents(row["docs"])),
+        join(
+            cycle_link(address, row),
+            _below(row["name"]),
+            _below(moment(row["started_at"])),
+            _documents(row["docs"]),
+        ),
         tag("td", points(delta(row)), _below(worst), class_="n"),
         tag("td", percent(fraction, 0), _below(unlost), class_="n"),
         _shift(row, KNOWLEDGE),
@@ -199,7 +205,7 @@ def _status(row: Row) -> Html:
     return join(chip(words, status), tag("div", why, class_="soft small") if why else None)
 
 
-def _below(words: str) -> Html | None:
+def _below(words: str | None) -> Html | None:
     """Return the second, smaller line of a cell."""
     return tag("div", words, class_="soft small clip") if words else None
 

@@ -7,6 +7,7 @@ from typing import Any
 import gradio as gr
 
 from dashboard import page_frame
+from dashboard.address import LONGEST_URL
 from dashboard.drawing_queue import DrawingQueue
 from dashboard.page_context import PageContext
 
@@ -44,7 +45,7 @@ def blocks(context: PageContext, drawings: DrawingQueue) -> Any:
 
 def _said(event: Any, name: str) -> str:
     data = event._data if isinstance(event._data, dict) else {}
-    return str(data.get(name, ""))[:4000]
+    return str(data.get(name, ""))[:LONGEST_URL]
 
 
 def _fields(event: Any) -> dict[str, str]:

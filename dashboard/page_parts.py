@@ -8,6 +8,7 @@ from typing import Any
 from dashboard.address import Address
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import NONE
+from db.cycle_names import may_go_on
 from db.reads import queries
 from db.session import Database
 from evals import learned, looks, verdict_sentences
@@ -56,12 +57,14 @@ def empty(what: str, command: str, shows: str = "") -> Html:
     )
 
 
-def not_asked(number: int, what: str, suite: str, otherwise: str = "") -> Html:
-    """Say that a cycle has none of `what` on a suite; `otherwise` goes on where a measurement brings them."""
+def not_asked(cycle: Mapping[str, Any], what: str, suite: str, otherwise: str = "") -> Html:
+    """Say that a cycle has none of `what` on a suite; `otherwise` goes on where a measurement may bring
+    them."""
+    without = f"Cycle {cycle['cycle']} has no"
     if suite == FURTHER:
         words = "of further prompts: they are asked only where behaviour is underpowered on IFEval's own."
-        return tag("p", f"Cycle {number} has no {what} {words}")
-    return tag("p", f"Cycle {number} has no {suite} {what} yet.{otherwise}")
+        return tag("p", f"{without} {what} {words}")
+    return tag("p", f"{without} {suite} {what}" + (f" yet.{otherwise}" if may_go_on(cycle) else "."))
 
 
 def absent(wanted: str, shown: str) -> Html | None:

@@ -234,9 +234,13 @@ def _curves(database: Database, runs: Sequence[Row]) -> Html:
         for run in runs
         for step, said in run_names.alarms(run)
     ]
-    return _card(
-        "Training", alarms, tag("div", drawn, class_="grid") if drawn else tag("p", "No curve is stored.")
-    )
+    endings = [
+        tag("p", f"{run['key'] or run['kind']} {said}", class_="small")
+        for run in runs
+        if (said := run_names.ending(run))
+    ]
+    curves = tag("div", drawn, class_="grid") if drawn else tag("p", "No curve is stored.")
+    return _card("Training", alarms, curves, endings)
 
 
 def _flips(database: Database, cycle: Row) -> Html:

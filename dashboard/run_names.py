@@ -1,4 +1,4 @@
-"""Name training runs for pages, and extract their alarms."""
+"""Name training runs for pages, and extract their alarms and why they ended early."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ def long_name(run: Mapping[str, Any]) -> str:
 
 
 def alarms(run: Mapping[str, Any]) -> list[tuple[int, str]]:
-    """Return (step, message) of each alarm: an error or stop reason that names its step."""
-    said = [run.get("error"), (run.get("result") or {}).get("stopped")]
-    found = [STEP.search(str(text)) for text in said if text]
-    return [(int(match[1]), match[2] or match[0]) for match in found if match]
+    """Return (step, message) of the alarm that ended a run: an error that names its step."""
+    match = STEP.search(str(run.get("error")))
+    return [(int(match[1]), match[2] or match[0])] if match else []
+
+
+def ending(run: Mapping[str, Any]) -> str:
+    """Say why a run that came to its end left out its last steps; nothing of one that took them all."""
+    stopped = (run.get("result") or {}).get("stopped")
+    return f"ended early: {stopped}." if stopped else ""

@@ -39,12 +39,14 @@ def stages(database: Database, cycle: str) -> list[dict[str, Any]]:
 
 
 def with_those_below(run: Row, below: Sequence[Row]) -> dict[str, Any]:
-    """Return a run that only waits for those below it, newest first, with their cost and their progress."""
+    """Return a run that only waits for those below it, newest first, with their cost, and the progress and
+    settings of the one that runs."""
     costs = [row["cost"] or {} for row in below]
     summed = {name for cost in costs for name in cost if name.startswith(("seconds", "tokens_"))}
     cost = {name: sum(cost.get(name) or 0 for cost in costs) for name in summed}
     running = next((row for row in below if row["status"] == "running"), run)
-    return {**run, "cost": {**(run["cost"] or {}), **cost}, "progress": running["progress"]}
+    now = {name: running.get(name) for name in ("progress", "config")}
+    return {**run, "cost": {**(run["cost"] or {}), **cost}, **now}
 
 
 def stage_list(runs: Sequence[Row]) -> Html:
@@ -85,15 +87,22 @@ def bar(run: Row) -> Html | None:
     error = tag("p", run["error"], class_="said small bad-text") if run["error"] else None
     if not steps:
         return error
+    at_most = "at most " if _may_end_before(run, steps) else ""
     eta = progress.get("eta_seconds")
     left = (
-        f", {duration(eta)} left"
+        f", {at_most}{duration(eta)} left"
         if eta is not None and run["status"] == "running" and not run.get("stalled")
         else ""
     )
-    words = tag("div", f"step {step:,} of {steps:,}{left}", class_="small")
+    words = tag("div", f"step {step:,} of {at_most}{steps:,}{left}", class_="small")
     said = tag("div", progress.get("message") or "", class_="said small soft")
     return join(tag("progress", value=step, max=steps, aria_label="progress"), words, said, error)
+
+
+def _may_end_before(run: Row, steps: int) -> bool:
+    """Return whether the last of a run's steps are taken only while they help (distill.more_steps)."""
+    settings = (run.get("config") or {}).get("settings") or {}
+    return bool(settings.get("more_steps")) and steps > settings["steps"]
 
 
 def trouble(runs: Sequence[Row], resume: str) -> Html | None:

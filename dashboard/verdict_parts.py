@@ -9,7 +9,7 @@ from dashboard.markup import Html, tag
 from dashboard.number_format import NONE, bound, limit, points
 from dashboard.page_parts import beside_claim, prompts, samples_of_axis, sentence
 from dashboard.status_chips import chip
-from db.cycle_names import AXES, STAGES, other_axes
+from db.cycle_names import AXES, STAGES, may_go_on, other_axes
 from evals.ifeval import IFEVAL
 from evals.probes import UPDATES
 from evals.scores import LIKELY_LOST, enough_in_words, is_likely_lost
@@ -34,10 +34,11 @@ def tasks_of(cycle: Row) -> list[str]:
     return [name for name in other_axes(cycle["verdict"]) if is_task(name)]
 
 
-def unjudged(cycle: Row, otherwise: str) -> str:
-    """Say why a cycle has no axis: that none could be judged, or otherwise what is given."""
-    ended = "No axis could be judged: the half of the questions that decides holds none."
-    return ended if cycle["status"] == "rejected" else otherwise
+def unjudged(cycle: Row, coming: str) -> str:
+    """Say why a cycle has no axis: that none could be judged, or what is `coming` where it may go on."""
+    if cycle["status"] == "rejected":
+        return "No axis could be judged: the half of the questions that decides holds none."
+    return coming if may_go_on(cycle) else "There is none."
 
 
 def named(name: str, axis: Row) -> str:

@@ -10,13 +10,25 @@ STAGES = ("clean", "midtrained", "recovered")
 IFEVAL, KNOWLEDGE, RETENTION, UPDATES = "ifeval", "knowledge", "retention", "updates"  # suites
 AXES = ("behaviour", KNOWLEDGE, RETENTION, UPDATES)
 NOT_MEASURED = "not measured"  # the outcome of an axis without scores
+ENDED = ("accepted", "rejected")  # states of a cycle that came to its end
 BROKEN_OFF = ("failed", "stopped")  # states of a run that did not come to its end
+NAMED = "named:"  # how the key begins of a run that was named (`recover cycle --name`)
 GIVEN_UP = "given up"  # how the reason begins of a run that is never resumed
 
 
 def is_given_up(row: Mapping[str, Any]) -> bool:
     """Return whether a run, or that of a cycle, is never resumed."""
     return str(row.get("error")).startswith(GIVEN_UP)
+
+
+def given_name(key: str | None) -> str | None:
+    """Return the name that a cycle was given, of its run's key."""
+    return key.removeprefix(NAMED) if key and key.startswith(NAMED) else None
+
+
+def may_go_on(cycle: Mapping[str, Any]) -> bool:
+    """Return whether a cycle may still be measured and judged: it has not ended, and was not given up."""
+    return cycle["status"] not in ENDED and not is_given_up(cycle)
 
 
 def shown_axes(verdict: Mapping[str, Any]) -> list[str]:

@@ -160,7 +160,7 @@ def score(row: Row, suite: str) -> float | None:
 
 
 def methods_plane(rows: Sequence[Row], methods: Sequence[str], references: Mapping[str, Row]) -> Html:
-    """Draw one sign per recovery; `references` are the scores of the clean and the midtrained model."""
+    """Draw one sign per recovery; `references` are the scores of the clean model and of their beginning."""
     shown = [row for row in rows if drawn(row)]
     if not shown:
         return nothing("No recovery has scores on both axes yet.")
@@ -212,7 +212,8 @@ def _place(row: Row, x: Scale, y: Scale) -> tuple[float, float]:
 
 def _ring(stage: str, row: Row, x: Scale, y: Scale) -> Html:
     left, top = _place(row, x, y)
-    return tag("circle", cx=left, cy=top, r=9, class_=f"{STAGE_STYLES[stage].colour} stroke thick")
+    colour = f"{STAGE_STYLES[stage].colour} " if stage in STAGE_STYLES else ""
+    return tag("circle", cx=left, cy=top, r=9, class_=f"{colour}stroke thick")
 
 
 def _covered(rows: Sequence[Row], x: Scale, y: Scale, *, barred: bool) -> list[Box]:

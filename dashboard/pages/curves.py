@@ -44,12 +44,14 @@ def build(context: PageContext, address: Address) -> Html:
             "section",
             tag("h1", "Curves"),
             _controls(address, known, chosen, [], ""),
+            _missing(address, chosen),
             tag("p", "This run has not stored a point yet."),
             class_="card",
         )
     metric = address.choice("metric", metrics, next((name for name in FIRST if name in metrics), metrics[0]))
     return tag(
         "div",
+        _missing(address, chosen),
         _large(context, address, known, chosen, metrics, metric),
         _thumbs(context, address, chosen[0], names),
         class_="stack",
@@ -58,10 +60,25 @@ def build(context: PageContext, address: Address) -> Html:
 
 def _chosen(context: PageContext, address: Address, known: Sequence[Row]) -> list[Row]:
     """Return the runs that the address names, or the newest run that has points."""
-    wanted = [name for name in address.text("runs").split(",") if name][:MOST_RUNS]
+    wanted = _wanted(address)
     found = {run["id"]: run for run in overview.training_runs(context.db, run_ids=wanted)} if wanted else {}
     named = [found[name] for name in wanted if name in found]
     return named or [next((run for run in known if stored.metric_names(context.db, run["id"])), known[0])]
+
+
+def _wanted(address: Address) -> list[str]:
+    names = dict.fromkeys(address.text("runs").split(","))
+    return [name for name in names if name][:MOST_RUNS]
+
+
+def _missing(address: Address, chosen: Sequence[Row]) -> Html | None:
+    """Say which runs that the address names are not recorded, and whether another is shown for them."""
+    wanted, shown = _wanted(address), {run["id"] for run in chosen}
+    missing = [name for name in wanted if name not in shown]
+    if not missing:
+        return None
+    another = " Another run is shown." if missing == wanted else ""
+    return tag("p", f"Not recorded: {', '.join(missing)}.{another}", class_="notice")
 
 
 def _large(
@@ -98,6 +115,11 @@ def _large(
             tag("p", chip("stalled", "alarm"), f" {curve.name}: {said}")
             for curve in drawn
             for _, said in curve.alarms
+        ],
+        [
+            tag("p", f"{run_names.name(run)} {said}", class_="small")
+            for run in chosen
+            if (said := run_names.ending(run))
         ],
         below,
         class_="card",

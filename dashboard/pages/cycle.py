@@ -107,6 +107,7 @@ def _head(context: PageContext, address: Address, row: Row, run: Row) -> Html:
     after = (
         tag("a", f"Cycle {number + 1} →", href=address.page(PATH, n=number + 1)) if number < newest else None
     )
+    named = f" · {row['name']}" if row["name"] else ""
     place = redact_text(str(run["config"].get("docs", "")))
     docs = [" · ", tag("span", place, class_="said inline mono small")] if place else None
     return tag(
@@ -115,8 +116,8 @@ def _head(context: PageContext, address: Address, row: Row, run: Row) -> Html:
             "div",
             tag("h1", f"Cycle {number} ", chip(verdict_sentences.status_in_words(row))),
             tag("p", *outcome(context, row), class_="lead"),
-            onward(address, row, f"#{REVIEW}"),
-            tag("p", f"{when} · run {run['id']}", docs, class_="soft small"),
+            onward(context, address, row, f"#{REVIEW}"),
+            tag("p", f"{when} · run {run['id']}{named}", docs, class_="soft small"),
         ),
         tag("p", before, " ", after, class_="pager"),
         class_="card head",

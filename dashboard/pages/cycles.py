@@ -99,7 +99,7 @@ def _headline(context: PageContext, address: Address, rows: list[Row]) -> Html:
             "div",
             tag("h1", cycle_link(address, row, "Cycle"), " ", chip(verdict_sentences.status_in_words(row))),
             tag("p", *outcome(context, row), class_="lead"),
-            onward(address, row),
+            onward(context, address, row),
         ),
         tag("p", "The model in use (current) is ", _current(context, address, rows), class_="soft"),
         class_="card head",
@@ -152,7 +152,7 @@ def outcome(context: PageContext, row: Row) -> list[Any]:
     return [tag("span", judged, class_="judged"), "; ".join(parts) + "."]
 
 
-def onward(address: Address, row: Row, form: str | None = None) -> Html | None:
+def onward(context: PageContext, address: Address, row: Row, form: str | None = None) -> Html | None:
     """Say what a person does next with a cycle that has a verdict and no review; `form` is its address."""
     if not row["verdict"] or row["review"]:
         return None
@@ -160,8 +160,18 @@ def onward(address: Address, row: Row, form: str | None = None) -> Html | None:
     review = tag("a", "review the cycle", href=form or address.page("/cycle", n=number))
     if more := verdict_sentences.more_questions(row):
         return tag("p", f"Next: {more}, then ", review, ".", class_="next")
+    longer = _longer(context, row)
     none_lost = row["verdict"].get("axes", {}).get(BEHAVIOUR, {}).get("lost") == 0
     if none_lost or asked.get("clean") is None or asked.get("recovered") is None:
-        return tag("p", "Next: ", review, ".", class_="next")
+        return tag("p", "Next: ", review, ".", longer, class_="next")
     lost = tag("a", "read the answers that were lost", href=address.page("/samples", n=number, flip="lost"))
-    return tag("p", "Next: ", lost, ", then ", review, ".", class_="next")
+    return tag("p", "Next: ", lost, ", then ", review, ".", longer, class_="next")
+
+
+def _longer(context: PageContext, row: Row) -> Html | None:
+    """Name the command that recovers longer, where a loss to the clean model was in the way."""
+    if row["status"] != "rejected" or not verdict_sentences.shows_loss_to_clean(row):
+        return None
+    command = context.command("distill", "--student", f"cycle:{row['cycle']}")
+    options = "with the options that the cycle was given and another --seed"
+    return with_code(f" `{command}` recovers longer, {options}.")

@@ -97,7 +97,7 @@ def _compared(rows: Sequence[Row], from_several: bool) -> str:
     aim = ", to come back to the same model's behaviour," if one_aim else ""
     asked = {frozenset(row["scores"]) for row in rows}  # suites of which each answered the common questions
     answered = "and answered" if len(asked) == 1 and any(asked) else "but not all answered"
-    return f"All began from the same midtrained model{aim} {answered} the same questions."
+    return f"All began from the same model{aim} {answered} the same questions."
 
 
 def _legend(rows: Sequence[Row], methods: list[str]) -> Html:
@@ -132,9 +132,19 @@ def _references(context: PageContext, rows: Sequence[Row], chosen: str) -> dict[
     asked = overview.questions_of(rows)
     found = {
         stage: overview.answers_to(asked, measured[name])
-        for stage, name in {"clean": clean, "midtrained": chosen}.items()
+        for stage, name in {"clean": clean, _ring(context, chosen): chosen}.items()
     }
     return {stage: row for stage, row in found.items() if row["scores"]}
+
+
+def _ring(context: PageContext, student: str) -> str:
+    """Name the ring of the model that recoveries began from: one recovered longer was recovered before."""
+
+    def midtrained() -> set[str | None]:
+        after = max(context.cycle_numbers(), default=0) + 1
+        return {row["midtrained_id"] for row in queries.cycle_models(context.db, before=after)}
+
+    return "midtrained" if student in context.cached("midtrained", midtrained) else "its beginning"
 
 
 def _sorted(rows: Sequence[Row], by: str) -> list[Row]:

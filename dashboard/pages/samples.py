@@ -56,7 +56,7 @@ def build(context: PageContext, address: Address) -> Html:
     if not scores:
         chosen = _controls(address, numbers, number, suites, [], {})
         head = tag("div", title, chosen, class_="head")
-        return tag("section", head, not_asked(number, "answers", suite), class_="card")
+        return tag("section", head, not_asked(_judged(context, number), "answers", suite), class_="card")
     counts = context.cached(("flips", number, suite), lambda: queries.flip_counts(context.db, scores))
     flips = {name: (words, _count(wanted, scores, counts)) for name, (words, wanted) in FLIPS.items()}
     kinds = _kinds(rows)

@@ -9,7 +9,16 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, RowMapping, Select, case, func, select
 
-from db.cycle_names import AXES, BROKEN_OFF, IFEVAL, KNOWLEDGE, NOT_MEASURED, STAGES, UPDATES
+from db.cycle_names import (
+    AXES,
+    BROKEN_OFF,
+    IFEVAL,
+    KNOWLEDGE,
+    NOT_MEASURED,
+    STAGES,
+    UPDATES,
+    given_name,
+)
 from db.errors import NotFound
 from db.reads.changes import stalled
 from db.reads.checkpoints import decided
@@ -278,17 +287,18 @@ def _reviews(connection: Connection, span: CycleRange) -> dict[int, JSONObject]:
 
 
 def _states(connection: Connection, span: CycleRange) -> dict[int, JSONObject]:
-    """Return each cycle's folder of documents, why its run broke off, when it was last heard of, whether it
-    is running but silent, and the margin of behaviour and the required axes that it began with.
+    """Return each cycle's folder of documents and name, why its run broke off, when it was last heard of,
+    whether it is running but silent, and the margin of behaviour and the required axes that it began with.
 
     A cycle recorded as running has the status of a run that broke off: an interruption is recorded there."""
     margin = Run.config["settings", "eval", "margin"].as_float()
     began = Run.config["docs"].as_string(), margin, Run.config["required"]
-    query = select(Cycle.number, Cycle.status, Run.status, Run.error, Run.heartbeat_at, *began)
+    query = select(Cycle.number, Cycle.status, Run.key, Run.status, Run.error, Run.heartbeat_at, *began)
     rows = connection.execute(query.join(Run, Run.id == Cycle.run_id).where(span.cycles())).all()
     return {
         number: {
             "docs": folder,
+            "name": given_name(key),
             "error": error,
             "heartbeat_at": heard,
             "stalled": stalled(of_run, heard),
@@ -296,7 +306,7 @@ def _states(connection: Connection, span: CycleRange) -> dict[int, JSONObject]:
             "required": required,
             **({"status": of_run} if status == "running" and of_run in BROKEN_OFF else {}),
         }
-        for number, status, of_run, error, heard, folder, allowed, required in rows
+        for number, status, key, of_run, error, heard, folder, allowed, required in rows
     }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from db.cycle_names import NAMED
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.cycle_text import broke_off, cycle_text, recovery_command
@@ -159,7 +160,7 @@ def cycle_command(session: Session, /, docs: Path, name: str | None, **options: 
         from db.reads import queries
         from pipelines.corpus.reading.tree import require_folder
 
-        key = f"named:{name}" if name else ws.new_key()
+        key = f"{NAMED}{name}" if name else ws.new_key()
         begun = queries.run_of_key(ws.tracker.db, key)
         if not begun:
             require_folder(docs)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from threading import Thread
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 import pytest
@@ -20,6 +20,7 @@ from starlette.routing import Route
 from dashboard import app, page_frame
 from dashboard.access import http_connection, request_guard
 from dashboard.access.request_guard import EVENT
+from db.reads import queries
 from db.writes.tracker import Tracker
 from recovery.listening import listening
 from tests.support import databases, views
@@ -104,6 +105,14 @@ def event(address: str, data: object) -> httpx.Response:
 def test_an_event_of_any_content_is_answered_with_a_page(address: str, data: object) -> None:
     answer = event(address, data)
     assert answer.status_code == 200 and "could not be drawn" not in answer.text
+
+
+@pytest.mark.parametrize("letters", [12, 450, 4000])
+def test_a_click_finds_a_pasted_text_in_any_script(address: str, tracker: Tracker, letters: int) -> None:
+    number = queries.cycle_numbers(tracker.db)[-1]
+    tracker.add_review(number, "needs-work", "漢" * letters, "ann")
+    page = event(address, {"url": f"/?search={quote('漢' * letters)}"}).text
+    assert "No cycle matches" not in page and 'class=\\"cycles\\"' in page
 
 
 @pytest.mark.parametrize(

@@ -64,16 +64,19 @@ def test_the_choice_takes_the_place_of_distillation_and_its_runs_are_reported(co
             databases.record_metrics(tracker, work.id, step, {"loss": 1 / step})
         with tracker.live(work.id) as live:
             live.traces(1, [views.trace("opd" if key == "distill" else "sft", 0)])
-        tracker.finish_run(work.id, {"checkpoint": key, "stopped": f"step 8: {key} rang"})
+        tracker.finish_run(work.id, {"checkpoint": key, "stopped": f"after 8 steps {key} hardly gains"})
     tracker.finish_run(chosen.id, {"checkpoint": "distill", "chosen": "distill"})
     stages = views.look(context, f"/cycle?n={number}").text.split("Stage by stage")[1].split("Documents")[0]
     assert re.findall(r"bring behaviour back(choose|distill)\W*(done|not yet)", stages) == [
         ("choose", "done")
     ]
     assert stages.count("choose") == 1
-    text = views.Scan(report.report(context.db, number)).text
-    for words in ("distill: loss", "seqkd: loss", "distill, step 8: distill rang", "token by token"):
+    written = views.Scan(report.report(context.db, number))
+    text = written.text
+    for words in ("distill: loss", "seqkd: loss", "token by token"):
         assert words in text, words
+    assert "distill ended early: after 8 steps distill hardly gains." in text
+    assert not written.all("span", "chip unsure")  # an alarm's sign
     assert "Divergence KL" in text  # the trace is the last candidate's, which was taken
 
 

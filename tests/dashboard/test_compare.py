@@ -244,6 +244,22 @@ def test_the_ring_of_the_clean_model_is_the_homes_whoever_taught(tmp_path: Path)
     assert "100.0 %95.0–105.0, n 4" in several.text  # with its interval, as it was recorded
 
 
+def test_a_model_that_is_recovered_longer_is_not_called_midtrained(context: PageContext) -> None:
+    """`recover distill --student cycle:1` begins from a recovered model."""
+    tracker = context.tracker
+    databases.record_cycle(tracker, views.SCORES)
+    for student in ("mid1", "rec1"):
+        for method in ("opd", "sft"):
+            run = tracker.start_run("distill", config={"student": student, "teacher": "clean0"})
+            measured(tracker, f"{method} of {student}", ifeval=[True] * 2, knowledge=[True] * 2)
+            tracker.finish_run(run.id, {"checkpoint": f"{method} of {student}", "method": method})
+        measured(tracker, student, ifeval=[True, False], knowledge=[True, False])
+    for student, ring in (("rec1", "its beginning"), ("mid1", "midtrained")):
+        page = page_frame.render(context, f"/methods?student={student}")
+        assert re.findall(r'class="strong over">([^<]+)<', page) == [ring]
+        assert "All began from the same model, to come back" in page
+
+
 def test_a_score_of_nothing_stands_before_what_was_not_measured(tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
         recovered(tracker, "opd", ifeval=[True, True])

@@ -106,6 +106,17 @@ def test_an_address_that_fits_nothing_shows_the_newest_run(home: Home, url: str)
     assert views.look(home[0], url).all("select")
 
 
+def test_runs_of_the_address_that_are_not_recorded_are_named(home: Home) -> None:
+    context, runs = home
+    other = "Not recorded: distill-0, midtrain-1. Another run is shown."
+    assert other in views.look(context, "/curves?runs=distill-0,midtrain-1,distill-0").text
+    page = views.look(context, f"/curves?runs=distill-0,{runs['opd']}")
+    assert "Not recorded: distill-0." in page.text and "Another run" not in page.text
+    assert "All of distill opd" in page.text
+    for url in ("/curves", f"/curves?runs={runs['opd']},{runs['opd']}"):
+        assert "Not recorded" not in views.look(context, url).text
+
+
 def test_a_run_without_a_point_is_not_what_the_page_opens_on(tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
         first = tracker.start_run("midtrain")
@@ -160,10 +171,26 @@ def test_tokens_are_those_trained_until_then() -> None:
     assert tokens_until([4], []) == [4.0]
 
 
-def test_a_step_is_read_from_what_stopped_a_run() -> None:
+def test_a_step_is_read_from_the_alarm_that_ended_a_run() -> None:
     assert alarms({"error": "Unstable: step 12: entropy collapse: x"}) == [(12, "entropy collapse: x")]
     assert alarms({"error": "OSError: disk full", "result": None}) == []
-    assert alarms({"error": None, "result": {"stopped": "step 5: the loss is nan"}})[0][0] == 5
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "after 6 steps the divergence from the teacher hardly falls (0.4 nats a token in 3 steps, 0.39 in 3)",
+        "step 6: behaviour is back on 30 probe prompts, twice in a row",
+        "new knowledge fell to 50% of what it was before the recovery",
+    ],
+)
+def test_a_recovery_that_ended_early_says_why_and_is_no_alarm(context: PageContext, why: str) -> None:
+    run = context.tracker.start_run("distill", config={"settings": {"method": "opd"}})
+    databases.record_metrics(context.tracker, run.id, 6, {"loss": 0.4})
+    context.tracker.finish_run(run.id, {"checkpoint": "x", "stopped": why})
+    page = views.look(context, f"/curves?runs={run.id}")
+    assert f"distill opd ended early: {why}." in page.text
+    assert not page.all("line", "alarm") and "alarm" not in page.text
 
 
 @given(st.floats(1e-9, 1e12), st.floats(1e-9, 1e12) | st.just(0.0), st.booleans())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -42,6 +43,26 @@ def test_the_table_of_cycles_says_which_documents_each_learned_and_when(context:
     shown = page_frame.render(context, "/")
     assert '<div class="soft small clip" title="/srv/wiki/project/february">…/project/february</div>' in shown
     assert number_format.moment(queries.cycle(context.db, 1)["started_at"]) in shown
+
+
+def test_a_cycle_is_found_by_its_documents_and_its_name(context: PageContext) -> None:
+    for key, folder in (
+        ("named:Winter notes", "/srv/wiki/project/february"),
+        ("k", "/srv/sk-abcdefgh12345678"),
+    ):
+        run = context.tracker.start_run("cycle", key=key, config={"docs": folder})
+        context.tracker.record_cycle(run.id)
+
+    def found(search: str) -> list[str]:
+        page = page_frame.render(context, f"/?search={quote(search)}").partition("<table")[2]
+        return re.findall(r'href="/cycle\?n=(\d)" class="strong"', page)
+
+    for words in ("february", "…/project/February", "winter notes"):
+        assert found(words) == ["1"], words
+    assert found("/srv/") == ["2", "1"] and found("named:") == found("sk-abcdefgh") == []
+    for url in ("/", "/cycle?n=1"):
+        assert "Winter notes" in views.look(context, url).text
+    assert [queries.cycle(context.db, number)["name"] for number in (1, 2)] == ["Winter notes", None]
 
 
 def test_an_approval_before_any_verdict_is_warned_of(context: PageContext) -> None:
@@ -150,7 +171,26 @@ def test_further_prompts_that_were_not_asked_are_not_promised(
         "they are asked only where behaviour is underpowered on IFEval's own."
     )
     assert said in views.look(context, f"{path}?n=1&suite=ifeval:further").text
-    assert f"Cycle 1 has no json {what} yet." in views.look(context, f"{path}?n=1&suite=json").text
+    context.tracker.record_cycle(context.tracker.start_run("cycle").id)
+    assert f"Cycle 2 has no json {what} yet." in views.look(context, f"{path}?n=2&suite=json").text
+
+
+@pytest.mark.parametrize(("path", "what"), [("/behaviour", "score"), ("/samples", "answers")])
+def test_nothing_is_promised_of_a_cycle_that_does_not_go_on(
+    context: PageContext, path: str, what: str
+) -> None:
+    databases.record_cycle(context.tracker, SCORES)
+    run = context.tracker.start_run("cycle")
+    context.tracker.record_cycle(run.id)
+    coming = "The verdict comes when the recovered model has been measured."
+    assert coming in views.look(context, "/cycle?n=2").text
+    assert "There is none yet." in views.Scan(report(context.db, 2)).text
+    context.tracker.give_up_run(run.id, "given up (interrupted)")
+    for number in (1, 2):
+        page = views.look(context, f"{path}?n={number}&suite=json").text
+        assert f"Cycle {number} has no json {what}." in page and "first measurement" not in page
+    assert "VerdictThere is none." in views.look(context, "/cycle?n=2").text
+    assert "VerdictThere is none." in views.Scan(report(context.db, 2)).text
 
 
 def test_a_list_of_all_cycles_says_when_it_is_not(
@@ -273,6 +313,25 @@ def test_where_too_few_questions_were_asked_pages_and_command_say_to_ask_more(
     assert said.code == 3 and f"Error: cycle 1 is rejected: {why}" in said.err
     assert said.out.startswith("cycle 1: rejected" + (": too few questions\n" if few else "\n"))
     assert ("rejected: too few questions" in recover("--home", tmp_path, "ls").out) == few
+
+
+@pytest.mark.parametrize("status", ["rejected", "accepted"])
+@pytest.mark.parametrize("axis", ["retention", "knowledge"])
+def test_where_a_loss_to_the_clean_model_is_in_the_way_the_command_that_recovers_longer_is_named(
+    context: PageContext, axis: str, status: str
+) -> None:
+    number = databases.record_cycle(context.tracker, SCORES)
+    lost = {"outcome": "lost", "difference": -0.2, "lower_bound": -0.3, "upper_bound": -0.11, "margin": 0.1}
+    kept = {name: lost | {"outcome": "kept"} for name in ("knowledge", "retention")}
+    verdicts = kept | {"behaviour": lost | {"outcome": "recovered"}, axis: lost}
+    context.tracker.record_verdicts(number, verdicts)
+    context.tracker.record_cycle(queries.cycle(context.db, number)["run"], status=status)
+    said = (
+        "review the cycle. recover distill --student cycle:1 recovers longer, "
+        "with the options that the cycle was given and another --seed."
+    )
+    for url in ("/", "/cycle"):
+        assert (said in views.look(context, url).text) == ((axis, status) == ("retention", "rejected"))
 
 
 def test_no_answers_are_offered_to_be_read_where_none_were_asked_for(context: PageContext) -> None:

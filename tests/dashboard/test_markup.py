@@ -117,6 +117,12 @@ def test_a_query_takes_what_fits_and_drops_the_rest() -> None:
     )
 
 
+def test_a_value_of_full_length_comes_back_in_any_script() -> None:
+    """Each of these letters is nine characters of an address."""
+    words = "漢" * LONGEST
+    assert Address.of(Address("/", {"search": words, "n": "7"}).link()).given == {"search": words, "n": "7"}
+
+
 def test_no_key_is_shown_on_a_page_and_attributes_stay_exact() -> None:
     shown = tag("a", "Bearer abcdef123456", title="OPENAI_KEY=abcdef", href="/x?token=abcdef123456")
     assert shown == f'<a title="OPENAI_KEY={HIDDEN}" href="/x?token=abcdef123456">Bearer {HIDDEN}</a>'

@@ -222,6 +222,30 @@ def test_a_running_stage_shows_how_far_it_is_and_then_that_it_stalls(
     assert "stalled" in page_frame.render(context, "/")
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"steps": 60, "more_steps": 120}, "step 30 of at most 180, at most 2 h 30 min left"),
+        ({"steps": 180, "more_steps": 0}, "step 30 of 180, 2 h 30 min left"),
+        ({"steps": 180, "more_steps": 120}, "step 30 of 180, 2 h 30 min left"),  # without a teacher's signal
+        ({"steps": "auto"}, "step 30 of 180, 2 h 30 min left"),
+    ],
+)
+@pytest.mark.parametrize("chosen", [False, True])
+def test_steps_that_are_taken_only_while_they_help_are_those_at_most(
+    nothing: PageContext, settings: dict[str, object], said: str, chosen: bool
+) -> None:
+    run = nothing.tracker.start_run("cycle")
+    nothing.tracker.record_cycle(run.id)
+    parent = nothing.tracker.start_run("choose", parent=run.id, key="choose") if chosen else run
+    config = {"settings": settings}
+    stage = nothing.tracker.start_run("distill", parent=parent.id, key="distill", config=config)
+    with nothing.tracker.live(stage.id) as live:
+        live.progress(30, 180, eta_seconds=9000.0)
+        assert live.flush()
+    assert f">{said}<" in page_frame.render(nothing, "/cycle")
+
+
 def test_a_failed_cycle_names_its_run_and_its_reason(context: PageContext) -> None:
     run = context.tracker.start_run("cycle", key="broken")
     number = context.tracker.record_cycle(run.id, status="failed")
